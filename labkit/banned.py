@@ -1,0 +1,103 @@
+"""What an exercise may not use, found in the source and stopped at run time."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class NotAllowed(Exception):
+    """Learner code used something that does the exercise for it."""
+
+
+def message(name: str) -> str:
+    shown = name.replace("torch.nn.functional.", "F.").replace("torch.nn.", "nn.")
+    return f"{shown} may not be used here: write it with basic tensor operations"
+
+
+def found_in(source: str, banned: Iterable[str]) -> tuple[str, int] | None:
+    """The first banned name that the source mentions, with its line; None if it is clean.
+
+    Names are followed through imports and aliases: `F.rms_norm` after
+    `import torch.nn.functional as F` is torch.nn.functional.rms_norm.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    aliases = _aliases(tree)
+    banned = tuple(banned)
+    for node in ast.walk(tree):
+        for name in _mentioned(node, aliases):
+            hit = next((b for b in banned if name == b or name.startswith(b + ".")), None)
+            if hit:
+                return name, node.lineno
+    return None
+
+
+def _aliases(tree: ast.AST) -> dict[str, str]:
+    aliases = {"torch": "torch", "nn": "torch.nn", "F": "torch.nn.functional"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for item in node.names:
+                if item.asname:
+                    aliases[item.asname] = item.name
+                else:
+                    aliases[item.name.split(".")[0]] = item.name.split(".")[0]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for item in node.names:
+                aliases[item.asname or item.name] = f"{node.module}.{item.name}"
+    return aliases
+
+
+def _mentioned(node: ast.AST, aliases: dict[str, str]) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [item.name for item in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module:
+        return [node.module, *(f"{node.module}.{item.name}" for item in node.names)]
+    if isinstance(node, ast.Attribute):
+        dotted = _dotted(node, aliases)
+        return [dotted] if dotted else []
+    return []
+
+
+def _dotted(node: ast.AST, aliases: dict[str, str]) -> str | None:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id not in aliases:
+        return None
+    return ".".join([aliases[node.id], *reversed(parts)])
+
+
+@contextmanager
+def out_of_reach(banned: Iterable[str]) -> Iterator[None]:
+    """While open, every banned function or class raises NotAllowed when it is called."""
+    replaced: list[tuple[Any, str, Any]] = []
+    for name in banned:
+        owner_name, _, attribute = name.rpartition(".")
+        try:
+            owner = importlib.import_module(owner_name) if owner_name else None
+        except ImportError:
+            continue
+        target = getattr(owner, attribute, None)
+        if not callable(target) or isinstance(target, type(importlib)):
+            continue
+        replaced.append((owner, attribute, target))
+        setattr(owner, attribute, _refusal(name))
+    try:
+        yield
+    finally:
+        for owner, attribute, target in reversed(replaced):
+            setattr(owner, attribute, target)
+
+
+def _refusal(name: str) -> Any:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise NotAllowed(message(name))
+
+    return refuse

@@ -1,0 +1,239 @@
+"""Everything derived, from its one source.
+
+    solutions/X.py                 -> tinyllm/X.py                  the skeleton
+    solutions/X.py + syllabus      -> notebooks/NN_X.ipynb          stubs, badges, check cells
+    solutions + tests/visible      -> tests/visible/recorded/X      recorded answers
+    all of it, on demand           -> course/source/NN_X/...        the instructor edition
+
+Prose and figures are authored in the notebooks; the build fills in only the cells it owns.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+from labkit import cells, hints
+from labkit.checks import run_checks
+from labkit.compare import agree
+from labkit.recorded import FOLDER as RECORDED
+from labkit.recorded import Recorder
+from labkit.syllabus import LABS, Exercise, Lab, Question
+from labkit.wire import outcome_from, unpack
+
+ROOT = Path(__file__).resolve().parents[1]
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+BADGE = re.compile(r"\A(?:### Exercise[^\n]*\n+)?(?:\*[^\n]*minutes[^\n]*\*\n*)?")
+
+
+class BuildError(Exception):
+    """A source that the build cannot work with; the message says what to mend."""
+
+
+@dataclass
+class Derived:
+    """One file of the build: its path, and what it should hold."""
+
+    path: Path
+    content: bytes
+
+    @property
+    def stale(self) -> bool:
+        if not self.path.exists():
+            return True
+        before = self.path.read_bytes()
+        if self.path.suffix == ".safetensors":
+            return not same_record(before, self.content)
+        return before != self.content
+
+
+def build(check: bool = False) -> list[Path]:
+    """Write what is stale and return it; with `check`, only return it."""
+    stale = [derived for derived in everything() if derived.stale]
+    if not check:
+        for derived in stale:
+            derived.path.parent.mkdir(parents=True, exist_ok=True)
+            derived.path.write_bytes(derived.content)
+    return [derived.path for derived in stale]
+
+
+def everything() -> Iterator[Derived]:
+    for path in sorted((ROOT / "solutions").glob("*.py")):
+        if path.stem != "__init__":
+            lab = next((lab for lab in LABS if lab.module == path.stem), None)
+            text = skeleton(path.read_text("utf-8"), lab)
+            yield Derived(ROOT / "tinyllm" / path.name, text.encode())
+    for lab in LABS:
+        path = notebook_path(lab)
+        yield Derived(path, serialised(filled(lab, read_notebook(path))))
+        yield Derived(RECORDED / f"{lab.module}.safetensors", recorded(lab))
+
+
+def reference(lab: Lab) -> str:
+    return (ROOT / "solutions" / f"{lab.module}.py").read_text("utf-8")
+
+
+def notebook_path(lab: Lab) -> Path:
+    return ROOT / "notebooks" / f"{lab.name}.ipynb"
+
+
+def reference_block(lab: Lab, exercise: Exercise) -> str:
+    """The exercise's block in the reference, marks included."""
+    block = cells.block(reference(lab), exercise.id)
+    if block is None:
+        raise BuildError(f"solutions/{lab.module}.py has no block for exercise {exercise.id}")
+    return block
+
+
+def skeleton(source: str, lab: Lab | None) -> str:
+    """The module as a learner first opens it: every exercise a stub that names itself."""
+    if lab is None:
+        return source
+    texts = []
+    for key, text in cells.split(source):
+        texts.append(cells.stub(text, lab.exercise(key)) if key else text)
+    return "".join(texts)
+
+
+# Notebooks
+
+
+def read_notebook(path: Path) -> NotebookNode:
+    if not path.exists():
+        raise BuildError(f"{path} is missing: a lab's prose is authored there")
+    return nbformat.read(path, as_version=4)
+
+
+def serialised(notebook: NotebookNode) -> bytes:
+    return (nbformat.writes(notebook, version=4).rstrip("\n") + "\n").encode()
+
+
+def filled(lab: Lab, notebook: NotebookNode, solved: bool = False) -> NotebookNode:
+    """The notebook with every cell that the build owns; `solved` leaves the reference in."""
+    by_id = {cell.id: cell for cell in notebook.cells}
+    notebook.metadata = nbformat.from_dict(METADATA)
+    for cell in notebook.cells:
+        cell.metadata = nbformat.from_dict({})
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    owned(by_id, "setup").source = setup_cell(lab)
+    for exercise in lab.exercises:
+        block = reference_block(lab, exercise)
+        about = owned(by_id, f"about-{exercise.slug}")
+        about.source = with_badge(about.source, exercise, block)
+        answer = owned(by_id, exercise.answer_cell)
+        answer.source = block if solved else cells.stub(block, exercise).rstrip()
+        mark(answer, exercise.answer_cell, solution=True)
+        test = owned(by_id, exercise.check_cell)
+        test.source = f'check("{exercise.id}")'
+        mark(test, exercise.check_cell, grade=True, locked=True, points=exercise.points)
+    for question in lab.questions:
+        answer = owned(by_id, question.answer_cell)
+        answer.source = model_answer(lab, question) if solved else "YOUR ANSWER HERE"
+        points = {"grade": True, "points": question.points}
+        mark(answer, question.answer_cell, solution=True, **points)
+    return notebook
+
+
+def owned(by_id: dict[str, NotebookNode], name: str) -> NotebookNode:
+    if name not in by_id:
+        raise BuildError(f"the notebook has no cell with the id {name!r}")
+    return by_id[name]
+
+
+def mark(cell: NotebookNode, grade_id: str, **fields: object) -> None:
+    """nbgrader's metadata, schema 3: exactly the keys that it allows."""
+    base = {"schema_version": 3, "grade_id": grade_id, "grade": False, "solution": False}
+    base |= {"locked": False, "task": False, "cell_type": cell.cell_type}
+    cell.metadata["nbgrader"] = nbformat.from_dict({**base, **fields})
+
+
+def setup_cell(lab: Lab) -> str:
+    """The module's own imports, so that a cell sees the same names here and there."""
+    own = ["from labkit.notebook import check, hint, solution, start"]
+    return "\n".join([*imports(reference(lab)), "", *own, "", f'start("{lab.module}")'])
+
+
+def imports(source: str) -> list[str]:
+    lines = []
+    last = None
+    for node in ast.parse(source).body:
+        if not isinstance(node, (ast.Import, ast.ImportFrom)):
+            continue
+        if isinstance(node, ast.ImportFrom) and node.level:
+            node = ast.ImportFrom(f"tinyllm.{node.module}", node.names, 0)
+        elif last is not None and node.lineno > last + 1:
+            lines.append("")
+        last = getattr(node, "end_lineno", last)
+        lines.append(ast.unparse(node))
+    return lines
+
+
+def with_badge(text: str, exercise: Exercise, block: str) -> str:
+    """The authored text under the exercise's heading and badge, which the syllabus says."""
+    lines = cells.solution_lines(block)
+    kind = "core" if exercise.core else "stretch: skip it if you like"
+    badge = f"{exercise.minutes} minutes · about {lines} lines · {exercise.points} points · {kind}"
+    body = BADGE.sub("", text.lstrip())
+    heading = f"### Exercise {exercise.id}  {exercise.title}"
+    return f"{heading}\n*{badge}*\n\n{body}".rstrip()
+
+
+def model_answer(lab: Lab, question: Question) -> str:
+    path = ROOT / "solutions" / "answers" / f"{lab.module}.md"
+    found = hints.sections(path.read_text("utf-8")).get(question.id, {})
+    if not {"rubric", "model answer"} <= set(found):
+        raise BuildError(f"{path.name} lacks rubric or model answer for question {question.id}")
+    return f"{found['model answer']}\n\n**Rubric.** {found['rubric']}"
+
+
+# Recorded answers
+
+
+def recorded(lab: Lab) -> bytes:
+    """Run the visible checks on the reference and keep every answer, also the wrong ones."""
+    from labkit.checking import SEED
+    from labkit.grading.oracle import Live
+
+    recorder = Recorder(Live(lab))
+    for exercise in lab.exercises:
+        student = recorder.live.reference
+        result = run_checks("visible", lab.module, exercise, student, recorder, SEED)
+        if not result.passed:
+            fault = result.broken or result.first_failure
+            raise BuildError(f"the reference fails the visible checks of {exercise.id}: {fault}")
+    return recorder.blob()
+
+
+def same_record(before: bytes, after: bytes) -> bool:
+    """Whether two records say the same: processors differ in the last bit of a float."""
+    try:
+        old, new = unpack(before), unpack(after)
+        if old.keys() != new.keys():
+            return False
+        return all(_same_entry(old[key], new[key]) for key in new)
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def _same_entry(old: dict, new: dict) -> bool:
+    if old["digest"] != new["digest"] or len(old["suspects"]) != len(new["suspects"]):
+        return False
+    if not agree(outcome_from(old["reference"]), outcome_from(new["reference"])):
+        return False
+    for mine, theirs in zip(old["suspects"], new["suspects"], strict=True):
+        if mine[:3] != theirs[:3]:
+            return False
+        a, b = (outcome_from(s[3] or e["reference"]) for s, e in ((mine, old), (theirs, new)))
+        if not agree(a, b):
+            return False
+    return True

@@ -1,0 +1,258 @@
+"""What a check asks for and what comes back: Call, Outcome, and the performing of one.
+
+This module is all that the learner's side of grading needs. It holds no test and no answer.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class New:
+    """An object of the package under test, made where the call is performed: New("KVCache", 2)."""
+
+    def __init__(self, symbol: str, /, **arguments: Any):
+        self.symbol, self.arguments = symbol, arguments
+
+
+class Given:
+    """A function that the course hands to the learner's code, from the table GIVEN below."""
+
+    def __init__(self, name: str, /, **arguments: Any):
+        if name not in GIVEN:
+            raise ValueError(f"no given function {name!r}; there are {', '.join(GIVEN)}")
+        self.name, self.arguments = name, arguments
+
+
+GIVEN: dict[str, Callable[..., Callable[[Tensor], Tensor]]] = {
+    "tanh_linear": lambda weight: lambda x: torch.tanh(x @ weight.T),
+    "scale_to_max": lambda: lambda x: x / x.abs().amax(dim=-1, keepdim=True).clamp_min(1e-3),
+}
+
+
+class Call:
+    """One use of a symbol: build it (if it is a class), give it weights, feed it inputs.
+
+    Call("layer_norm", x=..., weight=...)                      a function
+    Call("RMSNorm", init={"hidden_size": 8}, state={"weight": w}, hidden_states=x)
+    Call("KVCache", init={...}).then("append", key=k, value=v)  several steps on one object
+
+    init    constructor arguments; None says that the symbol is a function
+    state   tensors for load_state_dict(strict=True)
+    dtype   the module is moved to it after loading
+    grad    also return the gradients of inputs and parameters
+    names   also return the names and shapes of parameters and buffers
+
+    Values may be None, bool, int, float, str, Tensor, torch.dtype, New, Given, and lists,
+    tuples or dicts of those.
+    """
+
+    def __init__(
+        self,
+        symbol: str,
+        /,
+        *,
+        init: Mapping[str, Any] | None = None,
+        state: Mapping[str, Tensor] | None = None,
+        dtype: torch.dtype | None = None,
+        grad: bool = False,
+        names: bool = False,
+        **inputs: Any,
+    ):
+        self.symbol, self.init, self.state = symbol, init, state
+        self.dtype, self.grad, self.names = dtype, grad, names
+        self.key = ""  # set by the check that makes the call: "test_values[2]#1"
+        self.steps: list[tuple[str, dict[str, Any]]] = [("", inputs)] if inputs else []
+
+    def then(self, method: str = "", /, **inputs: Any) -> Call:
+        """Add a step: call the same object again, or its `method`."""
+        self.steps.append((method, inputs))
+        return self
+
+
+@dataclass
+class Failure:
+    """What learner code raised: the exception's name, its text, and the line of its cell."""
+
+    kind: str
+    text: str
+    line: int | None = None
+
+
+@dataclass
+class Outcome:
+    """What a call gave: one value a step, and what the call did to its surroundings."""
+
+    values: list[Any] = field(default_factory=list)
+    grads: dict[str, Tensor] = field(default_factory=dict)
+    names: dict[str, list[int]] = field(default_factory=dict)
+    changed: list[str] = field(default_factory=list)
+    failure: Failure | None = None
+
+    @property
+    def value(self) -> Any:
+        return self.values[-1] if self.values else None
+
+
+def tensors_in(value: Any, path: str) -> list[tuple[str, Tensor]]:
+    """Every tensor inside `value` with its path: "x", "cache[0]", "out.key"."""
+    if isinstance(value, Tensor):
+        return [(path, value)]
+    if isinstance(value, Mapping):
+        return [t for key, item in value.items() for t in tensors_in(item, f"{path}.{key}")]
+    if isinstance(value, (list, tuple)):
+        return [t for i, item in enumerate(value) for t in tensors_in(item, f"{path}[{i}]")]
+    return []
+
+
+def resolve(value: Any, namespace: Mapping[str, Any]) -> Any:
+    """`value` with every New made from the namespace and every Given looked up."""
+    if isinstance(value, New):
+        return namespace[value.symbol](**resolve(value.arguments, namespace))
+    if isinstance(value, Given):
+        return GIVEN[value.name](**resolve(value.arguments, namespace))
+    if isinstance(value, Mapping):
+        return {key: resolve(item, namespace) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(resolve(item, namespace) for item in value)
+    return value
+
+
+def copied(value: Any) -> Any:
+    """`value` with fresh tensors of the same strides, so that no call can spoil another."""
+    if isinstance(value, Tensor):
+        fresh = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+        return fresh.copy_(value)
+    if isinstance(value, (New, Given)):
+        made = object.__new__(type(value))
+        made.__dict__.update(value.__dict__, arguments=copied(value.arguments))
+        return made
+    if isinstance(value, Mapping):
+        return {key: copied(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(copied(item) for item in value)
+    return value
+
+
+@contextmanager
+def strict_torch():
+    """Uninitialised memory reads as NaN, so that torch.empty cannot pass by luck."""
+    before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warn_only)
+
+
+def perform(call: Call, namespace: Mapping[str, Any], filename: str | None = None) -> Outcome:
+    """Do what `call` says with the symbols of `namespace`; errors become part of the outcome.
+
+    filename    where the learner's code lives, to find the line that raised
+    """
+    outcome = Outcome()
+    try:
+        with strict_torch():
+            _perform(call, namespace, outcome)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit included: the learner's code may raise anything
+        outcome.failure = describe(error, filename)
+    return outcome
+
+
+def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None:
+    if call.symbol not in namespace:
+        raise NameError(f"{call.symbol} is not defined")
+    target = namespace[call.symbol]
+    if call.init is not None:
+        target = target(**resolve(copied(call.init), namespace))
+    if isinstance(target, nn.Module):
+        if call.state is not None:
+            target.load_state_dict(copied(call.state), strict=True)
+        if call.dtype is not None:
+            target.to(call.dtype)
+        target.eval()
+        if call.names:
+            state = target.state_dict().items()
+            outcome.names = {name: list(t.shape) for name, t in state}
+    leaves: dict[str, Tensor] = {}
+    for number, (method, inputs) in enumerate(call.steps):
+        inputs = resolve(copied(inputs), namespace)
+        tag = "" if len(call.steps) == 1 else f"step {number + 1} "
+        mine = [(tag + p, t) for key, v in inputs.items() for p, t in tensors_in(v, key)]
+        if call.grad:
+            for path, tensor in mine:
+                if tensor.is_floating_point():
+                    leaves[path] = tensor.requires_grad_()
+        before = {path: tensor.detach().clone() for path, tensor in mine}
+        function = getattr(target, method) if method else target
+        if call.grad:
+            value = function(**inputs)
+        else:
+            with torch.no_grad():
+                value = function(**inputs)
+        outcome.values.append(value)
+        for path, tensor in mine:
+            same = torch.equal(tensor.detach().nan_to_num(), before[path].nan_to_num())
+            if not same:
+                outcome.changed.append(path)
+    if call.grad:
+        if isinstance(target, nn.Module):
+            leaves |= {f"parameter {name}": p for name, p in target.named_parameters()}
+        outcome.grads = gradients(outcome.values, leaves)
+    outcome.values = [detached(value) for value in outcome.values]
+
+
+def gradients(values: list[Any], leaves: dict[str, Tensor]) -> dict[str, Tensor]:
+    """d(sum of value * c)/d(leaf) with fixed, uneven c; zeros where nothing flows."""
+    total = None
+    for _, tensor in tensors_in(values, "value"):
+        if not tensor.requires_grad:
+            continue
+        wave = torch.arange(tensor.numel(), dtype=torch.float32).mul(0.7).add(0.3).cos()
+        term = (tensor.float() * wave.reshape(tensor.shape)).sum()
+        total = term if total is None else total + term
+    if total is None:
+        return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+    found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+    return {
+        name: torch.zeros_like(leaf) if grad is None else grad
+        for (name, leaf), grad in zip(leaves.items(), found, strict=True)
+    }
+
+
+def detached(value: Any) -> Any:
+    """`value` with plain tensors; what is no tensor, number, text or list becomes its type."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, (list, tuple)):
+        return [detached(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): detached(item) for key, item in value.items()}
+    if type(value) in (bool, int, str, type(None)):
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else str(value)
+    return {"an object of type": type(value).__name__}
+
+
+def describe(error: BaseException, filename: str | None) -> Failure:
+    """The exception in words, with the last line of the learner's own file that it passed."""
+    line, text = None, str(error)
+    for frame in traceback.extract_tb(error.__traceback__):
+        if filename and frame.filename == filename:
+            line = frame.lineno
+    if isinstance(error, SyntaxError):
+        line, text = error.lineno, error.msg
+    text = " ".join(text.split())
+    return Failure(type(error).__name__, text[:300], line)

@@ -1,0 +1,204 @@
+"""The command line: `tinyllm`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from labkit.syllabus import LABS, UnknownName, find_exercise, find_lab
+
+app = typer.Typer(
+    help="TinyLLM: write Qwen3 from scratch, lab by lab.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = Console()
+ExerciseId = Annotated[str, typer.Argument(help="an exercise, such as 1.2 or RMSNorm")]
+LabName = Annotated[str, typer.Argument(help="a lab, such as rmsnorm or 01_rmsnorm")]
+CourseFolder = Annotated[Path, typer.Option("--course", help="nbgrader's course folder")]
+
+
+class Problem(typer.Exit):
+    """Ends the command with status 2 and a message."""
+
+    def __init__(self, message: object):
+        Console(stderr=True, soft_wrap=True).print(str(message), style="red", markup=False)
+        super().__init__(2)
+
+
+@app.command()
+def status() -> None:
+    """Show every exercise and how far you are with it."""
+    from labkit.checking import check_exercise
+
+    table = Table()
+    for heading in ("", "exercise", "minutes", "points", "state"):
+        table.add_column(heading)
+    for lab in LABS:
+        for exercise in lab.exercises:
+            report, _ = check_exercise(lab, exercise, "")
+            kind = "" if exercise.core else "stretch"
+            state = f"{report.verdict} {kind}".strip()
+            cells = (exercise.id, exercise.title, f"{exercise.minutes}", f"{exercise.points}", state)
+            table.add_row(*cells)
+    console.print(table)
+
+
+@app.command()
+def check(exercise: ExerciseId) -> None:
+    """Check one exercise of your tinyllm package; exit status 1 if it is not right yet."""
+    from labkit.checking import check_exercise
+
+    lab, found = exercise_called(exercise)
+    report, _ = check_exercise(lab, found, f"`tinyllm hint {found.id}` helps in three steps")
+    print(report)
+    if not report.passed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def hint(
+    exercise: ExerciseId,
+    rung: Annotated[int, typer.Option(min=1, max=3, help="1 idea, 2 API, 3 near-code")] = 1,
+) -> None:
+    """Show a rung of the ladder of help."""
+    from labkit import hints
+
+    lab, found = exercise_called(exercise)
+    again = f"`tinyllm hint {found.id} --rung {rung + 1}` shows rung {rung + 1} of 3"
+    print(hints.hint_report(lab, found, rung, again, f"`tinyllm solution {found.id}`"))
+
+
+@app.command()
+def solution(exercise: ExerciseId) -> None:
+    """Print the reference's code for an exercise: the last step of the ladder."""
+    from labkit import hints
+
+    try:
+        print(hints.solution_text(*exercise_called(exercise)))
+    except LookupError as error:
+        raise Problem(error) from error
+
+
+@app.command()
+def submit(
+    lab: LabName,
+    notebook: Annotated[
+        Optional[Path],  # noqa: UP045  typer on Python 3.10 needs the long form
+        typer.Argument(help="your notebook; notebooks/LAB.ipynb if not said"),
+    ] = None,
+) -> None:
+    """Write the file to hand in: your notebook, with answers that only tinyllm/ holds filled in."""
+    from labkit.submit import SubmitError, prepare
+
+    try:
+        written, notes = prepare(lab_called(lab), notebook)
+    except SubmitError as error:
+        raise Problem(error) from error
+    for note in notes:
+        print(note)
+    print(f"hand in {written}")
+
+
+@app.command()
+def build(
+    check: Annotated[bool, typer.Option(help="change nothing; fail if something is stale")] = False,
+    course: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="also write the instructor edition into this folder"),
+    ] = None,
+) -> None:
+    """Derive skeletons, stubs and recorded answers from solutions/ (for authors)."""
+    from labkit.build import BuildError
+    from labkit.build import build as derive
+
+    try:
+        stale = derive(check=check)
+    except (BuildError, OSError) as error:
+        raise Problem(error) from error
+    for path in stale:
+        print(f"{'stale' if check else 'written'}: {path}")
+    if check and stale:
+        raise Problem("run `tinyllm build` and commit what it writes")
+    if course is not None:
+        for path in grading_course(course).build_source():
+            print(f"instructor edition: {path}")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="the folder for all that is written")] = Path("demo"),
+) -> None:
+    """Grade a small class from notebooks to gradebook, feedback and report."""
+    grading_course(out)
+    from labkit.grading.course import CourseError
+    from labkit.grading.demo import demo as run
+
+    try:
+        run(out, console)
+    except CourseError as error:
+        raise Problem(error) from error
+
+
+@app.command()
+def grade(lab: LabName, course: CourseFolder = Path("course")) -> None:
+    """Grade everything in COURSE/submitted/*/LAB into nbgrader's gradebook."""
+    found = lab_called(lab)
+    folder = grading_course(course)
+    from labkit.grading.course import CourseError
+    from labkit.grading.demo import grade_and_report
+
+    if not folder.root.exists():
+        raise Problem(f"there is no folder {folder.root}; `tinyllm build --course` makes one")
+    try:
+        rows = grade_and_report(folder, found, console)
+    except CourseError as error:
+        raise Problem(error) from error
+    if not rows:
+        raise Problem(f"nothing to grade: no {folder.root}/submitted/*/{found.name}/{found.name}.ipynb")
+
+
+@app.command()
+def bench(what: Annotated[str, typer.Argument(help="check")] = "check") -> None:
+    """Measure; prints times and ratios of one run on this machine."""
+    if what != "check":
+        raise Problem(f"there is no benchmark {what!r}; there is: check")
+    grading_course(Path("course"))
+    from labkit.grading.bench import bench_check
+
+    bench_check(console)
+
+
+def exercise_called(name: str):
+    try:
+        return find_exercise(name)
+    except UnknownName as error:
+        raise Problem(error) from error
+
+
+def lab_called(name: str):
+    try:
+        return find_lab(name)
+    except UnknownName as error:
+        raise Problem(error) from error
+
+
+def grading_course(folder: Path):
+    """The course folder, where the grading extra is installed."""
+    try:
+        from labkit.grading.course import Course
+    except ModuleNotFoundError as error:
+        raise Problem(
+            f"{error.name} is not installed; "
+            "`pip install -c constraints.txt -e .[grading]` installs what grading needs"
+        ) from error
+    return Course(folder)
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,265 @@
+"""Comparing outcomes: the first thing that differs, said so that a learner can act on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from labkit.calls import Failure, Outcome, tensors_in
+
+# Relative tolerance, also taken of the largest entry: a sum that cancels is not less exact.
+# float16 and bfloat16: two units in the last place of a number just above a power of two.
+TOLERANCE = {
+    torch.float64: 1e-9,
+    torch.float32: 1e-5,
+    torch.float16: 2**-9,
+    torch.bfloat16: 2**-6,
+}
+GRAD_TOLERANCE = 1e-4
+
+
+@dataclass(eq=False)
+class Difference(AssertionError):
+    """Raised where two outcomes differ: `look` says how, `held` what was right before it."""
+
+    kind: str
+    look: str
+    held: list[str] = field(default_factory=list)
+    secret: str = ""  # `look` without numbers of the reference, for checks that are hidden
+
+    def __str__(self) -> str:
+        return self.look
+
+
+def assert_same(student: Outcome, reference: Outcome) -> None:
+    """Raise Difference unless the two outcomes agree: errors, names, types, shapes, dtypes,
+    NaN, inputs left unchanged, values, gradients, in this order."""
+    held: list[str] = []
+    if reference.failure is not None:
+        _same_failure(student, reference.failure)
+        return
+    if student.failure is not None:
+        raise Difference("error", said(student.failure))
+    _same_names(student.names, reference.names)
+    if len(student.values) != len(reference.values):
+        raise Difference("type", "the call did not return")
+    pairs = []
+    for step, (mine, theirs) in enumerate(zip(student.values, reference.values, strict=True)):
+        where = "" if len(reference.values) == 1 else f"step {step + 1}: "
+        pairs += _same_structure(mine, theirs, where)
+    for look in (_shape, _dtype, _nan):
+        for where, mine, theirs in pairs:
+            fault = look(mine, theirs)
+            if fault:
+                raise Difference(look.__name__.strip("_"), where + fault, held)
+        if pairs:
+            mine = pairs[-1][1]
+            held += {
+                _shape: [f"shape {tuple(mine.shape)}"],
+                _dtype: [f"dtype {short(mine.dtype)}"],
+            }.get(look, [])
+    new = [name for name in student.changed if name not in reference.changed]
+    if new:
+        raise Difference("changed", f"the call changed its input {new[0]} in place", held)
+    held.append("input left unchanged")
+    for where, mine, theirs in pairs:
+        _same_values(where, mine, theirs, held)
+    _same_grads(student.grads, reference.grads, [*held, "values"])
+
+
+def agree(mine: Outcome, theirs: Outcome) -> bool:
+    try:
+        assert_same(mine, theirs)
+    except Difference:
+        return False
+    return True
+
+
+def identical(mine: Outcome, theirs: Outcome) -> bool:
+    """Equal to the last bit in every value."""
+    ours = tensors_in(mine.values, "")
+    others = tensors_in(theirs.values, "")
+    return len(ours) == len(others) and all(
+        a.dtype == b.dtype and torch.equal(a, b)
+        for (_, a), (_, b) in zip(ours, others, strict=True)
+    )
+
+
+def distance(mine: Outcome, theirs: Outcome) -> float:
+    """How far two agreeing outcomes are apart: the mean difference of values and gradients."""
+    total = count = 0.0
+    for a, b in (
+        (tensors_in(mine.values, ""), tensors_in(theirs.values, "")),
+        (sorted(mine.grads.items()), sorted(theirs.grads.items())),
+    ):
+        for (_, x), (_, y) in zip(a, b, strict=True):
+            gap = (x.double() - y.double()).nan_to_num(posinf=0, neginf=0).abs()
+            total, count = total + float(gap.sum()), count + gap.numel()
+    return total / max(count, 1)
+
+
+def said(failure: Failure) -> str:
+    where = f" (line {failure.line} of your cell)" if failure.line else ""
+    return f"it raised {failure.kind}: {failure.text}{where}"
+
+
+def short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _same_failure(student: Outcome, expected: Failure) -> None:
+    if student.failure is None:
+        raise Difference("error", f"{expected.kind} was expected, nothing was raised")
+    if student.failure.kind != expected.kind:
+        raise Difference("error", f"{expected.kind} was expected; {said(student.failure)}")
+
+
+def _same_names(mine: dict[str, list[int]], theirs: dict[str, list[int]]) -> None:
+    missing = [name for name in theirs if name not in mine]
+    extra = [name for name in mine if name not in theirs]
+    if missing:
+        more = f"; it has {', '.join(extra)}" if extra else ""
+        raise Difference("names", f"there is no parameter {missing[0]}{more}")
+    if extra:
+        raise Difference("names", f"there is a parameter too many: {extra[0]}")
+    for name, shape in theirs.items():
+        if mine[name] != shape:
+            look = f"parameter {name} has shape {tuple(mine[name])} instead of {tuple(shape)}"
+            raise Difference("names", look)
+
+
+def _same_structure(mine: Any, theirs: Any, where: str) -> list[tuple[str, Tensor, Tensor]]:
+    if isinstance(theirs, Tensor):
+        if not isinstance(mine, Tensor):
+            raise Difference("type", f"{where}a tensor was expected, not {kind_of(mine)}")
+        return [(where, mine, theirs)]
+    if isinstance(theirs, (list, tuple)):
+        if not isinstance(mine, (list, tuple)) or len(mine) != len(theirs):
+            look = f"{where}{len(theirs)} values were expected, not {kind_of(mine)}"
+            raise Difference("type", look)
+        return [
+            pair
+            for i, (a, b) in enumerate(zip(mine, theirs, strict=True))
+            for pair in _same_structure(a, b, f"{where}value {i + 1}: ")
+        ]
+    if isinstance(theirs, dict):
+        if not isinstance(mine, dict) or set(mine) != set(theirs):
+            raise Difference("type", f"{where}a dict was expected, not {kind_of(mine)}")
+        return [p for k in theirs for p in _same_structure(mine[k], theirs[k], f"{where}{k}: ")]
+    if isinstance(theirs, float) and isinstance(mine, (int, float)):
+        if abs(mine - theirs) > 1e-5 * max(1.0, abs(theirs)):
+            raise Difference(
+                "values", f"{where}{mine:.5g} instead of {theirs:.5g}", secret=f"{where}{mine:.5g}"
+            )
+        return []
+    if type(mine) is not type(theirs) or mine != theirs:
+        look = f"{where}{kind_of(mine)} instead of {kind_of(theirs)}"
+        raise Difference("values", look, secret=f"{where}{kind_of(mine)} is wrong")
+    return []
+
+
+def kind_of(value: Any) -> str:
+    if value is None:
+        return "None (is a return missing?)"
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    if isinstance(value, dict) and len(value) == 1:
+        key, item = next(iter(value.items()))
+        if key.startswith("a") and " " in key:
+            return f"{key} {item}"
+    if isinstance(value, (bool, int, float, str)):
+        return f"{type(value).__name__} {str(value)[:40]!r}"
+    if isinstance(value, (list, tuple)):
+        return f"{len(value)} values"
+    return f"a {type(value).__name__}"
+
+
+def _shape(mine: Tensor, theirs: Tensor) -> str | None:
+    if mine.shape != theirs.shape:
+        return f"the shape is {tuple(mine.shape)} instead of {tuple(theirs.shape)}"
+    return None
+
+
+def _dtype(mine: Tensor, theirs: Tensor) -> str | None:
+    if mine.dtype != theirs.dtype:
+        return f"the dtype is {short(mine.dtype)} instead of {short(theirs.dtype)}"
+    return None
+
+
+def _nan(mine: Tensor, theirs: Tensor) -> str | None:
+    if not mine.is_floating_point():
+        return None
+    bad = ~mine.isfinite() & theirs.isfinite()
+    if not bad.any():
+        return None
+    count = f"{int(bad.sum())} of {mine.numel()} entries are"
+    at = index_of(bad)
+    return f"{count} {float(mine[at])}, first at {list(at)}"
+
+
+def close(mine: Tensor, theirs: Tensor, tolerance: float | None = None) -> Tensor:
+    """Where two tensors of one shape agree, entry by entry."""
+    if not theirs.is_floating_point():
+        return mine == theirs
+    if tolerance is None:
+        tolerance = TOLERANCE[theirs.dtype]
+    a, b = mine.double(), theirs.double()
+    finite = b[b.isfinite()]
+    scale = float(finite.abs().max()) if finite.numel() else 0.0
+    slack = 0.5 * scale if theirs.dtype in (torch.float32, torch.float64) else 2**-5 * scale
+    allowed = tolerance * (b.abs() + slack)
+    return (a == b) | ((a - b).abs() <= allowed) | (a.isnan() & b.isnan())
+
+
+def index_of(where: Tensor) -> tuple[int, ...]:
+    """The first True."""
+    if where.dim() == 0:
+        return ()
+    return tuple(int(i) for i in where.nonzero()[0])
+
+
+def _same_values(where: str, mine: Tensor, theirs: Tensor, held: list[str]) -> None:
+    off = ~close(mine, theirs)
+    if not off.any():
+        return
+    at = index_of(off)
+    share = "all entries" if off.all() else f"{percent(off)} of the entries"
+    look = f"{where}values differ in {share}, first at {list(at)}"
+    got = number(mine[at])
+    raise Difference(
+        "values",
+        f"{look}: {got} instead of {number(theirs[at], got)}",
+        held,
+        secret=look,
+    )
+
+
+def percent(off: Tensor) -> str:
+    share = 100 * float(off.double().mean())
+    return f"{share:.0f}%" if share >= 1 else "under 1%"
+
+
+def number(entry: Tensor, other: str | None = None) -> str:
+    """Five digits, or as many as it takes to look different from the other number."""
+    value = entry.item()
+    if not isinstance(value, float):
+        return str(value)
+    text = f"{value:.5g}"
+    return f"{value:.9g}" if text == other else text
+
+
+def _same_grads(mine: dict[str, Tensor], theirs: dict[str, Tensor], held: list[str]) -> None:
+    for name, gradient in theirs.items():
+        got = mine.get(name)
+        if got is None or got.shape != gradient.shape:
+            raise Difference("grad", f"no gradient reaches {name}", held)
+        if not got.any() and gradient.any():
+            raise Difference("grad", f"no gradient reaches {name}: it is zero everywhere", held)
+        tolerance = max(GRAD_TOLERANCE, TOLERANCE[gradient.dtype])
+        off = ~close(got, gradient, tolerance)
+        if off.any():
+            look = f"the gradient of {name} differs in {percent(off)} of its entries"
+            raise Difference("grad", look, held, secret=look)

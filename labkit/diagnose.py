@@ -1,0 +1,75 @@
+"""Why is it wrong: the known mistakes perform the same calls, and the one that gives the
+learner's very outcome lends its sentence."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from labkit.checks import Check, Oracle, Result
+from labkit.compare import agree, distance, identical
+
+MOST = 2  # sentences shown when several mistakes fit equally well
+
+
+def reasons(result: Result, oracle: Oracle) -> list[str]:
+    """The sentences of the mistakes that explain the failed checks, best first.
+
+    A mistake that fits every check counts above one that fits the first failed check alone;
+    among equals the one whose numbers are nearest to the learner's wins.
+    """
+    failed = [check for check in result.checks if check.passed is False]
+    if not failed:
+        return []
+    everywhere = _fitting(result.checks, failed, oracle)
+    return _best(everywhere or _fitting(failed, failed, oracle) or _fitting(failed[:1], failed, oracle))
+
+
+def _fitting(checks: list[Check], failed: list[Check], oracle: Oracle) -> dict[str, float]:
+    """{sentence: distance} of the mistakes that agree with the learner on all of `checks`."""
+    far: dict[str, list[float]] = defaultdict(list)
+    sentences: dict[str, str] = {}
+    wrong: set[str] = set()
+    calls = [(check, call, got) for check in checks for call, got in check.evidence]
+    for check, call, got in calls:
+        right = oracle.reference(call)
+        differs = check in failed and not agree(got, right)
+        for suspect in oracle.suspects(call):
+            if not suspect.costs:
+                continue
+            sentences[suspect.name] = suspect.sentence
+            if not agree(got, suspect.outcome):
+                wrong.add(suspect.name)
+            elif differs or not agree(suspect.outcome, right):
+                gap = 0.0 if got.failure else distance(got, suspect.outcome)
+                far[suspect.name].append(gap)
+    return {
+        sentences[name]: sum(gaps) / len(gaps) for name, gaps in far.items() if name not in wrong
+    }
+
+
+def _best(fitting: dict[str, float]) -> list[str]:
+    if not fitting:
+        return []
+    nearest = min(fitting.values())
+    close = [s for s, gap in fitting.items() if gap <= 1.5 * nearest + 1e-12]
+    return close[:MOST]
+
+
+def remarks(result: Result, oracle: Oracle) -> list[str]:
+    """Sentences for a right answer that equals a harmless variant and not the reference."""
+    if not result.passed:
+        return []
+    apart: dict[str, bool] = {}
+    for check in result.checks:
+        for call, got in check.evidence:
+            same = identical(got, oracle.reference(call))
+            for suspect in oracle.suspects(call):
+                if suspect.costs:
+                    continue
+                told_apart = not same and identical(got, suspect.outcome)
+                contradicted = same and not identical(got, suspect.outcome)
+                if told_apart:
+                    apart.setdefault(suspect.sentence, True)
+                elif contradicted:
+                    apart[suspect.sentence] = False
+    return [sentence for sentence, seen in apart.items() if seen]

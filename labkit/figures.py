@@ -1,0 +1,99 @@
+"""Figures of the notebooks: one colour for each name, one look, pictures with alt text.
+
+    figure, axis = plt.subplots()
+    axis.plot(sizes, color=COLOURS["RMSNorm"])
+    show(figure, "The size stays at 1 through all 60 layers.")
+
+It needs matplotlib, so nothing that `import labkit` loads may import this module.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import struct
+
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+
+# Okabe and Ito's palette: told apart with every common colour blindness. Its yellow is
+# left out, too pale for a line on white.
+BLACK, GREY, ORANGE, SKY = "#000000", "#767676", "#E69F00", "#56B4E9"
+GREEN, BLUE, VERMILION, PURPLE = "#009E73", "#0072B2", "#D55E00", "#CC79A7"
+
+# A name keeps its colour in every lab; names that never share a figure may share a colour.
+COLOURS = {
+    "x": GREY,
+    "hidden_states": GREY,
+    "mine": BLUE,
+    "wrong": VERMILION,
+    "layer_norm": ORANGE,
+    "RMSNorm": BLUE,
+    "pre": BLUE,
+    "post": VERMILION,
+    "sandwich": GREEN,
+    "deepnorm": PURPLE,
+    "query": BLUE,
+    "key": ORANGE,
+    "value": GREEN,
+    "scores": PURPLE,
+    "weights": VERMILION,
+    "gate": SKY,
+    "up": GREEN,
+    "loss": BLACK,
+}
+
+STYLE = {
+    "figure.figsize": (7.0, 3.0),
+    "figure.facecolor": "white",  # opaque: a dark theme cannot swallow the labels
+    "figure.constrained_layout.use": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.titlesize": 11,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.8,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+}
+plt.rcParams.update(STYLE)
+
+PIXELS_PER_INCH = 96  # on the page; the picture holds twice as many
+
+
+def show(figure: Figure, alt: str) -> None:
+    """Display `figure` in the notebook as a PNG whose alt text is `alt`, then close it.
+
+    `alt` says in words what the figure shows, for those who cannot see it. Outside a
+    notebook it is printed in place of the picture.
+    """
+    text = f"[figure] {alt}"
+    if _in_ipython():
+        from IPython.display import display
+
+        display({"text/html": as_html(figure, alt), "text/plain": text}, raw=True)
+    else:
+        print(text)
+    plt.close(figure)
+
+
+def as_html(figure: Figure, alt: str) -> str:
+    """An <img> that carries the figure within itself, so that nothing has to be fetched."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=2 * PIXELS_PER_INCH)
+    png = buffer.getvalue()
+    width = struct.unpack(">I", png[16:20])[0] // 2  # a PNG states its width at byte 16
+    data = base64.b64encode(png).decode("ascii")
+    style = "max-width: 100%; height: auto; background: white"
+    source = f"data:image/png;base64,{data}"
+    return f'<img src="{source}" alt="{html.escape(alt)}" width="{width}" style="{style}">'
+
+
+def _in_ipython() -> bool:
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return False
+    return get_ipython() is not None

@@ -1,0 +1,78 @@
+"""The demo: the course's main job on a class that it makes, from notebooks to gradebook."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from labkit.grading.class_report import write_csv, write_report
+from labkit.grading.classroom import hand_in, small_class
+from labkit.grading.course import Course, CourseError
+from labkit.grading.run import Row, grade_lab
+from labkit.report import clean
+from labkit.syllabus import LABS, Lab
+
+MARKER = ".tinyllm-demo"
+
+
+def demo(folder: Path, console: Console) -> list[Row]:
+    """Build, hand in, grade, give feedback, report; all under `folder`, made anew."""
+    fresh(folder)
+    course = Course(folder)
+    course.build_source()
+    rows: list[Row] = []
+    for lab in LABS:
+        course.release(lab)
+        for learner in small_class(lab, course.released(lab)):
+            hand_in(folder, lab, learner)
+        rows += grade_and_report(course, lab, console)
+    return rows
+
+
+def fresh(folder: Path) -> None:
+    """An empty folder; one that this demo did not make is left alone."""
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / MARKER).exists():
+            raise CourseError(f"{folder} holds something else; name another folder with --out")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARKER).touch()
+
+
+def grade_and_report(course: Course, lab: Lab, console: Console) -> list[Row]:
+    """Grade what was handed in, with a progress bar; then table, feedback, CSV and HTML."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+               TimeRemainingColumn())  # fmt: skip
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(f"grading {lab.name}", total=None)
+
+        def advance(_: object, total: int) -> None:
+            bar.update(task, advance=1, total=total)
+
+        rows = grade_lab(course, lab, advance)
+        task = bar.add_task("writing feedback", total=None)
+        pages = course.feedback(lab) if rows else []
+        bar.update(task, total=len(pages), completed=len(pages))
+    console.print(table(lab, rows))
+    addresses = {page.parent.parent.name: page.relative_to(course.root).as_posix() for page in pages}
+    write_csv(course.root / f"{lab.name}.csv", lab, rows)
+    report = write_report(course.root / f"{lab.name}.html", lab, rows, addresses)
+    console.print(f"[bold]{len(rows)}[/] graded into {course.database}", highlight=False)
+    console.print(f"feedback: {course.root / 'feedback'}", highlight=False, soft_wrap=True)
+    console.print(f"class report: {report}", highlight=False, soft_wrap=True)
+    return rows
+
+
+def table(lab: Lab, rows: list[Row]) -> Table:
+    possible = sum(exercise.points for exercise in lab.exercises)
+    shown = Table(title=f"Lab {lab.number}, {lab.title}", title_justify="left")
+    shown.add_column("who", no_wrap=True)
+    shown.add_column(f"of {possible}", justify="right", no_wrap=True)
+    shown.add_column("why")
+    for row in rows:
+        shown.add_row(row.learner, f"{row.submission.score:g}", clean(row.why).replace("[", r"\["))
+    return shown

@@ -1,0 +1,163 @@
+"""From whatever bytes a learner handed in to the released notebook with their answers in it.
+
+The released notebook is the frame: its text, checks and ids are kept, and only answer cells
+are taken from the submission. A cell says which answer it is by its directive, else by its
+nbgrader grade_id, else by its cell id; of several copies the last one that is filled in
+counts. Whatever is missing or odd becomes a note that the learner will read.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+
+from labkit.cells import defined_names, exercise_in, is_stub
+from labkit.syllabus import Exercise, Lab
+
+MAX_NOTEBOOK = 32 << 20
+MAX_CELL = 200_000
+EMPTY_ANSWER = "YOUR ANSWER HERE"
+
+
+@dataclass
+class Intake:
+    """The rebuilt notebook, the source of each exercise cell (None: missing), and notes."""
+
+    notebook: NotebookNode
+    answers: dict[str, str | None] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    problem: str | None = None  # the whole file could not be read
+
+
+class NotANotebook(ValueError):
+    """Bytes in which no notebook can be found; the message says why."""
+
+
+def rebuild(data: bytes, released: NotebookNode, lab: Lab) -> Intake:
+    """The released notebook with the submission's answers; never raises for odd bytes."""
+    intake = Intake(copy.deepcopy(released))
+    try:
+        cells = cells_of(data)
+    except NotANotebook as error:
+        intake.problem = str(error)
+        cells = []
+    found = candidates(cells)
+    for exercise in lab.exercises:
+        _take_exercise(intake, exercise, found, cells)
+    for question in lab.questions:
+        texts = [text for text in found[question.answer_cell] if text.strip()]
+        answered = [text for text in texts if text.strip() != EMPTY_ANSWER]
+        if answered:
+            cell_called(intake.notebook, question.answer_cell).source = answered[-1]
+    return intake
+
+
+def _take_exercise(
+    intake: Intake, exercise: Exercise, found: dict[str, list[str]], cells: list[dict]
+) -> None:
+    copies = found[exercise.id]
+    filled = [text for text in copies if not is_stub(text) and text.strip()]
+    if intake.problem:
+        intake.answers[exercise.id] = None
+        intake.notes[exercise.id] = intake.problem
+        return
+    if not copies:
+        intake.answers[exercise.id] = None
+        intake.notes[exercise.id] = f"the cell of exercise {exercise.id} is missing" + _elsewhere(
+            exercise, cells
+        )
+        return
+    answer = (filled or copies)[-1]
+    if len(answer) > MAX_CELL:
+        intake.answers[exercise.id] = None
+        intake.notes[exercise.id] = f"the cell has {len(answer):,} characters; {MAX_CELL:,} is the most"
+        return
+    if len(set(filled)) > 1:
+        intake.notes[exercise.id] = f"{len(filled)} cells answer this exercise; the last one counts"
+    elif filled and not set(exercise.symbols) & set(defined_names(answer)):
+        extra = _elsewhere(exercise, cells)
+        if extra:
+            intake.notes[exercise.id] = "the exercise's cell does not hold the answer" + extra
+    intake.answers[exercise.id] = answer
+    cell_called(intake.notebook, exercise.answer_cell).source = answer
+
+
+def _elsewhere(exercise: Exercise, cells: list[dict]) -> str:
+    """Where else the symbol is defined, for a cell that was split or lost its marks."""
+    for number, cell in enumerate(cells, 1):
+        if exercise.symbols[0] in defined_names(text_of(cell)):
+            if exercise_in(text_of(cell)) is None:
+                return (
+                    f"; cell {number} defines {exercise.symbols[0]}, but the whole answer belongs "
+                    f'in one cell that begins with "# %% exercise {exercise.id}"'
+                )
+    return ""
+
+
+def candidates(cells: list[dict]) -> dict[str, list[str]]:
+    """{exercise id or answer cell id: every cell that claims to be it, in order}."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for cell in cells:
+        found[claimed(cell)].append(text_of(cell))
+    return found
+
+
+def claimed(cell: dict) -> str:
+    """What a cell says it is: 1.2 for an exercise cell, written-1-a for a written answer."""
+    by_directive = exercise_in(text_of(cell))
+    if by_directive:
+        return by_directive
+    metadata = cell.get("metadata")
+    marks = metadata.get("nbgrader") if isinstance(metadata, dict) else None
+    name = marks.get("grade_id") if isinstance(marks, dict) else None
+    name = name if isinstance(name, str) else cell.get("id")
+    name = name if isinstance(name, str) else ""
+    if name.startswith("ex-"):
+        return name.removeprefix("ex-").replace("-", ".")
+    return name
+
+
+def cells_of(data: bytes) -> list[dict]:
+    """The cells of a notebook, old formats included; NotANotebook if there are none."""
+    if len(data) > MAX_NOTEBOOK:
+        raise NotANotebook(f"the file has {len(data):,} bytes; {MAX_NOTEBOOK:,} is the most")
+    try:
+        content = json.loads(data.decode("utf-8-sig", errors="replace"))
+    except (ValueError, RecursionError) as error:
+        raise NotANotebook(f"the file is not a notebook: it is not JSON ({error})") from error
+    if isinstance(content, dict) and content.get("nbformat") in (1, 2, 3):
+        content = _upgraded(content)
+    cells = content.get("cells") if isinstance(content, dict) else None
+    if not isinstance(cells, list):
+        raise NotANotebook("the file is not a notebook: it is JSON without a list of cells")
+    return [cell for cell in cells if isinstance(cell, dict)]
+
+
+def _upgraded(content: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return nbformat.convert(nbformat.from_dict(content), 4)
+    except Exception as error:  # nbformat raises whatever an old file makes it stumble over
+        raise NotANotebook(f"the file is an old notebook that cannot be converted ({error})") from error
+
+
+def text_of(cell: dict) -> str:
+    source = cell.get("source", "")
+    if isinstance(source, list):
+        source = "".join(part for part in source if isinstance(part, str))
+    if not isinstance(source, str):
+        return ""
+    return source.encode("utf-8", errors="replace").decode("utf-8")
+
+
+def cell_called(notebook: NotebookNode, name: str) -> NotebookNode:
+    """The cell with this nbgrader grade_id."""
+    for cell in notebook.cells:
+        if cell.metadata.get("nbgrader", {}).get("grade_id") == name:
+            return cell
+    raise KeyError(f"the released notebook has no cell {name!r}; run `tinyllm build`")

@@ -1,0 +1,67 @@
+"""Where nbgrader meets the judge: the classes that nbgrader_config.py names."""
+
+from __future__ import annotations
+
+import atexit
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from nbconvert.exporters import NotebookExporter
+from nbformat import NotebookNode
+from nbgrader.preprocessors import NbGraderPreprocessor
+
+from labkit import cells
+from labkit.grading.course import Course
+from labkit.grading.judge import Judge
+from labkit.grading.workers import Workers
+from labkit.syllabus import find_exercise, find_lab
+
+
+class Stubs(NbGraderPreprocessor):
+    """Replaces solution regions by the course's stubs, which name their exercise."""
+
+    def preprocess_cell(
+        self, cell: NotebookNode, resources: dict, index: int
+    ) -> tuple[NotebookNode, dict]:
+        exercise_id = cells.exercise_in(cell.source) if cell.cell_type == "code" else None
+        if exercise_id:
+            cell.source = cells.stub(cell.source, find_exercise(exercise_id)[1])
+        return cell, resources
+
+
+class Judged(NotebookExporter):
+    """Reads a submission, whatever it is, as the released notebook with verdicts in it.
+
+    nbgrader converts twice: from submitted/ to autograded/, where this class does its work,
+    and once more within autograded/, where it reads back what it wrote.
+    """
+
+    def from_filename(
+        self, filename: str, resources: dict | None = None, **options: Any
+    ) -> tuple[str, dict]:
+        if not self.parent._sanitizing:
+            return super().from_filename(filename, resources, **options)
+        root = Path(self.parent.coursedir.root)
+        judge = judge_of(root, resources["nbgrader"]["assignment"])
+        submission = judge.grade(Path(filename).read_bytes())
+        if submission.problem:
+            self.log.warning("%s: %s", filename, submission.problem)
+        return self.from_notebook_node(submission.notebook, resources, **options)
+
+
+@cache
+def judge_of(root: Path, lab_name: str) -> Judge:
+    """One judge a lab for the life of nbgrader's process."""
+    lab, course = find_lab(lab_name), Course(root)
+    return Judge(lab, course.released(lab), course.secret(), running_workers())
+
+
+@cache
+def running_workers() -> Workers:
+    workers = Workers()
+    workers.__enter__()
+    atexit.register(workers.__exit__)
+    return workers
+
+

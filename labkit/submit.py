@@ -1,0 +1,55 @@
+"""The file to hand in: the learner's notebook, completed from the package where it has gaps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+
+from labkit import cells, workspace
+from labkit.syllabus import Exercise, Lab
+
+FOLDER = Path("submissions")
+
+
+class SubmitError(Exception):
+    """A notebook that cannot be handed in as it is."""
+
+
+def prepare(lab: Lab, notebook: Path | None) -> tuple[Path, list[str]]:
+    """Write submissions/LAB.ipynb; returns its path and what the learner should know."""
+    path = notebook or workspace.ROOT / "notebooks" / f"{lab.name}.ipynb"
+    if not path.exists():
+        raise SubmitError(f"there is no file {path}; name your notebook: `tinyllm submit {lab.module} FILE`")
+    try:
+        content = nbformat.read(path, as_version=4)
+    except Exception as error:  # nbformat raises many kinds for a file that is none
+        raise SubmitError(f"{path} is not a notebook: {error}") from error
+    module = workspace.module_source(lab)
+    notes = [note for e in lab.exercises if (note := _complete(content, module, e))]
+    FOLDER.mkdir(exist_ok=True)
+    written = FOLDER / f"{lab.name}.ipynb"
+    workspace.write_whole(written, nbformat.writes(content))
+    return written, notes
+
+
+def _complete(content: nbformat.NotebookNode, module: str, exercise: Exercise) -> str | None:
+    """Fill an exercise cell that is still a stub from the package; what there is to say."""
+    found = [c for c in content.cells if c.cell_type == "code" and _is(c, exercise)]
+    code = cells.block(module, exercise.id) or ""
+    if not found:
+        return f"{exercise.id} {exercise.title}: your notebook has lost this cell"
+    cell = found[-1]
+    if not cells.is_stub(cell.source):
+        if code and not cells.is_stub(code) and code.strip() != cell.source.strip():
+            return f"{exercise.id} {exercise.title}: notebook and package differ; the notebook counts"
+        return None
+    if not code or cells.is_stub(code):
+        return f"{exercise.id} {exercise.title}: still empty"
+    cell.source = code
+    return f"{exercise.id} {exercise.title}: taken from the package tinyllm"
+
+
+def _is(cell: nbformat.NotebookNode, exercise: Exercise) -> bool:
+    claimed = cells.exercise_in(cell.source)
+    return claimed == exercise.id or (claimed is None and cell.get("id") == exercise.answer_cell)

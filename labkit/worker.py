@@ -1,0 +1,161 @@
+"""The learner's process: runs submitted code, answers calls, knows no test and no answer.
+
+    judge                                     worker (this file)
+      | -- package sources, module, bans  -->  |   load; confine; run the learner's cell
+      | <-- an outcome: loaded, or what failed |
+      | -- nonce + call                    -->  |
+      | <-- nonce + outcome                     |   ... until the judge hangs up
+
+Everything that crosses is plain bytes, see labkit.wire. On POSIX a parent imports torch once
+and forks a fresh child for each exercise; elsewhere each exercise starts a new process.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+from labkit import banned, confine
+from labkit.calls import Call, Outcome, describe, perform
+from labkit.wire import MAX_BYTES, Malformed, decode_call, encode_outcome
+
+PACKAGE = "tinyllm"
+NONCE = 16
+
+
+class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports the package under test from memory: {"rmsnorm": source, ...}."""
+
+    def __init__(self, sources: Mapping[str, str]):
+        self.sources = sources
+
+    def find_spec(self, name: str, path: object = None, target: object = None):
+        if name == PACKAGE:
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+        if name.removeprefix(PACKAGE + ".") in self.sources and name.startswith(PACKAGE + "."):
+            return importlib.machinery.ModuleSpec(name, self)
+        return None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        short = module.__name__.removeprefix(PACKAGE).lstrip(".")
+        if not short:
+            return
+        code = compile(self.sources[short], filename(short), "exec", dont_inherit=True)
+        exec(code, module.__dict__)
+
+
+def filename(module: str) -> str:
+    """The name under which tracebacks know a submitted module."""
+    return f"{PACKAGE}/{module}.py"
+
+
+def forget_the_course() -> None:
+    """Take the course's folder off every road by which Python finds modules."""
+    root = str(Path(__file__).resolve().parents[1])
+    sys.path[:] = [entry for entry in sys.path if entry and os.path.realpath(entry) != root]
+    sys.path_importer_cache.clear()
+    ours = [f for f in sys.meta_path if "editable" in f"{getattr(f, '__module__', '')}{f!r}".lower()]
+    for finder in ours:
+        sys.meta_path.remove(finder)
+
+
+def serve(connection: Connection, scratch: Path) -> None:
+    """Load one exercise and answer calls until the judge hangs up."""
+    scratch = Path(tempfile.mkdtemp(dir=scratch))
+    os.environ["TMPDIR"] = os.environ["HOME"] = tempfile.tempdir = str(scratch)
+    os.chdir(scratch)
+    order = json.loads(connection.recv_bytes(MAX_BYTES))
+    torch.manual_seed(0)
+    sys.meta_path.insert(0, Sources(order["sources"]))
+    confine.confine(scratch)
+    module = order["module"]
+    with banned.out_of_reach(order["banned"]):
+        outcome, namespace = load(module)
+        connection.send_bytes(encode_outcome(outcome))
+        while True:
+            message = connection.recv_bytes(MAX_BYTES)
+            nonce, blob = message[:NONCE], message[NONCE:]
+            answer = perform(decode_call(blob), namespace, filename(module))
+            connection.send_bytes(nonce + encoded(answer))
+
+
+def load(module: str) -> tuple[Outcome, dict[str, object]]:
+    """Run the module with the learner's cell in it."""
+    try:
+        return Outcome(), vars(importlib.import_module(f"{PACKAGE}.{module}"))
+    except BaseException as error:  # a cell may raise anything, SystemExit too
+        return Outcome(failure=describe(error, filename(module))), {}
+
+
+def encoded(answer: Outcome) -> bytes:
+    try:
+        return encode_outcome(answer)
+    except Exception as error:  # whatever an odd object does when it is packed
+        refused = Malformed(f"the answer is nothing that can be compared ({error})")
+        return encode_outcome(Outcome(failure=describe(refused, None)))
+
+
+def warm_up() -> None:
+    """Import what torch imports late, before the files are out of reach."""
+    perform(Call("f", x=torch.ones(2, 2), grad=True), {"f": lambda x: x @ x})
+    encode_outcome(Outcome(values=[torch.ones(1)]))
+
+
+def connect(address: str, token: bytes) -> Connection:
+    connection = Client(address)
+    connection.send_bytes(token + os.getpid().to_bytes(8, "little"))
+    return connection
+
+
+def parent(address: str, token: bytes, scratch: Path) -> None:
+    """Fork one child for each token that the judge sends, until it hangs up."""
+    control = connect(address, token)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children vanish by themselves
+    while True:
+        try:
+            order = control.recv_bytes(64)
+        except EOFError:
+            return
+        if os.fork() == 0:
+            control.close()
+            os.setsid()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            child(address, order, scratch)
+
+
+def child(address: str, token: bytes, scratch: Path) -> None:
+    try:
+        serve(connect(address, token), scratch)
+    except (EOFError, OSError):  # the judge hung up
+        os._exit(0)
+    except BaseException:  # no traceback of ours for a learner to read
+        os._exit(1)
+
+
+def main() -> None:
+    """Arguments: ROOT ADDRESS SCRATCH; the token comes in hexadecimal on standard input."""
+    _, _, address, scratch_name = sys.argv
+    scratch = Path(scratch_name)
+    token = bytes.fromhex(sys.stdin.readline().strip())
+    torch.set_num_threads(1)
+    warm_up()
+    forget_the_course()
+    silence = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(silence, descriptor)
+    (parent if hasattr(os, "fork") else child)(address, token, scratch)

@@ -1,0 +1,83 @@
+"""The learner's package on disk: where an exercise lives, saving a cell into it, reloading it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import tinyllm
+from labkit import cells
+from labkit.syllabus import LABS, Exercise, Lab
+
+ROOT = Path(__file__).resolve().parents[1]
+HINTS = ROOT / "solutions" / "hints"
+SOLUTIONS = ROOT / "solutions"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What became of a cell that was run: `text` says it, `kept` whether the file changed."""
+
+    text: str
+    kept: bool
+
+
+def module_path(lab: Lab) -> Path:
+    return Path(tinyllm.__file__).parent / f"{lab.module}.py"
+
+
+def module_source(lab: Lab) -> str:
+    path = module_path(lab)
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing; `git checkout {path.name}` brings it back")
+    return path.read_text("utf-8")
+
+
+def shown(path: Path) -> str:
+    """The path as a person would type it from the project's folder."""
+    return f"{path.parent.name}/{path.name}"
+
+
+def save(lab: Lab, exercise: Exercise, cell: str) -> Saved:
+    """Write an exercise cell into its module; a stub never overwrites an answer."""
+    path, source = module_path(lab), module_source(lab)
+    before = cells.block(source, exercise.id) or ""
+    if cells.is_stub(cell):
+        if cells.is_stub(before) or not before:
+            return Saved("", kept=False)
+        text = f"this cell is still empty; your earlier code in {shown(path)} stays as it is"
+        return Saved(text, kept=False)
+    after = cells.with_block(source, exercise, cell)
+    if after == source:
+        return Saved(f"{shown(path)} already holds this code", kept=True)
+    write_whole(path.with_suffix(".py~"), source)  # one step back, should a cell go wrong
+    write_whole(path, after)
+    missing = [name for name in exercise.symbols if name not in cells.defined_names(cell)]
+    if missing:
+        text = f"saved to {shown(path)}, but the cell does not define {', '.join(missing)}"
+        return Saved(text, kept=True)
+    return Saved(f'saved to {shown(path)}; next: check("{exercise.id}")', kept=True)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write so that a crash leaves the old file or the new one, never half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, "utf-8")
+    temporary.replace(path)
+
+
+def load(lab: Lab) -> ModuleType:
+    """The lab's module as the file has it now, and with it every lab module in memory."""
+    importlib.invalidate_caches()
+    name = f"tinyllm.{lab.module}"
+    fresh = name not in sys.modules
+    module = importlib.import_module(name)
+    for other in LABS:
+        loaded = sys.modules.get(f"tinyllm.{other.module}")
+        if loaded is not None and not (fresh and loaded is module):
+            importlib.reload(loaded)
+    return module

@@ -1,0 +1,36 @@
+"""nbgrader for TinyLLM: run `nbgrader ...` or JupyterLab's formgrader from this folder.
+
+Autograding is handed to the course's own judge: learner code never runs in nbgrader's
+process, and the scores are those of `tinyllm grade`.
+"""
+
+import os
+from pathlib import Path
+
+here = Path(__file__).resolve().parent
+c = get_config()  # noqa: F821
+
+c.CourseDirectory.course_id = "tinyllm"
+c.CourseDirectory.root = os.environ.get("TINYLLM_COURSE", str(here / "course"))
+
+# Stubs say which exercise they belong to; everything else of a release is nbgrader's own.
+c.GenerateAssignment.preprocessors = [
+    "nbgrader.preprocessors.LockCells",
+    "labkit.grading.nbgrader_hooks.Stubs",
+    "nbgrader.preprocessors.ClearSolutions",
+    "nbgrader.preprocessors.ClearOutput",
+    "nbgrader.preprocessors.CheckCellMetadata",
+    "nbgrader.preprocessors.ComputeChecksums",
+    "nbgrader.preprocessors.SaveCells",
+    "nbgrader.preprocessors.CheckCellMetadata",
+]
+
+# A submission is rebuilt from the released notebook plus its answers, and judged, while it is
+# read; then nbgrader stores what it finds under the check cells.
+c.Autograde.exporter_class = "labkit.grading.nbgrader_hooks.Judged"
+c.Autograde.sanitize_preprocessors = []
+c.Autograde.autograde_preprocessors = [
+    "nbgrader.preprocessors.SaveAutoGrades",
+    "nbgrader.preprocessors.AssignLatePenalties",
+    "nbgrader.preprocessors.CheckCellMetadata",
+]

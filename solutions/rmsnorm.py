@@ -1,0 +1,96 @@
+"""Lab 01: normalisation.
+
+Keep the size of the numbers that flow through a deep network under control.
+
+Shapes: B batch, T tokens, E hidden_size. Everything works on the last axis, so any
+number of leading axes will do.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+
+# %% exercise 1.1: layer_norm
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    """Give every vector mean 0 and variance 1, then scale and shift it.
+
+        y = (x - mean) / sqrt(variance + eps) * weight + bias
+
+    Mean and variance are taken over the last axis; the variance divides by E, not E - 1.
+
+    Shapes: x (..., E), weight (E,), bias (E,) -> (..., E)
+    dtype:  statistics in float32, the result in the dtype of x
+    Source: Ba, Kiros, Hinton 2016, https://arxiv.org/abs/1607.06450
+    """
+    ### BEGIN SOLUTION
+    wide = x.float()
+    mean = wide.mean(dim=-1, keepdim=True)  # (..., 1)
+    variance = (wide - mean).square().mean(dim=-1, keepdim=True)  # (..., 1)
+    normed = (wide - mean) * torch.rsqrt(variance + eps)  # (..., E)
+    return (normed * weight + bias).to(x.dtype)
+    ### END SOLUTION
+
+
+# %% exercise 1.2: RMSNorm
+class RMSNorm(nn.Module):
+    """Divide every vector by its root mean square, then scale each feature.
+
+        y = x / sqrt(mean(x^2) + eps) * weight
+
+    No mean is subtracted and there is no bias: with weight 1 the result has root mean
+    square 1, so its Euclidean norm is sqrt(E).
+
+    Shapes: hidden_states (..., E) -> (..., E); weight (E,), ones at the start
+    dtype:  squares, mean and root in float32; back to the input's dtype, then times weight
+    Source: Zhang, Sennrich 2019, https://arxiv.org/abs/1910.07467
+    """
+
+    def __init__(self, hidden_size: int, eps: float = 1e-6):
+        super().__init__()
+        ### BEGIN SOLUTION
+        self.weight = nn.Parameter(torch.ones(hidden_size))
+        self.eps = eps
+        ### END SOLUTION
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        ### BEGIN SOLUTION
+        wide = hidden_states.float()
+        mean_square = wide.square().mean(dim=-1, keepdim=True)  # (..., 1)
+        normed = wide * torch.rsqrt(mean_square + self.eps)  # (..., E)
+        return self.weight * normed.to(hidden_states.dtype)
+        ### END SOLUTION
+
+
+# %% exercise 1.3: residual
+def residual(
+    x: Tensor,
+    sublayer: Callable[[Tensor], Tensor],
+    norm: Callable[[Tensor], Tensor],
+    placement: str = "pre",
+    alpha: float = 1.0,
+) -> Tensor:
+    """Add what a sublayer computes to its input, with the norm in one of four places.
+
+        pre        x + sublayer(norm(x))             GPT-2, LLaMA, Qwen3
+        post       norm(x + sublayer(x))             the first Transformer, BERT
+        sandwich   x + norm(sublayer(norm(x)))       CogView, Gemma 2
+        deepnorm   norm(alpha * x + sublayer(x))     GLM-130B
+
+    Shapes: x (..., E) -> (..., E); sublayer and norm keep the shape
+    Errors: any other placement raises ValueError that names it
+    Source: Xiong et al. 2020, https://arxiv.org/abs/2002.04745 (pre, post);
+            Wang et al. 2022, https://arxiv.org/abs/2203.00555 (DeepNorm)
+    """
+    ### BEGIN SOLUTION
+    if placement == "pre":
+        return x + sublayer(norm(x))
+    if placement == "post":
+        return norm(x + sublayer(x))
+    if placement == "sandwich":
+        return x + norm(sublayer(norm(x)))
+    if placement == "deepnorm":
+        return norm(alpha * x + sublayer(x))
+    raise ValueError(f"placement {placement!r} is none of pre, post, sandwich, deepnorm")
+    ### END SOLUTION

@@ -1,0 +1,100 @@
+"""Visible checks of lab 01: what check("1.1") and its sisters run."""
+
+import pytest
+import torch
+
+from labkit.checks import Call, Given, assert_same
+
+
+@pytest.mark.exercise("1.1")
+class TestLayerNorm:
+    def call(self, rng, scale=1.0, shift=0.0, dtype=torch.float32, **options):
+        x = (scale * rng.normal(2, 3, 8) + shift).to(dtype)
+        weight, bias = 1 + 0.5 * rng.normal(8), rng.normal(8)
+        inputs = {"weight": weight.to(dtype), "bias": bias.to(dtype), "eps": 1e-5}
+        return Call("layer_norm", x=x, **inputs, **options)
+
+    def test_values(self, student, reference, rng):
+        """values"""
+        call = self.call(rng, shift=0.7)
+        assert_same(student(call), reference(call))
+
+    def test_small_input(self, student, reference, rng):
+        """small numbers, where eps counts"""
+        call = self.call(rng, scale=1e-3)
+        assert_same(student(call), reference(call))
+
+    def test_float16(self, student, reference, rng):
+        """float16 with squares beyond its range"""
+        call = self.call(rng, scale=400.0, dtype=torch.float16)
+        assert_same(student(call), reference(call))
+
+    def test_gradients(self, student, reference, rng):
+        """gradients"""
+        call = self.call(rng, grad=True)
+        assert_same(student(call), reference(call))
+
+
+@pytest.mark.exercise("1.2")
+class TestRMSNorm:
+    def call(self, rng, scale=1.0, shift=0.0, dtype=torch.float32, eps=1e-6, **options):
+        x = (scale * rng.normal(2, 3, 8) + shift).to(dtype)
+        state = {"weight": 1 + 0.5 * rng.normal(8)}
+        init = {"hidden_size": 8, "eps": eps}
+        return Call("RMSNorm", init=init, state=state, dtype=dtype, hidden_states=x, **options)
+
+    def test_parameters(self, student, reference, rng):
+        """one parameter, weight, and values as it is made"""
+        call = Call("RMSNorm", init={"hidden_size": 8}, names=True, hidden_states=rng.normal(3, 8))
+        assert_same(student(call), reference(call))
+
+    def test_values(self, student, reference, rng):
+        """values"""
+        call = self.call(rng, shift=0.7)
+        assert_same(student(call), reference(call))
+
+    def test_small_input(self, student, reference, rng):
+        """small numbers, where eps counts"""
+        call = self.call(rng, scale=1e-3, eps=1e-5)
+        assert_same(student(call), reference(call))
+
+    def test_default_eps(self, student, reference, rng):
+        """the default eps"""
+        call = Call("RMSNorm", init={"hidden_size": 8}, hidden_states=1e-3 * rng.normal(3, 8))
+        assert_same(student(call), reference(call))
+
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+    def test_half_precision(self, student, reference, rng, dtype):
+        """{dtype} input"""
+        call = self.call(rng, scale=400.0, dtype=dtype)
+        assert_same(student(call), reference(call))
+
+    def test_gradients(self, student, reference, rng):
+        """gradients"""
+        call = self.call(rng, grad=True)
+        assert_same(student(call), reference(call))
+
+
+@pytest.mark.exercise("1.3")
+class TestResidual:
+    def call(self, rng, placement, alpha=1.0, **options):
+        sublayer = Given("tanh_linear", weight=rng.normal(6, 6))
+        functions = {"sublayer": sublayer, "norm": Given("scale_to_max")}
+        inputs = {**functions, "placement": placement, "alpha": alpha}
+        return Call("residual", x=rng.normal(2, 3, 6), **inputs, **options)
+
+    @pytest.mark.parametrize("placement", ["pre", "post", "sandwich"])
+    def test_placement(self, student, reference, rng, placement):
+        """placement {placement}"""
+        call = self.call(rng, placement, alpha=3.0, grad=True)
+        assert_same(student(call), reference(call))
+
+    def test_deepnorm(self, student, reference, rng):
+        """placement deepnorm with alpha 2"""
+        call = self.call(rng, "deepnorm", alpha=2.0, grad=True)
+        assert_same(student(call), reference(call))
+
+    def test_unknown(self, student, reference, rng):
+        """an unknown placement raises ValueError"""
+        call = self.call(rng, "middle")
+        assert_same(student(call), reference(call))
