@@ -8,10 +8,11 @@ import os
 from pathlib import Path
 
 here = Path(__file__).resolve().parent
+folder = here if (here / "source").exists() else here / "course"
 c = get_config()  # noqa: F821
 
 c.CourseDirectory.course_id = "tinyllm"
-c.CourseDirectory.root = os.environ.get("TINYLLM_COURSE", str(here / "course"))
+c.CourseDirectory.root = os.environ.get("TINYLLM_COURSE", str(folder))
 
 # Stubs say which exercise they belong to; everything else of a release is nbgrader's own.
 c.GenerateAssignment.preprocessors = [

@@ -116,7 +116,7 @@ class Plugin:
     def student(self, request: pytest.FixtureRequest) -> Performer:
         def perform(call: Call) -> Outcome:
             assert self.current is not None
-            call.key = f"{request.node.name}#{len(self.current.evidence)}"
+            call.key = f"{address(request.node)}#{len(self.current.evidence)}"
             outcome = self.perform_student(call)
             self.current.evidence.append((call, outcome))
             return outcome
@@ -129,7 +129,7 @@ class Plugin:
 
     @pytest.fixture
     def rng(self, request: pytest.FixtureRequest) -> Rng:
-        return Rng(f"{self.seed}:{request.node.name}")
+        return Rng(f"{self.seed}:{address(request.node)}")
 
     def pytest_configure(self, config: pytest.Config) -> None:
         declare_markers(config)
@@ -172,6 +172,11 @@ class Plugin:
 def declare_markers(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "exercise(id): the exercise a test belongs to")
     config.addinivalue_line("markers", "points(n): the weight of a test within its exercise")
+
+
+def address(item: pytest.Item) -> str:
+    """A test's name within its file: "TestRMSNorm::test_values[shape0]"."""
+    return item.nodeid.split("::", 1)[1]
 
 
 def exercise_of(item: pytest.Item) -> str | None:

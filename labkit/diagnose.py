@@ -20,28 +20,24 @@ def reasons(result: Result, oracle: Oracle) -> list[str]:
     failed = [check for check in result.checks if check.passed is False]
     if not failed:
         return []
-    everywhere = _fitting(result.checks, failed, oracle)
-    return _best(everywhere or _fitting(failed, failed, oracle) or _fitting(failed[:1], failed, oracle))
+    everywhere = _fitting(result.checks, oracle)
+    return _best(everywhere or _fitting(failed, oracle) or _fitting(failed[:1], oracle))
 
 
-def _fitting(checks: list[Check], failed: list[Check], oracle: Oracle) -> dict[str, float]:
+def _fitting(checks: list[Check], oracle: Oracle) -> dict[str, float]:
     """{sentence: distance} of the mistakes that agree with the learner on all of `checks`."""
     far: dict[str, list[float]] = defaultdict(list)
     sentences: dict[str, str] = {}
     wrong: set[str] = set()
-    calls = [(check, call, got) for check in checks for call, got in check.evidence]
-    for check, call, got in calls:
-        right = oracle.reference(call)
-        differs = check in failed and not agree(got, right)
+    for call, got in [pair for check in checks for pair in check.evidence]:
         for suspect in oracle.suspects(call):
             if not suspect.costs:
                 continue
             sentences[suspect.name] = suspect.sentence
-            if not agree(got, suspect.outcome):
+            if agree(got, suspect.outcome):
+                far[suspect.name].append(0.0 if got.failure else distance(got, suspect.outcome))
+            else:
                 wrong.add(suspect.name)
-            elif differs or not agree(suspect.outcome, right):
-                gap = 0.0 if got.failure else distance(got, suspect.outcome)
-                far[suspect.name].append(gap)
     return {
         sentences[name]: sum(gaps) / len(gaps) for name, gaps in far.items() if name not in wrong
     }

@@ -53,7 +53,7 @@ class Submission:
 
     @property
     def score(self) -> float:
-        return sum(graded.score for graded in self.exercises)
+        return round(sum(graded.score for graded in self.exercises), 2)
 
 
 class Judge:
