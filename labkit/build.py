@@ -131,7 +131,7 @@ def filled(lab: Lab, notebook: NotebookNode, solved: bool = False) -> NotebookNo
         about = owned(by_id, f"about-{exercise.slug}")
         about.source = with_badge(about.source, exercise, block)
         answer = owned(by_id, exercise.answer_cell)
-        answer.source = block if solved else cells.stub(block, exercise).rstrip()
+        answer.source = block if solved else cells.stub(block, exercise)
         mark(answer, exercise.answer_cell, solution=True)
         test = owned(by_id, exercise.check_cell)
         test.source = f'check("{exercise.id}")'
@@ -182,7 +182,9 @@ def with_badge(text: str, exercise: Exercise, block: str) -> str:
     """The authored text under the exercise's heading and badge, which the syllabus says."""
     lines = cells.solution_lines(block)
     kind = "core" if exercise.core else "stretch: skip it if you like"
-    badge = f"{exercise.minutes} minutes · about {lines} lines · {exercise.points} points · {kind}"
+    badge = (
+        f"{exercise.minutes} minutes · about {lines} lines · {exercise.points} points · {kind}"
+    )
     body = BADGE.sub("", text.lstrip())
     heading = f"### Exercise {exercise.id}  {exercise.title}"
     return f"{heading}\n*{badge}*\n\n{body}".rstrip()
@@ -210,7 +212,9 @@ def recorded(lab: Lab) -> bytes:
         result = run_checks("visible", lab.module, exercise, student, recorder, SEED)
         if not result.passed:
             fault = result.broken or result.first_failure
-            raise BuildError(f"the reference fails the visible checks of {exercise.id}: {fault}")
+            raise BuildError(
+                f"the reference fails the visible checks of {exercise.id}: {fault}"
+            )
     return recorder.blob()
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 
 class New:
-    """An object of the package under test, made where the call is performed: New("KVCache", 2)."""
+    """An object of the package under test, made where the call is performed: New("KVCache")."""
 
     def __init__(self, symbol: str, /, **arguments: Any):
         self.symbol, self.arguments = symbol, arguments

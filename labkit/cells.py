@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import ast
 import re
+from itertools import pairwise
 
 from labkit.syllabus import Exercise
 
 DIRECTIVE = re.compile(r"^# %%[ \t]*(?:exercise[ \t]+(\d+\.\d+)|given)\b[^\n]*$", re.MULTILINE)
 REGION = re.compile(
-    r"^(?P<indent>[ \t]*)### BEGIN SOLUTION[ \t]*\n(?P<body>.*?)^[ \t]*### END SOLUTION[ \t]*\n?",
+    r"^(?P<indent>[ \t]*)### BEGIN SOLUTION[ \t]*\n"
+    r"(?P<body>.*?)^[ \t]*### END SOLUTION[ \t]*\n?",
     re.MULTILINE | re.DOTALL,
 )
 MARK = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION[ \t]*\n?", re.MULTILINE)
@@ -34,7 +36,7 @@ def split(module: str) -> list[tuple[str | None, str]]:
     """The blocks of a module as (exercise id or None, text); joined, they are the module."""
     starts = [m.start() for m in DIRECTIVE.finditer(module)]
     edges = [0, *starts, len(module)]
-    pieces = [module[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [module[a:b] for a, b in pairwise(edges)]
     return [(exercise_in(piece), piece) for piece in pieces if piece]
 
 
@@ -60,7 +62,7 @@ def directive(exercise: Exercise) -> str:
 
 
 def stub(text: str, exercise: Exercise) -> str:
-    """`text` with every solution region replaced by a line that raises and names the exercise."""
+    """`text` with every solution region replaced by an error that names the exercise."""
 
     def replaced(region: re.Match[str]) -> str:
         indent = region["indent"]
@@ -69,7 +71,8 @@ def stub(text: str, exercise: Exercise) -> str:
         error = f'raise NotImplementedError("Exercise {exercise.id}: {exercise.title}")'
         return f"{indent}{about}\n{indent}{error}\n"
 
-    return REGION.sub(replaced, text)
+    stubbed = REGION.sub(replaced, text)
+    return stubbed if text.endswith("\n") else stubbed.rstrip("\n")
 
 
 def plain(text: str) -> str:

@@ -26,7 +26,9 @@ def check_exercise(lab: Lab, exercise: Exercise, hint: str) -> tuple[Report, flo
     source = workspace.module_source(lab)
     block = cells.block(source, exercise.id) or ""
     if cells.is_stub(block) or not block:
-        look = f"{workspace.shown(workspace.module_path(lab))} has no code for this exercise yet"
+        look = (
+            f"{workspace.shown(workspace.module_path(lab))} has no code for this exercise yet"
+        )
         do = f"write the cell above and run it, then check again; stuck? {hint}"
         return Report(heading, "not started", [("look", look), ("next", do)]), 0.0
     mentioned = banned.found_in(block, lab.not_allowed)
@@ -68,8 +70,8 @@ def next_step(lab: Lab, exercise: Exercise) -> str:
     place = [e.id for e in lab.exercises].index(exercise.id)
     rest = lab.exercises[place + 1 :]
     if not rest:
-        return f"that was the last exercise of this lab: `tinyllm submit {lab.module}` hands it in"
+        return (
+            f"that was the last exercise of this lab: `tinyllm submit {lab.module}` hands it in"
+        )
     stretch = "" if rest[0].core else " (stretch)"
     return f"read on to exercise {rest[0].id}, {rest[0].title}{stretch}"
-
-

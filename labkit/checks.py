@@ -57,7 +57,9 @@ class Rng:
         self.generator = numpy.random.default_rng(int.from_bytes(digest[:8], "little"))
 
     def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        return torch.tensor(self.generator.standard_normal(shape), dtype=torch.float32).to(dtype)
+        return torch.tensor(self.generator.standard_normal(shape), dtype=torch.float32).to(
+            dtype
+        )
 
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
         return torch.tensor(self.generator.uniform(low, high, shape), dtype=torch.float32)
@@ -218,8 +220,19 @@ def run_checks(
 
 # Parts of pytest that would print, write files, or (unraisableexception) collect all garbage
 # six times a run, half a second with torch in memory.
-UNUSED = """terminal cacheprovider logging faulthandler junitxml pastebin doctest unittest
-stepwise unraisableexception threadexception warnings setuponly setupplan""".split()
+UNUSED = (
+    *(
+        "terminal",
+        "cacheprovider",
+        "logging",
+        "faulthandler",
+        "junitxml",
+        "pastebin",
+        "doctest",
+    ),
+    *("unittest", "stepwise", "unraisableexception", "threadexception", "warnings"),
+    *("setuponly", "setupplan"),
+)
 
 QUIET = [
     "--disable-plugin-autoload",

@@ -44,7 +44,13 @@ def status() -> None:
             report, _ = check_exercise(lab, exercise, "")
             kind = "" if exercise.core else "stretch"
             state = f"{report.verdict} {kind}".strip()
-            cells = (exercise.id, exercise.title, f"{exercise.minutes}", f"{exercise.points}", state)
+            cells = (
+                exercise.id,
+                exercise.title,
+                f"{exercise.minutes}",
+                f"{exercise.points}",
+                state,
+            )
             table.add_row(*cells)
     console.print(table)
 
@@ -93,7 +99,7 @@ def submit(
         typer.Argument(help="your notebook; notebooks/LAB.ipynb if not said"),
     ] = None,
 ) -> None:
-    """Write the file to hand in: your notebook, with answers that only tinyllm/ holds filled in."""
+    """Write the file to hand in: your notebook, completed from tinyllm/ where it has gaps."""
     from labkit.submit import SubmitError, prepare
 
     try:
@@ -107,7 +113,9 @@ def submit(
 
 @app.command()
 def build(
-    check: Annotated[bool, typer.Option(help="change nothing; fail if something is stale")] = False,
+    check: Annotated[
+        bool, typer.Option(help="change nothing; fail if something is stale")
+    ] = False,
     course: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(help="also write the instructor edition into this folder"),
@@ -132,7 +140,9 @@ def build(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="the folder for all that is written")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="the folder for all that is written")] = Path(
+        "demo"
+    ),
 ) -> None:
     """Grade a small class from notebooks to gradebook, feedback and report."""
     grading_course(out)
@@ -160,7 +170,9 @@ def grade(lab: LabName, course: CourseFolder = Path("course")) -> None:
     except CourseError as error:
         raise Problem(error) from error
     if not rows:
-        raise Problem(f"nothing to grade: no {folder.root}/submitted/*/{found.name}/{found.name}.ipynb")
+        raise Problem(
+            f"nothing to grade: no {folder.root}/submitted/*/{found.name}/{found.name}.ipynb"
+        )
 
 
 @app.command()

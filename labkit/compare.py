@@ -152,7 +152,9 @@ def _same_structure(mine: Any, theirs: Any, where: str) -> list[tuple[str, Tenso
     if isinstance(theirs, float) and isinstance(mine, (int, float)):
         if abs(mine - theirs) > 1e-5 * max(1.0, abs(theirs)):
             raise Difference(
-                "values", f"{where}{mine:.5g} instead of {theirs:.5g}", secret=f"{where}{mine:.5g}"
+                "values",
+                f"{where}{mine:.5g} instead of {theirs:.5g}",
+                secret=f"{where}{mine:.5g}",
             )
         return []
     if type(mine) is not type(theirs) or mine != theirs:

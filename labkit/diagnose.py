@@ -39,7 +39,9 @@ def _fitting(checks: list[Check], oracle: Oracle) -> dict[str, float]:
             else:
                 wrong.add(suspect.name)
     return {
-        sentences[name]: sum(gaps) / len(gaps) for name, gaps in far.items() if name not in wrong
+        sentences[name]: sum(gaps) / len(gaps)
+        for name, gaps in far.items()
+        if name not in wrong
     }
 
 

@@ -47,7 +47,9 @@ class Session:
     def _exercise_of(self, source: str, cell_id: str | None) -> Exercise | None:
         exercise_id = cells.exercise_in(source)
         for exercise in self.lab.exercises:
-            if exercise_id == exercise.id or (not exercise_id and cell_id == exercise.answer_cell):
+            if exercise_id == exercise.id or (
+                not exercise_id and cell_id == exercise.answer_cell
+            ):
                 return exercise
         if exercise_id:
             print(f"lab {self.lab.name} has no exercise {exercise_id}: the cell was not saved")
@@ -58,9 +60,8 @@ class Session:
         try:
             module = workspace.load(self.lab)
         except Exception as error:  # whatever the learner's module raises
-            print(f"but tinyllm/{self.lab.module}.py does not import: "
-                  f"{type(error).__name__}: {error}\n"
-                  "Put what the cell needs (imports, helpers) into the cell itself.")  # fmt: skip
+            print(f"but tinyllm/{self.lab.module}.py fails: {type(error).__name__}: {error}")
+            print("Put what the cell needs (imports, helpers) into the cell itself.")
             return
         shell = get_ipython()
         names = {name: getattr(module, name, None) for name in exercise.symbols}

@@ -41,7 +41,9 @@ class Recorded:
     def _entry(self, call: Call) -> dict[str, Any]:
         entry = self.entries.get(call.key)
         if entry is None or entry["digest"] != digest(call):
-            raise Stale(f"no recorded answer fits {call.key}; `tinyllm build` records them anew")
+            raise Stale(
+                f"no recorded answer fits {call.key}; `tinyllm build` records them anew"
+            )
         return entry
 
 

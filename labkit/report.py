@@ -13,7 +13,9 @@ from labkit.checks import Result
 
 WIDTH = 76
 MOST_LOOKS = 4
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 @dataclass
@@ -40,10 +42,10 @@ class Report:
     def html(self) -> str:
         """A table without scripts or outside resources; colours that work on light and dark."""
         mark = "#0072b2" if self.passed else "#d55e00"
+        cell = "text-align:left;vertical-align:top;padding:2px 12px 2px 8px"
         rows = "".join(
-            f'<tr><th scope="row" style="text-align:left;vertical-align:top;padding:2px 12px 2px 8px;'
-            f'font-weight:600">{escape(label)}</th>'
-            f'<td style="text-align:left;padding:2px 8px">{escape(clean(text))}</td></tr>'
+            f'<tr><th scope="row" style="{cell};font-weight:600">{escape(label)}</th>'
+            f'<td style="{cell}">{escape(clean(text))}</td></tr>'
             for label, text in self.rows
         )
         return (
@@ -81,7 +83,10 @@ def learner_report(
         rows = [("look", f"the check itself failed, not you: {result.broken}")]
         return Report(heading, "not checked", [*rows, ("next", "please report this")])
     if result.interrupted:
-        rows = [("look", "the check was interrupted"), ("next", "look for a loop that never ends")]
+        rows = [
+            ("look", "the check was interrupted"),
+            ("next", "look for a loop that never ends"),
+        ]
         return Report(heading, "not checked", rows)
     rows = [("ok", " | ".join(held(result)))] if held(result) else []
     if result.passed:
@@ -111,13 +116,15 @@ def held(result: Result) -> list[str]:
 
 
 def graded_report(result: Result, why: list[str], notes: list[str], intake: str = "") -> Report:
-    """The report in a graded notebook: every check with its points, no number of a hidden one."""
+    """The report in a graded notebook: every check, but no number of the reference."""
     heading = f"Exercise {result.exercise.id}  {result.exercise.title}"
     verdict = f"{result.score:g} of {result.exercise.points} points"
     rows = [("look", intake)] if intake else []
     if result.broken:
         rows.append(("look", "the check itself failed: a person has to look at this"))
-    rows += [("ok", title) for title in dict.fromkeys(c.title for c in result.checks if c.passed)]
+    rows += [
+        ("ok", title) for title in dict.fromkeys(c.title for c in result.checks if c.passed)
+    ]
     looks: dict[str, str] = {}
     for check in result.checks:
         if check.passed is False and check.difference:

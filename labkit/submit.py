@@ -20,7 +20,9 @@ def prepare(lab: Lab, notebook: Path | None) -> tuple[Path, list[str]]:
     """Write submissions/LAB.ipynb; returns its path and what the learner should know."""
     path = notebook or workspace.ROOT / "notebooks" / f"{lab.name}.ipynb"
     if not path.exists():
-        raise SubmitError(f"there is no file {path}; name your notebook: `tinyllm submit {lab.module} FILE`")
+        raise SubmitError(
+            f"there is no file {path}; name your notebook: `tinyllm submit {lab.module} FILE`"
+        )
     try:
         content = nbformat.read(path, as_version=4)
     except Exception as error:  # nbformat raises many kinds for a file that is none
@@ -42,7 +44,7 @@ def _complete(content: nbformat.NotebookNode, module: str, exercise: Exercise) -
     cell = found[-1]
     if not cells.is_stub(cell.source):
         if code and not cells.is_stub(code) and code.strip() != cell.source.strip():
-            return f"{exercise.id} {exercise.title}: notebook and package differ; the notebook counts"
+            return f"{exercise.id} {exercise.title}: the package differs; the notebook counts"
         return None
     if not code or cells.is_stub(code):
         return f"{exercise.id} {exercise.title}: still empty"
@@ -52,4 +54,6 @@ def _complete(content: nbformat.NotebookNode, module: str, exercise: Exercise) -
 
 def _is(cell: nbformat.NotebookNode, exercise: Exercise) -> bool:
     claimed = cells.exercise_in(cell.source)
-    return claimed == exercise.id or (claimed is None and cell.get("id") == exercise.answer_cell)
+    return claimed == exercise.id or (
+        claimed is None and cell.get("id") == exercise.answer_cell
+    )

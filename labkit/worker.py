@@ -69,7 +69,9 @@ def forget_the_course() -> None:
     root = str(Path(__file__).resolve().parents[1])
     sys.path[:] = [entry for entry in sys.path if entry and os.path.realpath(entry) != root]
     sys.path_importer_cache.clear()
-    ours = [f for f in sys.meta_path if "editable" in f"{getattr(f, '__module__', '')}{f!r}".lower()]
+    ours = [
+        f for f in sys.meta_path if "editable" in f"{getattr(f, '__module__', '')}{f!r}".lower()
+    ]
     for finder in ours:
         sys.meta_path.remove(finder)
 

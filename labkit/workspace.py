@@ -1,4 +1,4 @@
-"""The learner's package on disk: where an exercise lives, saving a cell into it, reloading it."""
+"""The learner's package on disk: where an exercise lives, saving a cell, reloading it."""
 
 from __future__ import annotations
 

@@ -65,11 +65,11 @@ def plot(lab: Lab, rows: list[Row]) -> str:
     left.hist([row.submission.score for row in rows], bins=range(possible + 2), color=BLUE,
               align="left", rwidth=0.8)  # fmt: skip
     left.set(xlabel=f"points of {possible}", ylabel="submissions", title="Whole lab")
+    graded = [one for row in rows for one in row.submission.exercises]
     shares = [
-        [graded.score / graded.exercise.points for row in rows for graded in row.submission.exercises
-         if graded.exercise.id == exercise.id]
+        [one.score / exercise.points for one in graded if one.exercise.id == exercise.id]
         for exercise in lab.exercises
-    ]  # fmt: skip
+    ]
     labels = [f"{exercise.id} {exercise.title}" for exercise in lab.exercises]
     means = [100 * sum(share) / max(len(share), 1) for share in shares]
     right.barh(labels[::-1], means[::-1], color=ORANGE)

@@ -45,7 +45,9 @@ class Course:
 
     @property
     def database(self) -> str:
-        return self.config().CourseDirectory.get("db_url") or f"sqlite:///{self.root}/gradebook.db"
+        return (
+            self.config().CourseDirectory.get("db_url") or f"sqlite:///{self.root}/gradebook.db"
+        )
 
     def config(self) -> Config:
         """nbgrader's configuration with this folder as its root."""
@@ -133,7 +135,9 @@ class Course:
         with Gradebook(self.database, "tinyllm") as gradebook:
             return {
                 submission.student.id: {
-                    grade.name: grade.score for book in submission.notebooks for grade in book.grades
+                    grade.name: grade.score
+                    for book in submission.notebooks
+                    for grade in book.grades
                 }
                 for submission in gradebook.assignment_submissions(lab.name)
             }

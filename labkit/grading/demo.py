@@ -6,7 +6,13 @@ import shutil
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from labkit.grading.class_report import write_csv, write_report
@@ -58,7 +64,9 @@ def grade_and_report(course: Course, lab: Lab, console: Console) -> list[Row]:
         pages = course.feedback(lab) if rows else []
         bar.update(task, total=len(pages), completed=len(pages))
     console.print(table(lab, rows))
-    addresses = {page.parent.parent.name: page.relative_to(course.root).as_posix() for page in pages}
+    addresses = {
+        page.parent.parent.name: page.relative_to(course.root).as_posix() for page in pages
+    }
     write_csv(course.root / f"{lab.name}.csv", lab, rows)
     report = write_report(course.root / f"{lab.name}.html", lab, rows, addresses)
     console.print(f"[bold]{len(rows)}[/] graded into {course.database}", highlight=False)
@@ -74,5 +82,7 @@ def table(lab: Lab, rows: list[Row]) -> Table:
     shown.add_column(f"of {possible}", justify="right", no_wrap=True)
     shown.add_column("why")
     for row in rows:
-        shown.add_row(row.learner, f"{row.submission.score:g}", clean(row.why).replace("[", r"\["))
+        shown.add_row(
+            row.learner, f"{row.submission.score:g}", clean(row.why).replace("[", r"\[")
+        )
     return shown

@@ -69,17 +69,21 @@ def _take_exercise(
         return
     if not copies:
         intake.answers[exercise.id] = None
-        intake.notes[exercise.id] = f"the cell of exercise {exercise.id} is missing" + _elsewhere(
-            exercise, cells
+        intake.notes[exercise.id] = (
+            f"the cell of exercise {exercise.id} is missing" + _elsewhere(exercise, cells)
         )
         return
     answer = (filled or copies)[-1]
     if len(answer) > MAX_CELL:
         intake.answers[exercise.id] = None
-        intake.notes[exercise.id] = f"the cell has {len(answer):,} characters; {MAX_CELL:,} is the most"
+        intake.notes[exercise.id] = (
+            f"the cell has {len(answer):,} characters; {MAX_CELL:,} is the most"
+        )
         return
     if len(set(filled)) > 1:
-        intake.notes[exercise.id] = f"{len(filled)} cells answer this exercise; the last one counts"
+        intake.notes[exercise.id] = (
+            f"{len(filled)} cells answer this exercise; the last one counts"
+        )
     elif filled and not set(exercise.symbols) & set(defined_names(answer)):
         extra = _elsewhere(exercise, cells)
         if extra:
@@ -91,12 +95,12 @@ def _take_exercise(
 def _elsewhere(exercise: Exercise, cells: list[dict]) -> str:
     """Where else the symbol is defined, for a cell that was split or lost its marks."""
     for number, cell in enumerate(cells, 1):
-        if exercise.symbols[0] in defined_names(text_of(cell)):
-            if exercise_in(text_of(cell)) is None:
-                return (
-                    f"; cell {number} defines {exercise.symbols[0]}, but the whole answer belongs "
-                    f'in one cell that begins with "# %% exercise {exercise.id}"'
-                )
+        text = text_of(cell)
+        if exercise.symbols[0] in defined_names(text) and exercise_in(text) is None:
+            return (
+                f"; cell {number} defines {exercise.symbols[0]}, but the whole answer "
+                f'belongs in one cell that begins with "# %% exercise {exercise.id}"'
+            )
     return ""
 
 
@@ -143,7 +147,9 @@ def _upgraded(content: dict[str, Any]) -> dict[str, Any]:
     try:
         return nbformat.convert(nbformat.from_dict(content), 4)
     except Exception as error:  # nbformat raises whatever an old file makes it stumble over
-        raise NotANotebook(f"the file is an old notebook that cannot be converted ({error})") from error
+        raise NotANotebook(
+            f"the file is an old notebook that cannot be converted ({error})"
+        ) from error
 
 
 def text_of(cell: dict) -> str:

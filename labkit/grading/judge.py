@@ -94,7 +94,11 @@ class Judge:
         help_from_other_cells = [cells.helpers(text, symbols) for text in others]
         module = cells.with_block(self.sources[self.lab.module], exercise, answer)
         extra = "\n\n\n".join(text for text in help_from_other_cells if text)
-        return f"{module}\n\n# %% given: helpers from the other cells\n{extra}\n" if extra else module
+        return (
+            f"{module}\n\n# %% given: helpers from the other cells\n{extra}\n"
+            if extra
+            else module
+        )
 
     def _run(self, exercise: Exercise, module: str, note: str) -> Graded:
         sources = {**self.sources, self.lab.module: module}

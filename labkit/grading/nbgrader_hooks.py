@@ -63,5 +63,3 @@ def running_workers() -> Workers:
     workers.__enter__()
     atexit.register(workers.__exit__)
     return workers
-
-

@@ -7,7 +7,9 @@ from solutions import rmsnorm as reference
 from solutions.mistakes import mistake, remark
 
 
-@mistake("layer_norm", "the variance divides by E - 1 instead of E: torch.var needs correction=0")
+@mistake(
+    "layer_norm", "the variance divides by E - 1 instead of E: torch.var needs correction=0"
+)
 def unbiased_variance(x, weight, bias, eps=1e-5):
     wide = x.float()
     centred = wide - wide.mean(dim=-1, keepdim=True)
@@ -23,14 +25,18 @@ def layer_norm_eps_outside(x, weight, bias, eps=1e-5):
     return (centred / (deviation + eps) * weight + bias).to(x.dtype)
 
 
-@mistake("layer_norm", "the mean is not subtracted before the division: that is RMSNorm plus a bias")
+@mistake(
+    "layer_norm", "the mean is not subtracted before the division: that is RMSNorm plus a bias"
+)
 def mean_kept(x, weight, bias, eps=1e-5):
     wide = x.float()
     mean_square = wide.square().mean(dim=-1, keepdim=True)
     return (wide * torch.rsqrt(mean_square + eps) * weight + bias).to(x.dtype)
 
 
-@mistake("layer_norm", "mean and variance run over the batch or the tokens instead of the last axis")
+@mistake(
+    "layer_norm", "mean and variance run over the batch or the tokens instead of the last axis"
+)
 def layer_norm_wrong_axis(x, weight, bias, eps=1e-5):
     wide = x.float()
     mean = wide.mean(dim=0, keepdim=True)
@@ -90,7 +96,10 @@ class Variant(nn.Module):
         self.eps = eps
 
 
-@mistake("RMSNorm", "eps is added to the root instead of under it: sqrt(mean + eps), not sqrt(mean) + eps")
+@mistake(
+    "RMSNorm",
+    "eps is added to the root instead of under it: sqrt(mean + eps), not sqrt(mean) + eps",
+)
 class EpsOutsideRoot(Variant):
     def forward(self, hidden_states):
         wide = hidden_states.float()
@@ -98,7 +107,10 @@ class EpsOutsideRoot(Variant):
         return self.weight * (wide / (root + self.eps)).to(hidden_states.dtype)
 
 
-@mistake("RMSNorm", "eps is added to x before squaring, or to the result, instead of to the mean of squares")
+@mistake(
+    "RMSNorm",
+    "eps is added to x before squaring, or to the result, instead of to the mean of squares",
+)
 class EpsOnTheInput(Variant):
     def forward(self, hidden_states):
         wide = hidden_states.float()
@@ -126,7 +138,9 @@ class DefaultEpsOfLLaMA(reference.RMSNorm):
         super().__init__(hidden_size, eps)
 
 
-@mistake("RMSNorm", "the mean is subtracted: that is LayerNorm; RMSNorm leaves the mean where it is")
+@mistake(
+    "RMSNorm", "the mean is subtracted: that is LayerNorm; RMSNorm leaves the mean where it is"
+)
 class MeanSubtracted(Variant):
     def forward(self, hidden_states):
         wide = hidden_states.float()
@@ -145,7 +159,10 @@ class StandardDeviation(Variant):
         return self.weight * normed.to(hidden_states.dtype)
 
 
-@mistake("RMSNorm", "the squares are summed instead of averaged, so that the norm becomes 1 and not sqrt(E)")
+@mistake(
+    "RMSNorm",
+    "the squares are summed instead of averaged, so that the norm becomes 1 and not sqrt(E)",
+)
 class SumForMean(Variant):
     def forward(self, hidden_states):
         wide = hidden_states.float()
@@ -153,7 +170,9 @@ class SumForMean(Variant):
         return self.weight * (wide * torch.rsqrt(total + self.eps)).to(hidden_states.dtype)
 
 
-@mistake("RMSNorm", "x is multiplied by the root instead of divided by it: sqrt where rsqrt belongs")
+@mistake(
+    "RMSNorm", "x is multiplied by the root instead of divided by it: sqrt where rsqrt belongs"
+)
 class SqrtForRsqrt(Variant):
     def forward(self, hidden_states):
         wide = hidden_states.float()
@@ -194,7 +213,10 @@ class NoFloat32(Variant):
         return self.weight * (hidden_states * torch.rsqrt(mean_square + self.eps))
 
 
-@mistake("RMSNorm", "the squares are taken before the cast to float32, where float16 overflows already")
+@mistake(
+    "RMSNorm",
+    "the squares are taken before the cast to float32, where float16 overflows already",
+)
 class HalfOfItInFloat32(Variant):
     def forward(self, hidden_states):
         mean_square = hidden_states.pow(2).float().mean(dim=-1, keepdim=True)
@@ -226,14 +248,19 @@ class OnePlusWeight(Variant):
         return (1 + self.weight) * normed.to(hidden_states.dtype)
 
 
-@mistake("RMSNorm", "the weight is allocated with torch.empty and holds whatever the memory held")
+@mistake(
+    "RMSNorm", "the weight is allocated with torch.empty and holds whatever the memory held"
+)
 class WeightNotInitialised(reference.RMSNorm):
     def __init__(self, hidden_size, eps=1e-6):
         super().__init__(hidden_size, eps)
         self.weight = nn.Parameter(torch.empty(hidden_size))
 
 
-@mistake("RMSNorm", "the weight is a plain tensor: without nn.Parameter it is neither trained nor loaded")
+@mistake(
+    "RMSNorm",
+    "the weight is a plain tensor: without nn.Parameter it is neither trained nor loaded",
+)
 class WeightIsNoParameter(reference.RMSNorm):
     def __init__(self, hidden_size, eps=1e-6):
         nn.Module.__init__(self)
@@ -282,14 +309,19 @@ class WeightBeforeTheCast(Variant):
         return (self.weight.float() * normed).to(hidden_states.dtype)
 
 
-@mistake("residual", "pre-norm is written as x + norm(sublayer(x)): the norm belongs on the way in")
+@mistake(
+    "residual", "pre-norm is written as x + norm(sublayer(x)): the norm belongs on the way in"
+)
 def norm_on_the_way_out(x, sublayer, norm, placement="pre", alpha=1.0):
     if placement == "pre":
         return x + norm(sublayer(x))
     return reference.residual(x, sublayer, norm, placement, alpha)
 
 
-@mistake("residual", "the residual is taken after the norm: norm(x) + sublayer(norm(x)) loses x itself")
+@mistake(
+    "residual",
+    "the residual is taken after the norm: norm(x) + sublayer(norm(x)) loses x itself",
+)
 def residual_after_norm(x, sublayer, norm, placement="pre", alpha=1.0):
     if placement == "pre":
         normed = norm(x)
@@ -312,14 +344,18 @@ def pre_and_post_swapped(x, sublayer, norm, placement="pre", alpha=1.0):
     return reference.residual(x, sublayer, norm, swapped, alpha)
 
 
-@mistake("residual", "post-norm normalises the sublayer's output before x is added, not the sum")
+@mistake(
+    "residual", "post-norm normalises the sublayer's output before x is added, not the sum"
+)
 def post_norm_before_the_sum(x, sublayer, norm, placement="pre", alpha=1.0):
     if placement == "post":
         return x + norm(sublayer(x))
     return reference.residual(x, sublayer, norm, placement, alpha)
 
 
-@mistake("residual", "the second norm of the sandwich stands after the addition instead of before it")
+@mistake(
+    "residual", "the second norm of the sandwich stands after the addition instead of before it"
+)
 def sandwich_around_the_sum(x, sublayer, norm, placement="pre", alpha=1.0):
     if placement == "sandwich":
         return norm(x + sublayer(norm(x)))
@@ -331,7 +367,9 @@ def alpha_ignored(x, sublayer, norm, placement="pre", alpha=1.0):
     return reference.residual(x, sublayer, norm, placement, 1.0)
 
 
-@mistake("residual", "DeepNorm's alpha multiplies the sublayer: it belongs to x, the residual branch")
+@mistake(
+    "residual", "DeepNorm's alpha multiplies the sublayer: it belongs to x, the residual branch"
+)
 def alpha_on_the_sublayer(x, sublayer, norm, placement="pre", alpha=1.0):
     if placement == "deepnorm":
         return norm(x + alpha * sublayer(x))
@@ -361,5 +399,3 @@ def added_in_place(x, sublayer, norm, placement="pre", alpha=1.0):
         x += sublayer(norm(x))
         return x
     return reference.residual(x, sublayer, norm, placement, alpha)
-
-

@@ -72,7 +72,9 @@ class TestRMSNorm:
     @pytest.mark.parametrize("size", [1, 24])
     def test_parameters(self, student, reference, rng, size):
         """one parameter called weight, and values as it is made"""
-        call = Call("RMSNorm", init={"hidden_size": size}, names=True, hidden_states=rng.normal(3, size))
+        call = Call(
+            "RMSNorm", init={"hidden_size": size}, names=True, hidden_states=rng.normal(3, size)
+        )
         assert_same(student(call), reference(call))
 
     @pytest.mark.parametrize("scale", [1e-4, 1e-3, 1e-2])
@@ -83,7 +85,9 @@ class TestRMSNorm:
 
     def test_default_eps(self, student, reference, rng):
         """the default eps"""
-        call = Call("RMSNorm", init={"hidden_size": 16}, hidden_states=1e-3 * rng.normal(2, 3, 16))
+        call = Call(
+            "RMSNorm", init={"hidden_size": 16}, hidden_states=1e-3 * rng.normal(2, 3, 16)
+        )
         assert_same(student(call), reference(call))
 
     def test_zeros(self, student, reference, rng):

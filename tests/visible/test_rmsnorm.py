@@ -47,7 +47,9 @@ class TestRMSNorm:
 
     def test_parameters(self, student, reference, rng):
         """one parameter, weight, and values as it is made"""
-        call = Call("RMSNorm", init={"hidden_size": 8}, names=True, hidden_states=rng.normal(3, 8))
+        call = Call(
+            "RMSNorm", init={"hidden_size": 8}, names=True, hidden_states=rng.normal(3, 8)
+        )
         assert_same(student(call), reference(call))
 
     def test_values(self, student, reference, rng):
