@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,17 +62,35 @@ def build(check: bool = False) -> list[Path]:
     stale = [derived for derived in everything() if derived.stale]
     if not check:
         for derived in stale:
+            refuse_to_lose_answers(derived.path)
             derived.path.parent.mkdir(parents=True, exist_ok=True)
             derived.path.write_bytes(derived.content)
     return [derived.path for derived in stale]
 
 
-def everything() -> Iterator[Derived]:
+def refuse_to_lose_answers(path: Path) -> None:
+    """Raise if the build would overwrite a module of tinyllm/ that somebody has filled in."""
+    if path.parent != ROOT / "tinyllm" or not path.exists():
+        return
+    blocks = cells.split(path.read_text("utf-8"))
+    filled_in = [key for key, text in blocks if key and not cells.is_stub(text)]
+    if filled_in:
+        raise BuildError(
+            f"tinyllm/{path.name} holds answers to {', '.join(filled_in)}, which the build "
+            f"would overwrite: copy them away, then `git checkout tinyllm/{path.name}`"
+        )
+
+
+def skeletons() -> Iterator[Derived]:
     for path in sorted((ROOT / "solutions").glob("*.py")):
         if path.stem != "__init__":
             lab = next((lab for lab in LABS if lab.module == path.stem), None)
             text = skeleton(path.read_text("utf-8"), lab)
             yield Derived(ROOT / "tinyllm" / path.name, text.encode())
+
+
+def everything() -> Iterator[Derived]:
+    yield from skeletons()
     for lab in LABS:
         path = notebook_path(lab)
         yield Derived(path, serialised(filled(lab, read_notebook(path))))
@@ -196,6 +215,31 @@ def model_answer(lab: Lab, question: Question) -> str:
     if not {"rubric", "model answer"} <= set(found):
         raise BuildError(f"{path.name} lacks rubric or model answer for question {question.id}")
     return f"{found['model answer']}\n\n**Rubric.** {found['rubric']}"
+
+
+# The learners' edition
+
+EDITION = (
+    *("notebooks/*.ipynb", "tinyllm/__init__.py", "labkit/*.py", "solutions/hints/*.md"),
+    *("tests/checks.ini", "tests/visible/*.py", "tests/visible/recorded/*"),
+    *("pyproject.toml", "constraints.txt", "environment.yml", "README.md", "LICENSE"),
+)
+INSTRUCTORS_ONLY = ("labkit/build.py",)
+
+
+def write_edition(folder: Path) -> Path:
+    """The project as a class gets it: no reference, mistakes, hidden checks, grading."""
+    if folder.exists() and any(folder.iterdir()):
+        raise BuildError(f"{folder} is not empty; name a new folder")
+    for pattern in EDITION:
+        for path in sorted(ROOT.glob(pattern)):
+            name = path.relative_to(ROOT)
+            if name.as_posix() not in INSTRUCTORS_ONLY:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, folder / name)
+    for derived in skeletons():
+        (folder / derived.path.relative_to(ROOT)).write_bytes(derived.content)
+    return folder
 
 
 # Recorded answers

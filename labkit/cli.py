@@ -118,14 +118,28 @@ def build(
     ] = False,
     course: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(help="also write the instructor edition into this folder"),
+        typer.Option(help="instead write the instructor edition into this course folder"),
+    ] = None,
+    learners: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="instead write an edition for learners, without answers"),
     ] = None,
 ) -> None:
     """Derive skeletons, stubs and recorded answers from solutions/ (for authors)."""
-    from labkit.build import BuildError
-    from labkit.build import build as derive
+    try:
+        from labkit.build import BuildError, write_edition
+        from labkit.build import build as derive
+    except ModuleNotFoundError as error:
+        raise Problem(f"this edition has nothing to build from ({error.name})") from error
 
     try:
+        if learners is not None:
+            print(f"learners' edition: {write_edition(learners)}")
+        if course is not None:
+            for path in grading_course(course).build_source():
+                print(f"instructor edition: {path}")
+        if course or learners:
+            return
         stale = derive(check=check)
     except (BuildError, OSError) as error:
         raise Problem(error) from error
@@ -133,9 +147,6 @@ def build(
         print(f"{'stale' if check else 'written'}: {path}")
     if check and stale:
         raise Problem("run `tinyllm build` and commit what it writes")
-    if course is not None:
-        for path in grading_course(course).build_source():
-            print(f"instructor edition: {path}")
 
 
 @app.command()

@@ -1,0 +1,42 @@
+"""What the course's own tests share."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from labkit.build import filled, notebook_path, read_notebook
+from labkit.grading.course import Course
+from labkit.grading.demo import demo
+from labkit.grading.judge import Judge
+from labkit.grading.workers import Workers
+from labkit.syllabus import LABS
+
+EXERCISES = [(lab, exercise) for lab in LABS for exercise in lab.exercises]
+
+
+@pytest.fixture(scope="session")
+def workers():
+    with Workers() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def released():
+    """{lab name: the notebook as learners get it}"""
+    return {lab.name: filled(lab, read_notebook(notebook_path(lab))) for lab in LABS}
+
+
+@pytest.fixture(scope="session")
+def judges(workers, released):
+    """{lab name: a judge of it}"""
+    return {lab.name: Judge(lab, released[lab.name], b"secret", workers) for lab in LABS}
+
+
+@pytest.fixture(scope="session")
+def graded_class(tmp_path_factory):
+    """The demo, run once: its course folder, its rows, and what it printed."""
+    folder = tmp_path_factory.mktemp("class") / "demo"
+    console = Console(file=io.StringIO(), width=100)
+    rows = demo(folder, console)
+    return Course(folder), rows, console.file.getvalue()

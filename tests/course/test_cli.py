@@ -1,0 +1,159 @@
+"""The command line: right answers, wrong names, and where files land."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import nbformat
+import pytest
+from typer.testing import CliRunner
+
+import tinyllm
+from labkit import cells, workspace
+from labkit.build import ROOT, reference_block
+from labkit.cli import app
+from labkit.syllabus import find_exercise
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package of our own in place of the repository's."""
+    shutil.copytree(ROOT / "tinyllm", tmp_path / "tinyllm")
+    monkeypatch.setattr(tinyllm, "__file__", str(tmp_path / "tinyllm" / "__init__.py"))
+    monkeypatch.setattr(tinyllm, "__path__", [str(tmp_path / "tinyllm")])
+    monkeypatch.delitem(sys.modules, "tinyllm.rmsnorm", raising=False)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path / "tinyllm"
+    sys.modules.pop("tinyllm.rmsnorm", None)
+
+
+def fill(*ids):
+    for exercise_id in ids:
+        lab, exercise = find_exercise(exercise_id)
+        workspace.save(lab, exercise, cells.plain(reference_block(lab, exercise)))
+
+
+def said(*arguments):
+    result = runner.invoke(app, list(arguments))
+    return result.exit_code, " ".join(result.output.split())
+
+
+def test_check_says_not_started_then_passed(package):
+    assert said("check", "1.2") == (1, said("check", "RMSNorm")[1])
+    assert "not started" in said("check", "1.2")[1]
+    fill("1.2")
+    code, text = said("check", "1.2")
+    assert (
+        code == 0 and "passed" in text and "read on to exercise 1.3, residual (stretch)" in text
+    )
+
+
+def test_status_shows_every_exercise(package):
+    fill("1.1")
+    code, text = said("status")
+    assert code == 0 and "passed" in text and "not started stretch" in text
+
+
+def test_hint_and_solution(package):
+    assert "rung 1 of 3" in said("hint", "1.1")[1]
+    assert "rung 3 of 3" in said("hint", "1.1", "--rung", "3")[1]
+    text = said("solution", "1.1")[1]
+    assert "torch.rsqrt" in text and "BEGIN SOLUTION" not in text
+
+
+@pytest.mark.parametrize(
+    "arguments", [("check", "7.7"), ("hint", "7.7"), ("solution", "7.7"), ("check", "nonsense")]
+)
+def test_a_wrong_exercise_says_what_exists(arguments):
+    code, text = said(*arguments)
+    assert code == 2 and "1.1 layer_norm, 1.2 RMSNorm, 1.3 residual" in text
+
+
+@pytest.mark.parametrize("arguments", [("submit", "lab9"), ("grade", "lab9")])
+def test_a_wrong_lab_says_what_exists(arguments):
+    code, text = said(*arguments)
+    assert code == 2 and "01_rmsnorm" in text
+
+
+def test_wrong_paths_say_so(package):
+    assert "there is no file nowhere.ipynb" in said("submit", "rmsnorm", "nowhere.ipynb")[1]
+    (package.parent / "bad.ipynb").write_text("not json")
+    assert "is not a notebook" in said("submit", "rmsnorm", "bad.ipynb")[1]
+    code, text = said("grade", "rmsnorm", "--course", "nowhere")
+    assert code == 2 and "there is no folder" in text
+    (package.parent / "mine").mkdir()
+    (package.parent / "mine" / "thesis.txt").write_text("years of work")
+    code, text = said("demo", "--out", "mine")
+    assert code == 2 and "holds something else" in text
+    assert (package.parent / "mine" / "thesis.txt").exists()
+
+
+def test_submit_completes_the_notebook_from_the_package(package):
+    fill("1.1")
+    code, text = said("submit", "rmsnorm", str(ROOT / "notebooks" / "01_rmsnorm.ipynb"))
+    assert code == 0 and "1.1 layer_norm: taken from the package" in text
+    assert "1.2 RMSNorm: still empty" in text
+    written = nbformat.read("submissions/01_rmsnorm.ipynb", as_version=4)
+    source = next(cell.source for cell in written.cells if cell.id == "ex-1-1")
+    assert "torch.rsqrt" in source and re.search("^# %% exercise 1.1", source)
+
+
+def test_build_never_overwrites_answers(package, monkeypatch):
+    from labkit import build
+
+    fill("1.1")
+    module = package / "rmsnorm.py"
+    before = module.read_text()
+    derived = [build.Derived(module, b"a skeleton")]
+    monkeypatch.setattr(build, "everything", lambda: iter(derived))
+    monkeypatch.setattr(build, "ROOT", package.parent)
+    code, text = said("build")
+    assert code == 2 and "holds answers to 1.1" in text
+    assert module.read_text() == before
+
+
+def test_the_learners_edition_checks_without_any_answer(tmp_path):
+    folder = tmp_path / "edition"
+    assert said("build", "--learners", str(folder))[0] == 0
+    present = {
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    }
+    assert not [
+        p for p in present if p.startswith(("tests/hidden", "labkit/grading", "course"))
+    ]
+    assert {p for p in present if p.startswith("solutions/")} == {"solutions/hints/rmsnorm.md"}
+    module = folder / "tinyllm" / "rmsnorm.py"
+    lab, exercise = find_exercise("1.2")
+    wrong = cells.plain(reference_block(lab, exercise)).replace(
+        ".square().mean(", ".square().sum("
+    )
+    module.write_text(cells.with_block(module.read_text(), exercise, wrong))
+
+    def tinyllm(*arguments):
+        # away with the editable install, through which the repository would answer
+        code = (
+            "import sys; sys.path.insert(0, '.')\n"
+            "sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f).lower()]\n"
+            "from labkit.cli import main; main()"
+        )
+        command = [sys.executable, "-c", code, *arguments]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        return " ".join((done.stdout + done.stderr).split())
+
+    assert "summed instead of averaged" in tinyllm("check", "1.2")
+    assert "rung 1 of 3" in tinyllm("hint", "1.2")
+    assert "ask your instructor" in tinyllm("solution", "1.2")
+    assert "nothing to build from" in tinyllm("build")
+    assert "not installed" in tinyllm("grade", "rmsnorm")
+    assert "is not empty" in said("build", "--learners", str(folder))[1]
+
+
+def test_course_can_be_built_released_and_found_empty(tmp_path):
+    folder = str(tmp_path / "course")
+    code, text = said("build", "--course", folder)
+    assert code == 0 and "instructor edition" in text
+    code, text = said("grade", "rmsnorm", "--course", folder)
+    assert code == 2 and "nbgrader generate_assignment 01_rmsnorm" in text

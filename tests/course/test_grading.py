@@ -1,0 +1,218 @@
+"""The class of the demo, in nbgrader's gradebook, by both roads."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from labkit.build import ROOT
+from labkit.grading.classroom import ODD, small_class
+from labkit.grading.course import Course
+from labkit.syllabus import LABS
+from solutions.mistakes import mistakes_of
+
+LAB = LABS[0]
+ALL = sum(exercise.points for exercise in LAB.exercises)
+FIRST = LAB.exercises[0].points
+
+EXPECTED = {
+    "perfect": (ALL, "all checks passed"),
+    "blank": (0, "not started"),
+    "pasted-twice": (ALL, "all checks passed"),
+    "metadata-stripped": (ALL, "all checks passed"),
+    "deleted-cell": (ALL - FIRST, "is missing"),
+    "syntax-error": (ALL - FIRST, "SyntaxError"),
+    "no-exercise-cells": (0, "is missing"),
+    "not-a-notebook": (0, "not JSON"),
+    "raises-in-the-cell": (ALL - FIRST, "my kernel was fine (line"),
+    "calls-sys-exit": (ALL - FIRST, "SystemExit"),
+    "loops-for-ever": (ALL - FIRST, "more than 10 seconds of CPU time"),
+    "prints-megabytes": (ALL - FIRST, "printed more than"),
+    "returns-a-string": (ALL - FIRST, "not str 'forty-two'"),
+    "returns-nothing": (ALL - FIRST, "not None"),
+}
+
+
+def nbgrader(folder, *arguments):
+    environment = {**os.environ, "TINYLLM_COURSE": str(folder)}
+    scripts = str(Path(sys.executable).parent)
+    environment["PATH"] = scripts + os.pathsep + environment["PATH"]
+    return subprocess.run(
+        [sys.executable, "-m", "nbgrader", *arguments],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_odd_notebooks_get_a_clear_verdict_and_cost_only_what_is_missing(graded_class, name):
+    _, rows, _ = graded_class
+    row = next(row for row in rows if row.learner == name)
+    points, words = EXPECTED[name]
+    assert row.submission.score == points
+    assert words in row.why
+
+
+def test_the_class_has_every_mistake_and_every_odd_notebook(graded_class):
+    _, rows, _ = graded_class
+    names = {row.learner for row in rows}
+    assert len(rows) == len(mistakes_of(LAB.module)) + len(ODD) + 3 == len(names)
+    assert set(EXPECTED) <= names
+
+
+def test_the_table_shows_who_points_and_why(graded_class):
+    _, rows, printed = graded_class
+    for row in rows:
+        assert row.learner in printed
+    assert "summed instead of averaged" in " ".join(printed.replace("│", " ").split())
+
+
+def test_the_gradebook_has_the_scores_of_the_table(graded_class):
+    course, rows, _ = graded_class
+    scores = course.scores(LAB)
+    for row in rows:
+        for graded in row.submission.exercises:
+            assert scores[row.learner][graded.exercise.check_cell] == graded.score
+
+
+def test_written_answers_wait_for_a_person(graded_class):
+    from nbgrader.api import Gradebook
+
+    course, _, _ = graded_class
+    with Gradebook(course.database, "tinyllm") as gradebook:
+        book = gradebook.find_submission_notebook(LAB.name, LAB.name, "perfect")
+        waiting = {grade.name: grade.needs_manual_grade for grade in book.grades}
+    assert not waiting["check-1-1"]
+    # nobody has answered the questions, so nbgrader gives 0 without asking a person
+    assert {name for name in waiting if name.startswith("written-")} == {
+        question.answer_cell for question in LAB.questions
+    }
+
+
+def test_an_answered_question_goes_to_a_person_and_its_score_counts(graded_class, tmp_path):
+    from nbgrader.api import Gradebook
+
+    from labkit.grading.run import grade_lab
+
+    course = copy_of(graded_class[0], tmp_path, keep=["perfect"])
+    path = course.root / "submitted" / "perfect" / LAB.name / f"{LAB.name}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    next(c for c in notebook.cells if c.id == "written-1-a").source = "[3, 3, 3, 3]"
+    nbformat.write(notebook, path)
+    (row,) = grade_lab(course, LAB)
+    assert row.submission.score == ALL
+    with Gradebook(course.database, "tinyllm") as gradebook:
+        grade = gradebook.find_grade("written-1-a", LAB.name, LAB.name, "perfect")
+        assert grade.needs_manual_grade and grade.auto_score is None
+        grade.manual_score = 2
+        gradebook.db.commit()
+        submission = gradebook.find_submission(LAB.name, "perfect")
+        assert submission.score == ALL + 2
+
+
+def copy_of(course, folder, keep=None):
+    """The course with its submissions, ungraded."""
+    target = folder / "course"
+    for name in ("source", "release", "submitted"):
+        shutil.copytree(course.root / name, target / name)
+    for name in ("nbgrader_config.py", ".secret"):
+        shutil.copyfile(course.root / name, target / name)
+    if keep is not None:
+        for path in (target / "submitted").iterdir():
+            if path.name not in keep:
+                shutil.rmtree(path)
+    copied = Course(target)
+    copied.release(LAB)
+    return copied
+
+
+def test_nbgrader_autograde_gives_the_very_same_scores(graded_class, tmp_path):
+    course, rows, _ = graded_class
+    copied = copy_of(course, tmp_path)
+    done = nbgrader(copied.root, "autograde", LAB.name)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert copied.scores(LAB) == course.scores(LAB)
+    for row in rows:
+        relative = f"autograded/{row.learner}/{LAB.name}/{LAB.name}.ipynb"
+        ours = nbformat.read(course.root / relative, as_version=4)
+        theirs = nbformat.read(copied.root / relative, as_version=4)
+        assert [c.source for c in ours.cells] == [c.source for c in theirs.cells]
+    done = nbgrader(copied.root, "generate_feedback", LAB.name)
+    assert done.returncode == 0, done.stderr[-3000:]
+    done = nbgrader(copied.root, "export", "--to", str(tmp_path / "grades.csv"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert re.search(rf"perfect,.*,{float(ALL)},", (tmp_path / "grades.csv").read_text())
+
+
+def test_the_formgrader_button_gives_the_same_score(graded_class, tmp_path):
+    course, _, _ = graded_class
+    copied = copy_of(course, tmp_path, keep=["1-2-sum-for-mean"])
+    outcome = copied.api().autograde(LAB.name, "1-2-sum-for-mean")
+    assert outcome["success"], outcome["log"]
+    assert copied.scores(LAB)["1-2-sum-for-mean"] == course.scores(LAB)["1-2-sum-for-mean"]
+
+
+def test_learner_code_never_runs_in_the_judges_process(graded_class, tmp_path):
+    """A cell that leaves a file behind wherever it runs leaves none, by either road."""
+    course = copy_of(graded_class[0], tmp_path, keep=["perfect"])
+    witness = tmp_path / "I-ran-here"
+    path = course.root / "submitted" / "perfect" / LAB.name / f"{LAB.name}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    cell = next(c for c in notebook.cells if c.id == "ex-1-1")
+    cell.source += (
+        f"\n\ntry:\n    open({str(witness)!r}, 'w')\nexcept OSError:\n    leaked = False\n"
+    )
+    nbformat.write(notebook, path)
+    assert nbgrader(course.root, "autograde", LAB.name).returncode == 0
+    assert course.scores(LAB)["perfect"]["check-1-1"] == FIRST
+    assert not witness.exists()
+
+
+def test_the_release_is_the_committed_notebook(graded_class):
+    course, _, _ = graded_class
+    ours = nbformat.read(ROOT / "notebooks" / f"{LAB.name}.ipynb", as_version=4)
+    theirs = course.released(LAB)
+    assert [(c.id, c.source) for c in ours.cells] == [(c.id, c.source) for c in theirs.cells]
+
+
+def test_no_hidden_check_and_no_answer_travels(graded_class):
+    course, _, _ = graded_class
+    hidden = (ROOT / "tests" / "hidden" / f"test_{LAB.module}.py").read_text()
+    names = set(re.findall(r"def (test_\w+)", hidden))
+    for folder in ("release", "feedback", "autograded"):
+        for path in (course.root / folder).rglob("*"):
+            if path.is_file():
+                text = path.read_text(errors="replace")
+                assert not [name for name in names if name in text], path
+                assert "BEGIN SOLUTION" not in text
+    for path in (course.root / "source").rglob("*"):
+        assert path.is_dir() or path.suffix == ".ipynb", f"{path} would travel to learners"
+
+
+def test_feedback_has_the_report_and_no_expected_value(graded_class):
+    course, _, _ = graded_class
+    name = "1-2-sum-for-mean"
+    page = (course.root / "feedback" / name / LAB.name / f"{LAB.name}.html").read_text()
+    assert "summed instead of averaged" in page
+    assert "values for any number of axes" in page
+    assert not re.search(r"first at \[[\d, ]*\]: \S+ instead of", page)
+
+
+def test_the_class_report_is_one_file_without_scripts(graded_class):
+    course, rows, _ = graded_class
+    page = (course.root / f"{LAB.name}.html").read_text()
+    assert "<script" not in page and "http://" not in page and "https://" not in page
+    assert 'src="data:image/png;base64,' in page and 'alt="Left:' in page
+    assert all(row.learner in page for row in rows)
+    lines = (course.root / f"{LAB.name}.csv").read_text().splitlines()
+    assert len(lines) == len(rows) + 1
+
+
+def test_small_class_is_made_of_the_released_notebook(released):
+    first = next(small_class(LAB, released[LAB.name]))
+    cells = nbformat.reads(first.data.decode(), as_version=4).cells
+    assert [c.id for c in cells] == [c.id for c in released[LAB.name].cells]

@@ -1,0 +1,122 @@
+"""The repository itself: nothing stale, one source for versions, arrows that run one way."""
+
+import ast
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from labkit.build import ROOT, build
+from labkit.hints import RUNGS, rungs, sections
+from labkit.syllabus import LABS
+
+
+def test_nothing_derived_is_stale():
+    assert [str(path) for path in build(check=True)] == []
+
+
+def test_build_check_notices_a_stale_file(monkeypatch, tmp_path):
+    from labkit import build as module
+
+    path = tmp_path / "rmsnorm.py"
+    path.write_text("old")
+    monkeypatch.setattr(module, "everything", lambda: iter([module.Derived(path, b"new")]))
+    assert build(check=True) == [path] and path.read_text() == "old"
+    assert build() == [path] and path.read_text() == "new"
+    assert build(check=True) == []
+
+
+def pins(text):
+    found = re.findall(r"^\s*(?:- )?([A-Za-z0-9_.-]+)==([^\s;]+)", text, re.MULTILINE)
+    return {name.lower().replace("_", "-"): version for name, version in found}
+
+
+def test_environment_and_constraints_say_the_same():
+    constraints = pins((ROOT / "constraints.txt").read_text())
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    (pip,) = [item["pip"] for item in environment["dependencies"] if isinstance(item, dict)]
+    listed = pins("\n".join(pip))
+    assert constraints["torch"] == "2.13.0"
+    for name, version in listed.items():
+        assert constraints[name] == version
+    project = (ROOT / "pyproject.toml").read_text()
+    listings = re.findall(
+        r"^(dependencies|grading|dev) = \[(.*?)\]$", project, re.MULTILINE | re.DOTALL
+    )
+    direct = {name: set(re.findall(r'"([a-z0-9-]+)>=', text)) for name, text in listings}
+    assert set(listed) == direct["dependencies"] | direct["grading"]
+    assert set().union(*direct.values()) <= set(constraints)
+
+
+def quick_start():
+    text = (ROOT / "README.md").read_text().split("## Quick start", 1)[1]
+    return re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def test_ci_runs_the_readmes_second_command():
+    first, second = quick_start()[:2]
+    assert "tinyllm demo" in first and "pytest" in second
+    script = (ROOT / ".ci" / "run").read_text()
+    done = subprocess.run(
+        ["bash", "-c", script.split("# --- end of the README's part")[0] + '\nprintf %s "$tests"'],
+        capture_output=True, text=True, cwd=ROOT, env={"PATH": "/usr/bin:/bin", "DRY": "1"},
+    )  # fmt: skip
+    assert done.stdout.strip() == second.strip()
+
+
+def imported(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield ("." * node.level) + (node.module or "")
+
+
+@pytest.mark.parametrize("package", ["tinyllm", "solutions"])
+def test_model_code_imports_torch_and_itself_alone(package):
+    allowed = {"torch", "numpy", package, "__future__", *sys.stdlib_module_names}
+    for path in (ROOT / package).rglob("*.py"):
+        for name in imported(path):
+            assert name.startswith(".") or name.split(".")[0] in allowed, f"{path}: {name}"
+
+
+def test_the_learners_part_never_imports_solutions():
+    code = (
+        "import sys, labkit.notebook, labkit.cli, labkit.figures, labkit.submit\n"
+        "print([m for m in sys.modules if m.split('.')[0] in ('solutions', 'nbgrader')"
+        " or m.startswith('labkit.grading')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_importing_labkit_is_light():
+    code = "import sys, labkit.cli; print([m for m in ('torch', 'matplotlib') if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
+def test_a_lab_has_its_file_in_every_room(lab):
+    for room in (
+        f"notebooks/{lab.name}.ipynb",
+        f"tinyllm/{lab.module}.py",
+        f"solutions/{lab.module}.py",
+        f"solutions/mistakes/{lab.module}.py",
+        f"solutions/hints/{lab.module}.md",
+        f"solutions/answers/{lab.module}.md",
+        f"tests/visible/test_{lab.module}.py",
+        f"tests/hidden/test_{lab.module}.py",
+    ):
+        assert (ROOT / room).exists(), room
+    for exercise in lab.exercises:
+        assert len(rungs(lab, exercise)) == len(RUNGS)
+        assert "```" not in rungs(lab, exercise)[0]
+    answers = sections((ROOT / f"solutions/answers/{lab.module}.md").read_text())
+    assert {question.id for question in lab.questions} <= set(answers)

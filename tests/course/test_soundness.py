@@ -1,0 +1,161 @@
+"""Proof that the checks are sound: stubs and mistakes fail, right answers pass."""
+
+from pathlib import Path
+
+import pytest
+from conftest import EXERCISES
+
+from labkit import cells
+from labkit.build import reference_block
+from labkit.calls import perform
+from labkit.checking import SEED
+from labkit.checks import run_checks
+from labkit.diagnose import reasons, remarks
+from labkit.grading.classroom import exercise_of, mistaken_cell
+from labkit.grading.intake import Intake
+from labkit.grading.oracle import Live
+from labkit.recorded import Recorded
+from labkit.syllabus import LABS
+from solutions.mistakes import mistakes_of
+
+VARIANTS = Path(__file__).parent / "variants"
+
+
+def name_of(value):
+    return getattr(value, "id", None) or getattr(value, "name", None) or str(value)[:40]
+
+
+def grade(judges, lab, exercise, answer):
+    """The judge's verdict on one answer, in a confined process."""
+    judge = judges[lab.name]
+    return judge.grade_exercise(exercise, Intake(judge.released, {exercise.id: answer}))
+
+
+def variants():
+    for lab in LABS:
+        text = (VARIANTS / f"{lab.module}.py").read_text()
+        for exercise_id, block in cells.split(text):
+            if exercise_id:
+                title = block.split("\n")[0].split(": ")[1]
+                yield pytest.param(
+                    lab, lab.exercise(exercise_id), block, id=f"{exercise_id} {title}"
+                )
+
+
+@pytest.mark.parametrize(("lab", "exercise", "answer"), variants())
+def test_right_answers_written_otherwise_earn_everything(judges, lab, exercise, answer):
+    graded = grade(judges, lab, exercise, answer)
+    assert graded.score == exercise.points, str(graded.report)
+
+
+@pytest.mark.parametrize(("lab", "exercise"), EXERCISES, ids=name_of)
+def test_at_least_three_variants(lab, exercise):
+    count = sum(v.values[1] is exercise for v in variants())
+    assert count >= 3
+
+
+@pytest.mark.parametrize(("lab", "exercise"), EXERCISES, ids=name_of)
+def test_the_reference_earns_everything(judges, lab, exercise):
+    graded = grade(judges, lab, exercise, cells.plain(reference_block(lab, exercise)))
+    assert graded.score == exercise.points, str(graded.report)
+    assert "note" not in dict(graded.report.rows)
+
+
+@pytest.mark.parametrize("folder", ["visible", "hidden"])
+@pytest.mark.parametrize(("lab", "exercise"), EXERCISES, ids=name_of)
+def test_every_stub_fails_every_check_by_its_own_name(lab, exercise, folder):
+    block = cells.stub(reference_block(lab, exercise), exercise)
+    module = cells.with_block((cells.plain(block)), exercise, block)
+    header = cells.split((Path("solutions") / f"{lab.module}.py").read_text())[0][1]
+    namespace: dict = {}
+    exec(header + module, namespace)
+    oracle = Live(lab)
+    result = run_checks(
+        folder, lab.module, exercise, lambda c: perform(c, namespace), oracle, "s"
+    )
+    assert result.checks and result.score == 0
+    for check in result.checks:
+        assert f"NotImplementedError: Exercise {exercise.id}" in check.difference.look
+
+
+NONSENSE = {
+    "gives its input back": "return next(v for v in [*args, *kwargs.values()] if hasattr(v, 'shape'))",
+    "always 7": "return next(v for v in [*args, *kwargs.values()] if hasattr(v, 'shape')) * 0 + 7",
+    "nothing": "return None",
+    "an empty tensor": "return torch.empty(0)",
+    "a number": "return 1.0",
+    "a value error": "raise ValueError('no')",
+}
+
+
+@pytest.mark.parametrize("body", NONSENSE.values(), ids=NONSENSE)
+@pytest.mark.parametrize(("lab", "exercise"), EXERCISES, ids=name_of)
+def test_nonsense_earns_next_to_nothing(judges, lab, exercise, body):
+    symbol = exercise.symbols[0]
+    if symbol[0].isupper():
+        answer = (
+            f"class {symbol}(nn.Module):\n    def __init__(self, *args, **kwargs):\n"
+            f"        super().__init__()\n    def forward(self, *args, **kwargs):\n        {body}\n"
+        )
+    else:
+        answer = f"def {symbol}(*args, **kwargs):\n    {body}\n"
+    graded = grade(judges, lab, exercise, answer)
+    assert graded.score <= 0.15 * exercise.points, str(graded.report)
+
+
+MISTAKES = [
+    pytest.param(lab, mistake, id=f"{lab.module}:{mistake.name}")
+    for lab in LABS
+    for mistake in mistakes_of(lab.module)
+    if mistake.costs
+]
+REMARKS = [
+    pytest.param(lab, mistake, id=f"{lab.module}:{mistake.name}")
+    for lab in LABS
+    for mistake in mistakes_of(lab.module)
+    if not mistake.costs
+]
+
+
+@pytest.mark.parametrize(("lab", "exercise"), EXERCISES, ids=name_of)
+def test_every_exercise_lists_three_mistakes(lab, exercise):
+    listed = [p for p in MISTAKES if p.values[1].symbol in exercise.symbols]
+    assert len(listed) >= 3
+
+
+@pytest.mark.parametrize(("lab", "mistake"), MISTAKES)
+def test_every_mistake_loses_points_and_is_named_first_in_grading(judges, lab, mistake):
+    exercise = exercise_of(lab, mistake.symbol)
+    graded = grade(judges, lab, exercise, mistaken_cell(lab, exercise, mistake))
+    assert graded.score < exercise.points
+    assert mistake.sentence in graded.why, str(graded.report)
+    assert mistake.sentence.split()[-1] in str(graded.report)
+
+
+@pytest.mark.parametrize(("lab", "mistake"), MISTAKES)
+def test_every_mistake_is_named_by_the_visible_checks(lab, mistake):
+    exercise = exercise_of(lab, mistake.symbol)
+    live, oracle = Live(lab), Recorded(lab.module)
+    namespace = {**live.namespace, mistake.symbol: mistake.code}
+    student = lambda call: perform(call, namespace)  # noqa: E731
+    result = run_checks("visible", lab.module, exercise, student, oracle, SEED)
+    assert not result.passed and result.first_failure is not None
+    assert mistake.sentence in reasons(result, oracle)
+
+
+@pytest.mark.parametrize(("lab", "mistake"), REMARKS)
+def test_remarks_are_made_and_cost_nothing(judges, lab, mistake):
+    exercise = exercise_of(lab, mistake.symbol)
+    graded = grade(judges, lab, exercise, mistaken_cell(lab, exercise, mistake))
+    assert graded.score == exercise.points
+    assert ("note", mistake.sentence) in graded.report.rows
+    live, oracle = Live(lab), Recorded(lab.module)
+    namespace = {**live.namespace, mistake.symbol: mistake.code}
+    student = lambda call: perform(call, namespace)  # noqa: E731
+    result = run_checks("visible", lab.module, exercise, student, oracle, SEED)
+    assert result.passed and remarks(result, oracle) == [mistake.sentence]
+
+
+def test_no_two_mistakes_share_a_sentence():
+    sentences = [p.values[1].sentence for p in MISTAKES + REMARKS]
+    assert len(sentences) == len(set(sentences))

@@ -1,0 +1,101 @@
+"""The confined process: what learner code cannot do, and what becomes of it when it tries."""
+
+import sys
+
+import pytest
+import torch
+
+from labkit import confine
+from labkit.calls import Call
+from labkit.grading.workers import ROOT, Order
+
+ANSWER = "import torch\nfrom torch import Tensor, nn\n"
+
+
+def ask(workers, body, module="", banned=()):
+    """The outcome of calling f(x), with `body` as its text."""
+    source = f"{ANSWER}{module}\ndef f(x):\n    {body}\n"
+    worker = workers.launch(Order({"lab": source}, "lab", list(banned)))
+    outcome = worker.ask(Call("f", x=torch.arange(3.0)))
+    worker.close()
+    return outcome
+
+
+def test_a_call_comes_back(workers):
+    assert torch.equal(ask(workers, "return 2 * x").value, torch.tensor([0.0, 2.0, 4.0]))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"open({str(ROOT / 'solutions' / 'rmsnorm.py')!r}).read()",
+        f"torch.from_file({str(ROOT / 'solutions' / 'rmsnorm.py')!r}, size=9, dtype=torch.uint8)",
+        f"__import__('numpy').fromfile({str(ROOT / 'tests' / 'hidden' / 'test_rmsnorm.py')!r}, 'u1')",
+        f"__import__('os').listdir({str(ROOT)!r})",
+        "import solutions.rmsnorm",
+        "import tests.hidden",
+        "from labkit.grading import oracle",
+        "import subprocess; subprocess.run(['true'])",
+        "__import__('os').system('true')",
+        "__import__('socket').socket().connect(('127.0.0.1', 9))",
+        "__import__('os').kill(__import__('os').getppid(), 9)",
+        "open('/tmp/left-behind', 'w')",
+        "[].append(__import__('os').environ['SECRET_OF_THE_JUDGE'])",
+    ],
+)
+def test_out_of_reach(workers, body):
+    outcome = ask(workers, body + "; return x")
+    assert outcome.failure is not None and outcome.value is None
+
+
+def test_no_test_and_no_reference_is_in_memory(workers):
+    body = "return ','.join(m for m in __import__('sys').modules)"
+    names = ask(workers, body).value.split(",")
+    loaded = [n for n in names if n.split(".")[0] in ("solutions", "tests", "labkit", "pytest")]
+    assert set(loaded) <= {"labkit", "labkit.worker", "labkit.calls", "labkit.wire",
+                           "labkit.banned", "labkit.confine"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("import sys; sys.exit(0)", "SystemExit"),
+        ("while True: print('x' * 10_000)", "OutputLimit"),
+        ("import os; os._exit(0)", "ended the process"),
+        ("import ctypes; ctypes.string_at(0)", ""),
+        ("return torch.empty(10**12)", ""),
+        ("def g(n): return g(n + 1)\n    return g(0)", "RecursionError"),
+        ("return x.to_sparse()", ""),
+        ("return object()", None),
+        ("return {'a': lambda: 1}", None),
+        ("x.loop = x\n    a = []\n    a.append(a)\n    return a", ""),
+    ],
+)
+def test_odd_ends_are_outcomes(workers, body, words):
+    outcome = ask(workers, body)
+    if words is None:
+        assert outcome.failure is None
+    else:
+        assert words in f"{outcome.failure.kind} {outcome.failure.text}"
+
+
+def test_a_loop_is_stopped(workers, monkeypatch):
+    outcome = ask(workers, "while True: pass")
+    assert outcome.failure.kind == "TimeLimit"
+
+
+def test_the_next_exercise_starts_clean(workers):
+    ask(workers, "torch.Tensor.sum = None; return x")
+    assert ask(workers, "return x.sum()").value == 3
+
+
+def test_banned_functions_raise_however_they_are_reached(workers):
+    body = "return getattr(torch.nn.functional, 'rms_' + 'norm')(x, (3,))"
+    outcome = ask(workers, body, banned=["torch.nn.functional.rms_norm"])
+    assert "F.rms_norm may not be used here" in outcome.failure.text
+
+
+def test_layers_of_protection_are_named(tmp_path):
+    if sys.platform == "linux":
+        assert confine.readable_folders()
+    assert not any(str(ROOT) == str(path) for path in confine.readable_folders())
