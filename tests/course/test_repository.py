@@ -58,10 +58,10 @@ def quick_start():
 def test_ci_runs_the_readmes_second_command():
     first, second = quick_start()[:2]
     assert "tinyllm demo" in first and "pytest" in second
-    script = (ROOT / ".ci" / "run").read_text()
+    script = (ROOT / ".ci" / "run").read_text().split("# --- end of the README's part")[0]
     done = subprocess.run(
-        ["bash", "-c", script.split("# --- end of the README's part")[0] + '\nprintf %s "$tests"'],
-        capture_output=True, text=True, cwd=ROOT, env={"PATH": "/usr/bin:/bin", "DRY": "1"},
+        ["bash", "-c", script + '\nprintf %s "$tests"'],
+        capture_output=True, text=True, cwd=ROOT, env={"PATH": "/usr/bin:/bin"},
     )  # fmt: skip
     assert done.stdout.strip() == second.strip()
 
@@ -95,11 +95,11 @@ def test_the_learners_part_never_imports_solutions():
 
 
 def test_importing_labkit_is_light():
-    code = "import sys, labkit.cli; print([m for m in ('torch', 'matplotlib') if m in sys.modules])"
+    code = "import sys, labkit.cli; print({'torch', 'matplotlib'} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT
     )
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.strip() == "set()"
 
 
 @pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)

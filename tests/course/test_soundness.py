@@ -78,9 +78,10 @@ def test_every_stub_fails_every_check_by_its_own_name(lab, exercise, folder):
         assert f"NotImplementedError: Exercise {exercise.id}" in check.difference.look
 
 
+TENSOR = "next(v for v in [*args, *kwargs.values()] if hasattr(v, 'shape'))"
 NONSENSE = {
-    "gives its input back": "return next(v for v in [*args, *kwargs.values()] if hasattr(v, 'shape'))",
-    "always 7": "return next(v for v in [*args, *kwargs.values()] if hasattr(v, 'shape')) * 0 + 7",
+    "gives its input back": f"return {TENSOR}",
+    "always 7": f"return {TENSOR} * 0 + 7",
     "nothing": "return None",
     "an empty tensor": "return torch.empty(0)",
     "a number": "return 1.0",
@@ -95,7 +96,8 @@ def test_nonsense_earns_next_to_nothing(judges, lab, exercise, body):
     if symbol[0].isupper():
         answer = (
             f"class {symbol}(nn.Module):\n    def __init__(self, *args, **kwargs):\n"
-            f"        super().__init__()\n    def forward(self, *args, **kwargs):\n        {body}\n"
+            "        super().__init__()\n"
+            f"    def forward(self, *args, **kwargs):\n        {body}\n"
         )
     else:
         answer = f"def {symbol}(*args, **kwargs):\n    {body}\n"

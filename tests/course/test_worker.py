@@ -9,6 +9,8 @@ from labkit import confine
 from labkit.calls import Call
 from labkit.grading.workers import ROOT, Order
 
+REFERENCE = str(ROOT / "solutions" / "rmsnorm.py")
+HIDDEN = str(ROOT / "tests" / "hidden" / "test_rmsnorm.py")
 ANSWER = "import torch\nfrom torch import Tensor, nn\n"
 
 
@@ -28,9 +30,9 @@ def test_a_call_comes_back(workers):
 @pytest.mark.parametrize(
     "body",
     [
-        f"open({str(ROOT / 'solutions' / 'rmsnorm.py')!r}).read()",
-        f"torch.from_file({str(ROOT / 'solutions' / 'rmsnorm.py')!r}, size=9, dtype=torch.uint8)",
-        f"__import__('numpy').fromfile({str(ROOT / 'tests' / 'hidden' / 'test_rmsnorm.py')!r}, 'u1')",
+        f"open({REFERENCE!r}).read()",
+        f"torch.from_file({REFERENCE!r}, size=9, dtype=torch.uint8)",
+        f"__import__('numpy').fromfile({HIDDEN!r}, 'u1')",
         f"__import__('os').listdir({str(ROOT)!r})",
         "import solutions.rmsnorm",
         "import tests.hidden",
