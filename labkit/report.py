@@ -11,6 +11,7 @@ from html import escape
 
 from labkit.checks import Result
 
+CODE = re.compile(r"`([^`<>]+)`")
 WIDTH = 76
 MOST_LOOKS = 4
 CONTROL = re.compile(
@@ -45,7 +46,7 @@ class Report:
         cell = "text-align:left;vertical-align:top;padding:2px 12px 2px 8px"
         rows = "".join(
             f'<tr><th scope="row" style="{cell};font-weight:600">{escape(label)}</th>'
-            f'<td style="{cell}">{escape(clean(text))}</td></tr>'
+            f'<td style="{cell}">{CODE.sub(r"<code>\1</code>", escape(clean(text)))}</td></tr>'
             for label, text in self.rows
         )
         return (

@@ -71,7 +71,7 @@ class TestRMSNorm:
 
     @pytest.mark.parametrize("size", [1, 24])
     def test_parameters(self, student, reference, rng, size):
-        """one parameter called weight, and values as it is made"""
+        """freshly made, with one parameter, weight"""
         call = Call(
             "RMSNorm", init={"hidden_size": size}, names=True, hidden_states=rng.normal(3, size)
         )

@@ -46,7 +46,7 @@ class TestRMSNorm:
         return Call("RMSNorm", init=init, state=state, dtype=dtype, hidden_states=x, **options)
 
     def test_parameters(self, student, reference, rng):
-        """one parameter, weight, and values as it is made"""
+        """freshly made, with one parameter, weight"""
         call = Call(
             "RMSNorm", init={"hidden_size": 8}, names=True, hidden_states=rng.normal(3, 8)
         )
