@@ -46,7 +46,7 @@ class Report:
         cell = "text-align:left;vertical-align:top;padding:2px 12px 2px 8px"
         rows = "".join(
             f'<tr><th scope="row" style="{cell};font-weight:600">{escape(label)}</th>'
-            f'<td style="{cell}">{CODE.sub(r"<code>\1</code>", escape(clean(text)))}</td></tr>'
+            f'<td style="{cell}">{marked_up(text)}</td></tr>'
             for label, text in self.rows
         )
         return (
@@ -56,6 +56,11 @@ class Report:
             f"<b>{escape(clean(self.heading))}</b><b>{escape(self.verdict)}</b></div>"
             f'<table style="border:none;margin:0">{rows}</table></div>'
         )
+
+
+def marked_up(text: str) -> str:
+    """Text as HTML: escaped, with `code` as code."""
+    return CODE.sub(r"<code>\1</code>", escape(clean(text)))
 
 
 def clean(text: str) -> str:
