@@ -14,11 +14,10 @@ c = get_config()  # noqa: F821
 c.CourseDirectory.course_id = "tinyllm"
 c.CourseDirectory.root = os.environ.get("TINYLLM_COURSE", str(folder))
 
-# Stubs say which exercise they belong to; everything else of a release is nbgrader's own.
+# Our stubs name their exercise, so they stand in for nbgrader's ClearSolutions.
 c.GenerateAssignment.preprocessors = [
     "nbgrader.preprocessors.LockCells",
     "labkit.grading.nbgrader_hooks.Stubs",
-    "nbgrader.preprocessors.ClearSolutions",
     "nbgrader.preprocessors.ClearOutput",
     "nbgrader.preprocessors.CheckCellMetadata",
     "nbgrader.preprocessors.ComputeChecksums",

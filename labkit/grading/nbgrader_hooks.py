@@ -10,16 +10,18 @@ from typing import Any
 from nbconvert.exporters import NotebookExporter
 from nbformat import NotebookNode
 from nbgrader.preprocessors import NbGraderPreprocessor
+from nbgrader.utils import is_solution
 
 from labkit import cells
 from labkit.grading.course import Course
+from labkit.grading.intake import EMPTY_ANSWER
 from labkit.grading.judge import Judge
 from labkit.grading.workers import Workers
 from labkit.syllabus import find_exercise, find_lab
 
 
 class Stubs(NbGraderPreprocessor):
-    """Replaces solution regions by the course's stubs, which name their exercise."""
+    """Takes the answers out: the course's stubs, which name their exercise, and blank texts."""
 
     def preprocess_cell(
         self, cell: NotebookNode, resources: dict, index: int
@@ -27,6 +29,8 @@ class Stubs(NbGraderPreprocessor):
         exercise_id = cells.exercise_in(cell.source) if cell.cell_type == "code" else None
         if exercise_id:
             cell.source = cells.stub(cell.source, find_exercise(exercise_id)[1])
+        elif is_solution(cell):
+            cell.source = EMPTY_ANSWER
         return cell, resources
 
 
