@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from torch.utils._python_dispatch import TorchDispatchMode
+
 
 class NotAllowed(Exception):
     """Learner code used something that does the exercise for it."""
@@ -74,9 +76,26 @@ def _dotted(node: ast.AST, aliases: dict[str, str]) -> str | None:
     return ".".join([aliases[node.id], *reversed(parts)])
 
 
+class RefusedOperators(TorchDispatchMode):
+    """Refuses operators of torch itself, by whatever name they were reached: "aten::..."."""
+
+    def __init__(self, names: Iterable[str]):
+        super().__init__()
+        self.names = frozenset(names)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func.name().split(".")[0] in self.names:
+            raise NotAllowed(message(func.name()))
+        return func(*args, **(kwargs or {}))
+
+
 @contextmanager
 def out_of_reach(banned: Iterable[str]) -> Iterator[None]:
-    """While open, every banned function or class raises NotAllowed when it is called."""
+    """While open, every banned function, class or operator raises NotAllowed when called."""
+    banned = tuple(banned)
+    operators = [name for name in banned if name.startswith("aten::")]
     replaced: list[tuple[Any, str, Any]] = []
     for name in banned:
         owner_name, _, attribute = name.rpartition(".")
@@ -90,7 +109,8 @@ def out_of_reach(banned: Iterable[str]) -> Iterator[None]:
         replaced.append((owner, attribute, target))
         setattr(owner, attribute, _refusal(name))
     try:
-        yield
+        with RefusedOperators(operators):
+            yield
     finally:
         for owner, attribute, target in reversed(replaced):
             setattr(owner, attribute, target)

@@ -73,7 +73,7 @@ def refuse_to_lose_answers(path: Path) -> None:
     if path.parent != ROOT / "tinyllm" or not path.exists():
         return
     blocks = cells.split(path.read_text("utf-8"))
-    filled_in = [key for key, text in blocks if key and not cells.is_stub(text)]
+    filled_in = [key for key, text in blocks if key and cells.TODO not in text]
     if filled_in:
         raise BuildError(
             f"tinyllm/{path.name} holds answers to {', '.join(filled_in)}, which the build "
@@ -259,16 +259,18 @@ def recorded(lab: Lab) -> bytes:
             raise BuildError(
                 f"the reference fails the visible checks of {exercise.id}: {fault}"
             )
-    return recorder.blob()
+    stubs = {e.id: cells.stub(reference_block(lab, e), e) for e in lab.exercises}
+    return recorder.blob({key: cells.fingerprint(stub) or "" for key, stub in stubs.items()})
 
 
 def same_record(before: bytes, after: bytes) -> bool:
     """Whether two records say the same: processors differ in the last bit of a float."""
     try:
         old, new = unpack(before), unpack(after)
-        if old.keys() != new.keys():
+        if old["stubs"] != new["stubs"]:
             return False
-        return all(_same_entry(old[key], new[key]) for key in new)
+        old, new = old["calls"], new["calls"]
+        return old.keys() == new.keys() and all(_same_entry(old[key], new[key]) for key in new)
     except (ValueError, KeyError, TypeError):
         return False
 

@@ -11,6 +11,7 @@ An exercise cell of a notebook is such a block, word for word.
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 from itertools import pairwise
 
@@ -24,6 +25,9 @@ REGION = re.compile(
 )
 MARK = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION[ \t]*\n?", re.MULTILINE)
 TODO = "# YOUR CODE HERE"
+FUTURE = re.compile(r"^from __future__ import [^\n]*$", re.MULTILINE)
+MAGIC = re.compile(r"^[ \t]*[%!][^\n]*$|^[^\n#]*\?{1,2}[ \t]*$", re.MULTILINE)
+TOOLS = ("check", "hint", "solution", "start")
 
 
 def exercise_in(source: str) -> str | None:
@@ -47,14 +51,60 @@ def block(module: str, exercise_id: str) -> str | None:
 
 def with_block(module: str, exercise: Exercise, cell: str) -> str:
     """The module with the exercise's block replaced by `cell` (put at the end if new)."""
-    cell = cell.strip()
+    cell = tidied(cell)
+    futures = FUTURE.findall(cell)
+    cell = FUTURE.sub("", cell).strip("\n").rstrip()
     if exercise_in(cell) != exercise.id:
         cell = f"{directive(exercise)}\n{cell}"
     pieces = split(module)
     if exercise.id not in [key for key, _ in pieces]:
-        return module.rstrip() + "\n\n\n" + cell + "\n"
+        return with_futures(module.rstrip() + "\n\n\n" + cell + "\n", futures)
     texts = [cell + "\n\n\n" if key == exercise.id else text for key, text in pieces]
-    return "".join(texts).rstrip() + "\n"
+    return with_futures("".join(texts).rstrip() + "\n", futures)
+
+
+def with_futures(module: str, futures: list[str]) -> str:
+    """`from __future__` lines of a cell, put where Python wants them: before all imports."""
+    new = [line for line in dict.fromkeys(futures) if line not in module]
+    return re.sub(r"^(?=import |from )", "".join(f"{line}\n" for line in new), module, count=1,
+                  flags=re.MULTILINE) if new else module  # fmt: skip
+
+
+def tidied(cell: str) -> str:
+    """What of a notebook cell belongs into a module: no magics, no check("1.2") of its own.
+
+    Lines are blanked, not removed, so that line numbers stay those of the cell.
+    """
+    cell = cell.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    tree = parsed(cell)
+    if tree is None:
+        plainer = MAGIC.sub("", cell)
+        tree = parsed(plainer)
+        if tree is None:
+            return cell
+        cell = plainer
+    lines = cell.split("\n")
+    for node in tree.body:
+        if _calls_a_tool(node):
+            for number in range(node.lineno - 1, node.end_lineno or node.lineno):
+                lines[number] = ""
+    return "\n".join(lines)
+
+
+def _calls_a_tool(node: ast.stmt) -> bool:
+    """check("1.2") and the like at the top level of a cell; also their import."""
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "labkit.notebook"
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+        return False
+    return isinstance(node.value.func, ast.Name) and node.value.func.id in TOOLS
+
+
+def parsed(source: str) -> ast.Module | None:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def directive(exercise: Exercise) -> str:
@@ -80,9 +130,15 @@ def plain(text: str) -> str:
     return MARK.sub("", text)
 
 
-def is_stub(cell: str) -> bool:
-    """True while the exercise still raises its own NotImplementedError."""
-    return "raise NotImplementedError(" in cell and TODO in cell
+def fingerprint(cell: str) -> str | None:
+    """Tells cells apart by their code alone: comments and blank lines do not count."""
+    tree = parsed(tidied(cell))
+    if tree is None:
+        return None
+    try:
+        return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
+    except RecursionError:
+        return None
 
 
 def solution_lines(text: str) -> int:
@@ -93,11 +149,8 @@ def solution_lines(text: str) -> int:
 
 def defined_names(source: str) -> list[str]:
     """The names that a cell defines at its top level; [] if it does not parse."""
-    try:
-        nodes = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    return [name for node in nodes for name in _names(node)]
+    tree = parsed(source)
+    return [] if tree is None else [name for node in tree.body for name in _names(node)]
 
 
 def _names(node: ast.stmt) -> list[str]:
@@ -111,11 +164,38 @@ def _names(node: ast.stmt) -> list[str]:
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
-def helpers(source: str, symbols: set[str]) -> str:
-    """The top-level definitions of a cell other than the graded symbols, as source."""
-    try:
-        nodes = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+def helpers(answer: str, others: list[str], known: set[str]) -> str:
+    """What `answer` uses of the learner's other cells, as source to stand before it.
+
+    answer    the graded cell
+    others    the other exercise cells of the same learner
+    known     names that must not come from there: the lab's symbols and its imports
+
+    Only definitions, imports and assignments that the answer needs are taken, each guarded:
+    a fault in another cell is no fault of this one.
+    """
+    tree = parsed(tidied(answer))
+    if tree is None:
         return ""
-    kept = [n for n in nodes if _names(n) and not symbols.intersection(_names(n))]
-    return "\n\n".join(ast.unparse(node) for node in kept)
+    taken = known | set(defined_names(tidied(answer)))
+    wanted, found = _used(tree) - taken, []
+    for source in map(tidied, others):
+        other = parsed(source)
+        nodes = [] if other is None else other.body
+        for node in reversed(nodes):
+            if wanted.intersection(_names(node)):
+                taken |= set(_names(node))
+                wanted = (wanted | _used(node)) - taken
+                found.append(_guarded(source, node))
+    return "\n\n".join(reversed(found))
+
+
+def _used(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def _guarded(source: str, node: ast.stmt) -> str:
+    first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+    lines = source.split("\n")[first - 1 : node.end_lineno]
+    body = "\n".join("    " + line for line in lines)
+    return f"try:\n{body}\nexcept Exception as problem:\n    del problem"

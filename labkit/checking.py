@@ -24,8 +24,8 @@ def check_exercise(lab: Lab, exercise: Exercise, hint: str) -> tuple[Report, flo
     """
     heading = f"Exercise {exercise.id}  {exercise.title}"
     source = workspace.module_source(lab)
-    block = cells.block(source, exercise.id) or ""
-    if cells.is_stub(block) or not block:
+    block = cells.block(source, exercise.id)
+    if block is None or workspace.is_stub(lab, exercise, block):
         look = (
             f"{workspace.shown(workspace.module_path(lab))} has no code for this exercise yet"
         )

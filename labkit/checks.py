@@ -11,6 +11,7 @@ be live or recorded.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,6 +114,7 @@ class Plugin:
         self.result, self.perform_student, self.oracle = result, student, oracle
         self.seed = seed
         self.current: Check | None = None
+        self.checks: dict[str, Check] = {}
 
     @pytest.fixture
     def student(self, request: pytest.FixtureRequest) -> Performer:
@@ -139,6 +141,10 @@ class Plugin:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         wanted = self.result.exercise.id
         items[:] = [item for item in items if exercise_of(item) == wanted]
+        for item in items:
+            points = item.get_closest_marker("points")
+            self.checks[item.nodeid] = Check(title_of(item), points.args[0] if points else 1)
+        self.result.checks = list(self.checks.values())
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -146,9 +152,7 @@ class Plugin:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item):
-        points = item.get_closest_marker("points")
-        self.current = Check(title_of(item), points.args[0] if points else 1)
-        self.result.checks.append(self.current)
+        self.current = self.checks[item.nodeid]
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
@@ -211,8 +215,17 @@ def run_checks(
     """Run the tests of one exercise, from tests/visible or tests/hidden, in this process."""
     result = Result(exercise)
     plugin = Plugin(result, student, oracle, seed)
-    code = pytest.main([str(TESTS / folder / f"test_{module}.py"), *QUIET], plugins=[plugin])
+    options = os.environ.pop("PYTEST_ADDOPTS", None)  # a learner's options change no score
+    try:
+        code = pytest.main(
+            [str(TESTS / folder / f"test_{module}.py"), *QUIET], plugins=[plugin]
+        )
+    finally:
+        if options is not None:
+            os.environ["PYTEST_ADDOPTS"] = options
     result.interrupted = code == pytest.ExitCode.INTERRUPTED and result.broken is None
+    if code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
+        result.broken = result.broken or f"pytest ended with {pytest.ExitCode(code).name}"
     if not result.checks and not result.broken and not result.interrupted:
         result.broken = f"there are no checks for exercise {exercise.id} in tests/{folder}"
     return result

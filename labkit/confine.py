@@ -115,7 +115,7 @@ class Watch:
 
     REFUSED = (
         *("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork"),
-        *("os.kill", "socket.", "ctypes.", "pty."),
+        *("os.kill", "socket.", "ctypes.", "pty.", "resource.", "sqlite3.", "signal.pidfd"),
     )
     PATHS = (
         *("open", "os.listdir", "os.scandir", "os.remove", "os.rename", "os.rmdir", "os.mkdir"),
@@ -131,7 +131,7 @@ class Watch:
     )
 
     def __init__(self, readable: list[Path], scratch: Path):
-        self.allowed = tuple(str(path) for path in [*readable, scratch])
+        self.allowed = [str(path.resolve()) for path in [*readable, scratch]]
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event.startswith(self.REFUSED):
@@ -142,7 +142,8 @@ class Watch:
                 name = os.fsdecode(name)
             if not isinstance(name, str):
                 return
-            if not os.path.abspath(name).startswith(self.allowed):
+            path = os.path.realpath(name)
+            if not any(path == root or path.startswith(root + os.sep) for root in self.allowed):
                 raise PermissionError(f"{name}: exercise code may not open files here")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from labkit.calls import Outcome
 from labkit.checks import Check, Oracle, Result
 from labkit.compare import agree, distance, identical
 
@@ -34,7 +35,7 @@ def _fitting(checks: list[Check], oracle: Oracle) -> dict[str, float]:
             if not suspect.costs:
                 continue
             sentences[suspect.name] = suspect.sentence
-            if agree(got, suspect.outcome):
+            if fits(got, suspect.outcome):
                 far[suspect.name].append(0.0 if got.failure else distance(got, suspect.outcome))
             else:
                 wrong.add(suspect.name)
@@ -43,6 +44,13 @@ def _fitting(checks: list[Check], oracle: Oracle) -> dict[str, float]:
         for name, gaps in far.items()
         if name not in wrong
     }
+
+
+def fits(got: Outcome, theirs: Outcome) -> bool:
+    """Whether a mistake gave the learner's very outcome; two errors need the same words too."""
+    if got.failure and theirs.failure and got.failure.text != theirs.failure.text:
+        return False
+    return agree(got, theirs)
 
 
 def _best(fitting: dict[str, float]) -> list[str]:

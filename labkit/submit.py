@@ -28,25 +28,28 @@ def prepare(lab: Lab, notebook: Path | None) -> tuple[Path, list[str]]:
     except Exception as error:  # nbformat raises many kinds for a file that is none
         raise SubmitError(f"{path} is not a notebook: {error}") from error
     module = workspace.module_source(lab)
-    notes = [note for e in lab.exercises if (note := _complete(content, module, e))]
+    notes = [note for e in lab.exercises if (note := _complete(content, module, lab, e))]
     FOLDER.mkdir(exist_ok=True)
     written = FOLDER / f"{lab.name}.ipynb"
     workspace.write_whole(written, nbformat.writes(content))
     return written, notes
 
 
-def _complete(content: nbformat.NotebookNode, module: str, exercise: Exercise) -> str | None:
+def _complete(
+    content: nbformat.NotebookNode, module: str, lab: Lab, exercise: Exercise
+) -> str | None:
     """Fill an exercise cell that is still a stub from the package; what there is to say."""
     found = [c for c in content.cells if c.cell_type == "code" and _is(c, exercise)]
-    code = cells.block(module, exercise.id) or ""
+    code = cells.block(module, exercise.id)
+    empty = code is None or workspace.is_stub(lab, exercise, code)
     if not found:
         return f"{exercise.id} {exercise.title}: your notebook has lost this cell"
     cell = found[-1]
-    if not cells.is_stub(cell.source):
-        if code and not cells.is_stub(code) and code.strip() != cell.source.strip():
+    if not workspace.is_stub(lab, exercise, cell.source):
+        if not empty and code.strip() != cell.source.strip():
             return f"{exercise.id} {exercise.title}: the package differs; the notebook counts"
         return None
-    if not code or cells.is_stub(code):
+    if empty:
         return f"{exercise.id} {exercise.title}: still empty"
     cell.source = code
     return f"{exercise.id} {exercise.title}: taken from the package tinyllm"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ANY_LAB = ("transformers", "torch.compile", "torch.ops.aten")
+ANY_LAB = ("transformers", "torch.compile", "torch.ops", "torch._C")
 
 
 @dataclass(frozen=True)
@@ -85,14 +85,14 @@ LABS = (
         ),
         questions=(Question("1.a", 2), Question("1.b", 2), Question("1.c", 2)),
         banned=(
-            "torch.layer_norm",
-            "torch.native_layer_norm",
-            "torch.rms_norm",
-            "torch.nn.LayerNorm",
-            "torch.nn.RMSNorm",
-            "torch.nn.functional.layer_norm",
-            "torch.nn.functional.rms_norm",
-            "torch.nn.modules.normalization",
+            *("torch.nn.LayerNorm", "torch.nn.RMSNorm", "torch.nn.GroupNorm"),
+            *("torch.nn.functional.layer_norm", "torch.nn.functional.rms_norm"),
+            *("torch.nn.functional.group_norm", "torch.nn.functional.batch_norm"),
+            *("torch.nn.functional.instance_norm", "torch.nn.modules.normalization"),
+            *("torch.layer_norm", "torch.native_layer_norm", "torch.rms_norm"),
+            *("torch.group_norm", "torch.batch_norm", "torch.instance_norm"),
+            *("aten::native_layer_norm", "aten::_fused_rms_norm", "aten::native_group_norm"),
+            *("aten::native_batch_norm", "aten::rms_norm", "aten::layer_norm"),
         ),
     ),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -20,6 +20,8 @@ from labkit.calls import Call, Failure, Given, New, Outcome
 
 MAX_BYTES = 64 << 20
 MAX_DEPTH = 12
+MAX_NAMES = 10_000
+MAX_HEADER = 1 << 20  # of an outcome: everything in it but the numbers
 
 DTYPES = {
     str(dtype): dtype
@@ -139,7 +141,14 @@ def unpack(blob: bytes) -> Any:
         return Unpacker(load(blob)).unpack(packed)
     except Malformed:
         raise
-    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (
+        SafetensorError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise Malformed(f"not a message: {error}") from error
 
 
@@ -176,17 +185,20 @@ def encode_outcome(outcome: Outcome) -> bytes:
 
 
 def decode_outcome(blob: bytes) -> Outcome:
+    if int.from_bytes(blob[:8], "little") > MAX_HEADER:
+        raise Malformed("an outcome with too much text in it")
     return outcome_from(unpack(blob))
 
 
 def outcome_fields(outcome: Outcome) -> dict[str, Any]:
     failure = outcome.failure
+    packed = failure and [failure.kind, failure.text, failure.line, failure.bases]
     return {
         "values": list(outcome.values),
         "grads": dict(outcome.grads),
         "names": {name: list(shape) for name, shape in outcome.names.items()},
         "changed": list(outcome.changed),
-        "failure": None if failure is None else [failure.kind, failure.text, failure.line],
+        "failure": packed,
     }
 
 
@@ -195,8 +207,8 @@ def outcome_from(fields: Any) -> Outcome:
         return Outcome(
             values=_typed(fields["values"], list),
             grads=_typed_items(fields["grads"], Tensor),
-            names=_typed_items(fields["names"], list),
-            changed=[_typed(name, str) for name in _typed(fields["changed"], list)],
+            names={name: _shape(shape) for name, shape in _items(fields["names"], list)},
+            changed=[_typed(name, str)[:200] for name in _typed(fields["changed"], list)],
             failure=_failure(fields["failure"]),
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -206,8 +218,14 @@ def outcome_from(fields: Any) -> Outcome:
 def _failure(fields: Any) -> Failure | None:
     if fields is None:
         return None
-    kind, text, line = fields
-    return Failure(_typed(kind, str)[:80], _typed(text, str)[:300], line and _typed(line, int))
+    kind, text, line, bases = fields
+    bases = [_typed(name, str)[:80] for name in _typed(bases, list)[:8]]
+    line = line and _typed(line, int)
+    return Failure(_typed(kind, str)[:80], _typed(text, str)[:300], line, bases)
+
+
+def _shape(sizes: list[Any]) -> list[int]:
+    return [_typed(size, int) for size in sizes[:8]]
 
 
 def _typed(value: Any, kind: type) -> Any:
@@ -216,5 +234,13 @@ def _typed(value: Any, kind: type) -> Any:
     return value
 
 
+def _items(value: Any, kind: type) -> Iterator[tuple[str, Any]]:
+    found = _typed(value, dict)
+    if len(found) > MAX_NAMES:
+        raise ValueError(f"{len(found)} names; {MAX_NAMES} are the most")
+    for key, item in found.items():
+        yield key[:200], _typed(item, kind)
+
+
 def _typed_items(value: Any, kind: type) -> dict[str, Any]:
-    return {str(key): _typed(item, kind) for key, item in _typed(value, dict).items()}
+    return dict(_items(value, kind))

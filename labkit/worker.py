@@ -1,10 +1,11 @@
 """The learner's process: runs submitted code, answers calls, knows no test and no answer.
 
-    judge                                     worker (this file)
-      | -- package sources, module, bans  -->  |   load; confine; run the learner's cell
+    judge                                      worker (this file)
+      | -- package sources, module, bans  -->  |   load; confine
+      | <-- the layers of protection           |   run the learner's cell
       | <-- an outcome: loaded, or what failed |
-      | -- nonce + call                    -->  |
-      | <-- nonce + outcome                     |   ... until the judge hangs up
+      | -- nonce + call                   -->  |
+      | <-- nonce + outcome                    |   ... until the judge hangs up
 
 Everything that crosses is plain bytes, see labkit.wire. On POSIX a parent imports torch once
 and forks a fresh child for each exercise; elsewhere each exercise starts a new process.
@@ -12,27 +13,29 @@ and forks a fresh child for each exercise; elsewhere each exercise starts a new 
 
 from __future__ import annotations
 
+import ctypes
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import json
 import os
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Mapping
-from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from types import ModuleType
 
 import torch
 
-from labkit import banned, confine
+from labkit import banned, confine, frames
 from labkit.calls import Call, Outcome, describe, perform
 from labkit.wire import MAX_BYTES, Malformed, decode_call, encode_outcome
 
 PACKAGE = "tinyllm"
 NONCE = 16
+DIE_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
 
 
 class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -47,6 +50,10 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if name.removeprefix(PACKAGE + ".") in self.sources and name.startswith(PACKAGE + "."):
             return importlib.machinery.ModuleSpec(name, self)
         return None
+
+    def get_source(self, name: str) -> str:
+        """What inspect, and with it torch.jit.script, reads."""
+        return self.sources.get(name.removeprefix(PACKAGE).lstrip("."), "")
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
         return None
@@ -76,24 +83,24 @@ def forget_the_course() -> None:
         sys.meta_path.remove(finder)
 
 
-def serve(connection: Connection, scratch: Path) -> None:
+def serve(channel: socket.socket, scratch: Path) -> None:
     """Load one exercise and answer calls until the judge hangs up."""
     scratch = Path(tempfile.mkdtemp(dir=scratch))
     os.environ["TMPDIR"] = os.environ["HOME"] = tempfile.tempdir = str(scratch)
     os.chdir(scratch)
-    order = json.loads(connection.recv_bytes(MAX_BYTES))
+    order = json.loads(frames.receive(channel, MAX_BYTES))
     torch.manual_seed(0)
     sys.meta_path.insert(0, Sources(order["sources"]))
-    confine.confine(scratch)
+    frames.send(channel, json.dumps(confine.confine(scratch)).encode())
     module = order["module"]
     with banned.out_of_reach(order["banned"]):
         outcome, namespace = load(module)
-        connection.send_bytes(encode_outcome(outcome))
+        frames.send(channel, encode_outcome(outcome))
         while True:
-            message = connection.recv_bytes(MAX_BYTES)
+            message = frames.receive(channel, MAX_BYTES)
             nonce, blob = message[:NONCE], message[NONCE:]
             answer = perform(decode_call(blob), namespace, filename(module))
-            connection.send_bytes(nonce + encoded(answer))
+            frames.send(channel, nonce + encoded(answer))
 
 
 def load(module: str) -> tuple[Outcome, dict[str, object]]:
@@ -118,46 +125,51 @@ def warm_up() -> None:
     encode_outcome(Outcome(values=[torch.ones(1)]))
 
 
-def connect(address: str, token: bytes) -> Connection:
-    connection = Client(address)
-    connection.send_bytes(token + os.getpid().to_bytes(8, "little"))
-    return connection
-
-
-def parent(address: str, token: bytes, scratch: Path) -> None:
-    """Fork one child for each token that the judge sends, until it hangs up."""
-    control = connect(address, token)
+def parent(control: socket.socket, scratch: Path) -> None:
+    """Fork one child for each socket that the judge sends, until it hangs up."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children vanish by themselves
     while True:
-        try:
-            order = control.recv_bytes(64)
-        except EOFError:
+        word, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        if not word:
             return
         if os.fork() == 0:
             control.close()
             os.setsid()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            child(address, order, scratch)
+            if sys.platform == "linux":
+                ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+            child(socket.socket(fileno=descriptors[0]), scratch)
+        os.close(descriptors[0])
 
 
-def child(address: str, token: bytes, scratch: Path) -> None:
+def child(channel: socket.socket, scratch: Path) -> None:
     try:
-        serve(connect(address, token), scratch)
-    except (EOFError, OSError):  # the judge hung up
+        frames.send(channel, os.getpid().to_bytes(8, "little"))
+        serve(channel, scratch)
+    except (frames.Gone, OSError):  # the judge hung up
         os._exit(0)
     except BaseException:  # no traceback of ours for a learner to read
         os._exit(1)
 
 
 def main() -> None:
-    """Arguments: ROOT ADDRESS SCRATCH; the token comes in hexadecimal on standard input."""
-    _, _, address, scratch_name = sys.argv
-    scratch = Path(scratch_name)
-    token = bytes.fromhex(sys.stdin.readline().strip())
+    """Arguments: ROOT SCRATCH DOOR.
+
+    DOOR is the number of an inherited socket where processes can fork; elsewhere a port of
+    this machine, and the token to say there comes in hexadecimal on standard input.
+    """
+    _, _, scratch, door = sys.argv
+    del sys.argv[1:]
     torch.set_num_threads(1)
     warm_up()
     forget_the_course()
+    token = b"" if hasattr(os, "fork") else bytes.fromhex(sys.stdin.readline().strip())
     silence = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(silence, descriptor)
-    (parent if hasattr(os, "fork") else child)(address, token, scratch)
+    if hasattr(os, "fork"):
+        parent(socket.socket(fileno=int(door)), Path(scratch))
+    else:
+        channel = socket.create_connection(("127.0.0.1", int(door)))
+        frames.send(channel, token)
+        child(channel, Path(scratch))

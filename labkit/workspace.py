@@ -45,9 +45,9 @@ def shown(path: Path) -> str:
 def save(lab: Lab, exercise: Exercise, cell: str) -> Saved:
     """Write an exercise cell into its module; a stub never overwrites an answer."""
     path, source = module_path(lab), module_source(lab)
-    before = cells.block(source, exercise.id) or ""
-    if cells.is_stub(cell):
-        if cells.is_stub(before) or not before:
+    before = cells.block(source, exercise.id)
+    if is_stub(lab, exercise, cell):
+        if is_stub(lab, exercise, before):
             return Saved("", kept=False)
         text = f"this cell is still empty; your earlier code in {shown(path)} stays as it is"
         return Saved(text, kept=False)
@@ -61,6 +61,15 @@ def save(lab: Lab, exercise: Exercise, cell: str) -> Saved:
         text = f"saved to {shown(path)}, but the cell does not define {', '.join(missing)}"
         return Saved(text, kept=True)
     return Saved(f'saved to {shown(path)}; next: check("{exercise.id}")', kept=True)
+
+
+def is_stub(lab: Lab, exercise: Exercise, cell: str | None) -> bool:
+    """True while nothing was written into the cell, whatever comments were added."""
+    if cell is None or not cells.plain(cell).strip():
+        return True
+    from labkit.recorded import Recorded
+
+    return cells.fingerprint(cell) == Recorded(lab.module).stubs[exercise.id]
 
 
 def write_whole(path: Path, text: str) -> None:

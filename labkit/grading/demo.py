@@ -22,6 +22,10 @@ from labkit.grading.run import Row, grade_lab
 from labkit.report import clean
 from labkit.syllabus import LABS, Lab
 
+UNSANDBOXED = (
+    "UNSANDBOXED: this system has no Landlock, so learner code ran with Python-level "
+    "protection only. Do not grade strangers' code here."
+)
 MARKER = ".tinyllm-demo"
 
 
@@ -64,6 +68,8 @@ def grade_and_report(course: Course, lab: Lab, console: Console) -> list[Row]:
         pages = course.feedback(lab) if rows else []
         bar.update(task, total=len(pages), completed=len(pages))
     console.print(table(lab, rows))
+    if unsandboxed(rows):
+        console.print(UNSANDBOXED, style="bold red")
     addresses = {
         page.parent.parent.name: page.relative_to(course.root).as_posix() for page in pages
     }
@@ -73,6 +79,12 @@ def grade_and_report(course: Course, lab: Lab, console: Console) -> list[Row]:
     console.print(f"feedback: {course.root / 'feedback'}", highlight=False, soft_wrap=True)
     console.print(f"class report: {report}", highlight=False, soft_wrap=True)
     return rows
+
+
+def unsandboxed(rows: list[Row]) -> bool:
+    """Whether learner code ran without the kernel's protection."""
+    ran = [row.submission.layers for row in rows if row.submission.layers]
+    return any("landlock" not in layers for layers in ran)
 
 
 def table(lab: Lab, rows: list[Row]) -> Table:

@@ -17,11 +17,12 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from labkit.cells import defined_names, exercise_in, is_stub
+from labkit.cells import defined_names, exercise_in, fingerprint, tidied
 from labkit.syllabus import Exercise, Lab
 
 MAX_NOTEBOOK = 32 << 20
 MAX_CELL = 200_000
+MAX_CELLS = 5_000
 EMPTY_ANSWER = "YOUR ANSWER HERE"
 
 
@@ -47,7 +48,7 @@ def rebuild(data: bytes, released: NotebookNode, lab: Lab) -> Intake:
     except NotANotebook as error:
         intake.problem = str(error)
         cells = []
-    found = candidates(cells)
+    found = candidates(cells, lab)
     for exercise in lab.exercises:
         _take_exercise(intake, exercise, found, cells)
     for question in lab.questions:
@@ -62,7 +63,8 @@ def _take_exercise(
     intake: Intake, exercise: Exercise, found: dict[str, list[str]], cells: list[dict]
 ) -> None:
     copies = found[exercise.id]
-    filled = [text for text in copies if not is_stub(text) and text.strip()]
+    stub = fingerprint(cell_called(intake.notebook, exercise.answer_cell).source)
+    filled = [text for text in copies if text.strip() and fingerprint(text) != stub]
     if intake.problem:
         intake.answers[exercise.id] = None
         intake.notes[exercise.id] = intake.problem
@@ -73,7 +75,11 @@ def _take_exercise(
             f"the cell of exercise {exercise.id} is missing" + _elsewhere(exercise, cells)
         )
         return
-    answer = (filled or copies)[-1]
+    if not filled:
+        intake.answers[exercise.id] = ""
+        intake.notes[exercise.id] = "not started"
+        return
+    answer = filled[-1]
     if len(answer) > MAX_CELL:
         intake.answers[exercise.id] = None
         intake.notes[exercise.id] = (
@@ -84,7 +90,7 @@ def _take_exercise(
         intake.notes[exercise.id] = (
             f"{len(filled)} cells answer this exercise; the last one counts"
         )
-    elif filled and not set(exercise.symbols) & set(defined_names(answer)):
+    elif not set(exercise.symbols) & set(defined_names(tidied(answer))):
         extra = _elsewhere(exercise, cells)
         if extra:
             intake.notes[exercise.id] = "the exercise's cell does not hold the answer" + extra
@@ -96,6 +102,8 @@ def _elsewhere(exercise: Exercise, cells: list[dict]) -> str:
     """Where else the symbol is defined, for a cell that was split or lost its marks."""
     for number, cell in enumerate(cells, 1):
         text = text_of(cell)
+        if len(text) > MAX_CELL or exercise.symbols[0] not in text:
+            continue
         if exercise.symbols[0] in defined_names(text) and exercise_in(text) is None:
             return (
                 f"; cell {number} defines {exercise.symbols[0]}, but the whole answer "
@@ -104,27 +112,33 @@ def _elsewhere(exercise: Exercise, cells: list[dict]) -> str:
     return ""
 
 
-def candidates(cells: list[dict]) -> dict[str, list[str]]:
+def candidates(cells: list[dict], lab: Lab) -> dict[str, list[str]]:
     """{exercise id or answer cell id: every cell that claims to be it, in order}."""
     found: dict[str, list[str]] = defaultdict(list)
     for cell in cells:
-        found[claimed(cell)].append(text_of(cell))
+        found[claimed(cell, lab)].append(text_of(cell))
     return found
 
 
-def claimed(cell: dict) -> str:
-    """What a cell says it is: 1.2 for an exercise cell, written-1-a for a written answer."""
-    by_directive = exercise_in(text_of(cell))
-    if by_directive:
-        return by_directive
+def claimed(cell: dict, lab: Lab) -> str:
+    """What a cell says it is: 1.2 for an exercise cell, written-1-a for a written answer.
+
+    Where the directive and the ids disagree, what the cell defines decides.
+    """
+    by_directive = exercise_in(text_of(cell)[:MAX_CELL])
     metadata = cell.get("metadata")
     marks = metadata.get("nbgrader") if isinstance(metadata, dict) else None
     name = marks.get("grade_id") if isinstance(marks, dict) else None
     name = name if isinstance(name, str) else cell.get("id")
     name = name if isinstance(name, str) else ""
-    if name.startswith("ex-"):
-        return name.removeprefix("ex-").replace("-", ".")
-    return name
+    by_id = next((e for e in lab.exercises if e.answer_cell == name), None)
+    if by_directive is None:
+        return by_id.id if by_id else name
+    if by_id and by_id.id != by_directive and len(text_of(cell)) <= MAX_CELL:
+        defined = set(defined_names(tidied(text_of(cell))))
+        if defined & set(by_id.symbols):
+            return by_id.id
+    return by_directive
 
 
 def cells_of(data: bytes) -> list[dict]:
@@ -140,7 +154,7 @@ def cells_of(data: bytes) -> list[dict]:
     cells = content.get("cells") if isinstance(content, dict) else None
     if not isinstance(cells, list):
         raise NotANotebook("the file is not a notebook: it is JSON without a list of cells")
-    return [cell for cell in cells if isinstance(cell, dict)]
+    return [cell for cell in cells[:MAX_CELLS] if isinstance(cell, dict)]
 
 
 def _upgraded(content: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_output
 
 from labkit import banned, cells
-from labkit.calls import Call, Outcome
+from labkit.calls import Call, Failure, Outcome
 from labkit.checks import Result, run_checks
 from labkit.compare import said
 from labkit.diagnose import reasons, remarks
@@ -50,6 +50,7 @@ class Submission:
     exercises: list[Graded]
     notebook: NotebookNode
     problem: str | None = None
+    layers: list[str] = field(default_factory=list)  # of protection, as confine names them
 
     @property
     def score(self) -> float:
@@ -63,6 +64,7 @@ class Judge:
         self.lab, self.released, self.secret, self.workers = lab, released, secret, workers
         self.oracle = Live(lab)
         self.sources = package_sources(lab)
+        self.layers: list[str] = []  # of protection round the last learner's code
 
     def grade(self, data: bytes, progress: Callable[[], None] = lambda: None) -> Submission:
         """The verdict on the bytes of one notebook; any bytes get one."""
@@ -72,37 +74,33 @@ class Judge:
             graded.append(self.grade_exercise(exercise, intake))
             progress()
         write_outputs(intake.notebook, graded)
-        return Submission(self.lab, graded, intake.notebook, intake.problem)
+        return Submission(self.lab, graded, intake.notebook, intake.problem, self.layers)
 
     def grade_exercise(self, exercise: Exercise, intake: Intake) -> Graded:
+        """Points and reasons; whatever goes wrong in here ends as a verdict, too."""
         note = intake.notes.get(exercise.id, "")
         answer = intake.answers[exercise.id]
-        if answer is None:
+        if not answer:
             return zero(exercise, note)
-        if cells.is_stub(answer) or not answer.strip():
-            return zero(exercise, "not started")
-        mentioned = banned.found_in(answer, self.lab.not_allowed)
+        try:
+            return self._run(exercise, answer, intake, note)
+        except Exception as error:  # a fault of ours must not stop a class
+            reason = f"the judge failed ({type(error).__name__}); a person has to look at this"
+            return zero(exercise, reason, needs_person=True)
+
+    def _run(self, exercise: Exercise, answer: str, intake: Intake, note: str) -> Graded:
+        sources = self._sources_for(exercise)
+        others = [text for key, text in intake.answers.items() if key != exercise.id and text]
+        module = laid_over(sources[self.lab.module], self.lab, exercise, answer, others)
+        mentioned = banned.found_in(module, self.lab.not_allowed)
         if mentioned:
             name, line = mentioned
-            return zero(exercise, f"line {line}: {banned.message(name)}")
-        return self._run(exercise, self._laid_over(exercise, answer, intake), note)
-
-    def _laid_over(self, exercise: Exercise, answer: str, intake: Intake) -> str:
-        """The reference module with this one exercise's block, and helpers, by the learner."""
-        symbols = {symbol for e in self.lab.exercises for symbol in e.symbols}
-        others = (text for key, text in intake.answers.items() if key != exercise.id and text)
-        help_from_other_cells = [cells.helpers(text, symbols) for text in others]
-        module = cells.with_block(self.sources[self.lab.module], exercise, answer)
-        extra = "\n\n\n".join(text for text in help_from_other_cells if text)
-        return (
-            f"{module}\n\n# %% given: helpers from the other cells\n{extra}\n"
-            if extra
-            else module
-        )
-
-    def _run(self, exercise: Exercise, module: str, note: str) -> Graded:
-        sources = {**self.sources, self.lab.module: module}
+            return zero(
+                exercise, f"{line_in_cell(line, module, exercise)}{banned.message(name)}"
+            )
+        sources[self.lab.module] = module
         worker = self.workers.launch(Order(sources, self.lab.module, self.lab.not_allowed))
+        self.layers = worker.layers
 
         def student(call: Call) -> Outcome:
             return localised(worker.ask(call), module, exercise.id)
@@ -115,7 +113,21 @@ class Judge:
             result = run_checks("hidden", self.lab.module, exercise, student, self.oracle, seed)
         finally:
             worker.close()
+        if result.interrupted:
+            raise KeyboardInterrupt
         return self._verdict(result, note)
+
+    def _sources_for(self, exercise: Exercise) -> dict[str, str]:
+        """The package for one exercise: later exercises of the lab are stubs, so that no
+        worker ever holds a reference that is still to be graded."""
+        place = [e.id for e in self.lab.exercises].index(exercise.id)
+        later = {e.id: e for e in self.lab.exercises[place:]}
+        marked = (SOLUTIONS / f"{self.lab.module}.py").read_text("utf-8")
+        texts = [
+            cells.stub(text, later[key]) if key in later else cells.plain(text)
+            for key, text in cells.split(marked)
+        ]
+        return {**self.sources, self.lab.module: "".join(texts)}
 
     def _verdict(self, result: Result, note: str) -> Graded:
         why = reasons(result, self.oracle)
@@ -126,11 +138,31 @@ class Judge:
         return Graded(result.exercise, result.score, report, why, look, needs_person=broken)
 
 
-def zero(exercise: Exercise, reason: str) -> Graded:
+def laid_over(module: str, lab: Lab, exercise: Exercise, answer: str, others: list[str]) -> str:
+    """The reference module with one exercise's block by the learner, and before it whatever
+    that block uses of their other cells."""
+    symbols = {symbol for e in lab.exercises for symbol in e.symbols}
+    header = cells.split(module)[0][1]
+    extra = cells.helpers(answer, others, symbols | set(cells.defined_names(header)))
+    module = cells.with_block(module, exercise, answer)
+    if not extra:
+        return module
+    given = f"# %% given: from the learner's other cells\n{extra}\n\n\n"
+    start = module.index(cells.block(module, exercise.id) or "")
+    return module[:start] + given + module[start:]
+
+
+def line_in_cell(line: int, module: str, exercise: Exercise) -> str:
+    outcome = localised(Outcome(failure=Failure("", "", line)), module, exercise.id)
+    found = outcome.failure and outcome.failure.line
+    return f"line {found}: " if found else "in another cell: "
+
+
+def zero(exercise: Exercise, reason: str, needs_person: bool = False) -> Graded:
     """No points, for a reason found before anything was run."""
     heading = f"Exercise {exercise.id}  {exercise.title}"
     report = Report(heading, f"0 of {exercise.points} points", [("look", reason)])
-    return Graded(exercise, 0.0, report, look=reason)
+    return Graded(exercise, 0.0, report, look=reason, needs_person=needs_person)
 
 
 def package_sources(lab: Lab) -> dict[str, str]:

@@ -34,11 +34,14 @@ class Live:
         key = digest(call)
         if key not in self.kept_suspects:
             self.kept_suspects[key] = [
-                Suspect(m.name, m.sentence, m.costs, self._perform(call, m))
+                Suspect(m.name, m.sentence, m.costs, self.perform_mistake(call, m))
                 for m in self.mistakes
                 if m.symbol == call.symbol
             ]
         return self.kept_suspects[key]
 
-    def _perform(self, call: Call, mistake: Mistake) -> Outcome:
-        return perform(call, {**self.namespace, mistake.symbol: mistake.code})
+    def perform_mistake(self, call: Call, mistake: Mistake) -> Outcome:
+        outcome = perform(call, {**self.namespace, mistake.symbol: mistake.code})
+        if outcome.failure:  # the learner's class bears the exercise's name, and so do errors
+            outcome.failure.text = outcome.failure.text.replace(mistake.name, mistake.symbol)
+        return outcome

@@ -87,6 +87,31 @@ def root_forgotten(x, weight, bias, eps=1e-5):
     return (centred / (variance + eps) * weight + bias).to(x.dtype)
 
 
+@mistake("layer_norm", "the squares are summed instead of averaged")
+def layer_norm_sum_for_mean(x, weight, bias, eps=1e-5):
+    wide = x.float()
+    centred = wide - wide.mean(dim=-1, keepdim=True)
+    total = centred.square().sum(dim=-1, keepdim=True)
+    return (centred * torch.rsqrt(total + eps) * weight + bias).to(x.dtype)
+
+
+@mistake("layer_norm", "weight and bias are swapped")
+def weight_and_bias_swapped(x, weight, bias, eps=1e-5):
+    return reference.layer_norm(x, bias, weight, eps)
+
+
+@mistake("layer_norm", "only the variance is taken in float32: the mean was rounded before")
+def mean_in_input_dtype(x, weight, bias, eps=1e-5):
+    centred = (x - x.mean(dim=-1, keepdim=True)).float()
+    variance = centred.square().mean(dim=-1, keepdim=True)
+    return (centred * torch.rsqrt(variance + eps) * weight + bias).to(x.dtype)
+
+
+@mistake("layer_norm", "the default of eps is not 1e-5")
+def layer_norm_other_default(x, weight, bias, eps=1e-6):
+    return reference.layer_norm(x, weight, bias, eps)
+
+
 class Variant(nn.Module):
     """The constructor that most wrong versions of RMSNorm get right."""
 
@@ -187,6 +212,76 @@ class RootForgotten(Variant):
         wide = hidden_states.float()
         mean_square = wide.square().mean(dim=-1, keepdim=True)
         return self.weight * (wide / (mean_square + self.eps)).to(hidden_states.dtype)
+
+
+@mistake(
+    "RMSNorm", "eps is squared before it is added: it is added as it is, to a mean of squares"
+)
+class EpsSquared(Variant):
+    def forward(self, hidden_states):
+        wide = hidden_states.float()
+        mean_square = wide.square().mean(dim=-1, keepdim=True)
+        normed = wide * torch.rsqrt(mean_square + self.eps**2)
+        return self.weight * normed.to(hidden_states.dtype)
+
+
+@mistake("RMSNorm", "the mean runs over axis 1, the tokens, instead of the last axis")
+class SecondAxis(Variant):
+    def forward(self, hidden_states):
+        wide = hidden_states.float()
+        mean_square = wide.square().mean(dim=1, keepdim=True)
+        normed = wide * torch.rsqrt(mean_square + self.eps)
+        return self.weight * normed.to(hidden_states.dtype)
+
+
+@mistake("RMSNorm", "keepdim=True is missing, so that the means line up with the wrong axis")
+class KeepdimForgotten(Variant):
+    def forward(self, hidden_states):
+        wide = hidden_states.float()
+        normed = wide * torch.rsqrt(wide.square().mean(dim=-1) + self.eps)
+        return self.weight * normed.to(hidden_states.dtype)
+
+
+@mistake("RMSNorm", "the result is divided by the weight instead of multiplied")
+class DividedByWeight(Variant):
+    def forward(self, hidden_states):
+        wide = hidden_states.float()
+        mean_square = wide.square().mean(dim=-1, keepdim=True)
+        normed = wide * torch.rsqrt(mean_square + self.eps)
+        return normed.to(hidden_states.dtype) / self.weight
+
+
+@mistake("RMSNorm", "no gradient flows through the root: a detach or no_grad stands round it")
+class RootDetached(Variant):
+    def forward(self, hidden_states):
+        wide = hidden_states.float()
+        mean_square = wide.square().mean(dim=-1, keepdim=True).detach()
+        normed = wide * torch.rsqrt(mean_square + self.eps)
+        return self.weight * normed.to(hidden_states.dtype)
+
+
+@mistake("RMSNorm", "the weight is a buffer: it is loaded, but no gradient trains it")
+class WeightIsABuffer(reference.RMSNorm):
+    def __init__(self, hidden_size, eps=1e-6):
+        nn.Module.__init__(self)
+        self.register_buffer("weight", torch.ones(hidden_size))
+        self.eps = eps
+
+
+@mistake(
+    "RMSNorm", "the parameter is not called weight: a checkpoint finds its tensors by name"
+)
+class ParameterCalledScale(nn.Module):
+    def __init__(self, hidden_size, eps=1e-6):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(hidden_size))
+        self.eps = eps
+
+    def forward(self, hidden_states):
+        wide = hidden_states.float()
+        mean_square = wide.square().mean(dim=-1, keepdim=True)
+        normed = wide * torch.rsqrt(mean_square + self.eps)
+        return self.scale * normed.to(hidden_states.dtype)
 
 
 @mistake("RMSNorm", "the mean runs over the first axis instead of the last one")
@@ -391,6 +486,25 @@ def alpha_everywhere(x, sublayer, norm, placement="pre", alpha=1.0):
 def unknown_placement_accepted(x, sublayer, norm, placement="pre", alpha=1.0):
     known = placement in ("pre", "post", "sandwich", "deepnorm")
     return reference.residual(x, sublayer, norm, placement if known else "pre", alpha)
+
+
+@mistake("residual", "an unknown placement raises another error than ValueError")
+def unknown_placement_raises_key_error(x, sublayer, norm, placement="pre", alpha=1.0):
+    if placement not in ("pre", "post", "sandwich", "deepnorm"):
+        raise KeyError(placement)
+    return reference.residual(x, sublayer, norm, placement, alpha)
+
+
+@mistake("residual", "the norm is left out before the sublayer")
+def pre_norm_without_norm(x, sublayer, norm, placement="pre", alpha=1.0):
+    if placement == "pre":
+        return x + sublayer(x)
+    return reference.residual(x, sublayer, norm, placement, alpha)
+
+
+@mistake("residual", "the default placement is not pre")
+def another_default_placement(x, sublayer, norm, placement="post", alpha=1.0):
+    return reference.residual(x, sublayer, norm, placement, alpha)
 
 
 @mistake("residual", "x is changed in place: += writes into the caller's tensor")

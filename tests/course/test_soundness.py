@@ -138,8 +138,7 @@ def test_every_mistake_loses_points_and_is_named_first_in_grading(judges, lab, m
 def test_every_mistake_is_named_by_the_visible_checks(lab, mistake):
     exercise = exercise_of(lab, mistake.symbol)
     live, oracle = Live(lab), Recorded(lab.module)
-    namespace = {**live.namespace, mistake.symbol: mistake.code}
-    student = lambda call: perform(call, namespace)  # noqa: E731
+    student = lambda call: live.perform_mistake(call, mistake)  # noqa: E731
     result = run_checks("visible", lab.module, exercise, student, oracle, SEED)
     assert not result.passed and result.first_failure is not None
     assert mistake.sentence in reasons(result, oracle)
@@ -152,8 +151,7 @@ def test_remarks_are_made_and_cost_nothing(judges, lab, mistake):
     assert graded.score == exercise.points
     assert ("note", mistake.sentence) in graded.report.rows
     live, oracle = Live(lab), Recorded(lab.module)
-    namespace = {**live.namespace, mistake.symbol: mistake.code}
-    student = lambda call: perform(call, namespace)  # noqa: E731
+    student = lambda call: live.perform_mistake(call, mistake)  # noqa: E731
     result = run_checks("visible", lab.module, exercise, student, oracle, SEED)
     assert result.passed and remarks(result, oracle) == [mistake.sentence]
 

@@ -1,6 +1,9 @@
 """The confined process: what learner code cannot do, and what becomes of it when it tries."""
 
+import os
+import signal
 import sys
+import time
 
 import pytest
 import torch
@@ -55,7 +58,7 @@ def test_no_test_and_no_reference_is_in_memory(workers):
     names = ask(workers, body).value.split(",")
     loaded = [n for n in names if n.split(".")[0] in ("solutions", "tests", "labkit", "pytest")]
     assert set(loaded) <= {"labkit", "labkit.worker", "labkit.calls", "labkit.wire",
-                           "labkit.banned", "labkit.confine"}  # fmt: skip
+                           "labkit.banned", "labkit.confine", "labkit.frames"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -81,7 +84,45 @@ def test_odd_ends_are_outcomes(workers, body, words):
         assert words in f"{outcome.failure.kind} {outcome.failure.text}"
 
 
-def test_a_loop_is_stopped(workers, monkeypatch):
+FORGED = """
+import os, socket, stat
+def door():
+    for number in range(3, 64):
+        try:
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                return number
+        except OSError:
+            continue
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "os.write(door(), b'x'); __import__('time').sleep(60)",  # half a frame, then silence
+        "os.write(door(), b'\\xff\\xff\\xff\\xff'); return x",  # a frame of four gigabytes
+        "os.write(door(), b'\\x04\\0\\0\\0oops'); return x",  # a frame that is no answer
+        "__import__('time').sleep(60)",
+        "return {'a': 'y' * 20_000_000}",
+    ],
+)
+def test_the_judge_waits_no_longer_than_it_said(workers, body, monkeypatch):
+    monkeypatch.setattr("labkit.grading.workers.WALL_SECONDS", 3)
+    start = time.monotonic()
+    outcome = ask(workers, body, module=FORGED)
+    assert outcome.failure.kind in ("NoAnswer", "PermissionError")
+    assert time.monotonic() - start < 30
+    assert ask(workers, "return x.sum()").value == 3
+
+
+def test_a_dead_parent_is_replaced(workers):
+    ask(workers, "return x")
+    os.kill(workers.process.pid, signal.SIGKILL)
+    workers.process.wait()
+    assert ask(workers, "return x.sum()").value == 3
+
+
+def test_a_loop_is_stopped(workers):
     outcome = ask(workers, "while True: pass")
     assert outcome.failure.kind == "TimeLimit"
 

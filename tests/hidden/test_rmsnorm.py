@@ -43,6 +43,17 @@ class TestLayerNorm:
         call = self.call(rng, (2, 5, 64), scale=500.0, dtype=dtype)
         assert_same(student(call), reference(call))
 
+    def test_shifted_half(self, student, reference, rng):
+        """bfloat16 around 300, where a rounded mean shows"""
+        call = self.call(rng, (4, 32), scale=20.0, shift=300.0, dtype=torch.bfloat16)
+        assert_same(student(call), reference(call))
+
+    def test_default_eps(self, student, reference, rng):
+        """the default eps"""
+        call = self.call(rng, (3, 16), scale=1e-3)
+        del call.steps[0][1]["eps"]
+        assert_same(student(call), reference(call))
+
     def test_strided_input(self, student, reference, rng):
         """an input that is not contiguous, and that stays as it was"""
         call = self.call(rng, (6, 4))
@@ -143,6 +154,15 @@ class TestResidual:
         assert_same(student(call), reference(call))
 
     def test_unknown_placement(self, student, reference, rng):
-        """an unknown placement raises ValueError"""
+        """an unknown placement raises ValueError that names it"""
         call = self.call(rng, "between")
+        outcome = student(call)
+        assert_same(outcome, reference(call))
+        assert "between" in outcome.failure.text, "the error does not name the placement"
+
+    @pytest.mark.parametrize("left_out", ["placement", "alpha"])
+    def test_defaults(self, student, reference, rng, left_out):
+        """the default of {left_out}"""
+        call = self.call(rng, "deepnorm" if left_out == "alpha" else "pre")
+        del call.steps[0][1][left_out]
         assert_same(student(call), reference(call))

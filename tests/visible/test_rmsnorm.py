@@ -31,6 +31,17 @@ class TestLayerNorm:
         call = self.call(rng, scale=400.0, dtype=torch.float16)
         assert_same(student(call), reference(call))
 
+    def test_default_eps(self, student, reference, rng):
+        """the default eps"""
+        call = self.call(rng, scale=1e-3)
+        del call.steps[0][1]["eps"]
+        assert_same(student(call), reference(call))
+
+    def test_shifted_half(self, student, reference, rng):
+        """bfloat16 around 300, where a rounded mean shows"""
+        call = self.call(rng, scale=20.0, shift=300.0, dtype=torch.bfloat16)
+        assert_same(student(call), reference(call))
+
     def test_gradients(self, student, reference, rng):
         """gradients"""
         call = self.call(rng, grad=True)
@@ -96,6 +107,12 @@ class TestResidual:
     def test_deepnorm(self, student, reference, rng):
         """placement deepnorm with alpha 2"""
         call = self.call(rng, "deepnorm", alpha=2.0, grad=True)
+        assert_same(student(call), reference(call))
+
+    def test_defaults(self, student, reference, rng):
+        """placement pre, where none is named"""
+        call = self.call(rng, "pre")
+        del call.steps[0][1]["placement"], call.steps[0][1]["alpha"]
         assert_same(student(call), reference(call))
 
     def test_unknown(self, student, reference, rng):

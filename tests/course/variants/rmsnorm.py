@@ -123,6 +123,28 @@ class RMSNorm(nn.Module):
         return x.to(hidden_states.dtype) * self.weight
 
 
+# %% exercise 1.2: the root rounded first
+class RMSNorm(nn.Module):
+    def __init__(self, hidden_size, eps=1e-6):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(hidden_size))
+        self.eps = eps
+
+    def forward(self, hidden_states):
+        mean_square = hidden_states.float().pow(2).mean(-1, keepdim=True)
+        root = torch.rsqrt(mean_square + self.eps)
+        return self.weight * (hidden_states * root.to(hidden_states.dtype))
+
+
+# %% exercise 1.1: compiled to TorchScript
+@torch.jit.script
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    wide = x.float()
+    mean = wide.mean(dim=-1, keepdim=True)
+    variance = (wide - mean).pow(2).mean(dim=-1, keepdim=True)
+    return ((wide - mean) * torch.rsqrt(variance + eps) * weight + bias).to(x.dtype)
+
+
 # %% exercise 1.3: a table of functions
 def residual(x, sublayer, norm, placement="pre", alpha=1.0):
     table = {
@@ -148,13 +170,13 @@ def residual(x, sublayer, norm, placement="pre", alpha=1.0):
         case "deepnorm":
             return norm(torch.add(sublayer(x), x, alpha=alpha))
         case _:
-            raise ValueError(placement)
+            raise ValueError(f"no placement {placement!r}")
 
 
 # %% exercise 1.3: step by step
 def residual(x, sublayer, norm, placement="pre", alpha=1.0):
     if placement not in ("pre", "post", "sandwich", "deepnorm"):
-        raise ValueError("placement")
+        raise ValueError(f"placement {placement}?")
     before = norm(x) if placement in ("pre", "sandwich") else x
     update = sublayer(before)
     if placement == "sandwich":

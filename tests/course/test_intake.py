@@ -1,0 +1,270 @@
+"""Odd notebooks and odd cells: honest answers lose nothing, and nothing stops the judge."""
+
+import copy
+import json
+
+import nbformat
+import pytest
+
+from labkit import cells
+from labkit.build import reference_block
+from labkit.grading.classroom import encoded, solved
+from labkit.grading.intake import MAX_CELL, Intake, cell_called, rebuild
+from labkit.syllabus import LABS
+
+LAB = LABS[0]
+FIRST, SECOND, THIRD = LAB.exercises
+FULL = [exercise.points for exercise in LAB.exercises]
+
+
+def right(exercise):
+    return cells.plain(reference_block(LAB, exercise))
+
+
+@pytest.fixture
+def perfect(released):
+    return solved(released[LAB.name], LAB)
+
+
+def scores(judges, notebook):
+    data = notebook if isinstance(notebook, bytes) else encoded(notebook)
+    return [graded.score for graded in judges[LAB.name].grade(data).exercises]
+
+
+def cell(notebook, exercise=FIRST):
+    return cell_called(notebook, exercise.answer_cell)
+
+
+HARMLESS = {
+    "a future import": lambda text: text.replace(
+        "\n", "\nfrom __future__ import annotations\n", 1
+    ),
+    "a magic on top": lambda text: "%%time\n" + text,
+    "a shell line": lambda text: text + "\n!ls -la\n",
+    "a question": lambda text: text + "\nlayer_norm?\n",
+    "its own check": lambda text: text + '\ncheck("1.1")\nhint("1.1")\n',
+    "a trial": lambda text: text + "\nprint(layer_norm(torch.ones(2, 3), 1.0, 0.0))\n",
+    "windows lines": lambda text: text.replace("\n", "\r\n"),
+    "a byte order mark": lambda text: "\ufeff" + text,
+    "no directive": lambda text: text.split("\n", 1)[1],
+    "the directive of another exercise": lambda text: text.replace(
+        "exercise 1.1", "exercise 1.2"
+    ),
+    "the stub's last line left": lambda text: (
+        text
+        + '\n    # YOUR CODE HERE\n    raise NotImplementedError("Exercise 1.1: layer_norm")\n'
+    ),
+    "code before the directive": lambda text: "import math\n\n" + text,
+}
+
+
+@pytest.mark.parametrize("edit", HARMLESS.values(), ids=HARMLESS)
+def test_harmless_additions_cost_nothing(judges, perfect, edit):
+    cell(perfect).source = edit(cell(perfect).source)
+    assert scores(judges, perfect) == FULL
+
+
+FAULTS = {
+    "raises at the end": "out = layer_norm(torch.ones(2, 3))",
+    "imports what is missing": "import a_package_that_is_not_here",
+    "imports the course": "from labkit.notebook import check",
+    "rebinds torch": "torch = None",
+    "loops": "import itertools\nfor _ in itertools.count(): pass",
+    "is a very long sum": "x = " + " + ".join(["1"] * 2000),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_a_fault_in_one_cell_costs_no_other_exercise(judges, perfect, fault):
+    cell(perfect, FIRST).source += f"\n\n{fault}\n"
+    assert scores(judges, perfect)[1:] == FULL[1:]
+
+
+SHARED = """
+
+import math
+
+TINY = 1e-6
+
+
+def rms(x, eps):
+    return math.sqrt(1.0) * torch.sqrt(x.square().mean(-1, True) + eps)
+"""
+USES_SHARED = """# %% exercise 1.2: RMSNorm
+class RMSNorm(nn.Module):
+    def __init__(self, hidden_size, eps=TINY):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(hidden_size)), eps
+
+    def forward(self, hidden_states):
+        x = hidden_states.float()
+        return self.weight * (x / rms(x, self.eps)).to(hidden_states.dtype)
+"""
+FORBIDDEN = """
+
+
+def do(x, weight, bias, eps):
+    return torch.nn.functional.layer_norm(x, weight.shape, weight, bias, eps)
+"""
+
+
+def test_helpers_from_other_cells_come_along(judges, perfect):
+    cell(perfect, FIRST).source += SHARED
+    cell(perfect, SECOND).source = USES_SHARED
+    assert scores(judges, perfect) == FULL
+
+
+def test_two_helpers_of_one_name_do_not_mix(judges, perfect):
+    cell(perfect, FIRST).source += "\n\n\ndef square(x):\n    return 0 * x\n"
+    text = cell(perfect, SECOND).source.replace("wide.square()", "square(wide)")
+    cell(perfect, SECOND).source = text + "\n\n\ndef square(x):\n    return x * x\n"
+    assert scores(judges, perfect) == FULL
+
+
+def test_a_helper_may_not_do_the_exercise_either(judges, perfect):
+    cell(perfect, THIRD).source += FORBIDDEN
+    cell(perfect, FIRST).source = (
+        "# %% exercise 1.1: layer_norm\ndef layer_norm(x, weight, bias, eps=1e-5):\n"
+        "    return do(x, weight, bias, eps)\n"
+    )
+    graded = judges[LAB.name].grade(encoded(perfect)).exercises
+    assert [one.score for one in graded] == [0, FULL[1], 0]
+    assert "in another cell: F.layer_norm may not be used" in graded[0].look
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "torch._C._VariableFunctions.layer_norm(x, weight.shape, weight, bias, eps)",
+        "getattr(torch, 'layer' + '_norm')(x, weight.shape, weight, bias, eps)",
+        "getattr(torch, 'ops').aten.layer_norm(x, weight.shape, weight, bias, eps)",
+        "getattr(torch, 'native_' + 'layer_norm')(x, weight.shape, weight, bias, eps)[0]",
+        "nn.functional.group_norm(x.reshape(-1, x.shape[-1]), 1, weight, bias, eps).view_as(x)",
+    ],
+)
+def test_what_does_the_exercise_is_refused_by_every_name(judges, perfect, call):
+    cell(perfect, FIRST).source = (
+        "# %% exercise 1.1: layer_norm\ndef layer_norm(x, weight, bias, eps=1e-5):\n"
+        f"    return {call}\n"
+    )
+    assert scores(judges, perfect)[0] == 0
+
+
+def test_a_parameter_made_on_the_way_is_a_fault_and_no_crash(judges, perfect):
+    text = cell(perfect, SECOND).source
+    text = text.replace(
+        "wide = hidden_states.float()",
+        "wide = hidden_states.float()\n        self.extra = nn.Parameter(torch.ones(1))",
+    )
+    cell(perfect, SECOND).source = text
+    graded = judges[LAB.name].grade(encoded(perfect)).exercises[1]
+    assert 0 < graded.score < SECOND.points and not graded.needs_person
+    assert "extra too many" in str(graded.report)
+
+
+def test_an_error_of_the_judge_stops_nothing(judges, perfect, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("labkit.grading.judge.laid_over", broken)
+    graded = judges[LAB.name].grade(encoded(perfect)).exercises
+    assert [one.score for one in graded] == [0, 0, 0]
+    assert all(one.needs_person and "a person has to look" in str(one.report) for one in graded)
+
+
+def test_a_derived_exception_is_the_exception(judges, perfect):
+    text = cell(perfect, THIRD).source.replace("raise ValueError", "raise Unknown")
+    cell(perfect, THIRD).source = text + "\n\n\nclass Unknown(ValueError):\n    pass\n"
+    assert scores(judges, perfect) == FULL
+
+
+def test_options_for_pytest_change_no_score(judges, perfect, monkeypatch):
+    text = cell(perfect, FIRST).source.replace(" + eps)", ")")
+    cell(perfect, FIRST).source = text
+    before = scores(judges, perfect)
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-x")
+    assert scores(judges, perfect) == before and 0 < before[0] < FULL[0]
+
+
+def test_no_worker_holds_a_reference_that_is_still_to_be_graded(judges):
+    judge = judges[LAB.name]
+    for exercise in LAB.exercises:
+        module = judge._sources_for(exercise)[LAB.module]
+        for other in LAB.exercises:
+            block = cells.block(module, other.id)
+            assert (cells.TODO in block) == (other.id >= exercise.id)
+
+
+ODD_FILES = {
+    "empty": b"",
+    "json, no cells": b"{}",
+    "a list": b"[1, 2]",
+    "a number": b"7",
+    "deeply nested": b"[" * 100_000,
+    "cells is no list": b'{"cells": 3, "nbformat": 4}',
+    "cells of anything": b'{"cells": [1, null, "x", {"source": 5}, {"source": [1, "a"]}]}',
+    "metadata is a list": b'{"cells": [{"cell_type": "code", "metadata": [], "source": "x"}]}',
+    "nul bytes": b'{"cells": [{"source": "# %% exercise 1.1\\u0000"}]}',
+    "a lone surrogate": b'{"cells": [{"source": "# %% exercise 1.1\\nx = \\"\\ud800\\""}]}',
+    "not unicode": b"\xff\xfe{\x00}\x00",
+    "an old format": b'{"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": "?"}',
+    "a huge cell": json.dumps(
+        {"cells": [{"source": "# %% exercise 1.1\n" + "#" * (MAX_CELL + 1)}]}
+    ).encode(),
+}
+
+
+@pytest.mark.parametrize("data", ODD_FILES.values(), ids=ODD_FILES)
+def test_any_bytes_get_a_verdict(judges, data):
+    submission = judges[LAB.name].grade(data)
+    assert submission.score == 0
+    assert all(graded.look for graded in submission.exercises)
+    nbformat.validate(submission.notebook)
+
+
+def test_old_formats_are_read(judges, perfect):
+    old = nbformat.v3.downgrade(copy.deepcopy(perfect))
+    data = nbformat.writes(old, version=3).encode()
+    assert scores(judges, data) == FULL
+
+
+def test_the_last_filled_copy_counts_and_is_mentioned(judges, perfect):
+    first = cell(perfect)
+    wrong = copy.deepcopy(first)
+    wrong.source = wrong.source.replace("+ bias", "- bias")
+    perfect.cells.insert(perfect.cells.index(first), wrong)
+    submission = judges[LAB.name].grade(encoded(perfect))
+    assert submission.score == sum(FULL)
+    assert "2 cells answer this exercise; the last one counts" in str(
+        submission.exercises[0].report
+    )
+
+
+def test_a_split_cell_is_told_what_to_do(judges, perfect):
+    first = cell(perfect)
+    rest = copy.deepcopy(first)
+    rest.metadata, rest.id = {}, "another"
+    rest.source = first.source.split("\n", 1)[1]
+    first.source = "# %% exercise 1.1: layer_norm\nHALF = 0.5"
+    perfect.cells.append(rest)
+    graded = judges[LAB.name].grade(encoded(perfect)).exercises[0]
+    assert graded.score == 0 and "belongs in one cell" in " ".join(str(graded.report).split())
+
+
+def test_written_answers_are_kept_and_locked_cells_are_not(released, perfect):
+    cell_called(perfect, "written-1-a").source = "because"
+    cell_called(perfect, "check-1-1").source = "4.0"
+    intake = rebuild(encoded(perfect), released[LAB.name], LAB)
+    assert cell_called(intake.notebook, "written-1-a").source == "because"
+    assert cell_called(intake.notebook, "check-1-1").source == 'check("1.1")'
+
+
+def test_the_interrupt_of_a_person_is_passed_on(judges, monkeypatch):
+    judge = judges[LAB.name]
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(judge.oracle, "reference", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        judge.grade_exercise(FIRST, Intake(judge.released, {FIRST.id: right(FIRST)}))
