@@ -59,12 +59,16 @@ def plot(lab: Lab, rows: list[Row]) -> str:
 
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
 
     possible = sum(exercise.points for exercise in lab.exercises)
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
     left.hist([row.submission.score for row in rows], bins=range(possible + 2), color=BLUE,
               align="left", rwidth=0.8)  # fmt: skip
     left.set(xlabel=f"points of {possible}", ylabel="submissions", title="Whole lab")
+    left.set_xlim(-0.6, possible + 0.6)
+    for axis in (left.xaxis, left.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
     graded = [one for row in rows for one in row.submission.exercises]
     shares = [
         [one.score / exercise.points for one in graded if one.exercise.id == exercise.id]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
@@ -72,7 +72,8 @@ def small_class(lab: Lab, released: NotebookNode) -> Iterator[Learner]:
 
 
 def encoded(notebook: NotebookNode) -> bytes:
-    return nbformat.writes(notebook).encode()
+    """The file as it is, with duplicate ids and all: nbformat would mend them."""
+    return json.dumps(notebook, indent=1).encode()
 
 
 def kebab(name: str) -> str:

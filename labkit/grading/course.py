@@ -6,7 +6,9 @@ import os
 import secrets
 import shutil
 import sys
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderAPI
 from nbgrader.preprocessors import AssignLatePenalties, SaveAutoGrades
 from nbgrader.utils import parse_utc
+from sqlalchemy.exc import SAWarning
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
@@ -35,6 +38,14 @@ class Handed:
     learner: str
     lab: Lab
     path: Path
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without nbgrader's warnings about its own use of SQLAlchemy, one for each learner."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SAWarning)
+        yield
 
 
 class Course:
@@ -114,7 +125,7 @@ class Course:
         """Write the graded notebook and its scores just as `nbgrader autograde` does."""
         path = self.root / "autograded" / handed.learner / handed.lab.name / handed.path.name
         path.parent.mkdir(parents=True, exist_ok=True)
-        with Gradebook(self.database, "tinyllm") as gradebook:
+        with quiet(), Gradebook(self.database, "tinyllm") as gradebook:
             gradebook.update_or_create_student(handed.learner)
             stamp = handed.path.parent / "timestamp.txt"
             when = parse_utc(stamp.read_text().strip()) if stamp.exists() else None
@@ -123,8 +134,9 @@ class Course:
         names = {"student": handed.learner, "assignment": handed.lab.name}
         names |= {"notebook": handed.lab.name, "db_url": self.database}
         notebook, resources = submission.notebook, {"nbgrader": names}
-        for save in (SaveAutoGrades, AssignLatePenalties):
-            notebook, resources = save().preprocess(notebook, resources)
+        with quiet():
+            for save in (SaveAutoGrades, AssignLatePenalties):
+                notebook, resources = save().preprocess(notebook, resources)
         temporary = path.with_suffix(".part")
         temporary.write_bytes(serialised(notebook))
         temporary.replace(path)
@@ -144,7 +156,8 @@ class Course:
 
     def feedback(self, lab: Lab) -> list[Path]:
         """nbgrader generate_feedback for all that was graded; the HTML files."""
-        outcome = self.api().generate_feedback(lab.name, force=True)
+        with quiet():
+            outcome = self.api().generate_feedback(lab.name, force=True)
         if not outcome["success"]:
             raise CourseError(f"nbgrader generate_feedback failed:\n{outcome['log']}")
         return sorted(self.root.glob(f"feedback/*/{lab.name}/{lab.name}.html"))

@@ -158,7 +158,7 @@ class EpsNotForwarded(reference.RMSNorm):
 
 
 @mistake("RMSNorm", "the default of eps is 1e-5; Qwen3's is 1e-6")
-class DefaultEpsOfLLaMA(reference.RMSNorm):
+class DefaultEpsFromLlama(reference.RMSNorm):
     def __init__(self, hidden_size, eps=1e-5):
         super().__init__(hidden_size, eps)
 
