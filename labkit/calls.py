@@ -148,14 +148,18 @@ def copied(value: Any) -> Any:
 
 @contextmanager
 def strict_torch():
-    """Uninitialised memory reads as NaN, so that torch.empty cannot pass by luck."""
+    """Uninitialised memory reads as NaN, so that torch.empty cannot pass by luck.
+
+    This is torch.use_deterministic_algorithms without its import of the compiler, which takes
+    longer than a whole check.
+    """
     before = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch._C._set_deterministic_algorithms(True, warn_only=True)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before, warn_only=warn_only)
+        torch._C._set_deterministic_algorithms(before, warn_only=warn_only)
 
 
 def perform(call: Call, namespace: Mapping[str, Any], filename: str | None = None) -> Outcome:
