@@ -209,11 +209,17 @@ def with_badge(text: str, exercise: Exercise, block: str) -> str:
     return f"{heading}\n*{badge}*\n\n{body}".rstrip()
 
 
-def model_answer(lab: Lab, question: Question) -> str:
+def written_answer(lab: Lab, question: Question) -> dict[str, str]:
+    """{"rubric": text, "model answer": text} of a written question."""
     path = ROOT / "solutions" / "answers" / f"{lab.module}.md"
     found = hints.sections(path.read_text("utf-8")).get(question.id, {})
     if not {"rubric", "model answer"} <= set(found):
         raise BuildError(f"{path.name} lacks rubric or model answer for question {question.id}")
+    return found
+
+
+def model_answer(lab: Lab, question: Question) -> str:
+    found = written_answer(lab, question)
     return f"{found['model answer']}\n\n**Rubric.** {found['rubric']}"
 
 

@@ -18,7 +18,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
 from labkit import cells
-from labkit.build import reference_block
+from labkit.build import reference_block, written_answer
 from labkit.grading.intake import cell_called
 from labkit.syllabus import Exercise, Lab
 from solutions.mistakes import Mistake, mistakes_of
@@ -50,6 +50,15 @@ def with_answer(notebook: NotebookNode, exercise: Exercise, answer: str) -> Note
     return changed
 
 
+def with_texts(notebook: NotebookNode, lab: Lab) -> NotebookNode:
+    """The notebook with the model answers to its written questions, for a person to grade."""
+    changed = copy.deepcopy(notebook)
+    for question in lab.questions:
+        text = written_answer(lab, question)["model answer"]
+        cell_called(changed, question.answer_cell).source = text
+    return changed
+
+
 def exercise_of(lab: Lab, symbol: str) -> Exercise:
     return next(e for e in lab.exercises if symbol in e.symbols)
 
@@ -57,7 +66,7 @@ def exercise_of(lab: Lab, symbol: str) -> Exercise:
 def small_class(lab: Lab, released: NotebookNode) -> Iterator[Learner]:
     """A perfect one, a blank one, one for each mistake, and the odd ones."""
     perfect = solved(released, lab)
-    yield Learner("perfect", encoded(perfect))
+    yield Learner("perfect", encoded(with_texts(perfect, lab)))
     yield Learner("blank", encoded(released))
     for mistake in mistakes_of(lab.module):
         exercise = exercise_of(lab, mistake.symbol)
