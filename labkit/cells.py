@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import io
 import re
+import tokenize
 from itertools import pairwise
 
 from labkit.syllabus import Exercise
@@ -27,6 +29,7 @@ MARK = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION[ \t]*\n?", re.MULTILINE)
 TODO = "# YOUR CODE HERE"
 FUTURE = re.compile(r"^from __future__ import [^\n]*$", re.MULTILINE)
 MAGIC = re.compile(r"^[ \t]*[%!][^\n]*$|^[^\n#]*\?{1,2}[ \t]*$", re.MULTILINE)
+LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 TOOLS = ("check", "hint", "solution", "start")
 
 
@@ -131,14 +134,16 @@ def plain(text: str) -> str:
 
 
 def fingerprint(cell: str) -> str | None:
-    """Tells cells apart by their code alone: comments and blank lines do not count."""
-    tree = parsed(tidied(cell))
-    if tree is None:
-        return None
+    """Tells cells apart by their code alone: comments and layout do not count.
+
+    Made of tokens, since the syntax tree of one text differs between versions of Python.
+    """
+    lines = io.StringIO(tidied(cell)).readline
     try:
-        return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
-    except RecursionError:
+        words = [t.string for t in tokenize.generate_tokens(lines) if t.type not in LAYOUT]
+    except (tokenize.TokenError, SyntaxError):
         return None
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
 
 
 def solution_lines(text: str) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,13 +65,10 @@ class Judge:
         self.sources = package_sources(lab)
         self.layers: list[str] = []  # of protection round the last learner's code
 
-    def grade(self, data: bytes, progress: Callable[[], None] = lambda: None) -> Submission:
+    def grade(self, data: bytes) -> Submission:
         """The verdict on the bytes of one notebook; any bytes get one."""
         intake = rebuild(data, self.released, self.lab)
-        graded = []
-        for exercise in self.lab.exercises:
-            graded.append(self.grade_exercise(exercise, intake))
-            progress()
+        graded = [self.grade_exercise(exercise, intake) for exercise in self.lab.exercises]
         write_outputs(intake.notebook, graded)
         return Submission(self.lab, graded, intake.notebook, intake.problem, self.layers)
 
