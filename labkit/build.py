@@ -25,7 +25,7 @@ from labkit.checks import run_checks
 from labkit.compare import agree
 from labkit.recorded import FOLDER as RECORDED
 from labkit.recorded import Recorder
-from labkit.syllabus import LABS, Exercise, Lab, Question
+from labkit.syllabus import COMING, LABS, Exercise, Lab, Question
 from labkit.wire import outcome_from, unpack
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -84,7 +84,7 @@ def refuse_to_lose_answers(path: Path) -> None:
 def skeletons() -> Iterator[Derived]:
     for path in sorted((ROOT / "solutions").glob("*.py")):
         if path.stem != "__init__":
-            lab = next((lab for lab in LABS if lab.module == path.stem), None)
+            lab = next((lab for lab in LABS + COMING if lab.module == path.stem), None)
             text = skeleton(path.read_text("utf-8"), lab)
             yield Derived(ROOT / "tinyllm" / path.name, text.encode())
 

@@ -12,8 +12,6 @@ from labkit.grading.judge import Judge
 from labkit.grading.workers import Workers
 from labkit.syllabus import LABS
 
-EXERCISES = [(lab, exercise) for lab in LABS for exercise in lab.exercises]
-
 
 @pytest.fixture(scope="session")
 def workers():

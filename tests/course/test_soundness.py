@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from conftest import EXERCISES
 
 from labkit import cells
 from labkit.build import reference_block
@@ -18,6 +17,7 @@ from labkit.recorded import Recorded
 from labkit.syllabus import LABS
 from solutions.mistakes import mistakes_of
 
+EXERCISES = [(lab, exercise) for lab in LABS for exercise in lab.exercises]
 VARIANTS = Path(__file__).parent / "variants"
 
 

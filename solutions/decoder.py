@@ -1,0 +1,244 @@
+"""Lab 06: the decoder.
+
+Put the parts together: embeddings in, layers of attention and feed-forward with a residual
+stream between them, one score for every word of the vocabulary out.
+
+Shapes: B batch, T new tokens, S cached + new tokens, N = B*T flattened tokens,
+E hidden_size, D head_dim, X experts, V vocab_size.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from .config import Qwen3Config
+from .gqa import Qwen3Attention, causal_mask
+from .moe import Qwen3MoeSparseMoeBlock
+from .rmsnorm import RMSNorm
+from .rope import rope_cos_sin
+from .swiglu import Qwen3MLP
+
+
+# %% exercise 6.1: Qwen3DecoderLayer
+class Qwen3DecoderLayer(nn.Module):
+    """One layer: attention, then feed-forward, each on normed input and added to the stream.
+
+        x = x + self_attn(input_layernorm(x))
+        x = x + mlp(post_attention_layernorm(x))
+
+    mlp is a mixture of experts where config.uses_experts(layer_idx), else a Qwen3MLP.
+
+    Shapes: hidden_states (B, T, E), cos and sin (B, T, D) or (1, T, D),
+            mask broadcasts to (B, H, T, S)
+            -> hidden_states (B, T, E) and router_logits (N, X), None without experts
+    Source: Qwen3 2025, https://arxiv.org/abs/2505.09388
+    """
+
+    def __init__(self, config: Qwen3Config, layer_idx: int):
+        super().__init__()
+        self.uses_experts = config.uses_experts(layer_idx)
+        ### BEGIN SOLUTION
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = Qwen3Attention(config, layer_idx)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = Qwen3MoeSparseMoeBlock(config) if self.uses_experts else Qwen3MLP(config)
+        ### END SOLUTION
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        mask: Tensor | None = None,
+        cache=None,
+    ) -> tuple[Tensor, Tensor | None]:
+        ### BEGIN SOLUTION
+        normed = self.input_layernorm(hidden_states)
+        hidden_states = hidden_states + self.self_attn(normed, cos, sin, mask, cache)
+        normed = self.post_attention_layernorm(hidden_states)
+        if self.uses_experts:
+            mixed, router_logits = self.mlp(normed)
+            return hidden_states + mixed, router_logits
+        return hidden_states + self.mlp(normed), None
+        ### END SOLUTION
+
+
+# %% given: what a model refuses
+def check_inputs(
+    config: Qwen3Config, input_ids: Tensor, attention_mask: Tensor | None, cached: int
+) -> None:
+    """Raise ValueError if the model cannot work on these tokens, and say why."""
+    if input_ids.dim() != 2 or input_ids.numel() == 0:
+        raise ValueError(
+            f"input_ids has shape {tuple(input_ids.shape)}; expected (batch, tokens), "
+            "at least one of each: an empty prompt has nothing to continue"
+        )
+    batch, length = input_ids.size(0), cached + input_ids.size(1)
+    lowest, highest = int(input_ids.min()), int(input_ids.max())
+    if lowest < 0 or highest >= config.vocab_size:
+        raise ValueError(
+            f"input_ids holds token {lowest if lowest < 0 else highest}; the vocabulary has "
+            f"0 to {config.vocab_size - 1}: is this the model's own tokenizer?"
+        )
+    if length > config.max_position_embeddings:
+        raise ValueError(
+            f"input_ids reaches position {length - 1} ({cached} tokens cached); "
+            f"max_position_embeddings allows {config.max_position_embeddings} tokens"
+        )
+    if attention_mask is not None and attention_mask.shape != (batch, length):
+        raise ValueError(
+            f"attention_mask has shape {tuple(attention_mask.shape)}; expected "
+            f"{(batch, length)}: one column for every cached and every new token"
+        )
+
+
+# %% exercise 6.2: Qwen3Model
+class Qwen3Model(nn.Module):
+    """The stack: embed the tokens, run every layer, normalise once more.
+
+    attention_mask is 1 for real tokens, 0 for padding. Positions count real tokens only, so
+    a prompt padded on the left still starts at 0. With a cache, the new tokens continue
+    after its cache.length tokens, and attention_mask covers all S.
+
+    Shapes: input_ids (B, T), attention_mask (B, S)
+            -> hidden_states (B, T, E) and router_logits: (N, X) for every layer with experts
+    dtype:  that of the weights; angles in float32
+    Errors: see check_inputs
+    """
+
+    def __init__(self, config: Qwen3Config):
+        super().__init__()
+        self.config = config
+        ### BEGIN SOLUTION
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(
+            Qwen3DecoderLayer(config, layer_idx)
+            for layer_idx in range(config.num_hidden_layers)
+        )
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        ### END SOLUTION
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, cache=None
+    ) -> tuple[Tensor, list[Tensor]]:
+        cached = 0 if cache is None else cache.length
+        check_inputs(self.config, input_ids, attention_mask, cached)
+        ### BEGIN SOLUTION
+        new, total = input_ids.size(1), cached + input_ids.size(1)  # T, S
+        position_ids = torch.arange(cached, total, device=input_ids.device)[None]  # (1, T)
+        mask = causal_mask(new, total).to(input_ids.device)  # (T, S)
+        if attention_mask is not None:
+            position_ids = (attention_mask.long().cumsum(dim=-1) - 1).clamp(min=0)  # (B, S)
+            position_ids = position_ids[:, cached:]  # (B, T)
+            mask = mask & attention_mask[:, None, None, :].bool()  # (B, 1, T, S)
+        cos, sin = rope_cos_sin(position_ids, self.config.head_dim, self.config.rope_theta)
+
+        hidden_states = self.embed_tokens(input_ids)  # (B, T, E)
+        router_logits = []
+        for layer in self.layers:
+            hidden_states, layer_logits = layer(hidden_states, cos, sin, mask, cache)
+            if layer_logits is not None:
+                router_logits.append(layer_logits)
+        return self.norm(hidden_states), router_logits
+        ### END SOLUTION
+
+
+# %% given: initial weights
+def init_weights(model: nn.Module, std: float, generator: torch.Generator | None = None):
+    """Draw every matrix from a normal distribution; biases 0, norm weights stay 1."""
+    for module in model.modules():
+        if isinstance(module, (nn.Linear, nn.Embedding)):
+            nn.init.normal_(module.weight, std=std, generator=generator)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+
+# %% exercise 6.3: Qwen3ForCausalLM
+class Qwen3ForCausalLM(nn.Module):
+    """The language model: the stack, and a head that scores every word as the next one.
+
+        logits = lm_head(model(input_ids))
+
+    lm_head has no bias. Where config.tie_word_embeddings, its weight is not a copy of
+    embed_tokens.weight but the very same Parameter.
+
+    Shapes: input_ids (B, T), attention_mask (B, S) -> logits (B, T, V);
+            with output_router_logits (logits, list of router logits (N, X))
+    Errors: see check_inputs
+    """
+
+    def __init__(self, config: Qwen3Config):
+        super().__init__()
+        self.config = config
+        ### BEGIN SOLUTION
+        self.model = Qwen3Model(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        ### END SOLUTION
+        self.tie_weights()
+        init_weights(self, config.initializer_range)
+
+    def tie_weights(self) -> None:
+        """Make lm_head and embed_tokens share one Parameter, if the config asks for it."""
+        ### BEGIN SOLUTION
+        if self.config.tie_word_embeddings:
+            self.lm_head.weight = self.model.embed_tokens.weight  # (V, E)
+        ### END SOLUTION
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        cache=None,
+        output_router_logits: bool = False,
+    ) -> Tensor | tuple[Tensor, list[Tensor]]:
+        ### BEGIN SOLUTION
+        hidden_states, router_logits = self.model(input_ids, attention_mask, cache)
+        logits = self.lm_head(hidden_states)  # (B, T, V)
+        return (logits, router_logits) if output_router_logits else logits
+        ### END SOLUTION
+
+    def load_state_dict(self, state_dict: Mapping, strict: bool = True, assign: bool = False):
+        """Load a checkpoint; one with tied embeddings holds the shared tensor only once."""
+        embedding = state_dict.get("model.embed_tokens.weight")
+        if self.config.tie_word_embeddings and embedding is not None:
+            state_dict = {"lm_head.weight": embedding, **state_dict}
+        result = super().load_state_dict(state_dict, strict, assign)
+        self.tie_weights()  # assign=True has put two Parameters in the place of one
+        return result
+
+
+# %% exercise 6.4: count_parameters
+def count_parameters(config: Qwen3Config) -> tuple[int, int]:
+    """How many numbers a model has learnt, and how many of them work on one token.
+
+    Computed from the config alone, without building the model. A tied head counts once.
+    Of each mixture of experts, num_experts_per_tok experts and the router are active; all
+    the rest of the model always is.
+
+    Shapes: -> (total, active), equal for a dense model
+    Source: model cards, for example https://huggingface.co/Qwen/Qwen3-30B-A3B
+    """
+    ### BEGIN SOLUTION
+    embedding = config.vocab_size * config.hidden_size
+    query_size = config.num_attention_heads * config.head_dim
+    kv_size = config.num_key_value_heads * config.head_dim
+    attention = 2 * config.hidden_size * (query_size + kv_size)  # q and o, k and v
+    if config.attention_bias:
+        attention += query_size + 2 * kv_size + config.hidden_size
+    norms = 2 * config.hidden_size + 2 * config.head_dim
+    dense = 3 * config.hidden_size * config.intermediate_size
+    expert = 3 * config.hidden_size * config.moe_intermediate_size
+    router = config.hidden_size * config.num_experts
+
+    total = embedding + config.hidden_size  # and the final norm
+    if not config.tie_word_embeddings:
+        total += embedding
+    active = total
+    for layer_idx in range(config.num_hidden_layers):
+        sparse = config.uses_experts(layer_idx)
+        always = attention + norms + (router if sparse else dense)
+        total += always + (config.num_experts * expert if sparse else 0)
+        active += always + (config.num_experts_per_tok * expert if sparse else 0)
+    return total, active
+    ### END SOLUTION

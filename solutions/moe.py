@@ -1,0 +1,112 @@
+"""Lab 05: mixture of experts.
+
+Many feed-forward layers, of which each token uses a few: a router picks them. Parameters
+grow with the number of experts, the work per token does not.
+
+Shapes: B batch, T tokens, N = B*T flattened tokens, E hidden_size, X experts,
+k experts per token.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .config import Qwen3Config
+from .swiglu import Qwen3MLP
+
+
+# %% exercise 5.1: route
+def route(router_logits: Tensor, top_k: int, norm_topk_prob: bool) -> tuple[Tensor, Tensor]:
+    """Pick each token's top_k experts and say how much each of them counts.
+
+        probs = softmax(router_logits) over all experts
+        weights, chosen = the top_k largest probs and their indices
+        weights = weights / sum(weights)        only if norm_topk_prob
+
+    Shapes: router_logits (N, X) -> weights (N, k), chosen (N, k) expert indices, best first
+    dtype:  softmax and division in float32, then weights in the dtype of router_logits
+    Source: Fedus, Zoph, Shazeer 2021, https://arxiv.org/abs/2101.03961
+    """
+    ### BEGIN SOLUTION
+    probs = router_logits.softmax(dim=-1, dtype=torch.float32)  # (N, X)
+    weights, chosen = probs.topk(top_k, dim=-1)  # (N, k)
+    if norm_topk_prob:
+        weights = weights / weights.sum(dim=-1, keepdim=True)
+    return weights.to(router_logits.dtype), chosen
+    ### END SOLUTION
+
+
+# %% exercise 5.2: Qwen3MoeSparseMoeBlock
+class Qwen3MoeSparseMoeBlock(nn.Module):
+    """Send each token through the experts its router picked and add up what they say.
+
+        y = sum over the chosen experts x of weight_x * expert_x(token)
+
+    `gate` is the router, a linear layer without bias; `experts` are Qwen3MLPs of size
+    moe_intermediate_size. Only chosen experts run, each once, on all tokens that picked it.
+
+    Shapes: hidden_states (B, T, E) -> (B, T, E) and router_logits (N, X)
+    Source: Qwen3 2025, https://arxiv.org/abs/2505.09388
+    """
+
+    def __init__(self, config: Qwen3Config):
+        super().__init__()
+        self.top_k = config.num_experts_per_tok
+        self.norm_topk_prob = config.norm_topk_prob
+        ### BEGIN SOLUTION
+        self.gate = nn.Linear(config.hidden_size, config.num_experts, bias=False)
+        self.experts = nn.ModuleList(
+            Qwen3MLP(config, config.moe_intermediate_size) for _ in range(config.num_experts)
+        )
+        ### END SOLUTION
+
+    def forward(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
+        ### BEGIN SOLUTION
+        tokens = hidden_states.flatten(0, 1)  # (N, E)
+        router_logits = self.gate(tokens)  # (N, X)
+        weights, chosen = route(router_logits, self.top_k, self.norm_topk_prob)  # (N, k)
+        mixed = torch.zeros_like(tokens)  # (N, E)
+        for expert in chosen.unique().tolist():
+            token, slot = torch.where(chosen == expert)  # (n,) each: who picked it, and where
+            said = self.experts[expert](tokens[token])  # (n, E)
+            mixed.index_add_(0, token, said * weights[token, slot, None])
+        return mixed.view_as(hidden_states), router_logits  # (B, T, E), (N, X)
+        ### END SOLUTION
+
+
+# %% exercise 5.3: load_balancing_loss
+def load_balancing_loss(
+    router_logits: Tensor | Sequence[Tensor],
+    top_k: int,
+    attention_mask: Tensor | None = None,
+) -> Tensor:
+    """How unevenly the router spread its tokens: smaller is more even.
+
+        loss = X * sum over experts x of load_x * mean_prob_x
+
+    load_x is the share of tokens that picked expert x, mean_prob_x the mean probability the
+    router gave it. Even routing scores top_k; every token on the same experts, up to X.
+    Several layers are pooled: their tokens count as one long list, not layer by layer.
+    Tokens where attention_mask is 0 do not count.
+
+    The gradient reaches router_logits through mean_prob only; load is a count.
+
+    Shapes: router_logits (N, X), or a list of them, one a layer; attention_mask (B, T)
+            -> scalar
+    dtype:  float32
+    Source: Fedus, Zoph, Shazeer 2021, https://arxiv.org/abs/2101.03961
+    """
+    layers = [router_logits] if isinstance(router_logits, Tensor) else list(router_logits)
+    ### BEGIN SOLUTION
+    probs = torch.cat(layers).softmax(dim=-1, dtype=torch.float32)  # (layers * N, X)
+    chosen = probs.topk(top_k, dim=-1).indices  # (layers * N, k)
+    picks = F.one_hot(chosen, probs.size(-1)).sum(dim=1).float()  # 1 where picked
+    counts = torch.ones_like(probs[:, 0])  # (layers * N,) 1 where the token counts
+    if attention_mask is not None:
+        counts = attention_mask.flatten().repeat(len(layers)).float()
+    load = counts @ picks / counts.sum()  # (X,) sums to top_k
+    mean_prob = counts @ probs / counts.sum()  # (X,) sums to 1
+    return probs.size(-1) * (load * mean_prob).sum()
+    ### END SOLUTION

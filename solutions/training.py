@@ -1,0 +1,112 @@
+"""Lab 08: training.
+
+Make the next word more likely, a small step at a time.
+
+Shapes: B batch, T tokens, V vocab_size.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from .moe import load_balancing_loss
+
+IGNORE = -100  # a label that does not count: padding, or a prompt that is not to be learnt
+
+
+# %% exercise 8.1: causal_lm_loss
+def causal_lm_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """How surprised the model is by the next token, on average, in nats.
+
+        loss = mean over counted positions t of -log softmax(logits[t])[labels[t + 1]]
+
+    labels are the input tokens, not shifted: position t is compared with label t + 1 here.
+    Labels of -100 do not count, and the mean runs over those that do.
+
+    Shapes: logits (B, T, V), labels (B, T) -> scalar
+    dtype:  float32
+    Source: Radford et al. 2018, GPT, https://openai.com/index/language-unsupervised
+    """
+    ### BEGIN SOLUTION
+    log_probs = logits[:, :-1].log_softmax(dim=-1, dtype=torch.float32)  # (B, T - 1, V)
+    targets = labels[:, 1:]  # (B, T - 1)
+    counted = targets != IGNORE
+    index = targets.clamp(min=0)[..., None]  # (B, T - 1, 1)
+    picked = log_probs.gather(-1, index).squeeze(-1)  # (B, T - 1)
+    return -picked[counted].mean()
+    ### END SOLUTION
+
+
+# %% exercise 8.2: learning_rate
+def learning_rate(
+    step: int, peak: float, warmup_steps: int, total_steps: int, floor: float = 0.0
+) -> float:
+    """How large a step to take: up in a straight line, then down along half a cosine.
+
+        step < warmup_steps:  peak * (step + 1) / warmup_steps
+        after that:           floor + (peak - floor) * (1 + cos(pi * progress)) / 2
+
+    progress runs from 0 at warmup_steps to 1 at total_steps, and stays there. Steps count
+    from 0.
+
+    Errors: a negative step, or warmup_steps not below total_steps, raises ValueError
+    Source: Loshchilov, Hutter 2016, https://arxiv.org/abs/1608.03983
+    """
+    if step < 0:
+        raise ValueError(f"step is {step}; steps count from 0")
+    if not 0 <= warmup_steps < total_steps:
+        raise ValueError(
+            f"warmup_steps is {warmup_steps}; it must lie between 0 and "
+            f"total_steps {total_steps}"
+        )
+    ### BEGIN SOLUTION
+    if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    progress = min((step - warmup_steps) / (total_steps - warmup_steps), 1.0)
+    return floor + (peak - floor) * (1 + math.cos(math.pi * progress)) / 2
+    ### END SOLUTION
+
+
+# %% exercise 8.3: train_step
+def train_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    input_ids: Tensor,
+    labels: Tensor,
+    lr: float,
+    attention_mask: Tensor | None = None,
+    max_grad_norm: float = 1.0,
+) -> dict[str, float]:
+    """Learn from one batch: loss, gradients, clip them, one step of the optimizer.
+
+        objective = causal_lm_loss + router_aux_loss_coef * load_balancing_loss
+
+    The second term only where the model has experts. Gradients are scaled down so that the
+    norm of all of them together is at most max_grad_norm.
+
+    Shapes: input_ids, labels and attention_mask (B, T)
+            -> {"loss", "balance_loss", "grad_norm"}: loss without the balance term (0.0
+            without experts), grad_norm before clipping
+    """
+    ### BEGIN SOLUTION
+    logits, router_logits = model(input_ids, attention_mask, output_router_logits=True)
+    loss = causal_lm_loss(logits, labels)
+    balance_loss = torch.zeros_like(loss)
+    if router_logits:
+        top_k = model.config.num_experts_per_tok
+        balance_loss = load_balancing_loss(router_logits, top_k, attention_mask)
+    objective = loss + model.config.router_aux_loss_coef * balance_loss
+
+    optimizer.zero_grad(set_to_none=True)
+    objective.backward()
+    grad_norm = nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.step()
+    return {
+        "loss": loss.item(),
+        "balance_loss": balance_loss.item(),
+        "grad_norm": grad_norm.item(),
+    }
+    ### END SOLUTION

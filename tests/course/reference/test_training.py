@@ -1,0 +1,94 @@
+"""Lab 08: loss, learning rate, one step."""
+
+import math
+
+import oracle
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+from transformers.loss.loss_utils import ForCausalLMLoss
+
+from solutions.moe import load_balancing_loss
+from solutions.training import causal_lm_loss, learning_rate, train_step
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_loss(dtype):
+    logits = (30 * torch.randn(3, 7, 11, generator=oracle.rng(0))).to(dtype).requires_grad_()
+    labels = torch.randint(11, (3, 7), generator=oracle.rng(1))
+    labels[0, :4], labels[2, -1] = -100, -100
+    expected = ForCausalLMLoss(logits, labels, 11)
+    loss = causal_lm_loss(logits, labels)
+    assert loss.dtype == torch.float32
+    assert_close(loss, expected, rtol=1e-6, atol=1e-6)
+    got, want = (torch.autograd.grad(value, logits)[0] for value in (loss, expected))
+    assert_close(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_loss_of_an_even_guess():
+    labels = torch.randint(11, (3, 7), generator=oracle.rng(1))
+    assert causal_lm_loss(torch.zeros(3, 7, 11), labels).item() == pytest.approx(math.log(11))
+
+
+def test_learning_rate():
+    rates = [learning_rate(step, 0.1, 4, 12, 0.02) for step in range(15)]
+    assert rates[:4] == pytest.approx([0.025, 0.05, 0.075, 0.1])
+    assert rates[4] == pytest.approx(0.1)
+    assert rates[8] == pytest.approx(0.06)
+    assert rates[12:] == pytest.approx([0.02] * 3)
+    assert sorted(rates[4:], reverse=True) == rates[4:]
+    assert learning_rate(0, 0.1, 0, 10) == 0.1
+
+
+@pytest.mark.parametrize(
+    ("step", "warmup", "message"),
+    [(-1, 2, "step is -1"), (0, 10, "warmup_steps is 10"), (0, -1, "warmup_steps is -1")],
+)
+def test_learning_rate_refuses(step, warmup, message):
+    with pytest.raises(ValueError, match=message):
+        learning_rate(step, 0.1, warmup, 10)
+
+
+@pytest.mark.parametrize("config", [oracle.DENSE, oracle.MOE])
+@pytest.mark.parametrize("padded", [False, True])
+def test_step(config, padded):
+    """One step equals the same step written with torch's own functions."""
+    ids, mask = oracle.left_padded((6, 9)) if padded else (oracle.tokens(2, 9), None)
+    labels = ids.masked_fill(mask.cumsum(-1) <= 1, -100) if padded else ids
+    model, twin = oracle.ours(config), oracle.ours(config)
+    first, second = (torch.optim.SGD(m.parameters(), lr=99.0) for m in (model, twin))
+    report = train_step(model, first, ids, labels, 0.01, mask, max_grad_norm=0.5)
+
+    logits, router_logits = twin(ids, mask, output_router_logits=True)
+    loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+    balance = (
+        load_balancing_loss(router_logits, 2, mask) if router_logits else torch.tensor(0.0)
+    )
+    (loss + config.router_aux_loss_coef * balance).backward()
+    grads = [p.grad for p in twin.parameters() if p.grad is not None]
+    norm = torch.stack([grad.norm() for grad in grads]).norm()
+    assert norm > 0.5
+    for parameter in twin.parameters():
+        if parameter.grad is not None:
+            parameter.grad *= 0.5 / norm
+    second.param_groups[0]["lr"] = 0.01
+    second.step()
+
+    assert report["loss"] == pytest.approx(loss.item(), rel=1e-5)
+    assert report["balance_loss"] == pytest.approx(balance.item(), rel=1e-5)
+    assert report["grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
+    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("config", [oracle.DENSE, oracle.MOE])
+def test_learns_one_sentence(config):
+    model = oracle.ours(config)
+    optimizer = torch.optim.AdamW(model.parameters())
+    ids = oracle.tokens(2, 12)
+    losses = [
+        train_step(model, optimizer, ids, ids, learning_rate(step, 1e-2, 5, 40))["loss"]
+        for step in range(40)
+    ]
+    assert losses[-1] < 0.1 * losses[0]

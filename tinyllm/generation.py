@@ -1,0 +1,148 @@
+"""Lab 07: generation.
+
+Turn scores into words: remember what was computed, choose the next token, repeat.
+
+Shapes: B batch, T new tokens, S cached + new tokens, K KV heads, D head_dim, V vocab_size.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+# %% exercise 7.1: KVCache
+class KVCache:
+    """Keys and values of all tokens so far, so that each is computed once.
+
+    A layer's first update sets room aside for max_length tokens, in the dtype and on the
+    device of what it is given; nothing is copied or moved after that. One cache serves one
+    batch of prompts: make a new one for the next.
+
+    Errors: more than max_length tokens, or another batch size, raises ValueError
+    """
+
+    def __init__(self, num_hidden_layers: int, max_length: int):
+        self.max_length = max_length
+        self.lengths = [0] * num_hidden_layers  # tokens held, by layer
+        self.keys: list[Tensor | None] = [None] * num_hidden_layers
+        self.values: list[Tensor | None] = [None] * num_hidden_layers
+
+    @property
+    def length(self) -> int:
+        """How many tokens every layer holds: the position of the next one."""
+        # YOUR CODE HERE (about 1 line)
+        raise NotImplementedError("Exercise 7.1: KVCache")
+
+    def update(self, layer_idx: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Append one layer's new keys and values, return all of them.
+
+        Shapes: key and value (B, K, T, D) -> (B, K, S, D) each
+        """
+        start = self.lengths[layer_idx]
+        end = start + key.size(2)
+        if end > self.max_length:
+            raise ValueError(f"the cache has room for {self.max_length} tokens, not for {end}")
+        if start > 0 and self.keys[layer_idx].size(0) != key.size(0):
+            held = self.keys[layer_idx].size(0)
+            raise ValueError(f"key has batch size {key.size(0)}; this cache holds {held}")
+        # YOUR CODE HERE (about 7 lines)
+        raise NotImplementedError("Exercise 7.1: KVCache")
+
+    def _room_for(self, new: Tensor) -> Tensor:
+        """An empty (B, K, max_length, D) for tensors like `new` (B, K, T, D)."""
+        batch, heads, _, head_dim = new.shape
+        return new.new_zeros(batch, heads, self.max_length, head_dim)
+
+
+# %% exercise 7.2: sample_next_token
+def sample_next_token(
+    logits: Tensor,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Choose the next token of every row.
+
+    temperature 0 takes the highest score. Otherwise divide by temperature (below 1: bolder,
+    above 1: more even), keep the top_k best, of these the fewest whose probabilities add up
+    to top_p (the token that crosses top_p is kept), and draw one by its probability.
+
+    Shapes: logits (B, V) -> (B,) token ids
+    dtype:  float32 from the division on
+    Errors: temperature below 0, top_k below 1, top_p outside (0, 1]: ValueError
+    Source: Holtzman et al. 2019, https://arxiv.org/abs/1904.09751 (top-p)
+    """
+    if not 0 <= temperature < float("inf"):
+        raise ValueError(f"temperature is {temperature}; it must be 0 (greedy) or above")
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k is {top_k}; it must be at least 1, or None for all tokens")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ValueError(f"top_p is {top_p}; it must be above 0 and at most 1, or None")
+    # YOUR CODE HERE (about 11 lines)
+    raise NotImplementedError("Exercise 7.2: sample_next_token")
+
+
+# %% given: what generate refuses
+def check_request(
+    model: nn.Module, input_ids: Tensor, attention_mask: Tensor, max_new_tokens: int
+) -> None:
+    """Raise ValueError if there is nothing to continue, or no room to do so."""
+    if input_ids.dim() != 2 or input_ids.numel() == 0:
+        raise ValueError(
+            f"input_ids has shape {tuple(input_ids.shape)}; expected (batch, tokens), at "
+            "least one of each: an empty prompt has nothing to continue"
+        )
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens is {max_new_tokens}; it must be at least 1")
+    total, limit = input_ids.size(1) + max_new_tokens, model.config.max_position_embeddings
+    if total > limit:
+        raise ValueError(
+            f"{input_ids.size(1)} prompt tokens and {max_new_tokens} new ones make {total}; "
+            f"max_position_embeddings allows {limit}"
+        )
+    if attention_mask.shape != input_ids.shape:
+        raise ValueError(
+            f"attention_mask has shape {tuple(attention_mask.shape)}, input_ids "
+            f"{tuple(input_ids.shape)}; they must be equal"
+        )
+    if not attention_mask[:, -1].all():
+        raise ValueError(
+            "attention_mask ends in padding; pad on the left, so that every prompt ends in "
+            "the last column"
+        )
+
+
+# %% exercise 7.3: generate
+@torch.no_grad()
+def generate(
+    model: nn.Module,
+    input_ids: Tensor,
+    attention_mask: Tensor | None = None,
+    max_new_tokens: int = 100,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    eos_token_id: int | Sequence[int] = (),
+    pad_token_id: int = 0,
+    generator: torch.Generator | None = None,
+    use_cache: bool = True,
+    on_token: Callable[[Tensor], None] | None = None,
+) -> Tensor:
+    """Continue every prompt until it says a stop token or max_new_tokens are written.
+
+    Prompts of different lengths are padded on the left (attention_mask 0). Any id in
+    eos_token_id ends its row; the row is then filled with pad_token_id, and all stop when
+    every row has ended. on_token, if given, is called with each new column (B,) at once.
+    Without use_cache everything is computed anew for each token: slower, the same words.
+
+    Shapes: input_ids and attention_mask (B, T) -> (B, T + new), prompt included
+    Errors: an empty prompt, no room for max_new_tokens, padding on the right, impossible
+            sampling settings: ValueError
+    """
+    if attention_mask is None:
+        attention_mask = torch.ones_like(input_ids)
+    check_request(model, input_ids, attention_mask, max_new_tokens)
+    # YOUR CODE HERE (about 18 lines)
+    raise NotImplementedError("Exercise 7.3: generate")

@@ -1,0 +1,152 @@
+"""Lab 03: attention.
+
+Let every token gather what it needs from the tokens before it. In grouped-query attention
+several query heads read the same KV head, which makes the cache small.
+
+Shapes: B batch, T new tokens, S cached + new tokens, E hidden_size, H query heads,
+K KV heads, G = H/K queries per KV head, D head_dim.
+
+A cache, where one is passed, has the one method that attention needs:
+`cache.update(layer_idx, key, value)` stores what is new and returns all keys and values
+so far (lab 07 builds it).
+"""
+
+import torch
+from torch import Tensor, nn
+
+from .config import MLAConfig, Qwen3Config
+from .rmsnorm import RMSNorm
+from .rope import apply_rotary_pos_emb
+
+
+# %% exercise 3.1: causal_mask
+def causal_mask(query_length: int, key_length: int) -> Tensor:
+    """Which keys each query may attend to: itself and everything before it.
+
+    The queries are the last of the keys: query number t stands at position S - T + t.
+    With a cache, S is larger than T.
+
+    Shapes: -> (T, S) bool, True = may attend
+    """
+    # YOUR CODE HERE (about 3 lines)
+    raise NotImplementedError("Exercise 3.1: causal_mask")
+
+
+# %% exercise 3.2: scaled_dot_product_attention
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    """Mix the values, each weighted by how well its key matches the query.
+
+        mixed = softmax(query key^T * scale, masked) value
+
+    scale is D^-0.5 if not given. A bool mask says where a query may attend (True); a float
+    mask is added to the scores (0 = may attend, -inf or the dtype's lowest number = may
+    not). A query that may attend to nothing gets zeros, not NaN.
+
+    Shapes: query (B, H, T, D), key and value (B, H, S, D), mask broadcasts to (B, H, T, S)
+            -> (B, H, T, D)
+    dtype:  scores in the dtype of query, softmax in float32, weights back in that dtype
+    Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
+    """
+    # YOUR CODE HERE (about 11 lines)
+    raise NotImplementedError("Exercise 3.2: scaled_dot_product_attention")
+
+
+# %% exercise 3.3: repeat_kv
+def repeat_kv(hidden_states: Tensor, n_rep: int) -> Tensor:
+    """Lay each KV head out n_rep times in a row, one copy for every query head that reads it.
+
+    KV heads (a, b) with n_rep 2 become (a, a, b, b): query heads 0 and 1 share a.
+
+    Shapes: hidden_states (B, K, S, D) -> (B, K * n_rep, S, D)
+    """
+    # YOUR CODE HERE (about 1 line)
+    raise NotImplementedError("Exercise 3.3: repeat_kv")
+
+
+# %% exercise 3.4: Qwen3Attention
+class Qwen3Attention(nn.Module):
+    """Grouped-query attention with a norm on every query and key head, as in Qwen3.
+
+    Project to heads; normalise each head of query and key over its D features; turn them by
+    their positions; store keys and values in the cache; attend with scale D^-0.5; project
+    back. The norms have one weight of size D each, shared by all heads.
+
+    No projection has a bias, unless config.attention_bias gives one to all four.
+
+    Shapes: hidden_states (B, T, E), cos and sin (B, T, D) or (1, T, D),
+            mask broadcasts to (B, H, T, S) -> (B, T, E)
+    Source: Ainslie et al. 2023, https://arxiv.org/abs/2305.13245 (GQA);
+            Qwen3 2025, https://arxiv.org/abs/2505.09388 (QK-Norm)
+    """
+
+    def __init__(self, config: Qwen3Config, layer_idx: int):
+        super().__init__()
+        self.layer_idx = layer_idx
+        self.head_dim = config.head_dim
+        # YOUR CODE HERE (about 10 lines)
+        raise NotImplementedError("Exercise 3.4: Qwen3Attention")
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        mask: Tensor | None = None,
+        cache=None,
+    ) -> Tensor:
+        # YOUR CODE HERE (about 11 lines)
+        raise NotImplementedError("Exercise 3.4: Qwen3Attention")
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """Split the features into heads: (B, T, heads * D) -> (B, heads, T, D)."""
+        # YOUR CODE HERE (about 1 line)
+        raise NotImplementedError("Exercise 3.4: Qwen3Attention")
+
+
+# %% exercise 3.5: MultiHeadLatentAttention
+class MultiHeadLatentAttention(nn.Module):
+    """Attention whose cache holds one small latent a token instead of all keys and values.
+
+    The latent (kv_lora_rank numbers) is expanded to the keys and values of every head when
+    they are needed. Rotation would not survive that, so a second, rotated key of
+    qk_rope_head_dim numbers is kept beside it and shared by all heads:
+
+        query head = [from the query latent, without position | rotated part]
+        key head   = [from the KV latent, without position    | shared rotated key]
+
+    Both latents pass an RMSNorm. The scale is (qk_nope_head_dim + qk_rope_head_dim)^-0.5.
+    The cache stores (latent, rotated key), each as one head: (B, 1, S, size).
+
+    Shapes: hidden_states (B, T, E), cos and sin (B, T, qk_rope_head_dim),
+            mask broadcasts to (B, H, T, S) -> (B, T, E)
+    Source: DeepSeek-V2 2024, https://arxiv.org/abs/2405.04434
+    """
+
+    def __init__(self, config: MLAConfig, layer_idx: int):
+        super().__init__()
+        self.layer_idx = layer_idx
+        self.config = config
+        # YOUR CODE HERE (about 12 lines)
+        raise NotImplementedError("Exercise 3.5: MultiHeadLatentAttention")
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        mask: Tensor | None = None,
+        cache=None,
+    ) -> Tensor:
+        # YOUR CODE HERE (about 17 lines)
+        raise NotImplementedError("Exercise 3.5: MultiHeadLatentAttention")
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """Split the features into heads: (B, T, heads * size) -> (B, heads, T, size)."""
+        # YOUR CODE HERE (about 2 lines)
+        raise NotImplementedError("Exercise 3.5: MultiHeadLatentAttention")

@@ -1,0 +1,85 @@
+"""Lab 05: mixture of experts.
+
+Many feed-forward layers, of which each token uses a few: a router picks them. Parameters
+grow with the number of experts, the work per token does not.
+
+Shapes: B batch, T tokens, N = B*T flattened tokens, E hidden_size, X experts,
+k experts per token.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .config import Qwen3Config
+from .swiglu import Qwen3MLP
+
+
+# %% exercise 5.1: route
+def route(router_logits: Tensor, top_k: int, norm_topk_prob: bool) -> tuple[Tensor, Tensor]:
+    """Pick each token's top_k experts and say how much each of them counts.
+
+        probs = softmax(router_logits) over all experts
+        weights, chosen = the top_k largest probs and their indices
+        weights = weights / sum(weights)        only if norm_topk_prob
+
+    Shapes: router_logits (N, X) -> weights (N, k), chosen (N, k) expert indices, best first
+    dtype:  softmax and division in float32, then weights in the dtype of router_logits
+    Source: Fedus, Zoph, Shazeer 2021, https://arxiv.org/abs/2101.03961
+    """
+    # YOUR CODE HERE (about 5 lines)
+    raise NotImplementedError("Exercise 5.1: route")
+
+
+# %% exercise 5.2: Qwen3MoeSparseMoeBlock
+class Qwen3MoeSparseMoeBlock(nn.Module):
+    """Send each token through the experts its router picked and add up what they say.
+
+        y = sum over the chosen experts x of weight_x * expert_x(token)
+
+    `gate` is the router, a linear layer without bias; `experts` are Qwen3MLPs of size
+    moe_intermediate_size. Only chosen experts run, each once, on all tokens that picked it.
+
+    Shapes: hidden_states (B, T, E) -> (B, T, E) and router_logits (N, X)
+    Source: Qwen3 2025, https://arxiv.org/abs/2505.09388
+    """
+
+    def __init__(self, config: Qwen3Config):
+        super().__init__()
+        self.top_k = config.num_experts_per_tok
+        self.norm_topk_prob = config.norm_topk_prob
+        # YOUR CODE HERE (about 4 lines)
+        raise NotImplementedError("Exercise 5.2: Qwen3MoeSparseMoeBlock")
+
+    def forward(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
+        # YOUR CODE HERE (about 9 lines)
+        raise NotImplementedError("Exercise 5.2: Qwen3MoeSparseMoeBlock")
+
+
+# %% exercise 5.3: load_balancing_loss
+def load_balancing_loss(
+    router_logits: Tensor | Sequence[Tensor],
+    top_k: int,
+    attention_mask: Tensor | None = None,
+) -> Tensor:
+    """How unevenly the router spread its tokens: smaller is more even.
+
+        loss = X * sum over experts x of load_x * mean_prob_x
+
+    load_x is the share of tokens that picked expert x, mean_prob_x the mean probability the
+    router gave it. Even routing scores top_k; every token on the same experts, up to X.
+    Several layers are pooled: their tokens count as one long list, not layer by layer.
+    Tokens where attention_mask is 0 do not count.
+
+    The gradient reaches router_logits through mean_prob only; load is a count.
+
+    Shapes: router_logits (N, X), or a list of them, one a layer; attention_mask (B, T)
+            -> scalar
+    dtype:  float32
+    Source: Fedus, Zoph, Shazeer 2021, https://arxiv.org/abs/2101.03961
+    """
+    layers = [router_logits] if isinstance(router_logits, Tensor) else list(router_logits)
+    # YOUR CODE HERE (about 9 lines)
+    raise NotImplementedError("Exercise 5.3: load_balancing_loss")

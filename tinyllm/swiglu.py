@@ -1,0 +1,90 @@
+"""Lab 04: the feed-forward layer.
+
+Work on every token by itself: widen it, let some features through, narrow it again.
+
+Shapes: E hidden_size, I intermediate_size. Everything works on the last axis, so any
+number of leading axes will do.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from .config import Qwen3Config
+
+
+# %% exercise 4.1: silu
+def silu(x: Tensor) -> Tensor:
+    """A smooth gate: near 0 for very negative x, near x for very positive x.
+
+        y = x * sigmoid(x)
+
+    Shapes: x (...) -> (...)
+    dtype:  computed in float32, the result in the dtype of x
+    Source: Elfwing, Uchibe, Doya 2017, https://arxiv.org/abs/1702.03118
+    """
+    # YOUR CODE HERE (about 2 lines)
+    raise NotImplementedError("Exercise 4.1: silu")
+
+
+# %% exercise 4.2: Qwen3MLP
+class Qwen3MLP(nn.Module):
+    """The SwiGLU feed-forward layer: one projection decides how much of another passes.
+
+        y = down_proj(silu(gate_proj(x)) * up_proj(x))
+
+    Three matrices without bias. intermediate_size is config.intermediate_size, unless the
+    argument gives another (lab 05 builds its experts so).
+
+    Shapes: x (..., E) -> (..., E)
+    Source: Shazeer 2020, https://arxiv.org/abs/2002.05202
+    """
+
+    def __init__(self, config: Qwen3Config, intermediate_size: int | None = None):
+        super().__init__()
+        size = config.intermediate_size if intermediate_size is None else intermediate_size
+        # YOUR CODE HERE (about 3 lines)
+        raise NotImplementedError("Exercise 4.2: Qwen3MLP")
+
+    def forward(self, x: Tensor) -> Tensor:
+        # YOUR CODE HERE (about 2 lines)
+        raise NotImplementedError("Exercise 4.2: Qwen3MLP")
+
+
+# %% exercise 4.3: FeedForward
+class FeedForward(nn.Module):
+    """Five feed-forward layers that language models have used, plain and gated.
+
+        relu     down_proj(max(0, up_proj(x)))                   the first Transformer
+        gelu     down_proj(gelu(up_proj(x)))                     BERT, GPT-2
+        swish    down_proj(silu(up_proj(x)))
+        geglu    down_proj(gelu(gate_proj(x)) * up_proj(x))      GLM-130B, Gemma
+        swiglu   down_proj(silu(gate_proj(x)) * up_proj(x))      LLaMA, Qwen3
+
+        gelu(x) = x / 2 * (1 + erf(x / sqrt(2)))                 the exact form
+
+    Plain kinds have no gate_proj. No matrix has a bias.
+
+    Shapes: x (..., E) -> (..., E)
+    Errors: any other kind raises ValueError that names it
+    Source: Shazeer 2020, https://arxiv.org/abs/2002.05202
+    """
+
+    KINDS = ("relu", "gelu", "swish", "geglu", "swiglu")
+
+    def __init__(self, hidden_size: int, intermediate_size: int, kind: str):
+        super().__init__()
+        if kind not in self.KINDS:
+            raise ValueError(f"kind {kind!r} is none of {', '.join(self.KINDS)}")
+        self.kind = kind
+        # YOUR CODE HERE (about 4 lines)
+        raise NotImplementedError("Exercise 4.3: FeedForward")
+
+    def forward(self, x: Tensor) -> Tensor:
+        # YOUR CODE HERE (about 12 lines)
+        raise NotImplementedError("Exercise 4.3: FeedForward")
+
+    def _gelu(self, x: Tensor) -> Tensor:
+        # YOUR CODE HERE (about 1 line)
+        raise NotImplementedError("Exercise 4.3: FeedForward")
