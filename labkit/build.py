@@ -226,7 +226,8 @@ def model_answer(lab: Lab, question: Question) -> str:
 # The learners' edition
 
 EDITION = (
-    *("notebooks/*.ipynb", "tinyllm/__init__.py", "labkit/*.py", "solutions/hints/*.md"),
+    *("notebooks/*.ipynb", "tinyllm/__init__.py", "solutions/hints/*.md"),
+    *("labkit/*.py", "labkit/model/*.py", "labkit/stories/*.py"),
     *("tests/checks.ini", "tests/visible/*.py", "tests/visible/recorded/*"),
     *("pyproject.toml", "constraints.txt", "environment.yml", "README.md", "LICENSE"),
 )

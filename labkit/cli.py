@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from labkit.model import talk
 from labkit.syllabus import LABS, UnknownName, find_exercise, find_lab
 
 app = typer.Typer(
@@ -195,6 +196,10 @@ def bench(what: Annotated[str, typer.Argument(help="check")] = "check") -> None:
     from labkit.grading.bench import bench_check
 
     bench_check(console)
+
+
+app.command()(talk.generate)
+app.command()(talk.chat)
 
 
 def exercise_called(name: str):

@@ -1,5 +1,6 @@
 import oracle
 import pytest
+import small
 import torch
 
 torch.set_num_threads(1)
@@ -21,3 +22,17 @@ def pair_bf16(request, tmp_path_factory):
     model = oracle.ours(oracle.CONFIGS[request.param]).to(torch.bfloat16)
     oracle.save(model, folder)
     return model, oracle.load_there(folder, torch.bfloat16)
+
+
+@pytest.fixture(scope="session")
+def tokenizer_folder(tmp_path_factory):
+    """A small real tokenizer with Qwen's special tokens, and Qwen3's chat template."""
+    folder = tmp_path_factory.mktemp("tokenizer")
+    small.write_tokenizer(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def talker(tmp_path_factory, tokenizer_folder):
+    """A whole checkpoint folder: a random tiny model and the tokenizer."""
+    return small.write_talker(tmp_path_factory.mktemp("talkers") / "talker", tokenizer_folder)

@@ -1,0 +1,178 @@
+"""Loading a model from a folder and saving it to one, in Hugging Face's layout.
+
+The model's classes are handed in (`package`): a learner's or the reference's.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from labkit.model import weights
+from labkit.model.names import resolve
+from labkit.model.saving import save
+from labkit.model.weights import EMBEDDING, HEAD, CheckpointError, Stored, listed
+
+__all__ = ["CheckpointError", "bar", "load", "part", "resolve", "save"]
+
+HOMES = {"Qwen3Config": "config", "Qwen3ForCausalLM": "decoder", "generate": "generation"}
+
+Progress = Callable[[int, int], None]
+
+
+def load(
+    folder: str | Path,
+    package: Any,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> nn.Module:
+    """The model in a folder, built from the classes of `package`, in evaluation mode.
+
+    package offers Qwen3Config and Qwen3ForCausalLM, itself or in its modules config and
+    decoder. dtype None keeps that of the files. On the CPU, in that dtype, the weights stay
+    mapped from disk: they take memory once, as they are touched. progress is called with
+    bytes done and bytes in all.
+
+    Errors: a folder that is none, another architecture, and any tensor that is missing,
+            extra, misshaped, damaged or of another kind: CheckpointError names it. What the
+            package itself raises (an unfinished exercise) passes.
+    """
+    folder = _existing(Path(folder))
+    config = _config(folder, part(package, "Qwen3Config"))
+    stored = weights.stored_tensors(folder)
+    with parameters_without_memory():
+        model = part(package, "Qwen3ForCausalLM")(config)
+    check_fit(folder, model, stored, config.tie_word_embeddings)
+    state = _read(stored, dtype or weights.common_dtype(stored), device, progress)
+    if config.tie_word_embeddings:
+        state[HEAD] = _tied_head(folder, state)
+    model.load_state_dict(state, strict=True, assign=True)
+    return model.to(device).eval()
+
+
+def part(package: Any, name: str) -> Any:
+    """What a package calls `name`, itself or in the module where the course puts it."""
+    found = getattr(package, name, None)
+    if found is None and isinstance(package, ModuleType):
+        try:
+            module = importlib.import_module(f"{package.__name__}.{HOMES[name]}")
+        except ModuleNotFoundError as error:
+            raise CheckpointError(f"{package.__name__} offers no {name}: {error}") from error
+        found = getattr(module, name, None)
+    if found is None:
+        raise CheckpointError(f"{getattr(package, '__name__', package)} offers no {name}")
+    return found
+
+
+def check_fit(folder: Path, model: nn.Module, stored: Mapping[str, Stored], tied: bool) -> None:
+    """Raise CheckpointError unless every tensor has its place, and every place its tensor."""
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if tied and HEAD not in stored:
+        expected.pop(HEAD, None)
+    buffers = [name for name, _ in model.named_buffers()]
+    complaints = {
+        "missing": [
+            f"{name} (a buffer of your model: register it with persistent=False)"
+            if name in buffers
+            else name
+            for name in expected.keys() - stored.keys()
+        ],
+        "without a place in the model": stored.keys() - expected.keys(),
+        "of another shape": [
+            f"{name} is {stored[name].shape}, expected {shape}"
+            for name, shape in expected.items()
+            if name in stored and stored[name].shape != shape
+        ],
+    }
+    lines = [f"  {what}: {listed(names)}" for what, names in complaints.items() if names]
+    if lines:
+        head = f"{folder} does not fit the model built from its config.json"
+        raise CheckpointError("\n".join([head, *lines]))
+
+
+@contextmanager
+def parameters_without_memory() -> Iterator[None]:
+    """Within it, new parameters have a shape and no numbers, so none are drawn or stored.
+
+    Only parameters: unlike under torch.device("meta"), tables that a model computes for
+    itself stay real.
+    """
+    register = nn.Module.register_parameter
+
+    def register_empty(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is not None and not parameter.is_meta:
+            empty = torch.empty_like(parameter, device="meta")
+            parameter = nn.Parameter(empty, requires_grad=parameter.requires_grad)
+        register(module, name, parameter)
+
+    nn.Module.register_parameter = register_empty
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register
+
+
+@contextmanager
+def bar(title: str) -> Iterator[Progress]:
+    """A progress bar on stderr, in bytes, for `load`; it vanishes when done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    console = Console(stderr=True)
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as shown:
+        task = shown.add_task(title, total=None)
+        yield lambda done, total: shown.update(task, completed=done, total=total)
+
+
+def _existing(folder: Path) -> Path:
+    if folder.is_file():
+        raise CheckpointError(
+            f"{folder} is a file; a checkpoint is a folder with config.json and weights"
+        )
+    if not folder.is_dir():
+        raise CheckpointError(f"there is no folder {folder}")
+    if not (folder / "config.json").is_file():
+        raise CheckpointError(f"{folder} holds no config.json: it is no checkpoint")
+    return folder
+
+
+def _config(folder: Path, config_class: Any) -> Any:
+    try:
+        return config_class.from_file(folder)
+    except (ValueError, OSError) as error:
+        raise CheckpointError(str(error)) from error
+
+
+def _read(
+    stored: Mapping[str, Stored],
+    dtype: torch.dtype,
+    device: str | torch.device,
+    progress: Progress | None,
+) -> dict[str, Tensor]:
+    state, done, total = {}, 0, sum(tensor.nbytes for tensor in stored.values())
+    for name, tensor in weights.read(stored):
+        state[name] = tensor.to(device=device, dtype=dtype)
+        done += stored[name].nbytes
+        if progress is not None:
+            progress(done, total)
+    return state
+
+
+def _tied_head(folder: Path, state: Mapping[str, Tensor]) -> Tensor:
+    """The embedding; a head stored beside it (Qwen3-0.6B has one) must say the same."""
+    if HEAD in state and not torch.equal(state[HEAD], state[EMBEDDING]):
+        raise CheckpointError(
+            f"{folder}: config.json says tie_word_embeddings, but {HEAD} differs from "
+            f"{EMBEDDING}; one of the three is wrong"
+        )
+    return state[EMBEDDING]

@@ -1,0 +1,179 @@
+"""Saving a model as a folder in Hugging Face's layout: whole, or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from labkit.model.weights import DTYPES, EMBEDDING, HEAD, INDEX, SINGLE, CheckpointError, listed
+
+WRITTEN = re.compile(r"config\.json|model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
+TOKENIZER = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "generation_config.json",
+)
+BESIDE = (*TOKENIZER, "README.md", "LICENSE", ".gitattributes")  # kept when we overwrite
+
+
+def save(
+    model: nn.Module,
+    config: Any,
+    folder: str | Path,
+    tokenizer_folder: str | Path | None = None,
+    max_shard_size: int = 5 << 30,
+) -> None:
+    """Write config.json and weights (shards where more than max_shard_size bytes).
+
+    Everything is written beside `folder` first and then renamed, so that its name never
+    leads to half a checkpoint. An older checkpoint there is replaced; the tokenizer and
+    model card beside its weights stay, unless tokenizer_folder brings new ones.
+
+    Errors: no room on the disk, a folder with files of others, a head that should be tied
+            and is not, a dtype no file has: CheckpointError; what was there before stays
+    """
+    target = Path(os.path.realpath(folder))
+    kept = _files_to_keep(target)
+    if tokenizer_folder is not None:
+        kept |= _tokenizer_files(Path(tokenizer_folder))
+    tensors = _tensors(model, config)
+    needed = sum(tensor.nbytes for tensor in tensors.values())
+    with _errors_explained(target, needed), _written_whole(target) as temporary:
+        for name, path in kept.items():
+            shutil.copyfile(path, temporary / name)
+        _write_config(temporary, config, next(iter(tensors.values())).dtype)
+        _write_shards(temporary, _shards(tensors, max_shard_size), needed)
+
+
+def _tensors(model: nn.Module, config: Any) -> dict[str, Tensor]:
+    tensors = dict(model.state_dict())
+    if getattr(model, "config", config).to_dict() != config.to_dict():
+        raise CheckpointError("config is not the one this model was built from")
+    if config.tie_word_embeddings:
+        head, embedding = tensors.pop(HEAD), tensors[EMBEDDING]
+        if head.data_ptr() != embedding.data_ptr() and not torch.equal(head, embedding):
+            raise CheckpointError(f"config ties {HEAD} to {EMBEDDING}, but the model does not")
+    odd = {name: t.dtype for name, t in tensors.items() if t.dtype not in DTYPES.values()}
+    if odd:
+        name, dtype = next(iter(odd.items()))
+        raise CheckpointError(f"{name} is {dtype}; a checkpoint holds {', '.join(DTYPES)}")
+    return tensors
+
+
+def _shards(tensors: dict[str, Tensor], max_shard_size: int) -> list[dict[str, Tensor]]:
+    """Tensors in order, as many to a shard as fit; a larger one gets its own."""
+    if max_shard_size < 1:
+        raise CheckpointError(f"max_shard_size is {max_shard_size}; it must be positive")
+    shards, room = [], 0
+    for name, tensor in tensors.items():
+        if not shards or tensor.nbytes > room:
+            shards.append({})
+            room = max_shard_size
+        shards[-1][name] = tensor
+        room -= tensor.nbytes
+    return shards
+
+
+def _write_shards(folder: Path, shards: list[dict[str, Tensor]], total: int) -> None:
+    places = {}
+    for number, shard in enumerate(shards, start=1):
+        many = len(shards) > 1
+        name = f"model-{number:05}-of-{len(shards):05}.safetensors" if many else SINGLE
+        ready = {key: tensor.detach().cpu().contiguous() for key, tensor in shard.items()}
+        save_file(ready, folder / name, metadata={"format": "pt"})
+        # save_file lets only the owner read; config.json has the mode files get here
+        (folder / name).chmod((folder / "config.json").stat().st_mode & 0o777)
+        places |= dict.fromkeys(shard, name)
+    if len(shards) > 1:
+        index = {"metadata": {"total_size": total}, "weight_map": places}
+        (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", "utf-8")
+
+
+def _write_config(folder: Path, config: Any, dtype: torch.dtype) -> None:
+    values = {**config.to_dict(), "dtype": str(dtype).removeprefix("torch.")}
+    (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n", "utf-8")
+
+
+def _files_to_keep(target: Path) -> dict[str, Path]:
+    """What stays of the folder to be replaced; a folder that is no checkpoint is refused."""
+    if not target.exists():
+        return {}
+    if not target.is_dir():
+        raise CheckpointError(f"{target} is a file; a checkpoint is saved as a folder")
+    found = {path.name: path for path in target.iterdir()}
+    unknown = [
+        name
+        for name, path in found.items()
+        if not path.is_file() or not (name in BESIDE or WRITTEN.fullmatch(name))
+    ]
+    if unknown:
+        raise CheckpointError(
+            f"{target} holds {listed(unknown)}, which no checkpoint has; nothing was "
+            "overwritten: choose another folder"
+        )
+    return {name: path for name, path in found.items() if name in BESIDE}
+
+
+def _tokenizer_files(folder: Path) -> dict[str, Path]:
+    if not (folder / "tokenizer.json").is_file():
+        raise CheckpointError(f"{folder} holds no tokenizer.json to copy")
+    return {name: folder / name for name in TOKENIZER if (folder / name).is_file()}
+
+
+@contextmanager
+def _written_whole(target: Path) -> Iterator[Path]:
+    """A folder beside `target` to write into; at the end it takes target's name."""
+    temporary = target.with_name(f".{target.name}.saving-{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        for path in temporary.iterdir():
+            with path.open("r+b") as file:
+                os.fsync(file.fileno())  # on the disk before the name says it is
+        _take_name(temporary, target)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _take_name(temporary: Path, target: Path) -> None:
+    if not target.exists():
+        temporary.rename(target)
+        return
+    old = target.with_name(f".{target.name}.old-{os.getpid()}")
+    target.rename(old)
+    try:
+        temporary.rename(target)
+    except OSError:
+        old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def _errors_explained(target: Path, needed: int) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = str(error)
+        if "No space left" in reason:  # SafetensorError carries no errno
+            free = shutil.disk_usage(target.parent).free
+            reason = f"no room on the disk: {needed:,} bytes are needed, {free:,} are free"
+        raise CheckpointError(f"{target} was not saved: {reason}") from error

@@ -1,0 +1,198 @@
+"""Text from a model while it is being written: the settings, the stream, the room there is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # these take a second to import; the command line should not
+    import torch
+    from torch import nn
+
+    from labkit.model.tokenizer import Message, Tokenizer
+
+
+NEW_TOKENS = 256  # how many to write, if not said and if there is room
+
+
+class TalkError(ValueError):
+    """A request that cannot be met; the message names the argument and what it may be."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How each token is chosen; temperature 0 takes the best one.
+
+    Errors: a value that means nothing raises TalkError and names it
+    """
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < float("inf"):
+            raise TalkError(f"temperature is {self.temperature}; it must be 0 or above")
+        if self.top_k is not None and self.top_k < 1:
+            raise TalkError(f"top_k is {self.top_k}; it must be at least 1")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise TalkError(f"top_p is {self.top_p}; it must be above 0 and at most 1")
+
+    @classmethod
+    def chosen(cls, advised: Mapping[str, Any], greedy: bool = False, **asked) -> Sampling:
+        """What was asked for (None: nothing), over what generation_config.json advises."""
+        asked = {name: value for name, value in asked.items() if value is not None}
+        if greedy and asked:
+            raise TalkError(f"greedy draws nothing at random; leave out {', '.join(asked)}")
+        samples = bool(advised.get("do_sample"))
+        if greedy or not (asked or samples):
+            return cls()
+        own = {
+            "temperature": advised.get("temperature", 1.0) if samples else 1.0,
+            "top_k": (advised.get("top_k") or None) if samples else None,  # 0 means no limit
+            "top_p": advised.get("top_p") if samples else None,
+        }
+        return cls(**{**own, **asked})
+
+
+@dataclass
+class Speed:
+    """When the tokens of one answer came."""
+
+    prompt: int = 0
+    started: float = 0.0
+    arrivals: list[float] = field(default_factory=list)
+
+    def start(self, prompt: int) -> None:
+        self.prompt, self.started, self.arrivals = prompt, time.perf_counter(), []
+
+    def __str__(self) -> str:
+        if not self.arrivals:
+            return f"{self.prompt} prompt tokens, none written"
+        first = self.arrivals[0] - self.started
+        text = f"{self.prompt} prompt tokens in {first:.2f} s, {len(self.arrivals)} written"
+        if len(self.arrivals) < 2:
+            return text
+        rate = (len(self.arrivals) - 1) / (self.arrivals[-1] - self.arrivals[0])
+        return f"{text} at {rate:.1f} tokens/s"
+
+
+class _Unwanted(Exception):
+    """Ends a generation whose reader has gone."""
+
+
+def stream(
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    prompt_ids: Sequence[int],
+    generate: Callable,
+    sampling: Sampling | None = None,
+    max_new_tokens: int | None = None,
+    generator: torch.Generator | None = None,
+    speed: Speed | None = None,
+) -> Iterator[str]:
+    """Pieces of text as the model writes them, whole characters only, stop tokens left out.
+
+    `generate` is the package's own (lab 07). It runs in a thread; closing this iterator, or
+    an interrupt while waiting, ends it at the next token. max_new_tokens None writes
+    NEW_TOKENS, or as many as there is room for.
+
+    Errors: see check_prompt; what generate raises is raised here
+    """
+    import torch
+
+    from labkit.model.tokenizer import TextStream
+
+    if max_new_tokens is None:
+        room = model.config.max_position_embeddings - len(prompt_ids)
+        max_new_tokens = max(1, min(NEW_TOKENS, room))
+    check_prompt(model, prompt_ids, max_new_tokens)
+    sampling, speed, text = sampling or Sampling(), speed or Speed(), TextStream(tokenizer)
+    tokens, gone = SimpleQueue(), threading.Event()
+    ids = torch.tensor([list(prompt_ids)], device=next(model.parameters()).device)  # (1, T)
+
+    def on_token(column: torch.Tensor) -> None:
+        if gone.is_set():
+            raise _Unwanted
+        tokens.put(int(column[0]))
+
+    def work() -> None:
+        try:
+            with torch.no_grad():
+                generate(
+                    model,
+                    ids,
+                    max_new_tokens=max_new_tokens,
+                    temperature=sampling.temperature,
+                    top_k=sampling.top_k,
+                    top_p=sampling.top_p,
+                    eos_token_id=sorted(tokenizer.stop_ids),
+                    generator=generator,
+                    on_token=on_token,
+                )
+            tokens.put(None)
+        except _Unwanted:
+            pass
+        except BaseException as error:  # whatever it is, the reader must hear of it
+            tokens.put(error)
+
+    speed.start(len(prompt_ids))
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    try:
+        while (token := tokens.get()) is not None:
+            if isinstance(token, BaseException):
+                raise token
+            speed.arrivals.append(time.perf_counter())
+            if token not in tokenizer.stop_ids and (piece := text.push(token)):
+                yield piece
+        if rest := text.flush():
+            yield rest
+    finally:
+        gone.set()
+        worker.join()
+
+
+def check_prompt(model: nn.Module, prompt_ids: Sequence[int], max_new_tokens: int) -> None:
+    """Raise TalkError unless the model can continue this prompt by that many tokens."""
+    config, length = model.config, len(prompt_ids)
+    if length == 0:
+        raise TalkError("the prompt is empty; there is nothing to continue")
+    wrong = [token for token in prompt_ids if not 0 <= token < config.vocab_size]
+    if wrong:
+        raise TalkError(
+            f"the prompt holds token {wrong[0]}, the model knows 0 to {config.vocab_size - 1}: "
+            "does the tokenizer belong to this model?"
+        )
+    if max_new_tokens < 1:
+        raise TalkError(f"max_new_tokens is {max_new_tokens}; it must be at least 1")
+    if length + max_new_tokens > config.max_position_embeddings:
+        raise TalkError(
+            f"the prompt has {length} tokens and {max_new_tokens} shall follow; the model has "
+            f"room for {config.max_position_embeddings} (max_position_embeddings)"
+        )
+
+
+def fit_history(
+    tokenizer: Tokenizer,
+    messages: Sequence[Message],
+    room: int,
+    thinking: bool = True,
+) -> tuple[list[Message], list[int]]:
+    """The newest messages whose prompt fits into `room` tokens, and that prompt.
+
+    Whole turns are dropped, the oldest first; a system message and the last question stay,
+    and if they alone are too long the prompt is longer than `room`.
+    """
+    kept = list(messages)
+    while True:
+        prompt_ids = tokenizer.chat_prompt(kept, thinking)
+        first = 1 if kept[0]["role"] == "system" else 0
+        later = [i for i, m in enumerate(kept) if m["role"] == "user" and i > first]
+        if len(prompt_ids) <= room or not later:
+            return kept, prompt_ids
+        del kept[first : later[0]]

@@ -1,0 +1,186 @@
+"""Text to token ids and back, and the layout of a chat, as a checkpoint folder defines them.
+
+The work is done by the `tokenizers` library; this adds the chat, the stop tokens, and text
+that can be printed while it is being generated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from labkit.model.weights import CheckpointError
+
+STOPS = ("<|im_end|>", "<|endoftext|>")
+NO_THOUGHT = "<think>\n\n</think>\n\n"
+UNFINISHED = "\ufffd"  # what an incomplete UTF-8 character decodes to
+
+Message = Mapping[str, str]
+
+
+class Tokenizer:
+    """The tokenizer of a checkpoint folder.
+
+    Reads tokenizer.json, and where they are there chat_template.jinja, tokenizer_config.json
+    and generation_config.json.
+
+    Errors: no tokenizer.json, a damaged file: CheckpointError names it
+    """
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        self.library = _open(self.folder / "tokenizer.json")
+        self.settings = _json(self.folder / "tokenizer_config.json")
+        self.generation = _json(self.folder / "generation_config.json")
+        self.chat_template = _chat_template(self.folder, self.settings)
+        self.stop_ids = self._stop_ids()
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text; special tokens written out in it become their ids."""
+        whole = text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates to "?"
+        return self.library.encode(whole, add_special_tokens=False).ids
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        return self.library.decode(list(ids), skip_special_tokens=skip_special_tokens)
+
+    def token_id(self, token: str) -> int | None:
+        return self.library.token_to_id(token)
+
+    def chat_text(self, messages: Sequence[Message], thinking: bool = True) -> str:
+        """The conversation as the model was taught to read it, up to where it shall answer.
+
+        messages are {"role": "system" | "user" | "assistant", "content": text}. thinking
+        False puts an empty <think> block before the answer. The checkpoint's own template
+        is followed if it ships one, Qwen3's layout otherwise.
+
+        Errors: a template that fails, a tokenizer without chat tokens: CheckpointError
+        """
+        if not messages:
+            raise ValueError("messages is empty: there is nothing to answer")
+        if self.chat_template:
+            return self._render(messages, thinking)
+        if self.token_id("<|im_start|>") is None:
+            raise CheckpointError(
+                f"{self.folder} has no chat template and no <|im_start|> token: this model "
+                "continues text (`tinyllm generate`), it does not chat"
+            )
+        no_thought = not thinking and self.token_id("<think>") is not None
+        turns = "".join(map(plain_turn, messages))
+        return turns + "<|im_start|>assistant\n" + (NO_THOUGHT if no_thought else "")
+
+    def chat_prompt(self, messages: Sequence[Message], thinking: bool = True) -> list[int]:
+        """The same as token ids."""
+        return self.encode(self.chat_text(messages, thinking))
+
+    def _render(self, messages: Sequence[Message], thinking: bool) -> str:
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        )
+        environment.globals["raise_exception"] = _refuse
+        values = {name: _text(self.settings.get(name)) for name in ("bos_token", "eos_token")}
+        try:
+            return environment.from_string(self.chat_template).render(
+                messages=list(messages),
+                add_generation_prompt=True,
+                enable_thinking=thinking,
+                **values,
+            )
+        except Exception as error:  # a template is a program: it may fail in any way
+            raise CheckpointError(f"the chat template of {self.folder}: {error}") from error
+
+    def _stop_ids(self) -> frozenset[int]:
+        stops = self.generation.get("eos_token_id")
+        stops = {stops} if isinstance(stops, int) else set(stops or ())
+        named = {*STOPS, _text(self.settings.get("eos_token"))}
+        return frozenset(stops | {self.token_id(name) for name in named} - {None})
+
+
+class TextStream:
+    """Turns tokens into text one by one, and never shows half a character.
+
+    What `push` and `flush` return, joined, is what decoding all tokens at once gives.
+    """
+
+    def __init__(self, tokenizer: Tokenizer):
+        self.tokenizer = tokenizer
+        self.waiting: list[int] = []  # tokens whose text is not all shown; the last otherwise
+        self.shown = 0  # characters of their text that are
+
+    def push(self, token_id: int) -> str:
+        """The text that this token completes, "" while a character is unfinished."""
+        self.waiting.append(token_id)
+        text = self.tokenizer.decode(self.waiting)
+        if text.endswith(UNFINISHED):
+            return self._show(text[:-1])
+        piece = self._show(text)
+        self.waiting = [token_id]
+        self.shown = len(self.tokenizer.decode(self.waiting))
+        return piece
+
+    def flush(self) -> str:
+        """What is left at the end, unfinished as it is."""
+        return self._show(self.tokenizer.decode(self.waiting))
+
+    def _show(self, text: str) -> str:
+        piece = text[self.shown :]
+        self.shown = max(self.shown, len(text))
+        return piece
+
+
+def plain_turn(message: Message) -> str:
+    """One message in Qwen3's layout; what an assistant once thought is left out."""
+    content = message["content"]
+    if message["role"] == "assistant" and "</think>" in content:
+        content = content.split("</think>")[-1].lstrip("\n")
+    return f"<|im_start|>{message['role']}\n{content}<|im_end|>\n"
+
+
+def _open(path: Path) -> tokenizers.Tokenizer:
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing: this checkpoint cannot read text")
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises plain Exception
+        raise CheckpointError(f"{path} is damaged: {error}") from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file, {} where there is no file."""
+    if not path.is_file():
+        return {}
+    try:
+        values = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path} holds no JSON object")
+    return values
+
+
+def _chat_template(folder: Path, settings: Mapping[str, Any]) -> str | None:
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        return path.read_text("utf-8")
+    template = settings.get("chat_template")
+    if isinstance(template, list):  # several, by name
+        named = {entry["name"]: entry["template"] for entry in template}
+        return named.get("default")
+    return template
+
+
+def _text(token: Any) -> str:
+    """A token as tokenizer_config.json writes it: a string, or an object with its content."""
+    token = token.get("content") if isinstance(token, Mapping) else token
+    return token or ""
+
+
+def _refuse(message: str) -> None:
+    from jinja2 import TemplateError
+
+    raise TemplateError(message)

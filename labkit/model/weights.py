@@ -1,0 +1,151 @@
+"""The tensors of a checkpoint folder: which there are, in which file, and reading them.
+
+Hugging Face's layout: one model.safetensors, or several shards and an index that says which
+shard holds which tensor. Files are memory-mapped: opening a folder costs no memory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"  # one tensor where tied
+DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be read or written as asked; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the header of a file says about one tensor; its numbers are not read yet."""
+
+    path: Path
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def stored_tensors(folder: Path) -> dict[str, Stored]:
+    """Every tensor of the folder by name, from the files' headers.
+
+    Errors: no weights, a missing shard, a damaged file, an index and shards that disagree, a
+            tensor that is no float32, bfloat16 or float16: CheckpointError names it
+    """
+    if (folder / SINGLE).is_file():
+        return _header(folder / SINGLE)
+    if (folder / INDEX).is_file():
+        return _sharded(folder)
+    pickled = sorted(path.name for path in folder.glob("*.bin"))
+    hint = f" ({pickled[0]} is a pickle: only safetensors are read)" if pickled else ""
+    raise CheckpointError(f"{folder} holds no weights: no {SINGLE} and no {INDEX}{hint}")
+
+
+def common_dtype(stored: Mapping[str, Stored]) -> torch.dtype:
+    """The dtype of all tensors; of several, the one that loses nothing."""
+    return reduce(torch.promote_types, {tensor.dtype for tensor in stored.values()})
+
+
+def read(stored: Mapping[str, Stored]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors one by one, mapped from disk: memory is used when they are touched."""
+    by_file = defaultdict(list)
+    for name, tensor in stored.items():
+        by_file[tensor.path].append(name)
+    for path, names in by_file.items():
+        with safe_open(path, framework="pt") as file:
+            for name in names:
+                yield name, file.get_tensor(name)
+
+
+def listed(names: Iterable[str], at_most: int = 3) -> str:
+    """Names for a message: the first few, and how many more."""
+    names = sorted(names)
+    more = len(names) - at_most
+    return ", ".join(names[:at_most]) + (f" and {more} more" if more > 0 else "")
+
+
+def _header(path: Path) -> dict[str, Stored]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            found = {
+                name: Stored(
+                    path, tuple(part.get_shape()), _dtype(path, name, part.get_dtype())
+                )
+                for name, part in slices.items()
+            }
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(_damage(path, error)) from error
+    if not found:
+        raise CheckpointError(f"{path} holds no tensor at all")
+    return found
+
+
+def _dtype(path: Path, name: str, code: str) -> torch.dtype:
+    if code not in DTYPES:
+        raise CheckpointError(
+            f"{name} in {path} is stored as {code}; expected one of {', '.join(DTYPES)} "
+            "(quantised weights are not read)"
+        )
+    return DTYPES[code]
+
+
+def _damage(path: Path, error: Exception) -> str:
+    with path.open("rb") as file:
+        pointer = file.read(24).startswith(b"version https://git-lfs")
+    if pointer:
+        return f"{path} is only a git-lfs pointer; `git lfs pull` fetches the weights"
+    return (
+        f"{path} is damaged or truncated ({path.stat().st_size} bytes: {error}); "
+        "copy or download it again"
+    )
+
+
+def _sharded(folder: Path) -> dict[str, Stored]:
+    found = {}
+    for file, names in _read_index(folder / INDEX).items():
+        header = _header(folder / file)
+        if header.keys() - names:
+            extra = listed(header.keys() - names)
+            raise CheckpointError(f"{folder / file} holds {extra}, unknown to {INDEX}")
+        if names - header.keys():
+            lost = listed(names - header.keys())
+            raise CheckpointError(f"{folder / file} lacks {lost}, which {INDEX} places there")
+        found |= header
+    return found
+
+
+def _read_index(path: Path) -> dict[str, set[str]]:
+    """Which tensors every shard must hold; all shards are there."""
+    try:
+        places = dict(json.loads(path.read_text("utf-8"))["weight_map"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} is no index with a weight_map: {error!r}") from error
+    shards = defaultdict(set)
+    for name, file in places.items():
+        if not isinstance(file, str) or Path(file).name != file:
+            raise CheckpointError(f"{path} places {name} in {file!r}, which is no file name")
+        shards[file].add(name)
+    for file, names in shards.items():
+        if not (path.parent / file).is_file():
+            raise CheckpointError(
+                f"{path.parent / file} is missing; {path.name} says it holds {listed(names)}"
+            )
+    if not shards:
+        raise CheckpointError(f"{path} names no tensor")
+    return dict(shards)

@@ -1,0 +1,69 @@
+"""Names of models: a folder, the course's own, the hub's."""
+
+import sys
+import types
+
+import pytest
+
+from labkit.model.checkpoint import CheckpointError, resolve
+
+
+def test_folders_and_shipped_names(tmp_path, monkeypatch):
+    shipped = {"stories": tmp_path / "a", "stories-moe": tmp_path / "b"}
+    assert resolve("stories-moe", shipped) == tmp_path / "b"
+    assert resolve(None, shipped) == tmp_path / "a"
+    (tmp_path / "mine").mkdir()
+    assert resolve(str(tmp_path / "mine"), shipped) == tmp_path / "mine"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert resolve("~/mine") == tmp_path / "mine"
+    with pytest.raises(CheckpointError, match=r"no model 'storys'.*\(stories, stories-moe\)"):
+        resolve("storys", shipped)
+    for unknown in (None, "", "./nowhere", "/no/where", "a/b/c", "--", "x y/z"):
+        with pytest.raises(CheckpointError, match="ships with the course"):
+            resolve(unknown, {})
+
+
+def hub(monkeypatch, download):
+    module = types.ModuleType("huggingface_hub")
+    module.snapshot_download = download
+    monkeypatch.setitem(sys.modules, "huggingface_hub", module)
+
+
+def test_hub(tmp_path, monkeypatch):
+    asked = []
+
+    def download(name, allow_patterns):
+        asked.append((name, allow_patterns))
+        return str(tmp_path)
+
+    hub(monkeypatch, download)
+    assert resolve("Qwen/Qwen3-0.6B") == tmp_path
+    ((name, patterns),) = asked
+    assert name == "Qwen/Qwen3-0.6B"
+    assert not any("bin" in pattern or pattern == "*" for pattern in patterns)
+
+
+def test_hub_out_of_reach(monkeypatch):
+    def download(*_, **__):
+        raise ConnectionError("no route to host\nand much more")
+
+    hub(monkeypatch, download)
+    with pytest.raises(CheckpointError, match=r"no folder Qwen/X.*no route to host$"):
+        resolve("Qwen/X")
+
+
+def test_hub_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(CheckpointError, match="pip install huggingface_hub"):
+        resolve("Qwen/Qwen3-0.6B")
+
+
+def test_the_real_library_offline(monkeypatch, tmp_path):
+    pytest.importorskip("huggingface_hub")
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(CheckpointError, match="could not be fetched") as caught:
+        resolve("Qwen/Qwen3-0.6B")
+    print(caught.value)

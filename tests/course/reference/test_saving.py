@@ -1,0 +1,226 @@
+"""Saving: a whole checkpoint under its name, or what was there before."""
+
+import dataclasses
+import errno
+import json
+import os
+import stat
+import subprocess
+
+import oracle
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import solutions
+from labkit.model import saving
+from labkit.model.checkpoint import CheckpointError, load, save
+from labkit.model.weights import INDEX, SINGLE
+
+MODEL = oracle.ours(oracle.DENSE)
+IDS = oracle.tokens(1, 7)
+
+
+def contents(folder):
+    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_layout(tmp_path):
+    save(MODEL, oracle.DENSE, tmp_path / "a" / "b")
+    folder = tmp_path / "a" / "b"
+    assert sorted(p.name for p in folder.iterdir()) == ["config.json", SINGLE]
+    assert "lm_head.weight" not in load_file(folder / SINGLE)
+    assert json.loads((folder / "config.json").read_text())["dtype"] == "float32"
+    assert os.listdir(tmp_path / "a") == ["b"]
+    modes = {stat.S_IMODE(p.stat().st_mode) for p in folder.iterdir()}
+    assert len(modes) == 1  # weights are as readable as the rest
+
+
+def test_shards(tmp_path):
+    save(MODEL, oracle.DENSE, tmp_path / "x", max_shard_size=9_000)
+    index = json.loads((tmp_path / "x" / INDEX).read_text())
+    files = sorted(set(index["weight_map"].values()))
+    assert files == [
+        f"model-{i + 1:05}-of-{len(files):05}.safetensors" for i in range(len(files))
+    ]
+    assert len(files) > 3
+    assert index["metadata"]["total_size"] == sum(p.nbytes for p in MODEL.parameters())
+    for file in files:
+        tensors = load_file(tmp_path / "x" / file)
+        assert sum(t.nbytes for t in tensors.values()) <= 9_000 or len(tensors) == 1
+        assert all(index["weight_map"][name] == file for name in tensors)
+    save(MODEL, oracle.DENSE, tmp_path / "y", max_shard_size=1)
+    assert torch.equal(load(tmp_path / "y", solutions)(IDS), MODEL(IDS))
+
+
+def test_over_the_folder_it_is_mapped_from(tmp_path):
+    save(MODEL, oracle.DENSE, tmp_path / "x")
+    model = load(tmp_path / "x", solutions)
+    expected = model(IDS)
+    with torch.no_grad():
+        model.model.norm.weight.mul_(2)
+    save(model, oracle.DENSE, tmp_path / "x", max_shard_size=9_000)
+    assert not (tmp_path / "x" / SINGLE).exists()
+    again = load(tmp_path / "x", solutions)(IDS)
+    assert torch.equal(again, model(IDS)) and not torch.equal(again, expected)
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_tokenizer_is_copied_and_then_kept(tmp_path, tokenizer_folder):
+    save(MODEL, oracle.DENSE, tmp_path / "x", tokenizer_folder)
+    (tmp_path / "x" / "README.md").write_text("card")
+    before = contents(tmp_path / "x")
+    save(oracle.ours(oracle.DENSE, seed=5), oracle.DENSE, tmp_path / "x")
+    after = contents(tmp_path / "x")
+    assert before.keys() == after.keys()
+    assert [str(k) for k in before if before[k] != after[k]] == [SINGLE]
+    save(MODEL, oracle.DENSE, tmp_path / "x", tmp_path / "x")
+    assert contents(tmp_path / "x") == before
+    with pytest.raises(CheckpointError, match=r"no tokenizer\.json"):
+        save(MODEL, oracle.DENSE, tmp_path / "y", tmp_path)
+    assert not (tmp_path / "y").exists()
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", "optimizer.pt", "model.safetensors.bak"])
+def test_refuses_what_is_not_its_own(name, tmp_path):
+    save(MODEL, oracle.DENSE, tmp_path / "x")
+    (tmp_path / "x" / name).write_text("mine")
+    before = contents(tmp_path)
+    with pytest.raises(CheckpointError, match=name):
+        save(MODEL, oracle.DENSE, tmp_path / "x")
+    assert contents(tmp_path) == before
+
+
+def test_refuses_a_file_and_a_folder_of_folders(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(CheckpointError, match="is a file"):
+        save(MODEL, oracle.DENSE, tmp_path / "file")
+    (tmp_path / "home" / "config.json").mkdir(parents=True)
+    with pytest.raises(CheckpointError, match=r"holds config\.json"):
+        save(MODEL, oracle.DENSE, tmp_path / "home")
+    assert sorted(os.listdir(tmp_path)) == ["file", "home"]
+    with pytest.raises(CheckpointError, match="was not saved"):
+        save(MODEL, oracle.DENSE, tmp_path / "file" / "below")
+
+
+def test_an_empty_folder_and_a_link_to_one(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    save(MODEL, oracle.DENSE, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert torch.equal(load(tmp_path / "real", solutions)(IDS), MODEL(IDS))
+
+
+@pytest.mark.parametrize("existing", [False, True])
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()]
+)
+def test_nothing_is_left_when_the_second_shard_fails(existing, error, tmp_path, monkeypatch):
+    if existing:
+        save(MODEL, oracle.DENSE, tmp_path / "x")
+    before, real, calls = contents(tmp_path), saving.save_file, []
+
+    def failing(tensors, path, metadata):
+        calls.append(path)
+        if len(calls) == 2:
+            path.write_bytes(b"half")
+            raise error
+        real(tensors, path, metadata)
+
+    monkeypatch.setattr(saving, "save_file", failing)
+    kind = KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else CheckpointError
+    with pytest.raises(kind) as caught:
+        save(oracle.ours(oracle.DENSE, 3), oracle.DENSE, tmp_path / "x", max_shard_size=9_000)
+    assert len(calls) == 2
+    assert contents(tmp_path) == before
+    assert os.listdir(tmp_path) == (["x"] if existing else [])
+    if kind is CheckpointError:
+        assert "no room on the disk" in str(caught.value)
+        assert f"{sum(p.nbytes for p in MODEL.parameters()):,} bytes" in str(caught.value)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_failing_renames_bring_the_old_one_back(step, tmp_path, monkeypatch):
+    save(MODEL, oracle.DENSE, tmp_path / "x")
+    before, rename, calls = contents(tmp_path), saving.Path.rename, []
+
+    def failing(path, target):
+        calls.append(path)
+        if len(calls) == step:
+            raise OSError(errno.EACCES, "Permission denied")
+        return rename(path, target)
+
+    monkeypatch.setattr(saving.Path, "rename", failing)
+    with pytest.raises(CheckpointError, match="Permission denied"):
+        save(oracle.ours(oracle.DENSE, 3), oracle.DENSE, tmp_path / "x")
+    assert contents(tmp_path) == before
+
+
+def test_a_really_full_disk(tmp_path):
+    mounted = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(tmp_path)]
+    if os.geteuid() or subprocess.run(mounted, capture_output=True).returncode:
+        pytest.skip("not checked: a tiny file system needs root")
+    try:
+        config = dataclasses.replace(oracle.DENSE, vocab_size=12_000)
+        large = oracle.ours(config)
+        save(MODEL, oracle.DENSE, tmp_path / "old")
+        before = contents(tmp_path)
+        for name, size in (("new", 5 << 30), ("new", 100_000), ("old", 5 << 30)):
+            with pytest.raises(CheckpointError, match="no room on the disk: 1,"):
+                save(large, config, tmp_path / name, max_shard_size=size)
+            assert contents(tmp_path) == before
+            assert os.listdir(tmp_path) == ["old"]
+        assert torch.equal(load(tmp_path / "old", solutions)(IDS), MODEL(IDS))
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_killed_while_saving(tmp_path):
+    """kill -9 in the middle: nothing under the name, and the next save works."""
+    script = f"""
+import os, signal, oracle
+from labkit.model import saving
+saving.os.fsync = lambda fd: os.kill(os.getpid(), signal.SIGKILL)
+saving.save(oracle.ours(oracle.DENSE), oracle.DENSE, {str(tmp_path / "x")!r})
+"""
+    import sys
+
+    env = {"PYTHONPATH": ":".join(p for p in sys.path if p), "OMP_NUM_THREADS": "1"}
+    assert subprocess.run([sys.executable, "-c", script], env=env).returncode == -9
+    assert not (tmp_path / "x").exists()
+    save(MODEL, oracle.DENSE, tmp_path / "x")
+    assert torch.equal(load(tmp_path / "x", solutions)(IDS), MODEL(IDS))
+
+
+def test_models_that_cannot_be_saved(tmp_path):
+    for model, config, words in (
+        (oracle.ours(oracle.DENSE).double(), oracle.DENSE, "torch.float64"),
+        (MODEL, oracle.MOE, "not the one"),
+    ):
+        with pytest.raises(CheckpointError, match=words):
+            save(model, config, tmp_path / "x")
+    untied = oracle.ours(oracle.DENSE)
+    untied.lm_head.weight = torch.nn.Parameter(untied.lm_head.weight + 1)
+    with pytest.raises(CheckpointError, match="the model does not"):
+        save(untied, oracle.DENSE, tmp_path / "x")
+    with pytest.raises(CheckpointError, match="max_shard_size is 0"):
+        save(MODEL, oracle.DENSE, tmp_path / "x", max_shard_size=0)
+    assert os.listdir(tmp_path) == []
+
+
+def test_nan_weights_can_be_saved(tmp_path):
+    """A run that diverged shall still be looked at."""
+    broken = oracle.ours(oracle.DENSE)
+    with torch.no_grad():
+        broken.lm_head.weight.fill_(float("nan"))
+    save(broken, oracle.DENSE, tmp_path / "x")
+    load(tmp_path / "x", solutions)
+
+
+def test_views_and_other_strides(tmp_path):
+    model = oracle.ours(oracle.DENSE)
+    expected = model(IDS)
+    weight = model.model.layers[0].mlp.up_proj.weight
+    weight.data = weight.data.T.contiguous().T
+    save(model, oracle.DENSE, tmp_path / "x")
+    assert torch.equal(load(tmp_path / "x", solutions)(IDS), expected)

@@ -1,0 +1,160 @@
+"""The tokenizer against `transformers`; the chat layout; text while it comes."""
+
+import json
+import random
+import shutil
+
+import pytest
+import small
+import transformers
+
+from labkit.model.checkpoint import CheckpointError
+from labkit.model.tokenizer import TextStream, Tokenizer
+
+CHATS = [
+    [{"role": "user", "content": "Who has the ball?"}],
+    [{"role": "system", "content": "Be brief."}, {"role": "user", "content": " hi \n"}],
+    [
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": "<think>\nhm\n</think>\n\nAnna has it."},
+        {"role": "user", "content": "Zoë's café 🙂?"},
+        {"role": "assistant", "content": ""},
+        {"role": "user", "content": "two"},
+    ],
+]
+
+
+@pytest.fixture(scope="module")
+def ours(tokenizer_folder):
+    return Tokenizer(tokenizer_folder)
+
+
+@pytest.fixture(scope="module")
+def theirs(tokenizer_folder):
+    return transformers.AutoTokenizer.from_pretrained(tokenizer_folder)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [*small.TEXTS, "", " ", "\n\n", "<|im_start|>user\n<think>", "e\u0301", "\x00\x1b[1m"],
+)
+def test_encode_and_decode(ours, theirs, text):
+    ids = theirs(text)["input_ids"]
+    assert ours.encode(text) == ids
+    assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+    assert ours.decode(ids, skip_special_tokens=False) == theirs.decode(ids)
+
+
+@pytest.mark.parametrize("thinking", [True, False])
+@pytest.mark.parametrize("chat", CHATS)
+def test_chat_template(ours, theirs, chat, thinking):
+    how = {"add_generation_prompt": True, "enable_thinking": thinking}
+    expected = theirs.apply_chat_template(chat, tokenize=False, **how)
+    assert ours.chat_text(chat, thinking) == expected
+    ids = theirs.apply_chat_template(chat, return_dict=False, **how)
+    assert ours.chat_prompt(chat, thinking) == ids
+    assert expected.endswith("</think>\n\n") != thinking
+
+
+@pytest.mark.parametrize("thinking", [True, False])
+@pytest.mark.parametrize("chat", CHATS)
+def test_plain_layout_is_the_same(ours, chat, thinking, tmp_path):
+    small.write_tokenizer(tmp_path, template=None)
+    plain = Tokenizer(tmp_path)
+    assert plain.chat_template is None
+    assert plain.chat_text(chat, thinking) == ours.chat_text(chat, thinking)
+
+
+def test_where_a_template_may_stand(ours, tokenizer_folder, tmp_path):
+    shutil.copytree(tokenizer_folder, tmp_path, dirs_exist_ok=True)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    named = [
+        {"name": "tools", "template": "no"},
+        {"name": "default", "template": "{{ eos_token }}!"},
+    ]
+    settings |= {
+        "chat_template": named,
+        "eos_token": {"content": "<|im_end|>", "special": True},
+    }
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert Tokenizer(tmp_path).chat_text(CHATS[0]) == "<|im_end|>!"
+    (tmp_path / "chat_template.jinja").write_text("from the file")
+    assert Tokenizer(tmp_path).chat_text(CHATS[0]) == "from the file"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ oops",
+        "{{ raise_exception('no') }}",
+        "{{ messages.x.y }}",
+        "{% for x in range(10**9) %}x{% endfor %}",
+        "{{ ''.__class__.__mro__ }}",
+    ],
+)
+def test_template_that_fails(tmp_path, template):
+    small.write_tokenizer(tmp_path, template=template)
+    with pytest.raises(CheckpointError, match="the chat template of"):
+        Tokenizer(tmp_path).chat_text(CHATS[0])
+
+
+def test_stop_ids(ours, tokenizer_folder, tmp_path):
+    end, text_end = ours.token_id("<|im_end|>"), ours.token_id("<|endoftext|>")
+    assert ours.stop_ids == {end, text_end}
+    shutil.copytree(tokenizer_folder, tmp_path, dirs_exist_ok=True)
+    for given, extra in ((7, {7}), ([7, 9], {7, 9}), (None, set()), (0, {0})):
+        (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": given}))
+        assert Tokenizer(tmp_path).stop_ids == {end, text_end} | extra
+
+
+@pytest.mark.parametrize("text", small.TEXTS)
+def test_stream_one_token_at_a_time(ours, text):
+    ids = ours.encode(text)
+    stream = TextStream(ours)
+    pieces = [stream.push(i) for i in ids]
+    assert "".join(pieces) + stream.flush() == text
+    assert "\ufffd" not in "".join(pieces)
+    assert "" in [stream.push(i) for i in ours.encode("\U0001f9ff")]  # several tokens
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_stream_of_any_tokens_is_what_decoding_all_gives(ours, seed):
+    draw = random.Random(seed)
+    size = ours.library.get_vocab_size()
+    ids = [draw.randrange(size + 3) for _ in range(200)]
+    ids += ours.encode("🙂")[: draw.randrange(4)]  # ends within a character
+    stream = TextStream(ours)
+    assert "".join(stream.push(i) for i in ids) + stream.flush() == ours.decode(ids)
+
+
+def test_stream_shows_special_tokens_never_and_thoughts_always(ours):
+    stream = TextStream(ours)
+    ids = ours.encode("<|im_start|>a<think>b</think><|im_end|>")
+    assert "".join(map(stream.push, ids)) == "a<think>b</think>"
+
+
+def test_lone_surrogates_are_replaced(ours):
+    assert ours.decode(ours.encode("a\ud800b\udcffc")) == "a?b?c"
+
+
+def test_bad_folders(tmp_path, tokenizer_folder):
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json is missing"):
+        Tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json is damaged"):
+        Tokenizer(tmp_path)
+    shutil.copytree(tokenizer_folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "generation_config.json").write_text("[")
+    with pytest.raises(CheckpointError, match=r"generation_config\.json is not valid JSON"):
+        Tokenizer(tmp_path)
+    with pytest.raises(ValueError, match="messages is empty"):
+        Tokenizer(tokenizer_folder).chat_text([])
+
+
+def test_a_tokenizer_without_chat_tokens(tmp_path):
+    from tokenizers import Tokenizer as Library
+    from tokenizers import models
+
+    Library(models.BPE({"a": 0}, [])).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(CheckpointError, match="it does not chat"):
+        Tokenizer(tmp_path).chat_text(CHATS[0])
