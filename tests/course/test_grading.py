@@ -131,11 +131,16 @@ def copy_of(course, folder, keep=None):
 
 def test_nbgrader_autograde_gives_the_very_same_scores(graded_class, tmp_path):
     course, rows, _ = graded_class
-    copied = copy_of(course, tmp_path)
+    mistaken = sorted(row.learner for row in rows if row.learner not in EXPECTED)
+    chosen = {*EXPECTED, *mistaken[::4]}  # every odd notebook, every fourth mistake
+    copied = copy_of(course, tmp_path, keep=chosen)
     done = nbgrader(copied.root, "autograde", LAB.name)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert copied.scores(LAB) == course.scores(LAB)
+    expected = {name: scores for name, scores in course.scores(LAB).items() if name in chosen}
+    assert copied.scores(LAB) == expected and len(expected) == len(chosen)
     for row in rows:
+        if row.learner not in chosen:
+            continue
         relative = f"autograded/{row.learner}/{LAB.name}/{LAB.name}.ipynb"
         ours = nbformat.read(course.root / relative, as_version=4)
         theirs = nbformat.read(copied.root / relative, as_version=4)
