@@ -5,9 +5,13 @@ process, and the scores are those of `tinyllm grade`.
 """
 
 import os
+import sys
 from pathlib import Path
 
 here = Path(__file__).resolve().parent
+scripts = str(Path(sys.executable).parent)  # nbgrader starts `alembic` by its bare name
+if scripts not in os.environ["PATH"].split(os.pathsep):
+    os.environ["PATH"] = scripts + os.pathsep + os.environ["PATH"]
 folder = here if (here / "source").exists() else here / "course"
 c = get_config()  # noqa: F821
 

@@ -200,7 +200,7 @@ def imports(source: str) -> list[str]:
 def with_badge(text: str, exercise: Exercise, block: str) -> str:
     """The authored text under the exercise's heading and badge, which the syllabus says."""
     lines = cells.solution_lines(block)
-    kind = "core" if exercise.core else "stretch: skip it if you like"
+    kind = "core" if exercise.core else "stretch: counts, but nothing later needs it"
     badge = (
         f"{exercise.minutes} minutes · about {lines} lines · {exercise.points} points · {kind}"
     )

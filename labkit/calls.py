@@ -52,6 +52,7 @@ class Call:
     dtype   the module is moved to it after loading
     grad    also return the gradients of inputs and parameters
     names   also return the names and shapes of parameters and buffers
+    by_position  pass the inputs in their order instead of by name
 
     Values may be None, bool, int, float, str, Tensor, torch.dtype, New, Given, and lists,
     tuples or dicts of those.
@@ -67,10 +68,12 @@ class Call:
         dtype: torch.dtype | None = None,
         grad: bool = False,
         names: bool = False,
+        by_position: bool = False,
         **inputs: Any,
     ):
         self.symbol, self.init, self.state = symbol, init, state
         self.dtype, self.grad, self.names = dtype, grad, names
+        self.by_position = by_position
         self.key = ""  # set by the check that makes the call: "test_values[2]#1"
         self.steps: list[tuple[str, dict[str, Any]]] = [("", inputs)] if inputs else []
 
@@ -204,11 +207,8 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
                     leaves[path] = tensor.requires_grad_()
         before = {path: tensor.detach().clone() for path, tensor in mine}
         function = getattr(target, method) if method else target
-        if call.grad:
-            value = function(**inputs)
-        else:
-            with torch.no_grad():
-                value = function(**inputs)
+        with torch.set_grad_enabled(call.grad):
+            value = function(*inputs.values()) if call.by_position else function(**inputs)
         outcome.values.append(value)
         for path, tensor in mine:
             if not _equal(tensor.detach().nan_to_num(), before[path].nan_to_num()):

@@ -26,10 +26,12 @@ def check_exercise(lab: Lab, exercise: Exercise, hint: str) -> tuple[Report, flo
     source = workspace.module_source(lab)
     block = cells.block(source, exercise.id)
     if block is None or workspace.is_stub(lab, exercise, block):
-        look = (
-            f"{workspace.shown(workspace.module_path(lab))} has no code for this exercise yet"
-        )
-        do = f"write the cell above and run it, then check again; stuck? {hint}"
+        where = workspace.shown(workspace.module_path(lab))
+        look = f"{where} has no code for this exercise yet"
+        do = f"write the exercise's cell and run it, then check again; stuck? {hint}"
+        if block is None and set(exercise.symbols) & set(cells.defined_names(source)):
+            look = f"{where} defines {exercise.title}, but nothing marks it as this exercise"
+            do = f'put "{cells.directive(exercise)}" on the line before it'
         return Report(heading, "not started", [("look", look), ("next", do)]), 0.0
     mentioned = banned.found_in(block, lab.not_allowed)
     if mentioned:

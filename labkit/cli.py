@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -21,7 +22,9 @@ app = typer.Typer(
 console = Console()
 ExerciseId = Annotated[str, typer.Argument(help="an exercise, such as 1.2 or RMSNorm")]
 LabName = Annotated[str, typer.Argument(help="a lab, such as rmsnorm or 01_rmsnorm")]
-CourseFolder = Annotated[Path, typer.Option("--course", help="nbgrader's course folder")]
+CourseFolder = Annotated[
+    Path, typer.Option("--course", envvar="TINYLLM_COURSE", help="nbgrader's course folder")
+]
 
 
 class Problem(typer.Exit):
@@ -229,4 +232,9 @@ def grading_course(folder: Path):
 
 
 def main() -> None:
-    app()
+    from labkit.workspace import MissingModule
+
+    try:
+        app()
+    except MissingModule as error:
+        sys.exit(Problem(error).exit_code)

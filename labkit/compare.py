@@ -163,7 +163,7 @@ def _same_structure(mine: Any, theirs: Any, where: str) -> list[tuple[str, Tenso
 
 def kind_of(value: Any) -> str:
     if value is None:
-        return "None (is a return missing?)"
+        return "None (is a return missing, or a print in its place?)"
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     if isinstance(value, dict) and len(value) == 1:

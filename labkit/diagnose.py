@@ -9,6 +9,21 @@ from labkit.calls import Outcome
 from labkit.checks import Check, Oracle, Result
 from labkit.compare import agree, distance, identical
 
+# What errors of Python and torch mostly mean in an exercise cell; each continues
+# "this is what comes out when ...".
+ERRORS = {
+    "is not defined": "a name is used that the cell does not define: only exercise cells are "
+    "saved, so imports and helpers belong into this one",
+    "Exercise ": "a `raise NotImplementedError` line of the stub is still there: delete it",
+    "unexpected keyword argument": "an argument was renamed: keep the names of the stub",
+    "required positional argument": "the arguments are not those of the stub",
+    "multiple values for argument": "`self` is missing as the first argument",
+    "object has no attribute": "something was not stored on `self` in `__init__`",
+    "before Module.__init__() call": "`super().__init__()` does not come first in `__init__`",
+    "must match the size": "two shapes do not line up: is `keepdim=True` missing, or is the "
+    "axis another one?",
+}
+
 MOST = 2  # sentences shown when several mistakes fit equally well
 
 
@@ -22,7 +37,14 @@ def reasons(result: Result, oracle: Oracle) -> list[str]:
     if not failed:
         return []
     everywhere = _fitting(result.checks, oracle)
-    return _best(everywhere or _fitting(failed, oracle) or _fitting(failed[:1], oracle))
+    best = _best(everywhere or _fitting(failed, oracle) or _fitting(failed[:1], oracle))
+    return best or _said_by_the_error(failed[0])
+
+
+def _said_by_the_error(check: Check) -> list[str]:
+    """What the error itself points to, where no known mistake fits."""
+    text = next((got.failure.text for _, got in check.evidence if got.failure), "")
+    return [advice for part, advice in ERRORS.items() if part in text][:1]
 
 
 def _fitting(checks: list[Check], oracle: Oracle) -> dict[str, float]:

@@ -28,6 +28,7 @@ class Session:
     def __init__(self, lab: Lab):
         self.lab = lab
         self.climbed: dict[str, int] = {}
+        self.unsaved: set[str] = set()  # exercises whose last run raised an error
 
     def after_cell(self, result: Any) -> None:
         """IPython's post_run_cell event: save the cell if it is an exercise."""
@@ -37,7 +38,9 @@ class Session:
             return
         if result.error_before_exec or result.error_in_exec:
             print(f"exercise {exercise.id} was not saved: the cell raised an error")
+            self.unsaved.add(exercise.id)
             return
+        self.unsaved.discard(exercise.id)
         saved = workspace.save(self.lab, exercise, source)
         if saved.text:
             print(saved.text)
@@ -53,6 +56,13 @@ class Session:
                 return exercise
         if exercise_id:
             print(f"lab {self.lab.name} has no exercise {exercise_id}: the cell was not saved")
+            return None
+        defined = set(cells.defined_names(source))
+        for exercise in self.lab.exercises:
+            if set(exercise.symbols) & defined:
+                print(
+                    f'not saved: an answer begins with the line "{cells.directive(exercise)}"'
+                )
         return None
 
     def _share(self, exercise: Exercise) -> None:
@@ -65,7 +75,11 @@ class Session:
             return
         shell = get_ipython()
         names = {name: getattr(module, name, None) for name in exercise.symbols}
-        shell.user_ns.update({name: item for name, item in names.items() if item is not None})
+        for name, item in names.items():
+            if item is None:
+                shell.user_ns.pop(name, None)
+            else:
+                shell.user_ns[name] = item
 
 
 _session: Session | None = None
@@ -93,15 +107,19 @@ def start(lab: str) -> None:
 def check(exercise_id: str) -> Report | float:
     """Check an exercise now; the report says what is right, what is wrong first, and why."""
     try:
-        lab, exercise = find_exercise(exercise_id)
+        lab, exercise = find_exercise(str(exercise_id))
     except UnknownName as error:
         return Report("check", "no such exercise", [("look", str(error))])
     ladder = f'hint("{exercise.id}") shows rung {climbed(exercise) + 1} of {len(hints.RUNGS)}'
     if climbed(exercise) >= len(hints.RUNGS):
-        ladder = f'solution("{exercise.id}") shows the answer'
+        again = f'hint("{exercise.id}", 1) begins anew'
+        ladder = f'{again}; solution("{exercise.id}") shows the answer'
     report, score = check_exercise(lab, exercise, ladder)
     if _session is None and not report.passed:
         report.rows.append(("note", "the first cell of the notebook has not been run yet"))
+    if _session is not None and exercise.id in _session.unsaved:
+        note = "the last run of your cell was not saved; this is about the version before it"
+        report.rows.insert(0, ("note", note))
     if os.environ.get("NBGRADER_EXECUTION"):  # nbgrader reads a plain number as the points
         print(report)
         return float(score)
@@ -111,7 +129,7 @@ def check(exercise_id: str) -> Report | float:
 def hint(exercise_id: str, rung: int | None = None) -> Report:
     """Climb one rung of the exercise's ladder; `rung` goes to a rung directly."""
     try:
-        lab, exercise = find_exercise(exercise_id)
+        lab, exercise = find_exercise(str(exercise_id))
     except UnknownName as error:
         return Report("hint", "no such exercise", [("look", str(error))])
     last = len(hints.RUNGS)
@@ -128,7 +146,7 @@ def hint(exercise_id: str, rung: int | None = None) -> Report:
 def solution(exercise_id: str) -> None:
     """Print the reference's code: the last step of the ladder."""
     try:
-        print(hints.solution_text(*find_exercise(exercise_id)))
+        print(hints.solution_text(*find_exercise(str(exercise_id))))
     except LookupError as error:
         print(error)
 

@@ -6,6 +6,7 @@ The same layout as text and as HTML, readable without colour.
 from __future__ import annotations
 
 import re
+import textwrap
 from dataclasses import dataclass, field
 from html import escape
 
@@ -60,7 +61,7 @@ class Report:
 
 def marked_up(text: str) -> str:
     """Text as HTML: escaped, with `code` as code."""
-    return CODE.sub(r"<code>\1</code>", escape(clean(text)))
+    return CODE.sub(r"<code>\1</code>", escape(clean(text))).replace("\n", "<br>")
 
 
 def clean(text: str) -> str:
@@ -70,14 +71,10 @@ def clean(text: str) -> str:
 
 def wrap(text: str) -> str:
     """Fold a long row under its own first word."""
-    lines, line = [], ""
-    for word in text.split(" "):
-        if line and len(line) + 1 + len(word) > WIDTH - 8:
-            lines.append(line)
-            line = word
-        else:
-            line = f"{line} {word}" if line else word
-    return ("\n" + " " * 8).join([*lines, line])
+    lines = []
+    for paragraph in text.split("\n"):
+        lines += textwrap.wrap(paragraph, WIDTH - 8, break_long_words=False) or [""]
+    return ("\n" + " " * 8).join(lines)
 
 
 def learner_report(

@@ -10,6 +10,7 @@ from labkit import cells, workspace
 from labkit.syllabus import Exercise, Lab
 
 FOLDER = Path("submissions")
+EMPTY_ANSWER = "YOUR ANSWER HERE"
 
 
 class SubmitError(Exception):
@@ -29,8 +30,16 @@ def prepare(lab: Lab, notebook: Path | None) -> tuple[Path, list[str]]:
         raise SubmitError(f"{path} is not a notebook: {error}") from error
     module = workspace.module_source(lab)
     notes = [note for e in lab.exercises if (note := _complete(content, module, lab, e))]
+    notes += [
+        f"{question.id}: no answer yet"
+        for question in lab.questions
+        for cell in content.cells
+        if cell.get("id") == question.answer_cell and cell.source.strip() in ("", EMPTY_ANSWER)
+    ]
     FOLDER.mkdir(exist_ok=True)
     written = FOLDER / f"{lab.name}.ipynb"
+    if written.exists():  # one step back, should this one hold less
+        written.replace(written.with_suffix(".ipynb~"))
     workspace.write_whole(written, nbformat.writes(content))
     return written, notes
 
@@ -45,10 +54,15 @@ def _complete(
     if not found:
         return f"{exercise.id} {exercise.title}: your notebook has lost this cell"
     cell = found[-1]
+    if cells.parsed(cells.tidied(cell.source)) is None:
+        return f"{exercise.id} {exercise.title}: the cell does not run, it has a syntax error"
     if not workspace.is_stub(lab, exercise, cell.source):
         if not empty and code.strip() != cell.source.strip():
             return f"{exercise.id} {exercise.title}: the package differs; the notebook counts"
         return None
+    if code is None and set(exercise.symbols) & set(cells.defined_names(module)):
+        line = cells.directive(exercise)
+        return f'{exercise.id} {exercise.title}: in tinyllm/, the line "{line}" is missing'
     if empty:
         return f"{exercise.id} {exercise.title}: still empty"
     cell.source = code

@@ -161,6 +161,7 @@ def encode_call(call: Call) -> bytes:
             "dtype": call.dtype,
             "grad": call.grad,
             "names": call.names,
+            "by_position": call.by_position,
             "steps": [[method, inputs] for method, inputs in call.steps],
         }
     )

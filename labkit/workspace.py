@@ -18,6 +18,10 @@ HINTS = ROOT / "solutions" / "hints"
 SOLUTIONS = ROOT / "solutions"
 
 
+class MissingModule(FileNotFoundError):
+    """A module of tinyllm/ is gone; the message says how to get it back."""
+
+
 @dataclass(frozen=True)
 class Saved:
     """What became of a cell that was run: `text` says it, `kept` whether the file changed."""
@@ -33,7 +37,11 @@ def module_path(lab: Lab) -> Path:
 def module_source(lab: Lab) -> str:
     path = module_path(lab)
     if not path.exists():
-        raise FileNotFoundError(f"{path} is missing; `git checkout {path.name}` brings it back")
+        backup = path.with_suffix(".py~")
+        last = f"; {shown(backup)} holds what you had before your last change" * backup.exists()
+        raise MissingModule(
+            f"{path} is missing: `git checkout {shown(path)}` brings the empty one back{last}"
+        )
     return path.read_text("utf-8")
 
 
@@ -56,10 +64,12 @@ def save(lab: Lab, exercise: Exercise, cell: str) -> Saved:
         return Saved(f"{shown(path)} already holds this code", kept=True)
     write_whole(path.with_suffix(".py~"), source)  # one step back, should a cell go wrong
     write_whole(path, after)
-    missing = [name for name in exercise.symbols if name not in cells.defined_names(cell)]
+    defined = cells.defined_names(cells.tidied(cell))
+    missing = [name for name in exercise.symbols if name not in defined]
     if missing:
-        text = f"saved to {shown(path)}, but the cell does not define {', '.join(missing)}"
-        return Saved(text, kept=True)
+        found = ", ".join(defined) or "nothing"
+        text = f"saved to {shown(path)}, but the exercise needs {', '.join(missing)}"
+        return Saved(f"{text}; this cell defines {found}", kept=True)
     return Saved(f'saved to {shown(path)}; next: check("{exercise.id}")', kept=True)
 
 
@@ -88,5 +98,7 @@ def load(lab: Lab) -> ModuleType:
     for other in LABS:
         loaded = sys.modules.get(f"tinyllm.{other.module}")
         if loaded is not None and not (fresh and loaded is module):
+            for old in [name for name in vars(loaded) if not name.startswith("__")]:
+                delattr(loaded, old)  # reload alone would keep what the file no longer has
             importlib.reload(loaded)
     return module

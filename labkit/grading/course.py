@@ -40,6 +40,11 @@ class Handed:
     path: Path
 
 
+def told(outcome: dict) -> str:
+    """What an nbgrader command said when it failed."""
+    return str(outcome.get("log") or outcome.get("error") or outcome)
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Without nbgrader's warnings about its own use of SQLAlchemy, one for each learner."""
@@ -92,7 +97,7 @@ class Course:
         """nbgrader generate_assignment: the learner's notebook, and the gradebook's rows."""
         outcome = self.api().generate_assignment(lab.name)
         if not outcome["success"]:
-            raise CourseError(f"nbgrader generate_assignment failed:\n{outcome['log']}")
+            raise CourseError(f"nbgrader generate_assignment failed:\n{told(outcome)}")
 
     def released(self, lab: Lab) -> NotebookNode:
         """The notebook that learners were given."""
@@ -118,6 +123,11 @@ class Course:
         folder = self.root / "submitted"
         for path in sorted(folder.glob(f"*/{lab.name}/{lab.name}.ipynb")):
             yield Handed(path.parent.parent.name, lab, path)
+
+    def without(self, lab: Lab) -> list[str]:
+        """Learners with a folder in submitted/ and no notebook of this lab in it."""
+        folders = {path.name for path in (self.root / "submitted").glob("*") if path.is_dir()}
+        return sorted(folders - {handed.learner for handed in self.submitted(lab)})
 
     # What comes out
 
@@ -159,5 +169,5 @@ class Course:
         with quiet():
             outcome = self.api().generate_feedback(lab.name, force=True)
         if not outcome["success"]:
-            raise CourseError(f"nbgrader generate_feedback failed:\n{outcome['log']}")
+            raise CourseError(f"nbgrader generate_feedback failed:\n{told(outcome)}")
         return sorted(self.root.glob(f"feedback/*/{lab.name}/{lab.name}.html"))

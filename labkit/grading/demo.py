@@ -68,6 +68,9 @@ def grade_and_report(course: Course, lab: Lab, console: Console) -> list[Row]:
         pages = course.feedback(lab) if rows else []
         bar.update(task, total=len(pages), completed=len(pages))
     console.print(table(lab, rows))
+    missing = [clean(name) for name in course.without(lab)]
+    if missing:
+        console.print(f"nothing handed in: {', '.join(missing)}", markup=False)
     if unsandboxed(rows):
         console.print(UNSANDBOXED, style="bold red")
     addresses = {

@@ -18,12 +18,12 @@ import nbformat
 from nbformat import NotebookNode
 
 from labkit.cells import defined_names, exercise_in, fingerprint, tidied
+from labkit.submit import EMPTY_ANSWER
 from labkit.syllabus import Exercise, Lab
 
 MAX_NOTEBOOK = 32 << 20
 MAX_CELL = 200_000
 MAX_CELLS = 5_000
-EMPTY_ANSWER = "YOUR ANSWER HERE"
 
 
 @dataclass

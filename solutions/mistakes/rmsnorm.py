@@ -100,6 +100,11 @@ def weight_and_bias_swapped(x, weight, bias, eps=1e-5):
     return reference.layer_norm(x, bias, weight, eps)
 
 
+@mistake("layer_norm", "the arguments stand in another order than x, weight, bias, eps")
+def arguments_in_another_order(x, bias, weight, eps=1e-5):
+    return reference.layer_norm(x, weight, bias, eps)
+
+
 @mistake("layer_norm", "only the variance is taken in float32: the mean was rounded before")
 def mean_in_input_dtype(x, weight, bias, eps=1e-5):
     centred = (x - x.mean(dim=-1, keepdim=True)).float()

@@ -57,6 +57,20 @@ def test_status_shows_every_exercise(package):
     assert code == 0 and "passed" in text and "not started stretch" in text
 
 
+def test_a_lost_directive_and_a_lost_module_are_named(package):
+    fill("1.1")
+    module = package / "rmsnorm.py"
+    module.write_text(module.read_text().replace("# %% exercise 1.1: layer_norm\n", ""))
+    assert "nothing marks it as this exercise" in said("check", "1.1")[1]
+    notebook = str(ROOT / "notebooks" / "01_rmsnorm.ipynb")
+    assert "is missing" in said("submit", "rmsnorm", notebook)[1]
+    module.unlink()
+    result = runner.invoke(app, ["status"])
+    assert isinstance(result.exception, workspace.MissingModule)
+    assert "git checkout tinyllm/rmsnorm.py" in str(result.exception)
+    assert "rmsnorm.py~ holds" in str(result.exception)
+
+
 def test_hint_and_solution(package):
     assert "rung 1 of 3" in said("hint", "1.1")[1]
     assert "rung 3 of 3" in said("hint", "1.1", "--rung", "3")[1]

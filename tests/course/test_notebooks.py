@@ -133,6 +133,31 @@ def test_a_cell_that_raises_is_not_saved(package):
     assert (package / "rmsnorm.py").read_text() == before
 
 
+def test_a_renamed_function_is_not_judged_by_its_old_self(package):
+    renamed = answer("1.1").replace("def layer_norm(", "def layernorm(")
+    _, saved, report, used = run_cells(
+        package, answer("1.1"), renamed, 'check("1.1")', "layer_norm"
+    )
+    assert "the exercise needs layer_norm; this cell defines layernorm" in text_of(saved)
+    assert "not yet" in text_of(report) and "layer_norm is not defined" in text_of(report)
+    assert "NameError" in text_of(used)
+
+
+def test_an_answer_without_its_first_line_says_so(package):
+    bare = answer("1.1").split("\n", 1)[1]
+    cell, report = run_cells(package, bare, "check(1.1)")
+    assert 'begins with the line "# %% exercise 1.1: layer_norm"' in text_of(cell)
+    assert "not started" in text_of(report)
+
+
+def test_after_a_failed_run_the_check_says_what_it_judges(package):
+    wrong = answer("1.1").replace("wide = x.float()", "wide = x.flaot()")
+    _, broken, report = run_cells(package, wrong, "# %% exercise 1.1\ndef f(:", 'check("1.1")')
+    assert "was not saved" in text_of(broken)
+    assert "this is about the version before it" in text_of(report)
+    assert "not stored on `self`" in text_of(report) or "flaot" in text_of(report)
+
+
 def test_a_stub_never_overwrites_an_answer(package):
     lab, exercise = find_exercise("1.1")
     stub = cells.stub(reference_block(lab, exercise), exercise)

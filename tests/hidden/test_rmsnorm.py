@@ -48,6 +48,11 @@ class TestLayerNorm:
         call = self.call(rng, (4, 32), scale=20.0, shift=300.0, dtype=torch.bfloat16)
         assert_same(student(call), reference(call))
 
+    def test_positions(self, student, reference, rng):
+        """arguments by position: x, weight, bias, eps"""
+        call = self.call(rng, (3, 6), by_position=True)
+        assert_same(student(call), reference(call))
+
     def test_default_eps(self, student, reference, rng):
         """the default eps"""
         call = self.call(rng, (3, 16), scale=1e-3)
@@ -151,6 +156,11 @@ class TestResidual:
     def test_gradients(self, student, reference, rng, placement):
         """gradients with placement {placement}"""
         call = self.call(rng, placement, shape=(1, 7), alpha=0.5, grad=True)
+        assert_same(student(call), reference(call))
+
+    def test_positions(self, student, reference, rng):
+        """arguments by position: x, sublayer, norm, placement, alpha"""
+        call = self.call(rng, "deepnorm", alpha=2.0, by_position=True)
         assert_same(student(call), reference(call))
 
     def test_unknown_placement(self, student, reference, rng):

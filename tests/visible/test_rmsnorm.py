@@ -31,6 +31,11 @@ class TestLayerNorm:
         call = self.call(rng, scale=400.0, dtype=torch.float16)
         assert_same(student(call), reference(call))
 
+    def test_positions(self, student, reference, rng):
+        """arguments by position: x, weight, bias, eps"""
+        call = self.call(rng, by_position=True)
+        assert_same(student(call), reference(call))
+
     def test_default_eps(self, student, reference, rng):
         """the default eps"""
         call = self.call(rng, scale=1e-3)
@@ -113,6 +118,11 @@ class TestResidual:
         """placement pre, where none is named"""
         call = self.call(rng, "pre")
         del call.steps[0][1]["placement"], call.steps[0][1]["alpha"]
+        assert_same(student(call), reference(call))
+
+    def test_positions(self, student, reference, rng):
+        """arguments by position: x, sublayer, norm, placement, alpha"""
+        call = self.call(rng, "deepnorm", alpha=2.0, by_position=True)
         assert_same(student(call), reference(call))
 
     def test_unknown(self, student, reference, rng):

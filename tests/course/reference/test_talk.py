@@ -6,7 +6,6 @@ import pty
 import re
 import select
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -402,24 +401,6 @@ def test_chat_in_a_terminal(talker):
     assert terminal.status() == 0
 
 
-def test_ctrl_c_ends_the_answer_not_the_program(endless):
-    terminal = Terminal("chat", *endless, "--max-new-tokens", 30_000)
-    terminal.read_until("you> ")
-    time.sleep(0.5)  # CPython's input() can miss a key pressed while it prints its prompt
-    terminal.type("\x03")
-    assert "Ctrl-D ends" in terminal.read_until("you> ")
-    time.sleep(0.5)
-    terminal.type("hello\r")
-    terminal.read_until(r"hello\r\n(?s:.){200}")
-    started = time.time()
-    terminal.type("\x03")
-    assert "interrupted" in terminal.read_until("you> ")
-    assert time.time() - started < 10
-    terminal.type("/quit\r")
-    assert terminal.status() == 0
-    assert "Traceback" not in terminal.screen
-
-
 def test_no_control_characters_reach_the_terminal(endless):
     terminal = Terminal("generate", *endless, "-p", "A", "--max-new-tokens", 300)
     assert terminal.status() == 0
@@ -428,11 +409,3 @@ def test_no_control_characters_reach_the_terminal(endless):
         terminal.screen
     )
     assert "\ufffd" in terminal.screen
-
-
-def test_ctrl_c_ends_generate(endless):
-    terminal = Terminal("generate", *endless, "-p", "A", "--max-new-tokens", 30_000)
-    terminal.read_until("(?s:.){50}")
-    os.kill(terminal.pid, signal.SIGINT)
-    assert terminal.status() != 0
-    assert "Traceback" not in terminal.screen
