@@ -6,6 +6,7 @@ import pty
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -353,6 +354,7 @@ class Terminal:
         self.screen = ""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's `&` has it ignored
             os.execve(sys.executable, command(*arguments), environment())
 
     def read_until(self, pattern, seconds=60):
@@ -401,6 +403,22 @@ def test_chat_in_a_terminal(talker):
     assert terminal.status() == 0
 
 
+def test_ctrl_c_ends_the_answer_not_the_program(endless):
+    terminal = Terminal("chat", *endless, "--max-new-tokens", 30_000)
+    terminal.read_until("you> ")
+    time.sleep(0.5)  # CPython's input() can miss a key pressed while it prints its prompt
+    terminal.type("\x03")
+    assert "Ctrl-D ends" in terminal.read_until("you> ")
+    time.sleep(0.5)
+    terminal.type("hello\r")
+    terminal.read_until(r"hello\r\n(?s:.){200}")
+    terminal.type("\x03")
+    assert "interrupted" in terminal.read_until("you> ")
+    terminal.type("/quit\r")
+    assert terminal.status() == 0
+    assert "Traceback" not in terminal.screen
+
+
 def test_no_control_characters_reach_the_terminal(endless):
     terminal = Terminal("generate", *endless, "-p", "A", "--max-new-tokens", 300)
     assert terminal.status() == 0
@@ -409,3 +427,11 @@ def test_no_control_characters_reach_the_terminal(endless):
         terminal.screen
     )
     assert "\ufffd" in terminal.screen
+
+
+def test_ctrl_c_ends_generate(endless):
+    terminal = Terminal("generate", *endless, "-p", "A", "--max-new-tokens", 30_000)
+    terminal.read_until("(?s:.){50}")
+    os.kill(terminal.pid, signal.SIGINT)
+    assert terminal.status() != 0
+    assert "Traceback" not in terminal.screen
