@@ -71,7 +71,8 @@ class Qwen3MoeSparseMoeBlock(nn.Module):
         for expert in chosen.unique().tolist():
             token, slot = torch.where(chosen == expert)  # (n,) each: who picked it, and where
             said = self.experts[expert](tokens[token])  # (n, E)
-            mixed.index_add_(0, token, said * weights[token, slot, None])
+            said = said * weights[token, slot, None]
+            mixed.index_add_(0, token, said.to(mixed.dtype))
         return mixed.view_as(hidden_states), router_logits  # (B, T, E), (N, X)
         ### END SOLUTION
 

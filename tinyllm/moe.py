@@ -54,7 +54,7 @@ class Qwen3MoeSparseMoeBlock(nn.Module):
         raise NotImplementedError("Exercise 5.2: Qwen3MoeSparseMoeBlock")
 
     def forward(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
-        # YOUR CODE HERE (about 9 lines)
+        # YOUR CODE HERE (about 10 lines)
         raise NotImplementedError("Exercise 5.2: Qwen3MoeSparseMoeBlock")
 
 

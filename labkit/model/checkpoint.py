@@ -22,7 +22,15 @@ from labkit.model.weights import EMBEDDING, HEAD, CheckpointError, Stored, liste
 
 __all__ = ["CheckpointError", "bar", "load", "part", "resolve", "save"]
 
-HOMES = {"Qwen3Config": "config", "Qwen3ForCausalLM": "decoder", "generate": "generation"}
+HOMES = {
+    "Qwen3Config": "config",
+    "Qwen3ForCausalLM": "decoder",
+    "count_parameters": "decoder",
+    "generate": "generation",
+    "causal_lm_loss": "training",
+    "learning_rate": "training",
+    "load_balancing_loss": "moe",
+}
 
 Progress = Callable[[int, int], None]
 

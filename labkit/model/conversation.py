@@ -43,16 +43,14 @@ class Voice:
         before = text if sys.stdout.isatty() else ""
         self.say(self.tokenizer.encode(text), self.max_new_tokens, [], before)
 
-    def say(
+    def pieces(
         self,
         prompt_ids: list[int],
-        max_new_tokens: int | None,
-        heard: list[str],
-        before: str = "",
-    ) -> None:
-        """Print what follows the prompt, as it comes; `heard` collects the pieces."""
-        speed = Speed()
-        pieces = stream(
+        max_new_tokens: int | None = None,
+        speed: Speed | None = None,
+    ) -> Iterator[str]:
+        """What follows the prompt, piece by piece."""
+        return stream(
             self.model,
             self.tokenizer,
             prompt_ids,
@@ -62,7 +60,17 @@ class Voice:
             self.generator,
             speed,
         )
-        with closing(pieces):
+
+    def say(
+        self,
+        prompt_ids: list[int],
+        max_new_tokens: int | None,
+        heard: list[str],
+        before: str = "",
+    ) -> None:
+        """Print what follows the prompt, as it comes; `heard` collects the pieces."""
+        speed = Speed()
+        with closing(self.pieces(prompt_ids, max_new_tokens, speed)) as pieces:
             for piece in pieces:
                 show(piece if heard else before + piece)
                 heard.append(piece)
@@ -117,8 +125,9 @@ class Conversation:
     def _fitting(self, question: Message) -> tuple[list[Message], list[int], int]:
         """Messages, their prompt and the room for an answer; says what had to be dropped."""
         asked, limit = [*self.messages, question], self.voice.limit
-        new = min(self.voice.max_new_tokens or NEW_TOKENS, max(1, limit // 2))
-        kept, prompt_ids = fit_history(self.voice.tokenizer, asked, limit - new, self.think)
+        new = self.voice.max_new_tokens or NEW_TOKENS
+        room = limit - min(new, max(1, limit // 2))  # an answer may take half of it and more
+        kept, prompt_ids = fit_history(self.voice.tokenizer, asked, room, self.think)
         if len(prompt_ids) >= limit:
             raise TalkError(
                 f"this message makes {len(prompt_ids)} tokens, the model has room for {limit} "

@@ -29,7 +29,11 @@ TOKENIZER = (
     "chat_template.jinja",
     "generation_config.json",
 )
-BESIDE = (*TOKENIZER, "README.md", "LICENSE", ".gitattributes")  # kept when we overwrite
+# kept when we overwrite
+BESIDE = (
+    *(*TOKENIZER, "README.md", "LICENSE", ".gitattributes"),
+    *("recipe.json", "log.csv", "loss.png", "scores.json"),
+)
 
 
 def save(

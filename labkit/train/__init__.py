@@ -1,0 +1,1 @@
+"""Training a model of the course on the stories: `tinyllm train`."""

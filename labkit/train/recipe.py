@@ -1,0 +1,121 @@
+"""A recipe: all that decides what a training run gives, in one JSON file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+OPTIMIZERS = ("muon", "adamw")
+PRECISIONS = ("auto", "float32", "bfloat16")
+POSITIVE = (
+    "sequence_length", "batch_size", "steps", "learning_rate", "adamw_learning_rate",
+    "max_grad_norm", "save_every", "validate_every", "validation_documents",
+    "tokenizer_documents",
+)  # fmt: skip
+
+
+class TrainError(ValueError):
+    """Training cannot begin or go on; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is trained, on how much, and how.
+
+    model            the fields of its config.json
+    batch_size       sequences a step, over all processes together
+    optimizer        muon (matrices inside the layers; all else by AdamW), or adamw
+    learning_rate    peak of the optimizer; adamw_learning_rate that of the rest under muon
+    floor            share of the peak that is left at the last step
+    precision        of the multiplications; auto takes bfloat16 if it is faster here
+    """
+
+    model: Mapping[str, Any]
+    steps: int
+    batch_size: int = 16
+    sequence_length: int = 256
+    seed: int = 0
+    optimizer: str = "muon"
+    learning_rate: float = 0.02
+    adamw_learning_rate: float = 0.003
+    warmup_steps: int = 100
+    floor: float = 0.05
+    weight_decay: float = 0.05
+    max_grad_norm: float = 1.0
+    precision: str = "auto"
+    saved_dtype: str = "bfloat16"
+    save_every: int = 50
+    validate_every: int = 250
+    validation_documents: int = 200
+    tokenizer_documents: int = 10_000
+    generation: Mapping[str, Any] = field(default_factory=lambda: {"do_sample": False})
+
+    def __post_init__(self) -> None:
+        for known in dataclasses.fields(self):
+            _check_type(known, getattr(self, known.name))
+        for name in POSITIVE:
+            if getattr(self, name) <= 0:
+                raise TrainError(f"{name} is {getattr(self, name)}; it must be positive")
+        if not 0 <= self.warmup_steps < self.steps:
+            raise TrainError(
+                f"warmup_steps is {self.warmup_steps}; it must lie between 0 and the "
+                f"{self.steps} steps"
+            )
+        for name, accepted in (
+            ("optimizer", OPTIMIZERS),
+            ("precision", PRECISIONS),
+            ("saved_dtype", PRECISIONS[1:]),
+        ):
+            if getattr(self, name) not in accepted:
+                raise TrainError(
+                    f"{name} is {getattr(self, name)!r}; it may be {', '.join(accepted)}"
+                )
+
+    @classmethod
+    def from_file(cls, path: Path, **changes: Any) -> Recipe:
+        """The recipe in a file, with some values changed.
+
+        Errors: no file, no JSON, a field that is missing, unknown or impossible: TrainError
+        """
+        try:
+            values = json.loads(path.read_text("utf-8"))
+        except OSError as error:
+            raise TrainError(f"no recipe can be read from {path}: {error.strerror}") from error
+        except ValueError as error:
+            raise TrainError(f"{path} is not valid JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise TrainError(f"{path} holds a JSON {type(values).__name__}, not an object")
+        return cls.from_dict({**values, **changes}, str(path))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], where: str = "the recipe") -> Recipe:
+        known = [known.name for known in dataclasses.fields(cls)]
+        if unknown := sorted(values.keys() - set(known)):
+            raise TrainError(f"{where} has no use for {', '.join(unknown)}")
+        if missing := sorted({"model", "steps"} - values.keys()):
+            raise TrainError(f"{where} lacks {', '.join(missing)}")
+        try:
+            return cls(**values)
+        except TrainError as error:
+            raise TrainError(f"{where}: {error}") from error
+
+    def with_steps(self, steps: int) -> Recipe:
+        """The same over more or fewer steps; of few, at most a tenth is warm-up."""
+        warmup_steps = min(self.warmup_steps, steps // 10)
+        return dataclasses.replace(self, steps=steps, warmup_steps=warmup_steps)
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def text(self) -> str:
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+
+def _check_type(known: dataclasses.Field, value: Any) -> None:
+    accepted = {"int": (int,), "float": (int, float), "str": (str,)}.get(known.type, (dict,))
+    if type(value) not in accepted:
+        raise TrainError(f"{known.name} is {value!r}; expected {accepted[-1].__name__}")

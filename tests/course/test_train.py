@@ -1,0 +1,359 @@
+"""Training: what is learnt, kept through a kill, and shared among processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import solutions
+from labkit.model import checkpoint
+from labkit.model.tokenizer import Tokenizer
+from labkit.train import measure, trainer
+from labkit.train import run as runs
+from labkit.train.data import Rows, Validation
+from labkit.train.parallel import Team
+from labkit.train.recipe import Recipe, TrainError
+from labkit.train.run import Run
+from labkit.train.trainer import Trainer
+
+ALONE = Team(torch.device("cpu"))
+DENSE = {
+    "model_type": "qwen3", "vocab_size": 300, "hidden_size": 24, "intermediate_size": 48,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+    "rope_theta": 1e4, "max_position_embeddings": 1024, "tie_word_embeddings": True,
+}  # fmt: skip
+MOE = DENSE | {
+    "model_type": "qwen3_moe", "num_experts": 6, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16, "norm_topk_prob": True, "router_aux_loss_coef": 0.1,
+}  # fmt: skip
+SMALL = {
+    "model": DENSE, "steps": 8, "batch_size": 4, "sequence_length": 48, "warmup_steps": 2,
+    "save_every": 2, "validate_every": 4, "validation_documents": 3,
+    "tokenizer_documents": 40, "precision": "float32", "saved_dtype": "float32",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def begun(folder: Path, package=solutions, **changes) -> Trainer:
+    run = Run(folder, Recipe.from_dict(SMALL | changes))
+    run.begin()
+    return Trainer(run, package, ALONE)
+
+
+def finished(folder: Path, **changes) -> Trainer:
+    made = begun(folder, **changes)
+    for _ in made.steps():
+        pass
+    return made
+
+
+def command(*arguments: object, processes: int = 1, **options) -> subprocess.Popen:
+    start = ["-m", "labkit.cli"]
+    if processes > 1:
+        start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+        start += [str(processes), "-m", "labkit.cli"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, *start, "train", *map(str, arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, **options,
+    )  # fmt: skip
+
+
+def written(path: Path, **changes) -> Path:
+    path.write_text(json.dumps(SMALL | changes))
+    return path
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return torch.load(folder / "state.pt", weights_only=True)["model"]
+
+
+# recipes
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"step": 3}, "no use for step"),
+        ({"steps": 0}, "steps is 0; it must be positive"),
+        ({"steps": 2.5}, "steps is 2.5; expected int"),
+        ({"batch_size": True}, "batch_size is True; expected int"),
+        ({"warmup_steps": 8}, "warmup_steps is 8; it must lie between 0 and the 8 steps"),
+        ({"optimizer": "sgd"}, "optimizer is 'sgd'; it may be muon, adamw"),
+        ({"model": []}, "model is []; expected dict"),
+    ],
+)
+def test_an_impossible_recipe_is_refused(changes, says):
+    with pytest.raises(TrainError, match=says.replace("[", r"\[")):
+        Recipe.from_dict(SMALL | changes)
+
+
+def test_what_a_recipe_lacks_is_named():
+    with pytest.raises(TrainError, match="lacks steps"):
+        Recipe.from_dict({"model": DENSE})
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"model": '])
+def test_a_recipe_that_is_none(tmp_path, content):
+    path = tmp_path / "recipe.json"
+    path.write_text(content)
+    with pytest.raises(TrainError, match=r"recipe\.json"):
+        Recipe.from_file(path)
+    with pytest.raises(TrainError, match="no recipe can be read"):
+        Recipe.from_file(tmp_path / "other.json")
+
+
+def test_a_sequence_longer_than_the_model_allows(tmp_path):
+    with pytest.raises(TrainError, match="max_position_embeddings 1024"):
+        begun(tmp_path / "run", sequence_length=1030)
+
+
+# data
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    from labkit.stories.tokenizer import train_on_stories
+
+    return train_on_stories(40, 300)
+
+
+def test_processes_share_a_batch_without_gap_or_overlap(tokenizer):
+    rows = Rows(tokenizer, 40)
+    whole = rows.batch(5, 6)
+    shares = [rows.batch(5, 6, rank, 3) for rank in range(3)]
+    assert whole.shape == (6, 40)
+    assert torch.equal(whole, torch.stack(shares, dim=1).flatten(0, 1))
+    assert len({tuple(row) for step in range(4) for row in rows.batch(step, 6).tolist()}) == 24
+
+
+def test_bits_per_byte_of_a_model_that_knows_nothing(tokenizer):
+    """Even odds over V tokens cost log2(V) bits a token."""
+    validation = Validation(tokenizer, 3, 1000)
+    tokens = sum((batch[:, 1:] >= 0).sum().item() for batch in validation.batches)
+
+    class Even(torch.nn.Linear):
+        def forward(self, input_ids):
+            return torch.zeros(*input_ids.shape, 300)
+
+    from solutions.training import causal_lm_loss
+
+    assert all(batch.size(1) <= 20 for batch in Validation(tokenizer, 3, 20).batches)
+    bits = validation.bits_per_byte(Even(1, 1), causal_lm_loss)
+    expected = tokens * torch.log2(torch.tensor(300.0)).item() / validation.bytes
+    assert bits == pytest.approx(expected, rel=1e-5)
+
+
+# learning
+
+
+@pytest.mark.parametrize("optimizer", ["muon", "adamw"])
+@pytest.mark.parametrize("model", [DENSE, MOE], ids=["dense", "moe"])
+def test_the_loss_falls_and_the_model_is_saved(tmp_path, model, optimizer):
+    rate = {"muon": 0.02, "adamw": 0.01}[optimizer]
+    options = {"model": model, "steps": 40, "save_every": 20, "validate_every": 40}
+    made = finished(tmp_path, **options, optimizer=optimizer, learning_rate=rate)
+    first, last = made.run.log
+    assert last["loss"] < first["loss"] - 0.3
+    assert (last["balance_loss"] > 0) == (model is MOE)
+    assert 0 < last["bits_per_byte"] < 5
+    loaded = checkpoint.load(tmp_path / "model", solutions)
+    for name, tensor in made.model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor), name
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert Tokenizer(tmp_path / "model").stop_ids == {0, 2}
+
+
+def test_transformers_loads_what_was_trained(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    made = finished(tmp_path, model=MOE, steps=4, saved_dtype="bfloat16")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    assert theirs.dtype == torch.bfloat16
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    ids = tokenizer("Anna had a red ball.", return_tensors="pt").input_ids
+    ours = made.model.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(ids).logits.float(), ours(ids), atol=0.02, rtol=0.02)
+
+
+@pytest.mark.parametrize("model", [DENSE, MOE], ids=["dense", "moe"])
+def test_bfloat16_learns_as_well(tmp_path, model):
+    made = finished(tmp_path, model=model, precision="bfloat16", steps=4)
+    exact = finished(tmp_path / "exact", model=model, steps=4)
+    assert made.model.lm_head.weight.dtype == torch.float32
+    assert made.run.log[-1]["loss"] == pytest.approx(exact.run.log[-1]["loss"], abs=0.05)
+
+
+@pytest.mark.parametrize(("half", "chosen"), [(0.5, "bfloat16"), (2.0, "float32")])
+def test_the_faster_precision_is_taken(tmp_path, monkeypatch, half, chosen):
+    seconds = {"float32": 1.0, "bfloat16": half}
+    monkeypatch.setattr(Trainer, "seconds", lambda self, ids, precision: seconds[precision])
+    assert begun(tmp_path, precision="auto").precision == chosen
+
+
+def test_choosing_a_precision_changes_nothing(tmp_path):
+    made, plain = begun(tmp_path / "a", precision="auto"), begun(tmp_path / "b")
+    assert made.precision in ("float32", "bfloat16")
+    for name, tensor in plain.model.state_dict().items():
+        assert torch.equal(made.model.state_dict()[name], tensor)
+
+
+def test_a_loss_that_is_no_number_ends_the_run(tmp_path):
+    made = begun(tmp_path)
+    with torch.no_grad():
+        made.model.lm_head.weight.fill_(float("nan"))
+    with pytest.raises(TrainError, match="not a number at step 0"):
+        next(made.steps())
+
+
+# going on
+
+
+def test_a_run_that_goes_on_ends_where_an_unbroken_one_does(tmp_path):
+    whole = finished(tmp_path / "whole", model=MOE)
+    broken = begun(tmp_path / "broken", model=MOE)
+    for _, _step in zip(range(5), broken.steps(), strict=False):
+        pass  # the fifth step is lost: steps are saved by twos
+    again = begun(tmp_path / "broken", model=MOE)
+    assert again.step == 4
+    for _ in again.steps():
+        pass
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(again.model.state_dict()[name], tensor), name
+    told = [{**line, "tokens_per_second": 0} for line in again.run.log]
+    assert told == [{**line, "tokens_per_second": 0} for line in whole.run.log]
+
+
+def test_another_recipe_in_the_same_folder_is_refused(tmp_path):
+    finished(tmp_path, steps=3)
+    with pytest.raises(TrainError, match="begun with another steps, learning_rate"):
+        begun(tmp_path, steps=4, learning_rate=0.5)
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("all of it")
+    with pytest.raises(TrainError, match=r"holds thesis\.txt"):
+        begun(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_damaged_state_is_named(tmp_path):
+    finished(tmp_path, steps=3)
+    state = tmp_path / "state.pt"
+    state.write_bytes(state.read_bytes()[:-100])
+    with pytest.raises(TrainError, match=r"state\.pt is damaged"):
+        begun(tmp_path, steps=3)
+
+
+def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
+    made = begun(tmp_path)
+    steps = made.steps()
+    next(steps), next(steps)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+
+    class Full(type(Path())):
+        def open(self, mode="r", *rest, **options):
+            if "w" in mode:
+                raise OSError(28, "No space left on device")
+            return super().open(mode, *rest, **options)
+
+    whole = runs.replace
+    monkeypatch.setattr(runs, "replace", lambda path, content: whole(Full(path), content))
+    with pytest.raises(TrainError, match=r"no room on the disk.*goes on from there"):
+        list(steps)
+    after = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    assert after == before
+    monkeypatch.undo()
+    assert begun(tmp_path).step == 2
+
+
+# the command
+
+
+def wait_for(path: Path, process: subprocess.Popen) -> None:
+    while not path.exists():
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.05)
+
+
+def test_killed_in_the_middle_it_goes_on(tmp_path):
+    recipe, out = written(tmp_path / "r.json", steps=400), tmp_path / "run"
+    process = command(recipe, "--out", out)
+    wait_for(out / "state.pt", process)
+    process.kill()
+    process.communicate()
+    step = torch.load(out / "state.pt", weights_only=True)["step"]
+    assert step >= 2 and step % 2 == 0
+    again = Run(out, Recipe.from_file(recipe))
+    again.begin()
+    assert Trainer(again, solutions, ALONE).step == step
+
+
+def test_an_interrupt_saves_what_was_learnt(tmp_path):
+    recipe, out = written(tmp_path / "r.json", steps=5000), tmp_path / "run"
+    process = command(recipe, "--out", out, preexec_fn=default_interrupt)
+    wait_for(out / "state.pt", process)
+    process.send_signal(signal.SIGINT)
+    told, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+    step = torch.load(out / "state.pt", weights_only=True)["step"]
+    assert f"stopped at step {step}; the same command goes on from there" in told
+
+
+def default_interrupt() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_two_processes_learn_what_one_does(tmp_path):
+    """Not bit by bit: the sums of two processes are added in another order."""
+    model = MOE | {"decoder_sparse_step": 2}
+    recipe = written(tmp_path / "r.json", model=model, optimizer="adamw", learning_rate=1e-3)
+    told, _ = command(recipe, "--out", tmp_path / "two", processes=2).communicate()
+    assert (tmp_path / "two" / "state.pt").exists(), told
+    alone = finished(tmp_path / "one", model=model, optimizer="adamw", learning_rate=1e-3)
+    for name, tensor in weights(tmp_path / "two").items():
+        torch.testing.assert_close(
+            tensor, alone.model.state_dict()[name], atol=1e-5, rtol=1e-4, msg=name
+        )
+    assert [line["loss"] for line in alone.run.log] == pytest.approx(
+        [float(line.split(",")[2]) for line in rows_of(tmp_path / "two" / "log.csv")], abs=1e-4
+    )
+
+
+def rows_of(path: Path) -> list[str]:
+    return path.read_text().splitlines()[1:]
+
+
+def test_a_batch_that_cannot_be_shared(tmp_path):
+    recipe = Recipe.from_dict(SMALL | {"batch_size": 5})
+    with pytest.raises(TrainError, match="5 cannot be shared by 2 processes"):
+        trainer._check_fit(recipe, None, Team(torch.device("cpu"), 0, 2))
+
+
+# the card
+
+
+def test_the_card_holds_what_was_measured(tmp_path):
+    finished(tmp_path, model=MOE, steps=4, generation={"do_sample": True, "temperature": 0.5})
+    folder = tmp_path / "model"
+    found = measure.scores_of(folder, solutions, 2)
+    assert found["true"]["sound"] == 1 and found["true"]["questions_right"] == 1
+    assert found["greedy"]["sound"] < 1
+    (folder / "scores.json").write_text(json.dumps(found))
+    measure.write_card(folder, solutions)
+    text = (folder / "README.md").read_text()
+    assert f"**{found['bits_per_byte']:.3f} bits per byte**" in text
+    assert "6 of size 16, 2 a token" in text and "temperature 0.5" in text
