@@ -12,6 +12,7 @@ from rich.table import Table
 
 from labkit.model import talk
 from labkit.syllabus import LABS, UnknownName, find_exercise, find_lab
+from labkit.train import command
 
 app = typer.Typer(
     help="TinyLLM: write Qwen3 from scratch, lab by lab.",
@@ -176,7 +177,7 @@ def grade(lab: LabName, course: CourseFolder = Path("course")) -> None:
     found = lab_called(lab)
     folder = grading_course(course)
     from labkit.grading.course import CourseError
-    from labkit.grading.demo import grade_and_report
+    from labkit.grading.session import grade_and_report
 
     if not folder.root.exists():
         raise Problem(f"there is no folder {folder.root}; `tinyllm build --course` makes one")
@@ -191,10 +192,31 @@ def grade(lab: LabName, course: CourseFolder = Path("course")) -> None:
 
 
 @app.command()
-def bench(what: Annotated[str, typer.Argument(help="check")] = "check") -> None:
-    """Measure; prints times and ratios of one run on this machine."""
+def bench(
+    what: Annotated[str, typer.Argument(help="check or model")] = "check",
+    size: Annotated[str, typer.Option(help="of the model: tiny, small, 0.6B")] = "small",
+    threads: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(min=1, help="of the model; else as many as torch chooses"),
+    ] = None,
+    device: talk.Device = "cpu",
+    package: talk.PackageName = talk.PACKAGE,
+    seconds: Annotated[float, typer.Option(min=0, help="for each row of the model")] = 4.0,
+    file: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--json", help="write all numbers of the model into this file, too"),
+    ] = None,
+) -> None:
+    """Measure; prints times and ratios of one run on this machine.
+
+    check: how long a visible check takes, and what grading costs beside stock nbgrader.
+    model: prefill, decode and training beside transformers and beside an all-experts MoE.
+    """
+    if what == "model":
+        talk.bench(console, package, device, size, seconds, threads, file)
+        return
     if what != "check":
-        raise Problem(f"there is no benchmark {what!r}; there is: check")
+        raise Problem(f"there is no benchmark {what!r}; there are: check, model")
     grading_course(Path("course"))
     from labkit.grading.bench import bench_check
 
@@ -203,6 +225,8 @@ def bench(what: Annotated[str, typer.Argument(help="check")] = "check") -> None:
 
 app.command()(talk.generate)
 app.command()(talk.chat)
+app.command()(command.train)
+app.command()(command.measure)
 
 
 def exercise_called(name: str):
@@ -238,3 +262,7 @@ def main() -> None:
         app()
     except MissingModule as error:
         sys.exit(Problem(error).exit_code)
+
+
+if __name__ == "__main__":
+    main()

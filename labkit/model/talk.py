@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -16,10 +17,13 @@ from labkit.model.streaming import Sampling, TalkError, stream
 
 if TYPE_CHECKING:
     import torch
+    from rich.console import Console
 
 __all__ = ["chat", "generate", "stream"]
 
-PACKAGE = "solutions"  # whose model talks, if not said
+# whose model talks, if not said: the reference's, or yours where there is no reference
+REFERENCE = Path(__file__).resolve().parents[2] / "solutions" / "decoder.py"
+PACKAGE = "solutions" if REFERENCE.exists() else "tinyllm"
 DTYPES = ("float32", "bfloat16", "float16")
 
 # ruff: noqa: UP045  typer on Python 3.10 needs Optional
@@ -40,7 +44,10 @@ Dtype = Annotated[
     Optional[str], typer.Option(help="float32, bfloat16, float16; else as stored")
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps")]
-PackageName = Annotated[str, typer.Option(help="whose code runs: solutions, tinyllm (yours)")]
+PackageName = Annotated[
+    str, typer.Option(help="whose code runs: solutions (the reference), tinyllm (yours)")
+]
+Plain = Annotated[bool, typer.Option("--plain", help="the code as written, no fast path")]
 Think = Annotated[bool, typer.Option("--think/--no-think", help="let the model think first")]
 System = Annotated[Optional[str], typer.Option(help="what the model is told beforehand")]
 
@@ -57,12 +64,13 @@ def generate(
     dtype: Dtype = None,
     device: Device = "cpu",
     package: PackageName = PACKAGE,
+    plain: Plain = False,
 ) -> None:
     """Continue one text."""
     with problems_told():
         asked = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "greedy": greedy}
         text = _read_prompt() if prompt is None else prompt
-        voice = load_voice(model, package, asked, max_new_tokens, seed, dtype, device)
+        voice = load_voice(model, package, asked, max_new_tokens, seed, dtype, device, plain)
         voice.continue_text(text)
 
 
@@ -79,12 +87,32 @@ def chat(
     dtype: Dtype = None,
     device: Device = "cpu",
     package: PackageName = PACKAGE,
+    plain: Plain = False,
 ) -> None:
     """Talk with a model; lines come from the keyboard or a pipe."""
     with problems_told():
         asked = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "greedy": greedy}
-        voice = load_voice(model, package, asked, max_new_tokens, seed, dtype, device)
+        voice = load_voice(model, package, asked, max_new_tokens, seed, dtype, device, plain)
         Conversation(voice, system, think).run()
+
+
+def bench(
+    console: Console,
+    package: str,
+    device: str,
+    size: str,
+    seconds: float,
+    threads: int | None,
+    file: Path | None,
+) -> None:
+    """`tinyllm bench model`; exit status 1 where the sides' results disagree."""
+    with problems_told():
+        code, place = load_package(package), _device(device)
+        from labkit.model.bench import Setting, bench_model
+
+        setting = Setting(code, size, place, seconds)
+        if not bench_model(console, setting, threads, file):
+            raise typer.Exit(1)
 
 
 def load_voice(
@@ -95,12 +123,14 @@ def load_voice(
     seed: int | None,
     dtype: str | None,
     device: str,
+    plain: bool = False,
 ) -> Voice:
     """Find the model, check every setting, then load it: what is wrong is said at once."""
     from labkit.model import checkpoint
+    from labkit.model.fast import accelerate
     from labkit.model.tokenizer import Tokenizer
 
-    code = _package(package)
+    code = load_package(package)
     if max_new_tokens is not None and max_new_tokens < 1:
         raise TalkError(f"max_new_tokens is {max_new_tokens}; it must be at least 1")
     kind, place = _dtype(dtype), _device(device)
@@ -110,6 +140,8 @@ def load_voice(
     sampling = Sampling.chosen(tokenizer.generation, **asked)
     with checkpoint.bar(f"loading {folder.name}") as progress:
         model = checkpoint.load(folder, code, kind, place, progress)
+    if not plain:
+        accelerate(model, last_logits_only=True)
     written_by = checkpoint.part(code, "generate")
     generator = _generator(seed, place)
     return Voice(model, tokenizer, written_by, sampling, max_new_tokens, generator)
@@ -142,7 +174,7 @@ def _read_prompt() -> str:
         return ""
 
 
-def _package(name: str) -> ModuleType:
+def load_package(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -223,7 +223,7 @@ def test_bad_requests(talker, arguments, stdin, words):
 def test_unknown_model_says_what_exists(monkeypatch, tmp_path):
     from labkit.model import names as models
 
-    monkeypatch.setitem(models.SHIPPED, "stories", tmp_path)
+    monkeypatch.setattr(models, "SHIPPED", {"stories": tmp_path})
     for name in ("storys", "./nowhere"):
         result = run("chat", name)
         assert result.exit_code == 2

@@ -1,0 +1,183 @@
+"""The fast path computes what the plain code computes, and leaves other models alone."""
+
+import copy
+
+import oracle
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+from typer.testing import CliRunner
+
+from labkit.cli import app
+from labkit.model import talk
+from labkit.model.fast import accelerate
+from solutions.generation import KVCache, generate
+from solutions.gqa import Qwen3Attention, causal_mask
+
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def both(name, dtype=torch.float32, **settings):
+    """(plain, fast) with the same weights."""
+    model = oracle.ours(oracle.CONFIGS[name]).to(dtype)
+    return model, accelerate(copy.deepcopy(model), **settings)
+
+
+def chunks(model, ids, sizes, mask=None):
+    """The logits of a prompt that is fed to a cache piece by piece."""
+    cache, start, found = KVCache(model.config.num_hidden_layers, ids.size(1)), 0, []
+    for end in torch.tensor(sizes).cumsum(0).tolist():
+        seen = None if mask is None else mask[:, :end]
+        found.append(model(ids[:, start:end], seen, cache))
+        start = end
+    return torch.cat(found, dim=1)
+
+
+@pytest.mark.parametrize("name", oracle.CONFIGS)
+@pytest.mark.parametrize("batch", [1, 8])
+@torch.no_grad()
+def test_float32(name, batch):
+    model, fast = both(name)
+    ids = oracle.tokens(batch, 9)
+    assert_close(fast(ids), model(ids), **CLOSE)
+    for sizes in ((9,), (4, 5), (3, 1, 1, 4), (1,) * 9):
+        assert_close(chunks(fast, ids, sizes), chunks(model, ids, sizes), **CLOSE)
+
+
+@pytest.mark.parametrize("name", oracle.CONFIGS)
+@torch.no_grad()
+def test_left_padding(name):
+    model, fast = both(name)
+    ids, mask = oracle.left_padded((7, 3, 9))
+    real = mask.bool()
+    assert_close(fast(ids, mask)[real], model(ids, mask)[real], **CLOSE)
+    for sizes in ((9,), (8, 1), (4, 3, 1, 1)):
+        got = chunks(fast, ids, sizes, mask)
+        assert not got.isnan().any()
+        assert_close(got[real], chunks(model, ids, sizes, mask)[real], **CLOSE)
+
+
+@pytest.mark.parametrize("name", oracle.CONFIGS)
+@pytest.mark.parametrize(("batch", "length"), [(1, 1), (8, 1), (1, 9), (8, 9)])
+@torch.no_grad()
+def test_bfloat16_differs_by_rounding_alone(name, batch, length):
+    """Part by part on the same input, so that no rounding earlier on sends a token to another
+    expert: within two units in the last place of the largest value."""
+    model, fast = both(name, torch.bfloat16)
+    x = torch.randn(batch, length, 24, generator=oracle.rng(3)).bfloat16()
+    turned = torch.ones(1, length, 10)
+    mask = causal_mask(length, length)
+    for here, there in zip(model.model.layers, fast.model.layers, strict=True):
+        for part, extra in (("self_attn", (turned, 0 * turned, mask)), ("mlp", ())):
+            ours, quick = (first(getattr(layer, part)(x, *extra)) for layer in (here, there))
+            assert quick.dtype == torch.bfloat16
+            assert (quick - ours).abs().max() <= 2 * 2**-7 * ours.abs().max()
+
+
+def first(result):
+    return result[0] if isinstance(result, tuple) else result
+
+
+@pytest.mark.parametrize("name", ["dense", "dense-untied-bias"])
+@torch.no_grad()
+def test_bfloat16_whole_model(name):
+    model, fast = both(name, torch.bfloat16)
+    ids = oracle.tokens(8, 9)
+    expected = chunks(model, ids, (8, 1))
+    difference = chunks(fast, ids, (8, 1)) - expected
+    assert difference.norm() < 0.03 * expected.norm()
+
+
+@pytest.mark.parametrize("name", oracle.CONFIGS)
+def test_greedy_words_are_the_same(name):
+    model, fast = both(name, last_logits_only=True)
+    ids, mask = oracle.left_padded((6, 2, 8))
+    assert torch.equal(generate(fast, ids, mask, 12), generate(model, ids, mask, 12))
+    assert torch.equal(
+        generate(fast, ids[:1, 2:], None, 12), generate(model, ids[:1, 2:], None, 12)
+    )
+    assert torch.equal(
+        generate(fast, ids, mask, 12, use_cache=False), generate(model, ids, mask, 12)
+    )
+
+
+@torch.no_grad()
+def test_last_logits_only_where_there_is_a_cache():
+    model, fast = both("moe", last_logits_only=True)
+    ids = oracle.tokens(2, 5)
+    logits, router_logits = fast(ids, output_router_logits=True)
+    assert_close(logits, model(ids), **CLOSE)
+    assert len(router_logits) == 3
+    assert_close(fast(ids, cache=KVCache(4, 5)), model(ids)[:, -1:], **CLOSE)
+
+
+@pytest.mark.parametrize("name", ["dense", "moe"])
+@pytest.mark.parametrize("length", [1, 5, 30])
+def test_gradients(name, length):
+    model, fast = both(name)
+    ids = oracle.tokens(3, length)
+    for one in (model, fast):
+        one(ids).square().mean().backward()
+    grads = {name: p.grad for name, p in fast.named_parameters()}
+    for key, parameter in model.named_parameters():
+        if parameter.grad is None:
+            assert grads[key] is None or not grads[key].any()
+        else:
+            assert_close(grads[key], parameter.grad, **CLOSE)
+
+
+def test_a_mask_for_every_head():
+    attention = Qwen3Attention(oracle.DENSE, 0)
+    quick = accelerate(copy.deepcopy(attention))
+    mask = torch.rand(2, 4, 1, 6, generator=oracle.rng(0)) < 0.7
+    mask[..., 0] = True
+    x, past = torch.randn(2, 1, 24), torch.randn(2, 5, 24)
+    results = []
+    for one in (attention, quick):
+        cache = KVCache(1, 6)
+        turned = [torch.ones(1, length, 10) for length in (5, 1)]
+        one(past, turned[0], 0 * turned[0], None, cache)
+        results.append(one(x, turned[1], 0 * turned[1], mask, cache))
+    assert_close(results[1], results[0], **CLOSE)
+
+
+def test_errors_stay():
+    _, fast = both("dense")
+    cache = KVCache(3, 80)
+    with torch.no_grad():
+        fast(oracle.tokens(1, 64), cache=cache)
+        with pytest.raises(ValueError, match="max_position_embeddings allows 64"):
+            fast(oracle.tokens(1, 1), cache=cache)
+        with pytest.raises(ValueError, match="holds token 67"):
+            fast(torch.tensor([[67]]), cache=KVCache(3, 80))
+
+
+def test_weights_are_untouched():
+    model = oracle.ours(oracle.MOE)
+    before = dict(model.state_dict())
+    assert accelerate(model, last_logits_only=True) is model
+    assert list(model.state_dict()) == list(before)
+    for name, tensor in model.state_dict().items():
+        assert tensor.data_ptr() == before[name].data_ptr()
+
+
+def test_other_models_are_left_alone():
+    """A learner's package may bear the same names and do other things within."""
+    learners = type("Qwen3Attention", (nn.Linear,), {"__module__": "tinyllm.gqa"})
+    model = nn.Sequential(learners(3, 3), nn.Linear(3, 3))
+    accelerate(model, last_logits_only=True)
+    assert not any("forward" in vars(module) for module in model.modules())
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_chat_and_generate_use_it_unless_told(talker, plain):
+    voice = talk.load_voice(str(talker), "solutions", {}, None, 0, None, "cpu", plain)
+    assert any("forward" in vars(module) for module in voice.model.modules()) != plain
+
+
+def test_both_ways_write_the_same(talker):
+    arguments = ["generate", str(talker), "-p", "Anna has", "--greedy", "--max-new-tokens", "9"]
+    fast, slow = (CliRunner().invoke(app, arguments + more) for more in ([], ["--plain"]))
+    assert fast.exit_code == slow.exit_code == 0
+    assert fast.stdout == slow.stdout and fast.stdout.strip()
