@@ -202,7 +202,8 @@ def with_badge(text: str, exercise: Exercise, block: str) -> str:
     lines = cells.solution_lines(block)
     kind = "core" if exercise.core else "stretch: counts, but nothing later needs it"
     badge = (
-        f"{exercise.minutes} minutes · about {lines} lines · {exercise.points} points · {kind}"
+        f"{exercise.minutes} minutes · about {lines} line{'s' if lines > 1 else ''} · "
+        f"{exercise.points} points · {kind}"
     )
     body = BADGE.sub("", text.lstrip())
     heading = f"### Exercise {exercise.id}  {exercise.title}"
@@ -228,6 +229,7 @@ def model_answer(lab: Lab, question: Question) -> str:
 EDITION = (
     *("notebooks/*.ipynb", "tinyllm/__init__.py", "solutions/hints/*.md"),
     *("labkit/*.py", "labkit/model/*.py", "labkit/stories/*.py"),
+    *("labkit/train/*.py", "labkit/train/*.jinja", "checkpoints/*/*"),
     *("tests/checks.ini", "tests/visible/*.py", "tests/visible/recorded/*"),
     *("pyproject.toml", "constraints.txt", "environment.yml", "README.md", "LICENSE"),
 )

@@ -63,16 +63,22 @@ def exercise_of(lab: Lab, symbol: str) -> Exercise:
     return next(e for e in lab.exercises if symbol in e.symbols)
 
 
-def small_class(lab: Lab, released: NotebookNode) -> Iterator[Learner]:
-    """A perfect one, a blank one, one for each mistake, and the odd ones."""
+def small_class(lab: Lab, released: NotebookNode, whole: bool = True) -> Iterator[Learner]:
+    """A perfect one, a blank one, one for each mistake, and the odd ones.
+
+    Not whole: of the mistakes the first of each exercise, and nothing odd.
+    """
     perfect = solved(released, lab)
     yield Learner("perfect", encoded(with_texts(perfect, lab)))
     yield Learner("blank", encoded(released))
-    for mistake in mistakes_of(lab.module):
+    mistakes = mistakes_of(lab.module)
+    for mistake in mistakes if whole else {m.symbol: m for m in reversed(mistakes)}.values():
         exercise = exercise_of(lab, mistake.symbol)
         answer = mistaken_cell(lab, exercise, mistake)
         notebook = with_answer(perfect, exercise, answer)
         yield Learner(f"{exercise.slug}-{kebab(mistake.name)}", encoded(notebook), mistake)
+    if not whole:
+        return
     for name, edit in ODD.items():
         notebook = copy.deepcopy(perfect)
         edit(notebook, lab)

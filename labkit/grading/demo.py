@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
 
-from labkit.grading.class_report import write_csv, write_report
 from labkit.grading.classroom import hand_in, small_class
 from labkit.grading.course import Course, CourseError
-from labkit.grading.run import Row, grade_lab
-from labkit.report import clean
+from labkit.grading.run import Row
+from labkit.grading.session import grade_and_report
+from labkit.model.talk import load_voice
 from labkit.syllabus import LABS, Lab
 
-UNSANDBOXED = (
-    "UNSANDBOXED: this system has no Landlock, so learner code ran with Python-level "
-    "protection only. Do not grade strangers' code here."
-)
 MARKER = ".tinyllm-demo"
+SEED = 5  # of the story
+QUESTIONS = ("Tell me a story about Anna and a red ball.", "Where is the ball?")
 
 
-def demo(folder: Path, console: Console) -> list[Row]:
+def demo(folder: Path, console: Console, labs: Sequence[Lab] = LABS) -> list[Row]:
     """Build, hand in, grade, give feedback, report; all under `folder`, made anew."""
     fresh(folder)
     course = Course(folder)
     course.build_source()
     rows: list[Row] = []
-    for lab in LABS:
+    for lab in labs:
         course.release(lab)
-        for learner in small_class(lab, course.released(lab)):
+        for learner in small_class(lab, course.released(lab), whole=lab is LABS[0]):
             hand_in(folder, lab, learner)
         rows += grade_and_report(course, lab, console)
+    talk(console)
     return rows
 
 
@@ -53,51 +45,19 @@ def fresh(folder: Path) -> None:
     (folder / MARKER).touch()
 
 
-def grade_and_report(course: Course, lab: Lab, console: Console) -> list[Row]:
-    """Grade what was handed in, with a progress bar; then table, feedback, CSV and HTML."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-               TimeRemainingColumn())  # fmt: skip
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(f"grading {lab.name}", total=None)
-
-        def advance(_: object, total: int) -> None:
-            bar.update(task, advance=1, total=total)
-
-        rows = grade_lab(course, lab, advance)
-        task = bar.add_task("writing feedback", total=None)
-        pages = course.feedback(lab) if rows else []
-        bar.update(task, total=len(pages), completed=len(pages))
-    console.print(table(lab, rows))
-    missing = [clean(name) for name in course.without(lab)]
-    if missing:
-        console.print(f"nothing handed in: {', '.join(missing)}", markup=False)
-    if unsandboxed(rows):
-        console.print(UNSANDBOXED, style="bold red")
-    addresses = {
-        page.parent.parent.name: page.relative_to(course.root).as_posix() for page in pages
-    }
-    write_csv(course.root / f"{lab.name}.csv", lab, rows)
-    report = write_report(course.root / f"{lab.name}.html", lab, rows, addresses)
-    console.print(f"[bold]{len(rows)}[/] graded into {course.database}", highlight=False)
-    console.print(f"feedback: {course.root / 'feedback'}", highlight=False, soft_wrap=True)
-    console.print(f"class report: {report}", highlight=False, soft_wrap=True)
-    return rows
-
-
-def unsandboxed(rows: list[Row]) -> bool:
-    """Whether learner code ran without the kernel's protection."""
-    ran = [row.submission.layers for row in rows if row.submission.layers]
-    return any("landlock" not in layers for layers in ran)
-
-
-def table(lab: Lab, rows: list[Row]) -> Table:
-    possible = sum(exercise.points for exercise in lab.exercises)
-    shown = Table(title=f"Lab {lab.number}, {lab.title}", title_justify="left")
-    shown.add_column("who", no_wrap=True)
-    shown.add_column(f"of {possible}", justify="right", no_wrap=True)
-    shown.add_column("why")
-    for row in rows:
-        shown.add_row(
-            row.learner, f"{row.submission.score:g}", clean(row.why).replace("[", r"\[")
-        )
-    return shown
+def talk(console: Console) -> None:
+    """The decoder, put together from the parts of every lab, writes on a checkpoint."""
+    voice = load_voice(None, "solutions", {}, None, SEED, None, "cpu")
+    console.print("\n[bold]The decoder, assembled from the reference's parts, talks:[/]")
+    messages: list[dict[str, str]] = []
+    for question in QUESTIONS:
+        messages.append({"role": "user", "content": question})
+        console.print(f"you> {question}", style="bold", highlight=False)
+        prompt_ids = voice.tokenizer.chat_prompt(messages)
+        answer = ""
+        for piece in voice.pieces(prompt_ids):
+            console.print(piece, end="", markup=False, highlight=False, soft_wrap=True)
+            answer += piece
+        console.print()
+        messages.append({"role": "assistant", "content": answer})
+    console.print("`tinyllm chat` goes on from here", highlight=False)

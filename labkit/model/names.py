@@ -8,7 +8,9 @@ from pathlib import Path
 
 from labkit.model.weights import CheckpointError
 
-SHIPPED: dict[str, Path] = {}  # name -> folder; the first is the default
+CHECKPOINTS = Path(__file__).resolve().parents[2] / "checkpoints"
+# name -> folder; the first is the default
+SHIPPED = {name: CHECKPOINTS / name for name in ("stories-dense", "stories-moe")}
 WANTED = ("*.safetensors", "*.json", "tokenizer*", "merges.txt", "*.jinja")
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 

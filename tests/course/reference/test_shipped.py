@@ -1,0 +1,90 @@
+"""The checkpoints that ship: whole, small, honest about themselves, and they talk."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import solutions
+from labkit.model import checkpoint
+from labkit.model.names import SHIPPED
+from labkit.model.tokenizer import Tokenizer
+from labkit.stories.reader import read_story
+from labkit.train import measure
+from labkit.train.data import Validation
+from labkit.train.recipe import Recipe
+
+pytestmark = pytest.mark.parametrize("name", SHIPPED)
+TOLD = "<|im_start|>user\nTell me a story about Anna.<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.fixture(scope="module")
+def model(request):
+    return {name: checkpoint.load(folder, solutions) for name, folder in SHIPPED.items()}
+
+
+def test_it_is_what_its_recipe_makes(name):
+    folder = SHIPPED[name]
+    recipe = Recipe.from_file(folder / "recipe.json")
+    config = json.loads((folder / "config.json").read_text())
+    assert {key: config[key] for key in recipe.model} == recipe.model
+    assert config["dtype"] == recipe.saved_dtype
+    assert (folder / "log.csv").read_text().splitlines()[-1].startswith(f"{recipe.steps},")
+    assert max(path.stat().st_size for path in folder.iterdir()) < 8e6
+
+
+def test_its_card_is_rendered_from_its_files(name):
+    assert (SHIPPED[name] / "README.md").read_text() == measure.card(SHIPPED[name], solutions)
+
+
+def test_its_bits_per_byte_are_measured(name, model):
+    from solutions.training import causal_lm_loss
+
+    folder = SHIPPED[name]
+    scores = json.loads((folder / "scores.json").read_text())
+    validation = Validation(Tokenizer(folder).library, scores["stories"], 256, split="test")
+    bits = validation.bits_per_byte(model[name], causal_lm_loss)
+    assert bits == pytest.approx(scores["bits_per_byte"], rel=1e-2)
+
+
+def test_transformers_loads_it_and_agrees(name, model):
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(SHIPPED[name], dtype="float32")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(SHIPPED[name])
+    chat = [{"role": "user", "content": "Tell me a story about Anna."}]
+    text = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+    assert text == TOLD == Tokenizer(SHIPPED[name]).chat_text(chat)
+    ids = tokenizer(text, return_tensors="pt").input_ids
+    assert ids[0].tolist() == Tokenizer(SHIPPED[name]).encode(text)
+    ours = checkpoint.load(SHIPPED[name], solutions, torch.float32)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(ids), theirs(ids).logits, atol=1e-4, rtol=1e-4)
+        written = theirs.generate(ids, max_new_tokens=40, do_sample=False)
+    from solutions.generation import generate
+
+    eos = theirs.generation_config.eos_token_id
+    assert written.tolist() == generate(ours, ids, max_new_tokens=40, eos_token_id=eos).tolist()
+
+
+def test_it_talks_without_a_network(name):
+    """In a process that cannot open a connection, as on a machine that has none."""
+    code = (
+        "import socket, sys\n"
+        "def refuse(*_): raise OSError('no network')\n"
+        "socket.socket.connect = socket.getaddrinfo = refuse\n"
+        "from labkit.cli import app\n"
+        "app(['chat', *sys.argv[1:], '--greedy'])\n"
+    )
+    model = [] if name == next(iter(SHIPPED)) else [name]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *model],
+        input="Tell me a story about Anna.\n", capture_output=True, text=True,
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    reading = read_story(done.stdout)
+    assert "Anna" in done.stdout and len(reading.sentences) >= 4
+    assert reading.understood >= len(reading.sentences) - 1
