@@ -26,7 +26,11 @@ class New:
 
 
 class Given:
-    """A function that the course hands to the learner's code, from the table GIVEN below."""
+    """Something that the course hands to the learner's code, from the table GIVEN below.
+
+    Where no argument is a tensor, the same Given in several steps of a call is one object:
+    a cache keeps what it holds from step to step.
+    """
 
     def __init__(self, name: str, /, **arguments: Any):
         if name not in GIVEN:
@@ -34,9 +38,40 @@ class Given:
         self.name, self.arguments = name, arguments
 
 
-GIVEN: dict[str, Callable[..., Callable[[Tensor], Tensor]]] = {
+class GivenCache:
+    """A KV cache for layers under test: it joins what it is given to what it holds.
+
+    layer_idx   the only layer that may use it
+    numbers     how many numbers it stores for each token, keys and values together
+    """
+
+    def __init__(self, layer_idx: int, numbers: int):
+        self.layer_idx, self.numbers = layer_idx, numbers
+        self.held: tuple[Tensor, Tensor] | None = None
+
+    def update(self, layer_idx: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        if layer_idx != self.layer_idx:
+            raise ValueError(f"cache.update got layer {layer_idx}; this is {self.layer_idx}")
+        for tensor in (key, value):
+            if tensor.dim() != 4:
+                shape = tuple(tensor.shape)
+                raise ValueError(f"the cache takes (B, heads, T, size), not {shape}")
+        came = sum(t.size(1) * t.size(3) for t in (key, value))
+        if came != self.numbers:
+            raise ValueError(
+                f"the cache was given {came} numbers a token; it stores {self.numbers}"
+            )
+        if self.held is not None:
+            pairs = zip(self.held, (key, value), strict=True)
+            key, value = (torch.cat(pair, dim=2) for pair in pairs)
+        self.held = (key, value)
+        return self.held
+
+
+GIVEN: dict[str, Callable[..., Any]] = {
     "tanh_linear": lambda weight: lambda x: torch.tanh(x @ weight.T),
     "scale_to_max": lambda: lambda x: x / x.abs().amax(dim=-1, keepdim=True).clamp_min(1e-3),
+    "kv_cache": GivenCache,
 }
 
 
@@ -50,7 +85,8 @@ class Call:
     init    constructor arguments; None says that the symbol is a function
     state   tensors for load_state_dict(strict=True)
     dtype   the module is moved to it after loading
-    grad    also return the gradients of inputs and parameters
+    grad    also return the gradients of inputs and parameters; a tuple of names says of which
+            inputs, where a right answer may use only a part of the others
     names   also return the names and shapes of parameters and buffers
     by_position  pass the inputs in their order instead of by name
 
@@ -66,7 +102,7 @@ class Call:
         init: Mapping[str, Any] | None = None,
         state: Mapping[str, Tensor] | None = None,
         dtype: torch.dtype | None = None,
-        grad: bool = False,
+        grad: bool | tuple[str, ...] = False,
         names: bool = False,
         by_position: bool = False,
         **inputs: Any,
@@ -120,17 +156,30 @@ def tensors_in(value: Any, path: str) -> list[tuple[str, Tensor]]:
     return []
 
 
-def resolve(value: Any, namespace: Mapping[str, Any]) -> Any:
-    """`value` with every New made from the namespace and every Given looked up."""
+def resolve(value: Any, namespace: Mapping[str, Any], made: dict[str, Any]) -> Any:
+    """`value` with every New made from the namespace and every Given looked up.
+
+    made    the Givens of this call so far, for its later steps
+    """
     if isinstance(value, New):
-        return namespace[value.symbol](**resolve(value.arguments, namespace))
+        return namespace[value.symbol](**resolve(value.arguments, namespace, made))
     if isinstance(value, Given):
-        return GIVEN[value.name](**resolve(value.arguments, namespace))
+        return _given(value, namespace, made)
     if isinstance(value, Mapping):
-        return {key: resolve(item, namespace) for key, item in value.items()}
+        return {key: resolve(item, namespace, made) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(resolve(item, namespace) for item in value)
+        return type(value)(resolve(item, namespace, made) for item in value)
     return value
+
+
+def _given(value: Given, namespace: Mapping[str, Any], made: dict[str, Any]) -> Any:
+    arguments = resolve(value.arguments, namespace, made)
+    if tensors_in(arguments, ""):
+        return GIVEN[value.name](**arguments)
+    key = repr((value.name, arguments))
+    if key not in made:
+        made[key] = GIVEN[value.name](**arguments)
+    return made[key]
 
 
 def copied(value: Any) -> Any:
@@ -185,8 +234,9 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
     if call.symbol not in namespace:
         raise NameError(f"{call.symbol} is not defined")
     target = namespace[call.symbol]
+    made: dict[str, Any] = {}
     if call.init is not None:
-        target = target(**resolve(copied(call.init), namespace))
+        target = target(**resolve(copied(call.init), namespace, made))
     if isinstance(target, nn.Module):
         if call.state is not None:
             target.load_state_dict(copied(call.state), strict=True)
@@ -198,16 +248,18 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
             outcome.names = {name: list(t.shape) for name, t in state}
     leaves: dict[str, Tensor] = {}
     for number, (method, inputs) in enumerate(call.steps):
-        inputs = resolve(copied(inputs), namespace)
+        inputs = resolve(copied(inputs), namespace, made)
         tag = "" if len(call.steps) == 1 else f"step {number + 1} "
         mine = [(tag + p, t) for key, v in inputs.items() for p, t in tensors_in(v, key)]
         if call.grad:
-            for path, tensor in mine:
+            chosen = inputs if call.grad is True else call.grad
+            of = [(tag + p, t) for key in chosen for p, t in tensors_in(inputs[key], key)]
+            for path, tensor in of:
                 if tensor.is_floating_point():
                     leaves[path] = tensor.requires_grad_()
         before = {path: tensor.detach().clone() for path, tensor in mine}
         function = getattr(target, method) if method else target
-        with torch.set_grad_enabled(call.grad):
+        with torch.set_grad_enabled(bool(call.grad)):
             value = function(*inputs.values()) if call.by_position else function(**inputs)
         outcome.values.append(value)
         for path, tensor in mine:

@@ -3,12 +3,14 @@ learner's very outcome lends its sentence."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 
 from labkit.calls import Outcome
 from labkit.checks import Check, Oracle, Result
 from labkit.compare import agree, distance, identical
 
+BEGINNING = 200  # characters of an error that are compared
 # What errors of Python and torch mostly mean in an exercise cell; each continues
 # "this is what comes out when ...".
 ERRORS = {
@@ -20,6 +22,8 @@ ERRORS = {
     "multiple values for argument": "`self` is missing as the first argument",
     "object has no attribute": "something was not stored on `self` in `__init__`",
     "before Module.__init__() call": "`super().__init__()` does not come first in `__init__`",
+    "same dtype": "two tensors of different dtypes meet: cast one of them with `.to(...)`",
+    "same scalar type": "two tensors have different dtypes: cast one of them with `.to(...)`",
     "must match the size": "two shapes do not line up: is `keepdim=True` missing, or is the "
     "axis another one?",
 }
@@ -38,12 +42,15 @@ def reasons(result: Result, oracle: Oracle) -> list[str]:
         return []
     everywhere = _fitting(result.checks, oracle)
     best = _best(everywhere or _fitting(failed, oracle) or _fitting(failed[:1], oracle))
-    return best or _said_by_the_error(failed[0])
+    return best or _said_by_the_error(failed[0], result.exercise.id)
 
 
-def _said_by_the_error(check: Check) -> list[str]:
+def _said_by_the_error(check: Check, exercise_id: str) -> list[str]:
     """What the error itself points to, where no known mistake fits."""
     text = next((got.failure.text for _, got in check.evidence if got.failure), "")
+    other = re.match(r"Exercise (\d+\.\d+):", text)
+    if other and other[1] != exercise_id:
+        return [f"exercise {other[1]}, which this one uses, is still empty: write it first"]
     return [advice for part, advice in ERRORS.items() if part in text][:1]
 
 
@@ -54,7 +61,7 @@ def _fitting(checks: list[Check], oracle: Oracle) -> dict[str, float]:
     wrong: set[str] = set()
     for call, got in [pair for check in checks for pair in check.evidence]:
         for suspect in oracle.suspects(call):
-            if not suspect.costs:
+            if not suspect.costs or suspect.name in wrong:
                 continue
             sentences[suspect.name] = suspect.sentence
             if fits(got, suspect.outcome):
@@ -69,9 +76,15 @@ def _fitting(checks: list[Check], oracle: Oracle) -> dict[str, float]:
 
 
 def fits(got: Outcome, theirs: Outcome) -> bool:
-    """Whether a mistake gave the learner's very outcome; two errors need the same words too."""
-    if got.failure and theirs.failure and got.failure.text != theirs.failure.text:
-        return False
+    """Whether a mistake gave the learner's very outcome; two errors need the same words too.
+
+    Long errors are cut where they are described, so that a name of another length moves the
+    cut: their beginnings count.
+    """
+    if got.failure and theirs.failure:
+        mine, known = got.failure.text[:BEGINNING], theirs.failure.text[:BEGINNING]
+        if mine != known:
+            return False
     return agree(got, theirs)
 
 

@@ -41,6 +41,15 @@ COLOURS = {
     "weights": VERMILION,
     "gate": SKY,
     "up": GREEN,
+    "relu": ORANGE,
+    "gelu": PURPLE,
+    "silu": BLUE,
+    "swish": BLUE,
+    "geglu": GREEN,
+    "swiglu": BLACK,
+    "attention": ORANGE,
+    "mlp": BLUE,
+    "embed_tokens": GREY,
     "loss": BLACK,
 }
 

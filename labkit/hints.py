@@ -51,7 +51,7 @@ def hint_report(lab: Lab, exercise: Exercise, rung: int, again: str, answer: str
 
 def solution_text(lab: Lab, exercise: Exercise) -> str:
     """The reference's code for an exercise; LookupError where the answers are not at hand."""
-    path = workspace.SOLUTIONS / f"{lab.module}.py"
+    path = workspace.reference_path(lab)
     if not path.exists():
         raise LookupError("the answers are not part of this edition; ask your instructor")
     block = cells.block(path.read_text("utf-8"), exercise.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import sys
@@ -11,7 +12,7 @@ from types import ModuleType
 
 import tinyllm
 from labkit import cells
-from labkit.syllabus import LABS, Exercise, Lab
+from labkit.syllabus import COMING, LABS, Exercise, Lab
 
 ROOT = Path(__file__).resolve().parents[1]
 HINTS = ROOT / "solutions" / "hints"
@@ -32,6 +33,11 @@ class Saved:
 
 def module_path(lab: Lab) -> Path:
     return Path(tinyllm.__file__).parent / f"{lab.module}.py"
+
+
+def reference_path(lab: Lab) -> Path:
+    """The lab's reference, which the learners' edition does not have."""
+    return SOLUTIONS / f"{lab.module}.py"
 
 
 def module_source(lab: Lab) -> str:
@@ -90,15 +96,67 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def load(lab: Lab) -> ModuleType:
-    """The lab's module as the file has it now, and with it every lab module in memory."""
+    """The lab's module as the file has it now, and with it every lab module in memory.
+
+    Where an earlier lab is unfinished the reference stands in for what it lacks.
+    """
     importlib.invalidate_caches()
     name = f"tinyllm.{lab.module}"
     fresh = name not in sys.modules
     module = importlib.import_module(name)
-    for other in LABS:
+    for other in sorted(LABS + COMING, key=lambda each: each.number):
         loaded = sys.modules.get(f"tinyllm.{other.module}")
-        if loaded is not None and not (fresh and loaded is module):
-            for old in [name for name in vars(loaded) if not name.startswith("__")]:
-                delattr(loaded, old)  # reload alone would keep what the file no longer has
-            importlib.reload(loaded)
+        if loaded is None or (fresh and loaded is module):
+            continue
+        for old in [name for name in vars(loaded) if not name.startswith("__")]:
+            delattr(loaded, old)  # reload alone would keep what the file no longer has
+        importlib.reload(loaded)
+        if other.number < lab.number and stand_in(other, loaded):
+            fresh = False  # the lab's module was imported before: it holds the empty ones
     return module
+
+
+def stand_in(lab: Lab, module: ModuleType) -> bool:
+    """Play the unfinished exercises of a loaded module with the reference, in memory only.
+
+    False if there are none, or if this edition holds no reference.
+    """
+    missing, path = unfinished(lab), reference_path(lab)
+    if not missing or not path.exists():
+        return False
+    source, reference = module_source(lab), path.read_text("utf-8")
+    for exercise in missing:
+        block = cells.block(reference, exercise.id) or ""
+        source = cells.with_block(source, exercise, cells.plain(block))
+    exec(compile(source, str(module_path(lab)), "exec", dont_inherit=True), vars(module))
+    return True
+
+
+def unfinished(lab: Lab) -> list[Exercise]:
+    """The exercises of which a stub's line is left, or nothing at all."""
+    source = module_source(lab)
+    blocks = {e.id: cells.block(source, e.id) for e in lab.exercises}
+    stub = 'raise NotImplementedError("Exercise {}:'
+    return [
+        e for e in lab.exercises if stub.format(e.id) in (blocks[e.id] or stub.format(e.id))
+    ]
+
+
+def borrowed(lab: Lab) -> dict[str, str]:
+    """What the lab's module takes from modules of earlier labs: {name: module}."""
+    earlier = {other.module for other in LABS + COMING if other.number < lab.number}
+    tree = cells.parsed(module_source(lab)) or ast.Module([], [])
+    return {
+        alias.asname or alias.name: node.module
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.level and node.module in earlier
+        for alias in node.names
+    }
+
+
+def still_empty(lab: Lab) -> list[tuple[Lab, Exercise]]:
+    """The unfinished exercises of earlier labs that this lab takes something from."""
+    names = borrowed(lab)
+    labs = [other for other in LABS + COMING if other.module in names.values()]
+    pairs = [(other, exercise) for other in labs for exercise in unfinished(other)]
+    return [pair for pair in pairs if set(pair[1].symbols) & set(names)]

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from labkit import confine
-from labkit.calls import Call
+from labkit.calls import Call, perform
 from labkit.grading.workers import ROOT, Order
+from labkit.wire import decode_call, encode_call
 
 REFERENCE = str(ROOT / "solutions" / "rmsnorm.py")
 HIDDEN = str(ROOT / "tests" / "hidden" / "test_rmsnorm.py")
@@ -28,6 +29,15 @@ def ask(workers, body, module="", banned=()):
 
 def test_a_call_comes_back(workers):
     assert torch.equal(ask(workers, "return 2 * x").value, torch.tensor([0.0, 2.0, 4.0]))
+
+
+def test_gradients_of_chosen_inputs_alone():
+    inputs = {"x": torch.arange(3.0), "scale": torch.ones(3)}
+    for grad, names in ((True, {"x", "scale"}), (("x",), {"x"}), (False, set())):
+        call = decode_call(encode_call(Call("f", grad=grad, **inputs)))
+        outcome = perform(call, {"f": lambda x, scale: x * scale})
+        assert set(outcome.grads) == names
+        assert outcome.failure is None
 
 
 @pytest.mark.parametrize(
