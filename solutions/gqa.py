@@ -59,12 +59,13 @@ def scaled_dot_product_attention(
     ### BEGIN SOLUTION
     scale = query.size(-1) ** -0.5 if scale is None else scale
     scores = query @ key.mT * scale  # (B, H, T, S)
-    if mask is not None and mask.dtype == torch.bool:
-        scores = scores.masked_fill(~mask, -torch.inf)
-    elif mask is not None:
+    if mask is None:
+        mask = torch.ones_like(scores, dtype=torch.bool)
+    elif mask.dtype != torch.bool:
         scores = scores + mask
-    hidden = scores <= torch.finfo(scores.dtype).min  # -inf is below it
-    blind = hidden.all(dim=-1, keepdim=True)  # (B, H, T, 1) queries that see no key at all
+        mask = mask > torch.finfo(mask.dtype).min  # False where nothing may be seen
+    blind = ~mask.any(dim=-1, keepdim=True)  # (B, H, T, 1) queries that see no key at all
+    scores = scores.masked_fill(~mask, -torch.inf)
     scores = scores.masked_fill(blind, 0.0)  # softmax over nothing but -inf would be NaN
     weights = scores.softmax(dim=-1, dtype=torch.float32).masked_fill(blind, 0.0)
     return weights.to(query.dtype) @ value  # (B, H, T, D)

@@ -53,7 +53,7 @@ def scaled_dot_product_attention(
     dtype:  scores in the dtype of query, softmax in float32, weights back in that dtype
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
     """
-    # YOUR CODE HERE (about 11 lines)
+    # YOUR CODE HERE (about 12 lines)
     raise NotImplementedError("Exercise 3.2: scaled_dot_product_attention")
 
 

@@ -139,3 +139,10 @@ def test_latent_attention():
             assert_close(got, expected[:, part], rtol=1e-5, atol=1e-5)
     assert cache.keys[0].shape == (2, 1, 7, 12)
     assert cache.values[0].shape == (2, 1, 7, 4)
+
+
+def test_a_hidden_key_stays_hidden_however_high_its_score():
+    query, key = torch.full((1, 1, 1, 4), 4.0).half(), torch.full((1, 1, 2, 4), 4.0).half()
+    value = torch.ones_like(key)
+    mask = torch.full((1, 2), torch.finfo(torch.float16).min).half()  # plus 32 it is no longer
+    assert (gqa.scaled_dot_product_attention(query, key, value, mask) == 0).all()
