@@ -74,6 +74,7 @@ class FeedForward(nn.Module):
     Plain kinds have no gate_proj. No matrix has a bias.
 
     Shapes: x (..., E) -> (..., E)
+    dtype:  gelu in float32 like silu, its result back in the dtype that came in
     Errors: any other kind raises ValueError that names it
     Source: Shazeer 2020, https://arxiv.org/abs/2002.05202
     """
@@ -110,5 +111,6 @@ class FeedForward(nn.Module):
 
     def _gelu(self, x: Tensor) -> Tensor:
         ### BEGIN SOLUTION
-        return x / 2 * (1 + torch.erf(x / math.sqrt(2)))
+        wide = x.float()
+        return (wide / 2 * (1 + torch.erf(wide / math.sqrt(2)))).to(x.dtype)
         ### END SOLUTION

@@ -67,6 +67,7 @@ class FeedForward(nn.Module):
     Plain kinds have no gate_proj. No matrix has a bias.
 
     Shapes: x (..., E) -> (..., E)
+    dtype:  gelu in float32 like silu, its result back in the dtype that came in
     Errors: any other kind raises ValueError that names it
     Source: Shazeer 2020, https://arxiv.org/abs/2002.05202
     """
@@ -86,5 +87,5 @@ class FeedForward(nn.Module):
         raise NotImplementedError("Exercise 4.3: FeedForward")
 
     def _gelu(self, x: Tensor) -> Tensor:
-        # YOUR CODE HERE (about 1 line)
+        # YOUR CODE HERE (about 2 lines)
         raise NotImplementedError("Exercise 4.3: FeedForward")
