@@ -95,12 +95,6 @@ LABS = (
             *("aten::native_batch_norm", "aten::rms_norm", "aten::layer_norm"),
         ),
     ),
-)
-
-
-# Labs whose modules stand in solutions/ and, as skeletons, in tinyllm/, and whose notebooks,
-# checks and mistakes are still to be written. A finished lab moves up into LABS.
-COMING = (
     Lab(
         "02",
         "rope",
@@ -114,6 +108,14 @@ COMING = (
             Exercise("2.6", ("relative_scores",), points=3, minutes=15, core=False),
             Exercise("2.7", ("yarn_cos_sin",), points=3, minutes=20, core=False),
         ),
+        questions=(Question("2.a", 2), Question("2.b", 2), Question("2.c", 2)),
+        banned=(
+            *("torchtune", "torchao", "xformers", "flash_attn", "rotary_embedding_torch"),
+            *("torch.nn.MultiheadAttention", "torch.nn.attention"),
+            *("torch.nn.functional.multi_head_attention_forward",),
+            *("torch.nn.functional.scaled_dot_product_attention",),
+            *("aten::scaled_dot_product_attention", "aten::_native_multi_head_attention"),
+        ),
     ),
     Lab(
         "03",
@@ -126,6 +128,26 @@ COMING = (
             Exercise("3.4", ("Qwen3Attention",), points=8, minutes=30),
             Exercise("3.5", ("MultiHeadLatentAttention",), points=5, minutes=30, core=False),
         ),
+        questions=(Question("3.a", 2), Question("3.b", 2), Question("3.c", 2)),
+        banned=(
+            *("torch.nn.functional.scaled_dot_product_attention", "torch.nn.attention"),
+            *("torch.nn.functional.multi_head_attention_forward", "torch.nn.Transformer"),
+            *("torch.nn.MultiheadAttention", "torch.nn.modules.activation.MultiheadAttention"),
+            *("torch.nn.TransformerEncoderLayer", "torch.nn.TransformerDecoderLayer"),
+            *("torch.nn.TransformerEncoder", "torch.nn.TransformerDecoder"),
+            *("torch.nn.modules.transformer", "torch.scaled_dot_product_attention"),
+            *("torch._scaled_dot_product_attention_math",),
+            *("torch._native_multi_head_attention", "torch._transformer_encoder_layer_fwd"),
+            *("aten::scaled_dot_product_attention", "aten::_scaled_dot_product_attention_math"),
+            *("aten::_scaled_dot_product_flash_attention_for_cpu",),
+            *("aten::_scaled_dot_product_fused_attention_overrideable",),
+            *("aten::_scaled_dot_product_efficient_attention",),
+            *("aten::_scaled_dot_product_flash_attention", "aten::_flash_attention_forward"),
+            *("aten::_scaled_dot_product_cudnn_attention", "aten::_cudnn_attention_forward"),
+            *("aten::_efficient_attention_forward", "aten::_triton_multi_head_attention"),
+            *("aten::_triton_scaled_dot_attention",),
+            *("aten::_native_multi_head_attention", "aten::_transformer_encoder_layer_fwd"),
+        ),
     ),
     Lab(
         "04",
@@ -135,6 +157,13 @@ COMING = (
             Exercise("4.1", ("silu",), points=3, minutes=5),
             Exercise("4.2", ("Qwen3MLP",), points=5, minutes=10),
             Exercise("4.3", ("FeedForward",), points=4, minutes=15, core=False),
+        ),
+        questions=(Question("4.a", 2), Question("4.b", 2), Question("4.c", 2)),
+        banned=(
+            *("torch.nn.SiLU", "torch.nn.GELU", "torch.nn.GLU"),
+            *("torch.nn.functional.silu", "torch.nn.functional.gelu"),
+            *("torch.nn.functional.glu", "torch.nn.modules.activation"),
+            *("aten::silu", "aten::silu_", "aten::gelu", "aten::gelu_", "aten::glu"),
         ),
     ),
     Lab(
@@ -146,7 +175,19 @@ COMING = (
             Exercise("5.2", ("Qwen3MoeSparseMoeBlock",), points=7, minutes=25),
             Exercise("5.3", ("load_balancing_loss",), points=5, minutes=15),
         ),
+        questions=(Question("5.a", 2), Question("5.b", 2), Question("5.c", 2)),
+        banned=(
+            *("torch.nn.functional.grouped_mm", "torch.nn.functional.scaled_grouped_mm"),
+            *("torch._grouped_mm", "torch._scaled_grouped_mm"),
+            *("aten::_grouped_mm", "aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2"),
+        ),
     ),
+)
+
+
+# Labs whose modules stand in solutions/ and, as skeletons, in tinyllm/, and whose notebooks,
+# checks and mistakes are still to be written. A finished lab moves up into LABS.
+COMING = (
     Lab(
         "06",
         "decoder",

@@ -13,6 +13,15 @@ from labkit.grading.workers import Workers
 from labkit.syllabus import LABS
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
+def pytest_collection_modifyitems(items):
+    """For pytest -n: a file's tests share a process, in files on all labs those of a lab."""
+    for item in items:
+        lab = getattr(item, "callspec", None) and item.callspec.params.get("lab")
+        group = f"{item.path.stem} {lab.name}" if lab else item.path.stem
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session")
 def workers():
     with Workers() as running:
@@ -33,8 +42,8 @@ def judges(workers, released):
 
 @pytest.fixture(scope="session")
 def graded_class(tmp_path_factory):
-    """The demo, run once: its course folder, its rows, and what it printed."""
+    """The demo of the first lab, run once: its course folder, its rows, and what it printed."""
     folder = tmp_path_factory.mktemp("class") / "demo"
     console = Console(file=io.StringIO(), width=100)
-    rows = demo(folder, console)
+    rows = demo(folder, console, LABS[:1])
     return Course(folder), rows, console.file.getvalue()

@@ -4,6 +4,7 @@ import copy
 import os
 import shutil
 from contextlib import contextmanager
+from functools import cache
 
 import nbformat
 import pytest
@@ -13,7 +14,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from labkit import cells
 from labkit.build import ROOT, filled, notebook_path, read_notebook, reference_block, setup_cell
 from labkit.grading.classroom import solved
-from labkit.syllabus import LABS, find_exercise
+from labkit.syllabus import LABS, find_exercise, find_lab
 
 
 @contextmanager
@@ -37,7 +38,9 @@ def package(tmp_path):
 def run(notebook, package, **variables):
     """Execute in a kernel whose `tinyllm` is `package`; errors stay in the outputs."""
     notebook = copy.deepcopy(notebook)
-    with environment(PYTHONPATH=str(package.parent), **variables):
+    # one thread: the tests run side by side, and threads that wait for each other burn time
+    options = {"PYTHONPATH": str(package.parent), "OMP_NUM_THREADS": "1", **variables}
+    with environment(**options):
         client = NotebookClient(
             notebook, timeout=300, kernel_name="python3", allow_errors=True,
             resources={"metadata": {"path": str(package.parent)}},
@@ -46,9 +49,9 @@ def run(notebook, package, **variables):
     return notebook
 
 
-def run_cells(package, *sources, **variables):
+def run_cells(package, *sources, lab=LABS[0], **variables):
     notebook = new_notebook(
-        cells=[new_code_cell(source) for source in (setup_cell(LABS[0]), *sources)]
+        cells=[new_code_cell(source) for source in (setup_cell(lab), *sources)]
     )
     return run(notebook, package, **variables).cells[1:]
 
@@ -67,9 +70,22 @@ def answer(exercise_id):
     return cells.plain(reference_block(lab, exercise))
 
 
+@pytest.fixture(scope="session")
+def solved_run(tmp_path_factory, released):
+    """Of a lab: its notebook executed with the reference in it, and the package it filled."""
+
+    @cache
+    def execute(lab):
+        package = tmp_path_factory.mktemp(lab.module) / "tinyllm"
+        shutil.copytree(ROOT / "tinyllm", package)
+        return run(solved(released[lab.name], lab), package), package
+
+    return execute
+
+
 @pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
-def test_runs_top_to_bottom_with_the_reference_in_it(lab, package, released):
-    done = run(solved(released[lab.name], lab), package)
+def test_runs_top_to_bottom_with_the_reference_in_it(lab, solved_run):
+    done, package = solved_run(lab)
     for cell in done.cells:
         if cell.cell_type == "code":
             errors = [o for o in cell.outputs if o.output_type == "error"]
@@ -85,8 +101,8 @@ def test_runs_top_to_bottom_with_the_reference_in_it(lab, package, released):
 
 
 @pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
-def test_every_figure_has_a_text_for_those_who_cannot_see_it(lab, package, released):
-    done = run(solved(released[lab.name], lab), package)
+def test_every_figure_has_a_text_for_those_who_cannot_see_it(lab, solved_run):
+    done, _ = solved_run(lab)
     pictures = [
         output["data"]["text/html"]
         for cell in done.cells
@@ -193,6 +209,24 @@ def test_wrong_ids_say_what_exists(package):
     one, two, three = run_cells(package, 'check("9.9")', 'hint("1.2", rung=7)', 'hint("x")')
     assert "1.2 RMSNorm" in text_of(one) and "the rungs are 1 to 3" in text_of(two)
     assert "there is no exercise 'x'" in text_of(three)
+
+
+def test_the_reference_stands_in_for_an_unfinished_earlier_lab(package):
+    """Lab 05 needs Qwen3MLP; without the reference the check says whose turn it is."""
+    before = (package / "swiglu.py").read_text()
+    lab, block = find_lab("moe"), answer("5.2")
+    hide = "from pathlib import Path\nfrom labkit import workspace\n"
+    hide += 'workspace.SOLUTIONS = Path("nowhere")\nstart("moe")'
+    used = "type(Qwen3MLP(config, 4)).__name__"
+    config = 'from tinyllm.config import PRESETS\nconfig = PRESETS["Qwen3-0.6B"]'
+    _, _, report, _, name, told, alone = run_cells(
+        package, answer("5.1"), block, 'check("5.2")', config, used, hide, 'check("5.2")',
+        lab=lab,
+    )  # fmt: skip
+    assert "passed" in text_of(report) and "Qwen3MLP" in text_of(name)
+    assert "Exercise 4.2, Qwen3MLP, is unfinished: finish it first" in text_of(told)
+    assert "exercise 4.2, which this one uses, is still empty" in text_of(alone)
+    assert (package / "swiglu.py").read_text() == before
 
 
 def test_under_nbgrader_a_check_is_a_plain_number(package):

@@ -67,7 +67,7 @@ def test_every_stub_fails_every_check_by_its_own_name(lab, exercise, folder):
     block = cells.stub(reference_block(lab, exercise), exercise)
     module = cells.with_block((cells.plain(block)), exercise, block)
     header = cells.split((Path("solutions") / f"{lab.module}.py").read_text())[0][1]
-    namespace: dict = {}
+    namespace: dict = {"__name__": f"solutions.{lab.module}", "__package__": "solutions"}
     exec(header + module, namespace)
     oracle = Live(lab)
     result = run_checks(
@@ -156,6 +156,7 @@ def test_remarks_are_made_and_cost_nothing(judges, lab, mistake):
     assert result.passed and remarks(result, oracle) == [mistake.sentence]
 
 
-def test_no_two_mistakes_share_a_sentence():
-    sentences = [p.values[1].sentence for p in MISTAKES + REMARKS]
+def test_no_two_mistakes_of_an_exercise_share_a_sentence():
+    listed = [p.values[1] for p in MISTAKES + REMARKS]
+    sentences = [(mistake.symbol, mistake.sentence) for mistake in listed]
     assert len(sentences) == len(set(sentences))
