@@ -25,7 +25,7 @@ from labkit.checks import run_checks
 from labkit.compare import agree
 from labkit.recorded import FOLDER as RECORDED
 from labkit.recorded import Recorder
-from labkit.syllabus import COMING, LABS, Exercise, Lab, Question
+from labkit.syllabus import COMING, LABS, NOTEBOOKS, Exercise, Lab, Question
 from labkit.wire import outcome_from, unpack
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -91,9 +91,10 @@ def skeletons() -> Iterator[Derived]:
 
 def everything() -> Iterator[Derived]:
     yield from skeletons()
-    for lab in LABS:
+    for lab in NOTEBOOKS:
         path = notebook_path(lab)
         yield Derived(path, serialised(filled(lab, read_notebook(path))))
+    for lab in LABS:
         yield Derived(RECORDED / f"{lab.module}.safetensors", recorded(lab))
 
 
@@ -144,7 +145,8 @@ def filled(lab: Lab, notebook: NotebookNode, solved: bool = False) -> NotebookNo
         cell.metadata = nbformat.from_dict({})
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    owned(by_id, "setup").source = setup_cell(lab)
+    if lab.exercises:
+        owned(by_id, "setup").source = setup_cell(lab)
     for exercise in lab.exercises:
         block = reference_block(lab, exercise)
         about = owned(by_id, f"about-{exercise.slug}")
