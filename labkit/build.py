@@ -19,13 +19,14 @@ from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell
 
 from labkit import cells, hints
 from labkit.checks import run_checks
 from labkit.compare import agree
 from labkit.recorded import FOLDER as RECORDED
 from labkit.recorded import Recorder
-from labkit.syllabus import COMING, LABS, Exercise, Lab, Question
+from labkit.syllabus import COMING, LABS, NOTEBOOKS, Exercise, Lab, Question
 from labkit.wire import outcome_from, unpack
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,6 +34,11 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
+MAP = """\
+# Where this lab sits in the whole of Qwen3
+from labkit.architecture import architecture
+
+architecture("{}")"""
 BADGE = re.compile(r"\A(?:### Exercise[^\n]*\n+)?(?:\*[^\n]*minutes[^\n]*\*\n*)?")
 
 
@@ -91,9 +97,10 @@ def skeletons() -> Iterator[Derived]:
 
 def everything() -> Iterator[Derived]:
     yield from skeletons()
-    for lab in LABS:
+    for lab in NOTEBOOKS:
         path = notebook_path(lab)
         yield Derived(path, serialised(filled(lab, read_notebook(path))))
+    for lab in LABS:
         yield Derived(RECORDED / f"{lab.module}.safetensors", recorded(lab))
 
 
@@ -139,12 +146,14 @@ def serialised(notebook: NotebookNode) -> bytes:
 def filled(lab: Lab, notebook: NotebookNode, solved: bool = False) -> NotebookNode:
     """The notebook with every cell that the build owns; `solved` leaves the reference in."""
     by_id = {cell.id: cell for cell in notebook.cells}
+    if lab.exercises:
+        owned(by_id, "setup").source = setup_cell(lab)
+        place_map(lab, notebook, by_id)
     notebook.metadata = nbformat.from_dict(METADATA)
     for cell in notebook.cells:
         cell.metadata = nbformat.from_dict({})
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    owned(by_id, "setup").source = setup_cell(lab)
     for exercise in lab.exercises:
         block = reference_block(lab, exercise)
         about = owned(by_id, f"about-{exercise.slug}")
@@ -180,6 +189,15 @@ def setup_cell(lab: Lab) -> str:
     """The module's own imports, so that a cell sees the same names here and there."""
     own = ["from labkit.notebook import check, hint, solution, start"]
     return "\n".join([*imports(reference(lab)), "", *own, "", f'start("{lab.module}")'])
+
+
+def place_map(lab: Lab, notebook: NotebookNode, by_id: dict[str, NotebookNode]) -> None:
+    """Below the first cell, the figure of the whole model with this lab's part lit."""
+    if "map" not in by_id:
+        below = notebook.cells.index(by_id["setup"]) + 1
+        notebook.cells.insert(below, new_code_cell(id="map"))
+        by_id["map"] = notebook.cells[below]
+    by_id["map"].source = MAP.format(lab.module)
 
 
 def imports(source: str) -> list[str]:

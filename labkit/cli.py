@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from labkit.model import talk
-from labkit.syllabus import LABS, UnknownName, find_exercise, find_lab
+from labkit.syllabus import NOTEBOOKS, UnknownName, find_exercise, find_lab
 from labkit.train import command
 
 app = typer.Typer(
@@ -44,7 +44,9 @@ def status() -> None:
     table = Table()
     for heading in ("", "exercise", "minutes", "points", "state"):
         table.add_column(heading)
-    for lab in LABS:
+    for lab in NOTEBOOKS:
+        if not lab.exercises:
+            table.add_row(lab.number, lab.title, "", "", "to read")
         for exercise in lab.exercises:
             report, _ = check_exercise(lab, exercise, "")
             kind = "" if exercise.core else "stretch"

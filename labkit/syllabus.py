@@ -56,7 +56,7 @@ class Lab:
     number: str
     module: str
     title: str
-    exercises: tuple[Exercise, ...]
+    exercises: tuple[Exercise, ...] = ()
     questions: tuple[Question, ...] = ()
     banned: tuple[str, ...] = ()
 
@@ -220,6 +220,12 @@ COMING = (
         ),
     ),
 )
+
+
+# Notebooks to read and run: nothing in them is graded, and all their cells are authored.
+UNGRADED: tuple[Lab, ...] = ()
+
+NOTEBOOKS = tuple(sorted(LABS + UNGRADED, key=lambda each: each.number))
 
 
 class UnknownName(LookupError):
