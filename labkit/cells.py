@@ -183,19 +183,20 @@ def helpers(answer: str, others: list[str], known: set[str]) -> str:
     if tree is None:
         return ""
     taken = known | set(defined_names(tidied(answer)))
-    wanted, found = _used(tree) - taken, []
+    wanted, found = used_names(tree) - taken, []
     for source in map(tidied, others):
         other = parsed(source)
         nodes = [] if other is None else other.body
         for node in reversed(nodes):
             if wanted.intersection(_names(node)):
                 taken |= set(_names(node))
-                wanted = (wanted | _used(node)) - taken
+                wanted = (wanted | used_names(node)) - taken
                 found.append(_guarded(source, node))
     return "\n\n".join(reversed(found))
 
 
-def _used(tree: ast.AST) -> set[str]:
+def used_names(tree: ast.AST) -> set[str]:
+    """The names that the code mentions, wherever they come from."""
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 

@@ -14,61 +14,24 @@ and forks a fresh child for each exercise; elsewhere each exercise starts a new 
 from __future__ import annotations
 
 import ctypes
-import importlib.abc
-import importlib.machinery
-import importlib.util
+import importlib
 import json
 import os
 import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 
 import torch
 
 from labkit import banned, confine, frames
 from labkit.calls import Call, Outcome, describe, perform
+from labkit.sources import PACKAGE, Sources, filename
 from labkit.wire import MAX_BYTES, Malformed, decode_call, encode_outcome
 
-PACKAGE = "tinyllm"
 NONCE = 16
 DIE_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
-
-
-class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports the package under test from memory: {"rmsnorm": source, ...}."""
-
-    def __init__(self, sources: Mapping[str, str]):
-        self.sources = sources
-
-    def find_spec(self, name: str, path: object = None, target: object = None):
-        if name == PACKAGE:
-            return importlib.machinery.ModuleSpec(name, self, is_package=True)
-        if name.removeprefix(PACKAGE + ".") in self.sources and name.startswith(PACKAGE + "."):
-            return importlib.machinery.ModuleSpec(name, self)
-        return None
-
-    def get_source(self, name: str) -> str:
-        """What inspect, and with it torch.jit.script, reads."""
-        return self.sources.get(name.removeprefix(PACKAGE).lstrip("."), "")
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
-        return None
-
-    def exec_module(self, module: ModuleType) -> None:
-        short = module.__name__.removeprefix(PACKAGE).lstrip(".")
-        if not short:
-            return
-        code = compile(self.sources[short], filename(short), "exec", dont_inherit=True)
-        exec(code, module.__dict__)
-
-
-def filename(module: str) -> str:
-    """The name under which tracebacks know a submitted module."""
-    return f"{PACKAGE}/{module}.py"
 
 
 def forget_the_course() -> None:

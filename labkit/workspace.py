@@ -35,6 +35,11 @@ def module_path(lab: Lab) -> Path:
     return Path(tinyllm.__file__).parent / f"{lab.module}.py"
 
 
+def folder() -> str:
+    """Where the learner's package lies."""
+    return str(Path(tinyllm.__file__).parent)
+
+
 def reference_path(lab: Lab) -> Path:
     """The lab's reference, which the learners' edition does not have."""
     return SOLUTIONS / f"{lab.module}.py"
@@ -140,6 +145,38 @@ def unfinished(lab: Lab) -> list[Exercise]:
     return [
         e for e in lab.exercises if stub.format(e.id) in (blocks[e.id] or stub.format(e.id))
     ]
+
+
+def own_package() -> dict[str, str]:
+    """The sources of all the learner's modules."""
+    return _modules_in(Path(folder()))
+
+
+def judged_package(lab: Lab) -> dict[str, str]:
+    """The sources among which a lab is checked alone: its own, the reference's of all others.
+
+    Where this edition holds no reference, the learner's own modules play those, too.
+    """
+    reference = {name: cells.plain(text) for name, text in _modules_in(SOLUTIONS).items()}
+    return {**own_package(), **reference, lab.module: module_source(lab)}
+
+
+def _modules_in(package: Path) -> dict[str, str]:
+    paths = [path for path in package.glob("*.py") if path.stem != "__init__"]
+    return {path.stem: path.read_text("utf-8") for path in paths}
+
+
+def used_by(lab: Lab, exercise: Exercise) -> list[tuple[Lab, Exercise]]:
+    """The other exercises on which the learner's code for this one runs, in their order."""
+    every = [(home, each) for home in LABS + COMING for each in home.exercises]
+    found, new = set(), [(lab, exercise)]
+    while new:
+        home, each = new.pop()
+        tree = cells.parsed(cells.block(module_source(home), each.id) or "")
+        names = cells.used_names(tree) if tree else set()
+        new += [pair for pair in every if names & set(pair[1].symbols) and pair not in found]
+        found.update(new)
+    return [pair for pair in every if pair in found and pair[1] is not exercise]
 
 
 def borrowed(lab: Lab) -> dict[str, str]:
