@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from labkit.stand_in import GoneAfter, Listener, Scripted, TinyDecoder
+
 _equal = torch.equal  # kept from before any learner code can replace it
 
 
@@ -28,8 +30,8 @@ class New:
 class Given:
     """Something that the course hands to the learner's code, from the table GIVEN below.
 
-    Where no argument is a tensor, the same Given in several steps of a call is one object:
-    a cache keeps what it holds from step to step.
+    Those in KEPT are one object through all steps of a call: a cache keeps what it holds,
+    and a model what was stored on it.
     """
 
     def __init__(self, name: str, /, **arguments: Any):
@@ -71,7 +73,39 @@ class GivenCache:
 GIVEN: dict[str, Callable[..., Any]] = {
     "tanh_linear": lambda weight: lambda x: torch.tanh(x @ weight.T),
     "scale_to_max": lambda: lambda x: x / x.abs().amax(dim=-1, keepdim=True).clamp_min(1e-3),
+    "generator": lambda seed: torch.Generator().manual_seed(seed),
+    "tiny_decoder": TinyDecoder,
+    "scripted": Scripted,
+    "listener": Listener,
+    "gone_after": GoneAfter,
     "kv_cache": GivenCache,
+}
+KEPT = ("kv_cache", "tiny_decoder")
+
+
+def _drawn(values: list[Any]) -> list[Any]:
+    texts = [
+        " ".join(map(str, v.unique().tolist())) if isinstance(v, Tensor) else v for v in values
+    ]
+    return [{"tokens that come out": text} for text in texts]
+
+
+def _counts(values: list[Any]) -> list[Any]:
+    """Of tensors (rows,) alone: another shape stays, so that it shows."""
+    fit = [isinstance(v, Tensor) and v.dim() == 1 and v.dtype == torch.int64 for v in values]
+    return [v.clamp(min=0).bincount() if ok else v for v, ok in zip(values, fit, strict=True)]
+
+
+def _repeats(values: list[Any]) -> list[Any]:
+    first, *later = [v if isinstance(v, Tensor) else torch.empty(0) for v in values]
+    return [v.shape == first.shape and _equal(v, first) for v in later]
+
+
+# What a check looks at where a right answer may draw random numbers in its own way.
+SUMMARIES: dict[str, Callable[[list[Any]], list[Any]]] = {
+    "drawn": _drawn,  # of each step, which numbers occur in it at all
+    "counts": _counts,  # of each step, how often 0, 1, 2, ... occur
+    "repeats": _repeats,  # of each later step, whether it equals the first
 }
 
 
@@ -80,7 +114,8 @@ class Call:
 
     Call("layer_norm", x=..., weight=...)                      a function
     Call("RMSNorm", init={"hidden_size": 8}, state={"weight": w}, hidden_states=x)
-    Call("KVCache", init={...}).then("append", key=k, value=v)  several steps on one object
+    Call("KVCache", init={...}).then("update", key=k, value=v)  several steps on one object,
+        of which .then(".length") reads an attribute
 
     init    constructor arguments; None says that the symbol is a function
     state   tensors for load_state_dict(strict=True)
@@ -89,6 +124,10 @@ class Call:
             inputs, where a right answer may use only a part of the others
     names   also return the names and shapes of parameters and buffers
     by_position  pass the inputs in their order instead of by name
+    summary  compare only a summary of the results, one of SUMMARIES
+
+    A Given("listener") among a step's inputs makes its value {"returned": ..., name: what
+    the listener heard}. torch's global generator starts every call with the same seed.
 
     Values may be None, bool, int, float, str, Tensor, torch.dtype, New, Given, and lists,
     tuples or dicts of those.
@@ -105,16 +144,17 @@ class Call:
         grad: bool | tuple[str, ...] = False,
         names: bool = False,
         by_position: bool = False,
+        summary: str | None = None,
         **inputs: Any,
     ):
         self.symbol, self.init, self.state = symbol, init, state
         self.dtype, self.grad, self.names = dtype, grad, names
-        self.by_position = by_position
+        self.by_position, self.summary = by_position, summary
         self.key = ""  # set by the check that makes the call: "test_values[2]#1"
         self.steps: list[tuple[str, dict[str, Any]]] = [("", inputs)] if inputs else []
 
     def then(self, method: str = "", /, **inputs: Any) -> Call:
-        """Add a step: call the same object again, or its `method`."""
+        """Add a step: call the same object again, or its `method`, or read ".attribute"."""
         self.steps.append((method, inputs))
         return self
 
@@ -174,7 +214,7 @@ def resolve(value: Any, namespace: Mapping[str, Any], made: dict[str, Any]) -> A
 
 def _given(value: Given, namespace: Mapping[str, Any], made: dict[str, Any]) -> Any:
     arguments = resolve(value.arguments, namespace, made)
-    if tensors_in(arguments, ""):
+    if value.name not in KEPT:
         return GIVEN[value.name](**arguments)
     key = repr((value.name, arguments))
     if key not in made:
@@ -221,7 +261,8 @@ def perform(call: Call, namespace: Mapping[str, Any], filename: str | None = Non
     """
     outcome = Outcome()
     try:
-        with strict_torch():
+        with strict_torch(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
             _perform(call, namespace, outcome)
     except KeyboardInterrupt:
         raise
@@ -258,10 +299,11 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
                 if tensor.is_floating_point():
                     leaves[path] = tensor.requires_grad_()
         before = {path: tensor.detach().clone() for path, tensor in mine}
-        function = getattr(target, method) if method else target
         with torch.set_grad_enabled(bool(call.grad)):
-            value = function(*inputs.values()) if call.by_position else function(**inputs)
-        outcome.values.append(value)
+            value = _step(target, method, inputs, call.by_position)
+        heard = {name: v.heard for name, v in inputs.items() if isinstance(v, Listener)}
+        value = {"returned": value, **heard} if heard else value
+        outcome.values.append(value if call.grad else detached(value))  # later steps may write
         for path, tensor in mine:
             if not _equal(tensor.detach().nan_to_num(), before[path].nan_to_num()):
                 outcome.changed.append(path)
@@ -270,6 +312,15 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
             leaves |= {f"parameter {name}": p for name, p in target.named_parameters()}
         outcome.grads = gradients(outcome.values, leaves)
     outcome.values = [detached(value) for value in outcome.values]
+    if call.summary is not None:
+        outcome.values = SUMMARIES[call.summary](outcome.values)
+
+
+def _step(target: Any, method: str, inputs: dict[str, Any], by_position: bool) -> Any:
+    if method.startswith("."):
+        return getattr(target, method[1:])
+    function = getattr(target, method) if method else target
+    return function(*inputs.values()) if by_position else function(**inputs)
 
 
 def gradients(values: list[Any], leaves: dict[str, Tensor]) -> dict[str, Tensor]:

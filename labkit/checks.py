@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from labkit.calls import Call, Given, New, Outcome
-from labkit.compare import Difference, assert_same
+from labkit.compare import Difference, assert_drawn, assert_same
 from labkit.syllabus import Exercise
 
-__all__ = ["Call", "Given", "New", "Outcome", "Rng", "assert_same"]
+__all__ = ["Call", "Given", "New", "Outcome", "Rng", "assert_drawn", "assert_same"]
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 Performer = Callable[[Call], Outcome]

@@ -70,6 +70,33 @@ def assert_same(student: Outcome, reference: Outcome) -> None:
     _same_grads(student.grads, reference.grads, [*held, "values"])
 
 
+def assert_drawn(student: Outcome, reference: Outcome, probs: Tensor) -> None:
+    """Raise Difference unless counts of draws fit the probabilities: chi-square, level 1e-6.
+
+    Both outcomes hold counts (summary "counts"). The reference's serve for errors and shapes
+    only: a right answer may draw other numbers.
+    """
+    mine, theirs = student.value, reference.value
+    if student.failure or not isinstance(mine, Tensor) or mine.dim() != 1:
+        assert_same(student, reference)
+    counts, fresh = torch.zeros(len(probs)), int(theirs.sum())
+    if int(mine.sum()) != fresh or len(mine) > len(probs):
+        raise Difference("values", f"{int(mine.sum())} tokens of 0 to {len(mine) - 1} came out")
+    counts[: len(mine)] = mine.float()
+    expected = fresh * probs / probs.sum()
+    for token in (expected == 0).nonzero().flatten().tolist():
+        if counts[token]:
+            raise Difference("values", f"token {token} came out, which must not be drawn")
+    kept = expected > 0
+    gaps = (counts - expected).square()[kept] / expected[kept]
+    freedom = max(int(kept.sum()) - 1, 1)  # Wilson and Hilferty's quantile; z of 1e-6 is 4.75
+    limit = freedom * (1 - 2 / (9 * freedom) + 4.75 * (2 / (9 * freedom)) ** 0.5) ** 3
+    if float(gaps.sum()) > limit:
+        token = int(kept.nonzero().flatten()[gaps.argmax()])
+        look = f"token {token} was drawn {int(counts[token])} times in {fresh}"
+        raise Difference("values", f"{look}, not about {float(expected[token]):.0f}", [], look)
+
+
 def agree(mine: Outcome, theirs: Outcome) -> bool:
     try:
         assert_same(mine, theirs)
@@ -156,8 +183,11 @@ def _same_structure(mine: Any, theirs: Any, where: str) -> list[tuple[str, Tenso
             )
         return []
     if type(mine) is not type(theirs) or mine != theirs:
-        look = f"{where}{kind_of(mine)} instead of {kind_of(theirs)}"
-        raise Difference("values", look, secret=f"{where}{kind_of(mine)} is wrong")
+        got, wanted = kind_of(mine), kind_of(theirs)
+        if type(mine) is type(theirs) and isinstance(mine, (bool, int, str)):
+            got, wanted = str(mine)[:60], str(theirs)[:60]
+        look = f"{where}{got} instead of {wanted}"
+        raise Difference("values", look, secret=f"{where}{got} is wrong")
     return []
 
 

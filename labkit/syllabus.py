@@ -182,6 +182,18 @@ LABS = (
             *("aten::_grouped_mm", "aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2"),
         ),
     ),
+    Lab(
+        "07",
+        "generation",
+        "Generation: the cache and the dice",
+        exercises=(
+            Exercise("7.1", ("KVCache",), points=5, minutes=20),
+            Exercise("7.2", ("sample_next_token",), points=6, minutes=20),
+            Exercise("7.3", ("generate",), points=6, minutes=20),
+        ),
+        questions=(Question("7.a", 2), Question("7.b", 2), Question("7.c", 2)),
+        banned=("labkit.model", "vllm"),
+    ),
 )
 
 
@@ -197,16 +209,6 @@ COMING = (
             Exercise("6.2", ("Qwen3Model",), points=6, minutes=25),
             Exercise("6.3", ("Qwen3ForCausalLM",), points=5, minutes=15),
             Exercise("6.4", ("count_parameters",), points=4, minutes=15),
-        ),
-    ),
-    Lab(
-        "07",
-        "generation",
-        "Generation: the cache and the dice",
-        exercises=(
-            Exercise("7.1", ("KVCache",), points=5, minutes=20),
-            Exercise("7.2", ("sample_next_token",), points=6, minutes=20),
-            Exercise("7.3", ("generate",), points=6, minutes=20),
         ),
     ),
     Lab(

@@ -162,6 +162,7 @@ def encode_call(call: Call) -> bytes:
             "grad": call.grad,
             "names": call.names,
             "by_position": call.by_position,
+            **({"summary": call.summary} if call.summary else {}),
             "steps": [[method, inputs] for method, inputs in call.steps],
         }
     )
