@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from labkit import given
+
 _equal = torch.equal  # kept from before any learner code can replace it
 
 
@@ -72,6 +74,7 @@ GIVEN: dict[str, Callable[..., Any]] = {
     "tanh_linear": lambda weight: lambda x: torch.tanh(x @ weight.T),
     "scale_to_max": lambda: lambda x: x / x.abs().amax(dim=-1, keepdim=True).clamp_min(1e-3),
     "kv_cache": GivenCache,
+    "training": given.training,
 }
 
 
@@ -89,6 +92,8 @@ class Call:
             inputs, where a right answer may use only a part of the others
     names   also return the names and shapes of parameters and buffers
     by_position  pass the inputs in their order instead of by name
+    objects a Given that makes {name: object}, once for all steps: every step gets them as its
+            first inputs, and the state they end in is part of the outcome
 
     Values may be None, bool, int, float, str, Tensor, torch.dtype, New, Given, and lists,
     tuples or dicts of those.
@@ -105,11 +110,12 @@ class Call:
         grad: bool | tuple[str, ...] = False,
         names: bool = False,
         by_position: bool = False,
+        objects: Given | None = None,
         **inputs: Any,
     ):
         self.symbol, self.init, self.state = symbol, init, state
         self.dtype, self.grad, self.names = dtype, grad, names
-        self.by_position = by_position
+        self.by_position, self.objects = by_position, objects
         self.key = ""  # set by the check that makes the call: "test_values[2]#1"
         self.steps: list[tuple[str, dict[str, Any]]] = [("", inputs)] if inputs else []
 
@@ -138,6 +144,7 @@ class Outcome:
     grads: dict[str, Tensor] = field(default_factory=dict)
     names: dict[str, list[int]] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
+    state: dict[str, Tensor] = field(default_factory=dict)
     failure: Failure | None = None
 
     @property
@@ -246,6 +253,7 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
         if call.names:
             state = target.state_dict().items()
             outcome.names = {name: list(t.shape) for name, t in state}
+    objects = {} if call.objects is None else resolve(copied(call.objects), namespace, made)
     leaves: dict[str, Tensor] = {}
     for number, (method, inputs) in enumerate(call.steps):
         inputs = resolve(copied(inputs), namespace, made)
@@ -259,7 +267,8 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
                     leaves[path] = tensor.requires_grad_()
         before = {path: tensor.detach().clone() for path, tensor in mine}
         function = getattr(target, method) if method else target
-        with torch.set_grad_enabled(bool(call.grad)):
+        inputs = {**objects, **inputs}
+        with torch.set_grad_enabled(bool(call.grad or objects)):
             value = function(*inputs.values()) if call.by_position else function(**inputs)
         outcome.values.append(value)
         for path, tensor in mine:
@@ -270,6 +279,21 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
             leaves |= {f"parameter {name}": p for name, p in target.named_parameters()}
         outcome.grads = gradients(outcome.values, leaves)
     outcome.values = [detached(value) for value in outcome.values]
+    outcome.state = state_of(objects)
+
+
+def state_of(objects: Mapping[str, Any]) -> dict[str, Tensor]:
+    """What a call left behind: the weights of models, the learning rates of optimizers."""
+    state: dict[str, Tensor] = {}
+    for name, item in objects.items():
+        if isinstance(item, nn.Module):
+            weights = item.state_dict().items()
+            state |= {f"{name}.{key}": weight.detach().clone() for key, weight in weights}
+        if isinstance(item, torch.optim.Optimizer):
+            for number, group in enumerate(item.param_groups):
+                rate = torch.tensor(float(group["lr"]))
+                state[f"the learning rate of group {number + 1}"] = rate
+    return state
 
 
 def gradients(values: list[Any], leaves: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -300,7 +324,8 @@ def detached(value: Any) -> Any:
         return {str(key): detached(item) for key, item in value.items()}
     if type(value) in (bool, int, str, type(None)):
         return value
-    if type(value) is float:
+    if isinstance(value, float):  # numpy's too
+        value = float(value)
         return value if math.isfinite(value) else str(value)
     return {"an object of type": type(value).__name__}
 

@@ -182,6 +182,27 @@ LABS = (
             *("aten::_grouped_mm", "aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2"),
         ),
     ),
+    Lab(
+        "08",
+        "training",
+        "Training from nothing",
+        exercises=(
+            Exercise("8.1", ("causal_lm_loss",), points=5, minutes=15),
+            Exercise("8.2", ("learning_rate",), points=3, minutes=10),
+            Exercise("8.3", ("train_step",), points=6, minutes=20),
+        ),
+        questions=(Question("8.a", 2), Question("8.b", 2), Question("8.c", 2)),
+        banned=(
+            *("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"),
+            *("torch.nn.CrossEntropyLoss", "torch.nn.NLLLoss", "torch.nn.NLLLoss2d"),
+            *("torch.nn.functional.linear_cross_entropy", "torch.nn.LinearCrossEntropyLoss"),
+            *("torch.nn.AdaptiveLogSoftmaxWithLoss", "torch.nn.modules.loss"),
+            *("torch.nn.modules.adaptive", "torch.nll_loss", "torch.cross_entropy_loss"),
+            *("torch.optim.lr_scheduler", "aten::cross_entropy_loss", "aten::nll_loss"),
+            *("aten::nll_loss_nd", "aten::nll_loss_forward", "aten::nll_loss2d"),
+            "aten::nll_loss2d_forward",
+        ),
+    ),
 )
 
 
@@ -207,16 +228,6 @@ COMING = (
             Exercise("7.1", ("KVCache",), points=5, minutes=20),
             Exercise("7.2", ("sample_next_token",), points=6, minutes=20),
             Exercise("7.3", ("generate",), points=6, minutes=20),
-        ),
-    ),
-    Lab(
-        "08",
-        "training",
-        "Training from nothing",
-        exercises=(
-            Exercise("8.1", ("causal_lm_loss",), points=5, minutes=15),
-            Exercise("8.2", ("learning_rate",), points=3, minutes=10),
-            Exercise("8.3", ("train_step",), points=6, minutes=20),
         ),
     ),
 )
