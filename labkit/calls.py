@@ -289,7 +289,7 @@ def state_of(objects: Mapping[str, Any]) -> dict[str, Tensor]:
         if isinstance(item, nn.Module):
             weights = item.state_dict().items()
             state |= {f"{name}.{key}": weight.detach().clone() for key, weight in weights}
-        if isinstance(item, torch.optim.Optimizer):
+        if isinstance(item, given.Momentum):
             for number, group in enumerate(item.param_groups):
                 rate = torch.tensor(float(group["lr"]))
                 state[f"the learning rate of group {number + 1}"] = rate

@@ -231,12 +231,10 @@ def _same_values(where: str, mine: Tensor, theirs: Tensor, held: list[str]) -> N
     share = "all entries" if off.all() else f"{percent(off)} of the entries"
     look = f"{where}values differ in {share}, first at {list(at)}"
     got = number(mine[at])
-    raise Difference(
-        "values",
-        f"{look}: {got} instead of {number(theirs[at], got)}",
-        held,
-        secret=look,
-    )
+    told = f"{look}: {got}"
+    if mine.dim() == 0:
+        look, told = f"{where}the value differs", f"{where}the value is {got}"
+    raise Difference("values", f"{told} instead of {number(theirs[at], got)}", held, look)
 
 
 def _same_state(mine: dict[str, Tensor], theirs: dict[str, Tensor], held: list[str]) -> None:

@@ -1,7 +1,8 @@
 """Objects that the course hands to the learner's code: a tiny language model and its optimizer.
 
 The model stands where a learner's own decoder may be unfinished. It is called like
-Qwen3ForCausalLM and has the fields of its config that a training step reads.
+Qwen3ForCausalLM and has the fields of its config that a training step reads. The optimizer is
+called like one of torch's, whose own take a second to import torch's compiler.
 """
 
 from __future__ import annotations
@@ -80,6 +81,30 @@ class WindowModel(nn.Module):
         return (logits, router_logits) if output_router_logits else logits
 
 
+class Momentum:
+    """Gradient descent that keeps a part of its last step, as torch.optim.SGD does."""
+
+    def __init__(self, groups: list[dict[str, Any]], lr: float, momentum: float):
+        self.param_groups = [{"lr": lr, "momentum": momentum, **group} for group in groups]
+        self.moving: dict[Tensor, Tensor] = {}
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for weight in [weight for group in self.param_groups for weight in group["params"]]:
+            if set_to_none or weight.grad is None:
+                weight.grad = None
+            else:
+                weight.grad.zero_()
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    before = self.moving.get(weight, torch.zeros_like(weight))
+                    self.moving[weight] = group["momentum"] * before + weight.grad
+                    weight -= group["lr"] * self.moving[weight]
+
+
 def training(
     vocab_size: int = 11,
     hidden_size: int = 6,
@@ -88,7 +113,7 @@ def training(
     coefficient: float = 0.1,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """{"model", "optimizer"}: a WindowModel, and SGD with momentum in two groups."""
+    """{"model", "optimizer"}: a WindowModel, and its weights with Momentum in two groups."""
     config = WindowConfig(
         vocab_size,
         hidden_size,
@@ -100,4 +125,4 @@ def training(
     matrices = [weight for weight in model.parameters() if weight.dim() == 2]
     others = [weight for weight in model.parameters() if weight.dim() != 2]
     groups = [{"params": matrices}, {"params": others}]
-    return {"model": model, "optimizer": torch.optim.SGD(groups, lr=0.7, momentum=0.9)}
+    return {"model": model, "optimizer": Momentum(groups, lr=0.7, momentum=0.9)}

@@ -28,22 +28,6 @@ def not_shifted(logits, labels):
     return mean_nll(logits.float().log_softmax(dim=-1), labels)
 
 
-@mistake(
-    "causal_lm_loss",
-    "the last position is cut off both: position t is still scored on token t",
-)
-def cut_but_not_shifted(logits, labels):
-    return mean_nll(logits[:, :-1].float().log_softmax(dim=-1), labels[:, :-1])
-
-
-@mistake(
-    "causal_lm_loss",
-    "the shift runs the wrong way: position t is scored on token t - 1",
-)
-def shifted_backwards(logits, labels):
-    return mean_nll(logits[:, 1:].float().log_softmax(dim=-1), labels[:, :-1])
-
-
 @mistake("causal_lm_loss", "the labels are shifted twice: position t is scored on token t + 2")
 def shifted_twice(logits, labels):
     return mean_nll(logits[:, :-2].float().log_softmax(dim=-1), labels[:, 2:])
@@ -109,31 +93,12 @@ def mean_of_means(logits, labels):
     return torch.stack(means).mean()
 
 
-@mistake("causal_lm_loss", "the losses are summed instead of averaged")
-def summed(logits, labels):
-    counted = (labels[:, 1:] != IGNORE).sum()
-    return reference.causal_lm_loss(logits, labels) * counted
-
-
-@mistake("causal_lm_loss", "the losses are not averaged: one number a token comes back")
-def not_reduced(logits, labels):
-    log_probs = logits[:, :-1].float().log_softmax(dim=-1)
-    targets = labels[:, 1:]
-    picked = log_probs.gather(-1, targets.clamp(min=0)[..., None]).squeeze(-1)
-    return -picked * (targets != IGNORE)
-
-
 @mistake(
     "causal_lm_loss", "softmax is taken twice: log_softmax wants logits, not probabilities"
 )
 def softmax_twice(logits, labels):
     probs = logits[:, :-1].float().softmax(dim=-1)
     return mean_nll(probs.log_softmax(dim=-1), labels[:, 1:])
-
-
-@mistake("causal_lm_loss", "the logits are used as they are, without a softmax")
-def no_softmax(logits, labels):
-    return mean_nll(logits[:, :-1].float(), labels[:, 1:])
 
 
 @mistake(
@@ -150,17 +115,6 @@ def log_of_softmax(logits, labels):
 def exp_without_maximum(logits, labels):
     wide = logits[:, :-1].float()
     return mean_nll(wide - wide.exp().sum(dim=-1, keepdim=True).log(), labels[:, 1:])
-
-
-@mistake("causal_lm_loss", "a small number inside the log hides how wrong a guess is")
-def epsilon_in_the_log(logits, labels):
-    probs = logits[:, :-1].float().softmax(dim=-1)
-    return mean_nll((probs + 1e-9).log(), labels[:, 1:])
-
-
-@mistake("causal_lm_loss", "the softmax runs over the tokens of the text, not the vocabulary")
-def softmax_over_tokens(logits, labels):
-    return mean_nll(logits[:, :-1].float().log_softmax(dim=1), labels[:, 1:])
 
 
 @mistake("causal_lm_loss", "log_softmax is taken in the dtype of the logits, not in float32")
@@ -180,26 +134,9 @@ def sign_missing(logits, labels):
     return -reference.causal_lm_loss(logits, labels)
 
 
-@mistake("causal_lm_loss", "the logarithm has base 2: that counts bits, not nats")
-def in_bits(logits, labels):
-    return reference.causal_lm_loss(logits, labels) / math.log(2)
-
-
-@mistake("causal_lm_loss", "the exponential of the loss comes back: that is the perplexity")
-def perplexity(logits, labels):
-    return reference.causal_lm_loss(logits, labels).exp()
-
-
 @mistake("causal_lm_loss", "a plain number comes back: .item() cuts the way to the gradients")
 def plain_number(logits, labels):
     return reference.causal_lm_loss(logits, labels).item()
-
-
-@mistake("causal_lm_loss", "the caller's labels are changed in place: -100 is gone afterwards")
-def labels_overwritten(logits, labels):
-    loss = reference.causal_lm_loss(logits, labels)
-    labels[labels == IGNORE] = 0
-    return loss
 
 
 # 8.2 learning_rate
@@ -240,18 +177,6 @@ def warmup_off_by_one(step, peak, warmup_steps, total_steps, floor=0.0):
     return reference.learning_rate(step, peak, warmup_steps, total_steps, floor)
 
 
-@mistake("learning_rate", "the warm-up climbs from the floor; it climbs from 0")
-def warmup_from_floor(step, peak, warmup_steps, total_steps, floor=0.0):
-    if step < warmup_steps:
-        return floor + (peak - floor) * (step + 1) / warmup_steps
-    return reference.learning_rate(step, peak, warmup_steps, total_steps, floor)
-
-
-@mistake("learning_rate", "there is no warm-up: the cosine is all")
-def no_warmup(step, peak, warmup_steps, total_steps, floor=0.0):
-    return cosine(peak, floor, min(step / total_steps, 1.0))
-
-
 @mistake(
     "learning_rate",
     "progress is counted from step 0: after the warm-up the rate jumps down",
@@ -272,35 +197,11 @@ def progress_of_the_whole(step, peak, warmup_steps, total_steps, floor=0.0):
     return cosine(peak, floor, min((step - warmup_steps) / total_steps, 1.0))
 
 
-@mistake("learning_rate", "the cosine is a step ahead: progress is 0 at warmup_steps")
-def cosine_a_step_ahead(step, peak, warmup_steps, total_steps, floor=0.0):
-    if step < warmup_steps:
-        return peak * (step + 1) / warmup_steps
-    return cosine(peak, floor, share_done(step + 1, warmup_steps, total_steps))
-
-
-@mistake(
-    "learning_rate",
-    "progress reaches 1 at the last step, total_steps - 1, instead of at total_steps",
-)
-def ends_a_step_early(step, peak, warmup_steps, total_steps, floor=0.0):
-    if step < warmup_steps:
-        return peak * (step + 1) / warmup_steps
-    return cosine(peak, floor, share_done(step, warmup_steps, total_steps - 1))
-
-
 @mistake("learning_rate", "nothing stops progress at 1: after total_steps the rate rises again")
 def rises_again(step, peak, warmup_steps, total_steps, floor=0.0):
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
     return cosine(peak, floor, (step - warmup_steps) / (total_steps - warmup_steps))
-
-
-@mistake("learning_rate", "after total_steps the rate is 0 instead of the floor")
-def zero_beyond(step, peak, warmup_steps, total_steps, floor=0.0):
-    if step >= total_steps:
-        return 0.0
-    return reference.learning_rate(step, peak, warmup_steps, total_steps, floor)
 
 
 @mistake("learning_rate", "the floor is ignored: the cosine ends at 0")
@@ -312,39 +213,6 @@ def floor_ignored(step, peak, warmup_steps, total_steps, floor=0.0):
 def floor_cuts_off(step, peak, warmup_steps, total_steps, floor=0.0):
     rate = reference.learning_rate(step, peak, warmup_steps, total_steps)
     return max(rate, floor) if step >= warmup_steps else rate
-
-
-@mistake("learning_rate", "the floor is added on top: scale the cosine by peak - floor")
-def floor_on_top(step, peak, warmup_steps, total_steps, floor=0.0):
-    rate = reference.learning_rate(step, peak, warmup_steps, total_steps)
-    return rate + floor if step >= warmup_steps else rate
-
-
-@mistake("learning_rate", "the floor is taken as a share of the peak; it is a rate")
-def floor_as_share(step, peak, warmup_steps, total_steps, floor=0.0):
-    return reference.learning_rate(step, peak, warmup_steps, total_steps, floor * peak)
-
-
-@mistake("learning_rate", "the way down is a straight line instead of half a cosine")
-def straight_down(step, peak, warmup_steps, total_steps, floor=0.0):
-    if step < warmup_steps:
-        return peak * (step + 1) / warmup_steps
-    return peak + (floor - peak) * share_done(step, warmup_steps, total_steps)
-
-
-@mistake("learning_rate", "the cosine runs a whole turn: down and up again; half a turn is pi")
-def whole_turn(step, peak, warmup_steps, total_steps, floor=0.0):
-    if step < warmup_steps:
-        return peak * (step + 1) / warmup_steps
-    return cosine(peak, floor, 2 * share_done(step, warmup_steps, total_steps))
-
-
-@mistake("learning_rate", "the 1 + before the cosine is missing: it runs from 1 to -1")
-def cosine_below_zero(step, peak, warmup_steps, total_steps, floor=0.0):
-    if step < warmup_steps:
-        return peak * (step + 1) / warmup_steps
-    done = share_done(step, warmup_steps, total_steps)
-    return floor + (peak - floor) * math.cos(math.pi * done)
 
 
 @mistake("learning_rate", "the cosine gets degrees: math.cos wants radians, pi * progress")
@@ -369,209 +237,139 @@ def losses_of(model, input_ids, labels, attention_mask):
     return loss, balance_loss, loss + model.config.router_aux_loss_coef * balance_loss
 
 
-def learn(model, optimizer, objective, lr, max_grad_norm):
-    """The rest of the step, right; gives grad_norm."""
-    optimizer.zero_grad()
-    objective.backward()
-    grad_norm = nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
-    set_rate(optimizer, lr)
-    optimizer.step()
-    return grad_norm
-
-
 def set_rate(optimizer, lr):
     for group in optimizer.param_groups:
         group["lr"] = lr
 
 
-def told(loss, balance_loss, grad_norm):
-    return {
-        "loss": torch.as_tensor(loss).item(),
-        "balance_loss": torch.as_tensor(balance_loss).item(),
-        "grad_norm": torch.as_tensor(grad_norm).item(),
-    }
+def a_step(
+    model,
+    optimizer,
+    input_ids,
+    labels,
+    lr,
+    attention_mask=None,
+    max_grad_norm=1.0,
+    accumulation_steps=1,
+    zero=lambda optimizer: optimizer.zero_grad(),
+    losses=losses_of,
+    before_backward=lambda optimizer: None,
+    weigh=lambda share: share,
+    after_backward=lambda optimizer: None,
+    clip=nn.utils.clip_grad_norm_,
+    rate=set_rate,
+    learn=lambda optimizer: optimizer.step(),
+):
+    """All right as it stands; a mistake puts something else in one place."""
+    counted = labels[:, 1:] != IGNORE
+    told = {"loss": 0.0, "balance_loss": 0.0}
+    zero(optimizer)
+    for rows in torch.arange(len(labels)).chunk(accumulation_steps):
+        share = counted[rows].sum() / counted.sum()
+        if share == 0:
+            continue
+        mask = None if attention_mask is None else attention_mask[rows]
+        loss, balance_loss, objective = losses(model, input_ids[rows], labels[rows], mask)
+        weight = weigh(share)
+        before_backward(optimizer)
+        (weight * objective).backward()
+        after_backward(optimizer)
+        told["loss"] += (weight * loss).item()
+        told["balance_loss"] += (weight * balance_loss).item()
+    grad_norm = clip(list(model.parameters()), max_grad_norm)
+    rate(optimizer, lr)
+    learn(optimizer)
+    return told | {"grad_norm": float(grad_norm)}
 
 
 @mistake(
     "train_step",
     "the gradients are never zeroed: those of earlier steps are still in them",
 )
-def never_zeroed(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    loss, balance_loss, objective = losses_of(model, input_ids, labels, attention_mask)
-    objective.backward()
-    grad_norm = nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
-    set_rate(optimizer, lr)
-    optimizer.step()
-    return told(loss, balance_loss, grad_norm)
-
-
-@mistake(
-    "train_step",
-    "the gradients are zeroed right after backward: nothing is left to learn from",
-)
-def zeroed_after_backward(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    loss, balance_loss, objective = losses_of(model, input_ids, labels, attention_mask)
-    objective.backward()
-    optimizer.zero_grad()
-    grad_norm = nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
-    set_rate(optimizer, lr)
-    optimizer.step()
-    return told(loss, balance_loss, grad_norm)
+def never_zeroed(*args, **kwargs):
+    return a_step(*args, **kwargs, zero=lambda optimizer: None)
 
 
 @mistake(
     "train_step",
     "the weights stay as they were: optimizer.step() is missing, or comes after zero_grad()",
 )
-def no_step(model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0):
-    loss, balance_loss, objective = losses_of(model, input_ids, labels, attention_mask)
-    optimizer.zero_grad()
-    objective.backward()
-    grad_norm = nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
-    set_rate(optimizer, lr)
-    return told(loss, balance_loss, grad_norm)
+def no_step(*args, **kwargs):
+    return a_step(*args, **kwargs, learn=lambda optimizer: None)
 
 
 @mistake("train_step", "the gradients are not clipped before the step: not at all, or too late")
-def not_clipped(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    loss, balance_loss, objective = losses_of(model, input_ids, labels, attention_mask)
-    grad_norm = learn(model, optimizer, objective, lr, float("inf"))
-    return told(loss, balance_loss, grad_norm)
+def not_clipped(*args, **kwargs):
+    def measured(weights, max_grad_norm):
+        return nn.utils.clip_grad_norm_(weights, float("inf"))
+
+    return a_step(*args, **kwargs, clip=measured)
 
 
 @mistake(
     "train_step",
     "the gradients are clipped before backward: there are none, or those of the last step",
 )
-def clipped_before_backward(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    loss, balance_loss, objective = losses_of(model, input_ids, labels, attention_mask)
-    optimizer.zero_grad()
-    grad_norm = nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
-    objective.backward()
-    set_rate(optimizer, lr)
-    optimizer.step()
-    return told(loss, balance_loss, grad_norm)
-
-
-@mistake("train_step", "every parameter is clipped by itself; the norm is that of all together")
-def clipped_one_by_one(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    loss, balance_loss, objective = losses_of(model, input_ids, labels, attention_mask)
-    optimizer.zero_grad()
-    objective.backward()
-    norms = [nn.utils.clip_grad_norm_([p], max_grad_norm) for p in model.parameters()]
-    set_rate(optimizer, lr)
-    optimizer.step()
-    return told(loss, balance_loss, torch.stack(norms).norm())
+def clipped_before_backward(*args, **kwargs):
+    return a_step(*args, **kwargs, clip=lambda weights, max_grad_norm: 0.0)
 
 
 @mistake("train_step", "every entry is cut off at max_grad_norm: that bends the gradient")
-def clipped_by_value(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    loss, balance_loss, objective = losses_of(model, input_ids, labels, attention_mask)
-    optimizer.zero_grad()
-    objective.backward()
-    grad_norm = nn.utils.clip_grad_norm_(model.parameters(), float("inf"))
-    nn.utils.clip_grad_value_(model.parameters(), max_grad_norm)
-    set_rate(optimizer, lr)
-    optimizer.step()
-    return told(loss, balance_loss, grad_norm)
+def clipped_by_value(*args, **kwargs):
+    def bent(weights, max_grad_norm):
+        grad_norm = nn.utils.clip_grad_norm_(weights, float("inf"))
+        nn.utils.clip_grad_value_(weights, max_grad_norm)
+        return grad_norm
+
+    return a_step(*args, **kwargs, clip=bent)
 
 
-@mistake("train_step", "short gradients are stretched to max_grad_norm; only long ones change")
-def stretched(model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0):
-    loss, balance_loss, objective = losses_of(model, input_ids, labels, attention_mask)
-    optimizer.zero_grad()
-    objective.backward()
-    grad_norm = nn.utils.clip_grad_norm_(model.parameters(), float("inf"))
-    for parameter in model.parameters():
-        parameter.grad *= max_grad_norm / grad_norm
-    set_rate(optimizer, lr)
-    optimizer.step()
-    return told(loss, balance_loss, grad_norm)
+@mistake("train_step", "every parameter is clipped by itself; the norm is that of all together")
+def clipped_one_by_one(*args, **kwargs):
+    def alone(weights, max_grad_norm):
+        norms = [nn.utils.clip_grad_norm_([weight], max_grad_norm) for weight in weights]
+        return torch.stack(norms).norm()
+
+    return a_step(*args, **kwargs, clip=alone)
 
 
 @mistake("train_step", "max_grad_norm is not used: another number stands in its place")
-def fixed_norm(model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0):
-    loss, balance_loss, objective = losses_of(model, input_ids, labels, attention_mask)
-    grad_norm = learn(model, optimizer, objective, lr, 1.0)
-    return told(loss, balance_loss, grad_norm)
+def fixed_norm(*args, **kwargs):
+    def fixed(weights, max_grad_norm):
+        return nn.utils.clip_grad_norm_(weights, 1.0)
 
-
-@mistake("train_step", "the default of max_grad_norm is not 1.0")
-def another_default(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=0.5
-):
-    loss, balance_loss, objective = losses_of(model, input_ids, labels, attention_mask)
-    grad_norm = learn(model, optimizer, objective, lr, max_grad_norm)
-    return told(loss, balance_loss, grad_norm)
+    return a_step(*args, **kwargs, clip=fixed)
 
 
 @mistake("train_step", "grad_norm is the norm after clipping; what tells you more is before")
-def norm_after_clipping(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    loss, balance_loss, objective = losses_of(model, input_ids, labels, attention_mask)
-    grad_norm = learn(model, optimizer, objective, lr, max_grad_norm)
-    return told(loss, balance_loss, min(grad_norm.item(), max_grad_norm))
+def norm_after_clipping(*args, **kwargs):
+    def after(weights, max_grad_norm):
+        return min(float(nn.utils.clip_grad_norm_(weights, max_grad_norm)), max_grad_norm)
+
+    return a_step(*args, **kwargs, clip=after)
 
 
 @mistake("train_step", "lr is never set: the optimizer steps with the rate it was made with")
-def rate_never_set(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    loss, balance_loss, objective = losses_of(model, input_ids, labels, attention_mask)
-    grad_norm = learn(
-        model, optimizer, objective, optimizer.param_groups[0]["lr"], max_grad_norm
-    )
-    return told(loss, balance_loss, grad_norm)
+def rate_never_set(*args, **kwargs):
+    return a_step(*args, **kwargs, rate=lambda optimizer, lr: None)
 
 
 @mistake("train_step", "lr is set in the first group of parameters only")
-def rate_of_one_group(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    loss, balance_loss, objective = losses_of(model, input_ids, labels, attention_mask)
-    optimizer.zero_grad()
-    objective.backward()
-    grad_norm = nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
-    optimizer.param_groups[0]["lr"] = lr
-    optimizer.step()
-    return told(loss, balance_loss, grad_norm)
+def rate_of_one_group(*args, **kwargs):
+    def first(optimizer, lr):
+        optimizer.param_groups[0]["lr"] = lr
+
+    return a_step(*args, **kwargs, rate=first)
 
 
 @mistake("train_step", "lr is set after the step, which used the rate of the step before")
-def rate_set_too_late(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    loss, balance_loss, objective = losses_of(model, input_ids, labels, attention_mask)
-    optimizer.zero_grad()
-    objective.backward()
-    grad_norm = nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
-    optimizer.step()
+def rate_set_too_late(model, optimizer, input_ids, labels, lr, *args, **kwargs):
+    def kept(optimizer, lr):
+        pass
+
+    told = a_step(model, optimizer, input_ids, labels, lr, *args, **kwargs, rate=kept)
     set_rate(optimizer, lr)
-    return told(loss, balance_loss, grad_norm)
-
-
-@mistake("train_step", "lr is multiplied onto the optimizer's own rate instead of replacing it")
-def rate_multiplied(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    loss, balance_loss, objective = losses_of(model, input_ids, labels, attention_mask)
-    grad_norm = learn(
-        model, optimizer, objective, lr * optimizer.param_groups[0]["lr"], max_grad_norm
-    )
-    return told(loss, balance_loss, grad_norm)
+    return told
 
 
 @mistake(
@@ -579,153 +377,147 @@ def rate_multiplied(
     "the balance loss does not reach the gradients: it is left out of the objective, or "
     "added as a plain number",
 )
-def balance_not_learnt(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    loss, balance_loss, _ = losses_of(model, input_ids, labels, attention_mask)
-    grad_norm = learn(model, optimizer, loss, lr, max_grad_norm)
-    return told(loss, balance_loss, grad_norm)
+def balance_not_learnt(*args, **kwargs):
+    def losses(*inputs):
+        loss, balance_loss, _ = losses_of(*inputs)
+        return loss, balance_loss, loss
+
+    return a_step(*args, **kwargs, losses=losses)
 
 
 @mistake("train_step", "the balance loss is missing: experts are not looked at")
-def no_balance_loss(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    loss = causal_lm_loss(model(input_ids, attention_mask), labels)
-    grad_norm = learn(model, optimizer, loss, lr, max_grad_norm)
-    return told(loss, 0.0, grad_norm)
+def no_balance_loss(*args, **kwargs):
+    def losses(model, input_ids, labels, attention_mask):
+        loss = causal_lm_loss(model(input_ids, attention_mask), labels)
+        return loss, 0.0, loss
+
+    return a_step(*args, **kwargs, losses=losses)
 
 
 @mistake("train_step", "the balance loss is not weighted with router_aux_loss_coef")
-def balance_unweighted(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    loss, balance_loss, _ = losses_of(model, input_ids, labels, attention_mask)
-    grad_norm = learn(model, optimizer, loss + balance_loss, lr, max_grad_norm)
-    return told(loss, balance_loss, grad_norm)
+def balance_unweighted(*args, **kwargs):
+    def losses(*inputs):
+        loss, balance_loss, _ = losses_of(*inputs)
+        return loss, balance_loss, loss + balance_loss
 
-
-@mistake("train_step", "balance_loss is reported with its weight on; report it as it is")
-def balance_reported_weighted(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    loss, _, objective = losses_of(model, input_ids, labels, attention_mask)
-    grad_norm = learn(model, optimizer, objective, lr, max_grad_norm)
-    return told(loss, objective - loss, grad_norm)
+    return a_step(*args, **kwargs, losses=losses)
 
 
 @mistake("train_step", "loss is reported with the balance term in it; report it without")
-def objective_reported(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    _, balance_loss, objective = losses_of(model, input_ids, labels, attention_mask)
-    grad_norm = learn(model, optimizer, objective, lr, max_grad_norm)
-    return told(objective, balance_loss, grad_norm)
+def objective_reported(*args, **kwargs):
+    def losses(*inputs):
+        _, balance_loss, objective = losses_of(*inputs)
+        return objective, balance_loss, objective
+
+    return a_step(*args, **kwargs, losses=losses)
 
 
 @mistake("train_step", "the balance loss counts padding: hand attention_mask on to it")
-def balance_counts_padding(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    logits, router_logits = model(input_ids, attention_mask, output_router_logits=True)
-    loss = causal_lm_loss(logits, labels)
-    balance_loss = torch.zeros_like(loss)
-    if router_logits:
-        balance_loss = load_balancing_loss(router_logits, model.config.num_experts_per_tok)
-    objective = loss + model.config.router_aux_loss_coef * balance_loss
-    grad_norm = learn(model, optimizer, objective, lr, max_grad_norm)
-    return told(loss, balance_loss, grad_norm)
+def balance_counts_padding(*args, **kwargs):
+    def losses(model, input_ids, labels, attention_mask):
+        logits, router_logits = model(input_ids, attention_mask, output_router_logits=True)
+        loss = causal_lm_loss(logits, labels)
+        balance_loss = torch.zeros_like(loss)
+        if router_logits:
+            balance_loss = load_balancing_loss(router_logits, model.config.num_experts_per_tok)
+        return loss, balance_loss, loss + model.config.router_aux_loss_coef * balance_loss
 
-
-@mistake(
-    "train_step", "the balance loss of each layer is averaged; pool the layers: pass the list"
-)
-def balance_layer_by_layer(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    logits, router_logits = model(input_ids, attention_mask, output_router_logits=True)
-    loss = causal_lm_loss(logits, labels)
-    balance_loss = torch.zeros_like(loss)
-    top_k = model.config.num_experts_per_tok
-    for layer in router_logits:
-        balance_loss = balance_loss + load_balancing_loss(layer, top_k, attention_mask)
-    balance_loss = balance_loss / max(len(router_logits), 1)
-    objective = loss + model.config.router_aux_loss_coef * balance_loss
-    grad_norm = learn(model, optimizer, objective, lr, max_grad_norm)
-    return told(loss, balance_loss, grad_norm)
-
-
-@mistake("train_step", "the balance loss looks at one expert a token, not num_experts_per_tok")
-def balance_of_one_expert(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    logits, router_logits = model(input_ids, attention_mask, output_router_logits=True)
-    loss = causal_lm_loss(logits, labels)
-    balance_loss = torch.zeros_like(loss)
-    if router_logits:
-        balance_loss = load_balancing_loss(router_logits, 1, attention_mask)
-    objective = loss + model.config.router_aux_loss_coef * balance_loss
-    grad_norm = learn(model, optimizer, objective, lr, max_grad_norm)
-    return told(loss, balance_loss, grad_norm)
-
-
-@mistake(
-    "train_step", "attention_mask is not handed to the model, which then reads the padding"
-)
-def model_without_mask(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    logits, router_logits = model(input_ids, output_router_logits=True)
-    loss = causal_lm_loss(logits, labels)
-    balance_loss = torch.zeros_like(loss)
-    if router_logits:
-        top_k = model.config.num_experts_per_tok
-        balance_loss = load_balancing_loss(router_logits, top_k, attention_mask)
-    objective = loss + model.config.router_aux_loss_coef * balance_loss
-    grad_norm = learn(model, optimizer, objective, lr, max_grad_norm)
-    return told(loss, balance_loss, grad_norm)
+    return a_step(*args, **kwargs, losses=losses)
 
 
 @mistake("train_step", "attention_mask is used nowhere: the model and the balance loss need it")
-def mask_ignored(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    loss, balance_loss, objective = losses_of(model, input_ids, labels, None)
-    grad_norm = learn(model, optimizer, objective, lr, max_grad_norm)
-    return told(loss, balance_loss, grad_norm)
+def mask_ignored(*args, **kwargs):
+    def losses(model, input_ids, labels, attention_mask):
+        return losses_of(model, input_ids, labels, None)
+
+    return a_step(*args, **kwargs, losses=losses)
 
 
 @mistake("train_step", "the loss is taken of input_ids: labels say what counts")
-def inputs_as_labels(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
-    loss, balance_loss, objective = losses_of(model, input_ids, input_ids, attention_mask)
-    grad_norm = learn(model, optimizer, objective, lr, max_grad_norm)
-    return told(loss, balance_loss, grad_norm)
+def inputs_as_labels(model, optimizer, input_ids, labels, *args, **kwargs):
+    return a_step(model, optimizer, input_ids, input_ids, *args, **kwargs)
 
 
 @mistake("train_step", "the labels are shifted here, and causal_lm_loss shifts them once more")
-def shifted_once_more(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
+def shifted_once_more(model, optimizer, input_ids, labels, *args, **kwargs):
     last = torch.full_like(labels[:, :1], IGNORE)
     labels = torch.cat((labels[:, 1:], last), dim=1)
-    loss, balance_loss, objective = losses_of(model, input_ids, labels, attention_mask)
-    grad_norm = learn(model, optimizer, objective, lr, max_grad_norm)
-    return told(loss, balance_loss, grad_norm)
+    return a_step(model, optimizer, input_ids, labels, *args, **kwargs)
 
 
 @mistake("train_step", "the report holds tensors, and with them the whole graph: use .item()")
-def tensors_reported(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
+def tensors_reported(*args, **kwargs):
+    return {name: torch.tensor(said) for name, said in a_step(*args, **kwargs).items()}
+
+
+@mistake(
+    "train_step",
+    "the parts count alike; a part weighs what it holds of the labels that count",
+)
+def parts_alike(*args, accumulation_steps=1, **kwargs):
+    part = torch.tensor(1 / accumulation_steps)
+    return a_step(
+        *args, **kwargs, accumulation_steps=accumulation_steps, weigh=lambda share: part
+    )
+
+
+@mistake(
+    "train_step", "the parts are added up as they are: weigh each part's loss by its share"
+)
+def parts_added(*args, **kwargs):
+    return a_step(*args, **kwargs, weigh=lambda share: torch.ones_like(share))
+
+
+@mistake("train_step", "the gradients are zeroed before each part: only the last one is left")
+def zeroed_between_parts(*args, **kwargs):
+    return a_step(*args, **kwargs, before_backward=lambda optimizer: optimizer.zero_grad())
+
+
+@mistake("train_step", "the optimizer steps after every part; it steps once, after the last")
+def step_after_every_part(
+    model,
+    optimizer,
+    input_ids,
+    labels,
+    lr,
+    attention_mask=None,
+    max_grad_norm=1.0,
+    accumulation_steps=1,
 ):
-    loss, balance_loss, objective = losses_of(model, input_ids, labels, attention_mask)
-    grad_norm = learn(model, optimizer, objective, lr, max_grad_norm)
-    return {"loss": loss, "balance_loss": balance_loss, "grad_norm": grad_norm}
+    norms = []
+
+    def each(optimizer):
+        norms.append(nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm))
+        set_rate(optimizer, lr)
+        optimizer.step()
+
+    batch = (input_ids, labels, lr, attention_mask, max_grad_norm, accumulation_steps)
+    return a_step(
+        model, optimizer, *batch, after_backward=each, clip=lambda *_: norms[-1],
+        learn=lambda optimizer: None,
+    )  # fmt: skip
 
 
-@mistake("train_step", "the step goes uphill: the objective is to fall, so no minus before it")
-def uphill(model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0):
-    loss, balance_loss, objective = losses_of(model, input_ids, labels, attention_mask)
-    grad_norm = learn(model, optimizer, -objective, lr, max_grad_norm)
-    return told(loss, balance_loss, grad_norm)
+@mistake("train_step", "the gradients are clipped after every part; clip once, after the last")
+def clipped_after_every_part(
+    model,
+    optimizer,
+    input_ids,
+    labels,
+    lr,
+    attention_mask=None,
+    max_grad_norm=1.0,
+    accumulation_steps=1,
+):
+    norms = []
+
+    def each(optimizer):
+        norms.append(nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm))
+
+    batch = (input_ids, labels, lr, attention_mask, max_grad_norm, accumulation_steps)
+    return a_step(model, optimizer, *batch, after_backward=each, clip=lambda *_: norms[-1])
+
+
+@mistake("train_step", "the batch is not cut: accumulation_steps is not used")
+def not_cut(*args, accumulation_steps=1, **kwargs):
+    return a_step(*args, **kwargs)

@@ -7,7 +7,7 @@ import torch
 
 from labkit.calls import Call, Given, perform
 from labkit.compare import Difference, assert_same
-from labkit.given import WindowConfig, WindowModel
+from labkit.given import Momentum, WindowConfig, WindowModel
 from labkit.train import lesson
 from labkit.wire import decode_call, decode_outcome, encode_call, encode_outcome
 
@@ -32,6 +32,24 @@ def test_objects_are_made_once_and_their_state_comes_back():
     assert_same(outcome, perform(call, {"step": step}))
     with pytest.raises(Difference, match="group 2 is 0\\.5 instead"):
         assert_same(other, outcome)
+
+
+def test_momentum_steps_as_torch_does():
+    torchs, ours = (torch.tensor([1.0, -2.0, 0.5], requires_grad=True) for _ in range(2))
+    idle = torch.ones(2, requires_grad=True)  # no gradient ever reaches it
+    pair = [
+        torch.optim.SGD([{"params": [torchs]}, {"params": [idle]}], lr=0.1, momentum=0.9),
+        Momentum([{"params": [ours]}, {"params": [idle]}], lr=0.1, momentum=0.9),
+    ]
+    for rate in (0.1, 0.5, 0.2):
+        for weight, optimizer in zip((torchs, ours), pair, strict=True):
+            optimizer.zero_grad(set_to_none=rate > 0.3)
+            (weight**3).sum().backward()
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
+    torch.testing.assert_close(ours, torchs)
+    assert torch.equal(idle, torch.ones(2))
 
 
 @pytest.mark.parametrize("experts", [0, 3])

@@ -137,7 +137,7 @@ class TestLearningRate:
 
 @pytest.mark.exercise("8.3")
 class TestTrainStep:
-    def call(self, rng, rates=(0.1,), layers=2, experts=0, padded=False, **options):
+    def call(self, rng, rates=(0.1,), texts=3, layers=2, experts=0, padded=False, **options):
         """One step for every rate, all on one model and one optimizer."""
         seed, vocab = rng.integers(0, 1000, 1).item(), 13
         sizes = {"vocab_size": vocab, "hidden_size": 5, "layers": layers, "seed": seed}
@@ -145,7 +145,7 @@ class TestTrainStep:
         max_grad_norm = options.pop("max_grad_norm", 100.0)
         call = Call("train_step", objects=given, **options)
         for lr in rates:
-            input_ids = rng.integers(0, vocab, 3, 6)
+            input_ids = rng.integers(0, vocab, texts, 6)
             labels = input_ids.clone()
             labels[0, :3] = -100
             inputs = {"input_ids": input_ids, "labels": labels, "lr": lr}
@@ -199,4 +199,30 @@ class TestTrainStep:
     def test_by_position(self, student, reference, rng):
         """arguments by position"""
         call = self.call(rng, experts=3, padded=True, max_grad_norm=0.3, by_position=True)
+        assert_same(student(call), reference(call))
+
+    @pytest.mark.points(2)
+    @pytest.mark.parametrize(("parts", "texts"), [(2, 6), (3, 5), (5, 5)])
+    def test_parts(self, student, reference, rng, parts, texts):
+        """a batch of {texts} texts in {parts} parts"""
+        call = self.call(rng, rates=(0.1, 0.05), texts=texts, max_grad_norm=0.4)
+        for _, inputs in call.steps:
+            inputs["labels"][1, :4] = -100
+            inputs["accumulation_steps"] = parts
+        assert_same(student(call), reference(call))
+
+    @pytest.mark.points(2)
+    @pytest.mark.parametrize("parts", [2, 4])
+    def test_parts_with_experts(self, student, reference, rng, parts):
+        """4 texts, padding and experts, in {parts} parts"""
+        call = self.call(rng, texts=4, experts=4, padded=True, max_grad_norm=0.4)
+        call.steps[0][1]["labels"][0, :4] = -100
+        call.steps[0][1]["accumulation_steps"] = parts
+        assert_same(student(call), reference(call))
+
+    def test_a_part_without_labels(self, student, reference, rng):
+        """a part in which no label counts"""
+        call = self.call(rng, texts=3)
+        call.steps[0][1]["labels"][1] = -100
+        call.steps[0][1]["accumulation_steps"] = 3
         assert_same(student(call), reference(call))

@@ -101,10 +101,10 @@ class TestLearningRate:
 
 @pytest.mark.exercise("8.3")
 class TestTrainStep:
-    def call(self, rng, experts=0, padded=False, max_grad_norm=100.0, **options):
-        """Two steps on one model: the second shows what the first left behind."""
+    def call(self, rng, experts=0, steps=1, padded=False, max_grad_norm=100.0, **options):
+        """One step or more on one model: the next shows what the last left behind."""
         call = Call("train_step", objects=Given("training", experts=experts), **options)
-        for lr in (0.1, 0.05):
+        for lr in (0.1, 0.05)[:steps]:
             input_ids = rng.integers(0, VOCAB, 3, 5)
             inputs = {"input_ids": input_ids, "labels": input_ids.clone(), "lr": lr}
             inputs["labels"][0, :2] = -100
@@ -118,29 +118,19 @@ class TestTrainStep:
             call.then(**inputs)
         return call
 
-    def one(self, rng, **options):
-        call = self.call(rng, **options)
-        del call.steps[1]
-        return call
-
     def test_one_step(self, student, reference, rng):
         """one step, nothing to clip"""
-        call = self.one(rng)
+        call = self.call(rng)
         assert_same(student(call), reference(call))
 
     def test_clipped(self, student, reference, rng):
         """gradients longer than max_grad_norm"""
-        call = self.one(rng, max_grad_norm=0.25)
+        call = self.call(rng, max_grad_norm=0.25)
         assert_same(student(call), reference(call))
 
     def test_two_steps(self, student, reference, rng):
         """two steps in a row"""
-        call = self.call(rng)
-        assert_same(student(call), reference(call))
-
-    def test_experts(self, student, reference, rng):
-        """a model with experts"""
-        call = self.one(rng, experts=4)
+        call = self.call(rng, steps=2)
         assert_same(student(call), reference(call))
 
     def test_padded(self, student, reference, rng):
@@ -148,17 +138,15 @@ class TestTrainStep:
         call = self.call(rng, experts=4, padded=True)
         assert_same(student(call), reference(call))
 
-    def test_padded_dense(self, student, reference, rng):
-        """a model without experts, and padding"""
-        call = self.one(rng, padded=True)
-        assert_same(student(call), reference(call))
-
-    def test_default_max_grad_norm(self, student, reference, rng):
-        """the default of max_grad_norm"""
-        call = self.one(rng, max_grad_norm=None)
-        assert_same(student(call), reference(call))
-
     def test_by_position(self, student, reference, rng):
-        """arguments by position"""
-        call = self.one(rng, experts=3, padded=True, max_grad_norm=0.5, by_position=True)
+        """arguments by position, max_grad_norm left at its default"""
+        call = self.call(rng, padded=True, max_grad_norm=None, by_position=True)
+        assert_same(student(call), reference(call))
+
+    @pytest.mark.parametrize("experts", [0, 4])
+    def test_parts(self, student, reference, rng, experts):
+        """{experts} experts, the batch in 3 parts, one of them mostly padding"""
+        call = self.call(rng, experts=experts, padded=True, max_grad_norm=0.25)
+        call.steps[0][1]["labels"][2, :4] = -100
+        call.steps[0][1]["accumulation_steps"] = 3
         assert_same(student(call), reference(call))

@@ -94,20 +94,33 @@ def learning_rate(
 
 
 # %% exercise 8.3: zeroed at the end, clipped by hand
-def train_step(model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0):
+def train_step(
+    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0,
+    accumulation_steps=1,
+):  # fmt: skip
     model.train()
-    logits, router_logits = model(
-        input_ids, attention_mask=attention_mask, output_router_logits=True
-    )
-    loss = causal_lm_loss(logits, labels)
-    objective, balance = loss, 0.0
-    if len(router_logits) > 0:
-        term = load_balancing_loss(
-            router_logits, model.config.num_experts_per_tok, attention_mask=attention_mask
+    told = {"loss": 0.0, "balance_loss": 0.0}
+    total = int((labels[:, 1:] != -100).sum())
+    size = -(-len(labels) // accumulation_steps)
+    for start in range(0, len(labels), size):
+        rows = slice(start, start + size)
+        wanted = labels[rows]
+        mask = attention_mask[rows] if attention_mask is not None else None
+        here = int((wanted[:, 1:] != -100).sum())
+        if here == 0:
+            continue
+        logits, router_logits = model(
+            input_ids[rows], attention_mask=mask, output_router_logits=True
         )
-        objective = objective + model.config.router_aux_loss_coef * term
-        balance = float(term.detach())
-    objective.backward()
+        loss = causal_lm_loss(logits, wanted) * here / total
+        told["loss"] += float(loss.detach())
+        if len(router_logits) > 0:
+            top_k = model.config.num_experts_per_tok
+            term = load_balancing_loss(router_logits, top_k, attention_mask=mask)
+            term = term * here / total
+            loss = loss + model.config.router_aux_loss_coef * term
+            told["balance_loss"] += float(term.detach())
+        loss.backward()
     grads = [p.grad for group in optimizer.param_groups for p in group["params"]]
     norm = sum(grad.square().sum() for grad in grads).sqrt()
     if norm > max_grad_norm:
@@ -117,10 +130,10 @@ def train_step(model, optimizer, input_ids, labels, lr, attention_mask=None, max
         group.update(lr=lr)
     optimizer.step()
     optimizer.zero_grad()
-    return {"loss": float(loss.detach()), "balance_loss": balance, "grad_norm": float(norm)}
+    return {**told, "grad_norm": float(norm)}
 
 
-# %% exercise 8.3: rate first, model.zero_grad, num_experts asked
+# %% exercise 8.3: tensor_split, num_experts asked, parts that hold nothing multiplied by 0
 def train_step(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -129,34 +142,58 @@ def train_step(
     lr: float,
     attention_mask: Tensor | None = None,
     max_grad_norm: float = 1.0,
+    accumulation_steps: int = 1,
 ) -> dict[str, float]:
     for i in range(len(optimizer.param_groups)):
         optimizer.param_groups[i]["lr"] = lr
     model.zero_grad()
-    config = model.config
-    if config.num_experts:
-        logits, routers = model(input_ids, attention_mask, output_router_logits=True)
-        balance = load_balancing_loss(routers, config.num_experts_per_tok, attention_mask)
-    else:
-        logits = model(input_ids, attention_mask)
-        balance = torch.tensor(0.0)
-    loss = causal_lm_loss(logits, labels)
-    (loss + config.router_aux_loss_coef * balance).backward()
+    config, sums = model.config, torch.zeros(2)
+    masks = [None] * accumulation_steps
+    if attention_mask is not None:
+        masks = attention_mask.tensor_split(accumulation_steps)
+    parts = zip(
+        input_ids.tensor_split(accumulation_steps),
+        labels.tensor_split(accumulation_steps),
+        masks,
+        strict=True,
+    )
+    for ids, wanted, mask in parts:
+        if config.num_experts:
+            logits, routers = model(ids, mask, output_router_logits=True)
+            balance = load_balancing_loss(routers, config.num_experts_per_tok, mask)
+        else:
+            logits = model(ids, mask)
+            balance = torch.tensor(0.0)
+        share = (wanted[:, 1:] != IGNORE).sum() / (labels[:, 1:] != IGNORE).sum()
+        loss = torch.tensor(0.0) if share == 0 else causal_lm_loss(logits, wanted)
+        objective = share * (loss + config.router_aux_loss_coef * balance)
+        if objective.requires_grad:
+            objective.backward()
+        sums += share * torch.stack([loss.detach(), balance.detach()])
     total = torch.nn.utils.clip_grad_norm_(list(model.parameters()), max_grad_norm)
     optimizer.step()
     names = ("loss", "balance_loss", "grad_norm")
-    return dict(zip(names, (loss.item(), balance.item(), total.item()), strict=True))
+    return dict(zip(names, [*sums.tolist(), total.item()], strict=True))
 
 
-# %% exercise 8.3: gradients by autograd.grad
-def train_step(model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0):
-    logits, router_logits = model(input_ids, attention_mask, None, True)
-    loss = causal_lm_loss(logits, labels)
-    balance_loss = logits.new_zeros(())
-    if router_logits:
-        balance_loss = load_balancing_loss(
-            router_logits, model.config.num_experts_per_tok, attention_mask
-        )
+# %% exercise 8.3: one objective of all parts, gradients by autograd.grad
+def train_step(
+    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0,
+    accumulation_steps=1,
+):  # fmt: skip
+    losses, balances = [], []
+    counts = (labels[:, 1:] != IGNORE).sum(dim=1).float()
+    for rows in torch.arange(len(labels)).chunk(accumulation_steps):
+        weight = counts[rows].sum() / counts.sum()
+        if weight.item() == 0:
+            continue
+        mask = None if attention_mask is None else attention_mask[rows]
+        logits, router_logits = model(input_ids[rows], mask, None, True)
+        losses.append(weight * causal_lm_loss(logits, labels[rows]))
+        if router_logits:
+            top_k = model.config.num_experts_per_tok
+            balances.append(weight * load_balancing_loss(router_logits, top_k, mask))
+    loss, balance_loss = sum(losses), sum(balances, torch.zeros(()))
     weights = list(model.parameters())
     objective = torch.add(loss, balance_loss, alpha=model.config.router_aux_loss_coef)
     grads = torch.autograd.grad(objective, weights)
