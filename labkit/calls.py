@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from labkit import given
 from labkit.stand_in import GoneAfter, Listener, Scripted, TinyDecoder
 
 _equal = torch.equal  # kept from before any learner code can replace it
@@ -79,6 +80,7 @@ GIVEN: dict[str, Callable[..., Any]] = {
     "listener": Listener,
     "gone_after": GoneAfter,
     "kv_cache": GivenCache,
+    "training": given.training,
 }
 KEPT = ("kv_cache", "tiny_decoder")
 
@@ -125,6 +127,8 @@ class Call:
     names   also return the names and shapes of parameters and buffers
     by_position  pass the inputs in their order instead of by name
     summary  compare only a summary of the results, one of SUMMARIES
+    objects a Given that makes {name: object}, once for all steps: every step gets them as its
+            first inputs, and the state they end in is part of the outcome
 
     A Given("listener") among a step's inputs makes its value {"returned": ..., name: what
     the listener heard}. torch's global generator starts every call with the same seed.
@@ -145,11 +149,12 @@ class Call:
         names: bool = False,
         by_position: bool = False,
         summary: str | None = None,
+        objects: Given | None = None,
         **inputs: Any,
     ):
         self.symbol, self.init, self.state = symbol, init, state
         self.dtype, self.grad, self.names = dtype, grad, names
-        self.by_position, self.summary = by_position, summary
+        self.by_position, self.summary, self.objects = by_position, summary, objects
         self.key = ""  # set by the check that makes the call: "test_values[2]#1"
         self.steps: list[tuple[str, dict[str, Any]]] = [("", inputs)] if inputs else []
 
@@ -178,6 +183,7 @@ class Outcome:
     grads: dict[str, Tensor] = field(default_factory=dict)
     names: dict[str, list[int]] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
+    state: dict[str, Tensor] = field(default_factory=dict)
     failure: Failure | None = None
 
     @property
@@ -287,6 +293,7 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
         if call.names:
             state = target.state_dict().items()
             outcome.names = {name: list(t.shape) for name, t in state}
+    objects = {} if call.objects is None else resolve(copied(call.objects), namespace, made)
     leaves: dict[str, Tensor] = {}
     for number, (method, inputs) in enumerate(call.steps):
         inputs = resolve(copied(inputs), namespace, made)
@@ -299,7 +306,8 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
                 if tensor.is_floating_point():
                     leaves[path] = tensor.requires_grad_()
         before = {path: tensor.detach().clone() for path, tensor in mine}
-        with torch.set_grad_enabled(bool(call.grad)):
+        inputs = {**objects, **inputs}
+        with torch.set_grad_enabled(bool(call.grad or objects)):
             value = _step(target, method, inputs, call.by_position)
         heard = {name: v.heard for name, v in inputs.items() if isinstance(v, Listener)}
         value = {"returned": value, **heard} if heard else value
@@ -314,6 +322,7 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
     outcome.values = [detached(value) for value in outcome.values]
     if call.summary is not None:
         outcome.values = SUMMARIES[call.summary](outcome.values)
+    outcome.state = state_of(objects)
 
 
 def _step(target: Any, method: str, inputs: dict[str, Any], by_position: bool) -> Any:
@@ -321,6 +330,20 @@ def _step(target: Any, method: str, inputs: dict[str, Any], by_position: bool) -
         return getattr(target, method[1:])
     function = getattr(target, method) if method else target
     return function(*inputs.values()) if by_position else function(**inputs)
+
+
+def state_of(objects: Mapping[str, Any]) -> dict[str, Tensor]:
+    """What a call left behind: the weights of models, the learning rates of optimizers."""
+    state: dict[str, Tensor] = {}
+    for name, item in objects.items():
+        if isinstance(item, nn.Module):
+            weights = item.state_dict().items()
+            state |= {f"{name}.{key}": weight.detach().clone() for key, weight in weights}
+        if isinstance(item, given.Momentum):
+            for number, group in enumerate(item.param_groups):
+                rate = torch.tensor(float(group["lr"]))
+                state[f"the learning rate of group {number + 1}"] = rate
+    return state
 
 
 def gradients(values: list[Any], leaves: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -351,7 +374,8 @@ def detached(value: Any) -> Any:
         return {str(key): detached(item) for key, item in value.items()}
     if type(value) in (bool, int, str, type(None)):
         return value
-    if type(value) is float:
+    if isinstance(value, float):  # numpy's too
+        value = float(value)
         return value if math.isfinite(value) else str(value)
     return {"an object of type": type(value).__name__}
 

@@ -67,6 +67,7 @@ def assert_same(student: Outcome, reference: Outcome) -> None:
     held.append("input left unchanged")
     for where, mine, theirs in pairs:
         _same_values(where, mine, theirs, held)
+    _same_state(student.state, reference.state, [*held, "values"] if pairs else held)
     _same_grads(student.grads, reference.grads, [*held, "values"])
 
 
@@ -106,9 +107,9 @@ def agree(mine: Outcome, theirs: Outcome) -> bool:
 
 
 def identical(mine: Outcome, theirs: Outcome) -> bool:
-    """Equal to the last bit in every value."""
-    ours = tensors_in(mine.values, "")
-    others = tensors_in(theirs.values, "")
+    """Equal to the last bit in every value, and in what the call left behind."""
+    ours = tensors_in([mine.values, mine.state], "")
+    others = tensors_in([theirs.values, theirs.state], "")
     return len(ours) == len(others) and all(
         a.dtype == b.dtype and torch.equal(a, b)
         for (_, a), (_, b) in zip(ours, others, strict=True)
@@ -119,6 +120,7 @@ def distance(mine: Outcome, theirs: Outcome) -> float:
     """How far two agreeing outcomes are apart: the mean difference of values and gradients."""
     total = count = 0.0
     pairs = [(mine.grads[name], theirs.grads[name]) for name in theirs.grads]
+    pairs += [(mine.state[name], theirs.state[name]) for name in theirs.state]
     values = zip(tensors_in(mine.values, ""), tensors_in(theirs.values, ""), strict=True)
     for x, y in [*pairs, *((a, b) for (_, a), (_, b) in values)]:
         gap = (x.double() - y.double()).nan_to_num(posinf=0, neginf=0).abs()
@@ -259,12 +261,25 @@ def _same_values(where: str, mine: Tensor, theirs: Tensor, held: list[str]) -> N
     share = "all entries" if off.all() else f"{percent(off)} of the entries"
     look = f"{where}values differ in {share}, first at {list(at)}"
     got = number(mine[at])
-    raise Difference(
-        "values",
-        f"{look}: {got} instead of {number(theirs[at], got)}",
-        held,
-        secret=look,
-    )
+    told = f"{look}: {got}"
+    if mine.dim() == 0:
+        look, told = f"{where}the value differs", f"{where}the value is {got}"
+    raise Difference("values", f"{told} instead of {number(theirs[at], got)}", held, look)
+
+
+def _same_state(mine: dict[str, Tensor], theirs: dict[str, Tensor], held: list[str]) -> None:
+    """The weights and learning rates that the call left behind."""
+    for name, right in theirs.items():
+        got = mine.get(name)
+        if got is None or got.shape != right.shape:
+            raise Difference("state", f"afterwards there is no {name} of its old shape", held)
+        off = ~close(got, right, GRAD_TOLERANCE)
+        if off.any():
+            look = secret = f"after the call, {name} differs in {percent(off)} of its entries"
+            if got.dim() == 0:
+                secret = f"after the call, {name} is {number(got)}"
+                look = f"{secret} instead of {number(right, number(got))}"
+            raise Difference("state", look, held, secret)
 
 
 def percent(off: Tensor) -> str:

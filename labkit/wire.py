@@ -153,8 +153,10 @@ def unpack(blob: bytes) -> Any:
 
 
 def encode_call(call: Call) -> bytes:
+    objects = {} if call.objects is None else {"objects": call.objects}
     return pack(
         {
+            **objects,
             "symbol": call.symbol,
             "init": None if call.init is None else dict(call.init),
             "state": None if call.state is None else dict(call.state),
@@ -200,6 +202,7 @@ def outcome_fields(outcome: Outcome) -> dict[str, Any]:
         "grads": dict(outcome.grads),
         "names": {name: list(shape) for name, shape in outcome.names.items()},
         "changed": list(outcome.changed),
+        "state": dict(outcome.state),
         "failure": packed,
     }
 
@@ -211,6 +214,7 @@ def outcome_from(fields: Any) -> Outcome:
             grads=_typed_items(fields["grads"], Tensor),
             names={name: _shape(shape) for name, shape in _items(fields["names"], list)},
             changed=[_typed(name, str)[:200] for name in _typed(fields["changed"], list)],
+            state=_typed_items(fields.get("state", {}), Tensor),
             failure=_failure(fields["failure"]),
         )
     except (KeyError, TypeError, ValueError) as error:

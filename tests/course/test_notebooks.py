@@ -39,7 +39,8 @@ def run(notebook, package, **variables):
     """Execute in a kernel whose `tinyllm` is `package`; errors stay in the outputs."""
     notebook = copy.deepcopy(notebook)
     # one thread: the tests run side by side, and threads that wait for each other burn time
-    options = {"PYTHONPATH": str(package.parent), "OMP_NUM_THREADS": "1", **variables}
+    options = {"PYTHONPATH": str(package.parent), "OMP_NUM_THREADS": "1"}
+    options |= {"TINYLLM_MINUTES": "0.05", **variables}
     with environment(**options):
         client = NotebookClient(
             notebook, timeout=300, kernel_name="python3", allow_errors=True,
