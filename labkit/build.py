@@ -251,11 +251,14 @@ EDITION = (
     *("tests/checks.ini", "tests/visible/*.py", "tests/visible/recorded/*"),
     *("pyproject.toml", "constraints.txt", "environment.yml", "README.md", "LICENSE"),
 )
-INSTRUCTORS_ONLY = ("labkit/build.py",)
+INSTRUCTORS_ONLY = ("labkit/build.py", "labkit/export.py")
+PROGRAMS = ("checkpoints/stories-dense",)  # they talk where no decoder is finished
 
 
 def write_edition(folder: Path) -> Path:
     """The project as a class gets it: no reference, mistakes, hidden checks, grading."""
+    from labkit.export import write_program
+
     if folder.exists() and any(folder.iterdir()):
         raise BuildError(f"{folder} is not empty; name a new folder")
     for pattern in EDITION:
@@ -266,6 +269,8 @@ def write_edition(folder: Path) -> Path:
                 shutil.copyfile(path, folder / name)
     for derived in skeletons():
         (folder / derived.path.relative_to(ROOT)).write_bytes(derived.content)
+    for name in PROGRAMS:
+        write_program(ROOT / name, folder / name)
     return folder
 
 

@@ -1,0 +1,48 @@
+"""Looking into a model while it works: the attention weights of every layer and head.
+
+Shapes: B batch, T new tokens, S cached + new tokens, H query heads, K KV heads, D head_dim,
+L layers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+
+from labkit.model.program import Program
+
+
+@torch.no_grad()
+def attention_weights(model: nn.Module, input_ids: Tensor) -> Tensor:
+    """How much each token looks at each: (B, T) -> (L, B, H, T, T), every row sums to 1."""
+    if isinstance(model, Program):
+        model(input_ids)
+        return model.attention
+    with attention_recorded(model) as weights:
+        model(input_ids)
+    return torch.stack(weights)
+
+
+@contextmanager
+def attention_recorded(model: nn.Module) -> Iterator[list[Tensor]]:
+    """Within it, the list that it gives gets the weights (B, H, T, S) of each layer in turn.
+
+    Attention mixes values; over an identity matrix in their place it gives the weights
+    themselves, whoever wrote it.
+    """
+    attention = type(model.model.layers[0].self_attn)
+    module, name = sys.modules[attention.__module__], "scaled_dot_product_attention"
+    plain, weights = getattr(module, name), []
+
+    def recording(query: Tensor, key: Tensor, value: Tensor, *rest, **settings) -> Tensor:
+        one_each = torch.eye(key.size(2), dtype=value.dtype).expand(*key.shape[:2], -1, -1)
+        weights.append(plain(query, key, one_each, *rest, **settings))
+        return plain(query, key, value, *rest, **settings)
+
+    with mock.patch.object(module, name, recording):
+        yield weights
