@@ -1,7 +1,7 @@
-"""Looking into a model while it works: the attention weights of every layer and head.
+"""Looking into a model while it works: shapes, attention weights.
 
-Shapes: B batch, T new tokens, S cached + new tokens, H query heads, K KV heads, D head_dim,
-L layers.
+Shapes: B batch, T new tokens, S cached + new tokens, E hidden_size, H query heads, K KV heads,
+D head_dim, I intermediate, V vocab_size, L layers.
 """
 
 from __future__ import annotations
@@ -15,6 +15,38 @@ import torch
 from torch import Tensor, nn
 
 from labkit.model.program import Program
+
+LETTERS = {
+    "B, T, E": "embed_tokens input_layernorm o_proj post_attention_layernorm down_proj norm",
+    "B, T, H·D": "q_proj",
+    "B, H, T, D": "q_norm",
+    "B, T, K·D": "k_proj v_proj",
+    "B, K, T, D": "k_norm",
+    "B, T, I": "gate_proj up_proj",
+    "B, T, V": "lm_head",
+}
+
+
+@torch.no_grad()
+def shapes(model: nn.Module, input_ids: Tensor) -> list[tuple[str, str, tuple[int, ...]]]:
+    """What each part hands on: its name, the shape in letters and in numbers, as they run."""
+    seen, hooks = [], []
+    for name, module in model.named_modules():
+        own = name.rpartition(".")[2]
+        letters = next((key for key, names in LETTERS.items() if own in names.split()), None)
+
+        def hook(_module, _inputs, output, name=name, letters=letters) -> None:
+            tensor = output if isinstance(output, Tensor) else output[-1]
+            seen.append((name, letters, tuple(tensor.shape)))
+
+        if letters:
+            hooks.append(module.register_forward_hook(hook))
+    try:
+        model(input_ids)
+    finally:
+        for each in hooks:
+            each.remove()
+    return seen
 
 
 @torch.no_grad()
