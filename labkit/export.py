@@ -51,6 +51,10 @@ class _Open(nn.Module):
 def write_program(folder: Path, target: Path) -> None:
     """Write the program of a dense checkpoint into a folder, in float32, for any B, T and S."""
     whole = checkpoint.load(folder, solutions, torch.float32)
+    if whole.config.num_experts:
+        raise ValueError(
+            f"{folder.name} chooses experts token by token; only a dense model can"
+        )
     config, any_size = whole.config, torch.export.Dim.DYNAMIC
     batch, new, cached = 3, 7, 5  # sizes to trace with; none may be 0, 1 or equal
     ids = torch.zeros(batch, new, dtype=torch.long)

@@ -104,12 +104,14 @@ def shade(pieces: Sequence[str], weights: Sequence[float], columns: int = 84) ->
     axis.axis("off")
     for y, row in enumerate(rows):
         for x, piece, dark in row:
-            width = len(piece.rstrip("\n"))
-            box = plt.Rectangle((x, y + 0.08), width, 0.84, color=BLUE, alpha=0.75 * dark, lw=0)
+            word = piece.strip()
+            left = x + len(piece) - len(piece.lstrip())
+            place = (left, y + 0.08)
+            box = plt.Rectangle(place, len(word), 0.84, color=BLUE, alpha=0.8 * dark, lw=0)
             axis.add_patch(box)
-            for place, letter in enumerate(piece.rstrip("\n")):
+            for index, letter in enumerate(word):
                 axis.text(
-                    x + place + 0.5, y + 0.5, letter, size=8.5, ha="center", va="center",
+                    left + index + 0.5, y + 0.5, letter, size=8.5, ha="center", va="center",
                     family="monospace", color="white" if dark > 0.6 else "black",
                 )  # fmt: skip
     return figure

@@ -57,7 +57,7 @@ def load_talker(
     with suppress(CheckpointError):
         folder = checkpoint.resolve(name)
         if model := load_program(folder):
-            print(f"{name} talks, with the course's own program, until your decoder can")
+            print(f"{name} talks, with the course's own program in the place of your decoder")
             return model, Tokenizer(folder)
     print("a stand-in with random weights babbles here (" + "; ".join(reasons) + ")")
     try:
