@@ -206,6 +206,8 @@ class _Map:
             align = "left" if x == LEFT else "center"
             self.text(parts, x, y, f"({self.sizes(shape)})", size=7.5, ha=align)
         for parts, x, y, align, text in NOTES:
+            if config is not None and config.num_experts and text == "sparse: k of X":
+                text = f"sparse: {config.num_experts_per_tok} of {config.num_experts}"
             self.text(parts, x, y, text, size=8.5, ha=align, style="italic")
         self.legend()
 
@@ -227,7 +229,7 @@ class _Map:
             "D": config.head_dim,
             "I": config.intermediate_size,
             "V": config.vocab_size,
-            "k": config.num_experts_per_tok,
+            "k": config.num_experts_per_tok if config.num_experts else "k",
             "H·D": config.num_attention_heads * config.head_dim,
             "K·D": config.num_key_value_heads * config.head_dim,
         }

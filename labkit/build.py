@@ -90,7 +90,7 @@ def refuse_to_lose_answers(path: Path) -> None:
 def skeletons() -> Iterator[Derived]:
     for path in sorted((ROOT / "solutions").glob("*.py")):
         if path.stem != "__init__":
-            lab = next((lab for lab in LABS + COMING if lab.module == path.stem), None)
+            lab = next((lab for lab in NOTEBOOKS + COMING if lab.module == path.stem), None)
             text = skeleton(path.read_text("utf-8"), lab)
             yield Derived(ROOT / "tinyllm" / path.name, text.encode())
 
@@ -100,8 +100,8 @@ def everything() -> Iterator[Derived]:
     for lab in NOTEBOOKS:
         path = notebook_path(lab)
         yield Derived(path, serialised(filled(lab, read_notebook(path))))
-    for lab in LABS:
-        yield Derived(RECORDED / f"{lab.module}.safetensors", recorded(lab))
+        if lab.exercises:
+            yield Derived(RECORDED / f"{lab.module}.safetensors", recorded(lab))
 
 
 def reference(lab: Lab) -> str:
@@ -148,6 +148,7 @@ def filled(lab: Lab, notebook: NotebookNode, solved: bool = False) -> NotebookNo
     by_id = {cell.id: cell for cell in notebook.cells}
     if lab.exercises:
         owned(by_id, "setup").source = setup_cell(lab)
+    if lab in LABS:
         place_map(lab, notebook, by_id)
     notebook.metadata = nbformat.from_dict(METADATA)
     for cell in notebook.cells:
@@ -160,9 +161,9 @@ def filled(lab: Lab, notebook: NotebookNode, solved: bool = False) -> NotebookNo
         about.source = with_badge(about.source, exercise, block)
         answer = owned(by_id, exercise.answer_cell)
         answer.source = block if solved else cells.stub(block, exercise)
-        mark(answer, exercise.answer_cell, solution=True)
         test = owned(by_id, exercise.check_cell)
         test.source = f'check("{exercise.id}")'
+        mark(answer, exercise.answer_cell, solution=True)
         mark(test, exercise.check_cell, grade=True, locked=True, points=exercise.points)
     for question in lab.questions:
         answer = owned(by_id, question.answer_cell)
@@ -219,9 +220,9 @@ def with_badge(text: str, exercise: Exercise, block: str) -> str:
     """The authored text under the exercise's heading and badge, which the syllabus says."""
     lines = cells.solution_lines(block)
     kind = "core" if exercise.core else "stretch: counts, but nothing later needs it"
+    worth = f"{exercise.points} points · {kind}" if exercise.points else "practice, no points"
     badge = (
-        f"{exercise.minutes} minutes · about {lines} line{'s' if lines > 1 else ''} · "
-        f"{exercise.points} points · {kind}"
+        f"{exercise.minutes} minutes · about {lines} line{'s' if lines > 1 else ''} · {worth}"
     )
     body = BADGE.sub("", text.lstrip())
     heading = f"### Exercise {exercise.id}  {exercise.title}"
@@ -251,11 +252,14 @@ EDITION = (
     *("tests/checks.ini", "tests/visible/*.py", "tests/visible/recorded/*"),
     *("pyproject.toml", "constraints.txt", "environment.yml", "README.md", "LICENSE"),
 )
-INSTRUCTORS_ONLY = ("labkit/build.py",)
+INSTRUCTORS_ONLY = ("labkit/build.py", "labkit/export.py")
+PROGRAMS = ("checkpoints/stories-dense",)  # they talk where no decoder is finished
 
 
 def write_edition(folder: Path) -> Path:
     """The project as a class gets it: no reference, mistakes, hidden checks, grading."""
+    from labkit.export import write_program
+
     if folder.exists() and any(folder.iterdir()):
         raise BuildError(f"{folder} is not empty; name a new folder")
     for pattern in EDITION:
@@ -266,6 +270,8 @@ def write_edition(folder: Path) -> Path:
                 shutil.copyfile(path, folder / name)
     for derived in skeletons():
         (folder / derived.path.relative_to(ROOT)).write_bytes(derived.content)
+    for name in PROGRAMS:
+        write_program(ROOT / name, folder / name)
     return folder
 
 

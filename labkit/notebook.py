@@ -12,7 +12,7 @@ from typing import Any
 from labkit import cells, hints, workspace
 from labkit.checking import check_exercise
 from labkit.report import Report
-from labkit.syllabus import Exercise, Lab, UnknownName, find_exercise, find_lab
+from labkit.syllabus import NOTEBOOKS, Exercise, Lab, UnknownName, find_exercise, find_lab
 
 try:
     from IPython import get_ipython
@@ -115,7 +115,7 @@ def start(lab: str) -> None:
         raise RuntimeError("start() belongs in a notebook; in a terminal use `tinyllm check`")
     if _session is not None:
         shell.events.unregister("post_run_cell", _session.after_cell)
-    _session = Session(find_lab(lab))
+    _session = Session(find_lab(lab, NOTEBOOKS))
     shell.events.register("post_run_cell", _session.after_cell)
     chosen = _session.lab
     exercises = ", ".join(f"{e.id} {e.title}" for e in chosen.exercises)

@@ -235,8 +235,15 @@ COMING = (
 )
 
 
-# Notebooks to read and run: nothing in them is graded, and all their cells are authored.
-UNGRADED: tuple[Lab, ...] = ()
+# Notebooks in which nothing is graded: an exercise there is practice, and has no points.
+UNGRADED = (
+    Lab(
+        "00",
+        "tour",
+        "The tour: a model that talks",
+        exercises=(Exercise("0.1", ("next_token",), points=0, minutes=3),),
+    ),
+)
 
 NOTEBOOKS = tuple(sorted(LABS + UNGRADED, key=lambda each: each.number))
 
@@ -245,20 +252,20 @@ class UnknownName(LookupError):
     """A lab or exercise that does not exist; the message lists what does."""
 
 
-def find_lab(name: str) -> Lab:
+def find_lab(name: str, labs: tuple[Lab, ...] = LABS) -> Lab:
     """The lab called `name`: '01_rmsnorm', 'rmsnorm', '01' or '1'."""
-    for lab in LABS:
+    for lab in labs:
         if name in (lab.name, lab.module, lab.number, lab.number.lstrip("0")):
             return lab
-    known = ", ".join(lab.name for lab in LABS)
+    known = ", ".join(lab.name for lab in labs)
     raise UnknownName(f"there is no lab {name!r}; the labs are {known}")
 
 
 def find_exercise(exercise_id: str) -> tuple[Lab, Exercise]:
     """The exercise with this id ('1.2') or symbol ('RMSNorm'), and its lab."""
-    for lab in LABS:
+    for lab in NOTEBOOKS:
         for exercise in lab.exercises:
             if exercise_id == exercise.id or exercise_id in exercise.symbols:
                 return lab, exercise
-    known = ", ".join(f"{e.id} {e.title}" for lab in LABS for e in lab.exercises)
+    known = ", ".join(f"{e.id} {e.title}" for lab in NOTEBOOKS for e in lab.exercises)
     raise UnknownName(f"there is no exercise {exercise_id!r}; the exercises are {known}")

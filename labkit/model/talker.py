@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import nn
 
 from labkit.model import checkpoint
+from labkit.model.program import generate, load_program
+from labkit.model.streaming import Sampling, stream
 from labkit.model.tokenizer import Tokenizer
 from labkit.model.weights import CheckpointError
 from labkit.stand_in import TinyDecoder
@@ -32,9 +35,10 @@ def load_talker(
 ) -> tuple[nn.Module, Any]:
     """A model in float32 and its tokenizer; one printed line says whose code runs.
 
-    The decoder is that of the first package that has a finished one. Where none has, or no
-    checkpoint is here, a stand-in with random weights takes its place: it babbles, but it
-    can be timed, cached and sampled like any other.
+    The decoder is that of the first package that has a finished one; in an edition without
+    the reference, the course's program is. Where there is neither, or no checkpoint, a
+    stand-in with random weights takes its place: it babbles, but it can be timed, cached and
+    sampled like any other.
     """
     reasons = []
     for package in packages:
@@ -50,6 +54,11 @@ def load_talker(
         else:
             print(f"{name} talks, with the decoder of {package}/")
             return model, Tokenizer(folder)
+    with suppress(CheckpointError):
+        folder = checkpoint.resolve(name)
+        if model := load_program(folder):
+            print(f"{name} talks, with the course's own program in the place of your decoder")
+            return model, Tokenizer(folder)
     print("a stand-in with random weights babbles here (" + "; ".join(reasons) + ")")
     try:
         tokenizer = Tokenizer(checkpoint.resolve(name))
@@ -57,3 +66,19 @@ def load_talker(
     except CheckpointError:
         tokenizer, size = Letters(), 128
     return TinyDecoder(vocab_size=size).eval(), tokenizer
+
+
+def say(
+    model: nn.Module, tokenizer: Any, text: str, *, temperature: float = 0.0, seed: int = 0
+) -> str:
+    """Print what follows the text, piece by piece as it is written, and return it.
+
+    temperature 0 always takes the best token; above it, the same seed draws the same text.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    ids, sampling, heard = tokenizer.encode(text), Sampling(temperature), []
+    for piece in stream(model, tokenizer, ids, generate, sampling, None, generator):
+        print(piece, end="", flush=True)
+        heard.append(piece)
+    print()
+    return "".join(heard)

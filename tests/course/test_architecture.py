@@ -11,7 +11,6 @@ from labkit.build import filled, notebook_path, read_notebook
 from labkit.syllabus import COMING, LABS
 from tinyllm.config import PRESETS
 
-
 DRAWINGS = [(part, None) for part in (None, *PARTS)] + [("moe", name) for name in PRESETS]
 
 
