@@ -71,6 +71,25 @@ class GivenCache:
         return self.held
 
 
+class GivenModelCache:
+    """A KV cache for a whole model under test: one GivenCache for each layer."""
+
+    def __init__(self, layers: int, numbers: int):
+        self.layers = [GivenCache(layer_idx, numbers) for layer_idx in range(layers)]
+
+    @property
+    def length(self) -> int:
+        """How many tokens every layer holds."""
+        return min(0 if layer.held is None else layer.held[0].size(2) for layer in self.layers)
+
+    def update(self, layer_idx: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        if layer_idx not in range(len(self.layers)):
+            raise ValueError(
+                f"cache.update got layer {layer_idx}; there are {len(self.layers)}, from 0 on"
+            )
+        return self.layers[layer_idx].update(layer_idx, key, value)
+
+
 GIVEN: dict[str, Callable[..., Any]] = {
     "tanh_linear": lambda weight: lambda x: torch.tanh(x @ weight.T),
     "scale_to_max": lambda: lambda x: x / x.abs().amax(dim=-1, keepdim=True).clamp_min(1e-3),
@@ -80,9 +99,10 @@ GIVEN: dict[str, Callable[..., Any]] = {
     "listener": Listener,
     "gone_after": GoneAfter,
     "kv_cache": GivenCache,
+    "model_cache": GivenModelCache,
     "training": given.training,
 }
-KEPT = ("kv_cache", "tiny_decoder")
+KEPT = ("kv_cache", "model_cache", "tiny_decoder")
 
 
 def _drawn(values: list[Any]) -> list[Any]:
@@ -317,7 +337,9 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
                 outcome.changed.append(path)
     if call.grad:
         if isinstance(target, nn.Module):
-            leaves |= {f"parameter {name}": p for name, p in target.named_parameters()}
+            # a shared Parameter under each of its names, in whichever order they were set
+            named = target.named_parameters(remove_duplicate=False)
+            leaves |= {f"parameter {name}": parameter for name, parameter in named}
         outcome.grads = gradients(outcome.values, leaves)
     outcome.values = [detached(value) for value in outcome.values]
     if call.summary is not None:

@@ -183,6 +183,23 @@ LABS = (
         ),
     ),
     Lab(
+        "06",
+        "decoder",
+        "The decoder, assembled",
+        exercises=(
+            Exercise("6.1", ("Qwen3DecoderLayer",), points=5, minutes=15),
+            Exercise("6.2", ("Qwen3Model",), points=6, minutes=25),
+            Exercise("6.3", ("Qwen3ForCausalLM",), points=5, minutes=15),
+            Exercise("6.4", ("count_parameters",), points=4, minutes=15),
+        ),
+        questions=(Question("6.a", 2), Question("6.b", 3), Question("6.c", 2)),
+        banned=(
+            *("torch.nn.Transformer", "torch.nn.modules.transformer"),
+            *("torch.nn.TransformerDecoderLayer", "torch.nn.TransformerEncoderLayer"),
+            *("torch.nn.TransformerDecoder", "torch.nn.TransformerEncoder"),
+        ),
+    ),
+    Lab(
         "07",
         "generation",
         "Generation: the cache and the dice",
@@ -220,32 +237,7 @@ LABS = (
 
 # Labs whose modules stand in solutions/ and, as skeletons, in tinyllm/, and whose notebooks,
 # checks and mistakes are still to be written. A finished lab moves up into LABS.
-COMING = (
-    Lab(
-        "06",
-        "decoder",
-        "The decoder, assembled",
-        exercises=(
-            Exercise("6.1", ("Qwen3DecoderLayer",), points=5, minutes=15),
-            Exercise("6.2", ("Qwen3Model",), points=6, minutes=25),
-            Exercise("6.3", ("Qwen3ForCausalLM",), points=5, minutes=15),
-            Exercise("6.4", ("count_parameters",), points=4, minutes=15),
-        ),
-    ),
-)
-
-
-# Notebooks in which nothing is graded: an exercise there is practice, and has no points.
-UNGRADED = (
-    Lab(
-        "00",
-        "tour",
-        "The tour: a model that talks",
-        exercises=(Exercise("0.1", ("next_token",), points=0, minutes=3),),
-    ),
-)
-
-NOTEBOOKS = tuple(sorted(LABS + UNGRADED, key=lambda each: each.number))
+COMING: tuple[Lab, ...] = ()
 
 
 class UnknownName(LookupError):
