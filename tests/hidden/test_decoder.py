@@ -125,7 +125,7 @@ class TestLayer:
     @pytest.mark.parametrize("layer_idx", range(4))
     @pytest.mark.parametrize(("step", "listed"), [PATTERNS[0], PATTERNS[1]])
     def test_parameters(self, student, reference, step, listed, layer_idx):
-        """layer {layer_idx}: parameters, decoder_sparse_step {step}, mlp_only_layers {listed}"""
+        """parameters of layer {layer_idx}, sparse step {step}, mlp_only_layers {listed}"""
         fields = sizes(layers=4, experts=5, step=step, listed=listed)
         init = {"config": New("Qwen3Config", **fields), "layer_idx": layer_idx}
         call = Call("Qwen3DecoderLayer", init=init, names=True)

@@ -294,8 +294,7 @@ def count_parameters(config):
             experts += 3 * [(config.moe_intermediate_size, E)]
         else:
             always += 3 * [(config.intermediate_size, E)]
-    numbers = lambda shapes: sum(torch.Size(shape).numel() for shape in shapes)
-    always, each = numbers(always), numbers(experts)
+    always, each = (sum(torch.Size(s).numel() for s in shapes) for shapes in (always, experts))
     return always + X * each, always + config.num_experts_per_tok * each
 
 
