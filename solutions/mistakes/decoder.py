@@ -102,6 +102,41 @@ class ResidualAfterTheNorm(Layer):
 
 @mistake(
     "Qwen3DecoderLayer",
+    "attention is added to the normed copy it read: add it to hidden_states as they came",
+)
+class FirstSumOnTheNormedCopy(Layer):
+    def forward(self, hidden_states, cos, sin, mask=None, cache=None):
+        normed = self.input_layernorm(hidden_states)
+        hidden_states = normed + self.self_attn(normed, cos, sin, mask, cache)
+        mixed, router_logits = self.fed(self.post_attention_layernorm(hidden_states))
+        return hidden_states + mixed, router_logits
+
+
+@mistake(
+    "Qwen3DecoderLayer",
+    "attention reads the stream itself: input_layernorm was left out",
+)
+class AttentionWithoutNorm(Layer):
+    def forward(self, hidden_states, cos, sin, mask=None, cache=None):
+        hidden_states = hidden_states + self.self_attn(hidden_states, cos, sin, mask, cache)
+        mixed, router_logits = self.fed(self.post_attention_layernorm(hidden_states))
+        return hidden_states + mixed, router_logits
+
+
+@mistake(
+    "Qwen3DecoderLayer",
+    "the feed-forward reads the stream itself: post_attention_layernorm was left out",
+)
+class FeedForwardWithoutNorm(Layer):
+    def forward(self, hidden_states, cos, sin, mask=None, cache=None):
+        normed = self.input_layernorm(hidden_states)
+        hidden_states = hidden_states + self.self_attn(normed, cos, sin, mask, cache)
+        mixed, router_logits = self.fed(hidden_states)
+        return hidden_states + mixed, router_logits
+
+
+@mistake(
+    "Qwen3DecoderLayer",
     "the feed-forward reads the layer's input beside attention, as in PaLM: it comes after it "
     "and reads what attention added",
 )
@@ -392,6 +427,18 @@ class MaskNotShifted(Stack):
 
 @mistake(
     "Qwen3Model",
+    "the mask is (T, T) also with a cache: it needs a column for each of the S keys",
+)
+class MaskOfTheNewTokens(Stack):
+    def mask(self, input_ids, attention_mask, cached):
+        mask = causal_mask(input_ids.size(1), input_ids.size(1))
+        if attention_mask is not None:
+            mask = mask & attention_mask[:, None, None, :].bool()
+        return mask
+
+
+@mistake(
+    "Qwen3Model",
     "the mask is left out as soon as there is a cache: pieces of several tokens see the future",
 )
 class NoMaskWithACache(Stack):
@@ -424,6 +471,17 @@ class PositionsRestart(Stack):
 class PositionsCountColumns(Stack):
     def positions(self, input_ids, attention_mask, cached):
         return super().positions(input_ids, None, cached)
+
+
+@mistake(
+    "Qwen3Model",
+    "angles are made for all S positions: the new tokens need those of the last T",
+)
+class PositionsNotCut(Stack):
+    def positions(self, input_ids, attention_mask, cached):
+        if attention_mask is None:
+            return super().positions(input_ids, None, cached)
+        return super().positions(input_ids, attention_mask, 0)
 
 
 @mistake("Qwen3Model", "the cache is not handed on to the layers")
@@ -593,6 +651,15 @@ def untied_head_forgotten(config):
 @mistake("count_parameters", "head_dim is taken for E / H: it is a field of its own")
 def head_dim_divided(config):
     return count(config, head_dim=config.hidden_size // config.num_attention_heads)
+
+
+@mistake("count_parameters", "q_proj and o_proj are counted as E * E: they are E * (H * D)")
+def queries_of_hidden_size(config):
+    total, active = count(config)
+    size = config.hidden_size
+    extra = (2 * size + config.attention_bias) * config.num_hidden_layers
+    extra *= size - config.num_attention_heads * config.head_dim
+    return total + extra, active + extra
 
 
 @mistake(

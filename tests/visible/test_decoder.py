@@ -191,8 +191,8 @@ class TestModel:
         self.compare(student, reference, call, self.GAP)
 
     def test_cache(self, student, reference, rng):
-        """5 tokens in three steps with a cache: 2, then 2, then 1"""
-        self.compare(student, reference, self.call(rng, pieces=(2, 2, 1)))
+        """5 tokens in three steps with a cache: 2, then 1, then 2"""
+        self.compare(student, reference, self.call(rng, pieces=(2, 1, 2)))
 
     def test_cache_and_padding(self, student, reference, rng):
         """the same with padding on the left"""
