@@ -50,6 +50,17 @@ class AlwaysFromZero(Variant):
         return self.keys[layer_idx][:, :, :end], self.values[layer_idx][:, :, :end]
 
 
+@mistake("KVCache", "fresh room is made at every update, so that the tokens before are lost")
+class FreshRoom(Variant):
+    def update(self, layer_idx, key, value):
+        start, end = self.checked(layer_idx, key)
+        self.keys[layer_idx], self.values[layer_idx] = map(self._room_for, (key, value))
+        self.keys[layer_idx][:, :, start:end] = key
+        self.values[layer_idx][:, :, start:end] = value
+        self.lengths[layer_idx] = end
+        return self.keys[layer_idx][:, :, :end], self.values[layer_idx][:, :, :end]
+
+
 @mistake(
     "KVCache",
     "the cache grows by torch.cat, a copy of everything for each token: set max_length places "
@@ -310,16 +321,16 @@ def one_after_the_crossing(logits, temperature=1.0, top_k=None, top_p=None, gene
 
 
 @mistake(
-    "sample_next_token",
-    "top_p adds the probabilities up from the worst token instead of from the best",
+    "sample_next_token", "the scores are sorted from worst to best: both cuts keep the worst"
 )
-def from_the_worst(logits, temperature=1.0, top_k=None, top_p=None, generator=None):
+def sorted_ascending(logits, temperature=1.0, top_k=None, top_p=None, generator=None):
     refuse(temperature, top_k, top_p)
     if temperature == 0:
         return logits.argmax(dim=-1)
-    probs, token_ids = ranked(logits.float() / temperature, top_k)
-    probs = cut(probs.flip(-1), top_p).flip(-1)
-    return finish(probs, token_ids, generator)
+    scores, token_ids = (logits.float() / temperature).sort(dim=-1)
+    if top_k is not None:
+        scores[:, top_k:] = -torch.inf
+    return finish(cut(scores.softmax(dim=-1), top_p), token_ids, generator)
 
 
 @mistake("sample_next_token", "top_p counts all tokens, and not only those that top_k has left")
@@ -428,7 +439,7 @@ def loop(
     if cached and wrong == "old cache":
         cache = vars(model).setdefault("cache", cache)
     if wrong == "swapped":
-        top_k, top_p = (top_p and int(top_p)), (top_k and float(top_k))
+        top_k, top_p = top_p, top_k
     if wrong == "no generator":
         generator = None
     output = new = input_ids
