@@ -28,6 +28,14 @@ def not_shifted(logits, labels):
     return mean_nll(logits.float().log_softmax(dim=-1), labels)
 
 
+@mistake(
+    "causal_lm_loss",
+    "the last position is cut off both: position t is still scored on token t",
+)
+def cut_but_not_shifted(logits, labels):
+    return mean_nll(logits[:, :-1].float().log_softmax(dim=-1), labels[:, :-1])
+
+
 @mistake("causal_lm_loss", "the labels are shifted twice: position t is scored on token t + 2")
 def shifted_twice(logits, labels):
     return mean_nll(logits[:, :-2].float().log_softmax(dim=-1), labels[:, 2:])
@@ -91,6 +99,12 @@ def mean_of_means(logits, labels):
         for pair in zip(logits.split(1), labels.split(1), strict=True)
     ]
     return torch.stack(means).mean()
+
+
+@mistake("causal_lm_loss", "the losses are summed instead of averaged")
+def summed(logits, labels):
+    counted = (labels[:, 1:] != IGNORE).sum()
+    return reference.causal_lm_loss(logits, labels) * counted
 
 
 @mistake(
@@ -252,9 +266,12 @@ def a_step(
     max_grad_norm=1.0,
     accumulation_steps=1,
     zero=lambda optimizer: optimizer.zero_grad(),
+    cut=lambda rows, parts: rows.chunk(parts),
+    mask_of=lambda mask, rows: mask[rows],
     losses=losses_of,
     before_backward=lambda optimizer: None,
     weigh=lambda share: share,
+    report=None,
     after_backward=lambda optimizer: None,
     clip=nn.utils.clip_grad_norm_,
     rate=set_rate,
@@ -264,18 +281,18 @@ def a_step(
     counted = labels[:, 1:] != IGNORE
     told = {"loss": 0.0, "balance_loss": 0.0}
     zero(optimizer)
-    for rows in torch.arange(len(labels)).chunk(accumulation_steps):
+    for rows in cut(torch.arange(len(labels)), accumulation_steps):
         share = counted[rows].sum() / counted.sum()
         if share == 0:
             continue
-        mask = None if attention_mask is None else attention_mask[rows]
+        mask = None if attention_mask is None else mask_of(attention_mask, rows)
         loss, balance_loss, objective = losses(model, input_ids[rows], labels[rows], mask)
         weight = weigh(share)
         before_backward(optimizer)
         (weight * objective).backward()
         after_backward(optimizer)
-        told["loss"] += (weight * loss).item()
-        told["balance_loss"] += (weight * balance_loss).item()
+        told["loss"] += ((report or weigh)(share) * loss).item()
+        told["balance_loss"] += ((report or weigh)(share) * balance_loss).item()
     grad_norm = clip(list(model.parameters()), max_grad_norm)
     rate(optimizer, lr)
     learn(optimizer)
@@ -322,15 +339,6 @@ def clipped_by_value(*args, **kwargs):
         return grad_norm
 
     return a_step(*args, **kwargs, clip=bent)
-
-
-@mistake("train_step", "every parameter is clipped by itself; the norm is that of all together")
-def clipped_one_by_one(*args, **kwargs):
-    def alone(weights, max_grad_norm):
-        norms = [nn.utils.clip_grad_norm_([weight], max_grad_norm) for weight in weights]
-        return torch.stack(norms).norm()
-
-    return a_step(*args, **kwargs, clip=alone)
 
 
 @mistake("train_step", "max_grad_norm is not used: another number stands in its place")
@@ -466,6 +474,22 @@ def parts_alike(*args, accumulation_steps=1, **kwargs):
 )
 def parts_added(*args, **kwargs):
     return a_step(*args, **kwargs, weigh=lambda share: torch.ones_like(share))
+
+
+@mistake("train_step", "the report is weighed, the gradients are not: weigh before backward")
+def gradients_added(*args, **kwargs):
+    every = torch.tensor(1.0)
+    return a_step(*args, **kwargs, weigh=lambda share: every, report=lambda share: share)
+
+
+@mistake("train_step", "split takes the size of a part, not how many there are: use chunk")
+def split_by_size(*args, **kwargs):
+    return a_step(*args, **kwargs, cut=lambda rows, parts: rows.split(parts))
+
+
+@mistake("train_step", "attention_mask is not cut: every part needs its own rows of it")
+def mask_not_cut(*args, **kwargs):
+    return a_step(*args, **kwargs, mask_of=lambda mask, rows: mask)
 
 
 @mistake("train_step", "the gradients are zeroed before each part: only the last one is left")
