@@ -21,13 +21,13 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
-from labkit import cells, hints
+from labkit import assembly, cells, hints
 from labkit.checks import run_checks
 from labkit.compare import agree
 from labkit.recorded import FOLDER as RECORDED
 from labkit.recorded import Recorder
 from labkit.syllabus import COMING, LABS, NOTEBOOKS, Exercise, Lab, Question
-from labkit.wire import outcome_from, unpack
+from labkit.wire import outcome_from, pack, unpack
 
 ROOT = Path(__file__).resolve().parents[1]
 METADATA = {
@@ -88,11 +88,10 @@ def refuse_to_lose_answers(path: Path) -> None:
 
 
 def skeletons() -> Iterator[Derived]:
-    for path in sorted((ROOT / "solutions").glob("*.py")):
-        if path.stem != "__init__":
-            lab = next((lab for lab in NOTEBOOKS + COMING if lab.module == path.stem), None)
-            text = skeleton(path.read_text("utf-8"), lab)
-            yield Derived(ROOT / "tinyllm" / path.name, text.encode())
+    for path in references():
+        lab = next((lab for lab in NOTEBOOKS + COMING if lab.module == path.stem), None)
+        text = skeleton(path.read_text("utf-8"), lab)
+        yield Derived(ROOT / "tinyllm" / path.name, text.encode())
 
 
 def everything() -> Iterator[Derived]:
@@ -102,6 +101,15 @@ def everything() -> Iterator[Derived]:
         yield Derived(path, serialised(filled(lab, read_notebook(path))))
         if lab.exercises:
             yield Derived(RECORDED / f"{lab.module}.safetensors", recorded(lab))
+    sources = {path.stem: path.read_text("utf-8") for path in references()}
+    record = {"stubs": {}, "calls": assembly.recorded(sources)}
+    yield Derived(RECORDED / f"{assembly.RECORD}.safetensors", pack(record))
+
+
+def references() -> list[Path]:
+    """The modules of the reference."""
+    paths = sorted((ROOT / "solutions").glob("*.py"))
+    return [path for path in paths if path.stem != "__init__"]
 
 
 def reference(lab: Lab) -> str:
@@ -247,7 +255,7 @@ def model_answer(lab: Lab, question: Question) -> str:
 
 EDITION = (
     *("notebooks/*.ipynb", "tinyllm/__init__.py", "solutions/hints/*.md"),
-    *("labkit/*.py", "labkit/model/*.py", "labkit/stories/*.py"),
+    *("labkit/*.py", "labkit/inside/*.py", "labkit/model/*.py", "labkit/stories/*.py"),
     *("labkit/train/*.py", "labkit/train/*.jinja", "checkpoints/*/*"),
     *("tests/checks.ini", "tests/visible/*.py", "tests/visible/recorded/*"),
     *("pyproject.toml", "constraints.txt", "environment.yml", "README.md", "LICENSE"),

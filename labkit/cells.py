@@ -30,7 +30,7 @@ TODO = "# YOUR CODE HERE"
 FUTURE = re.compile(r"^from __future__ import [^\n]*$", re.MULTILINE)
 MAGIC = re.compile(r"^[ \t]*[%!][^\n]*$|^[^\n#]*\?{1,2}[ \t]*$", re.MULTILINE)
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
-TOOLS = ("check", "hint", "solution", "start")
+TOOLS = ("check", "hint", "solution", "start", "assemble")
 
 
 def exercise_in(source: str) -> str | None:

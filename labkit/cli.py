@@ -75,6 +75,17 @@ def check(exercise: ExerciseId) -> None:
 
 
 @app.command()
+def assemble() -> None:
+    """Run a whole model on your own parts; names the first that deviates, exit status 1."""
+    from labkit.assembly import assembly_report
+
+    report = assembly_report("`tinyllm check {}`".format)
+    print(report)
+    if not report.passed:
+        raise typer.Exit(1)
+
+
+@app.command()
 def hint(
     exercise: ExerciseId,
     rung: Annotated[int, typer.Option(min=1, max=3, help="1 idea, 2 API, 3 near-code")] = 1,

@@ -34,9 +34,12 @@ class Difference(AssertionError):
         return self.look
 
 
-def assert_same(student: Outcome, reference: Outcome) -> None:
+def assert_same(student: Outcome, reference: Outcome, tolerance: float | None = None) -> None:
     """Raise Difference unless the two outcomes agree: errors, names, types, shapes, dtypes,
-    NaN, inputs left unchanged, values, gradients, in this order."""
+    NaN, inputs left unchanged, values, gradients, in this order.
+
+    tolerance    of values; TOLERANCE if not said
+    """
     held: list[str] = []
     if reference.failure is not None:
         _same_failure(student, reference.failure)
@@ -66,7 +69,7 @@ def assert_same(student: Outcome, reference: Outcome) -> None:
         raise Difference("changed", f"the call changed its input {new[0]} in place", held)
     held.append("input left unchanged")
     for where, mine, theirs in pairs:
-        _same_values(where, mine, theirs, held)
+        _same_values(where, mine, theirs, held, tolerance)
     _same_state(student.state, reference.state, [*held, "values"] if pairs else held)
     _same_grads(student.grads, reference.grads, [*held, "values"])
 
@@ -253,8 +256,10 @@ def index_of(where: Tensor) -> tuple[int, ...]:
     return tuple(int(i) for i in where.nonzero()[0])
 
 
-def _same_values(where: str, mine: Tensor, theirs: Tensor, held: list[str]) -> None:
-    off = ~close(mine, theirs)
+def _same_values(
+    where: str, mine: Tensor, theirs: Tensor, held: list[str], tolerance: float | None
+) -> None:
+    off = ~close(mine, theirs, tolerance)
     if not off.any():
         return
     at = index_of(off)

@@ -1,4 +1,4 @@
-"""What a notebook uses: start, check, hint, solution.
+"""What a notebook uses: start, check, hint, solution, assemble.
 
 `start("rmsnorm")` in the first cell makes every exercise cell that runs without an error
 travel into the lab's module of `tinyllm`, and reloads the package.
@@ -10,6 +10,7 @@ import os
 from typing import Any
 
 from labkit import cells, hints, workspace
+from labkit.assembly import assembly_report
 from labkit.checking import check_exercise
 from labkit.report import Report
 from labkit.syllabus import NOTEBOOKS, Exercise, Lab, UnknownName, find_exercise, find_lab
@@ -144,6 +145,11 @@ def check(exercise_id: str) -> Report | float:
         print(report)
         return float(score)
     return report
+
+
+def assemble() -> Report:
+    """Run a whole model on your own parts; the report names the first part that deviates."""
+    return assembly_report('check("{}")'.format)
 
 
 def hint(exercise_id: str, rung: int | None = None) -> Report:

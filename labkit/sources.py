@@ -25,9 +25,11 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name: str, path: object = None, target: object = None):
         if name == PACKAGE:
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
-        if name.removeprefix(PACKAGE + ".") in self.sources and name.startswith(PACKAGE + "."):
-            return importlib.machinery.ModuleSpec(name, self)
-        return None
+        if not name.startswith(PACKAGE + "."):
+            return None
+        if name.removeprefix(PACKAGE + ".") not in self.sources:  # nor may others find it
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return importlib.machinery.ModuleSpec(name, self)
 
     def get_source(self, name: str) -> str:
         """What inspect, and with it torch.jit.script, reads."""
