@@ -6,8 +6,6 @@ import importlib
 import os
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,13 +33,29 @@ class NotReady(Exception):
     """Something a cell needs and that is not here; the message says what."""
 
 
-@contextmanager
-def when_ready() -> Iterator[None]:
-    """Ends its block with one printed line where the model or the room for it is missing."""
-    try:
-        yield
-    except (NotReady, CheckpointError, TalkError) as error:
-        print(f"left out: {error}")
+class when_ready:
+    """Ends its block with one printed line where it lacks a model, room, or what a block
+    above it had to leave out. All other errors pass."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> bool:
+        if isinstance(error, NameError) and _in_one_file(trace):
+            print(f"left out: {error}; the cell that makes it was left out or not run")
+            return True
+        if isinstance(error, (NotReady, CheckpointError, TalkError)):
+            print(f"left out: {error}")
+            return True
+        return False
+
+
+def _in_one_file(trace: Any) -> bool:
+    """Whether the cell itself raised, and no code that it called."""
+    first = trace.tb_frame.f_code.co_filename
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_frame.f_code.co_filename == first
 
 
 # Whose code
@@ -78,7 +92,7 @@ def your_code() -> SimpleNamespace:
 
 
 def core_exercises() -> list[tuple[Lab, Exercise]]:
-    return [(lab, exercise) for lab in MODEL_LABS for exercise in lab.exercises if exercise.core]
+    return [(lab, each) for lab in MODEL_LABS for each in lab.exercises if each.core]
 
 
 def _unfinished() -> list[Exercise]:
@@ -163,7 +177,8 @@ def choose(name: str | None, code: SimpleNamespace) -> Path:
             kind = "" if isinstance(error, CheckpointError) else f"{type(error).__name__}: "
             print(f"{wanted} cannot be used: {kind}{error}")
         else:
-            print(f"The model is {wanted}, in {folder}")
+            where = "" if str(folder) == wanted else f", in {folder}"
+            print(f"The model is {wanted}{where}")
             return folder
     folder = names.resolve()
     print(f"The model is {folder.name}, which ships with the course.")
