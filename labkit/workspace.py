@@ -126,15 +126,21 @@ def stand_in(lab: Lab, module: ModuleType) -> bool:
 
     False if there are none, or if this edition holds no reference.
     """
-    missing, path = unfinished(lab), reference_path(lab)
-    if not missing or not path.exists():
+    if not unfinished(lab) or not reference_path(lab).exists():
         return False
-    source, reference = module_source(lab), path.read_text("utf-8")
-    for exercise in missing:
+    exec(
+        compile(made_whole(lab), str(module_path(lab)), "exec", dont_inherit=True), vars(module)
+    )
+    return True
+
+
+def made_whole(lab: Lab) -> str:
+    """The source of the lab's module, the reference's code in its unfinished exercises."""
+    source, reference = module_source(lab), reference_path(lab).read_text("utf-8")
+    for exercise in unfinished(lab):
         block = cells.block(reference, exercise.id) or ""
         source = cells.with_block(source, exercise, cells.plain(block))
-    exec(compile(source, str(module_path(lab)), "exec", dont_inherit=True), vars(module))
-    return True
+    return source
 
 
 def unfinished(lab: Lab) -> list[Exercise]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +19,7 @@ from labkit.model import checkpoint, names
 from labkit.model.streaming import TalkError
 from labkit.model.tokenizer import Tokenizer
 from labkit.model.weights import CheckpointError, stored_tensors
+from labkit.sources import PACKAGE, imported
 from labkit.syllabus import COMING, LABS, Exercise, Lab
 
 REAL = "Qwen/Qwen3-0.6B"
@@ -67,11 +67,11 @@ def your_code() -> SimpleNamespace:
     Prints whose it is. The reference takes over where your model raises an error or
     gives other logits; without a reference (a learners' edition) each part raises NotReady.
     """
-    there = all(workspace.reference_path(lab).exists() for lab in MODEL_LABS)
+    there = _reference_is_here()
     empty = [exercise for _, exercise in core_exercises() if exercise in _unfinished()]
     problem = None
     try:
-        yours = _namespace(_your_package(), "yours")
+        yours = _yours(there)
         logits = _trial(yours)
         if there:
             gap = _distance(logits, _trial(_reference()))
@@ -99,13 +99,17 @@ def _unfinished() -> list[Exercise]:
     return [exercise for lab in MODEL_LABS for exercise in workspace.unfinished(lab)]
 
 
-def _your_package() -> Any:
-    """tinyllm as its files are now; the reference plays what is empty, in memory only."""
-    for lab in MODEL_LABS:
-        importlib.import_module(f"tinyllm.{lab.module}")
-    last = workspace.load(MODEL_LABS[-1])
-    workspace.stand_in(MODEL_LABS[-1], last)
-    return sys.modules["tinyllm"]
+def _yours(reference: bool) -> SimpleNamespace:
+    """tinyllm as its files are now; the reference, if there is one, plays what is empty."""
+    package = workspace.own_package()
+    if reference:
+        package |= {lab.module: workspace.made_whole(lab) for lab in MODEL_LABS}
+    with imported(package, workspace.folder()):
+        return _namespace(importlib.import_module(PACKAGE), "yours")
+
+
+def _reference_is_here() -> bool:
+    return all(workspace.reference_path(lab).exists() for lab in MODEL_LABS)
 
 
 def _reference() -> SimpleNamespace:
@@ -146,11 +150,12 @@ def _distance(ours: list[Tensor], theirs: list[Tensor]) -> float:
 
 def whose_parts() -> None:
     """Print which core exercises pass their checks, which do not, and which are borrowed."""
-    found: dict[str, list[str]] = {"yours": [], "yours, not right yet": [], "borrowed": []}
+    borrowed = "borrowed" if _reference_is_here() else "not written yet"
+    found: dict[str, list[str]] = {"yours": [], "yours, not right yet": [], borrowed: []}
     empty = _unfinished()
     for lab, exercise in core_exercises():
         if exercise in empty:
-            state = "borrowed"
+            state = borrowed
         elif lab in COMING or check_exercise(lab, exercise, "")[0].passed:
             state = "yours"
         else:
@@ -159,7 +164,6 @@ def whose_parts() -> None:
     for state, titles in found.items():
         if titles:
             print(f"{state} ({len(titles)}): {', '.join(titles)}")
-    _your_package()  # the checks have reloaded its modules
 
 
 # Which model

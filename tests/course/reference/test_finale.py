@@ -4,7 +4,6 @@ package that is finished, unfinished or wrong."""
 import json
 import re
 import shutil
-import sys
 
 import oracle
 import pytest
@@ -25,22 +24,13 @@ SHIPPED = "The model is stories-dense, which ships with the course."
 def package(tmp_path, monkeypatch):
     """A learner's own copy of tinyllm/, which `import tinyllm` finds from here on."""
 
-    def forget():
-        for name in [name for name in sys.modules if name.startswith("tinyllm.")]:
-            monkeypatch.delitem(sys.modules, name)
-
     shutil.copytree(ROOT / "tinyllm", tmp_path / "tinyllm")
     monkeypatch.setattr(tinyllm, "__path__", [str(tmp_path / "tinyllm")])
     monkeypatch.setattr(tinyllm, "__file__", str(tmp_path / "tinyllm" / "__init__.py"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "no-hub"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.delenv(finale.VARIABLE, raising=False)
-    before = {name: sys.modules[name] for name in sys.modules if name.startswith("tinyllm.")}
-    forget()
-    yield tmp_path / "tinyllm"
-    for name in [name for name in sys.modules if name.startswith("tinyllm.")]:
-        del sys.modules[name]
-    sys.modules.update(before)
+    return tmp_path / "tinyllm"
 
 
 @pytest.fixture
@@ -231,7 +221,7 @@ def test_without_model_and_reference_the_notebook_says_so_and_runs(
         assert "is not defined; the cell that makes it was left out" in out[cell]
     assert SHIPPED in out["choose-run"] and "[figure]" in out["merges-run"]
     assert "chat_prompt: 2 turns" in out["attack-run"]
-    assert "borrowed" not in out["parts-yours-run"]
+    assert out["parts-yours-run"].startswith("not written yet (21): 1.1 layer_norm")
 
 
 # What it takes
