@@ -8,7 +8,7 @@ edition without the reference can compare, too; labkit.deviation does.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,8 @@ class Verdict:
     def rows(self) -> list[tuple[str, str]]:
         rows = [("ok", " | ".join(self.agreed))] if self.agreed else []
         if self.fault is None:
-            return [*rows, ("ok", f"logits within {self.distance:.0e} of the reference's")]
+            near = f"within {self.distance:.0e} of" if self.distance else "equal to"
+            return [*rows, ("ok", f"logits {near} the reference's")]
         why = [("why", self.fault.why)] if self.fault.why else []
         return [*rows, ("look", self.fault.look), *why]
 
@@ -110,7 +111,8 @@ def judged(run: Callable[[Call], Outcome], sources: Mapping[str, str]) -> Verdic
         call.key = name
         outcome = run(call)
         if outcome.failure:
-            return Verdict(agreed, Fault(f"{name}: {said(outcome.failure)}"))
+            failure = replace(outcome.failure, line=None)  # the line is in the recorder
+            return Verdict(agreed, Fault(f"{name}: {said(failure)}"))
         pair = Pair(outcome.value, record.reference(call).value, inputs["steps"], sources)
         fault, layers = pair.fault(), inputs["config"]["num_hidden_layers"]
         if fault is not None:

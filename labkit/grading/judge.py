@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from labkit.calls import Call, Failure, Outcome
 from labkit.checks import Result, run_checks
 from labkit.compare import said
 from labkit.diagnose import reasons, remarks
+from labkit.grading import assembling
+from labkit.grading.assembling import Answers
 from labkit.grading.intake import Intake, cell_called, rebuild
 from labkit.grading.oracle import Live
 from labkit.grading.workers import ROOT, Order, Workers
@@ -65,10 +68,17 @@ class Judge:
         self.sources = package_sources(lab)
         self.layers: list[str] = []  # of protection round the last learner's code
 
-    def grade(self, data: bytes) -> Submission:
-        """The verdict on the bytes of one notebook; any bytes get one."""
+    def grade(self, data: bytes, before: Mapping[Lab, Answers] | None = None) -> Submission:
+        """The verdict on the bytes of one notebook; any bytes get one.
+
+        before    what the same learner handed in for earlier labs, for the assembly
+        """
         intake = rebuild(data, self.released, self.lab)
         graded = [self.grade_exercise(exercise, intake) for exercise in self.lab.exercises]
+        if self.lab.module == assembling.MODULE:
+            answers = {**(before or {}), self.lab: intake.answers}
+            last = next(one for one in graded if one.exercise.id == assembling.EXERCISE)
+            last.report.rows += assembling.assembly_rows(answers, self.lab, self.workers)
         write_outputs(intake.notebook, graded)
         return Submission(self.lab, graded, intake.notebook, intake.problem, self.layers)
 

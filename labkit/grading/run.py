@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from labkit.grading.assembling import earlier_labs
 from labkit.grading.course import Course, Handed
 from labkit.grading.judge import Graded, Judge, Submission
 from labkit.grading.workers import Workers
@@ -50,7 +51,8 @@ def grade_lab(
     with Workers() as workers:
         judge = Judge(lab, released, secret, workers)
         for one in handed:
-            submission = judge.grade(one.path.read_bytes())
+            before = course.answers(earlier_labs(lab), one.learner)
+            submission = judge.grade(one.path.read_bytes(), before)
             course.store(one, submission)
             rows.append(Row(one.learner, submission))
             progress(one, len(handed))

@@ -9,13 +9,14 @@ from typer.testing import CliRunner
 
 import tinyllm
 from labkit import assembly, cells, workspace
-from labkit.build import ROOT
+from labkit.build import ROOT, reference_block
 from labkit.checking import check_exercise
 from labkit.cli import app
+from labkit.grading.assembling import assembly_rows
 from labkit.grading.classroom import mistaken_cell
 from labkit.notebook import assemble
 from labkit.sources import imported
-from labkit.syllabus import find_exercise
+from labkit.syllabus import COMING, LABS, find_exercise
 from solutions.mistakes import mistakes_of
 
 
@@ -291,7 +292,11 @@ def loaded_modules():
 
 def test_in_a_notebook_and_in_a_terminal(package):
     right = assemble()
-    assert right.passed and "logits within" in str(right) and "Assembly" in right.html()
+    assert (
+        right.passed
+        and "logits equal to the reference" in str(right)
+        and "Assembly" in right.html()
+    )
     change(package, "rmsnorm", "square().mean(", "square().sum(")
     wrong = assemble()
     assert not wrong.passed and 'next  check("1.2")' in str(wrong)
@@ -303,3 +308,48 @@ def test_in_a_notebook_and_in_a_terminal(package):
 def test_an_edition_without_the_reference_assembles(package, monkeypatch):
     monkeypatch.setattr(workspace, "SOLUTIONS", Path("nowhere"))
     assert assemble().passed
+
+
+# In grading
+
+
+def handed_in(**changed):
+    """The reference as a learner's answers to labs 01 to 06; {exercise id: cell} replaces."""
+    labs = [lab for lab in LABS + COMING if lab.number <= "06"]
+    cell = {e.id: cells.plain(reference_block(lab, e)) for lab in labs for e in lab.exercises}
+    cell |= changed.pop("cells", {})
+    return {lab: {e.id: cell[e.id] for e in lab.exercises} for lab in labs}, labs[-1]
+
+
+def graded(workers, **changed):
+    answers, last = handed_in(cells=changed)
+    return " ".join(f"{label} {text}" for label, text in assembly_rows(answers, last, workers))
+
+
+def test_grading_puts_all_that_was_handed_in_together(workers):
+    text = graded(workers)
+    assert "MoE: all 4 layers" in text and "look" not in text and "played" not in text
+
+
+def test_grading_names_the_first_part_to_deviate(workers):
+    _, changed = planted("1.2", "SumForMean")
+    wrong = cells.block(changed["rmsnorm"], "1.2")
+    text = graded(workers, **{"1.2": wrong, "2.3": None})
+    assert "layer 0, input_layernorm" in text and "RMSNorm, exercise 1.2" in text
+    assert "played by the course: 2.3 apply_rotary_pos_emb" in text
+
+
+FORGED = "import sys\nsys.modules['tinyllm.trace'].trace = lambda **_: {'shapes': 3}\n"
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (None, "exercise 6.1, Qwen3DecoderLayer, is not written yet"),
+        ("import os\nos._exit(0)", "it ended the process"),
+        ("class Qwen3DecoderLayer(:", "SyntaxError"),
+        (f"{FORGED}class Qwen3DecoderLayer: pass", "look assembly: "),
+    ],
+)
+def test_grading_survives_odd_answers_and_gives_nothing_away(workers, cell, words):
+    assert words in graded(workers, **{"6.1": cell})
