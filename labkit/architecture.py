@@ -43,7 +43,7 @@ DIM_EDGE, DIM_TEXT, WIRE = "#CFCFCF", "#767676", "#8C8C8C"
 BOXES = (
     ("", "token ids", 40, 38, 130, 28),
     ("decoder", "embed_tokens", 40, 98, 130, 28),
-    ("decoder rmsnorm", "norm", 40, 388, 130, 26),
+    ("rmsnorm decoder", "norm", 40, 388, 130, 26),
     ("decoder", "lm_head", 40, 444, 130, 28),
     ("generation", "sample_next_token", 40, 524, 130, 34),
     ("training", "causal_lm_loss", 376, 524, 116, 34),
