@@ -20,9 +20,11 @@ from labkit.calls import Call, Outcome, perform
 from labkit.checks import Rng
 from labkit.compare import said
 from labkit.deviation import Fault, Pair
+from labkit.inside.trace import CLASSES, FUNCTIONS
 from labkit.recorded import Recorded
 from labkit.report import Report
 from labkit.sources import PACKAGE, imported
+from labkit.syllabus import COMING, LABS
 
 HEADING = "Assembly  your own parts"
 RECORD = "assembly"  # its name among the recorded answers
@@ -84,6 +86,12 @@ def assembly_report(check: Callable[[str], str]) -> Report:
     if verdict.fault is None:
         step = "every part of this model is yours; now it can load a checkpoint and talk"
         return Report(HEADING, "passed", [*verdict.rows, ("next", step)], passed=True)
+    parts = {*FUNCTIONS, *CLASSES}
+    labs = [lab for lab in LABS + COMING if lab.module in sources]
+    empty = [e for lab in labs for e in workspace.unfinished(lab) if parts & {*e.symbols}]
+    if verdict.fault.exercise in empty:  # say all that is missing, and where to begin
+        look = f"not written yet: {', '.join(f'{e.id} {e.title}' for e in empty)}"
+        verdict = replace(verdict, fault=Fault(look, exercise=empty[0]))
     to_mend = verdict.fault.exercise
     step = check(to_mend.id) if to_mend else "mend this, then assemble again"
     return Report(HEADING, "not yet", [*verdict.rows, ("next", step)])

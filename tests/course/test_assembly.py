@@ -353,3 +353,11 @@ FORGED = "import sys\nsys.modules['tinyllm.trace'].trace = lambda **_: {'shapes'
 )
 def test_grading_survives_odd_answers_and_gives_nothing_away(workers, cell, words):
     assert words in graded(workers, **{"6.1": cell})
+
+
+def test_an_untouched_package_is_told_where_to_begin(package):
+    for path in (ROOT / "tinyllm").glob("*.py"):
+        shutil.copy(path, package)
+    report = str(assemble())
+    assert "not written yet: 1.2 RMSNorm, 2.1 rope_cos_sin" in " ".join(report.split())
+    assert 'next  check("1.2")' in report
