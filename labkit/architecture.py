@@ -18,7 +18,7 @@ from matplotlib.patches import Circle, FancyBboxPatch, Polygon
 
 from labkit import figures
 from labkit.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
-from labkit.syllabus import COMING, LABS
+from labkit.syllabus import LABS
 
 # part -> (colour, what it is called, what its lab writes); a part is the module of a lab
 PARTS = {
@@ -294,7 +294,7 @@ class _Map:
 
     def legend(self) -> None:
         """The labs along the top, the letters along the bottom."""
-        numbers = {lab.module: lab.number for lab in LABS + COMING}
+        numbers = {lab.module: lab.number for lab in LABS}
         places = (24, 124, 242, 366, 478, 596, 714, 850)
         for x, (part, (colour, name, _)) in zip(places, PARTS.items(), strict=True):
             on = self.lit in (None, part)

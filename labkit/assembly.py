@@ -24,7 +24,7 @@ from labkit.inside.trace import CLASSES, FUNCTIONS
 from labkit.recorded import Recorded
 from labkit.report import Report
 from labkit.sources import PACKAGE, imported
-from labkit.syllabus import COMING, LABS
+from labkit.syllabus import LABS
 
 HEADING = "Assembly  your own parts"
 RECORD = "assembly"  # its name among the recorded answers
@@ -87,7 +87,7 @@ def assembly_report(check: Callable[[str], str]) -> Report:
         step = "every part of this model is yours; now it can load a checkpoint and talk"
         return Report(HEADING, "passed", [*verdict.rows, ("next", step)], passed=True)
     parts = {*FUNCTIONS, *CLASSES}
-    labs = [lab for lab in LABS + COMING if lab.module in sources]
+    labs = [lab for lab in LABS if lab.module in sources]
     empty = [e for lab in labs for e in workspace.unfinished(lab) if parts & {*e.symbols}]
     if verdict.fault.exercise in empty:  # say all that is missing, and where to begin
         look = f"not written yet: {', '.join(f'{e.id} {e.title}' for e in empty)}"

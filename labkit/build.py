@@ -26,7 +26,7 @@ from labkit.checks import run_checks
 from labkit.compare import agree
 from labkit.recorded import FOLDER as RECORDED
 from labkit.recorded import Recorder
-from labkit.syllabus import COMING, LABS, NOTEBOOKS, Exercise, Lab, Question
+from labkit.syllabus import LABS, NOTEBOOKS, Exercise, Lab, Question
 from labkit.wire import outcome_from, pack, unpack
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -89,7 +89,7 @@ def refuse_to_lose_answers(path: Path) -> None:
 
 def skeletons() -> Iterator[Derived]:
     for path in references():
-        lab = next((lab for lab in NOTEBOOKS + COMING if lab.module == path.stem), None)
+        lab = next((lab for lab in NOTEBOOKS if lab.module == path.stem), None)
         text = skeleton(path.read_text("utf-8"), lab)
         yield Derived(ROOT / "tinyllm" / path.name, text.encode())
 

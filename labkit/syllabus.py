@@ -235,10 +235,6 @@ LABS = (
 )
 
 
-# Labs whose modules stand in solutions/ and, as skeletons, in tinyllm/, and whose notebooks,
-# checks and mistakes are still to be written. A finished lab moves up into LABS.
-COMING: tuple[Lab, ...] = ()
-
 # Notebooks in which nothing is graded: an exercise there is practice, and has no points.
 UNGRADED = (
     Lab(

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import tinyllm
 from labkit import cells
-from labkit.syllabus import COMING, LABS, Exercise, Lab
+from labkit.syllabus import LABS, Exercise, Lab
 
 ROOT = Path(__file__).resolve().parents[1]
 HINTS = ROOT / "solutions" / "hints"
@@ -109,7 +109,7 @@ def load(lab: Lab) -> ModuleType:
     name = f"tinyllm.{lab.module}"
     fresh = name not in sys.modules
     module = importlib.import_module(name)
-    for other in sorted(LABS + COMING, key=lambda each: each.number):
+    for other in LABS:
         loaded = sys.modules.get(f"tinyllm.{other.module}")
         if loaded is None or (fresh and loaded is module):
             continue
@@ -174,7 +174,7 @@ def _modules_in(package: Path) -> dict[str, str]:
 
 def used_by(lab: Lab, exercise: Exercise) -> list[tuple[Lab, Exercise]]:
     """The other exercises on which the learner's code for this one runs, in their order."""
-    every = [(home, each) for home in LABS + COMING for each in home.exercises]
+    every = [(home, each) for home in LABS for each in home.exercises]
     found, new = set(), [(lab, exercise)]
     while new:
         home, each = new.pop()
@@ -187,7 +187,7 @@ def used_by(lab: Lab, exercise: Exercise) -> list[tuple[Lab, Exercise]]:
 
 def borrowed(lab: Lab) -> dict[str, str]:
     """What the lab's module takes from modules of earlier labs: {name: module}."""
-    earlier = {other.module for other in LABS + COMING if other.number < lab.number}
+    earlier = {other.module for other in LABS if other.number < lab.number}
     tree = cells.parsed(module_source(lab)) or ast.Module([], [])
     return {
         alias.asname or alias.name: node.module
@@ -200,6 +200,6 @@ def borrowed(lab: Lab) -> dict[str, str]:
 def still_empty(lab: Lab) -> list[tuple[Lab, Exercise]]:
     """The unfinished exercises of earlier labs that this lab takes something from."""
     names = borrowed(lab)
-    labs = [other for other in LABS + COMING if other.module in names.values()]
+    labs = [other for other in LABS if other.module in names.values()]
     pairs = [(other, exercise) for other in labs for exercise in unfinished(other)]
     return [pair for pair in pairs if set(pair[1].symbols) & set(names)]

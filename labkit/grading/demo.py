@@ -25,7 +25,7 @@ from labkit.model.streaming import Sampling
 from labkit.model.tokenizer import Tokenizer
 from labkit.model.weights import read, stored_tensors
 from labkit.report import clean
-from labkit.syllabus import COMING, LABS, Lab
+from labkit.syllabus import LABS, Lab
 
 MARKER = ".tinyllm-demo"
 TALK = ROOT / "labkit" / "inside" / "talk.py"
@@ -70,10 +70,10 @@ def best(rows: Sequence[Row]) -> str:
 
 def talk(course: Course, labs: Sequence[Lab], learner: str, console: Console) -> None:
     """The learner's own decoder, put together from all labs and confined, tells a story."""
-    last = next(lab for lab in LABS + COMING if lab.module == LAST)
+    last = next(lab for lab in LABS if lab.module == LAST)
     answers = course.answers([lab for lab in labs if lab.number <= last.number], learner)
     sources, played = put_together(answers, last)
-    rest = [lab for lab in LABS + COMING if set(lab.exercises) & set(played)]
+    rest = [lab for lab in LABS if set(lab.exercises) & set(played)]
     names = ", ".join(f"{lab.number} {lab.module}" for lab in rest)
     console.print(f"\n[bold]The decoder of the best submission, {learner}, talks:[/]")
     if rest:

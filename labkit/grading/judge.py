@@ -27,7 +27,7 @@ from labkit.grading.oracle import Live
 from labkit.grading.workers import ROOT, Order, Workers
 from labkit.report import Report, graded_report
 from labkit.source import localised
-from labkit.syllabus import COMING, LABS, Exercise, Lab
+from labkit.syllabus import LABS, Exercise, Lab
 
 SOLUTIONS = ROOT / "solutions"
 
@@ -176,7 +176,7 @@ def package_sources(lab: Lab) -> dict[str, str]:
 
     A later lab's module is not sent; nor are solution marks.
     """
-    later = {other.module for other in LABS + COMING if other.number > lab.number}
+    later = {other.module for other in LABS if other.number > lab.number}
     return {
         path.stem: cells.plain(path.read_text("utf-8"))
         for path in sorted(Path(SOLUTIONS).glob("*.py"))
