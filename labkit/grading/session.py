@@ -12,7 +12,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from labkit.grading.class_report import write_csv, write_report
+from labkit.grading.class_report import keep_rows, write_reports
 from labkit.grading.course import Course
 from labkit.grading.run import Row, grade_lab
 from labkit.report import clean
@@ -47,14 +47,15 @@ def grade_and_report(course: Course, lab: Lab, console: Console) -> list[Row]:
         console.print(f"nothing handed in: {names}{more}", markup=False)
     if unsandboxed(rows):
         console.print(UNSANDBOXED, style="bold red")
-    addresses = {
-        page.parent.parent.name: page.relative_to(course.root).as_posix() for page in pages
-    }
-    write_csv(course.root / f"{lab.name}.csv", lab, rows)
-    report = write_report(course.root / f"{lab.name}.html", lab, rows, addresses)
-    console.print(f"[bold]{len(rows)}[/] graded into {course.database}", highlight=False)
+    for remark in dict.fromkeys(course.remarks):
+        console.print(clean(remark), style="yellow", markup=False)
+    course.remarks.clear()
+    keep_rows(course, lab, rows)
+    reports = write_reports(course, lab)
+    console.print(f"[bold]{len(rows)}[/] graded into {course.ledger.shown}", highlight=False)
     console.print(f"feedback: {course.root / 'feedback'}", highlight=False, soft_wrap=True)
-    console.print(f"class report: {report}", highlight=False, soft_wrap=True)
+    for report in reports:
+        console.print(f"class report: {report}", highlight=False, soft_wrap=True)
     return rows
 
 
