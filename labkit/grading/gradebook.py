@@ -153,6 +153,12 @@ class Ledger:
                 raise CourseError(
                     f"{error} in {self.shown}: run `nbgrader generate_assignment` first"
                 ) from error
+            except UnicodeEncodeError as error:
+                self.close()
+                raise CourseError(
+                    f"{self.shown} cannot hold {error.object[:40]!r}: "
+                    "a gradebook needs the encoding UTF-8 (createdb -E UTF8)"
+                ) from error
             except BaseException:
                 self.close()
                 raise
