@@ -203,7 +203,10 @@ def causes(results: Iterable[LabResults]) -> list[Cause]:
                     key, Cause(one.lab, exercise, mark.reason, mark.named, [])
                 )
                 cause.learners.append(entry.learner)
-    return sorted(found.values(), key=lambda cause: -len(cause.learners))
+    return sorted(
+        found.values(),
+        key=lambda cause: (-len(cause.learners), cause.exercise.id, cause.reason),
+    )
 
 
 # Pages

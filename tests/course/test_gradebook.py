@@ -5,6 +5,8 @@ import re
 import shutil
 import sqlite3
 import threading
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from nbgrader.plugins import CsvExportPlugin
@@ -298,19 +300,18 @@ def test_what_is_no_gradebook_says_so(tmp_path, course):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def server():
     if binaries() is None:
         pytest.skip("not checked: this machine has no PostgreSQL")
     pytest.importorskip("psycopg2", reason="not checked: psycopg2 is not installed")
-    folder = tmp_path_factory.mktemp("server")
-    for parent in (folder, *folder.parents[:2]):
-        parent.chmod(0o755)  # the server's user has to reach its folder
-    server = Server(folder)
-    try:
-        server.create()
-        yield server.start()
-    finally:
-        server.stop()
+    with TemporaryDirectory(prefix="tinyllm-postgres-") as folder:
+        Path(folder).chmod(0o755)  # pytest's own folders are closed to the server's user
+        server = Server(Path(folder))
+        try:
+            server.create()
+            yield server.start()
+        finally:
+            server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -348,7 +349,7 @@ def test_feedback_and_export_read_from_the_server(on_server, tmp_path):
 
 def test_two_graders_write_one_server(on_server):
     on_server.ledger.do(lambda book: [book.remove_student(s.id) for s in book.students])
-    two_at_once(on_server, count=30)
+    two_at_once(on_server)
 
 
 def test_a_server_that_restarts_loses_nothing(on_server, server):
