@@ -211,7 +211,7 @@ def collect(
 def collected(folder, sources, lab, roster=None, replace=False) -> bool:
     """Collect and show the table; whether all is well."""
     from labkit.grading.collect import TROUBLE, collect, show
-    from labkit.grading.gradebook import CourseError
+    from labkit.grading.ledger import CourseError
 
     try:
         lines = collect(folder, sources, lab, roster, replace)
@@ -226,7 +226,7 @@ def report(course: CourseFolder = Path("course"), db: Database = None) -> None:
     """Write the class reports again, with points given by hand since, and that of all labs."""
     folder = existing_course(course, db)
     from labkit.grading.class_report import write_reports
-    from labkit.grading.gradebook import CourseError
+    from labkit.grading.ledger import CourseError
 
     try:
         written = write_reports(folder)

@@ -21,7 +21,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from labkit.grading.course import Course
-from labkit.grading.gradebook import Person, Standing
+from labkit.grading.ledger import Person, Standing
 from labkit.grading.run import Row, reason
 from labkit.report import clean
 from labkit.syllabus import LABS, Exercise, Lab

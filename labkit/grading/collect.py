@@ -29,7 +29,7 @@ from rich.table import Table
 from labkit.grading.archives import Found, Other, Parts, Reader, Refused, stamp
 from labkit.grading.class_report import harmless
 from labkit.grading.course import Course
-from labkit.grading.gradebook import CourseError, enrol
+from labkit.grading.ledger import CourseError, enrol
 from labkit.grading.names import (
     Roster,
     Who,

@@ -18,8 +18,9 @@ from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
 from labkit.build import ROOT, filled, notebook_path, read_notebook, serialised
-from labkit.grading import gradebook
-from labkit.grading.gradebook import (
+from labkit.grading import ledger
+from labkit.grading.judge import Submission
+from labkit.grading.ledger import (
     CourseError,
     Late,
     Ledger,
@@ -28,7 +29,6 @@ from labkit.grading.gradebook import (
     quiet,
     with_scripts_on_path,
 )
-from labkit.grading.judge import Submission
 from labkit.syllabus import LABS, Lab
 
 
@@ -151,7 +151,7 @@ class Course:
         unchanged = path.exists() and path.read_bytes() == data
         notebook, when = nbformat.reads(data.decode(), as_version=4), self.handed_at(handed)
         self.ledger.do(
-            lambda book: gradebook.record(
+            lambda book: ledger.record(
                 book, handed.learner, handed.lab.name, notebook, when, self.late, unchanged
             )
         )
@@ -172,7 +172,7 @@ class Course:
 
     def people(self) -> list[Person]:
         """nbgrader's students; nobody where there is no gradebook yet."""
-        return self.ledger.do(gradebook.people) if self.has_gradebook else []
+        return self.ledger.do(ledger.people) if self.has_gradebook else []
 
     def due_dates(self) -> dict[str, datetime]:
         """{lab: when it was due, in UTC}, for labs with a due date."""
@@ -194,7 +194,7 @@ class Course:
 
     def standings(self, lab: Lab) -> dict[str, Standing]:
         """{learner: scores, what waits for a person, late penalty} in the gradebook."""
-        return self.ledger.do(lambda book: gradebook.standings(book, lab.name))
+        return self.ledger.do(lambda book: ledger.standings(book, lab.name))
 
     def scores(self, lab: Lab) -> dict[str, dict[str, float]]:
         """{learner: {grade cell: score}} as the gradebook has them."""

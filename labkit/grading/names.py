@@ -13,8 +13,8 @@ from pathlib import Path
 
 from labkit.cells import exercise_in
 from labkit.grading.archives import Parts
-from labkit.grading.gradebook import CourseError, Person
 from labkit.grading.intake import MAX_CELL, NotANotebook, cells_of, text_of
+from labkit.grading.ledger import CourseError, Person
 from labkit.syllabus import LABS, Lab
 
 # doejohn_LATE_12345_67890_01_rmsnorm-1.ipynb

@@ -23,7 +23,7 @@ from labkit.grading.class_report import (
     write_csv,
     write_lab,
 )
-from labkit.grading.gradebook import Person, Standing
+from labkit.grading.ledger import Person, Standing
 from labkit.syllabus import LABS
 
 LAB, SECOND = LABS[0], LABS[1]

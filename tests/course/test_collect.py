@@ -18,8 +18,8 @@ from labkit.cli import app
 from labkit.grading import archives, collect, names
 from labkit.grading.archives import Found, Limits, Reader, Refused
 from labkit.grading.course import Course
-from labkit.grading.gradebook import CourseError, Person
 from labkit.grading.intake import MAX_NOTEBOOK
+from labkit.grading.ledger import CourseError, Person
 from labkit.syllabus import LABS
 
 LAB, SECOND = LABS[0], LABS[1]

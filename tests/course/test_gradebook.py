@@ -14,12 +14,12 @@ from nbgrader.preprocessors import AssignLatePenalties, SaveAutoGrades
 from nbgrader.utils import parse_utc
 from traitlets.config import Config
 
-from labkit.grading import gradebook
+from labkit.grading import ledger
 from labkit.grading.course import Course, Handed
 from labkit.grading.feedback import Harmless
-from labkit.grading.gradebook import CourseError, Late, Ledger, Person
 from labkit.grading.intake import cell_called
 from labkit.grading.judge import Graded, Submission, write_outputs
+from labkit.grading.ledger import CourseError, Late, Ledger, Person
 from labkit.report import Report
 from labkit.syllabus import LABS
 from tests.course.postgres import Server, binaries
@@ -202,8 +202,8 @@ class Flaky:
 
     def __init__(self, monkeypatch, times):
         self.left = times
-        self.record = gradebook.record
-        monkeypatch.setattr(gradebook, "record", self)
+        self.record = ledger.record
+        monkeypatch.setattr(ledger, "record", self)
 
     def __call__(self, book, *arguments):
         from sqlalchemy.exc import OperationalError
@@ -234,18 +234,18 @@ def test_a_locked_file_is_waited_for(course):
     other = sqlite3.connect(database, check_same_thread=False)
     other.execute("BEGIN EXCLUSIVE")
     threading.Timer(1.0, other.rollback).start()
-    with Ledger(f"sqlite:///{database}?timeout=0.05") as ledger:
-        ledger.do(lambda book: gradebook.enrol(book, [Person("ada", "Ada")]))
-        assert [p.name for p in ledger.do(gradebook.people)] == ["Ada"]
+    with Ledger(f"sqlite:///{database}?timeout=0.05") as writer:
+        writer.do(lambda book: ledger.enrol(book, [Person("ada", "Ada")]))
+        assert [p.name for p in writer.do(ledger.people)] == ["Ada"]
 
 
 def write_class(url, config, released, learners, failures):
     try:
         late = Late(config)
-        with Ledger(url) as ledger:
+        with Ledger(url) as writer:
             for learner in learners:
-                ledger.do(
-                    lambda book, name=learner: gradebook.record(
+                writer.do(
+                    lambda book, name=learner: ledger.record(
                         book, name, LAB.name, released, None, late
                     )
                 )
@@ -285,15 +285,19 @@ def test_what_is_no_gradebook_says_so(tmp_path, course):
         Ledger(f"sqlite:///{tmp_path}/no/such/folder/x.db", patience=0.1).do(bool)
     with pytest.raises(CourseError, match="nbgrader generate_assignment"):
         course.ledger.do(
-            lambda book: gradebook.record(
+            lambda book: ledger.record(
                 book, "ada", "02_rope", course.released(LAB), None, course.late
             )
         )
+    verdict = judged(course)
+    verdict.notebook.cells = [c for c in verdict.notebook.cells if c.id != "check-1-2"]
+    with pytest.raises(CourseError, match=r"differ in the cells check-1-2"):
+        course.store(handed(course, "ada"), verdict)
     ascii_only = course.ledger
     with pytest.raises(CourseError, match="needs the encoding UTF-8"):
         ascii_only.do(lambda book: "Ω".encode("ascii"))
-    ledger = Ledger("postgresql+psycopg2://me:hush@127.0.0.1:1/x", patience=0.1)
-    assert "hush" not in ledger.shown and "***" in ledger.shown
+    away = Ledger("postgresql+psycopg2://me:hush@127.0.0.1:1/x", patience=0.1)
+    assert "hush" not in away.shown and "***" in away.shown
 
 
 # PostgreSQL

@@ -31,7 +31,7 @@ from nbgrader.api import (
     SubmittedNotebook,
 )
 from nbgrader.preprocessors import AssignLatePenalties
-from nbgrader.utils import compute_checksum, determine_grade
+from nbgrader.utils import compute_checksum, determine_grade, is_grade
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SAWarning
 from traitlets import TraitError
@@ -46,7 +46,7 @@ HOPELESS = re.compile(
     r"authentication failed|(database|role) \".*\" does not exist"
     r"|readonly database|no such column"
 )
-log = logging.getLogger("tinyllm.gradebook")
+log = logging.getLogger("tinyllm.ledger")
 
 
 class CourseError(Exception):
@@ -247,8 +247,16 @@ def record(
     cells = {
         c.metadata.nbgrader.grade_id: c for c in notebook.cells if "nbgrader" in c.metadata
     }
-    for grade in book.grades:
-        grade.auto_score, _ = determine_grade(cells[grade.name], log)
+    rows = {grade.name: grade for grade in book.grades}
+    unknown = {name for name, cell in cells.items() if is_grade(cell)} ^ set(rows)
+    if unknown:
+        raise CourseError(
+            f"the gradebook and the released notebook of {lab_name} differ in the cells "
+            f"{', '.join(sorted(unknown))}: release it again with "
+            f"`nbgrader generate_assignment {lab_name} --force`"
+        )
+    for name, grade in rows.items():
+        grade.auto_score, _ = determine_grade(cells[name], log)
         if grade.manual_score is None:
             grade.needs_manual_grade = grade.auto_score is None
         elif not unchanged:
