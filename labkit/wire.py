@@ -172,6 +172,31 @@ def digest(call: Call) -> str:
     return hashlib.sha256(encode_call(call)).hexdigest()[:16]
 
 
+def fingerprint(call: Call) -> bytes:
+    """The same as digest, several times faster, and good for this process only."""
+    hasher = hashlib.sha256()
+
+    def feed(value: Any) -> None:
+        if isinstance(value, Tensor):
+            plain = value.detach().as_subclass(Tensor).contiguous()
+            hasher.update(f"{plain.dtype}{value.shape}{value.stride()}".encode())
+            hasher.update(plain.view(-1).view(torch.uint8).numpy())
+        elif isinstance(value, (New, Given)):
+            feed([type(value).__name__, vars(value)])
+        elif isinstance(value, Mapping):
+            feed([item for pair in value.items() for item in pair])
+        elif isinstance(value, (list, tuple)):
+            hasher.update(f"{type(value).__name__}{len(value)}".encode())
+            for item in value:
+                feed(item)
+        else:
+            hasher.update(f"{value!r};".encode())
+
+    feed([call.symbol, call.init, call.state, call.dtype, call.grad, call.names])
+    feed([call.by_position, call.steps])
+    return hasher.digest()
+
+
 def decode_call(blob: bytes) -> Call:
     fields = unpack(blob)
     steps = fields.pop("steps")
