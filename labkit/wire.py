@@ -177,18 +177,22 @@ def fingerprint(call: Call) -> bytes:
     hasher = hashlib.sha256()
 
     def feed(value: Any) -> None:
-        if isinstance(value, Tensor):
-            plain = value.detach().as_subclass(Tensor).contiguous()
-            hasher.update(f"{plain.dtype}{value.shape}{value.stride()}".encode())
-            hasher.update(plain.view(-1).view(torch.uint8).numpy())
-        elif isinstance(value, (New, Given)):
-            feed([type(value).__name__, vars(value)])
-        elif isinstance(value, Mapping):
-            feed([item for pair in value.items() for item in pair])
-        elif isinstance(value, (list, tuple)):
-            hasher.update(f"{type(value).__name__}{len(value)}".encode())
+        kind = type(value)
+        if kind in (list, tuple):
+            hasher.update(f"{kind.__name__}{len(value)}".encode())
             for item in value:
                 feed(item)
+        elif kind is dict:
+            hasher.update(f"dict{len(value)}".encode())
+            for key, item in value.items():
+                hasher.update(f"{key!r};".encode())
+                feed(item)
+        elif isinstance(value, Tensor):
+            hasher.update(f"{value.dtype}{value.shape}{value.stride()}".encode())
+            plain = value.detach().as_subclass(Tensor).contiguous()
+            hasher.update(plain.view(-1).view(torch.uint8).numpy())
+        elif kind in (New, Given):
+            feed([kind.__name__, vars(value)])
         else:
             hasher.update(f"{value!r};".encode())
 

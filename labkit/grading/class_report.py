@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 
-from labkit.grading.run import Row, reason
+from labkit.grading.run import Row, layers_of, reason
 from labkit.report import clean
 from labkit.syllabus import Lab
 
@@ -33,6 +33,7 @@ def write_report(path: Path, lab: Lab, rows: list[Row], feedback: dict[str, str]
         reasons=commonest(rows),
         feedback=feedback,
         plot=plot(lab, rows),
+        layers=layers_of(rows),
     )
     path.write_text(clean_page(page), "utf-8")
     return path

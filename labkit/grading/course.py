@@ -16,14 +16,14 @@ import nbformat
 from nbformat import NotebookNode
 from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderAPI
-from nbgrader.preprocessors import AssignLatePenalties, SaveAutoGrades
 from nbgrader.utils import parse_utc
 from sqlalchemy.exc import SAWarning
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
 from labkit.build import ROOT, filled, notebook_path, read_notebook, serialised
-from labkit.grading.judge import Submission
+from labkit.grading.gradebook import Entry, record
+from labkit.grading.results import Verdict
 from labkit.syllabus import LABS, Lab
 
 
@@ -131,26 +131,22 @@ class Course:
 
     # What comes out
 
-    def store(self, handed: Handed, submission: Submission) -> Path:
-        """Write the graded notebook and its scores just as `nbgrader autograde` does."""
-        path = self.root / "autograded" / handed.learner / handed.lab.name / handed.path.name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with quiet(), Gradebook(self.database, "tinyllm") as gradebook:
-            gradebook.update_or_create_student(handed.learner)
+    def autograded(self, handed: Handed) -> Path:
+        """Where nbgrader looks for the graded notebook."""
+        return self.root / "autograded" / handed.learner / handed.lab.name / handed.path.name
+
+    def record(self, lab: Lab, graded: list[tuple[Handed, Verdict]]) -> None:
+        """The scores into the gradebook, just as `nbgrader autograde` puts them there."""
+        entries = []
+        for handed, verdict in graded:
             stamp = handed.path.parent / "timestamp.txt"
             when = parse_utc(stamp.read_text().strip()) if stamp.exists() else None
-            extra = {"timestamp": when} if when else {}
-            gradebook.update_or_create_submission(handed.lab.name, handed.learner, **extra)
-        names = {"student": handed.learner, "assignment": handed.lab.name}
-        names |= {"notebook": handed.lab.name, "db_url": self.database}
-        notebook, resources = submission.notebook, {"nbgrader": names}
+            person = frozenset(verdict.for_a_person)
+            entries.append(
+                Entry(handed.learner, when, verdict.grades, verdict.comments, person)
+            )
         with quiet():
-            for save in (SaveAutoGrades, AssignLatePenalties):
-                notebook, resources = save().preprocess(notebook, resources)
-        temporary = path.with_suffix(".part")
-        temporary.write_bytes(serialised(notebook))
-        temporary.replace(path)
-        return path
+            record(self.database, self.config(), lab.name, entries)
 
     def scores(self, lab: Lab) -> dict[str, dict[str, float]]:
         """{learner: {grade cell: score}} as the gradebook has them."""
