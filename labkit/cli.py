@@ -244,9 +244,24 @@ def grade(
     sources: Sources = None,
     course: CourseFolder = Path("course"),
     db: Database = None,
+    jobs: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(min=1, help="processes on this machine; else one a core"),
+    ] = None,
+    dask: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="a Dask scheduler whose workers do it, tcp://HOST:8786"),
+    ] = None,
+    require_sandbox: Annotated[
+        bool, typer.Option("--require-sandbox", help="refuse to grade without bubblewrap")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh/--resume", help="grade again what is graded already")
+    ] = False,
 ) -> None:
     """Grade everything in COURSE/submitted/*/LAB into nbgrader's gradebook.
 
+    Stopped or killed, the same command goes on where it was.
     SOURCES are collected first, as `tinyllm collect` does.
     """
     found = lab_called(lab)
@@ -254,12 +269,17 @@ def grade(
     if sources:
         collected(folder, sources, found)
     from labkit.grading.course import CourseError
+    from labkit.grading.crew import Crew, CrewError
     from labkit.grading.session import grade_and_report
 
     try:
-        rows = grade_and_report(folder, found, console)
-    except CourseError as error:
+        with Crew(jobs, dask, require_sandbox) as crew:
+            rows = grade_and_report(folder, found, console, crew, fresh)
+    except (CourseError, CrewError) as error:
         raise Problem(error) from error
+    except KeyboardInterrupt:
+        console.print("stopped; what is graded is kept, and the same command goes on")
+        raise typer.Exit(130) from None
     if not rows:
         raise Problem(
             f"nothing to grade: no {folder.root}/submitted/*/{found.name}/{found.name}.ipynb"

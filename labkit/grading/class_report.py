@@ -11,7 +11,7 @@ import csv
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -71,6 +71,7 @@ class LabResults:
 
     lab: Lab
     entries: list[Entry]
+    layers: list[str] = field(default_factory=list)  # of protection round learners' code
 
     @property
     def handed(self) -> list[Entry]:
@@ -127,8 +128,8 @@ class Cause:
 # From verdicts to results
 
 
-def keep_rows(course: Course, lab: Lab, rows: list[Row]) -> None:
-    """Write the verdicts of a lab down, for the reports."""
+def keep_rows(course: Course, lab: Lab, rows: list[Row], layers: list[str]) -> None:
+    """Write the verdicts of a lab down, and what protected us, for the reports."""
     kept = {}
     for row in rows:
         marks = {one.exercise.id: asdict(mark_of(one)) for one in row.submission.exercises}
@@ -136,7 +137,7 @@ def keep_rows(course: Course, lab: Lab, rows: list[Row]) -> None:
     path = verdicts_path(course, lab)
     path.parent.mkdir(exist_ok=True)
     part = path.with_suffix(".part")
-    part.write_text(json.dumps(kept), "utf-8")
+    part.write_text(json.dumps({"layers": layers, "learners": kept}), "utf-8")
     part.replace(path)
 
 
@@ -162,8 +163,10 @@ def results_of(course: Course, lab: Lab) -> LabResults | None:
     path = verdicts_path(course, lab)
     if not path.exists():
         return None
-    verdicts = json.loads(path.read_text("utf-8"))
-    return joined(lab, verdicts, course.standings(lab), course.people(), course.without(lab))
+    said = json.loads(path.read_text("utf-8"))
+    people, without = course.people(), course.without(lab)
+    results = joined(lab, said["learners"], course.standings(lab), people, without)
+    return replace(results, layers=said["layers"])
 
 
 def joined(

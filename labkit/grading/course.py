@@ -19,8 +19,9 @@ from traitlets.config.loader import PyFileConfigLoader
 
 from labkit.build import ROOT, filled, notebook_path, read_notebook, serialised
 from labkit.grading import ledger
-from labkit.grading.judge import Submission
+from labkit.grading.gradebook import Entry, record
 from labkit.grading.ledger import (
+    COURSE_ID,
     CourseError,
     Late,
     Ledger,
@@ -29,6 +30,7 @@ from labkit.grading.ledger import (
     quiet,
     with_scripts_on_path,
 )
+from labkit.grading.results import Verdict, digest
 from labkit.syllabus import LABS, Lab
 
 
@@ -67,7 +69,8 @@ class Course:
     @cached_property
     def ledger(self) -> Ledger:
         """The gradebook, as long as this object lives; one writer."""
-        return Ledger(self.database)
+        course_id = self.config().CourseDirectory.get("course_id")
+        return Ledger(self.database, course_id or COURSE_ID)
 
     @cached_property
     def late(self) -> Late:
@@ -140,25 +143,25 @@ class Course:
 
     # What comes out
 
-    def store(self, handed: Handed, submission: Submission) -> Path:
-        """Write the graded notebook and its scores just as `nbgrader autograde` does.
+    def autograded(self, handed: Handed) -> Path:
+        """Where nbgrader looks for the graded notebook."""
+        return self.root / "autograded" / handed.learner / handed.lab.name / handed.path.name
 
-        The gradebook comes first: where it fails, the submission counts as not graded yet.
-        """
-        path = self.root / "autograded" / handed.learner / handed.lab.name / handed.path.name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        data = serialised(submission.notebook)
-        unchanged = path.exists() and path.read_bytes() == data
-        notebook, when = nbformat.reads(data.decode(), as_version=4), self.handed_at(handed)
-        self.ledger.do(
-            lambda book: ledger.record(
-                book, handed.learner, handed.lab.name, notebook, when, self.late, unchanged
-            )
+    def record(self, lab: Lab, graded: list[tuple[Handed, Verdict]]) -> None:
+        """The scores into the gradebook, just as `nbgrader autograde` puts them there."""
+        entries = [self._entry(handed, verdict) for handed, verdict in graded]
+        self.ledger.do(lambda book: record(book, self.late, lab.name, entries))
+
+    def _entry(self, handed: Handed, verdict: Verdict) -> Entry:
+        path = self.autograded(handed)
+        return Entry(
+            handed.learner,
+            self.handed_at(handed),
+            verdict.grades,
+            verdict.comments,
+            frozenset(verdict.for_a_person),
+            unchanged=path.exists() and digest(path.read_bytes()) == verdict.digest,
         )
-        temporary = path.with_suffix(".part")
-        temporary.write_bytes(data)
-        temporary.replace(path)
-        return path
 
     def handed_at(self, handed: Handed) -> datetime | None:
         """What timestamp.txt beside the notebook says, in UTC; None without one."""

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from labkit.grading.classroom import hand_in, small_class
 from labkit.grading.course import Course, CourseError
+from labkit.grading.crew import Crew
 from labkit.grading.run import Row
 from labkit.grading.session import grade_and_report
 from labkit.model.talk import load_voice
@@ -26,11 +27,12 @@ def demo(folder: Path, console: Console, labs: Sequence[Lab] = LABS) -> list[Row
     course = Course(folder)
     course.build_source()
     rows: list[Row] = []
-    for lab in labs:
-        course.release(lab)
-        for learner in small_class(lab, course.released(lab), whole=lab is LABS[0]):
-            hand_in(folder, lab, learner)
-        rows += grade_and_report(course, lab, console)
+    with Crew() as crew:
+        for lab in labs:
+            course.release(lab)
+            for learner in small_class(lab, course.released(lab), whole=lab is LABS[0]):
+                hand_in(folder, lab, learner)
+            rows += grade_and_report(course, lab, console, crew)
     talk(console)
     return rows
 

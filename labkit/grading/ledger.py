@@ -1,7 +1,7 @@
-"""Writing nbgrader's gradebook, SQLite or PostgreSQL, so that nothing is lost.
+"""A hold on nbgrader's gradebook, SQLite or PostgreSQL, that loses nothing.
 
-Every submission is one short piece of work that may be done twice with the same result. Where
-another grader holds the database, or its server goes away for a moment, it is done again.
+Work on it comes in short pieces that may be done twice with the same result. Where another
+grader holds the database, or its server goes away for a moment, the piece is done again.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from nbformat import NotebookNode
 from nbgrader.api import (
     Assignment,
     BaseCell,
@@ -31,7 +29,6 @@ from nbgrader.api import (
     SubmittedNotebook,
 )
 from nbgrader.preprocessors import AssignLatePenalties
-from nbgrader.utils import compute_checksum, determine_grade, is_grade
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SAWarning
 from traitlets import TraitError
@@ -97,8 +94,8 @@ class Ledger:
         ledger.do(lambda gradebook: gradebook.update_or_create_student("ada"))
     """
 
-    def __init__(self, url: str, patience: float = PATIENCE):
-        self.url, self.patience = url, patience
+    def __init__(self, url: str, course_id: str = COURSE_ID, patience: float = PATIENCE):
+        self.url, self.course_id, self.patience = url, course_id, patience
         self.gradebook: Gradebook | None = None
         self.answered = False
 
@@ -169,7 +166,7 @@ class Ledger:
         if self.gradebook is None:
             with_scripts_on_path()
             try:
-                self.gradebook = Gradebook(self.url, COURSE_ID)
+                self.gradebook = Gradebook(self.url, self.course_id)
             except ModuleNotFoundError as error:
                 raise CourseError(
                     f"{self.shown} needs {error.name}: "
@@ -223,53 +220,6 @@ class Late:
                 f"{type(error).__name__}: {error}"
             ) from error
         return None if penalty is None else self.nbgrader._check_late_penalty(notebook, penalty)
-
-
-def record(
-    gradebook: Gradebook,
-    learner: str,
-    lab_name: str,
-    notebook: NotebookNode,
-    when: datetime | None,
-    late: Late,
-    unchanged: bool = False,
-) -> None:
-    """Store one graded notebook: the rows that nbgrader's autograde would leave.
-
-    when        the time of submission; None leaves the one that is stored
-    unchanged   the same verdicts on the same answers are stored already, so that what a person
-                has graded by hand need not be looked at again
-    """
-    gradebook.update_or_create_student(learner)
-    stamp = {} if when is None else {"timestamp": when}
-    submission = gradebook.update_or_create_submission(lab_name, learner, **stamp)
-    book = gradebook.find_submission_notebook(lab_name, lab_name, learner)
-    cells = {
-        c.metadata.nbgrader.grade_id: c for c in notebook.cells if "nbgrader" in c.metadata
-    }
-    rows = {grade.name: grade for grade in book.grades}
-    unknown = {name for name, cell in cells.items() if is_grade(cell)} ^ set(rows)
-    if unknown:
-        raise CourseError(
-            f"the gradebook and the released notebook of {lab_name} differ in the cells "
-            f"{', '.join(sorted(unknown))}: release it again with "
-            f"`nbgrader generate_assignment {lab_name} --force`"
-        )
-    for name, grade in rows.items():
-        grade.auto_score, _ = determine_grade(cells[name], log)
-        if grade.manual_score is None:
-            grade.needs_manual_grade = grade.auto_score is None
-        elif not unchanged:
-            grade.needs_manual_grade = True
-    for comment in book.comments:
-        cell = cells[comment.name]
-        empty = cell.metadata.nbgrader.get("checksum") == compute_checksum(cell)
-        comment.auto_comment = "No response." if empty else None
-    gradebook.db.flush()
-    gradebook.db.refresh(book)  # its score is computed by the database
-    seconds = submission.total_seconds_late
-    book.late_submission_penalty = late.penalty(learner, book, seconds)
-    gradebook.db.commit()
 
 
 @dataclass

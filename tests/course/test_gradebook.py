@@ -14,12 +14,15 @@ from nbgrader.preprocessors import AssignLatePenalties, SaveAutoGrades
 from nbgrader.utils import parse_utc
 from traitlets.config import Config
 
-from labkit.grading import ledger
+from labkit.grading import gradebook, ledger
 from labkit.grading.course import Course, Handed
 from labkit.grading.feedback import Harmless
+from labkit.grading.gradebook import Entry
 from labkit.grading.intake import cell_called
 from labkit.grading.judge import Graded, Submission, write_outputs
 from labkit.grading.ledger import CourseError, Late, Ledger, Person
+from labkit.grading.results import Verdict
+from labkit.grading.run import written
 from labkit.report import Report
 from labkit.syllabus import LABS
 from tests.course.postgres import Server, binaries
@@ -75,8 +78,15 @@ def handed(course, learner, stamp=None):
     return Handed(learner, LAB, path)
 
 
+def store(course, handed, submission):
+    """As grading does: the gradebook first, then the notebook."""
+    verdict = Verdict.of(submission)
+    course.record(LAB, [(handed, verdict)])
+    written(course.autograded(handed), verdict.notebook)
+
+
 def stored(course, learner="ada", stamp=None, **verdict):
-    course.store(handed(course, learner, stamp), judged(course, **verdict))
+    store(course, handed(course, learner, stamp), judged(course, **verdict))
     return course.standings(LAB)[learner]
 
 
@@ -151,7 +161,7 @@ def test_the_rows_are_those_of_nbgraders_own_code(course, tmp_path):
     with_plugin(course, OURS)
     theirs = shutil.copytree(course.root, tmp_path / "theirs")
     submission = judged(course, scores=(4.0, 1.5, 0.0))
-    course.store(handed(course, "ada", LATE), submission)
+    store(course, handed(course, "ada", LATE), submission)
     other = Course(theirs)
     other.ledger.do(lambda book: bool(book.update_or_create_student("ada")))
     when = parse_utc(LATE)
@@ -202,8 +212,8 @@ class Flaky:
 
     def __init__(self, monkeypatch, times):
         self.left = times
-        self.record = ledger.record
-        monkeypatch.setattr(ledger, "record", self)
+        self.record = gradebook.record
+        monkeypatch.setattr("labkit.grading.course.record", self)
 
     def __call__(self, book, *arguments):
         from sqlalchemy.exc import OperationalError
@@ -239,14 +249,14 @@ def test_a_locked_file_is_waited_for(course):
         assert [p.name for p in writer.do(ledger.people)] == ["Ada"]
 
 
-def write_class(url, config, released, learners, failures):
+def write_class(url, config, verdict, learners, failures):
     try:
         late = Late(config)
         with Ledger(url) as writer:
             for learner in learners:
                 writer.do(
-                    lambda book, name=learner: ledger.record(
-                        book, name, LAB.name, released, None, late
+                    lambda book, name=learner: gradebook.record(
+                        book, late, LAB.name, [Entry(name, None, verdict.grades, {})]
                     )
                 )
     except Exception as error:
@@ -256,11 +266,11 @@ def write_class(url, config, released, learners, failures):
 def two_at_once(course, count=12):
     """Two graders write the same learners at the same time; the rows there are."""
     learners, failures = [f"learner {i}" for i in range(count)], []
-    notebook = judged(course).notebook
+    verdict = Verdict.of(judged(course))
     threads = [
         threading.Thread(
             target=write_class,
-            args=(course.database, course.config(), notebook, names, failures),
+            args=(course.database, course.config(), verdict, names, failures),
         )
         for names in (learners, learners)
     ]
@@ -284,15 +294,11 @@ def test_what_is_no_gradebook_says_so(tmp_path, course):
     with pytest.raises(CourseError, match="unable to open database file"):
         Ledger(f"sqlite:///{tmp_path}/no/such/folder/x.db", patience=0.1).do(bool)
     with pytest.raises(CourseError, match="nbgrader generate_assignment"):
-        course.ledger.do(
-            lambda book: ledger.record(
-                book, "ada", "02_rope", course.released(LAB), None, course.late
-            )
-        )
+        course.ledger.do(lambda book: gradebook.record(book, course.late, "02_rope", []))
     verdict = judged(course)
     verdict.notebook.cells = [c for c in verdict.notebook.cells if c.id != "check-1-2"]
     with pytest.raises(CourseError, match=r"differ in the cells check-1-2"):
-        course.store(handed(course, "ada"), verdict)
+        store(course, handed(course, "ada"), verdict)
     ascii_only = course.ledger
     with pytest.raises(CourseError, match="needs the encoding UTF-8"):
         ascii_only.do(lambda book: "Ω".encode("ascii"))
@@ -388,7 +394,7 @@ def test_feedback_has_points_reasons_comments_and_nothing_that_runs(course):
     cell.source += "\n# </pre><script>alert(5)</script> \x1b]0;title\x07"
     check = cell_called(verdict.notebook, LAB.exercises[0].check_cell)
     check.outputs[0]["data"]["text/html"] += "<script>alert(6)</script><b onclick='x'>look</b>"
-    course.store(handed(course, "ada", LATE), verdict)
+    store(course, handed(course, "ada", LATE), verdict)
 
     def comment(book):
         found = book.find_comment(LAB.exercises[1].answer_cell, LAB.name, LAB.name, "ada")
