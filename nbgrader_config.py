@@ -17,6 +17,10 @@ c = get_config()  # noqa: F821
 
 c.CourseDirectory.course_id = "tinyllm"
 c.CourseDirectory.root = os.environ.get("TINYLLM_COURSE", str(folder))
+# The gradebook is gradebook.db in that folder; or name a server, here or in the environment:
+# c.CourseDirectory.db_url = "postgresql+psycopg2://name:password@localhost/gradebook"
+if os.environ.get("TINYLLM_DB"):
+    c.CourseDirectory.db_url = os.environ["TINYLLM_DB"]
 
 # Our stubs name their exercise, so they stand in for nbgrader's ClearSolutions.
 c.GenerateAssignment.preprocessors = [
@@ -38,3 +42,9 @@ c.Autograde.autograde_preprocessors = [
     "nbgrader.preprocessors.AssignLatePenalties",
     "nbgrader.preprocessors.CheckCellMetadata",
 ]
+
+# Feedback is a page of the course's own, without scripts; formgrader shows what learners have
+# written without theirs.
+c.GenerateFeedback.exporter_class = "labkit.grading.feedback.FeedbackPage"
+c.GenerateFeedback.preprocessors = ["labkit.grading.feedback.Grades"]
+c.HTMLExporter.preprocessors = ["labkit.grading.feedback.Harmless"]

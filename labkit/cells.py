@@ -15,6 +15,7 @@ import hashlib
 import io
 import re
 import tokenize
+from functools import lru_cache
 from itertools import pairwise
 
 from labkit.syllabus import Exercise
@@ -30,6 +31,7 @@ TODO = "# YOUR CODE HERE"
 FUTURE = re.compile(r"^from __future__ import [^\n]*$", re.MULTILINE)
 MAGIC = re.compile(r"^[ \t]*[%!][^\n]*$|^[^\n#]*\?{1,2}[ \t]*$", re.MULTILINE)
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+KEPT = 16  # results for the last texts: one submission asks many times for the same
 TOOLS = ("check", "hint", "solution", "start", "assemble")
 
 
@@ -73,6 +75,7 @@ def with_futures(module: str, futures: list[str]) -> str:
                   flags=re.MULTILINE) if new else module  # fmt: skip
 
 
+@lru_cache(KEPT)
 def tidied(cell: str) -> str:
     """What of a notebook cell belongs into a module: no magics, no check("1.2") of its own.
 
@@ -103,6 +106,7 @@ def _calls_a_tool(node: ast.stmt) -> bool:
     return isinstance(node.value.func, ast.Name) and node.value.func.id in TOOLS
 
 
+@lru_cache(KEPT)
 def parsed(source: str) -> ast.Module | None:
     try:
         return ast.parse(source)
@@ -133,6 +137,7 @@ def plain(text: str) -> str:
     return MARK.sub("", text)
 
 
+@lru_cache(KEPT)
 def fingerprint(cell: str) -> str | None:
     """Tells cells apart by their code alone: comments and layout do not count.
 

@@ -1,11 +1,12 @@
-"""The pytest side of a check: the fixtures student, reference and rng, and the markers.
+"""Running checks: what student, reference and rng are, and what the markers say.
 
     @pytest.mark.exercise("1.2")     which exercise a test (or a class of tests) belongs to
     @pytest.mark.points(2)           its weight within the exercise; 1 if not said
 
 A test performs the same Call on `student` and on `reference` and compares. Who performs it
 is not the test's business: `student` may be this process or a confined one, `reference` may
-be live or recorded.
+be live or recorded. pytest finds the tests and expands their parameters; they are then called
+as the plain functions that they are, with no other fixture.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy
 import pytest
@@ -28,6 +30,8 @@ from labkit.syllabus import Exercise
 
 __all__ = ["Call", "Given", "New", "Outcome", "Rng", "assert_drawn", "assert_same"]
 
+MARKS = {"exercise", "points", "parametrize"}
+FIXTURES = ("student", "reference", "rng")
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 Performer = Callable[[Call], Outcome]
 
@@ -107,87 +111,67 @@ class Result:
         return next((check for check in self.checks if check.passed is False), None)
 
 
-class Plugin:
-    """A pytest plugin that runs the checks of one exercise and keeps what they said."""
+@dataclass(frozen=True)
+class Test:
+    """One test as pytest collected it: where it lives, what it says, what it takes."""
 
-    def __init__(self, result: Result, student: Performer, oracle: Oracle, seed: str):
-        self.result, self.perform_student, self.oracle = result, student, oracle
-        self.seed = seed
-        self.current: Check | None = None
-        self.checks: dict[str, Check] = {}
+    address: str  # its name within its file: "TestRMSNorm::test_values[shape0]"
+    title: str
+    points: float
+    exercise: str | None
+    owner: Any  # its module or class
+    name: str
+    parameters: dict[str, Any]
+    fixtures: tuple[str, ...]
 
-    @pytest.fixture
-    def student(self, request: pytest.FixtureRequest) -> Performer:
-        def perform(call: Call) -> Outcome:
-            assert self.current is not None
-            call.key = f"{address(request.node)}#{len(self.current.evidence)}"
-            outcome = self.perform_student(call)
-            self.current.evidence.append((call, outcome))
-            return outcome
+    def run(self, offered: dict[str, Any]) -> None:
+        owner = self.owner() if isinstance(self.owner, type) else self.owner
+        taken = {name: offered[name] for name in self.fixtures}
+        getattr(owner, self.name)(**self.parameters, **taken)
 
-        return perform
 
-    @pytest.fixture
-    def reference(self) -> Performer:
-        return self.oracle.reference
+class Collector:
+    """A pytest plugin that keeps the tests which pytest finds."""
 
-    @pytest.fixture
-    def rng(self, request: pytest.FixtureRequest) -> Rng:
-        return Rng(f"{self.seed}:{address(request.node)}")
+    def __init__(self) -> None:
+        self.tests: list[Test] = []
+        self.broken: str | None = None
 
     def pytest_configure(self, config: pytest.Config) -> None:
         declare_markers(config)
 
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        wanted = self.result.exercise.id
-        items[:] = [item for item in items if exercise_of(item) == wanted]
-        for item in items:
-            points = item.get_closest_marker("points")
-            self.checks[item.nodeid] = Check(title_of(item), points.args[0] if points else 1)
-        self.result.checks = list(self.checks.values())
-
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self.result.broken = str(report.longrepr)
+            self.broken = str(report.longrepr)
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item):
-        self.current = self.checks[item.nodeid]
-        return (yield)
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo):
-        if self.current is None or call.when == "teardown":
-            return (yield)
-        error = call.excinfo.value if call.excinfo else None
-        if isinstance(error, pytest.skip.Exception):
-            self.current.passed = None
-        elif isinstance(error, Difference):
-            self.current.passed, self.current.difference = False, error
-        elif isinstance(error, AssertionError):
-            look = (str(error) or self.current.title).splitlines()[0]
-            self.current.passed, self.current.difference = False, Difference("property", look)
-        elif error is not None:
-            self.current.passed = False
-            self.result.broken = f"{item.name}: {type(error).__name__}: {error}"
-        elif call.when == "call":
-            self.current.passed = True
-        return (yield)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            parameters = item.callspec.params if hasattr(item, "callspec") else {}
+            fixtures = set(item.fixturenames) - set(parameters) - {"request"}
+            marks = {mark.name for mark in item.iter_markers()} - MARKS
+            if not fixtures <= set(FIXTURES) or marks:
+                odd = ", ".join(sorted(marks | fixtures - set(FIXTURES)))
+                self.broken = f"{item.name}: a check cannot use {odd}"
+            points = item.get_closest_marker("points")
+            exercise = item.get_closest_marker("exercise")
+            self.tests.append(
+                Test(
+                    item.nodeid.split("::", 1)[1],
+                    title_of(item),
+                    points.args[0] if points else 1,
+                    exercise.args[0] if exercise else None,
+                    item.cls or item.module,
+                    item.originalname,
+                    parameters,
+                    tuple(fixtures),
+                )
+            )
+        items.clear()
 
 
 def declare_markers(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "exercise(id): the exercise a test belongs to")
     config.addinivalue_line("markers", "points(n): the weight of a test within its exercise")
-
-
-def address(item: pytest.Item) -> str:
-    """A test's name within its file: "TestRMSNorm::test_values[shape0]"."""
-    return item.nodeid.split("::", 1)[1]
-
-
-def exercise_of(item: pytest.Item) -> str | None:
-    marker = item.get_closest_marker("exercise")
-    return marker.args[0] if marker else None
 
 
 def title_of(item: pytest.Item) -> str:
@@ -204,6 +188,22 @@ def title_of(item: pytest.Item) -> str:
         return text
 
 
+@cache
+def tests_in(path: Path) -> tuple[list[Test], str | None]:
+    """The tests in a file, and what is wrong with it. pytest finds them, once a process:
+    it takes far longer to start than the tests of an exercise to run."""
+    collector = Collector()
+    options = os.environ.pop("PYTEST_ADDOPTS", None)  # a learner's options change no score
+    try:
+        code = pytest.main([str(path), *QUIET], plugins=[collector])
+    finally:
+        if options is not None:
+            os.environ["PYTEST_ADDOPTS"] = options
+    if code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
+        collector.broken = collector.broken or f"pytest ended with {pytest.ExitCode(code).name}"
+    return collector.tests, collector.broken
+
+
 def run_checks(
     folder: str,
     module: str,
@@ -213,22 +213,50 @@ def run_checks(
     seed: str,
 ) -> Result:
     """Run the tests of one exercise, from tests/visible or tests/hidden, in this process."""
-    result = Result(exercise)
-    plugin = Plugin(result, student, oracle, seed)
-    options = os.environ.pop("PYTEST_ADDOPTS", None)  # a learner's options change no score
-    try:
-        code = pytest.main(
-            [str(TESTS / folder / f"test_{module}.py"), *QUIET], plugins=[plugin]
-        )
-    finally:
-        if options is not None:
-            os.environ["PYTEST_ADDOPTS"] = options
-    result.interrupted = code == pytest.ExitCode.INTERRUPTED and result.broken is None
-    if code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
-        result.broken = result.broken or f"pytest ended with {pytest.ExitCode(code).name}"
-    if not result.checks and not result.broken and not result.interrupted:
+    tests, broken = tests_in(TESTS / folder / f"test_{module}.py")
+    result = Result(exercise, broken=broken)
+    pairs = [(t, Check(t.title, t.points)) for t in tests if t.exercise == exercise.id]
+    result.checks = [check for _, check in pairs]
+    if not pairs and not broken:
         result.broken = f"there are no checks for exercise {exercise.id} in tests/{folder}"
+    for test, check in pairs:
+        try:
+            run_test(test, check, result, student, oracle, seed)
+        except KeyboardInterrupt:
+            result.interrupted = True
+            break
     return result
+
+
+def run_test(
+    test: Test, check: Check, result: Result, student: Performer, oracle: Oracle, seed: str
+) -> None:
+    """Run one test and note in `check` what it said, in `result` if the test itself broke."""
+
+    def perform(call: Call) -> Outcome:
+        call.key = f"{test.address}#{len(check.evidence)}"
+        outcome = student(call)
+        check.evidence.append((call, outcome))
+        return outcome
+
+    offered = {
+        "student": perform,
+        "reference": oracle.reference,
+        "rng": Rng(f"{seed}:{test.address}"),
+    }
+    try:
+        test.run(offered)
+        check.passed = True
+    except pytest.skip.Exception:
+        check.passed = None
+    except Difference as error:
+        check.passed, check.difference = False, error
+    except AssertionError as error:
+        look = (str(error) or check.title).splitlines()[0]
+        check.passed, check.difference = False, Difference("property", look)
+    except (Exception, pytest.fail.Exception) as error:
+        check.passed = False
+        result.broken = f"{test.name}: {type(error).__name__}: {error}"
 
 
 # Parts of pytest that would print, write files, or (unraisableexception) collect all garbage

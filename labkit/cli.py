@@ -28,6 +28,22 @@ CourseFolder = Annotated[
 ]
 
 
+Database = Annotated[
+    Optional[str],  # noqa: UP045  typer on Python 3.10 needs the long form
+    typer.Option(
+        "--db", envvar="TINYLLM_DB", help="the gradebook, such as postgresql+psycopg2://..."
+    ),
+]
+Sources = Annotated[
+    Optional[list[Path]],  # noqa: UP045
+    typer.Argument(help="folders, notebooks, zips as Canvas and Moodle export them"),
+]
+RosterFile = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--roster", help="CSV: id, name (or first_name, last_name), email"),
+]
+
+
 class Problem(typer.Exit):
     """Ends the command with status 2 and a message."""
 
@@ -185,19 +201,98 @@ def demo(
 
 
 @app.command()
-def grade(lab: LabName, course: CourseFolder = Path("course")) -> None:
-    """Grade everything in COURSE/submitted/*/LAB into nbgrader's gradebook."""
-    found = lab_called(lab)
-    folder = grading_course(course)
-    from labkit.grading.course import CourseError
-    from labkit.grading.session import grade_and_report
+def collect(
+    sources: Sources,
+    lab: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="only this lab; it is also that of notebooks that do not say"),
+    ] = None,
+    roster: RosterFile = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="even a later submission by an earlier one")
+    ] = False,
+    course: CourseFolder = Path("course"),
+    db: Database = None,
+) -> None:
+    """Bring what was handed in to COURSE/submitted/NAME/LAB; status 1 if some needs a look."""
+    found = lab_called(lab) if lab else None
+    folder = existing_course(course, db)
+    if not collected(folder, sources or [], found, roster, replace):
+        raise typer.Exit(1)
 
-    if not folder.root.exists():
-        raise Problem(f"there is no folder {folder.root}; `tinyllm build --course` makes one")
+
+def collected(folder, sources, lab, roster=None, replace=False) -> bool:
+    """Collect and show the table; whether all is well."""
+    from labkit.grading.collect import TROUBLE, collect, show
+    from labkit.grading.ledger import CourseError
+
     try:
-        rows = grade_and_report(folder, found, console)
+        lines = collect(folder, sources, lab, roster, replace)
+    except (CourseError, OSError) as error:
+        raise Problem(error) from error
+    show(lines, console)
+    return all(line.state not in TROUBLE for line in lines)
+
+
+@app.command()
+def report(course: CourseFolder = Path("course"), db: Database = None) -> None:
+    """Write the class reports again, with points given by hand since, and that of all labs."""
+    folder = existing_course(course, db)
+    from labkit.grading.class_report import write_reports
+    from labkit.grading.ledger import CourseError
+
+    try:
+        written = write_reports(folder)
     except CourseError as error:
         raise Problem(error) from error
+    if not written:
+        raise Problem("nothing is graded yet: `tinyllm grade LAB`")
+    for path in written:
+        print(path)
+
+
+@app.command()
+def grade(
+    lab: LabName,
+    sources: Sources = None,
+    course: CourseFolder = Path("course"),
+    db: Database = None,
+    jobs: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(min=1, help="processes on this machine; else one a core"),
+    ] = None,
+    dask: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="a Dask scheduler whose workers do it, tcp://HOST:8786"),
+    ] = None,
+    require_sandbox: Annotated[
+        bool, typer.Option("--require-sandbox", help="refuse to grade without bubblewrap")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh/--resume", help="grade again what is graded already")
+    ] = False,
+) -> None:
+    """Grade everything in COURSE/submitted/*/LAB into nbgrader's gradebook.
+
+    Stopped or killed, the same command goes on where it was.
+    SOURCES are collected first, as `tinyllm collect` does.
+    """
+    found = lab_called(lab)
+    folder = existing_course(course, db)
+    if sources:
+        collected(folder, sources, found)
+    from labkit.grading.course import CourseError
+    from labkit.grading.crew import Crew, CrewError
+    from labkit.grading.session import grade_and_report
+
+    try:
+        with Crew(jobs, dask, require_sandbox) as crew:
+            rows = grade_and_report(folder, found, console, crew, fresh)
+    except (CourseError, CrewError) as error:
+        raise Problem(error) from error
+    except KeyboardInterrupt:
+        console.print("stopped; what is graded is kept, and the same command goes on")
+        raise typer.Exit(130) from None
     if not rows:
         raise Problem(
             f"nothing to grade: no {folder.root}/submitted/*/{found.name}/{found.name}.ipynb"
@@ -256,7 +351,14 @@ def lab_called(name: str):
         raise Problem(error) from error
 
 
-def grading_course(folder: Path):
+def existing_course(folder: Path, database: str | None):
+    course = grading_course(folder, database)
+    if not course.root.exists():
+        raise Problem(f"there is no folder {course.root}; `tinyllm build --course` makes one")
+    return course
+
+
+def grading_course(folder: Path, database: str | None = None):
     """The course folder, where the grading extra is installed."""
     try:
         from labkit.grading.course import Course
@@ -265,7 +367,7 @@ def grading_course(folder: Path):
             f"{error.name} is not installed; "
             "`pip install -c constraints.txt -e .[grading]` installs what grading needs"
         ) from error
-    return Course(folder)
+    return Course(folder, database)
 
 
 def main() -> None:

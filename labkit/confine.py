@@ -1,9 +1,9 @@
-"""What the learner's process may touch: limits, and files that it can no longer open.
+"""What the learner's process may touch: limits, and files and calls that are out of reach.
 
-Three layers, each as far as the system offers it: resource limits (POSIX), Landlock (Linux
-5.13 and later, in the kernel, no privilege needed), and a Python audit hook (everywhere;
-it stops Python-level access only). The stronger sandbox for a class of strangers wraps the
-whole worker and is not this module's business.
+Four layers, each as far as the system offers it: resource limits (POSIX), Landlock (Linux
+5.13 and later: the kernel refuses files), seccomp (Linux: the kernel refuses system calls) and
+a Python audit hook (everywhere; it stops Python-level access only, with a friendly message).
+The sandbox round the whole worker is the business of labkit.grading.sandbox.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
+from labkit import seccomp
+
 try:
     import resource
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 CPU_SECONDS = 10
-MEMORY_BYTES = 4 << 30
+MEMORY_BYTES = 2 << 30  # on top of what Python and torch have mapped
 FILE_BYTES = 16 << 20
+OPEN_FILES = 64
 PRINTED_CHARACTERS = 1_000_000
 
 
@@ -57,35 +60,60 @@ class CountedOutput:
         return False
 
 
-def confine(scratch: Path) -> list[str]:
-    """Give up what a learner's code has no use for; returns the names of the layers in force.
+class Confinement:
+    """All that can be made ready before a process is forked; `enter` is for that process.
 
     scratch    the one folder that stays writable
     """
-    layers = []
-    sys.stdout = sys.stderr = CountedOutput()  # type: ignore[assignment]
-    if resource is not None:
-        limit_resources()
-        layers.append("limits")
-    readable = readable_folders()
-    if sys.platform == "linux" and landlock(readable, [scratch]):
-        layers.append("landlock")
-    sys.addaudithook(Watch(readable, scratch))
-    layers.append("audit hook")
-    return layers
+
+    def __init__(self, scratch: Path):
+        self.scratch, self.readable = scratch, readable_folders()
+        self.memory = mapped_bytes() + MEMORY_BYTES
+        self.ruleset = None
+        if sys.platform == "linux":
+            self.ruleset = landlock_rules(self.readable, [scratch])
+
+    def enter(self, cpu_seconds: int = CPU_SECONDS, audit: bool = True) -> list[str]:
+        """Give up what exercise code has no use for; returns the names of the layers.
+
+        audit    False: without the audit hook, so that a probe meets the layers under it
+        """
+        layers = []
+        sys.stdout = sys.stderr = CountedOutput()  # type: ignore[assignment]
+        if resource is not None:
+            limit_resources(cpu_seconds, self.memory)
+            layers.append("limits")
+        if self.ruleset is not None and landlock(self.ruleset):
+            layers.append("landlock")
+        if seccomp.install():
+            layers.append("seccomp")
+        if audit:
+            sys.addaudithook(Watch(self.readable, self.scratch))
+            layers.append("audit hook")
+        return layers
 
 
-def limit_resources() -> None:
+def mapped_bytes() -> int:
+    """The address space in use; a guess where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:
+        return 4 << 30
+    return pages * resource.getpagesize()
+
+
+def limit_resources(cpu_seconds: int, memory: int) -> None:
     def out_of_time(*_: Any) -> None:
-        raise TimeLimit(f"it used more than {CPU_SECONDS} seconds of CPU time")
+        raise TimeLimit(f"it used more than {cpu_seconds} seconds of CPU time")
 
     signal.signal(signal.SIGXCPU, out_of_time)
     used = resource.getrusage(resource.RUSAGE_SELF)
     start = int(used.ru_utime + used.ru_stime)
     limits = {
-        resource.RLIMIT_CPU: (start + CPU_SECONDS, start + CPU_SECONDS + 3),
-        resource.RLIMIT_AS: (MEMORY_BYTES, MEMORY_BYTES),
+        resource.RLIMIT_CPU: (start + cpu_seconds, start + cpu_seconds + 3),
+        resource.RLIMIT_AS: (memory, memory),
         resource.RLIMIT_FSIZE: (FILE_BYTES, FILE_BYTES),
+        resource.RLIMIT_NOFILE: (OPEN_FILES, OPEN_FILES),
         resource.RLIMIT_CORE: (0, 0),
     }
     for name, limit in limits.items():
@@ -165,12 +193,13 @@ class PathBeneath(ctypes.Structure):
     _fields_ = [("allowed", ctypes.c_uint64), ("fd", ctypes.c_int32)]
 
 
-def landlock(readable: list[Path], writable: list[Path]) -> bool:
-    """Let the kernel refuse every other file, TCP, and signals to others. True if in force."""
+def landlock_rules(readable: list[Path], writable: list[Path]) -> int | None:
+    """The rules that let the kernel refuse every other file, TCP, and signals to others, as a
+    descriptor; None where the kernel has no Landlock."""
     libc = ctypes.CDLL(None, use_errno=True)
     abi = libc.syscall(CREATE_RULESET, None, 0, 1)
     if abi < 1:
-        return False
+        return None
     handled = EXECUTE | WRITE_FILE | READ_FILE | READ_DIR | MAKE_ANYTHING
     handled |= (REFER if abi >= 2 else 0) | (TRUNCATE if abi >= 3 else 0)
     handled |= IOCTL_DEV if abi >= 5 else 0
@@ -178,7 +207,7 @@ def landlock(readable: list[Path], writable: list[Path]) -> bool:
     size = 8 if abi < 4 else 16 if abi < 6 else 24
     ruleset = libc.syscall(CREATE_RULESET, ctypes.byref(attr), size, 0)
     if ruleset < 0:
-        return False
+        return None
     read = EXECUTE | READ_FILE | READ_DIR
     for path, rights in [(p, read) for p in readable] + [(p, handled) for p in writable]:
         if not path.is_dir():
@@ -187,7 +216,11 @@ def landlock(readable: list[Path], writable: list[Path]) -> bool:
         rule = PathBeneath(rights, descriptor)
         libc.syscall(ADD_RULE, ruleset, 1, ctypes.byref(rule), 0)
         os.close(descriptor)
+    return ruleset
+
+
+def landlock(ruleset: int) -> bool:
+    """Put the rules on this process for good. True if they are in force."""
+    libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(NO_NEW_PRIVS, 1, 0, 0, 0)
-    done = libc.syscall(RESTRICT_SELF, ruleset, 0) == 0
-    os.close(ruleset)
-    return done
+    return libc.syscall(RESTRICT_SELF, ruleset, 0) == 0

@@ -103,10 +103,9 @@ def remarks(result: Result, oracle: Oracle) -> list[str]:
     apart: dict[str, bool] = {}
     for check in result.checks:
         for call, got in check.evidence:
-            same = identical(got, oracle.reference(call))
-            for suspect in oracle.suspects(call):
-                if suspect.costs:
-                    continue
+            harmless = [one for one in oracle.suspects(call) if not one.costs]
+            same = harmless and identical(got, oracle.reference(call))
+            for suspect in harmless:
                 told_apart = not same and identical(got, suspect.outcome)
                 contradicted = same and not identical(got, suspect.outcome)
                 if told_apart:

@@ -7,11 +7,19 @@ import time
 
 
 class Gone(Exception):
-    """The other side hung up, was too slow, or announced more than the limit."""
+    """The other side hung up, was too slow (Late), or announced more than the limit."""
+
+
+class Late(Gone):
+    """Nothing came in time."""
+
+
+def framed(message: bytes) -> bytes:
+    return len(message).to_bytes(4, "little") + message
 
 
 def send(channel: socket.socket, message: bytes) -> None:
-    channel.sendall(len(message).to_bytes(4, "little") + message)
+    channel.sendall(framed(message))
 
 
 def receive(channel: socket.socket, limit: int, seconds: float | None = None) -> bytes:
@@ -28,11 +36,13 @@ def _exactly(channel: socket.socket, size: int, deadline: float | None) -> bytes
     while size:
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
-            raise Gone("no answer in time")
+            raise Late("no answer in time")
         channel.settimeout(left)
         try:
             part = channel.recv(min(size, 1 << 20))
-        except OSError as error:  # timed out, reset, closed
+        except TimeoutError as error:
+            raise Late("no answer in time") from error
+        except OSError as error:  # reset, closed
             raise Gone(str(error) or type(error).__name__) from error
         if not part:
             raise Gone("it hung up")

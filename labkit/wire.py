@@ -175,6 +175,35 @@ def digest(call: Call) -> str:
     return hashlib.sha256(encode_call(call)).hexdigest()[:16]
 
 
+def fingerprint(call: Call) -> bytes:
+    """The same as digest, several times faster, and good for this process only."""
+    hasher = hashlib.sha256()
+
+    def feed(value: Any) -> None:
+        kind = type(value)
+        if kind in (list, tuple):
+            hasher.update(f"{kind.__name__}{len(value)}".encode())
+            for item in value:
+                feed(item)
+        elif kind is dict:
+            hasher.update(f"dict{len(value)}".encode())
+            for key, item in value.items():
+                hasher.update(f"{key!r};".encode())
+                feed(item)
+        elif isinstance(value, Tensor):
+            hasher.update(f"{value.dtype}{value.shape}{value.stride()}".encode())
+            plain = value.detach().as_subclass(Tensor).contiguous()
+            hasher.update(plain.view(-1).view(torch.uint8).numpy())
+        elif kind in (New, Given):
+            feed([kind.__name__, vars(value)])
+        else:
+            hasher.update(f"{value!r};".encode())
+
+    feed([call.symbol, call.init, call.state, call.dtype, call.grad, call.names])
+    feed([call.by_position, call.steps])
+    return hasher.digest()
+
+
 def decode_call(blob: bytes) -> Call:
     fields = unpack(blob)
     steps = fields.pop("steps")

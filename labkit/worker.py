@@ -1,22 +1,27 @@
 """The learner's process: runs submitted code, answers calls, knows no test and no answer.
 
     judge                                      worker (this file)
-      | -- package sources, module, bans  -->  |   load; confine
+      | -- package sources, module, bans,    |
+      |    calls that will be asked anyway --> |   confine
       | <-- the layers of protection           |   run the learner's cell
       | <-- an outcome: loaded, or what failed |
+      | <-- nonce + outcome, for those calls   |
       | -- nonce + call                   -->  |
       | <-- nonce + outcome                    |   ... until the judge hangs up
 
 Everything that crosses is plain bytes, see labkit.wire. On POSIX a parent imports torch once
-and forks a fresh child for each exercise; elsewhere each exercise starts a new process.
+and forks a fresh child for each exercise, one at a time: before the next one starts, the last
+one is dead and its files are gone. Elsewhere each exercise starts a new process.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -28,10 +33,11 @@ import torch
 from labkit import banned, confine, frames
 from labkit.calls import Call, Outcome, describe, perform
 from labkit.sources import PACKAGE, Sources, filename
-from labkit.wire import MAX_BYTES, Malformed, decode_call, encode_outcome
+from labkit.wire import MAX_BYTES, Malformed, decode_call, encode_call, encode_outcome
 
 NONCE = 16
-DIE_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
+HUGE, ADVISE_HUGE, COLLAPSE = 2 << 20, 14, 25  # from the kernel's mman-common.h
+NUMBER = 4  # bytes that say which of the calls known beforehand is answered
 
 
 def forget_the_course() -> None:
@@ -46,24 +52,31 @@ def forget_the_course() -> None:
         sys.meta_path.remove(finder)
 
 
-def serve(channel: socket.socket, scratch: Path) -> None:
+def serve(channel: socket.socket, confinement: confine.Confinement) -> None:
     """Load one exercise and answer calls until the judge hangs up."""
-    scratch = Path(tempfile.mkdtemp(dir=scratch))
-    os.environ["TMPDIR"] = os.environ["HOME"] = tempfile.tempdir = str(scratch)
+    scratch = str(confinement.scratch)
+    os.environ["TMPDIR"] = os.environ["HOME"] = tempfile.tempdir = scratch
     os.chdir(scratch)
     order = json.loads(frames.receive(channel, MAX_BYTES))
-    torch.manual_seed(0)
+    known = [frames.receive(channel, MAX_BYTES) for _ in range(order["known"])]
+    nonce = bytes.fromhex(order["nonce"])
     sys.meta_path.insert(0, Sources(order["sources"]))
-    frames.send(channel, json.dumps(confine.confine(scratch)).encode())
+    layers = confinement.enter(order["cpu_seconds"], order["audit"])
+    frames.send(channel, json.dumps(layers).encode())
     module = order["module"]
-    with banned.out_of_reach(order["banned"]), banned.RefusedOperators(order["banned"]):
+    kept = banned.refuse_operators(order["banned"])  # noqa: F841  as long as this process
+    with banned.out_of_reach(order["banned"]):
         outcome, namespace = load(module)
         frames.send(channel, encode_outcome(outcome))
+
+        def answer(blob: bytes) -> bytes:
+            return encoded(perform(decode_call(blob), namespace, filename(module)))
+
+        for number, blob in enumerate(known):
+            frames.send(channel, nonce + number.to_bytes(NUMBER, "little") + answer(blob))
         while True:
             message = frames.receive(channel, MAX_BYTES)
-            nonce, blob = message[:NONCE], message[NONCE:]
-            answer = perform(decode_call(blob), namespace, filename(module))
-            frames.send(channel, nonce + encoded(answer))
+            frames.send(channel, message[:NONCE] + answer(message[NONCE:]))
 
 
 def load(module: str) -> tuple[Outcome, dict[str, object]]:
@@ -84,32 +97,66 @@ def encoded(answer: Outcome) -> bytes:
 
 def warm_up() -> None:
     """Import what torch imports late, before the files are out of reach."""
-    with banned.RefusedOperators([]):
-        perform(Call("f", x=torch.ones(2, 2), grad=True), {"f": lambda x: x @ x})
+    torch.manual_seed(0)
+    perform(Call("f", x=torch.ones(2, 2), grad=True), {"f": lambda x: x @ x})
+    decode_call(encode_call(Call("f", x=torch.ones(1))))
     encode_outcome(Outcome(values=[torch.ones(1)]))
 
 
-def parent(control: socket.socket, scratch: Path) -> None:
-    """Fork one child for each socket that the judge sends, until it hangs up."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children vanish by themselves
+def huge_pages() -> None:
+    """Gather this process's memory in huge pages: a fork copies a hundred times fewer entries
+    of the page table and takes a third of the time. Linux 6.1 and later; elsewhere nothing."""
+    if sys.platform != "linux":
+        return
+    madvise = ctypes.CDLL(None, use_errno=True).madvise
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        place, rights, _, _, inode, *name = line.split()
+        if rights != "rw-p" or inode != "0" or name not in ([], ["[heap]"]):
+            continue
+        start, stop = (int(number, 16) for number in place.split("-"))
+        start, stop = -(-start // HUGE) * HUGE, stop // HUGE * HUGE
+        for advice in (ADVISE_HUGE, COLLAPSE) if stop > start else ():
+            madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), advice)
+
+
+def parent(control: socket.socket, confinement: confine.Confinement) -> None:
+    """Fork a child for each socket that the judge sends, end it at the next word."""
+    running = 0
     while True:
         word, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        if running:
+            end(running, confinement.scratch)
+            running = 0
         if not word:
             return
-        if os.fork() == 0:
+        if not descriptors:
+            continue
+        running = os.fork()
+        if running == 0:
             control.close()
             os.setsid()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            if sys.platform == "linux":
-                ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
-            child(socket.socket(fileno=descriptors[0]), scratch)
+            child(socket.socket(fileno=descriptors[0]), confinement)
         os.close(descriptors[0])
 
 
-def child(channel: socket.socket, scratch: Path) -> None:
+def end(running: int, scratch: Path) -> None:
+    """Kill the child and whatever it started, and empty the folder in which it could write."""
+    for kill in (os.killpg, os.kill):
+        try:
+            kill(running, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
+    os.waitpid(running, 0)
+    for entry in os.scandir(scratch):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
+
+
+def child(channel: socket.socket, confinement: confine.Confinement) -> None:
     try:
-        frames.send(channel, os.getpid().to_bytes(8, "little"))
-        serve(channel, scratch)
+        serve(channel, confinement)
     except (frames.Gone, OSError):  # the judge hung up
         os._exit(0)
     except BaseException:  # no traceback of ours for a learner to read
@@ -131,9 +178,13 @@ def main() -> None:
     silence = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(silence, descriptor)
+    confinement = confine.Confinement(Path(scratch))
     if hasattr(os, "fork"):
-        parent(socket.socket(fileno=int(door)), Path(scratch))
+        gc.collect()
+        huge_pages()
+        gc.freeze()  # a child's collector then copies no page of what is here already
+        parent(socket.socket(fileno=int(door)), confinement)
     else:
         channel = socket.create_connection(("127.0.0.1", int(door)))
         frames.send(channel, token)
-        child(channel, Path(scratch))
+        child(channel, confinement)

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
-import sys
-import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
-from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderAPI
-from nbgrader.preprocessors import AssignLatePenalties, SaveAutoGrades
 from nbgrader.utils import parse_utc
-from sqlalchemy.exc import SAWarning
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
 from labkit.build import ROOT, filled, notebook_path, read_notebook, serialised
+from labkit.grading import ledger
+from labkit.grading.gradebook import Entry, record
 from labkit.grading.intake import rebuild
-from labkit.grading.judge import Submission
+from labkit.grading.ledger import (
+    COURSE_ID,
+    CourseError,
+    Late,
+    Ledger,
+    Person,
+    Standing,
+    quiet,
+    with_scripts_on_path,
+)
+from labkit.grading.results import Verdict, digest
 from labkit.syllabus import LABS, Lab
-
-
-class CourseError(Exception):
-    """The course folder is not as it has to be; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +49,17 @@ def told(outcome: dict) -> str:
     return str(outcome.get("log") or outcome.get("error") or outcome)
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without nbgrader's warnings about its own use of SQLAlchemy, one for each learner."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SAWarning)
-        yield
-
-
 class Course:
-    """One course folder, `course/` by default."""
+    """One course folder, `course/` by default.
 
-    def __init__(self, root: Path):
+    database    the gradebook's address; else nbgrader's `c.CourseDirectory.db_url`, else
+                gradebook.db in the folder
+    """
+
+    def __init__(self, root: Path, database: str | None = None):
         self.root = root.resolve()
+        self.named = database
+        self.remarks: list[str] = []  # what the instructor should know
 
     @property
     def database(self) -> str:
@@ -66,18 +67,29 @@ class Course:
             self.config().CourseDirectory.get("db_url") or f"sqlite:///{self.root}/gradebook.db"
         )
 
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The gradebook, as long as this object lives; one writer."""
+        course_id = self.config().CourseDirectory.get("course_id")
+        return Ledger(self.database, course_id or COURSE_ID)
+
+    @cached_property
+    def late(self) -> Late:
+        """Penalties; plugins may stand in the course folder or where one works."""
+        return Late(self.config(), (self.root, ROOT, Path.cwd()))
+
     def config(self) -> Config:
         """nbgrader's configuration with this folder as its root."""
         path = self.root / "nbgrader_config.py"
         folder = self.root if path.exists() else ROOT
         config = PyFileConfigLoader("nbgrader_config.py", str(folder)).load_config()
         config.CourseDirectory.root = str(self.root)
+        if self.named:
+            config.CourseDirectory.db_url = self.named
         return config
 
     def api(self) -> NbGraderAPI:
-        scripts = str(Path(sys.executable).parent)  # nbgrader starts `alembic` from PATH
-        if scripts not in os.environ.get("PATH", "").split(os.pathsep):
-            os.environ["PATH"] = scripts + os.pathsep + os.environ.get("PATH", "")
+        with_scripts_on_path()
         return NbGraderAPI(config=self.config())
 
     # What the instructor makes
@@ -142,38 +154,65 @@ class Course:
 
     # What comes out
 
-    def store(self, handed: Handed, submission: Submission) -> Path:
-        """Write the graded notebook and its scores just as `nbgrader autograde` does."""
-        path = self.root / "autograded" / handed.learner / handed.lab.name / handed.path.name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with quiet(), Gradebook(self.database, "tinyllm") as gradebook:
-            gradebook.update_or_create_student(handed.learner)
-            stamp = handed.path.parent / "timestamp.txt"
-            when = parse_utc(stamp.read_text().strip()) if stamp.exists() else None
-            extra = {"timestamp": when} if when else {}
-            gradebook.update_or_create_submission(handed.lab.name, handed.learner, **extra)
-        names = {"student": handed.learner, "assignment": handed.lab.name}
-        names |= {"notebook": handed.lab.name, "db_url": self.database}
-        notebook, resources = submission.notebook, {"nbgrader": names}
-        with quiet():
-            for save in (SaveAutoGrades, AssignLatePenalties):
-                notebook, resources = save().preprocess(notebook, resources)
-        temporary = path.with_suffix(".part")
-        temporary.write_bytes(serialised(notebook))
-        temporary.replace(path)
-        return path
+    def autograded(self, handed: Handed) -> Path:
+        """Where nbgrader looks for the graded notebook."""
+        return self.root / "autograded" / handed.learner / handed.lab.name / handed.path.name
+
+    def record(self, lab: Lab, graded: list[tuple[Handed, Verdict]]) -> None:
+        """The scores into the gradebook, just as `nbgrader autograde` puts them there."""
+        entries = [self._entry(handed, verdict) for handed, verdict in graded]
+        self.ledger.do(lambda book: record(book, self.late, lab.name, entries))
+
+    def _entry(self, handed: Handed, verdict: Verdict) -> Entry:
+        path = self.autograded(handed)
+        return Entry(
+            handed.learner,
+            self.handed_at(handed),
+            verdict.grades,
+            verdict.comments,
+            frozenset(verdict.for_a_person),
+            unchanged=path.exists() and digest(path.read_bytes()) == verdict.digest,
+        )
+
+    def handed_at(self, handed: Handed) -> datetime | None:
+        """What timestamp.txt beside the notebook says, in UTC; None without one."""
+        try:
+            return parse_utc((handed.path.parent / "timestamp.txt").read_text("utf-8").strip())
+        except FileNotFoundError:
+            return None
+        except (ValueError, OverflowError):
+            self.remarks.append(f"{handed.learner}: timestamp.txt holds no time; not late")
+            return None
+
+    def people(self) -> list[Person]:
+        """nbgrader's students; nobody where there is no gradebook yet."""
+        return self.ledger.do(ledger.people) if self.has_gradebook else []
+
+    def due_dates(self) -> dict[str, datetime]:
+        """{lab: when it was due, in UTC}, for labs with a due date."""
+        if not self.has_gradebook:
+            return {}
+        return self.ledger.do(
+            lambda book: {
+                one.name: one.duedate.replace(tzinfo=timezone.utc)
+                for one in book.assignments
+                if one.duedate
+            }
+        )
+
+    @property
+    def has_gradebook(self) -> bool:
+        """False where it would be a file and there is none; a server is asked."""
+        url = self.database
+        return not url.startswith("sqlite:///") or Path(url.removeprefix("sqlite:///")).exists()
+
+    def standings(self, lab: Lab) -> dict[str, Standing]:
+        """{learner: scores, what waits for a person, late penalty} in the gradebook."""
+        return self.ledger.do(lambda book: ledger.standings(book, lab.name))
 
     def scores(self, lab: Lab) -> dict[str, dict[str, float]]:
         """{learner: {grade cell: score}} as the gradebook has them."""
-        with Gradebook(self.database, "tinyllm") as gradebook:
-            return {
-                submission.student.id: {
-                    grade.name: grade.score
-                    for book in submission.notebooks
-                    for grade in book.grades
-                }
-                for submission in gradebook.assignment_submissions(lab.name)
-            }
+        return {learner: one.scores for learner, one in self.standings(lab).items()}
 
     def feedback(self, lab: Lab) -> list[Path]:
         """nbgrader generate_feedback for all that was graded; the HTML files."""

@@ -17,6 +17,7 @@ from labkit.compare import said
 from labkit.grading.assembling import put_together
 from labkit.grading.classroom import hand_in, small_class
 from labkit.grading.course import Course, CourseError
+from labkit.grading.crew import Crew
 from labkit.grading.run import Row
 from labkit.grading.session import grade_and_report
 from labkit.grading.workers import ROOT, Order, Workers
@@ -41,11 +42,12 @@ def demo(folder: Path, console: Console, labs: Sequence[Lab] = LABS) -> list[Row
     course = Course(folder)
     course.build_source()
     rows: list[Row] = []
-    for lab in labs:
-        course.release(lab)
-        for learner in small_class(lab, course.released(lab), whole=lab is LABS[0]):
-            hand_in(folder, lab, learner)
-        rows += grade_and_report(course, lab, console)
+    with Crew() as crew:
+        for lab in labs:
+            course.release(lab)
+            for learner in small_class(lab, course.released(lab), whole=lab is LABS[0]):
+                hand_in(folder, lab, learner)
+            rows += grade_and_report(course, lab, console, crew)
     talk(course, labs, best(rows), console)
     return rows
 

@@ -17,7 +17,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from labkit.cells import defined_names, exercise_in, fingerprint, tidied
+from labkit.cells import defined_names, exercise_in, fingerprint, split, tidied
 from labkit.submit import EMPTY_ANSWER
 from labkit.syllabus import Exercise, Lab
 
@@ -116,8 +116,24 @@ def candidates(cells: list[dict], lab: Lab) -> dict[str, list[str]]:
     """{exercise id or answer cell id: every cell that claims to be it, in order}."""
     found: dict[str, list[str]] = defaultdict(list)
     for cell in cells:
-        found[claimed(cell, lab)].append(text_of(cell))
+        merged = blocks_of(text_of(cell), lab)
+        for exercise_id, text in merged.items():
+            found[exercise_id].append(text)
+        if not merged:
+            found[claimed(cell, lab)].append(text_of(cell))
     return found
+
+
+def blocks_of(text: str, lab: Lab) -> dict[str, str]:
+    """{exercise id: its part} of cells that were merged into one; {} for any other cell."""
+    known, merged, before = {e.id for e in lab.exercises}, {}, ""
+    pieces = split(text) if len(text) <= MAX_CELL else []
+    for key, piece in pieces:
+        if key not in known:
+            before += piece
+        else:
+            merged[key], before = before + piece, ""
+    return merged if len(merged) > 1 else {}
 
 
 def claimed(cell: dict, lab: Lab) -> str:
@@ -146,7 +162,7 @@ def cells_of(data: bytes) -> list[dict]:
     if len(data) > MAX_NOTEBOOK:
         raise NotANotebook(f"the file has {len(data):,} bytes; {MAX_NOTEBOOK:,} is the most")
     try:
-        content = json.loads(data.decode("utf-8-sig", errors="replace"))
+        content = json.loads(data.decode(json.detect_encoding(data), errors="replace"))
     except (ValueError, RecursionError) as error:
         raise NotANotebook(f"the file is not a notebook: it is not JSON ({error})") from error
     if isinstance(content, dict) and content.get("nbformat") in (1, 2, 3):

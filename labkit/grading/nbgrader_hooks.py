@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
+import logging
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,13 @@ from nbgrader.utils import is_solution
 from labkit import cells
 from labkit.grading.assembling import earlier_labs
 from labkit.grading.course import Course
+from labkit.grading.crew import running_workers
 from labkit.grading.intake import EMPTY_ANSWER
 from labkit.grading.judge import Judge
-from labkit.grading.workers import Workers
+from labkit.grading.sandbox import required
 from labkit.syllabus import find_exercise, find_lab
+
+REQUIRE = "TINYLLM_REQUIRE_SANDBOX"  # set: refuse to grade without bubblewrap
 
 
 class Stubs(NbGraderPreprocessor):
@@ -61,12 +65,9 @@ class Judged(NotebookExporter):
 def judge_of(root: Path, lab_name: str) -> Judge:
     """One judge a lab for the life of nbgrader's process."""
     lab, course = find_lab(lab_name), Course(root)
-    return Judge(lab, course.released(lab), course.secret(), running_workers())
-
-
-@cache
-def running_workers() -> Workers:
-    workers = Workers()
-    workers.__enter__()
-    atexit.register(workers.__exit__)
-    return workers
+    workers = running_workers()
+    if os.environ.get(REQUIRE):
+        required(workers.sandbox)
+    elif workers.sandbox.bubblewrap is None:
+        logging.getLogger("traitlets").warning("NO SANDBOX: %s", workers.sandbox.lacking)
+    return Judge(lab, course.released(lab), course.secret(), workers)

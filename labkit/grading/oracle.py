@@ -7,31 +7,31 @@ from importlib import import_module
 from labkit.calls import Call, Outcome, perform
 from labkit.checks import Suspect
 from labkit.syllabus import Lab
-from labkit.wire import digest
+from labkit.wire import fingerprint
 from solutions.mistakes import Mistake, mistakes_of
 
 
 class Live:
     """Right answers from `solutions`, wrong ones from `solutions.mistakes`.
 
-    Outcomes are kept by the call's digest, so that a class that meets the same calls does not
+    Outcomes are kept by the fingerprint, so that a class that meets the same calls does not
     pay for them again.
     """
 
     def __init__(self, lab: Lab):
         self.namespace = vars(import_module(f"solutions.{lab.module}"))
         self.mistakes = mistakes_of(lab.module)
-        self.kept: dict[str, Outcome] = {}
-        self.kept_suspects: dict[str, list[Suspect]] = {}
+        self.kept: dict[bytes, Outcome] = {}
+        self.kept_suspects: dict[bytes, list[Suspect]] = {}
 
     def reference(self, call: Call) -> Outcome:
-        key = digest(call)
+        key = fingerprint(call)
         if key not in self.kept:
             self.kept[key] = perform(call, self.namespace)
         return self.kept[key]
 
     def suspects(self, call: Call) -> list[Suspect]:
-        key = digest(call)
+        key = fingerprint(call)
         if key not in self.kept_suspects:
             self.kept_suspects[key] = [
                 Suspect(m.name, m.sentence, m.costs, self.perform_mistake(call, m))

@@ -1,15 +1,37 @@
-"""Grading all submissions of a lab, one after the other, into the gradebook."""
+"""Grading all submissions of a lab with a crew, into results and from there into the gradebook.
+
+What is finished is written down at once and never done again. What was under way when
+something broke is suspect: it is done once more, alone, when everything else is through.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from labkit.grading.assembling import earlier_labs
+from nbformat import NotebookNode
+
+from labkit.grading.assembling import Answers, earlier_labs
 from labkit.grading.course import Course, Handed
-from labkit.grading.judge import Graded, Judge, Submission
-from labkit.grading.workers import Workers
+from labkit.grading.crew import Crew
+from labkit.grading.intake import rebuild
+from labkit.grading.judge import Graded, Submission, write_outputs, zero
+from labkit.grading.results import Results, Setup, Verdict, digest, file_content
+from labkit.grading.sandbox import CrewError
 from labkit.syllabus import Lab
+
+BATCH, SECONDS = 32, 2.0  # the gradebook is written after so many results or so much time
+GUILTY = "grading broke off twice at this submission; a person has to look at it"
+STALLS = 3
+
+
+class Stalled(CrewError):
+    """The crew gives no results any more."""
 
 
 @dataclass(frozen=True)
@@ -38,22 +60,198 @@ def reason(graded: Graded) -> str:
     return ", or ".join(graded.why) or graded.look
 
 
-def grade_lab(
-    course: Course, lab: Lab, progress: Callable[[Handed, int], None] = lambda *_: None
-) -> list[Row]:
-    """Grade, store, go on: a submission that cannot be graded never stops the next one.
+def layers_of(rows: list[Row]) -> list[str]:
+    """The layers of protection round all learner code of a class; [] if none was run."""
+    ran = [row.submission.layers for row in rows if row.submission.layers]
+    return [layer for layer in ran[0] if all(layer in one for one in ran)] if ran else []
 
-    progress    called after each submission with it and the number of all
+
+@dataclass(frozen=True)
+class Task:
+    """One content to grade, and everybody who handed it in.
+
+    before    what they handed in for earlier labs, where the lab puts all together
     """
-    handed = list(course.submitted(lab))
-    released, secret = course.released(lab), course.secret()
-    rows = []
-    with Workers() as workers:
-        judge = Judge(lab, released, secret, workers)
-        for one in handed:
-            before = course.answers(earlier_labs(lab), one.learner)
-            submission = judge.grade(one.path.read_bytes(), before)
-            course.store(one, submission)
-            rows.append(Row(one.learner, submission))
-            progress(one, len(handed))
-    return rows
+
+    key: str
+    data: bytes
+    before: dict[Lab, Answers]
+    handed: tuple[Handed, ...]
+
+
+def grade_lab(
+    course: Course,
+    lab: Lab,
+    progress: Callable[[int, int], None] = lambda *_: None,
+    crew: Crew | None = None,
+    fresh: bool = False,
+) -> list[Row]:
+    """Grade what has no result yet, store all results, return the class in its order.
+
+    progress    called with the numbers of learners done and of all
+    fresh       grade again what has a result
+    """
+    if crew is None:
+        with Crew() as own:
+            return grade_lab(course, lab, progress, own, fresh)
+    setup = Setup.of(lab, course.released(lab), course.secret(), crew.require_sandbox)
+    results = Results(course.root / ".results" / lab.name)
+    tasks = tasks_of(course, lab, setup)
+    total = sum(len(task.handed) for task in tasks)
+    found: dict[str, Verdict] = {}
+    count = 0
+    with Writer(course, lab, course.released(lab)) as writer:
+
+        def done(task: Task, verdict: Verdict) -> None:
+            nonlocal count
+            writer.add(task, verdict)
+            found[task.key] = replace(verdict, notebook=b"")
+            count += len(task.handed)
+            progress(count, total)
+
+        todo = []
+        for task in tasks:
+            verdict = None if fresh else results.get(task.key)
+            if verdict is None:
+                todo.append(task)
+            else:
+                done(task, verdict)
+        for task, verdict in verdicts(todo, setup, crew):
+            if verdict is None:
+                done(task, guilty(lab, course))
+            else:
+                results.put(task.key, verdict)
+                done(task, verdict)
+    by_learner = {
+        one.learner: Row(one.learner, found[task.key].submission())
+        for task in tasks
+        for one in task.handed
+    }
+    return [by_learner[name] for name in sorted(by_learner)]
+
+
+def tasks_of(course: Course, lab: Lab, setup: Setup) -> list[Task]:
+    tasks: dict[str, Task] = {}
+    for handed in course.submitted(lab):
+        content = handed.path.read_bytes()
+        before = course.answers(earlier_labs(lab), handed.learner)
+        key = setup.key(content, before)
+        task = tasks.get(key) or Task(key, content, before, ())
+        tasks[key] = replace(task, handed=(*task.handed, handed))
+    return list(tasks.values())
+
+
+def guilty(lab: Lab, course: Course) -> Verdict:
+    """No points yet, for a submission at which the judge itself broke."""
+    graded = [zero(exercise, GUILTY, needs_person=True) for exercise in lab.exercises]
+    notebook = course.released(lab)
+    write_outputs(notebook, graded)
+    return Verdict.of(Submission(lab, graded, notebook, GUILTY))
+
+
+def verdicts(
+    tasks: Iterable[Task], setup: Setup, crew: Crew
+) -> Iterator[tuple[Task, Verdict | None]]:
+    """Every task with its verdict as soon as there is one; None: broke off twice.
+
+    A verdict that the wall clock decided is asked for once more, too, so that a busy machine
+    changes no score.
+    """
+    again: list[Task] = []
+    for task, verdict in flow(tasks, setup, crew, together=True):
+        if verdict is None or verdict.late:
+            again.append(task)
+        else:
+            yield task, verdict
+    yield from flow(again, setup, crew, together=False)
+
+
+def flow(
+    tasks: Iterable[Task], setup: Setup, crew: Crew, together: bool
+) -> Iterator[tuple[Task, Verdict | None]]:
+    """Keep the crew busy; None for what was under way when it broke or hung."""
+    waiting, flying, stalls = deque(tasks), dict[Future[Verdict], Task](), 0
+    while waiting or flying:
+        try:
+            while waiting and len(flying) < (crew.width if together else 1):
+                flying[crew.submit(setup, waiting[0].data, waiting[0].before)] = waiting[0]
+                waiting.popleft()
+            done, _ = wait(flying, timeout=crew.patience, return_when=FIRST_COMPLETED)
+        except OSError as error:  # the scheduler is gone
+            raise Stalled(f"no results can be had ({error})") from error
+        except RuntimeError:  # the pool broke before it could be given anything
+            done = set()
+        if not done:
+            stalls += 1
+            if stalls == STALLS:
+                raise Stalled("no results are coming any more")
+            yield from given_up(crew, flying)
+        good = True
+        for future in done:
+            verdict, fine = outcome(future)
+            good, stalls = good and fine, stalls if verdict is None else 0
+            yield flying.pop(future), verdict
+        if not good:
+            yield from given_up(crew, flying)
+
+
+def given_up(crew: Crew, flying: dict[Future[Verdict], Task]) -> Iterator[tuple[Task, None]]:
+    crew.stop()
+    tasks = list(flying.values())
+    flying.clear()
+    yield from ((task, None) for task in tasks)
+
+
+def outcome(future: Future[Verdict]) -> tuple[Verdict | None, bool]:
+    """The verdict, if there is one, and whether the crew is still good."""
+    try:
+        return future.result(), True
+    except CrewError:
+        raise
+    except (BrokenExecutor, CancelledError, asyncio.CancelledError, OSError):
+        return None, False
+    except Exception:  # raised by the judge itself, or Dask's KilledWorker
+        return None, True
+
+
+class Writer:
+    """The only one who writes the gradebook: in short transactions, a batch at a time."""
+
+    def __init__(self, course: Course, lab: Lab, released: NotebookNode):
+        self.course, self.lab, self.released = course, lab, released
+        self.pending: list[tuple[Handed, bytes, Verdict]] = []
+        self.last = time.monotonic()
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.flush()
+
+    def add(self, task: Task, verdict: Verdict) -> None:
+        self.pending += [(one, task.data, verdict) for one in task.handed]
+        if len(self.pending) >= BATCH or time.monotonic() - self.last > SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        batch, self.pending, self.last = self.pending, [], time.monotonic()
+        if not batch:
+            return
+        self.course.record(self.lab, [(handed, verdict) for handed, _, verdict in batch])
+        for handed, data, verdict in batch:
+            path = self.course.autograded(handed)
+            if not path.exists() or digest(path.read_bytes()) != verdict.digest:
+                written(path, verdict.notebook or self._notebook(data, verdict))
+
+    def _notebook(self, data: bytes, verdict: Verdict) -> bytes:
+        """The graded notebook of a result that was there already."""
+        notebook = rebuild(data, self.released, self.lab).notebook
+        write_outputs(notebook, verdict.submission().exercises)
+        return file_content(notebook)
+
+
+def written(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".part")
+    temporary.write_bytes(content)
+    temporary.replace(path)

@@ -6,13 +6,13 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,11 @@ from typing import Any
 from labkit import frames
 from labkit.calls import Call, Failure, Outcome
 from labkit.confine import CPU_SECONDS
-from labkit.frames import Gone
-from labkit.wire import Malformed, decode_outcome, encode_call
-from labkit.worker import NONCE
+from labkit.frames import Gone, Late
+from labkit.grading.sandbox import ROOT, Sandbox, chosen
+from labkit.wire import Malformed, decode_outcome, encode_call, fingerprint
+from labkit.worker import NONCE, NUMBER
 
-ROOT = Path(__file__).resolve().parents[2]
 WALL_SECONDS = 4 * CPU_SECONDS + 10  # a busy machine must not change a score
 START_SECONDS = 120
 MAX_ANSWER = 8 << 20
@@ -39,14 +39,42 @@ class Order:
     sources: Mapping[str, str]
     module: str
     banned: Sequence[str]
+    cpu_seconds: int = CPU_SECONDS
+    audit: bool = True
 
-    def encode(self) -> bytes:
-        fields = {"sources": dict(self.sources), "module": self.module}
-        return json.dumps({**fields, "banned": list(self.banned)}).encode()
+    def encode(self, known: int, nonce: bytes) -> bytes:
+        fields = {name: getattr(self, name) for name in ("module", "cpu_seconds", "audit")}
+        fields |= {"sources": dict(self.sources), "banned": list(self.banned)}
+        return json.dumps({**fields, "known": known, "nonce": nonce.hex()}).encode()
+
+
+class Plan:
+    """The calls that the checks of an exercise make, known from the first time they ran: a
+    worker gets them all at once and need not wait for the judge between them."""
+
+    MOST = 16 << 20  # bytes
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, tuple[int, bytes]] = {}  # of a call, by its key
+        self.message = b""
+
+    def learn(self, call: Call) -> None:
+        blob = frames.framed(encode_call(call))
+        if call.key not in self.numbers and len(self.message) + len(blob) < self.MOST:
+            self.numbers[call.key] = (len(self.numbers), fingerprint(call))
+            self.message += blob
+
+    def number_of(self, call: Call) -> int | None:
+        number, known = self.numbers.get(call.key, (None, b""))
+        return number if known == fingerprint(call) else None
 
 
 class Workers:
-    """A context in which workers can be launched; one torch import for all of them."""
+    """A context in which workers can be launched; one torch import for all of them, and one
+    worker at a time: launching the next one ends the last one."""
+
+    def __init__(self, sandbox: Sandbox | None = None):
+        self.sandbox = chosen() if sandbox is None else sandbox
 
     def __enter__(self) -> Workers:
         self.scratch = Path(tempfile.mkdtemp(prefix="tinyllm-"))
@@ -58,20 +86,31 @@ class Workers:
         self._stop_parent()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def launch(self, order: Order) -> Worker:
+    def launch(self, order: Order, plan: Plan | None = None) -> Worker:
         """A fresh process that has loaded `order`."""
+        plan = plan or Plan()
         try:
-            channel = self._fork() if hasattr(os, "fork") else self._spawn()
+            return Worker(self._channel(), order, plan, self.end)
         except (OSError, Gone):  # the forking parent is gone: a new one, once
             self._stop_parent()
-            channel = self._fork() if hasattr(os, "fork") else self._spawn()
-        return Worker(channel, order)
+            return Worker(self._channel(), order, plan, self.end)
+
+    def end(self) -> None:
+        """End the worker that was launched last."""
+        if not hasattr(os, "fork"):
+            self._stop_parent()
+        elif self.control is not None:
+            with suppress(OSError):  # with the parent its children are gone, too
+                self.control.send(b"e")
+
+    def _channel(self) -> socket.socket:
+        return self._fork() if hasattr(os, "fork") else self._spawn()
 
     def _fork(self) -> socket.socket:
         if self.control is None:
             self.control, door = socket.socketpair()
-            self.process = self._start(str(door.fileno()), pass_fds=[door.fileno()])
-            door.close()
+            with door:
+                self.process = self._start(str(door.fileno()), pass_fds=[door.fileno()])
         ours, theirs = socket.socketpair()
         with theirs:
             socket.send_fds(self.control, [b"f"], [theirs.fileno()])
@@ -81,10 +120,11 @@ class Workers:
         token = secrets.token_bytes(32)
         with socket.create_server(("127.0.0.1", 0)) as server:
             server.settimeout(START_SECONDS)
-            process = self._start(str(server.getsockname()[1]), stdin=subprocess.PIPE)
-            assert process.stdin is not None
-            process.stdin.write(token.hex().encode() + b"\n")
-            process.stdin.close()
+            door = str(server.getsockname()[1])
+            self.process = self._start(door, stdin=subprocess.PIPE)
+            assert self.process.stdin is not None
+            self.process.stdin.write(token.hex().encode() + b"\n")
+            self.process.stdin.close()
             while True:
                 channel, _ = server.accept()
                 if secrets.compare_digest(frames.receive(channel, 64, 2), token):
@@ -95,12 +135,14 @@ class Workers:
         keep = ("PATH", "SYSTEMROOT", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
         environment = {name: os.environ[name] for name in keep if name in os.environ}
         environment |= dict.fromkeys(ONE_THREAD, "1")
-        environment |= {"TORCHDYNAMO_DISABLE": "1", "TMPDIR": str(self.scratch)}
-        command = [sys.executable, "-I", "-c", BOOT, str(ROOT), str(self.scratch), door]
+        environment |= {"TORCHDYNAMO_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
+        environment |= {"TMPDIR": str(self.scratch), "USER": "learner", "LOGNAME": "learner"}
+        python = [sys.executable, "-I", "-c", BOOT]
         options = {"stdin": subprocess.DEVNULL, **options}
         return subprocess.Popen(
-            command, env=environment, cwd=self.scratch, start_new_session=True, **options
-        )
+            self.sandbox.command(python, ROOT, self.scratch, door),
+            env=environment, cwd=self.scratch, start_new_session=True, **options,
+        )  # fmt: skip
 
     def _stop_parent(self) -> None:
         if self.control is not None:
@@ -118,36 +160,39 @@ class Workers:
 class Worker:
     """One exercise of one learner, loaded in a process of its own."""
 
-    def __init__(self, channel: socket.socket, order: Order):
-        self.channel = channel
+    def __init__(
+        self, channel: socket.socket, order: Order, plan: Plan, end: Callable[[], None]
+    ):
+        self.channel, self.plan, self.end = channel, plan, end
         self.over: Failure | None = None  # why no further answer can come
+        self.late = False  # the wall clock ended it, which a busy machine can do
         self.layers: list[str] = []  # of protection, as labkit.confine names them
-        self.pid = 0
+        self.answers: list[bytes] = []  # to the calls of the plan, as far as they came
+        self.nonce = secrets.token_bytes(NONCE)
+        message = frames.framed(order.encode(len(plan.numbers), self.nonce)) + plan.message
         try:
-            self.pid = int.from_bytes(frames.receive(channel, 8, START_SECONDS), "little")
-            frames.send(channel, order.encode())
+            channel.settimeout(START_SECONDS)
+            channel.sendall(message)
             self.layers = json.loads(frames.receive(channel, 1000, START_SECONDS))
-            self.deadline = time.monotonic() + WALL_SECONDS
-            self.over = decode_outcome(self._receive()).failure
-        except (Gone, Malformed, OSError):
-            self._give_up("its cell ended the process or ran out of time")
-        except BaseException:
+        except BaseException:  # before any learner code: no fault of theirs
             self.close()
             raise
+        self.deadline = time.monotonic() + WALL_SECONDS
+        try:
+            self.over = decode_outcome(self._receive()).failure
+        except (Gone, Malformed, OSError) as error:
+            self._give_up("its cell ended the process or ran out of time", error)
 
     def ask(self, call: Call) -> Outcome:
         """The outcome of `call`; once the process is gone, a failure that says why."""
         if self.over is not None:
             return Outcome(failure=self.over)
-        nonce = secrets.token_bytes(NONCE)
+        number = self.plan.number_of(call)
         try:
-            frames.send(self.channel, nonce + encode_call(call))
-            answer = self._receive()
-            if not secrets.compare_digest(answer[:NONCE], nonce):
-                raise Gone("an answer to another question")
-            outcome = decode_outcome(answer[NONCE:])
-        except (Gone, Malformed, OSError):
-            self._give_up("it ended the process, ran out of time or answered nonsense")
+            answer = self._planned(number) if number is not None else self._asked(call)
+            outcome = decode_outcome(answer)
+        except (Gone, Malformed, OSError) as error:
+            self._give_up("it ended the process, ran out of time or answered nonsense", error)
             return Outcome(failure=self.over)
         if outcome.failure and outcome.failure.kind in ("TimeLimit", "OutputLimit"):
             self.over = outcome.failure  # it would only happen again
@@ -155,16 +200,32 @@ class Worker:
 
     def close(self) -> None:
         self.channel.close()
-        if self.pid and hasattr(os, "killpg"):
-            try:
-                os.killpg(self.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                return
+        self.end()
+
+    def _planned(self, number: int) -> bytes:
+        while len(self.answers) <= number:
+            expected = self.nonce + len(self.answers).to_bytes(NUMBER, "little")
+            self.answers.append(self._answer_to(expected))
+        return self.answers[number]
+
+    def _asked(self, call: Call) -> bytes:
+        if self.plan.numbers:
+            self._planned(len(self.plan.numbers) - 1)
+        nonce = secrets.token_bytes(NONCE)
+        frames.send(self.channel, nonce + encode_call(call))
+        return self._answer_to(nonce)
+
+    def _answer_to(self, expected: bytes) -> bytes:
+        answer = self._receive()
+        if not secrets.compare_digest(answer[: len(expected)], expected):
+            raise Gone("an answer to another question")
+        return answer[len(expected) :]
 
     def _receive(self) -> bytes:
         """One wall-clock budget for all that an exercise does."""
         return frames.receive(self.channel, MAX_ANSWER, self.deadline - time.monotonic())
 
-    def _give_up(self, why: str) -> None:
+    def _give_up(self, why: str, error: Exception) -> None:
+        self.late = isinstance(error, (Late, TimeoutError))
         self.over = Failure("NoAnswer", why)
         self.close()

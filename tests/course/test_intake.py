@@ -46,6 +46,7 @@ HARMLESS = {
     "a trial": lambda text: text + "\nprint(layer_norm(torch.ones(2, 3), 1.0, 0.0))\n",
     "windows lines": lambda text: text.replace("\n", "\r\n"),
     "a byte order mark": lambda text: "\ufeff" + text,
+    "tabs": lambda text: text.replace("    ", "\t"),
     "no directive": lambda text: text.split("\n", 1)[1],
     "the directive of another exercise": lambda text: text.replace(
         "exercise 1.1", "exercise 1.2"
@@ -62,6 +63,164 @@ HARMLESS = {
 def test_harmless_additions_cost_nothing(judges, perfect, edit):
     cell(perfect).source = edit(cell(perfect).source)
     assert scores(judges, perfect) == FULL
+
+
+def _pasted_twice(notebook):
+    for exercise in LAB.exercises:
+        notebook.cells.append(copy.deepcopy(cell(notebook, exercise)))
+    return notebook
+
+
+def _without_metadata(notebook):
+    notebook.metadata.clear()
+    for one in notebook.cells:
+        one.metadata.clear()
+    return notebook
+
+
+def _without_directives(notebook):
+    for exercise in LAB.exercises:
+        cell(notebook, exercise).source = cell(notebook, exercise).source.split("\n", 1)[1]
+    return notebook
+
+
+def _by_way_of_a_script(notebook):
+    """To a .py with percent cells and back: plain cells without ids, metadata and Markdown."""
+    code = [one.source for one in notebook.cells if one.cell_type == "code"]
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in code])
+    for one in made.cells:
+        one.pop("id")
+    made.nbformat_minor = 2
+    return made
+
+
+def _format_4_0(notebook):
+    for one in notebook.cells:
+        one.pop("id")
+    notebook.nbformat_minor = 0
+    return notebook
+
+
+def _merged(notebook):
+    first, rest = cell(notebook), [cell(notebook, exercise) for exercise in LAB.exercises[1:]]
+    for one in rest:
+        first.source += "\n\n" + one.source
+        notebook.cells.remove(one)
+    return notebook
+
+
+def _shuffled(notebook):
+    notebook.cells = notebook.cells[::-1]
+    return notebook
+
+
+def _without_locked_cells(notebook):
+    notebook.cells = [
+        one for one in notebook.cells if not one.metadata.get("nbgrader", {}).get("locked")
+    ]
+    return notebook
+
+
+def _same_ids(notebook):
+    for one in notebook.cells:
+        one.id = "same"
+    return notebook
+
+
+def _ten_megabytes_of_output(notebook):
+    text = nbformat.v4.new_output("stream", name="stdout", text="loss 0.1\n" * 1_200_000)
+    cell(notebook).outputs = [text]
+    return notebook
+
+
+def _widgets_and_attachments(notebook):
+    state = {"state": {f"{i:032x}": {"model_name": "IntSliderModel"} for i in range(300)}}
+    notebook.metadata["widgets"] = {"application/vnd.jupyter.widget-state+json": state}
+    picture = {"image/png": "iVBORw0KGgo" * 1000}
+    note = nbformat.v4.new_markdown_cell("![mine](attachment:mine.png)")
+    note.attachments = {"mine.png": picture}
+    notebook.cells.insert(3, note)
+    return notebook
+
+
+def _colab(notebook):
+    notebook.metadata["colab"] = {"provenance": [], "gpuType": "T4"}
+    notebook.metadata["accelerator"] = "GPU"
+    for number, one in enumerate(notebook.cells):
+        one.metadata["id"] = f"aB{number}"
+        one.metadata["colab"] = {"base_uri": "https://localhost:8080/"}
+        one.pop("id")
+    notebook.nbformat_minor = 0
+    mount = "from google.colab import drive\ndrive.mount('/content/drive')"
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(mount))
+    return notebook
+
+
+def _vs_code(notebook):
+    notebook.metadata["language_info"] = {"name": "python", "version": "3.12.1"}
+    for number, one in enumerate(notebook.cells):
+        one.metadata["vscode"] = {"languageId": "python"}
+        one.id = f"X{number:08d}"  # VS Code makes ids of its own
+    return notebook
+
+
+def _own_cells(notebook):
+    for place in range(len(notebook.cells), 0, -3):
+        text = "x = torch.randn(3)\n%timeit x.sum()"
+        notebook.cells.insert(place, nbformat.v4.new_code_cell(text))
+    return notebook
+
+
+def _renamed_ids(notebook):
+    """nbgrader's marks kept, the cells' own ids made anew, as some editors do."""
+    for number, one in enumerate(notebook.cells):
+        one.id = f"cell-{number}"
+    return notebook
+
+
+def _accents(notebook):
+    one = cell(notebook)
+    one.source += "\n# \u00e9t\u00e9, \u201cfini\u201d \u20ac\n"
+    return json.dumps(notebook, ensure_ascii=False)
+
+
+HONEST = {
+    "pasted twice": _pasted_twice,
+    "no metadata at all": _without_metadata,
+    "no directives": _without_directives,
+    "by way of a script": _by_way_of_a_script,
+    "format 3": lambda notebook: nbformat.writes(nbformat.v3.downgrade(notebook), version=3),
+    "format 4.0": _format_4_0,
+    "merged cells": _merged,
+    "cells in reverse": _shuffled,
+    "no locked cells": _without_locked_cells,
+    "the same id everywhere": _same_ids,
+    "new ids": _renamed_ids,
+    "ten megabytes of output": _ten_megabytes_of_output,
+    "widgets and attachments": _widgets_and_attachments,
+    "Colab": _colab,
+    "VS Code": _vs_code,
+    "cells of their own": _own_cells,
+    "a byte order mark": lambda notebook: b"\xef\xbb\xbf" + encoded(notebook),
+    "Windows-1252": lambda notebook: _accents(notebook).encode("cp1252", "replace"),
+    "UTF-16": lambda notebook: _accents(notebook).encode("utf-16"),
+    "line ends of Windows": lambda notebook: encoded(notebook).replace(b"\n", b"\r\n"),
+    "old line ends inside": lambda notebook: encoded(notebook).replace(b"\\n", b"\\r\\n"),
+    "text in pieces": lambda notebook: nbformat.writes(notebook),
+}
+
+
+@pytest.mark.parametrize("edit", HONEST.values(), ids=HONEST)
+def test_honest_notebooks_lose_nothing(released, perfect, edit):
+    """Every answer is found, and it is the learner's code, token by token."""
+    expected = {exercise.id: cells.fingerprint(right(exercise)) for exercise in LAB.exercises}
+    data = edit(perfect)
+    if not isinstance(data, bytes):
+        data = data.encode() if isinstance(data, str) else encoded(data)
+    intake = rebuild(data, released[LAB.name], LAB)
+    assert intake.problem is None and not intake.notes
+    found = {key: cells.fingerprint(text or "") for key, text in intake.answers.items()}
+    assert found == expected
 
 
 FAULTS = {

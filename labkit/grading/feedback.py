@@ -1,0 +1,142 @@
+"""What a learner gets back: one HTML page, without scripts, that fetches nothing.
+
+`nbgrader generate_feedback` calls this through nbgrader_config.py, and so does `tinyllm grade`.
+Whatever a learner has written is shown as text; of their Markdown, harmless tags are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import bleach
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
+from nbconvert.exporters import Exporter
+from nbconvert.filters import markdown2html
+from nbconvert.preprocessors import Preprocessor
+from nbformat import NotebookNode
+from nbgrader.preprocessors import GetGrades
+from nbgrader.utils import is_grade, is_solution
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+from traitlets import default
+
+from labkit.grading.intake import EMPTY_ANSWER, cell_called
+from labkit.report import clean
+from labkit.syllabus import Exercise, Lab, Question, find_lab
+
+TAGS = {"a", "b", "blockquote", "br", "code", "div", "em", "h1", "h2", "h3", "h4", "hr", "i",
+        "li", "ol", "p", "pre", "span", "strong", "sub", "sup", "table", "tbody", "td", "th",
+        "thead", "tr", "ul"}  # fmt: skip
+ATTRIBUTES = {"a": ["href"], "th": ["scope"]}
+PROTOCOLS = {"http", "https", "mailto"}
+CODE = HtmlFormatter(nowrap=False, classprefix="p-")
+
+
+def clean_lines(text: str) -> str:
+    return "\n".join(clean(line) for line in text.split("\n"))
+
+
+def harmless(html: str) -> Markup:
+    """HTML of which only tags for text are left."""
+    allowed = {"tags": TAGS, "attributes": ATTRIBUTES, "protocols": PROTOCOLS}
+    return Markup(bleach.clean(clean_lines(html), strip=True, **allowed))
+
+
+def rendered(markdown: str) -> Markup:
+    return harmless(markdown2html(markdown))
+
+
+def coloured(code: str) -> Markup:
+    return Markup(highlight(clean_lines(code), PythonLexer(), CODE))
+
+
+class Harmless(Preprocessor):
+    """For formgrader, which shows Markdown as it comes: written answers without scripts."""
+
+    enabled = True
+
+    def preprocess_cell(
+        self, cell: NotebookNode, resources: dict, index: int
+    ) -> tuple[NotebookNode, dict]:
+        if cell.cell_type == "markdown" and is_solution(cell):
+            html = str(rendered(cell.source)).replace("[", "&#91;")  # no second Markdown in it
+            html = re.sub(r"\n[ \t]*(?=\n)", "\n&#10;", html.strip())
+            cell.source = f"<div>{html}</div>"
+        return cell, resources
+
+
+class Grades(GetGrades):
+    """The scores and comments in the gradebook, and which are still to be given."""
+
+    def _get_score(self, cell: NotebookNode, resources: dict) -> None:
+        super()._get_score(cell, resources)
+        grade = self.gradebook.find_grade(
+            cell.metadata.nbgrader.grade_id,
+            self.notebook_id,
+            self.assignment_id,
+            self.student_id,
+        )
+        cell.metadata.nbgrader["waiting"] = bool(grade.needs_manual_grade)
+
+
+class FeedbackPage(Exporter):
+    """A graded notebook as the page that its learner gets."""
+
+    @default("file_extension")
+    def _file_extension_default(self) -> str:
+        return ".html"
+
+    def from_notebook_node(
+        self, nb: NotebookNode, resources: dict | None = None, **options: Any
+    ) -> tuple[str, dict]:
+        notebook, resources = super().from_notebook_node(nb, resources, **options)
+        lab = find_lab(resources["nbgrader"]["assignment"])
+        environment = Environment(
+            loader=PackageLoader("labkit.grading", "templates"), autoescape=True
+        )
+        page = environment.get_template("feedback.html").render(
+            lab=lab,
+            who=clean(resources["nbgrader"]["student"]),
+            grades=resources["nbgrader"],
+            exercises=[exercise_part(notebook, exercise) for exercise in lab.exercises],
+            questions=[question_part(notebook, lab, question) for question in lab.questions],
+            code_css=Markup(CODE.get_style_defs(".highlight")),
+        )
+        return page, resources
+
+
+def exercise_part(notebook: NotebookNode, exercise: Exercise) -> dict:
+    """All that the page shows of an exercise."""
+    check = cell_called(notebook, exercise.check_cell)
+    answer = cell_called(notebook, exercise.answer_cell)
+    shown = next((o.data for o in check.outputs if "data" in o and "text/html" in o.data), {})
+    marks = check.metadata.nbgrader
+    return {
+        "exercise": exercise,
+        "score": marks.get("score") or 0.0,
+        "points": marks.get("points") or exercise.points,
+        "report": harmless(shown.get("text/html", "")),
+        "code": coloured(answer.source),
+        "comment": rendered(answer.metadata.nbgrader.get("comment") or ""),
+    }
+
+
+def question_part(notebook: NotebookNode, lab: Lab, question: Question) -> dict:
+    """A written question: what was asked, answered, given and said."""
+    cell = cell_called(notebook, question.answer_cell)
+    before = notebook.cells[notebook.cells.index(cell) - 1]
+    asked = before.source if before.cell_type == "markdown" else ""
+    marks = cell.metadata.nbgrader
+    empty = cell.source.strip() in ("", EMPTY_ANSWER)
+    return {
+        "question": question,
+        "asked": rendered(asked) if not is_grade(before) else "",
+        "answer": "" if empty else rendered(cell.source),
+        "score": marks.get("score") or 0.0,
+        "points": marks.get("points") or question.points,
+        "waiting": marks.get("waiting", False),
+        "comment": rendered(marks.get("comment") or ""),
+    }

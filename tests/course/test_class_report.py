@@ -1,0 +1,187 @@
+"""The class reports, on a made-up class: numbers, names, files that fetch and run nothing."""
+
+import base64
+import csv
+import random
+import re
+from dataclasses import asdict
+
+import pytest
+
+from labkit.grading import class_report
+from labkit.grading.class_report import (
+    ABSENT,
+    FULL,
+    NONE,
+    PART,
+    Mark,
+    causes,
+    harmless,
+    joined,
+    write_course,
+    write_course_csv,
+    write_csv,
+    write_lab,
+)
+from labkit.grading.ledger import Person, Standing
+from labkit.syllabus import LABS
+
+LAB, SECOND = LABS[0], LABS[1]
+EVIL = '=cmd|" /C calc"!A0<script>alert(1)</script>\x1b[31m\u202e'
+
+
+def verdict(lab, *states):
+    """Marks of one learner, and the gradebook's standing that goes with them."""
+    marks, standing = {}, Standing()
+    for exercise, state in zip(lab.exercises, states, strict=True):
+        score = {FULL: float(exercise.points), PART: 0.5}.get(state, 0.0)
+        texts = {FULL: "", PART: "eps is left out", NONE: "SyntaxError", ABSENT: "not started"}
+        mark = Mark(score, state, texts[state], named=state == PART)
+        marks[exercise.id] = asdict(mark)
+        standing.scores[exercise.check_cell] = score
+    for question in lab.questions:
+        standing.scores[question.answer_cell] = 0.0
+        standing.waiting.add(question.answer_cell)
+    why = next((f"{k}: {m['reason']}" for k, m in marks.items() if m["reason"]), "all passed")
+    return {"why": why, "marks": marks}, standing
+
+
+def of_class(lab, learners, people=(), without=()):
+    made = {name: verdict(lab, *states) for name, states in learners.items()}
+    verdicts = {name: said for name, (said, _) in made.items()}
+    standings = {name: standing for name, (_, standing) in made.items()}
+    return joined(lab, verdicts, standings, people, without)
+
+
+@pytest.fixture
+def small():
+    people = [Person("ada", "Ada", "Lovelace"), Person("gone", "Go", "Ne")]
+    learners = {
+        "ada": (FULL, FULL, FULL),
+        "bob": (FULL, PART, NONE),
+        "cyd": (PART, PART, ABSENT),
+        EVIL: (ABSENT, ABSENT, ABSENT),
+    }
+    return of_class(LAB, learners, people, without=["silent"])
+
+
+def test_who_handed_in_and_how_it_went(small):
+    assert [entry.learner for entry in small.missing] == ["gone", "silent"]
+    assert len(small.handed) == 4 and small.full == 1 and small.median == 2.8
+    first, second, third = LAB.exercises
+    assert small.states(first) == [2, 1, 0, 1] and small.states(third) == [1, 0, 1, 2]
+    assert small.share(second) == pytest.approx((6 + 0.5 + 0.5 + 0) / 4 / 6)
+
+
+def test_causes_by_name_and_frequency(small):
+    found = causes([small])
+    assert [(c.exercise.id, len(c.learners), c.named) for c in found] == [
+        ("1.2", 2, True), ("1.1", 1, True), ("1.3", 1, False)
+    ]  # fmt: skip
+    assert found[0].learners == ["bob", "cyd"]
+
+
+def test_points_come_from_the_gradebook():
+    said, standing = verdict(LAB, FULL, FULL, FULL)
+    cell = LAB.questions[0].answer_cell
+    standing.scores[cell], standing.late_penalty = 1.5, 3.0
+    standing.waiting.discard(cell)
+    entry = joined(LAB, {"ada": said}, {"ada": standing}, [], []).entries[0]
+    assert (entry.automatic, entry.written, entry.waiting) == (14, 1.5, 2)
+    assert (entry.late_penalty, entry.total) == (3.0, 12.5)
+
+
+def pages(tmp_path, small):
+    second = of_class(SECOND, {"ada": [FULL] * 7, "bob": [ABSENT] * 7}, without=["cyd"])
+    (tmp_path / "feedback" / "ada" / LAB.name).mkdir(parents=True)
+    return {
+        "lab": write_lab(tmp_path / "lab.html", small).read_text("utf-8"),
+        "course": write_course(tmp_path / "class.html", [small, second]).read_text("utf-8"),
+    }
+
+
+def test_pages_are_whole_and_run_nothing(tmp_path, small):
+    for page in pages(tmp_path, small).values():
+        assert "default-src 'none'" in page
+        assert not re.search(r"<script|javascript:|https?://|\x1b|\u202e| on\w+=", page)
+        assert "{{" not in page and "{%" not in page
+        images = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="([^"]+)"', page)
+        assert images and page.count("<img") == len(images)
+        for data, alt in images:
+            assert base64.b64decode(data)[:4] == b"\x89PNG" and len(alt) > 60
+
+
+def test_the_lab_page_says_what_an_instructor_asks(tmp_path, small):
+    page = " ".join(pages(tmp_path, small)["lab"].split())
+    assert "<b>4</b><span>of 6 learners handed in" in page
+    assert "<b>12</b><span>written answers to be graded" in page
+    assert "eps is left out" in page and "(bob, cyd)" in page
+    assert "gone (Go Ne), silent" in page
+    assert f'<a href="feedback/ada/{LAB.name}/{LAB.name}.html">ada</a>' in page
+    assert "half have 2.8 points or more of 14" in page
+
+
+def test_the_course_page_names_the_missing_and_the_hardest(tmp_path, small):
+    page = " ".join(pages(tmp_path, small)["course"].split())
+    assert "2 labs" in page and f'href="{SECOND.name}.html"' in page
+    assert re.search(rf"{LAB.name}</th><td class=\"number\">2</td><td>gone, silent", page)
+    assert re.search(r"alt=\"Exercises by their mean share of points: 1\.", page)
+
+
+def test_a_lab_without_submissions_is_no_error(tmp_path):
+    empty = of_class(LAB, {}, [Person("ada")])
+    assert "nothing" in write_lab(tmp_path / "lab.html", empty).read_text().lower()
+    write_course(tmp_path / "class.html", [empty])
+
+
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+1", "-1", "@SUM(A1)", " =1", "\t=1", "\n=1", "\uff1d1", "\x00=1"]
+)
+def test_no_text_is_a_formula(text):
+    assert harmless(text).startswith("'") or harmless(text).startswith(
+        "\N{REPLACEMENT CHARACTER}"
+    )
+    assert harmless("Ada = Bob") == "Ada = Bob"
+
+
+def test_tables_are_read_back_and_hold_no_formula(tmp_path, small):
+    for path in (write_csv(tmp_path / "lab.csv", small),
+                 write_course_csv(tmp_path / "class.csv", [small])):  # fmt: skip
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file))
+        assert len(rows) == len(small.entries)
+        assert not [v for row in rows for v in row.values() if v[:1] in tuple("=+-@\t\r")]
+        by_name = {row["learner"]: row for row in rows}
+        assert by_name["ada"]["total"] == "14" and by_name["ada"]["name"] == "Ada Lovelace"
+        assert "\x1b" not in path.read_text("utf-8")
+
+
+def test_a_class_of_a_thousand(tmp_path):
+    pick = random.Random(0)
+    learners = {
+        f"s{number:04}": [pick.choice((FULL, PART, NONE, ABSENT)) for _ in LAB.exercises]
+        for number in range(1000)
+    }
+    results = of_class(LAB, learners)
+    page = write_lab(tmp_path / "lab.html", results)
+    assert page.stat().st_size < 2 << 20
+    text = page.read_text()
+    assert "s0999" in text and "more" in text
+    assert len(re.findall(r"<tr>", text)) < 1000 + 40
+
+
+def test_verdicts_of_the_judge_become_marks():
+    from labkit.grading.judge import Graded
+    from labkit.report import Report
+
+    exercise = LAB.exercises[0]
+
+    def mark(score, why=(), look=""):
+        report = Report("", "")
+        return class_report.mark_of(Graded(exercise, score, report, list(why), look))
+
+    assert mark(4.0).state == FULL
+    assert mark(1.0, ["eps is left out"]) == Mark(1.0, PART, "eps is left out", named=True)
+    assert mark(0.0, look="raised NameError").state == NONE
+    assert mark(0.0, look="not started").state == ABSENT
+    assert mark(0.0, look="the cell of exercise 1.1 is missing").state == ABSENT
