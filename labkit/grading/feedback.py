@@ -32,6 +32,8 @@ TAGS = {"a", "b", "blockquote", "br", "code", "div", "em", "h1", "h2", "h3", "h4
         "thead", "tr", "ul"}  # fmt: skip
 ATTRIBUTES = {"a": ["href"], "th": ["scope"]}
 PROTOCOLS = {"http", "https", "mailto"}
+HEADING = re.compile(r"^#+ .*$", re.MULTILINE)
+NO_RESPONSE = "No response."  # nbgrader's own comment on an empty answer
 CODE = HtmlFormatter(nowrap=False, classprefix="p-")
 
 
@@ -128,15 +130,15 @@ def question_part(notebook: NotebookNode, lab: Lab, question: Question) -> dict:
     """A written question: what was asked, answered, given and said."""
     cell = cell_called(notebook, question.answer_cell)
     before = notebook.cells[notebook.cells.index(cell) - 1]
-    asked = before.source if before.cell_type == "markdown" else ""
+    asked = before.source if before.cell_type == "markdown" and not is_grade(before) else ""
     marks = cell.metadata.nbgrader
-    empty = cell.source.strip() in ("", EMPTY_ANSWER)
+    empty, comment = cell.source.strip() in ("", EMPTY_ANSWER), marks.get("comment") or ""
     return {
         "question": question,
-        "asked": rendered(asked) if not is_grade(before) else "",
+        "asked": rendered(HEADING.split(asked)[-1]),
         "answer": "" if empty else rendered(cell.source),
         "score": marks.get("score") or 0.0,
         "points": marks.get("points") or question.points,
         "waiting": marks.get("waiting", False),
-        "comment": rendered(marks.get("comment") or ""),
+        "comment": "" if empty and comment == NO_RESPONSE else rendered(comment),
     }
