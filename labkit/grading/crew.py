@@ -27,6 +27,7 @@ from labkit.grading.workers import ONE_THREAD, Workers
 from labkit.syllabus import find_lab
 
 PATIENCE = 600  # seconds without any result after which a crew is taken for stuck
+CONNECT = 20  # seconds to reach a Dask scheduler
 ONE_AT_A_TIME = threading.Lock()  # a Dask worker may have several threads
 FORKSERVER = hasattr(os, "fork")
 
@@ -164,7 +165,7 @@ class Crew:
                 "`pip install -c constraints.txt -e .[dask]` installs it"
             ) from error
         try:
-            self.client = Client(self.dask, timeout=30, set_as_default=False)
+            self.client = Client(self.dask, timeout=CONNECT, set_as_default=False)
         except OSError as error:
             raise CrewError(f"there is no Dask scheduler at {self.dask}") from error
         return self.client.get_executor(pure=False)
