@@ -12,6 +12,7 @@ import os
 import signal
 import threading
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from contextlib import suppress
 from functools import lru_cache
 from multiprocessing import forkserver
 from multiprocessing.util import Finalize
@@ -129,14 +130,15 @@ class Crew:
     def stop(self, at_once: bool = True) -> None:
         """Give the executor up, with what it is doing; the next submission starts another."""
         executor, self.executor = self.executor, None
-        if executor is not None:
+        client, self.client = self.client, None
+        if client is not None:
+            with suppress(TimeoutError, OSError):  # it may be gone
+                client.close(timeout=5)  # its executor's futures are cancelled with it
+        elif executor is not None:
             processes = list((getattr(executor, "_processes", None) or {}).values())
             executor.shutdown(wait=not at_once, cancel_futures=True)
             for process in processes if at_once else ():
                 process.kill()
-        if self.client is not None:
-            self.client.close(timeout=5)
-            self.client = None
 
     def sandbox(self) -> Sandbox:
         """That of this machine; raises NoSandbox where one is required and there is none."""

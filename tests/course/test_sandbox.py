@@ -53,7 +53,8 @@ def test_the_attempts_would_get_through_without_any_protection(tmp_path):
     """Else the probe would prove nothing."""
     (tmp_path / "secret").write_text("the gradebook")
     harmless = ["read a file", "write a file", "write a huge file", "take uncounted memory",
-                "start a process", "signal another process", "find what another left"]  # fmt: skip
+                "start a process", "signal another process",
+                "find what another left"]  # fmt: skip
     asked = f"[attempt(what, {str(tmp_path / 'secret')!r}) for what in {harmless}]"
     done = subprocess.run(
         [sys.executable, "-c", f"{sandbox.PROBE}\nprint({asked})"],

@@ -68,7 +68,8 @@ def test_no_test_and_no_reference_is_in_memory(workers):
     names = ask(workers, body).value.split(",")
     loaded = [n for n in names if n.split(".")[0] in ("solutions", "tests", "labkit", "pytest")]
     assert set(loaded) <= {"labkit", "labkit.worker", "labkit.calls", "labkit.wire",
-                           "labkit.banned", "labkit.confine", "labkit.frames", "labkit.seccomp"}  # fmt: skip
+                           "labkit.banned", "labkit.confine", "labkit.frames",
+                           "labkit.seccomp"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
