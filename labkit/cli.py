@@ -301,7 +301,13 @@ def grade(
 
 @app.command()
 def bench(
-    what: Annotated[str, typer.Argument(help="check or model")] = "check",
+    what: Annotated[str, typer.Argument(help="check, grade or model")] = "check",
+    lab: Annotated[str, typer.Option(help="to grade; all for every lab")] = "rmsnorm",
+    submissions: Annotated[int, typer.Option(min=4, help="to grade")] = 240,
+    jobs: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(min=1, help="processes that grade; else one a core"),
+    ] = None,
     size: Annotated[str, typer.Option(help="of the model: tiny, small, 0.6B")] = "small",
     threads: Annotated[
         Optional[int],  # noqa: UP045
@@ -317,18 +323,23 @@ def bench(
 ) -> None:
     """Measure; prints times and ratios of one run on this machine.
 
-    check: how long a visible check takes, and what grading costs beside stock nbgrader.
+    check: how long a visible check takes.
+    grade: how many submissions a minute are graded, beside stock nbgrader autograde.
     model: prefill, decode and training beside transformers and beside an all-experts MoE.
     """
     if what == "model":
         talk.bench(console, package, device, size, seconds, threads, file)
         return
-    if what != "check":
-        raise Problem(f"there is no benchmark {what!r}; there are: check, model")
+    if what not in ("check", "grade"):
+        raise Problem(f"there is no benchmark {what!r}; there are: check, grade, model")
     grading_course(Path("course"))
-    from labkit.grading.bench import bench_check
+    from labkit.grading.bench import bench_check, bench_grade
 
-    bench_check(console)
+    if what == "check":
+        bench_check(console)
+    else:
+        labs = LABS if lab == "all" else [lab_called(lab)]
+        bench_grade(console, labs, submissions, jobs)
 
 
 app.command()(talk.generate)

@@ -70,6 +70,7 @@ class Confinement:
         self.scratch, self.readable = scratch, readable_folders()
         self.memory = mapped_bytes() + MEMORY_BYTES
         self.ruleset = None
+        seccomp.prepare()
         if sys.platform == "linux":
             self.ruleset = landlock_rules(self.readable, [scratch])
 

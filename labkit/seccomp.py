@@ -13,6 +13,7 @@ import platform
 import re
 import struct
 import sys
+from functools import cache
 
 # Name, number on x86-64, number on 64-bit Arm (from the kernel's unistd headers).
 REFUSED = """
@@ -74,14 +75,23 @@ def refused_numbers(machine: str) -> list[int]:
     return sorted(int(row[column]) for row in found if row[column] != "-")
 
 
-def program(machine: str, pid: int) -> bytes:
-    """The filter for a process with this id."""
+@cache
+def fixed_part(machine: str) -> bytes:
+    """The filter up to where it depends on the process."""
     lines = [(LOAD, 0, 0, ARCHITECTURE), (EQUAL, 1, 0, ARCH[machine]), (RETURN, 0, 0, KILL)]
     lines += [(LOAD, 0, 0, NUMBER), (AT_LEAST, 0, 1, X32), (RETURN, 0, 0, ENOSYS)]
     for number in refused_numbers(machine):
         lines += [(EQUAL, 0, 1, number), (RETURN, 0, 0, EPERM)]
-    lines += only_if(TGKILL[machine], 0, pid) + only_if(PRLIMIT[machine], 2, 0)
-    lines += [(RETURN, 0, 0, ALLOW)]
+    return packed(lines)
+
+
+def program(machine: str, pid: int) -> bytes:
+    """The filter for a process with this id."""
+    lines = only_if(TGKILL[machine], 0, pid) + only_if(PRLIMIT[machine], 2, 0)
+    return fixed_part(machine) + packed([*lines, (RETURN, 0, 0, ALLOW)])
+
+
+def packed(lines: list[tuple[int, int, int, int]]) -> bytes:
     return b"".join(struct.pack("=HBBI", *line) for line in lines)
 
 
@@ -99,11 +109,21 @@ def only_if(number: int, argument: int, value: int) -> list[tuple[int, int, int,
     ]
 
 
+def possible() -> bool:
+    return sys.platform == "linux" and platform.machine() in ARCH and sys.maxsize > 2**32
+
+
+def prepare() -> None:
+    """Make ready what every process forked from this one will need."""
+    if possible():
+        fixed_part(platform.machine())
+
+
 def install() -> bool:
     """Put the filter on this process for good. True if the kernel took it."""
-    machine = platform.machine()
-    if sys.platform != "linux" or machine not in ARCH or sys.maxsize < 2**32:
+    if not possible():
         return False
+    machine = platform.machine()
     code = program(machine, os.getpid())
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(NO_NEW_PRIVS, 1, 0, 0, 0)

@@ -1,8 +1,9 @@
 """The learner's process: runs submitted code, answers calls, knows no test and no answer.
 
     judge                                      worker (this file)
-      | -- package sources, module, bans,    |
-      |    calls that will be asked anyway --> |   confine
+      | -- banned names, calls that will be
+      |    asked anyway                   -->  |   the parent: fork
+      | -- package sources, module        -->  |   the child: confine
       | <-- the layers of protection           |   run the learner's cell
       | <-- an outcome: loaded, or what failed |
       | <-- nonce + outcome, for those calls   |
@@ -52,31 +53,49 @@ def forget_the_course() -> None:
         sys.meta_path.remove(finder)
 
 
-def serve(channel: socket.socket, confinement: confine.Confinement) -> None:
+def serve(channel: socket.socket, confinement: confine.Confinement, prelude: Prelude) -> None:
     """Load one exercise and answer calls until the judge hangs up."""
     scratch = str(confinement.scratch)
     os.environ["TMPDIR"] = os.environ["HOME"] = tempfile.tempdir = scratch
     os.chdir(scratch)
     order = json.loads(frames.receive(channel, MAX_BYTES))
-    known = [frames.receive(channel, MAX_BYTES) for _ in range(order["known"])]
-    nonce = bytes.fromhex(order["nonce"])
+    nonce, module = bytes.fromhex(order["nonce"]), order["module"]
     sys.meta_path.insert(0, Sources(order["sources"]))
     layers = confinement.enter(order["cpu_seconds"], order["audit"])
     frames.send(channel, json.dumps(layers).encode())
-    module = order["module"]
-    kept = banned.refuse_operators(order["banned"])  # noqa: F841  as long as this process
-    with banned.out_of_reach(order["banned"]):
+    with banned.out_of_reach(prelude.banned):
         outcome, namespace = load(module)
         frames.send(channel, encode_outcome(outcome))
 
-        def answer(blob: bytes) -> bytes:
-            return encoded(perform(decode_call(blob), namespace, filename(module)))
+        def answer(call: Call) -> bytes:
+            return encoded(perform(call, namespace, filename(module)))
 
-        for number, blob in enumerate(known):
-            frames.send(channel, nonce + number.to_bytes(NUMBER, "little") + answer(blob))
+        for number, call in enumerate(prelude.known):
+            frames.send(channel, nonce + number.to_bytes(NUMBER, "little") + answer(call))
         while True:
             message = frames.receive(channel, MAX_BYTES)
-            frames.send(channel, message[:NONCE] + answer(message[NONCE:]))
+            frames.send(channel, message[:NONCE] + answer(decode_call(message[NONCE:])))
+
+
+class Prelude:
+    """What the judge says before anything of a learner comes, and what is good for many
+    learners: the banned names, and the calls that the checks make anyway. The parent keeps
+    both; sources go to a child alone, since they hold answers to other exercises."""
+
+    def __init__(self) -> None:
+        self.banned: list[str] = []
+        self.known: list[Call] = []
+        self.plans: dict[str, list[Call]] = {"": []}
+        self.libraries: list[object] = []
+
+    def hear(self, channel: socket.socket) -> None:
+        said = json.loads(frames.receive(channel, MAX_BYTES))
+        if said["banned"] != self.banned:
+            self.banned = said["banned"]
+            self.libraries.clear()  # the operators are as they were
+            self.libraries = banned.refuse_operators(self.banned)
+        new = [decode_call(frames.receive(channel, MAX_BYTES)) for _ in range(said["new"])]
+        self.known = self.plans.setdefault(said["plan"], new)
 
 
 def load(module: str) -> tuple[Outcome, dict[str, object]]:
@@ -121,7 +140,7 @@ def huge_pages() -> None:
 
 def parent(control: socket.socket, confinement: confine.Confinement) -> None:
     """Fork a child for each socket that the judge sends, end it at the next word."""
-    running = 0
+    running, prelude = 0, Prelude()
     while True:
         word, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if running:
@@ -131,12 +150,16 @@ def parent(control: socket.socket, confinement: confine.Confinement) -> None:
             return
         if not descriptors:
             continue
-        running = os.fork()
-        if running == 0:
-            control.close()
-            os.setsid()
-            child(socket.socket(fileno=descriptors[0]), confinement)
-        os.close(descriptors[0])
+        with socket.socket(fileno=descriptors[0]) as channel:
+            try:
+                prelude.hear(channel)
+            except frames.Gone:
+                continue
+            running = os.fork()
+            if running == 0:
+                control.close()
+                os.setsid()
+                child(channel, confinement, prelude)
 
 
 def end(running: int, scratch: Path) -> None:
@@ -154,9 +177,9 @@ def end(running: int, scratch: Path) -> None:
             os.unlink(entry.path)
 
 
-def child(channel: socket.socket, confinement: confine.Confinement) -> None:
+def child(channel: socket.socket, confinement: confine.Confinement, prelude: Prelude) -> None:
     try:
-        serve(channel, confinement)
+        serve(channel, confinement, prelude)
     except (frames.Gone, OSError):  # the judge hung up
         os._exit(0)
     except BaseException:  # no traceback of ours for a learner to read
@@ -187,4 +210,6 @@ def main() -> None:
     else:
         channel = socket.create_connection(("127.0.0.1", int(door)))
         frames.send(channel, token)
-        child(channel, confinement)
+        prelude = Prelude()
+        prelude.hear(channel)
+        child(channel, confinement, prelude)

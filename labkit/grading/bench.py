@@ -1,4 +1,4 @@
-"""Benchmarks: how long a visible check takes, and what grading costs beside stock nbgrader."""
+"""Benchmarks: how long a visible check takes, and how fast a class is graded."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -21,14 +22,15 @@ from labkit.checking import SEED
 from labkit.checks import run_checks
 from labkit.grading.classroom import solved
 from labkit.grading.course import Course
+from labkit.grading.crew import Crew, cores
+from labkit.grading.intake import cell_called
 from labkit.grading.oracle import Live
-from labkit.grading.run import grade_lab
+from labkit.grading.run import grade_lab, layers_of
 from labkit.recorded import Recorded
 from labkit.syllabus import LABS, Lab
 
 REPEATS = 5
 STOCK_SUBMISSIONS = 6
-OUR_SUBMISSIONS = 24
 STOCK_CONFIG = """c = get_config()
 c.CourseDirectory.course_id = "stock"
 c.CourseDirectory.root = {root!r}
@@ -38,9 +40,30 @@ c.Execute.iopub_timeout = 60
 
 
 def bench_check(console: Console) -> None:
-    """Print both tables; every number is of this run on this machine."""
+    """Print how long visible checks take; every number is of this run on this machine."""
     console.print(visible_checks())
-    console.print(grading(LABS[0]))
+
+
+def bench_grade(console: Console, labs: Sequence[Lab], count: int, jobs: int | None) -> None:
+    """Grade the same submissions with stock nbgrader and with the course, and print both."""
+    table = Table(title="Grading", title_justify="left")
+    for heading in ("lab", "by", "s each", "a minute", "ratio", f"ratio, class of {count}"):
+        table.add_column(heading, justify="left" if heading in ("lab", "by") else "right")
+    before = load()
+    for lab in labs:
+        for row in grading(lab, count, jobs):
+            table.add_row(lab.module, *row)
+    console.print(table)
+    console.print(
+        "s each: one further submission, without start-up. Last column: a whole class with "
+        "start-up; stock's is reckoned from its start and its time for each.\n"
+        f"Processes waiting for the {cores()} cores: {before} before, {load()} after.",
+        highlight=False,
+    )
+
+
+def load() -> str:
+    return f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
 
 
 def visible_checks() -> Table:
@@ -63,22 +86,22 @@ def visible_checks() -> Table:
     return table
 
 
-def grading(lab: Lab) -> Table:
-    """Seconds for each further submission: the run of many less the run of one."""
+def grading(lab: Lab, count: int, jobs: int | None) -> list[tuple[str, ...]]:
+    """A row for each way: by, seconds, submissions a minute, and ratios to the first."""
     with tempfile.TemporaryDirectory(prefix="tinyllm-bench-") as name:
         folder = Path(name)
         released = lean(filled(lab, read_notebook(notebook_path(lab))))
-        answer = serialised(solved(released, lab))
-        stock = stock_seconds(folder / "stock", lab, released, answer)
-        ours = our_seconds(folder / "ours", lab, answer)
-    table = Table(title=f"Grading one further submission, {lab.name}", title_justify="left")
-    for heading in ("by", "wall, s", "ratio"):
-        table.add_column(heading, justify="left" if heading == "by" else "right")
-    table.add_row("stock nbgrader autograde (visible checks in a kernel)", f"{stock:.3f}", "1")
-    table.add_row(
-        "tinyllm grade (hidden checks, confined)", f"{ours:.3f}", f"{stock / ours:.1f}"
-    )
-    return table
+        answers = solved(released, lab)
+        stock_start, stock = stock_seconds(folder / "stock", lab, released, answers)
+        start, ours, layers = our_seconds(folder / "ours", lab, answers, count, jobs)
+    whole = (stock_start + count * stock) / (start + count * ours)
+    return [
+        ("stock nbgrader autograde", f"{stock:.3f}", f"{60 / stock:.0f}", "1", "1"),
+        (
+            f"tinyllm grade ({', '.join(layers)})",
+            *(f"{ours:.4f}", f"{60 / ours:.0f}", f"{stock / ours:.0f}", f"{whole:.0f}"),
+        ),
+    ]
 
 
 def lean(notebook: NotebookNode) -> NotebookNode:
@@ -88,15 +111,22 @@ def lean(notebook: NotebookNode) -> NotebookNode:
     return notebook
 
 
-def hand_in(folder: Path, lab: Lab, answer: bytes, count: int) -> None:
-    for number in range(count):
-        path = folder / "submitted" / f"learner-{number:03}" / lab.name / f"{lab.name}.ipynb"
+def hand_in(folder: Path, lab: Lab, answers: NotebookNode, numbers: Iterable[int]) -> None:
+    """Submissions that differ, so that no two are one result."""
+    for number in numbers:
+        for exercise in lab.exercises:
+            cell = cell_called(answers, exercise.answer_cell)
+            cell.source = cell.source.split("\n\n# learner ")[0] + f"\n\n# learner {number}"
+        path = folder / "submitted" / f"learner-{number:04}" / lab.name / f"{lab.name}.ipynb"
         path.parent.mkdir(parents=True)
-        path.write_bytes(answer)
+        path.write_bytes(serialised(answers))
 
 
-def stock_seconds(folder: Path, lab: Lab, released: NotebookNode, answer: bytes) -> float:
-    """nbgrader as it comes: a kernel for each submission, which runs the check cells."""
+def stock_seconds(
+    folder: Path, lab: Lab, released: NotebookNode, answers: NotebookNode
+) -> tuple[float, float]:
+    """nbgrader as it comes, a kernel for each submission, which runs the check cells:
+    seconds to start, and for each submission."""
     source = folder / "source" / lab.name / f"{lab.name}.ipynb"
     source.parent.mkdir(parents=True)
     source.write_bytes(serialised(released))
@@ -113,24 +143,35 @@ def stock_seconds(folder: Path, lab: Lab, released: NotebookNode, answer: bytes)
         )  # fmt: skip
         return time.perf_counter() - start
 
-    hand_in(folder, lab, answer, STOCK_SUBMISSIONS)
+    hand_in(folder, lab, answers, range(STOCK_SUBMISSIONS))
     run("generate_assignment", lab.name)
-    one = run("autograde", lab.name, "--student", "learner-000")
-    return (run("autograde", lab.name) - one) / (STOCK_SUBMISSIONS - 2)
+    one = run("autograde", lab.name, "--student", "learner-0000")
+    each = (run("autograde", lab.name) - one) / (STOCK_SUBMISSIONS - 2)
+    return one - each, each
 
 
-def our_seconds(folder: Path, lab: Lab, answer: bytes) -> float:
-    """tinyllm grade without its table: judge, worker, gradebook."""
+def our_seconds(
+    folder: Path, lab: Lab, answers: NotebookNode, count: int, jobs: int | None
+) -> tuple[float, float, list[str]]:
+    """tinyllm grade without its table and feedback: judges, sandbox, gradebook, files.
+
+    Seconds to start, with the first submissions; for each further one; the layers.
+    """
     course = Course(folder)
     course.build_source()
     course.release(lab)
-
-    def run(count: int) -> float:
-        shutil.rmtree(folder / "submitted", ignore_errors=True)
-        hand_in(folder, lab, answer, count)
+    with Crew(jobs) as crew:
+        first = 2 * crew.jobs  # so that every process has been at work
+        hand_in(folder, lab, answers, range(first))
         start = time.perf_counter()
-        grade_lab(course, lab)
-        return time.perf_counter() - start
-
-    one = run(1)
-    return (run(OUR_SUBMISSIONS) - one) / (OUR_SUBMISSIONS - 1)
+        grade_lab(course, lab, crew=crew)
+        begun = time.perf_counter()
+        shutil.rmtree(folder / "submitted")
+        hand_in(folder, lab, answers, range(first, first + count))
+        again = time.perf_counter()
+        rows = grade_lab(course, lab, crew=crew)
+        end = time.perf_counter()
+    possible = sum(exercise.points for exercise in lab.exercises)
+    if any(row.submission.score != possible for row in rows):
+        raise RuntimeError("a right answer lost points: these are no times to believe")
+    return begun - start, (end - again) / count, layers_of(rows)

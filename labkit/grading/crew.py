@@ -13,6 +13,7 @@ import signal
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from contextlib import suppress
 from functools import lru_cache
 from multiprocessing import forkserver
 from multiprocessing.util import Finalize
@@ -29,6 +30,7 @@ from labkit.grading.workers import ONE_THREAD, Workers
 from labkit.syllabus import Lab, find_lab
 
 PATIENCE = 600  # seconds without any result after which a crew is taken for stuck
+CONNECT = 20  # seconds to reach a Dask scheduler
 ONE_AT_A_TIME = threading.Lock()  # a Dask worker may have several threads
 FORKSERVER = hasattr(os, "fork")
 
@@ -135,14 +137,15 @@ class Crew:
     def stop(self, at_once: bool = True) -> None:
         """Give the executor up, with what it is doing; the next submission starts another."""
         executor, self.executor = self.executor, None
-        if executor is not None:
+        client, self.client = self.client, None
+        if client is not None:
+            with suppress(TimeoutError, OSError):  # it may be gone
+                client.close(timeout=5)  # its executor's futures are cancelled with it
+        elif executor is not None:
             processes = list((getattr(executor, "_processes", None) or {}).values())
             executor.shutdown(wait=not at_once, cancel_futures=True)
             for process in processes if at_once else ():
                 process.kill()
-        if self.client is not None:
-            self.client.close(timeout=5)
-            self.client = None
 
     def sandbox(self) -> Sandbox:
         """That of this machine; raises NoSandbox where one is required and there is none."""
@@ -171,7 +174,7 @@ class Crew:
                 "`pip install -c constraints.txt -e .[dask]` installs it"
             ) from error
         try:
-            self.client = Client(self.dask, timeout=30, set_as_default=False)
+            self.client = Client(self.dask, timeout=CONNECT, set_as_default=False)
         except OSError as error:
             raise CrewError(f"there is no Dask scheduler at {self.dask}") from error
         return self.client.get_executor(pure=False)

@@ -70,6 +70,7 @@ class Judge:
         self.lab, self.released, self.secret, self.workers = lab, released, secret, workers
         self.oracle = Live(lab)
         self.sources = package_sources(lab)
+        self.modules: dict[str, str] = {}  # the reference's module as it is for an exercise
         self.plans: dict[str, Plan] = {}  # by exercise
         self.layers: list[str] = []  # of protection round the last learner's code
 
@@ -148,6 +149,8 @@ class Judge:
     def _sources_for(self, exercise: Exercise) -> dict[str, str]:
         """The package for one exercise: later exercises of the lab are stubs, so that no
         worker ever holds a reference that is still to be graded."""
+        if exercise.id in self.modules:
+            return {**self.sources, self.lab.module: self.modules[exercise.id]}
         place = [e.id for e in self.lab.exercises].index(exercise.id)
         later = {e.id: e for e in self.lab.exercises[place:]}
         marked = (SOLUTIONS / f"{self.lab.module}.py").read_text("utf-8")
@@ -155,7 +158,8 @@ class Judge:
             cells.stub(text, later[key]) if key in later else cells.plain(text)
             for key, text in cells.split(marked)
         ]
-        return {**self.sources, self.lab.module: "".join(texts)}
+        self.modules[exercise.id] = "".join(texts)
+        return self._sources_for(exercise)
 
     def _verdict(self, result: Result, note: str) -> Graded:
         why = reasons(result, self.oracle)

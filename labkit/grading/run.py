@@ -187,7 +187,7 @@ def flow(
                 raise Stalled("no results are coming any more")
             yield from given_up(crew, flying)
         good = True
-        for future in done:
+        for future in [one for one in flying if one in done]:
             verdict, fine = outcome(future)
             good, stalls = good and fine, stalls if verdict is None else 0
             yield flying.pop(future), verdict

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -42,10 +43,10 @@ class Order:
     cpu_seconds: int = CPU_SECONDS
     audit: bool = True
 
-    def encode(self, known: int, nonce: bytes) -> bytes:
+    def encode(self, nonce: bytes) -> bytes:
         fields = {name: getattr(self, name) for name in ("module", "cpu_seconds", "audit")}
-        fields |= {"sources": dict(self.sources), "banned": list(self.banned)}
-        return json.dumps({**fields, "known": known, "nonce": nonce.hex()}).encode()
+        fields |= {"sources": dict(self.sources), "nonce": nonce.hex()}
+        return json.dumps(fields).encode()
 
 
 class Plan:
@@ -57,12 +58,14 @@ class Plan:
     def __init__(self) -> None:
         self.numbers: dict[str, tuple[int, bytes]] = {}  # of a call, by its key
         self.message = b""
+        self.name = ""  # by which the parent knows it
 
     def learn(self, call: Call) -> None:
         blob = frames.framed(encode_call(call))
         if call.key not in self.numbers and len(self.message) + len(blob) < self.MOST:
             self.numbers[call.key] = (len(self.numbers), fingerprint(call))
             self.message += blob
+            self.name = hashlib.sha256(self.name.encode() + blob).hexdigest()
 
     def number_of(self, call: Call) -> int | None:
         number, known = self.numbers.get(call.key, (None, b""))
@@ -80,6 +83,7 @@ class Workers:
         self.scratch = Path(tempfile.mkdtemp(prefix="tinyllm-"))
         self.control: socket.socket | None = None
         self.process: subprocess.Popen[bytes] | None = None
+        self.told: set[str] = set()  # plans that the parent has
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -90,10 +94,20 @@ class Workers:
         """A fresh process that has loaded `order`."""
         plan = plan or Plan()
         try:
-            return Worker(self._channel(), order, plan, self.end)
+            return self._launched(order, plan)
         except (OSError, Gone):  # the forking parent is gone: a new one, once
             self._stop_parent()
-            return Worker(self._channel(), order, plan, self.end)
+            return self._launched(order, plan)
+
+    def _launched(self, order: Order, plan: Plan) -> Worker:
+        channel = self._channel()
+        new = 0 if plan.name in self.told else len(plan.numbers)
+        said = {"banned": list(order.banned), "plan": plan.name, "new": new}
+        prelude = frames.framed(json.dumps(said).encode()) + (plan.message if new else b"")
+        worker = Worker(channel, order, plan, prelude, self.end)
+        if hasattr(os, "fork"):
+            self.told.add(plan.name)
+        return worker
 
     def end(self) -> None:
         """End the worker that was launched last."""
@@ -145,6 +159,7 @@ class Workers:
         )  # fmt: skip
 
     def _stop_parent(self) -> None:
+        self.told.clear()
         if self.control is not None:
             self.control.close()
             self.control = None
@@ -161,7 +176,12 @@ class Worker:
     """One exercise of one learner, loaded in a process of its own."""
 
     def __init__(
-        self, channel: socket.socket, order: Order, plan: Plan, end: Callable[[], None]
+        self,
+        channel: socket.socket,
+        order: Order,
+        plan: Plan,
+        prelude: bytes,
+        end: Callable[[], None],
     ):
         self.channel, self.plan, self.end = channel, plan, end
         self.over: Failure | None = None  # why no further answer can come
@@ -169,7 +189,7 @@ class Worker:
         self.layers: list[str] = []  # of protection, as labkit.confine names them
         self.answers: list[bytes] = []  # to the calls of the plan, as far as they came
         self.nonce = secrets.token_bytes(NONCE)
-        message = frames.framed(order.encode(len(plan.numbers), self.nonce)) + plan.message
+        message = prelude + frames.framed(order.encode(self.nonce))
         try:
             channel.settimeout(START_SECONDS)
             channel.sendall(message)

@@ -1,0 +1,311 @@
+"""Grading with many processes: whatever dies, every submission is graded, and once."""
+
+import copy
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import Future
+from dataclasses import replace
+
+import pytest
+from nbgrader.api import Gradebook
+
+from labkit.build import ROOT
+from labkit.grading import run
+from labkit.grading.classroom import Learner, encoded, hand_in, mistaken_cell, solved
+from labkit.grading.course import Course, Handed
+from labkit.grading.crew import Crew
+from labkit.grading.intake import cell_called
+from labkit.grading.results import Setup
+from labkit.grading.run import Stalled, Task, grade_lab, verdicts
+from labkit.syllabus import LABS
+from solutions.mistakes import mistakes_of
+
+LAB = LABS[0]
+ALL = sum(exercise.points for exercise in LAB.exercises)
+COUNT = 6
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A course with a few submissions: right ones that differ, and the first mistake."""
+    course = Course(tmp_path_factory.mktemp("crew"))
+    course.build_source()
+    course.release(LAB)
+    notebook = solved(course.released(LAB), LAB)
+    for number in range(COUNT):
+        changed = copy.deepcopy(notebook)
+        cell = cell_called(changed, LAB.exercises[0].answer_cell)
+        cell.source += f"\n# {number}\n"
+        if number == 0:
+            mistake = next(m for m in mistakes_of(LAB.module) if m.symbol == "layer_norm")
+            cell.source = mistaken_cell(LAB, LAB.exercises[0], mistake)
+        hand_in(course.root, LAB, Learner(f"learner-{number}", encoded(changed)))
+    return course
+
+
+@pytest.fixture
+def course(made, tmp_path):
+    shutil.copytree(made.root, tmp_path / "course")
+    return Course(tmp_path / "course")
+
+
+@pytest.fixture(scope="module")
+def crew():
+    with Crew(2) as running:
+        yield running
+
+
+def points(rows):
+    return {row.learner: row.submission.score for row in rows}
+
+
+def stored(course):
+    return sorted((course.root / ".results" / LAB.name).glob("*.json"))
+
+
+@pytest.fixture(scope="module")
+def quiet(made, workers):
+    """The scores of one judge that does one submission after the other."""
+    from labkit.grading.judge import Judge
+
+    judge = Judge(LAB, made.released(LAB), made.secret(), workers)
+    return {
+        one.learner: judge.grade(one.path.read_bytes()).score for one in made.submitted(LAB)
+    }
+
+
+def in_gradebook(course):
+    """{learner: points}; fails where someone is there twice."""
+    with Gradebook(course.database, "tinyllm") as gradebook:
+        submissions = gradebook.assignment_submissions(LAB.name)
+        found = [(one.student.id, one.score) for one in submissions]
+    assert len(found) == len(dict(found))
+    return dict(found)
+
+
+def test_many_processes_give_the_scores_of_a_quiet_run_and_keep_them(course, crew, quiet):
+    seen = []
+    rows = grade_lab(course, LAB, lambda done, total: seen.append((done, total)), crew)
+    assert points(rows) == quiet == in_gradebook(course)
+    assert sorted(quiet.values())[1:] == [ALL] * (COUNT - 1) and quiet["learner-0"] < ALL
+    assert seen[-1] == (COUNT, COUNT)
+    files = {path: path.stat().st_mtime_ns for path in stored(course)}
+    assert len(files) == COUNT
+    # the same again: nothing is graded, nothing is twice
+    (course.root / "autograded" / "learner-1" / LAB.name / f"{LAB.name}.ipynb").unlink()
+    with Crew(1) as idle:
+        again = grade_lab(course, LAB, crew=idle)
+        assert idle.executor is None
+    assert [(r.learner, r.why, r.submission.score) for r in again] == [
+        (r.learner, r.why, r.submission.score) for r in rows
+    ]
+    assert (course.root / "autograded" / "learner-1" / LAB.name / f"{LAB.name}.ipynb").exists()
+    assert {path: path.stat().st_mtime_ns for path in stored(course)} == files
+    assert in_gradebook(course) == quiet
+    # one changed submission and one damaged result: these two are graded
+    path = course.root / "submitted" / "learner-2" / LAB.name / f"{LAB.name}.ipynb"
+    path.write_text(path.read_text().replace("# 2", "# changed"))
+    stored(course)[0].write_text("{")
+    grade_lab(course, LAB, crew=crew)
+    changed = [p for p in stored(course) if p.stat().st_mtime_ns != files.get(p)]
+    assert len(changed) == 2 and in_gradebook(course) == quiet
+
+
+def test_a_process_that_is_killed_costs_nobody_anything(course, crew, quiet):
+    killed = []
+
+    def kill_one(done, total):
+        if not killed:
+            process = next(iter(crew.executor._processes.values()))
+            killed.append(process.pid)
+            os.kill(process.pid, signal.SIGKILL)
+
+    rows = grade_lab(course, LAB, kill_one, crew, fresh=True)
+    assert killed and points(rows) == quiet == in_gradebook(course)
+
+
+SCRIPT = """
+from pathlib import Path
+from labkit.grading.course import Course
+from labkit.grading.crew import Crew
+from labkit.grading.run import grade_lab
+from labkit.syllabus import LABS
+if __name__ == "__main__":
+    with Crew(1) as crew:
+        grade_lab(Course(Path({root!r})), LABS[0], crew=crew)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="not checked: needs kill -9")
+def test_after_kill_9_the_same_command_goes_on(course, crew, quiet):
+    script = course.root / "grade.py"
+    script.write_text(SCRIPT.format(root=str(course.root)))
+    process = subprocess.Popen([sys.executable, str(script)], cwd=ROOT)
+    end = time.monotonic() + 300
+    while len(stored(course)) < 2 and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    before = {path: path.stat().st_mtime_ns for path in stored(course)}
+    assert before, "nothing was finished before the kill"
+    rows = grade_lab(course, LAB, crew=crew)
+    assert points(rows) == quiet == in_gradebook(course)
+    assert before.items() <= {p: p.stat().st_mtime_ns for p in stored(course)}.items()
+    assert not list(course.root.rglob("*.part"))
+
+
+# What becomes of odd ends, without any process
+
+
+class Script(Crew):
+    """A crew whose answers are written down: {data: [answer, answer, ...]}."""
+
+    def __init__(self, answers, patience=5.0):
+        super().__init__(2, patience=patience)
+        self.answers, self.asked, self.stops = answers, [], 0
+
+    def submit(self, setup, data):
+        self.asked.append(data)
+        future = Future()
+        answer = self.answers[data].pop(0)
+        if isinstance(answer, BaseException):
+            future.set_exception(answer)
+        elif answer is not None:
+            future.set_result(answer)
+        return future
+
+    def stop(self, at_once=True):
+        self.stops += 1
+
+
+@pytest.fixture(scope="module")
+def verdict(made):
+    return run.guilty(LAB, made)
+
+
+def tasks(*names):
+    return [Task(name, name.encode(), ()) for name in names]
+
+
+def test_what_was_under_way_in_a_broken_pool_is_done_again_alone(verdict):
+    from concurrent.futures.process import BrokenProcessPool
+
+    broken = BrokenProcessPool("died")
+    crew = Script({b"a": [broken, verdict], b"b": [broken, broken], b"c": [verdict]})
+    crew.jobs = 1
+    found = {task.key: got for task, got in verdicts(tasks("a", "b", "c"), None, crew)}
+    assert found == {"a": verdict, "b": None, "c": verdict}
+    assert crew.asked == [b"a", b"b", b"c", b"a", b"b"] and crew.stops
+
+
+def test_a_verdict_of_the_wall_clock_is_asked_for_again(verdict):
+    late = replace(verdict, late=True)
+    crew = Script({b"a": [late, verdict], b"b": [late, late]})
+    found = [(task.key, got) for task, got in verdicts(tasks("a", "b"), None, crew)]
+    assert found == [("a", verdict), ("b", late)]
+
+
+def test_a_crew_that_hangs_is_made_anew_and_then_given_up(verdict):
+    crew = Script({b"a": [None, verdict], b"b": [verdict]}, patience=0.05)
+    found = {task.key: got for task, got in verdicts(tasks("a", "b"), None, crew)}
+    assert found == {"a": verdict, "b": verdict} and crew.stops == 1
+    crew = Script({bytes([n]): [None] for n in range(40)}, patience=0.05)
+    with pytest.raises(Stalled):
+        list(verdicts([Task(str(n), bytes([n]), ()) for n in range(40)], None, crew))
+
+
+def test_a_fault_of_the_judge_stays_with_its_submission(verdict):
+    crew = Script({b"a": [MemoryError(), MemoryError()], b"b": [verdict]})
+    found = {task.key: got for task, got in verdicts(tasks("a", "b"), None, crew)}
+    assert found == {"a": None, "b": verdict} and crew.stops == 0
+
+
+def test_who_broke_it_twice_waits_for_a_person(course, monkeypatch, verdict):
+    monkeypatch.setattr(run, "verdicts", lambda todo, *_: ((task, None) for task in todo))
+    rows = grade_lab(course, LAB, crew=Script({}))
+    assert {row.why for row in rows} == {run.GUILTY}
+    assert not stored(course)  # the next run tries again
+    with Gradebook(course.database, "tinyllm") as gradebook:
+        cell = LAB.exercises[0].check_cell
+        assert gradebook.find_grade(cell, LAB.name, LAB.name, "learner-1").needs_manual_grade
+
+
+def test_ctrl_c_loses_nothing(course, crew, quiet):
+    def stop(done, total):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        grade_lab(course, LAB, stop, crew)
+    assert len(in_gradebook(course)) == len(stored(course)) == 2
+    assert points(grade_lab(course, LAB, crew=crew)) == quiet == in_gradebook(course)
+
+
+def test_results_are_named_by_all_that_has_a_say(made):
+    released = made.released(LAB)
+    one = Setup.of(LAB, released, b"secret", False)
+    assert one.key(b"x") == one.key(b"x") == Setup.of(LAB, released, b"secret", True).key(b"x")
+    others = {one.key(b"x"), one.key(b"y"), replace(one, secret=b"other").key(b"x"),
+              replace(one, judging="newer checks").key(b"x")}  # fmt: skip
+    changed = copy.deepcopy(released)
+    changed.cells[0].source += "!"
+    assert len(others | {Setup.of(LAB, changed, b"secret", False).key(b"x")}) == 5
+
+
+def test_two_who_hand_in_the_same_file_are_one_task(course):
+    source = course.root / "submitted" / "learner-1"
+    shutil.copytree(source, course.root / "submitted" / "learner-9")
+    setup = Setup.of(LAB, course.released(LAB), course.secret(), False)
+    found = run.tasks_of(course, LAB, setup)
+    assert len(found) == COUNT
+    assert sorted(len(task.handed) for task in found) == [1] * (COUNT - 1) + [2]
+    assert all(isinstance(one, Handed) for task in found for one in task.handed)
+
+
+def test_two_dask_workers_of_which_one_dies(course, quiet):
+    distributed = pytest.importorskip("distributed", reason="not checked: needs .[dask]")
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True}
+    quiet_ = {"dashboard_address": None, "silence_logs": 50, "memory_limit": 0}
+    with distributed.LocalCluster(**options, **quiet_, host="127.0.0.1") as cluster:
+        killed = []
+
+        def kill_one(done, total):
+            if not killed:
+                killed.append(cluster.workers[0].pid)
+                os.kill(killed[0], signal.SIGKILL)
+
+        with Crew(dask=cluster.scheduler_address, patience=120) as crew:
+            rows = grade_lab(course, LAB, kill_one, crew)
+    assert killed and points(rows) == quiet == in_gradebook(course)
+
+
+def test_a_scheduler_that_is_not_there_is_said_so(course, monkeypatch):
+    pytest.importorskip("distributed", reason="not checked: needs .[dask]")
+    from labkit.grading.sandbox import CrewError
+
+    monkeypatch.setattr("labkit.grading.crew.CONNECT", 1)
+    with Crew(dask="tcp://127.0.0.1:9") as crew, pytest.raises(CrewError, match="no Dask"):
+        grade_lab(course, LAB, crew=crew)
+
+
+def test_the_function_that_is_sent_is_importable():
+    """From __main__ it would be sent by value, and its judge made anew for every task."""
+    from labkit.grading import crew
+
+    assert crew.grade.__module__ == "labkit.grading.crew"
+
+
+def test_bench_grade_prints_ratios(monkeypatch, tmp_path):
+    from typer.testing import CliRunner
+
+    from labkit.cli import app
+    from labkit.grading import bench
+
+    monkeypatch.setattr(bench, "STOCK_SUBMISSIONS", 3)
+    done = CliRunner().invoke(app, ["bench", "grade", "--submissions", "4"], terminal_width=140)
+    assert done.exit_code == 0, done.output
+    assert "stock nbgrader" in done.output and "ratio" in done.output

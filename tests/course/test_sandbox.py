@@ -1,0 +1,160 @@
+"""The sandbox: every protection is really tripped, and refused where it is not there."""
+
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from labkit import seccomp
+from labkit.calls import Call
+from labkit.cli import app
+from labkit.grading import sandbox
+from labkit.grading.sandbox import NoSandbox, Sandbox
+from labkit.grading.workers import Order, Workers
+
+ATTEMPTS = [
+    line.split('"')[1] for line in sandbox.PROBE.splitlines() if line.startswith('    "')
+]
+linux = pytest.mark.skipif(sys.platform != "linux", reason="not checked: needs Linux")
+
+
+@pytest.fixture(scope="session")
+def best():
+    found = sandbox.chosen()
+    if found.bubblewrap is None:
+        pytest.skip(f"not checked: {found.lacking}")
+    return found
+
+
+@pytest.fixture(scope="session")
+def bare():
+    return sandbox.tried(Sandbox())
+
+
+@pytest.mark.parametrize("what", ATTEMPTS)
+def test_bubblewrap_stops(best, what):
+    assert what in best.stopped
+
+
+@linux
+@pytest.mark.parametrize("what", [a for a in ATTEMPTS if a not in sandbox.ONLY_BUBBLEWRAP])
+def test_the_kernel_stops_without_bubblewrap_too(bare, what):
+    assert what in bare.stopped
+
+
+@linux
+def test_the_attempts_would_get_through_without_any_protection(tmp_path):
+    """Else the probe would prove nothing."""
+    (tmp_path / "secret").write_text("the gradebook")
+    harmless = ["read a file", "write a file", "write a huge file", "take uncounted memory",
+                "start a process", "signal another process",
+                "find what another left"]  # fmt: skip
+    asked = f"[attempt(what, {str(tmp_path / 'secret')!r}) for what in {harmless}]"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{sandbox.PROBE}\nprint({asked})"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.stdout.strip() == str(["got through"] * len(harmless)), done.stderr
+
+
+def values(workers, body):
+    """What f(x) gives in a worker of its own, without the Python layer."""
+    source = f"import os, torch\n\ndef f(x):\n    {body}\n"
+    worker = workers.launch(Order({"lab": source}, "lab", (), audit=False))
+    outcome = worker.ask(Call("f", x=torch.arange(3.0)))
+    worker.close()
+    return outcome
+
+
+def test_inside_there_is_nothing_but_python(best):
+    course = ("solutions", "tests", "gradebook", "home", "root", "submitted", ".git")
+    with Workers(best) as workers:
+        body = "return [p + '/' + n for p, d, ns in os.walk('/') for n in d + ns " \
+               "if not p.startswith(('/proc', '/sys', '/usr', '/lib'))]"  # fmt: skip
+        found = values(workers, body).value
+        assert found is not None
+        names = {Path(path).name for path in found if "site-packages" not in path}
+        assert not names.intersection(course)
+        assert values(workers, "return os.getpid()").value < 1000  # of a namespace of its own
+        assert values(workers, "return os.getuid()").value == int(sandbox.NOBODY)
+        assert values(workers, "open('/code/labkit/x', 'w')").failure
+
+
+def test_an_installed_copy_of_the_course_is_hidden(tmp_path):
+    packages = tmp_path / "site-packages"
+    (packages / "solutions").mkdir(parents=True)
+    (packages / "solutions" / "rmsnorm.py").touch()
+    assert sandbox.hidden([str(packages)]) == [str(packages / "solutions")]
+
+
+def test_the_next_learner_finds_no_process_and_no_file(best):
+    with Workers(best) as workers:
+        values(workers, "os.makedirs('a/b'); open('a/b/c', 'w').write('hello'); return x")
+        busy = workers.launch(Order({"lab": "while True: pass"}, "lab", (), audit=False))
+        busy.close()
+        body = "return [os.listdir('.'), [n for n in os.listdir('/proc') if n.isdigit()]]"
+        outcome = values(workers, body)
+        if outcome.failure:  # Landlock hides /proc
+            outcome = values(workers, "return [os.listdir('.'), []]")
+        files, processes = outcome.value
+        assert files == [] and len(processes) <= 3
+
+
+ROADS = {
+    "by its function": "torch.nn.functional.silu(x)",
+    "by its operator": "torch.ops.aten.silu(x)",
+    "with an output": "torch.ops.aten.silu.out(x, out=torch.empty(3))",
+    "in place": "torch._C._nn.silu_(x.clone())",
+    "with gradients": "torch.ops.aten.silu(x.clone().requires_grad_())",
+    "compiled": "torch.jit.script(torch.nn.SiLU())(x)",
+    "on another layout": "torch.ops.aten.silu(x.reshape(1, 3).to_sparse_csr())",
+}
+
+
+@pytest.mark.parametrize("road", ROADS.values(), ids=ROADS)
+def test_refused_operators_stay_refused_on_every_road(workers, road):
+    source = f"import torch\n\ndef f(x):\n    return {road}\n"
+    worker = workers.launch(Order({"lab": source}, "lab", ("aten::silu", "aten::silu_")))
+    assert worker.ask(Call("f", x=torch.ones(3))).failure is not None
+    worker.close()
+    worker = workers.launch(Order({"lab": source}, "lab", ()))  # and come back for the next
+    if "script" not in road and "sparse" not in road:
+        assert worker.ask(Call("f", x=torch.ones(3))).failure is None
+    worker.close()
+
+
+def test_a_required_sandbox_that_is_missing_is_an_error():
+    with pytest.raises(NoSandbox, match="not installed"):
+        sandbox.required(Sandbox(lacking="bubblewrap is not installed"))
+
+
+def test_without_bubblewrap_the_remedy_is_named(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setattr(sandbox, "tried", lambda found: found)
+    found = sandbox.chosen.__wrapped__()
+    assert found.bubblewrap is None and found.lacking
+
+
+def test_the_system_calls_have_the_numbers_of_the_kernels_headers():
+    header = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
+    if not header.exists() or platform.machine() != "x86_64":
+        pytest.skip("not checked: no kernel headers here")
+    numbers = dict(re.findall(r"#define __NR_(\w+) (\d+)", header.read_text()))
+    listed = re.findall(r"(\w+) (\d+|-) (\d+|-),", seccomp.REFUSED)
+    assert len(listed) > 90
+    assert not [n for n, number, _ in listed if numbers.get(n, number) != number]
+
+
+def test_grade_refuses_without_the_required_sandbox(monkeypatch, graded_class):
+    course, _, _ = graded_class
+    missing = Sandbox(lacking="bubblewrap is not installed")
+    monkeypatch.setattr("labkit.grading.crew.chosen", lambda: missing)
+    arguments = ["grade", "rmsnorm", "--course", str(course.root), "--fresh"]
+    done = CliRunner().invoke(app, [*arguments, "--require-sandbox"])
+    assert done.exit_code == 2 and "not installed" in done.output
