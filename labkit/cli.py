@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from labkit.model import talk
-from labkit.syllabus import NOTEBOOKS, UnknownName, find_exercise, find_lab
+from labkit.syllabus import LABS, NOTEBOOKS, UnknownName, find_exercise, find_lab
 from labkit.train import command
 
 app = typer.Typer(
