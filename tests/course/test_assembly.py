@@ -1,5 +1,6 @@
 """A lab is checked alone; all of the learner's parts together, and the wrong one is named."""
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -292,11 +293,8 @@ def loaded_modules():
 
 def test_in_a_notebook_and_in_a_terminal(package):
     right = assemble()
-    assert (
-        right.passed
-        and "logits equal to the reference" in str(right)
-        and "Assembly" in right.html()
-    )
+    assert right.passed and "Assembly" in right.html()
+    assert re.search(r"logits (equal to|within \de-0\d of) the reference", str(right))
     change(package, "rmsnorm", "square().mean(", "square().sum(")
     wrong = assemble()
     assert not wrong.passed and 'next  check("1.2")' in str(wrong)
