@@ -19,20 +19,26 @@ from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell
 
-from labkit import cells, hints
+from labkit import assembly, cells, hints
 from labkit.checks import run_checks
 from labkit.compare import agree
 from labkit.recorded import FOLDER as RECORDED
 from labkit.recorded import Recorder
-from labkit.syllabus import COMING, LABS, Exercise, Lab, Question
-from labkit.wire import outcome_from, unpack
+from labkit.syllabus import LABS, NOTEBOOKS, Exercise, Lab, Question
+from labkit.wire import outcome_from, pack, unpack
 
 ROOT = Path(__file__).resolve().parents[1]
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
+MAP = """\
+# Where this lab sits in the whole of Qwen3
+from labkit.architecture import architecture
+
+architecture("{}")"""
 BADGE = re.compile(r"\A(?:### Exercise[^\n]*\n+)?(?:\*[^\n]*minutes[^\n]*\*\n*)?")
 
 
@@ -82,19 +88,28 @@ def refuse_to_lose_answers(path: Path) -> None:
 
 
 def skeletons() -> Iterator[Derived]:
-    for path in sorted((ROOT / "solutions").glob("*.py")):
-        if path.stem != "__init__":
-            lab = next((lab for lab in LABS + COMING if lab.module == path.stem), None)
-            text = skeleton(path.read_text("utf-8"), lab)
-            yield Derived(ROOT / "tinyllm" / path.name, text.encode())
+    for path in references():
+        lab = next((lab for lab in NOTEBOOKS if lab.module == path.stem), None)
+        text = skeleton(path.read_text("utf-8"), lab)
+        yield Derived(ROOT / "tinyllm" / path.name, text.encode())
 
 
 def everything() -> Iterator[Derived]:
     yield from skeletons()
-    for lab in LABS:
+    for lab in NOTEBOOKS:
         path = notebook_path(lab)
         yield Derived(path, serialised(filled(lab, read_notebook(path))))
-        yield Derived(RECORDED / f"{lab.module}.safetensors", recorded(lab))
+        if lab.exercises:
+            yield Derived(RECORDED / f"{lab.module}.safetensors", recorded(lab))
+    sources = {path.stem: path.read_text("utf-8") for path in references()}
+    record = {"stubs": {}, "calls": assembly.recorded(sources)}
+    yield Derived(RECORDED / f"{assembly.RECORD}.safetensors", pack(record))
+
+
+def references() -> list[Path]:
+    """The modules of the reference."""
+    paths = sorted((ROOT / "solutions").glob("*.py"))
+    return [path for path in paths if path.stem != "__init__"]
 
 
 def reference(lab: Lab) -> str:
@@ -139,21 +154,24 @@ def serialised(notebook: NotebookNode) -> bytes:
 def filled(lab: Lab, notebook: NotebookNode, solved: bool = False) -> NotebookNode:
     """The notebook with every cell that the build owns; `solved` leaves the reference in."""
     by_id = {cell.id: cell for cell in notebook.cells}
+    if lab.exercises:
+        owned(by_id, "setup").source = setup_cell(lab)
+    if lab in LABS:
+        place_map(lab, notebook, by_id)
     notebook.metadata = nbformat.from_dict(METADATA)
     for cell in notebook.cells:
         cell.metadata = nbformat.from_dict({})
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    owned(by_id, "setup").source = setup_cell(lab)
     for exercise in lab.exercises:
         block = reference_block(lab, exercise)
         about = owned(by_id, f"about-{exercise.slug}")
         about.source = with_badge(about.source, exercise, block)
         answer = owned(by_id, exercise.answer_cell)
         answer.source = block if solved else cells.stub(block, exercise)
-        mark(answer, exercise.answer_cell, solution=True)
         test = owned(by_id, exercise.check_cell)
         test.source = f'check("{exercise.id}")'
+        mark(answer, exercise.answer_cell, solution=True)
         mark(test, exercise.check_cell, grade=True, locked=True, points=exercise.points)
     for question in lab.questions:
         answer = owned(by_id, question.answer_cell)
@@ -182,6 +200,15 @@ def setup_cell(lab: Lab) -> str:
     return "\n".join([*imports(reference(lab)), "", *own, "", f'start("{lab.module}")'])
 
 
+def place_map(lab: Lab, notebook: NotebookNode, by_id: dict[str, NotebookNode]) -> None:
+    """Below the first cell, the figure of the whole model with this lab's part lit."""
+    if "map" not in by_id:
+        below = notebook.cells.index(by_id["setup"]) + 1
+        notebook.cells.insert(below, new_code_cell(id="map"))
+        by_id["map"] = notebook.cells[below]
+    by_id["map"].source = MAP.format(lab.module)
+
+
 def imports(source: str) -> list[str]:
     lines = []
     last = None
@@ -201,9 +228,9 @@ def with_badge(text: str, exercise: Exercise, block: str) -> str:
     """The authored text under the exercise's heading and badge, which the syllabus says."""
     lines = cells.solution_lines(block)
     kind = "core" if exercise.core else "stretch: counts, but nothing later needs it"
+    worth = f"{exercise.points} points · {kind}" if exercise.points else "practice, no points"
     badge = (
-        f"{exercise.minutes} minutes · about {lines} line{'s' if lines > 1 else ''} · "
-        f"{exercise.points} points · {kind}"
+        f"{exercise.minutes} minutes · about {lines} line{'s' if lines > 1 else ''} · {worth}"
     )
     body = BADGE.sub("", text.lstrip())
     heading = f"### Exercise {exercise.id}  {exercise.title}"
@@ -228,16 +255,19 @@ def model_answer(lab: Lab, question: Question) -> str:
 
 EDITION = (
     *("notebooks/*.ipynb", "tinyllm/__init__.py", "solutions/hints/*.md"),
-    *("labkit/*.py", "labkit/model/*.py", "labkit/stories/*.py"),
+    *("labkit/*.py", "labkit/inside/*.py", "labkit/model/*.py", "labkit/stories/*.py"),
     *("labkit/train/*.py", "labkit/train/*.jinja", "checkpoints/*/*"),
     *("tests/checks.ini", "tests/visible/*.py", "tests/visible/recorded/*"),
     *("pyproject.toml", "constraints.txt", "environment.yml", "README.md", "LICENSE"),
 )
-INSTRUCTORS_ONLY = ("labkit/build.py",)
+INSTRUCTORS_ONLY = ("labkit/build.py", "labkit/export.py")
+PROGRAMS = ("checkpoints/stories-dense",)  # they talk where no decoder is finished
 
 
 def write_edition(folder: Path) -> Path:
     """The project as a class gets it: no reference, mistakes, hidden checks, grading."""
+    from labkit.export import write_program
+
     if folder.exists() and any(folder.iterdir()):
         raise BuildError(f"{folder} is not empty; name a new folder")
     for pattern in EDITION:
@@ -248,6 +278,8 @@ def write_edition(folder: Path) -> Path:
                 shutil.copyfile(path, folder / name)
     for derived in skeletons():
         (folder / derived.path.relative_to(ROOT)).write_bytes(derived.content)
+    for name in PROGRAMS:
+        write_program(ROOT / name, folder / name)
     return folder
 
 

@@ -15,6 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from labkit import given
+from labkit.stand_in import GoneAfter, Listener, Scripted, TinyDecoder
+
 _equal = torch.equal  # kept from before any learner code can replace it
 
 
@@ -28,8 +31,8 @@ class New:
 class Given:
     """Something that the course hands to the learner's code, from the table GIVEN below.
 
-    Where no argument is a tensor, the same Given in several steps of a call is one object:
-    a cache keeps what it holds from step to step.
+    Those in KEPT are one object through all steps of a call: a cache keeps what it holds,
+    and a model what was stored on it.
     """
 
     def __init__(self, name: str, /, **arguments: Any):
@@ -68,10 +71,63 @@ class GivenCache:
         return self.held
 
 
+class GivenModelCache:
+    """A KV cache for a whole model under test: one GivenCache for each layer."""
+
+    def __init__(self, layers: int, numbers: int):
+        self.layers = [GivenCache(layer_idx, numbers) for layer_idx in range(layers)]
+
+    @property
+    def length(self) -> int:
+        """How many tokens every layer holds."""
+        return min(0 if layer.held is None else layer.held[0].size(2) for layer in self.layers)
+
+    def update(self, layer_idx: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        if layer_idx not in range(len(self.layers)):
+            raise ValueError(
+                f"cache.update got layer {layer_idx}; there are {len(self.layers)}, from 0 on"
+            )
+        return self.layers[layer_idx].update(layer_idx, key, value)
+
+
 GIVEN: dict[str, Callable[..., Any]] = {
     "tanh_linear": lambda weight: lambda x: torch.tanh(x @ weight.T),
     "scale_to_max": lambda: lambda x: x / x.abs().amax(dim=-1, keepdim=True).clamp_min(1e-3),
+    "generator": lambda seed: torch.Generator().manual_seed(seed),
+    "tiny_decoder": TinyDecoder,
+    "scripted": Scripted,
+    "listener": Listener,
+    "gone_after": GoneAfter,
     "kv_cache": GivenCache,
+    "model_cache": GivenModelCache,
+    "training": given.training,
+}
+KEPT = ("kv_cache", "model_cache", "tiny_decoder")
+
+
+def _drawn(values: list[Any]) -> list[Any]:
+    texts = [
+        " ".join(map(str, v.unique().tolist())) if isinstance(v, Tensor) else v for v in values
+    ]
+    return [{"tokens that come out": text} for text in texts]
+
+
+def _counts(values: list[Any]) -> list[Any]:
+    """Of tensors (rows,) alone: another shape stays, so that it shows."""
+    fit = [isinstance(v, Tensor) and v.dim() == 1 and v.dtype == torch.int64 for v in values]
+    return [v.clamp(min=0).bincount() if ok else v for v, ok in zip(values, fit, strict=True)]
+
+
+def _repeats(values: list[Any]) -> list[Any]:
+    first, *later = [v if isinstance(v, Tensor) else torch.empty(0) for v in values]
+    return [v.shape == first.shape and _equal(v, first) for v in later]
+
+
+# What a check looks at where a right answer may draw random numbers in its own way.
+SUMMARIES: dict[str, Callable[[list[Any]], list[Any]]] = {
+    "drawn": _drawn,  # of each step, which numbers occur in it at all
+    "counts": _counts,  # of each step, how often 0, 1, 2, ... occur
+    "repeats": _repeats,  # of each later step, whether it equals the first
 }
 
 
@@ -80,7 +136,8 @@ class Call:
 
     Call("layer_norm", x=..., weight=...)                      a function
     Call("RMSNorm", init={"hidden_size": 8}, state={"weight": w}, hidden_states=x)
-    Call("KVCache", init={...}).then("append", key=k, value=v)  several steps on one object
+    Call("KVCache", init={...}).then("update", key=k, value=v)  several steps on one object,
+        of which .then(".length") reads an attribute
 
     init    constructor arguments; None says that the symbol is a function
     state   tensors for load_state_dict(strict=True)
@@ -89,6 +146,12 @@ class Call:
             inputs, where a right answer may use only a part of the others
     names   also return the names and shapes of parameters and buffers
     by_position  pass the inputs in their order instead of by name
+    summary  compare only a summary of the results, one of SUMMARIES
+    objects a Given that makes {name: object}, once for all steps: every step gets them as its
+            first inputs, and the state they end in is part of the outcome
+
+    A Given("listener") among a step's inputs makes its value {"returned": ..., name: what
+    the listener heard}. torch's global generator starts every call with the same seed.
 
     Values may be None, bool, int, float, str, Tensor, torch.dtype, New, Given, and lists,
     tuples or dicts of those.
@@ -105,16 +168,18 @@ class Call:
         grad: bool | tuple[str, ...] = False,
         names: bool = False,
         by_position: bool = False,
+        summary: str | None = None,
+        objects: Given | None = None,
         **inputs: Any,
     ):
         self.symbol, self.init, self.state = symbol, init, state
         self.dtype, self.grad, self.names = dtype, grad, names
-        self.by_position = by_position
+        self.by_position, self.summary, self.objects = by_position, summary, objects
         self.key = ""  # set by the check that makes the call: "test_values[2]#1"
         self.steps: list[tuple[str, dict[str, Any]]] = [("", inputs)] if inputs else []
 
     def then(self, method: str = "", /, **inputs: Any) -> Call:
-        """Add a step: call the same object again, or its `method`."""
+        """Add a step: call the same object again, or its `method`, or read ".attribute"."""
         self.steps.append((method, inputs))
         return self
 
@@ -138,6 +203,7 @@ class Outcome:
     grads: dict[str, Tensor] = field(default_factory=dict)
     names: dict[str, list[int]] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
+    state: dict[str, Tensor] = field(default_factory=dict)
     failure: Failure | None = None
 
     @property
@@ -174,7 +240,7 @@ def resolve(value: Any, namespace: Mapping[str, Any], made: dict[str, Any]) -> A
 
 def _given(value: Given, namespace: Mapping[str, Any], made: dict[str, Any]) -> Any:
     arguments = resolve(value.arguments, namespace, made)
-    if tensors_in(arguments, ""):
+    if value.name not in KEPT:
         return GIVEN[value.name](**arguments)
     key = repr((value.name, arguments))
     if key not in made:
@@ -221,7 +287,8 @@ def perform(call: Call, namespace: Mapping[str, Any], filename: str | None = Non
     """
     outcome = Outcome()
     try:
-        with strict_torch():
+        with strict_torch(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
             _perform(call, namespace, outcome)
     except KeyboardInterrupt:
         raise
@@ -246,6 +313,7 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
         if call.names:
             state = target.state_dict().items()
             outcome.names = {name: list(t.shape) for name, t in state}
+    objects = {} if call.objects is None else resolve(copied(call.objects), namespace, made)
     leaves: dict[str, Tensor] = {}
     for number, (method, inputs) in enumerate(call.steps):
         inputs = resolve(copied(inputs), namespace, made)
@@ -258,18 +326,46 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
                 if tensor.is_floating_point():
                     leaves[path] = tensor.requires_grad_()
         before = {path: tensor.detach().clone() for path, tensor in mine}
-        function = getattr(target, method) if method else target
-        with torch.set_grad_enabled(bool(call.grad)):
-            value = function(*inputs.values()) if call.by_position else function(**inputs)
-        outcome.values.append(value)
+        inputs = {**objects, **inputs}
+        with torch.set_grad_enabled(bool(call.grad or objects)):
+            value = _step(target, method, inputs, call.by_position)
+        heard = {name: v.heard for name, v in inputs.items() if isinstance(v, Listener)}
+        value = {"returned": value, **heard} if heard else value
+        outcome.values.append(value if call.grad else detached(value))  # later steps may write
         for path, tensor in mine:
             if not _equal(tensor.detach().nan_to_num(), before[path].nan_to_num()):
                 outcome.changed.append(path)
     if call.grad:
         if isinstance(target, nn.Module):
-            leaves |= {f"parameter {name}": p for name, p in target.named_parameters()}
+            # a shared Parameter under each of its names, in whichever order they were set
+            named = target.named_parameters(remove_duplicate=False)
+            leaves |= {f"parameter {name}": parameter for name, parameter in named}
         outcome.grads = gradients(outcome.values, leaves)
     outcome.values = [detached(value) for value in outcome.values]
+    if call.summary is not None:
+        outcome.values = SUMMARIES[call.summary](outcome.values)
+    outcome.state = state_of(objects)
+
+
+def _step(target: Any, method: str, inputs: dict[str, Any], by_position: bool) -> Any:
+    if method.startswith("."):
+        return getattr(target, method[1:])
+    function = getattr(target, method) if method else target
+    return function(*inputs.values()) if by_position else function(**inputs)
+
+
+def state_of(objects: Mapping[str, Any]) -> dict[str, Tensor]:
+    """What a call left behind: the weights of models, the learning rates of optimizers."""
+    state: dict[str, Tensor] = {}
+    for name, item in objects.items():
+        if isinstance(item, nn.Module):
+            weights = item.state_dict().items()
+            state |= {f"{name}.{key}": weight.detach().clone() for key, weight in weights}
+        if isinstance(item, given.Momentum):
+            for number, group in enumerate(item.param_groups):
+                rate = torch.tensor(float(group["lr"]))
+                state[f"the learning rate of group {number + 1}"] = rate
+    return state
 
 
 def gradients(values: list[Any], leaves: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -300,7 +396,8 @@ def detached(value: Any) -> Any:
         return {str(key): detached(item) for key, item in value.items()}
     if type(value) in (bool, int, str, type(None)):
         return value
-    if type(value) is float:
+    if isinstance(value, float):  # numpy's too
+        value = float(value)
         return value if math.isfinite(value) else str(value)
     return {"an object of type": type(value).__name__}
 

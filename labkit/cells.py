@@ -32,7 +32,7 @@ FUTURE = re.compile(r"^from __future__ import [^\n]*$", re.MULTILINE)
 MAGIC = re.compile(r"^[ \t]*[%!][^\n]*$|^[^\n#]*\?{1,2}[ \t]*$", re.MULTILINE)
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 KEPT = 16  # results for the last texts: one submission asks many times for the same
-TOOLS = ("check", "hint", "solution", "start")
+TOOLS = ("check", "hint", "solution", "start", "assemble")
 
 
 def exercise_in(source: str) -> str | None:
@@ -188,19 +188,20 @@ def helpers(answer: str, others: list[str], known: set[str]) -> str:
     if tree is None:
         return ""
     taken = known | set(defined_names(tidied(answer)))
-    wanted, found = _used(tree) - taken, []
+    wanted, found = used_names(tree) - taken, []
     for source in map(tidied, others):
         other = parsed(source)
         nodes = [] if other is None else other.body
         for node in reversed(nodes):
             if wanted.intersection(_names(node)):
                 taken |= set(_names(node))
-                wanted = (wanted | _used(node)) - taken
+                wanted = (wanted | used_names(node)) - taken
                 found.append(_guarded(source, node))
     return "\n\n".join(reversed(found))
 
 
-def _used(tree: ast.AST) -> set[str]:
+def used_names(tree: ast.AST) -> set[str]:
+    """The names that the code mentions, wherever they come from."""
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 

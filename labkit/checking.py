@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 
 from labkit import banned, cells, workspace
 from labkit.calls import Call, Outcome, describe, perform
@@ -12,7 +13,8 @@ from labkit.diagnose import reasons, remarks
 from labkit.recorded import Recorded
 from labkit.report import Report, learner_report
 from labkit.source import localised
-from labkit.syllabus import Exercise, Lab
+from labkit.sources import PACKAGE, filename, imported
+from labkit.syllabus import LABS, Exercise, Lab
 
 SEED = "visible"
 
@@ -20,8 +22,17 @@ SEED = "visible"
 def check_exercise(lab: Lab, exercise: Exercise, hint: str) -> tuple[Report, float]:
     """The report on an exercise of the learner's package, and its points by visible checks.
 
+    The lab is judged alone: where this edition has the reference, it plays all other labs.
+
     hint    how the learner asks for one, to be shown where something is wrong
     """
+    report, score = _judged(lab, exercise, hint)
+    if report.verdict == "not yet":
+        report.rows[-1:-1] = _to_mend_first(lab, exercise)
+    return report, score
+
+
+def _judged(lab: Lab, exercise: Exercise, hint: str) -> tuple[Report, float]:
     heading = f"Exercise {exercise.id}  {exercise.title}"
     source = workspace.module_source(lab)
     block = cells.block(source, exercise.id)
@@ -38,39 +49,54 @@ def check_exercise(lab: Lab, exercise: Exercise, hint: str) -> tuple[Report, flo
         name, line = mentioned
         look = f"line {line}: {banned.message(name)}"
         return Report(heading, "not yet", [("look", look), ("next", hint)]), 0.0
-    try:
-        namespace = vars(workspace.load(lab))
-    except Exception as error:  # the learner's module may raise anything when it is imported
-        filename = str(workspace.module_path(lab))
-        loading = Outcome(failure=describe(error, filename))
-        look = said(localised(loading, source, exercise.id).failure)
-        do = "mend the line, run the cell, check again"
-        return Report(heading, "not yet", [("look", look), ("next", do)]), 0.0
     oracle = Recorded(lab.module)
-    with banned.out_of_reach(lab.not_allowed):
-        student = in_process(namespace, lab, source, exercise)
-        result = run_checks("visible", lab.module, exercise, student, oracle, SEED)
+    with imported(workspace.judged_package(lab), workspace.folder()):
+        student, fault = in_process(lab, source, exercise)
+        if fault:
+            do = "mend the line, run the cell, check again"
+            return Report(heading, "not yet", [("look", fault), ("next", do)]), 0.0
+        with banned.out_of_reach(lab.not_allowed):
+            result = run_checks("visible", lab.module, exercise, student, oracle, SEED)
     why = reasons(result, oracle)
     step = next_step(lab, exercise) if result.passed else hint
     return learner_report(result, why, remarks(result, oracle), step), result.score
 
 
 def in_process(
-    namespace: dict, lab: Lab, source: str, exercise: Exercise
-) -> Callable[[Call], Outcome]:
-    """Performs calls right here, with the learner's module."""
-    filename = str(workspace.module_path(lab))
+    lab: Lab, source: str, exercise: Exercise
+) -> tuple[Callable[[Call], Outcome], str]:
+    """Performs calls right here, with the learner's module; and what it raised when it was
+    imported, "" if nothing."""
+    path, namespace, fault = filename(lab.module, workspace.folder()), {}, ""
+    try:
+        namespace = vars(import_module(f"{PACKAGE}.{lab.module}"))
+    except Exception as error:  # the learner's module may raise anything
+        loading = localised(Outcome(failure=describe(error, path)), source, exercise.id)
+        fault = said(loading.failure)
 
     def student(call: Call) -> Outcome:
-        return localised(perform(call, namespace, filename), source, exercise.id)
+        return localised(perform(call, namespace, path), source, exercise.id)
 
-    return student
+    return student, fault
+
+
+def _to_mend_first(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:
+    """A note on the first exercise, among those of the learner's that this one runs on, that
+    fails its own check."""
+    for home, used in workspace.used_by(lab, exercise):
+        own = home is lab or not workspace.reference_path(home).exists()
+        if own and home in LABS and _judged(home, used, "")[0].verdict == "not yet":
+            what = f"exercise {used.id}, {used.title}, which this one uses,"
+            return [("note", f"{what} does not pass its own check: mend it first")]
+    return []
 
 
 def next_step(lab: Lab, exercise: Exercise) -> str:
     """What comes after a passed exercise."""
     place = [e.id for e in lab.exercises].index(exercise.id)
     rest = lab.exercises[place + 1 :]
+    if not exercise.points:
+        return "read on; this was practice"
     if not rest:
         return (
             f"that was the last exercise of this lab: `tinyllm submit {lab.module}` hands it in"

@@ -25,10 +25,10 @@ import torch
 from torch import Tensor
 
 from labkit.calls import Call, Given, New, Outcome
-from labkit.compare import Difference, assert_same
+from labkit.compare import Difference, assert_drawn, assert_same
 from labkit.syllabus import Exercise
 
-__all__ = ["Call", "Given", "New", "Outcome", "Rng", "assert_same"]
+__all__ = ["Call", "Given", "New", "Outcome", "Rng", "assert_drawn", "assert_same"]
 
 MARKS = {"exercise", "points", "parametrize"}
 FIXTURES = ("student", "reference", "rng")

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from labkit.model import talk
-from labkit.syllabus import LABS, UnknownName, find_exercise, find_lab
+from labkit.syllabus import LABS, NOTEBOOKS, UnknownName, find_exercise, find_lab
 from labkit.train import command
 
 app = typer.Typer(
@@ -44,7 +44,9 @@ def status() -> None:
     table = Table()
     for heading in ("", "exercise", "minutes", "points", "state"):
         table.add_column(heading)
-    for lab in LABS:
+    for lab in NOTEBOOKS:
+        if not lab.exercises:
+            table.add_row(lab.number, lab.title, "", "", "to read")
         for exercise in lab.exercises:
             report, _ = check_exercise(lab, exercise, "")
             kind = "" if exercise.core else "stretch"
@@ -67,6 +69,17 @@ def check(exercise: ExerciseId) -> None:
 
     lab, found = exercise_called(exercise)
     report, _ = check_exercise(lab, found, f"`tinyllm hint {found.id}` helps in three steps")
+    print(report)
+    if not report.passed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def assemble() -> None:
+    """Run a whole model on your own parts; names the first that deviates, exit status 1."""
+    from labkit.assembly import assembly_report
+
+    report = assembly_report("`tinyllm check {}`".format)
     print(report)
     if not report.passed:
         raise typer.Exit(1)

@@ -34,9 +34,12 @@ class Difference(AssertionError):
         return self.look
 
 
-def assert_same(student: Outcome, reference: Outcome) -> None:
+def assert_same(student: Outcome, reference: Outcome, tolerance: float | None = None) -> None:
     """Raise Difference unless the two outcomes agree: errors, names, types, shapes, dtypes,
-    NaN, inputs left unchanged, values, gradients, in this order."""
+    NaN, inputs left unchanged, values, gradients, in this order.
+
+    tolerance    of values; TOLERANCE if not said
+    """
     held: list[str] = []
     if reference.failure is not None:
         _same_failure(student, reference.failure)
@@ -66,8 +69,36 @@ def assert_same(student: Outcome, reference: Outcome) -> None:
         raise Difference("changed", f"the call changed its input {new[0]} in place", held)
     held.append("input left unchanged")
     for where, mine, theirs in pairs:
-        _same_values(where, mine, theirs, held)
+        _same_values(where, mine, theirs, held, tolerance)
+    _same_state(student.state, reference.state, [*held, "values"] if pairs else held)
     _same_grads(student.grads, reference.grads, [*held, "values"])
+
+
+def assert_drawn(student: Outcome, reference: Outcome, probs: Tensor) -> None:
+    """Raise Difference unless counts of draws fit the probabilities: chi-square, level 1e-6.
+
+    Both outcomes hold counts (summary "counts"). The reference's serve for errors and shapes
+    only: a right answer may draw other numbers.
+    """
+    mine, theirs = student.value, reference.value
+    if student.failure or not isinstance(mine, Tensor) or mine.dim() != 1:
+        assert_same(student, reference)
+    counts, fresh = torch.zeros(len(probs)), int(theirs.sum())
+    if int(mine.sum()) != fresh or len(mine) > len(probs):
+        raise Difference("values", f"{int(mine.sum())} tokens of 0 to {len(mine) - 1} came out")
+    counts[: len(mine)] = mine.float()
+    expected = fresh * probs / probs.sum()
+    for token in (expected == 0).nonzero().flatten().tolist():
+        if counts[token]:
+            raise Difference("values", f"token {token} came out, which must not be drawn")
+    kept = expected > 0
+    gaps = (counts - expected).square()[kept] / expected[kept]
+    freedom = max(int(kept.sum()) - 1, 1)  # Wilson and Hilferty's quantile; z of 1e-6 is 4.75
+    limit = freedom * (1 - 2 / (9 * freedom) + 4.75 * (2 / (9 * freedom)) ** 0.5) ** 3
+    if float(gaps.sum()) > limit:
+        token = int(kept.nonzero().flatten()[gaps.argmax()])
+        look = f"token {token} was drawn {int(counts[token])} times in {fresh}"
+        raise Difference("values", f"{look}, not about {float(expected[token]):.0f}", [], look)
 
 
 def agree(mine: Outcome, theirs: Outcome) -> bool:
@@ -79,9 +110,9 @@ def agree(mine: Outcome, theirs: Outcome) -> bool:
 
 
 def identical(mine: Outcome, theirs: Outcome) -> bool:
-    """Equal to the last bit in every value."""
-    ours = tensors_in(mine.values, "")
-    others = tensors_in(theirs.values, "")
+    """Equal to the last bit in every value, and in what the call left behind."""
+    ours = tensors_in([mine.values, mine.state], "")
+    others = tensors_in([theirs.values, theirs.state], "")
     return len(ours) == len(others) and all(
         a.dtype == b.dtype and torch.equal(a, b)
         for (_, a), (_, b) in zip(ours, others, strict=True)
@@ -92,6 +123,7 @@ def distance(mine: Outcome, theirs: Outcome) -> float:
     """How far two agreeing outcomes are apart: the mean difference of values and gradients."""
     total = count = 0.0
     pairs = [(mine.grads[name], theirs.grads[name]) for name in theirs.grads]
+    pairs += [(mine.state[name], theirs.state[name]) for name in theirs.state]
     values = zip(tensors_in(mine.values, ""), tensors_in(theirs.values, ""), strict=True)
     for x, y in [*pairs, *((a, b) for (_, a), (_, b) in values)]:
         gap = (x.double() - y.double()).nan_to_num(posinf=0, neginf=0).abs()
@@ -156,8 +188,11 @@ def _same_structure(mine: Any, theirs: Any, where: str) -> list[tuple[str, Tenso
             )
         return []
     if type(mine) is not type(theirs) or mine != theirs:
-        look = f"{where}{kind_of(mine)} instead of {kind_of(theirs)}"
-        raise Difference("values", look, secret=f"{where}{kind_of(mine)} is wrong")
+        got, wanted = kind_of(mine), kind_of(theirs)
+        if type(mine) is type(theirs) and isinstance(mine, (bool, int, str)):
+            got, wanted = str(mine)[:60], str(theirs)[:60]
+        look = f"{where}{got} instead of {wanted}"
+        raise Difference("values", look, secret=f"{where}{got} is wrong")
     return []
 
 
@@ -221,20 +256,35 @@ def index_of(where: Tensor) -> tuple[int, ...]:
     return tuple(int(i) for i in where.nonzero()[0])
 
 
-def _same_values(where: str, mine: Tensor, theirs: Tensor, held: list[str]) -> None:
-    off = ~close(mine, theirs)
+def _same_values(
+    where: str, mine: Tensor, theirs: Tensor, held: list[str], tolerance: float | None
+) -> None:
+    off = ~close(mine, theirs, tolerance)
     if not off.any():
         return
     at = index_of(off)
     share = "all entries" if off.all() else f"{percent(off)} of the entries"
     look = f"{where}values differ in {share}, first at {list(at)}"
     got = number(mine[at])
-    raise Difference(
-        "values",
-        f"{look}: {got} instead of {number(theirs[at], got)}",
-        held,
-        secret=look,
-    )
+    told = f"{look}: {got}"
+    if mine.dim() == 0:
+        look, told = f"{where}the value differs", f"{where}the value is {got}"
+    raise Difference("values", f"{told} instead of {number(theirs[at], got)}", held, look)
+
+
+def _same_state(mine: dict[str, Tensor], theirs: dict[str, Tensor], held: list[str]) -> None:
+    """The weights and learning rates that the call left behind."""
+    for name, right in theirs.items():
+        got = mine.get(name)
+        if got is None or got.shape != right.shape:
+            raise Difference("state", f"afterwards there is no {name} of its old shape", held)
+        off = ~close(got, right, GRAD_TOLERANCE)
+        if off.any():
+            look = secret = f"after the call, {name} differs in {percent(off)} of its entries"
+            if got.dim() == 0:
+                secret = f"after the call, {name} is {number(got)}"
+                look = f"{secret} instead of {number(right, number(got))}"
+            raise Difference("state", look, held, secret)
 
 
 def percent(off: Tensor) -> str:

@@ -13,6 +13,7 @@ import base64
 import html
 import io
 import struct
+from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
@@ -86,6 +87,34 @@ def show(figure: Figure, alt: str) -> None:
     else:
         print(text)
     plt.close(figure)
+
+
+def shade(pieces: Sequence[str], weights: Sequence[float], columns: int = 84) -> Figure:
+    """A text of which each piece is the darker the larger its weight."""
+    rows, at = [[]], 0
+    for piece, weight in zip(pieces, weights, strict=True):
+        if at + len(piece) > columns or piece == "\n":
+            rows.append([])
+            piece, at = piece.lstrip(), 0
+        rows[-1].append((at, piece, weight / max(weights)))
+        at += len(piece)
+    figure = plt.figure(figsize=(7, 0.26 * len(rows) + 0.1), layout="none")
+    axis = figure.add_axes((0.01, 0, 0.98, 1))
+    axis.set(xlim=(0, columns), ylim=(len(rows), 0))
+    axis.axis("off")
+    for y, row in enumerate(rows):
+        for x, piece, dark in row:
+            word = piece.strip()
+            left = x + len(piece) - len(piece.lstrip())
+            place = (left, y + 0.08)
+            box = plt.Rectangle(place, len(word), 0.84, color=BLUE, alpha=0.8 * dark, lw=0)
+            axis.add_patch(box)
+            for index, letter in enumerate(word):
+                axis.text(
+                    left + index + 0.5, y + 0.5, letter, size=8.5, ha="center", va="center",
+                    family="monospace", color="white" if dark > 0.6 else "black",
+                )  # fmt: skip
+    return figure
 
 
 def as_html(figure: Figure, alt: str) -> str:

@@ -1,4 +1,4 @@
-"""What a notebook uses: start, check, hint, solution.
+"""What a notebook uses: start, check, hint, solution, assemble.
 
 `start("rmsnorm")` in the first cell makes every exercise cell that runs without an error
 travel into the lab's module of `tinyllm`, and reloads the package.
@@ -10,9 +10,10 @@ import os
 from typing import Any
 
 from labkit import cells, hints, workspace
+from labkit.assembly import assembly_report
 from labkit.checking import check_exercise
 from labkit.report import Report
-from labkit.syllabus import Exercise, Lab, UnknownName, find_exercise, find_lab
+from labkit.syllabus import NOTEBOOKS, Exercise, Lab, UnknownName, find_exercise, find_lab
 
 try:
     from IPython import get_ipython
@@ -115,7 +116,7 @@ def start(lab: str) -> None:
         raise RuntimeError("start() belongs in a notebook; in a terminal use `tinyllm check`")
     if _session is not None:
         shell.events.unregister("post_run_cell", _session.after_cell)
-    _session = Session(find_lab(lab))
+    _session = Session(find_lab(lab, NOTEBOOKS))
     shell.events.register("post_run_cell", _session.after_cell)
     chosen = _session.lab
     exercises = ", ".join(f"{e.id} {e.title}" for e in chosen.exercises)
@@ -144,6 +145,11 @@ def check(exercise_id: str) -> Report | float:
         print(report)
         return float(score)
     return report
+
+
+def assemble() -> Report:
+    """Run a whole model on your own parts; the report names the first part that deviates."""
+    return assembly_report('check("{}")'.format)
 
 
 def hint(exercise_id: str, rung: int | None = None) -> Report:

@@ -56,7 +56,7 @@ class Lab:
     number: str
     module: str
     title: str
-    exercises: tuple[Exercise, ...]
+    exercises: tuple[Exercise, ...] = ()
     questions: tuple[Question, ...] = ()
     banned: tuple[str, ...] = ()
 
@@ -182,12 +182,6 @@ LABS = (
             *("aten::_grouped_mm", "aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2"),
         ),
     ),
-)
-
-
-# Labs whose modules stand in solutions/ and, as skeletons, in tinyllm/, and whose notebooks,
-# checks and mistakes are still to be written. A finished lab moves up into LABS.
-COMING = (
     Lab(
         "06",
         "decoder",
@@ -197,6 +191,12 @@ COMING = (
             Exercise("6.2", ("Qwen3Model",), points=6, minutes=25),
             Exercise("6.3", ("Qwen3ForCausalLM",), points=5, minutes=15),
             Exercise("6.4", ("count_parameters",), points=4, minutes=15),
+        ),
+        questions=(Question("6.a", 2), Question("6.b", 3), Question("6.c", 2)),
+        banned=(
+            *("torch.nn.Transformer", "torch.nn.modules.transformer"),
+            *("torch.nn.TransformerDecoderLayer", "torch.nn.TransformerEncoderLayer"),
+            *("torch.nn.TransformerDecoder", "torch.nn.TransformerEncoder"),
         ),
     ),
     Lab(
@@ -208,6 +208,8 @@ COMING = (
             Exercise("7.2", ("sample_next_token",), points=6, minutes=20),
             Exercise("7.3", ("generate",), points=6, minutes=20),
         ),
+        questions=(Question("7.a", 2), Question("7.b", 2), Question("7.c", 2)),
+        banned=("labkit.model", "vllm"),
     ),
     Lab(
         "08",
@@ -216,30 +218,82 @@ COMING = (
         exercises=(
             Exercise("8.1", ("causal_lm_loss",), points=5, minutes=15),
             Exercise("8.2", ("learning_rate",), points=3, minutes=10),
-            Exercise("8.3", ("train_step",), points=6, minutes=20),
+            Exercise("8.3", ("train_step",), points=7, minutes=25),
+        ),
+        questions=(Question("8.a", 2), Question("8.b", 2), Question("8.c", 2)),
+        banned=(
+            *("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"),
+            *("torch.nn.CrossEntropyLoss", "torch.nn.NLLLoss", "torch.nn.NLLLoss2d"),
+            *("torch.nn.functional.linear_cross_entropy", "torch.nn.LinearCrossEntropyLoss"),
+            *("torch.nn.AdaptiveLogSoftmaxWithLoss", "torch.nn.modules.loss"),
+            *("torch.nn.modules.adaptive", "torch.nll_loss", "torch.cross_entropy_loss"),
+            *("torch.optim.lr_scheduler", "aten::cross_entropy_loss", "aten::nll_loss"),
+            *("aten::nll_loss_nd", "aten::nll_loss_forward", "aten::nll_loss2d"),
+            "aten::nll_loss2d_forward",
         ),
     ),
 )
+
+
+# Notebooks in which nothing is graded: an exercise there is practice, and has no points.
+UNGRADED = (
+    Lab(
+        "00",
+        "tour",
+        "The tour: a model that talks",
+        exercises=(Exercise("0.1", ("next_token",), points=0, minutes=3),),
+    ),
+    Lab("09", "qwen3", "Real Qwen3"),
+)
+
+NOTEBOOKS = tuple(sorted(LABS + UNGRADED, key=lambda each: each.number))
+
+
+# Notebooks in which nothing is graded: an exercise there is practice, and has no points.
+UNGRADED = (
+    Lab(
+        "00",
+        "tour",
+        "The tour: a model that talks",
+        exercises=(Exercise("0.1", ("next_token",), points=0, minutes=3),),
+    ),
+)
+
+NOTEBOOKS = tuple(sorted(LABS + UNGRADED, key=lambda each: each.number))
+
+
+# Notebooks in which nothing is graded: an exercise there is practice, and has no points.
+UNGRADED = (
+    Lab(
+        "00",
+        "tour",
+        "The tour: a model that talks",
+        exercises=(Exercise("0.1", ("next_token",), points=0, minutes=3),),
+    ),
+    Lab("09", "qwen3", "Real Qwen3"),
+)
+
+NOTEBOOKS = tuple(sorted(LABS + UNGRADED, key=lambda each: each.number))
 
 
 class UnknownName(LookupError):
     """A lab or exercise that does not exist; the message lists what does."""
 
 
-def find_lab(name: str) -> Lab:
+def find_lab(name: str, labs: tuple[Lab, ...] = LABS) -> Lab:
     """The lab called `name`: '01_rmsnorm', 'rmsnorm', '01' or '1'."""
-    for lab in LABS:
+    for lab in labs:
         if name in (lab.name, lab.module, lab.number, lab.number.lstrip("0")):
             return lab
-    known = ", ".join(lab.name for lab in LABS)
+    known = ", ".join(lab.name for lab in labs)
     raise UnknownName(f"there is no lab {name!r}; the labs are {known}")
 
 
 def find_exercise(exercise_id: str) -> tuple[Lab, Exercise]:
     """The exercise with this id ('1.2') or symbol ('RMSNorm'), and its lab."""
-    for lab in LABS:
+    for lab in NOTEBOOKS:
         for exercise in lab.exercises:
             if exercise_id == exercise.id or exercise_id in exercise.symbols:
                 return lab, exercise
-    known = ", ".join(f"{e.id} {e.title}" for lab in LABS for e in lab.exercises)
+    known = ", ".join(f"{e.id} {e.title}" for lab in NOTEBOOKS for e in lab.exercises)
     raise UnknownName(f"there is no exercise {exercise_id!r}; the exercises are {known}")

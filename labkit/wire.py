@@ -153,8 +153,10 @@ def unpack(blob: bytes) -> Any:
 
 
 def encode_call(call: Call) -> bytes:
+    objects = {} if call.objects is None else {"objects": call.objects}
     return pack(
         {
+            **objects,
             "symbol": call.symbol,
             "init": None if call.init is None else dict(call.init),
             "state": None if call.state is None else dict(call.state),
@@ -162,6 +164,7 @@ def encode_call(call: Call) -> bytes:
             "grad": call.grad,
             "names": call.names,
             "by_position": call.by_position,
+            **({"summary": call.summary} if call.summary else {}),
             "steps": [[method, inputs] for method, inputs in call.steps],
         }
     )
@@ -197,7 +200,7 @@ def fingerprint(call: Call) -> bytes:
             hasher.update(f"{value!r};".encode())
 
     feed([call.symbol, call.init, call.state, call.dtype, call.grad, call.names])
-    feed([call.by_position, call.steps])
+    feed([call.by_position, call.summary, call.objects, call.steps])
     return hasher.digest()
 
 
@@ -228,6 +231,7 @@ def outcome_fields(outcome: Outcome) -> dict[str, Any]:
         "grads": dict(outcome.grads),
         "names": {name: list(shape) for name, shape in outcome.names.items()},
         "changed": list(outcome.changed),
+        "state": dict(outcome.state),
         "failure": packed,
     }
 
@@ -239,6 +243,7 @@ def outcome_from(fields: Any) -> Outcome:
             grads=_typed_items(fields["grads"], Tensor),
             names={name: _shape(shape) for name, shape in _items(fields["names"], list)},
             changed=[_typed(name, str)[:200] for name in _typed(fields["changed"], list)],
+            state=_typed_items(fields.get("state", {}), Tensor),
             failure=_failure(fields["failure"]),
         )
     except (KeyError, TypeError, ValueError) as error:

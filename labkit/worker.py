@@ -19,9 +19,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import importlib.abc
-import importlib.machinery
-import importlib.util
+import importlib
 import json
 import os
 import shutil
@@ -29,53 +27,18 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 
 import torch
 
 from labkit import banned, confine, frames
 from labkit.calls import Call, Outcome, describe, perform
+from labkit.sources import PACKAGE, Sources, filename
 from labkit.wire import MAX_BYTES, Malformed, decode_call, encode_call, encode_outcome
 
-PACKAGE = "tinyllm"
 NONCE = 16
 HUGE, ADVISE_HUGE, COLLAPSE = 2 << 20, 14, 25  # from the kernel's mman-common.h
 NUMBER = 4  # bytes that say which of the calls known beforehand is answered
-
-
-class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports the package under test from memory: {"rmsnorm": source, ...}."""
-
-    def __init__(self, sources: Mapping[str, str]):
-        self.sources = sources
-
-    def find_spec(self, name: str, path: object = None, target: object = None):
-        if name == PACKAGE:
-            return importlib.machinery.ModuleSpec(name, self, is_package=True)
-        if name.removeprefix(PACKAGE + ".") in self.sources and name.startswith(PACKAGE + "."):
-            return importlib.machinery.ModuleSpec(name, self)
-        return None
-
-    def get_source(self, name: str) -> str:
-        """What inspect, and with it torch.jit.script, reads."""
-        return self.sources.get(name.removeprefix(PACKAGE).lstrip("."), "")
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
-        return None
-
-    def exec_module(self, module: ModuleType) -> None:
-        short = module.__name__.removeprefix(PACKAGE).lstrip(".")
-        if not short:
-            return
-        code = compile(self.sources[short], filename(short), "exec", dont_inherit=True)
-        exec(code, module.__dict__)
-
-
-def filename(module: str) -> str:
-    """The name under which tracebacks know a submitted module."""
-    return f"{PACKAGE}/{module}.py"
 
 
 def forget_the_course() -> None:

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import tinyllm
 from labkit import cells
-from labkit.syllabus import COMING, LABS, Exercise, Lab
+from labkit.syllabus import LABS, Exercise, Lab
 
 ROOT = Path(__file__).resolve().parents[1]
 HINTS = ROOT / "solutions" / "hints"
@@ -33,6 +33,11 @@ class Saved:
 
 def module_path(lab: Lab) -> Path:
     return Path(tinyllm.__file__).parent / f"{lab.module}.py"
+
+
+def folder() -> str:
+    """Where the learner's package lies."""
+    return str(Path(tinyllm.__file__).parent)
 
 
 def reference_path(lab: Lab) -> Path:
@@ -104,7 +109,7 @@ def load(lab: Lab) -> ModuleType:
     name = f"tinyllm.{lab.module}"
     fresh = name not in sys.modules
     module = importlib.import_module(name)
-    for other in sorted(LABS + COMING, key=lambda each: each.number):
+    for other in LABS:
         loaded = sys.modules.get(f"tinyllm.{other.module}")
         if loaded is None or (fresh and loaded is module):
             continue
@@ -121,15 +126,21 @@ def stand_in(lab: Lab, module: ModuleType) -> bool:
 
     False if there are none, or if this edition holds no reference.
     """
-    missing, path = unfinished(lab), reference_path(lab)
-    if not missing or not path.exists():
+    if not unfinished(lab) or not reference_path(lab).exists():
         return False
-    source, reference = module_source(lab), path.read_text("utf-8")
-    for exercise in missing:
+    exec(
+        compile(made_whole(lab), str(module_path(lab)), "exec", dont_inherit=True), vars(module)
+    )
+    return True
+
+
+def made_whole(lab: Lab) -> str:
+    """The source of the lab's module, the reference's code in its unfinished exercises."""
+    source, reference = module_source(lab), reference_path(lab).read_text("utf-8")
+    for exercise in unfinished(lab):
         block = cells.block(reference, exercise.id) or ""
         source = cells.with_block(source, exercise, cells.plain(block))
-    exec(compile(source, str(module_path(lab)), "exec", dont_inherit=True), vars(module))
-    return True
+    return source
 
 
 def unfinished(lab: Lab) -> list[Exercise]:
@@ -142,9 +153,41 @@ def unfinished(lab: Lab) -> list[Exercise]:
     ]
 
 
+def own_package() -> dict[str, str]:
+    """The sources of all the learner's modules."""
+    return _modules_in(Path(folder()))
+
+
+def judged_package(lab: Lab) -> dict[str, str]:
+    """The sources among which a lab is checked alone: its own, the reference's of all others.
+
+    Where this edition holds no reference, the learner's own modules play those, too.
+    """
+    reference = {name: cells.plain(text) for name, text in _modules_in(SOLUTIONS).items()}
+    return {**own_package(), **reference, lab.module: module_source(lab)}
+
+
+def _modules_in(package: Path) -> dict[str, str]:
+    paths = [path for path in package.glob("*.py") if path.stem != "__init__"]
+    return {path.stem: path.read_text("utf-8") for path in paths}
+
+
+def used_by(lab: Lab, exercise: Exercise) -> list[tuple[Lab, Exercise]]:
+    """The other exercises on which the learner's code for this one runs, in their order."""
+    every = [(home, each) for home in LABS for each in home.exercises]
+    found, new = set(), [(lab, exercise)]
+    while new:
+        home, each = new.pop()
+        tree = cells.parsed(cells.block(module_source(home), each.id) or "")
+        names = cells.used_names(tree) if tree else set()
+        new += [pair for pair in every if names & set(pair[1].symbols) and pair not in found]
+        found.update(new)
+    return [pair for pair in every if pair in found and pair[1] is not exercise]
+
+
 def borrowed(lab: Lab) -> dict[str, str]:
     """What the lab's module takes from modules of earlier labs: {name: module}."""
-    earlier = {other.module for other in LABS + COMING if other.number < lab.number}
+    earlier = {other.module for other in LABS if other.number < lab.number}
     tree = cells.parsed(module_source(lab)) or ast.Module([], [])
     return {
         alias.asname or alias.name: node.module
@@ -157,6 +200,6 @@ def borrowed(lab: Lab) -> dict[str, str]:
 def still_empty(lab: Lab) -> list[tuple[Lab, Exercise]]:
     """The unfinished exercises of earlier labs that this lab takes something from."""
     names = borrowed(lab)
-    labs = [other for other in LABS + COMING if other.module in names.values()]
+    labs = [other for other in LABS if other.module in names.values()]
     pairs = [(other, exercise) for other in labs for exercise in unfinished(other)]
     return [pair for pair in pairs if set(pair[1].symbols) & set(names)]

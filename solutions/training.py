@@ -77,6 +77,7 @@ def train_step(
     lr: float,
     attention_mask: Tensor | None = None,
     max_grad_norm: float = 1.0,
+    accumulation_steps: int = 1,
 ) -> dict[str, float]:
     """Learn from one batch: loss, gradients, clip them, one step of the optimizer.
 
@@ -85,28 +86,39 @@ def train_step(
     The second term only where the model has experts. Gradients are scaled down so that the
     norm of all of them together is at most max_grad_norm.
 
+    What is too large for the memory is cut along B into accumulation_steps parts of texts
+    that follow each other, one forward and backward each; their gradients add up. A part
+    weighs as much as the share of the batch's counted labels that it holds, so loss and
+    gradients are those of the whole batch. The balance loss is taken of each part by itself,
+    with the same weights. A part in which no label counts is left out.
+
     Shapes: input_ids, labels and attention_mask (B, T)
             -> {"loss", "balance_loss", "grad_norm"}: loss without the balance term (0.0
-            without experts), grad_norm before clipping
+            without experts), grad_norm of all parts together, before clipping
     """
     ### BEGIN SOLUTION
-    logits, router_logits = model(input_ids, attention_mask, output_router_logits=True)
-    loss = causal_lm_loss(logits, labels)
-    balance_loss = torch.zeros_like(loss)
-    if router_logits:
-        top_k = model.config.num_experts_per_tok
-        balance_loss = load_balancing_loss(router_logits, top_k, attention_mask)
-    objective = loss + model.config.router_aux_loss_coef * balance_loss
-
+    counted = labels[:, 1:] != IGNORE  # (B, T - 1)
+    report = {"loss": 0.0, "balance_loss": 0.0}
     optimizer.zero_grad(set_to_none=True)
-    objective.backward()
+    for rows in torch.arange(len(labels)).chunk(accumulation_steps):
+        share = counted[rows].sum() / counted.sum()
+        if share == 0:
+            continue
+        mask = None if attention_mask is None else attention_mask[rows]
+        logits, router_logits = model(input_ids[rows], mask, output_router_logits=True)
+        loss = causal_lm_loss(logits, labels[rows])
+        balance_loss = torch.zeros_like(loss)
+        if router_logits:
+            top_k = model.config.num_experts_per_tok
+            balance_loss = load_balancing_loss(router_logits, top_k, mask)
+        objective = loss + model.config.router_aux_loss_coef * balance_loss
+        (share * objective).backward()  # adds to the gradients of earlier parts
+        report["loss"] += (share * loss).item()
+        report["balance_loss"] += (share * balance_loss).item()
+
     grad_norm = nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
     for group in optimizer.param_groups:
         group["lr"] = lr
     optimizer.step()
-    return {
-        "loss": loss.item(),
-        "balance_loss": balance_loss.item(),
-        "grad_norm": grad_norm.item(),
-    }
+    return report | {"grad_norm": grad_norm.item()}
     ### END SOLUTION

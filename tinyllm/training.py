@@ -67,6 +67,7 @@ def train_step(
     lr: float,
     attention_mask: Tensor | None = None,
     max_grad_norm: float = 1.0,
+    accumulation_steps: int = 1,
 ) -> dict[str, float]:
     """Learn from one batch: loss, gradients, clip them, one step of the optimizer.
 
@@ -75,9 +76,15 @@ def train_step(
     The second term only where the model has experts. Gradients are scaled down so that the
     norm of all of them together is at most max_grad_norm.
 
+    What is too large for the memory is cut along B into accumulation_steps parts of texts
+    that follow each other, one forward and backward each; their gradients add up. A part
+    weighs as much as the share of the batch's counted labels that it holds, so loss and
+    gradients are those of the whole batch. The balance loss is taken of each part by itself,
+    with the same weights. A part in which no label counts is left out.
+
     Shapes: input_ids, labels and attention_mask (B, T)
             -> {"loss", "balance_loss", "grad_norm"}: loss without the balance term (0.0
-            without experts), grad_norm before clipping
+            without experts), grad_norm of all parts together, before clipping
     """
-    # YOUR CODE HERE (about 18 lines)
+    # YOUR CODE HERE (about 23 lines)
     raise NotImplementedError("Exercise 8.3: train_step")

@@ -7,7 +7,7 @@ import secrets
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from traitlets.config.loader import PyFileConfigLoader
 
 from labkit.build import ROOT, filled, notebook_path, read_notebook, serialised
 from labkit.grading.gradebook import Entry, record
+from labkit.grading.intake import rebuild
 from labkit.grading.results import Verdict
 from labkit.syllabus import LABS, Lab
 
@@ -123,6 +124,16 @@ class Course:
         folder = self.root / "submitted"
         for path in sorted(folder.glob(f"*/{lab.name}/{lab.name}.ipynb")):
             yield Handed(path.parent.parent.name, lab, path)
+
+    def answers(self, labs: Iterable[Lab], learner: str) -> dict[Lab, dict[str, str | None]]:
+        """The exercise cells that a learner handed in, of those labs that were released."""
+        found = {}
+        for lab in labs:
+            notebook = Path(lab.name, f"{lab.name}.ipynb")
+            path = self.root / "submitted" / learner / notebook
+            if path.exists() and (self.root / "release" / notebook).exists():
+                found[lab] = rebuild(path.read_bytes(), self.released(lab), lab).answers
+        return found
 
     def without(self, lab: Lab) -> list[str]:
         """Learners with a folder in submitted/ and no notebook of this lab in it."""

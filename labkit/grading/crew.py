@@ -7,6 +7,7 @@ dies, the crew is made anew; what was finished is kept by whoever holds the crew
 from __future__ import annotations
 
 import atexit
+import json
 import multiprocessing
 import os
 import signal
@@ -40,10 +41,11 @@ class OtherVersion(CrewError):
 # In the judge's process
 
 
-def grade(setup: Setup, data: bytes) -> Verdict:
+def grade(setup: Setup, data: bytes, before: str) -> Verdict:
     """The verdict on one submission; what an executor is given to do."""
+    earlier = {find_lab(module): answers for module, answers in json.loads(before).items()}
     with ONE_AT_A_TIME:
-        return Verdict.of(judge_for(setup).grade(data))
+        return Verdict.of(judge_for(setup).grade(data, earlier))
 
 
 @lru_cache(maxsize=4)
@@ -122,10 +124,10 @@ class Crew:
             return 2 * max(1, sum(self.client.nthreads().values()))
         return 2 * self.jobs
 
-    def submit(self, setup: Setup, data: bytes) -> Future[Verdict]:
+    def submit(self, setup: Setup, data: bytes, before: str) -> Future[Verdict]:
         if self.executor is None:
             self.executor = self._cluster() if self.dask else self._processes()
-        return self.executor.submit(grade, setup, data)
+        return self.executor.submit(grade, setup, data, before)
 
     def stop(self, at_once: bool = True) -> None:
         """Give the executor up, with what it is doing; the next submission starts another."""

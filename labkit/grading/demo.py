@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from labkit.calls import Call, Outcome
+from labkit.compare import said
+from labkit.grading.assembling import put_together
 from labkit.grading.classroom import hand_in, small_class
 from labkit.grading.course import Course, CourseError
 from labkit.grading.crew import Crew
 from labkit.grading.run import Row
 from labkit.grading.session import grade_and_report
-from labkit.model.talk import load_voice
+from labkit.grading.workers import ROOT, Order, Workers
+from labkit.model.names import resolve
+from labkit.model.streaming import Sampling
+from labkit.model.tokenizer import Tokenizer
+from labkit.model.weights import read, stored_tensors
+from labkit.report import clean
 from labkit.syllabus import LABS, Lab
 
 MARKER = ".tinyllm-demo"
+TALK = ROOT / "labkit" / "inside" / "talk.py"
+LAST = "generation"  # the last lab that a talking decoder is made of
 SEED = 5  # of the story
+LONGEST = 256  # tokens of an answer
 QUESTIONS = ("Tell me a story about Anna and a red ball.", "Where is the ball?")
 
 
@@ -33,7 +48,7 @@ def demo(folder: Path, console: Console, labs: Sequence[Lab] = LABS) -> list[Row
             for learner in small_class(lab, course.released(lab), whole=lab is LABS[0]):
                 hand_in(folder, lab, learner)
             rows += grade_and_report(course, lab, console, crew)
-    talk(console)
+    talk(course, labs, best(rows), console)
     return rows
 
 
@@ -47,19 +62,61 @@ def fresh(folder: Path) -> None:
     (folder / MARKER).touch()
 
 
-def talk(console: Console) -> None:
-    """The decoder, put together from the parts of every lab, writes on a checkpoint."""
-    voice = load_voice(None, "solutions", {}, None, SEED, None, "cpu")
-    console.print("\n[bold]The decoder, assembled from the reference's parts, talks:[/]")
+def best(rows: Sequence[Row]) -> str:
+    """Who has the most points of all labs; of several the first one handed in."""
+    points: Counter[str] = Counter()
+    for row in rows:
+        points[row.learner] += row.submission.score
+    return max(points, key=points.__getitem__)
+
+
+def talk(course: Course, labs: Sequence[Lab], learner: str, console: Console) -> None:
+    """The learner's own decoder, put together from all labs and confined, tells a story."""
+    last = next(lab for lab in LABS if lab.module == LAST)
+    answers = course.answers([lab for lab in labs if lab.number <= last.number], learner)
+    sources, played = put_together(answers, last)
+    rest = [lab for lab in LABS if set(lab.exercises) & set(played)]
+    names = ", ".join(f"{lab.number} {lab.module}" for lab in rest)
+    console.print(f"\n[bold]The decoder of the best submission, {learner}, talks:[/]")
+    if rest:
+        console.print(f"(the reference plays what is missing of {names})", highlight=False)
+    sources["talk"] = TALK.read_text("utf-8")
+    folder = resolve(None)
+    tokenizer, inputs = Tokenizer(folder), inputs_of(folder)
     messages: list[dict[str, str]] = []
-    for question in QUESTIONS:
-        messages.append({"role": "user", "content": question})
-        console.print(f"you> {question}", style="bold", highlight=False)
-        prompt_ids = voice.tokenizer.chat_prompt(messages)
-        answer = ""
-        for piece in voice.pieces(prompt_ids):
-            console.print(piece, end="", markup=False, highlight=False, soft_wrap=True)
-            answer += piece
-        console.print()
-        messages.append({"role": "assistant", "content": answer})
+    with Workers() as workers:
+        worker = workers.launch(Order(sources, "talk", ()))
+        for question in QUESTIONS:
+            messages.append({"role": "user", "content": question})
+            console.print(f"you> {question}", style="bold", highlight=False)
+            prompt_ids = tokenizer.chat_prompt(messages)
+            settings = settings_of(tokenizer)
+            outcome = worker.ask(Call("reply", prompt_ids=prompt_ids, **inputs, **settings))
+            answer = answer_of(outcome, tokenizer)
+            console.print(answer, markup=False, highlight=False, soft_wrap=True)
+            messages.append({"role": "assistant", "content": answer})
+        worker.close()
     console.print("`tinyllm chat` goes on from here", highlight=False)
+
+
+def inputs_of(folder: Path) -> dict[str, Any]:
+    """Config and weights of a checkpoint, in float32, which a processor works with best."""
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    weights = {name: t.float() for name, t in read(stored_tensors(folder))}
+    return {"config": config, "weights": weights}
+
+
+def settings_of(tokenizer: Tokenizer) -> dict[str, Any]:
+    sampling = Sampling.chosen(tokenizer.generation)
+    stops = sorted(tokenizer.stop_ids)
+    return {"seed": SEED, "max_new_tokens": LONGEST, "eos_token_id": stops, **asdict(sampling)}
+
+
+def answer_of(outcome: Outcome, tokenizer: Tokenizer) -> str:
+    """What was said, in words; odd answers of odd code are told as such."""
+    ids, size = outcome.value, tokenizer.library.get_vocab_size()
+    if outcome.failure:
+        return f"(no answer: {clean(said(outcome.failure))})"
+    if type(ids) is not list or not all(type(i) is int and 0 <= i < size for i in ids):
+        return "(no answer: these were no tokens)"
+    return clean(tokenizer.decode(ids)).strip()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,12 +19,14 @@ from labkit.calls import Call, Failure, Outcome
 from labkit.checks import Result, run_checks
 from labkit.compare import said
 from labkit.diagnose import reasons, remarks
+from labkit.grading import assembling
+from labkit.grading.assembling import Answers
 from labkit.grading.intake import Intake, cell_called, rebuild
 from labkit.grading.oracle import Live
 from labkit.grading.workers import ROOT, Order, Plan, Workers
 from labkit.report import Report, graded_report
 from labkit.source import localised
-from labkit.syllabus import COMING, LABS, Exercise, Lab
+from labkit.syllabus import LABS, Exercise, Lab
 
 SOLUTIONS = ROOT / "solutions"
 
@@ -72,10 +74,17 @@ class Judge:
         self.plans: dict[str, Plan] = {}  # by exercise
         self.layers: list[str] = []  # of protection round the last learner's code
 
-    def grade(self, data: bytes) -> Submission:
-        """The verdict on the bytes of one notebook; any bytes get one."""
+    def grade(self, data: bytes, before: Mapping[Lab, Answers] | None = None) -> Submission:
+        """The verdict on the bytes of one notebook; any bytes get one.
+
+        before    what the same learner handed in for earlier labs, for the assembly
+        """
         intake = rebuild(data, self.released, self.lab)
         graded = [self.grade_exercise(exercise, intake) for exercise in self.lab.exercises]
+        if self.lab.module == assembling.MODULE:
+            answers = {**(before or {}), self.lab: intake.answers}
+            last = next(one for one in graded if one.exercise.id == assembling.EXERCISE)
+            last.report.rows += assembling.assembly_rows(answers, self.lab, self.workers)
         write_outputs(intake.notebook, graded)
         return Submission(self.lab, graded, intake.notebook, intake.problem, self.layers)
 
@@ -193,7 +202,7 @@ def package_sources(lab: Lab) -> dict[str, str]:
 
     A later lab's module is not sent; nor are solution marks.
     """
-    later = {other.module for other in LABS + COMING if other.number > lab.number}
+    later = {other.module for other in LABS if other.number > lab.number}
     return {
         path.stem: cells.plain(path.read_text("utf-8"))
         for path in sorted(Path(SOLUTIONS).glob("*.py"))

@@ -14,6 +14,7 @@ from nbgrader.preprocessors import NbGraderPreprocessor
 from nbgrader.utils import is_solution
 
 from labkit import cells
+from labkit.grading.assembling import earlier_labs
 from labkit.grading.course import Course
 from labkit.grading.crew import running_workers
 from labkit.grading.intake import EMPTY_ANSWER
@@ -51,8 +52,10 @@ class Judged(NotebookExporter):
         if not self.parent._sanitizing:
             return super().from_filename(filename, resources, **options)
         root = Path(self.parent.coursedir.root)
-        judge = judge_of(root, resources["nbgrader"]["assignment"])
-        submission = judge.grade(Path(filename).read_bytes())
+        names = resources["nbgrader"]
+        judge = judge_of(root, names["assignment"])
+        before = Course(root).answers(earlier_labs(judge.lab), names["student"])
+        submission = judge.grade(Path(filename).read_bytes(), before)
         if submission.problem:
             self.log.warning("%s: %s", filename, submission.problem)
         return self.from_notebook_node(submission.notebook, resources, **options)

@@ -25,7 +25,7 @@ from labkit.grading.sandbox import ROOT
 from labkit.report import Report
 from labkit.syllabus import Lab, find_lab
 
-JUDGING = ("labkit/*.py", "labkit/grading/*.py", "solutions/*.py")
+JUDGING = ("labkit/*.py", "labkit/grading/*.py", "labkit/inside/*.py", "solutions/*.py")
 
 
 @cache
@@ -53,10 +53,10 @@ class Setup:
         text = nbformat.v4.writes_json(released)
         return cls(lab.module, text, secret, judging(lab.module), require)
 
-    def key(self, data: bytes) -> str:
-        """The name of the result for a submission with this content."""
+    def key(self, data: bytes, before: str = "") -> str:
+        """The name of the result for a submission with this content, after those."""
         hasher = hashlib.sha256(f"{self.judging} {len(self.released)} ".encode())
-        for part in (self.released.encode(), self.secret, data):
+        for part in (self.released.encode(), self.secret, before.encode(), data):
             hasher.update(hashlib.sha256(part).digest())
         return hasher.hexdigest()
 

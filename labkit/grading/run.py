@@ -7,6 +7,7 @@ something broke is suspect: it is done once more, alone, when everything else is
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
+from labkit.grading.assembling import earlier_labs
 from labkit.grading.course import Course, Handed
 from labkit.grading.crew import Crew
 from labkit.grading.intake import rebuild
@@ -71,6 +73,7 @@ class Task:
 
     key: str
     data: bytes
+    before: str  # what they handed in for earlier labs, as JSON, where that counts
     handed: tuple[Handed, ...]
 
 
@@ -127,13 +130,15 @@ def grade_lab(
 
 def tasks_of(course: Course, lab: Lab, setup: Setup) -> list[Task]:
     same: dict[str, list[Handed]] = {}
-    data: dict[str, bytes] = {}
+    content: dict[str, tuple[bytes, str]] = {}
     for handed in course.submitted(lab):
-        content = handed.path.read_bytes()
-        key = setup.key(content)
+        answers = course.answers(earlier_labs(lab), handed.learner)
+        before = json.dumps({one.module: cells for one, cells in answers.items()})
+        data = handed.path.read_bytes()
+        key = setup.key(data, before)
         same.setdefault(key, []).append(handed)
-        data[key] = content
-    return [Task(key, data[key], tuple(handed)) for key, handed in same.items()]
+        content[key] = data, before
+    return [Task(key, *content[key], tuple(handed)) for key, handed in same.items()]
 
 
 def guilty(lab: Lab, course: Course) -> Verdict:
@@ -169,7 +174,8 @@ def flow(
     while waiting or flying:
         try:
             while waiting and len(flying) < (crew.width if together else 1):
-                flying[crew.submit(setup, waiting[0].data)] = waiting[0]
+                task = waiting[0]
+                flying[crew.submit(setup, task.data, task.before)] = task
                 waiting.popleft()
             done, _ = wait(flying, timeout=crew.patience, return_when=FIRST_COMPLETED)
         except OSError as error:  # the scheduler is gone

@@ -26,6 +26,7 @@ HOMES = {
     "Qwen3Config": "config",
     "Qwen3ForCausalLM": "decoder",
     "count_parameters": "decoder",
+    "KVCache": "generation",
     "generate": "generation",
     "causal_lm_loss": "training",
     "learning_rate": "training",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,10 +45,24 @@ def _choice(shipped: Mapping[str, Path]) -> str:
     )
 
 
+def cached(name: str) -> Path | None:
+    """Where an earlier download of this name lies, None if there is none."""
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    folder = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    folder = folder / f"models--{name.replace('/', '--')}"
+    branch = folder / "refs" / "main"
+    if not branch.is_file():
+        return None
+    snapshot = folder / "snapshots" / branch.read_text("utf-8").strip()
+    return snapshot if (snapshot / "config.json").is_file() else None
+
+
 def _from_hub(name: str) -> Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
+        if found := cached(name):
+            return found
         raise CheckpointError(
             f"there is no folder {name}, and without huggingface_hub nothing can be fetched; "
             "`pip install huggingface_hub`, or give a folder"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +18,7 @@ from labkit.model.streaming import Sampling, TalkError, stream
 if TYPE_CHECKING:
     import torch
     from rich.console import Console
+    from torch import nn
 
 __all__ = ["chat", "generate", "stream"]
 
@@ -126,8 +127,12 @@ def load_voice(
     plain: bool = False,
 ) -> Voice:
     """Find the model, check every setting, then load it: what is wrong is said at once."""
+    import torch
+
     from labkit.model import checkpoint
     from labkit.model.fast import accelerate
+    from labkit.model.program import FILE as PROGRAM
+    from labkit.model.program import Program
     from labkit.model.tokenizer import Tokenizer
 
     code = load_package(package)
@@ -139,12 +144,28 @@ def load_voice(
     tokenizer = Tokenizer(folder)
     sampling = Sampling.chosen(tokenizer.generation, **asked)
     with checkpoint.bar(f"loading {folder.name}") as progress:
-        model = checkpoint.load(folder, code, kind, place, progress)
-    if not plain:
+        try:
+            model = checkpoint.load(folder, code, kind, place, progress)
+            written_by = checkpoint.part(code, "generate")
+            if (folder / PROGRAM).exists():  # then something else can talk if this cannot
+                written_by(model, torch.zeros(1, 2, dtype=torch.long), max_new_tokens=1)
+        except NotImplementedError as error:
+            model, written_by = _program(folder, error)
+    if not (plain or isinstance(model, Program)):
         accelerate(model, last_logits_only=True)
-    written_by = checkpoint.part(code, "generate")
     generator = _generator(seed, place)
     return Voice(model, tokenizer, written_by, sampling, max_new_tokens, generator)
+
+
+def _program(folder: Path, error: NotImplementedError) -> tuple[nn.Module, Callable]:
+    """The course's program and its loop, in the place of an unfinished decoder."""
+    from labkit.model.program import generate, load_program
+
+    model = load_program(folder)
+    if model is None:
+        raise error
+    note(f"{error} is not written yet: the course's own program talks, by temperature alone")
+    return model, generate
 
 
 @contextmanager

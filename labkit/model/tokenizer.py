@@ -7,6 +7,7 @@ that can be printed while it is being generated.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from labkit.model.weights import CheckpointError
 
 STOPS = ("<|im_end|>", "<|endoftext|>")
 NO_THOUGHT = "<think>\n\n</think>\n\n"
+CUT = "\uffff"  # no character: text that is exchanged never holds it
 UNFINISHED = "\ufffd"  # what an incomplete UTF-8 character decodes to
 
 Message = Mapping[str, str]
@@ -38,6 +40,9 @@ class Tokenizer:
         self.generation = _json(self.folder / "generation_config.json")
         self.chat_template = _chat_template(self.folder, self.settings)
         self.stop_ids = self._stop_ids()
+        added = self.library.get_added_tokens_decoder().values()
+        names = [re.escape(token.content) for token in added if token.special]
+        self.special = re.compile("|".join(sorted(names, reverse=True)) or r"\b\B")
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text; special tokens written out in it become their ids."""
@@ -73,8 +78,17 @@ class Tokenizer:
         return turns + "<|im_start|>assistant\n" + (NO_THOUGHT if no_thought else "")
 
     def chat_prompt(self, messages: Sequence[Message], thinking: bool = True) -> list[int]:
-        """The same as token ids."""
-        return self.encode(self.chat_text(messages, thinking))
+        """The same as token ids.
+
+        Only the template sets special tokens: one that a message spells out is cut in two
+        before it is encoded, and stays letters.
+        """
+        letters = [
+            {**message, "content": self.special.sub(_cut, message["content"])}
+            for message in messages
+        ]
+        text = self.chat_text(letters, thinking)
+        return [token for piece in text.split(CUT) for token in self.encode(piece)]
 
     def _render(self, messages: Sequence[Message], thinking: bool) -> str:
         from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -178,6 +192,10 @@ def _text(token: Any) -> str:
     """A token as tokenizer_config.json writes it: a string, or an object with its content."""
     token = token.get("content") if isinstance(token, Mapping) else token
     return token or ""
+
+
+def _cut(token: re.Match) -> str:
+    return token[0][0] + CUT + token[0][1:]
 
 
 def _refuse(message: str) -> None:

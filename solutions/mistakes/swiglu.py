@@ -136,7 +136,7 @@ def sigmoid_detached(x):
     return (wide * torch.sigmoid(wide).detach()).to(x.dtype)
 
 
-@mistake("silu", "the result stays in float32 instead of going back to the dtype of x")
+@mistake("silu", "silu comes back in float32: its last step goes back to the dtype of x")
 def not_cast_back(x):
     return reference.silu(x.float())
 
@@ -296,7 +296,10 @@ class LeftInFloat32(reference.Qwen3MLP):
         return self.down_proj(silu(self.gate_proj(x).float()) * self.up_proj(x))
 
 
-@mistake("Qwen3MLP", "x is changed in place: += writes into the caller's tensor")
+@mistake(
+    "Qwen3MLP",
+    "x is added in place: += changes the caller's tensor, and the residual is not added in here",
+)
 class AddedInPlace(reference.Qwen3MLP):
     def forward(self, x):
         x += super().forward(x)

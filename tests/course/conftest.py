@@ -10,7 +10,7 @@ from labkit.grading.course import Course
 from labkit.grading.demo import demo
 from labkit.grading.judge import Judge
 from labkit.grading.workers import Workers
-from labkit.syllabus import LABS
+from labkit.syllabus import LABS, NOTEBOOKS
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
@@ -31,7 +31,7 @@ def workers():
 @pytest.fixture(scope="session")
 def released():
     """{lab name: the notebook as learners get it}"""
-    return {lab.name: filled(lab, read_notebook(notebook_path(lab))) for lab in LABS}
+    return {lab.name: filled(lab, read_notebook(notebook_path(lab))) for lab in NOTEBOOKS}
 
 
 @pytest.fixture(scope="session")

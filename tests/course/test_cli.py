@@ -13,7 +13,7 @@ import tinyllm
 from labkit import cells, workspace
 from labkit.build import ROOT, reference_block
 from labkit.cli import app
-from labkit.syllabus import LABS, find_exercise
+from labkit.syllabus import NOTEBOOKS, find_exercise
 
 runner = CliRunner()
 
@@ -139,7 +139,7 @@ def test_the_learners_edition_checks_without_any_answer(tmp_path):
         p for p in present if p.startswith(("tests/hidden", "labkit/grading", "course"))
     ]
     assert {p for p in present if p.startswith("solutions/")} == {
-        f"solutions/hints/{lab.module}.md" for lab in LABS
+        f"solutions/hints/{lab.module}.md" for lab in NOTEBOOKS if lab.exercises
     }
     module = folder / "tinyllm" / "rmsnorm.py"
     lab, exercise = find_exercise("1.2")

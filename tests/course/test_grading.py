@@ -71,6 +71,15 @@ def test_the_table_shows_who_points_and_why(graded_class):
     assert "summed instead of averaged" in " ".join(printed.replace("│", " ").split())
 
 
+def test_the_demo_ends_with_the_best_submissions_decoder(graded_class):
+    _, _, printed = graded_class
+    end = " ".join(
+        printed.split("The decoder of the best submission, perfect, talks:")[1].split()
+    )
+    assert "plays what is missing of 02 rope, 03 gqa" in end and "rmsnorm" not in end
+    assert "you> Where is the ball?" in end and "no answer" not in end and len(end) > 300
+
+
 def test_the_gradebook_has_the_scores_of_the_table(graded_class):
     course, rows, _ = graded_class
     scores = course.scores(LAB)

@@ -5,6 +5,7 @@ import json
 
 import oracle
 import tokenizers
+import transformers
 from tokenizers import (
     AddedToken,
     Regex,
@@ -22,8 +23,17 @@ SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-ORDINARY = ["<think>", "</think>"]  # Qwen3 adds these as tokens that are shown
+SPECIAL = [
+    *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>"),
+    *("<|object_ref_end|>", "<|box_start|>", "<|box_end|>", "<|quad_start|>"),
+    *("<|quad_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>"),
+    *("<|image_pad|>", "<|video_pad|>"),
+]
+ORDINARY = [  # Qwen3 adds these as tokens that are shown
+    *("<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"),
+    *("<|fim_pad|>", "<|repo_name|>", "<|file_sep|>", "<tool_response>", "</tool_response>"),
+    *("<think>", "</think>"),
+]
 
 # What Qwen3's template does with system, user and assistant messages, without its tools
 TEMPLATE = """\
@@ -105,3 +115,23 @@ def write_talker(folder, tokenizer_folder, **changes):
     config = dataclasses.replace(oracle.DENSE, **values)
     save(oracle.ours(config), config, folder, tokenizer_folder)
     return folder
+
+
+def write_released(folder, tokenizer_folder, config, dtype, shard="1GB"):
+    """A random model, tokenizer and settings as `transformers` itself writes them, laid out
+    like a Qwen3 on the hub: vocabulary padded, two stop ids, template beside the tokenizer."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_folder)
+    config = dataclasses.replace(
+        config, vocab_size=len(tokenizer) + 13, max_position_embeddings=1024
+    )
+    start = folder / "start"
+    start.mkdir(parents=True)
+    oracle.save(oracle.ours(config), start)
+    model = oracle.load_there(start).to(dtype)
+    ids = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
+    model.generation_config = transformers.GenerationConfig(
+        do_sample=True, temperature=0.6, top_k=20, top_p=0.95, eos_token_id=ids
+    )
+    model.save_pretrained(folder / "released", max_shard_size=shard)
+    tokenizer.save_pretrained(folder / "released")
+    return folder / "released"

@@ -92,3 +92,35 @@ def test_learns_one_sentence(config):
         for step in range(40)
     ]
     assert losses[-1] < 0.1 * losses[0]
+
+
+@pytest.mark.parametrize("parts", [2, 3, 5, 9])
+@pytest.mark.parametrize("max_grad_norm", [0.2, 100.0])
+def test_a_batch_in_parts_is_the_whole_batch(parts, max_grad_norm):
+    """Unequal parts, one of them without any label that counts, more parts than texts."""
+    ids = torch.randint(oracle.DENSE.vocab_size, (5, 7), generator=oracle.rng(3))
+    labels = ids.clone()
+    labels[0, 2:], labels[1:3, :3], labels[4] = -100, -100, -100
+    whole, cut = oracle.ours(oracle.DENSE), oracle.ours(oracle.DENSE)
+    reports = [
+        train_step(m, torch.optim.SGD(m.parameters()), ids, labels, 0.1, None, max_grad_norm, n)
+        for m, n in ((whole, 1), (cut, parts))
+    ]
+    assert reports[1] == pytest.approx(reports[0], rel=1e-5)
+    for ours, theirs in zip(cut.parameters(), whole.parameters(), strict=True):
+        assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_the_balance_loss_is_taken_of_each_part():
+    """Two parts with 3 and 6 counted labels: a third of one balance loss, two of the other."""
+    ids, mask = oracle.left_padded((4, 7))
+    labels = ids.masked_fill(mask.cumsum(-1) <= 1, -100)
+    model = oracle.ours(oracle.MOE)
+    with torch.no_grad():
+        alone = [
+            load_balancing_loss(model(i, m, output_router_logits=True)[1], 2, m).item()
+            for i, m in zip(ids.split(1), mask.split(1), strict=True)
+        ]
+    optimizer = torch.optim.SGD(model.parameters())
+    report = train_step(model, optimizer, ids, labels, 0.1, mask, accumulation_steps=2)
+    assert report["balance_loss"] == pytest.approx(alone[0] / 3 + alone[1] * 2 / 3, rel=1e-5)

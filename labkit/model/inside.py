@@ -1,0 +1,80 @@
+"""Looking into a model while it works: shapes, attention weights.
+
+Shapes: B batch, T new tokens, S cached + new tokens, E hidden_size, H query heads, K KV heads,
+D head_dim, I intermediate, V vocab_size, L layers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+
+from labkit.model.program import Program
+
+LETTERS = {
+    "B, T, E": "embed_tokens input_layernorm o_proj post_attention_layernorm down_proj norm",
+    "B, T, H·D": "q_proj",
+    "B, H, T, D": "q_norm",
+    "B, T, K·D": "k_proj v_proj",
+    "B, K, T, D": "k_norm",
+    "B, T, I": "gate_proj up_proj",
+    "B, T, V": "lm_head",
+}
+
+
+@torch.no_grad()
+def shapes(model: nn.Module, input_ids: Tensor) -> list[tuple[str, str, tuple[int, ...]]]:
+    """What each part hands on: its name, the shape in letters and in numbers, as they run."""
+    seen, hooks = [], []
+    for name, module in model.named_modules():
+        own = name.rpartition(".")[2]
+        letters = next((key for key, names in LETTERS.items() if own in names.split()), None)
+
+        def hook(_module, _inputs, output, name=name, letters=letters) -> None:
+            tensor = output if isinstance(output, Tensor) else output[-1]
+            seen.append((name, letters, tuple(tensor.shape)))
+
+        if letters:
+            hooks.append(module.register_forward_hook(hook))
+    try:
+        model(input_ids)
+    finally:
+        for each in hooks:
+            each.remove()
+    return seen
+
+
+@torch.no_grad()
+def attention_weights(model: nn.Module, input_ids: Tensor) -> Tensor:
+    """How much each token looks at each: (B, T) -> (L, B, H, T, T), every row sums to 1."""
+    if isinstance(model, Program):
+        model(input_ids)
+        return model.attention
+    with attention_recorded(model) as weights:
+        model(input_ids)
+    return torch.stack(weights)
+
+
+@contextmanager
+def attention_recorded(model: nn.Module) -> Iterator[list[Tensor]]:
+    """Within it, the list that it gives gets the weights (B, H, T, S) of each layer in turn.
+
+    Attention mixes values; over an identity matrix in their place it gives the weights
+    themselves, whoever wrote it.
+    """
+    attention = type(model.model.layers[0].self_attn)
+    module, name = sys.modules[attention.__module__], "scaled_dot_product_attention"
+    plain, weights = getattr(module, name), []
+
+    def recording(query: Tensor, key: Tensor, value: Tensor, *rest, **settings) -> Tensor:
+        one_each = torch.eye(key.size(2), dtype=value.dtype).expand(*key.shape[:2], -1, -1)
+        weights.append(plain(query, key, one_each, *rest, **settings))
+        return plain(query, key, value, *rest, **settings)
+
+    with mock.patch.object(module, name, recording):
+        yield weights

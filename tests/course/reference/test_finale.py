@@ -1,0 +1,251 @@
+"""Lab 09: the notebook on checkpoints that transformers wrote, on broken ones, and with a
+package that is finished, unfinished or wrong."""
+
+import json
+import re
+import shutil
+
+import oracle
+import pytest
+import small
+import torch
+
+import tinyllm
+from labkit import cells, workspace
+from labkit.build import ROOT, read_notebook
+from labkit.model import finale, names
+from labkit.model.checkpoint import CheckpointError
+
+NOTEBOOK = read_notebook(ROOT / "notebooks" / "09_qwen3.ipynb")
+SHIPPED = "The model is stories-dense, which ships with the course."
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A learner's own copy of tinyllm/, which `import tinyllm` finds from here on."""
+
+    shutil.copytree(ROOT / "tinyllm", tmp_path / "tinyllm")
+    monkeypatch.setattr(tinyllm, "__path__", [str(tmp_path / "tinyllm")])
+    monkeypatch.setattr(tinyllm, "__file__", str(tmp_path / "tinyllm" / "__init__.py"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "no-hub"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv(finale.VARIABLE, raising=False)
+    return tmp_path / "tinyllm"
+
+
+@pytest.fixture
+def run(capsys):
+    def execute(until=None):
+        """{cell id: what it printed}; errors are not caught."""
+        namespace, printed = {}, {}
+        for cell in NOTEBOOK.cells:
+            if cell.cell_type == "code":
+                exec(compile(cell.source, cell.id, "exec"), namespace)
+                printed[cell.id] = capsys.readouterr().out
+            if cell.id == until:
+                break
+        return printed
+
+    return execute
+
+
+def finish(package, *modules):
+    for module in modules:
+        source = (ROOT / "solutions" / f"{module}.py").read_text("utf-8")
+        (package / f"{module}.py").write_text(cells.plain(source))
+
+
+KINDS = {
+    "dense-bf16-sharded": (oracle.DENSE, torch.bfloat16, "20KB"),
+    "moe-float32": (oracle.MOE, torch.float32, "1GB"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_that_transformers_wrote(
+    kind, run, package, tokenizer_folder, tmp_path, monkeypatch
+):
+    config, dtype, shard = KINDS[kind]
+    folder = small.write_released(tmp_path, tokenizer_folder, config, dtype, shard)
+    monkeypatch.setenv(finale.VARIABLE, str(folder))
+    out = run()
+    assert f"The model is {folder}" in out["choose-run"]
+    assert "left out" not in "".join(out.values())
+    head = "['lm_head.weight']" if config.tie_word_embeddings else "nothing"
+    assert f"only in your model: {head}\nonly in the files:  nothing" in out["names-run"]
+    for cell in ("load-run", "long-run"):
+        exact = re.search(r"predicted ([\d,]+), (?:tensors|kept) ([\d,]+) bytes", out[cell])
+        assert exact[1] == exact[2]
+    assert r"thinking off adds      '<think>\n\n</think>\n\n'" in out["thinking-run"]
+    assert "whole string: 3 turns" in out["attack-run"]
+    assert "chat_prompt: 2 turns" in out["attack-run"]
+    settings = json.loads((folder / "generation_config.json").read_text())
+    assert "temperature=0.6, top_k=20" in out["talk-run"]
+    assert f"stop at {sorted(settings['eos_token_id'])}" in out["talk-run"]
+    assert out["talk-run"].count("prompt tokens in") == 2
+    assert out["chat-run"].count("you>") == 3
+
+
+def wrong_architecture(folder):
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+    (folder / "config.json").write_text(json.dumps(config))
+    return "model_type is 'llama'"
+
+
+def shard_missing(folder):
+    path = next(folder.glob("model-00002*"))
+    path.unlink()
+    return f"{path.name} is missing"
+
+
+def truncated(folder):
+    path = next(folder.glob("model-00001*"))
+    path.write_bytes(path.read_bytes()[:-9])
+    return "is damaged or truncated"
+
+
+def more_layers(folder):
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"num_hidden_layers": 4, "layer_types": None}
+    (folder / "config.json").write_text(json.dumps(config))
+    return "missing: model.layers.3."
+
+
+def no_tokenizer(folder):
+    (folder / "tokenizer.json").unlink()
+    return "tokenizer.json is missing"
+
+
+def other_tokenizer(folder):
+    shutil.copy(names.SHIPPED["stories-dense"] / "tokenizer.json", folder)
+    return "they do not belong together"
+
+
+def gone(folder):
+    shutil.rmtree(folder)
+    return "there is no model"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        wrong_architecture, shard_missing, truncated, more_layers, no_tokenizer,
+        other_tokenizer, gone,
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_said_and_the_shipped_model_taken(
+    damage, tokenizer_folder, tmp_path, monkeypatch, capsys
+):
+    folder = small.write_released(
+        tmp_path, tokenizer_folder, oracle.DENSE, torch.bfloat16, "20KB"
+    )
+    message = damage(folder)
+    monkeypatch.setenv(finale.VARIABLE, str(folder))
+    assert finale.choose(None, finale._reference()) == names.SHIPPED["stories-dense"]
+    first, _, last = capsys.readouterr().out.strip().rpartition("\n")
+    assert first.startswith(f"{folder} cannot be used: ") and message in first
+    assert last == SHIPPED and "Traceback" not in first
+
+
+def test_no_network_no_such_name(package, capsys):
+    finale.choose("Qwen/Qwen3-0.6B", finale._reference())
+    finale.choose("stories-dence", finale._reference())
+    out = capsys.readouterr().out
+    assert "Qwen/Qwen3-0.6B cannot be used: there is no folder" in out
+    assert "stories-dence cannot be used: there is no model 'stories-dence'" in out
+    assert out.count(SHIPPED) == 2
+
+
+def test_an_earlier_download_is_found(package, tokenizer_folder, tmp_path, capsys):
+    hub = tmp_path / "no-hub" / "hub" / "models--Qwen--Qwen3-0.6B"
+    small.write_released(tmp_path / "x", tokenizer_folder, oracle.DENSE, torch.bfloat16)
+    (hub / "snapshots").mkdir(parents=True)
+    (tmp_path / "x" / "released").rename(hub / "snapshots" / "abc")
+    (hub / "refs").mkdir()
+    (hub / "refs" / "main").write_text("abc")
+    assert names.cached(finale.REAL) == hub / "snapshots" / "abc"
+    assert finale.choose(None, finale._reference()) == hub / "snapshots" / "abc"
+
+
+# Whose code
+
+
+def test_a_package_finished_in_part_borrows_the_rest(package, run):
+    finish(package, "rmsnorm", "rope", "gqa", "moe", "decoder")
+    out = run()
+    assert "The course's own code stands in for 4.1 silu, 4.2 Qwen3MLP, 7.1" in out["whose-run"]
+    assert "left out" not in "".join(out.values())
+    assert "Ivy" in out["talk-run"] or "." in out["talk-run"]
+    yours, borrowed = out["parts-yours-run"].strip().split("\n")
+    assert yours.startswith("yours (") and "3.4 Qwen3Attention" in yours
+    assert borrowed.startswith("borrowed (5): 4.1 silu, 4.2 Qwen3MLP, 7.1 KVCache")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("-torch.inf", "0.0", "away from the reference's"),
+        ("@ value", "@ valeu", "NameError"),
+    ],
+)
+def test_a_wrong_part_is_told_and_the_reference_talks(package, capsys, old, new, said):
+    finish(package, *(lab.module for lab in finale.MODEL_LABS))
+    path = package / "gqa.py"
+    source = path.read_text()
+    assert old in source
+    path.write_text(source.replace(old, new))
+    code = finale.your_code()
+    out = capsys.readouterr().out
+    assert code.whose == "the course's" and said in out
+    assert "The course's own code runs instead." in out
+
+
+def test_finished_is_yours(package, capsys):
+    finish(package, *(lab.module for lab in finale.MODEL_LABS))
+    assert finale.your_code().whose == "yours"
+    assert "The model is yours." in capsys.readouterr().out
+
+
+def test_without_model_and_reference_the_notebook_says_so_and_runs(
+    package, run, monkeypatch, tmp_path
+):
+    """A learners' edition whose decoder is empty: files, tokenizer and template remain."""
+    monkeypatch.setattr(workspace, "SOLUTIONS", tmp_path / "nowhere")
+    out = run()
+    assert "Its cells are left out." in out["whose-run"]
+    unfinished = "left out: your model does not run yet: it raises NotImplementedError"
+    for cell in ("sizes-run", "names-run", "load-run", "long-run", "precision-run"):
+        assert unfinished in out[cell]
+    for cell in ("strict-run", "margin-run", "talk-run", "bug-hunt-try", "chat-run"):
+        assert "is not defined; the cell that makes it was left out" in out[cell]
+    assert SHIPPED in out["choose-run"] and "[figure]" in out["merges-run"]
+    assert "chat_prompt: 2 turns" in out["attack-run"]
+    assert out["parts-yours-run"].startswith("not written yet (21): 1.1 layer_norm")
+
+
+# What it takes
+
+
+def test_memory_sees_what_comes_and_what_goes():
+    size = 64_000_000
+    with finale.Memory() as seen:
+        kept = torch.ones(size // 4)
+        del kept
+        kept = torch.ones(size // 8)
+    assert seen.highest > 0.8 * size and seen.grown < 0.8 * size
+    assert kept.numel() == size // 8
+
+
+def test_room_for():
+    finale.room_for(1)
+    with pytest.raises(finale.NotReady, match="GB are needed"):
+        finale.room_for(10**15)
+
+
+def test_when_ready_lets_other_errors_pass(capsys):
+    with finale.when_ready():
+        raise CheckpointError("no")
+    assert capsys.readouterr().out == "left out: no\n"
+    with pytest.raises(ZeroDivisionError), finale.when_ready():
+        print(1 / 0)

@@ -1,0 +1,108 @@
+"""What lab 08 trains with, and calls that hand objects to the learner's code."""
+
+import sys
+
+import pytest
+import torch
+
+from labkit.calls import Call, Given, perform
+from labkit.compare import Difference, assert_same
+from labkit.given import Momentum, WindowConfig, WindowModel
+from labkit.train import lesson
+from labkit.wire import decode_call, decode_outcome, encode_call, encode_outcome
+
+
+def test_objects_are_made_once_and_their_state_comes_back():
+    def step(model, optimizer, rate):
+        optimizer.param_groups[1]["lr"] = rate
+        model.mix.bias.data += 1
+        return model.mix.bias.mean().item()
+
+    def forgetful(model, optimizer, rate):
+        return step(model, optimizer, 2 * rate)
+
+    call = Call("step", objects=Given("training")).then(rate=0.5).then(rate=0.25)
+    call = decode_call(encode_call(call))
+    outcome, other = (perform(call, {"step": code}) for code in (step, forgetful))
+    outcome = decode_outcome(encode_outcome(outcome))
+    assert outcome.failure is None
+    assert outcome.values[1] == pytest.approx(outcome.values[0] + 1)
+    assert outcome.state["the learning rate of group 2"].item() == 0.25
+    assert "model.mix.bias" in outcome.state
+    assert_same(outcome, perform(call, {"step": step}))
+    with pytest.raises(Difference, match="group 2 is 0\\.5 instead"):
+        assert_same(other, outcome)
+
+
+def test_momentum_steps_as_torch_does():
+    torchs, ours = (torch.tensor([1.0, -2.0, 0.5], requires_grad=True) for _ in range(2))
+    idle = torch.ones(2, requires_grad=True)  # no gradient ever reaches it
+    pair = [
+        torch.optim.SGD([{"params": [torchs]}, {"params": [idle]}], lr=0.1, momentum=0.9),
+        Momentum([{"params": [ours]}, {"params": [idle]}], lr=0.1, momentum=0.9),
+    ]
+    for rate in (0.1, 0.5, 0.2):
+        for weight, optimizer in zip((torchs, ours), pair, strict=True):
+            optimizer.zero_grad(set_to_none=rate > 0.3)
+            (weight**3).sum().backward()
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
+    torch.testing.assert_close(ours, torchs)
+    assert torch.equal(idle, torch.ones(2))
+
+
+@pytest.mark.parametrize("experts", [0, 3])
+def test_the_window_model_sees_its_window_and_no_padding(experts):
+    config = WindowConfig(7, 5, num_hidden_layers=2, num_experts=experts)
+    model = WindowModel(config)
+    ids = torch.tensor([[1, 2, 3, 4, 5, 6]])
+    logits, router_logits = model(ids, output_router_logits=True)
+    assert logits.shape == (1, 6, 7)
+    assert [tuple(r.shape) for r in router_logits] == ([(6, 3)] * 2 if experts else [])
+    far, near = ids.clone(), ids.clone()
+    far[0, 1], near[0, 2] = 0, 0
+    assert torch.equal(model(far)[0, 5], logits[0, 5])
+    assert not torch.equal(model(near)[0, 5], logits[0, 5])
+    mask = torch.tensor([[0, 0, 0, 1, 1, 1]])
+    hidden = ids.masked_fill(mask == 0, 0)
+    assert torch.equal(model(ids, mask)[0, 3:], model(hidden, mask)[0, 3:])
+
+
+def test_an_unfinished_decoder_is_replaced_and_named():
+    found, whose = lesson.decoder()
+    assert found is not None
+    assert "the course's" in whose and "NotImplementedError: Exercise" in whose
+
+
+def test_without_any_decoder_a_small_model_trains_all_the_same(monkeypatch):
+    from solutions.training import train_step
+
+    monkeypatch.setitem(sys.modules, "solutions.decoder", None)
+    assert lesson.decoder()[0] is None
+    for extra in ({}, {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}):
+        model = lesson.build(vocab_size=50, hidden_size=16, **extra)
+        assert isinstance(model, WindowModel)
+        optimizer = lesson.Both(model)
+        ids = torch.arange(24).view(2, 12)
+        losses = [train_step(model, optimizer, ids, ids, 0.01)["loss"] for _ in range(20)]
+        assert losses[-1] < losses[0]
+
+
+def test_both_holds_every_parameter_once():
+    model = lesson.build(vocab_size=50)
+    held = [p for group in lesson.Both(model).param_groups for p in group["params"]]
+    assert len(held) == len({id(p) for p in held}) == len(list(model.parameters()))
+
+
+def test_it_tells_as_many_stories_as_asked_and_the_same_again():
+    tokenizer, model = lesson.tokenizer(), lesson.build()
+    told = [lesson.tell(model, tokenizer, count=2, longest=5, seed=3) for _ in range(2)]
+    assert len(told[0]) == 2 and told[0] == told[1]
+    assert set(lesson.truth(told[0])) == {"understood", "consistent", "sound"}
+
+
+def test_expert_shares_add_up():
+    shares = lesson.expert_shares([torch.randn(9, 4), torch.randn(9, 4)], 2)
+    assert shares.shape == (2, 4)
+    assert torch.allclose(shares.sum(dim=1), torch.ones(2))

@@ -1,0 +1,211 @@
+# Right answers of lab 08, written otherwise. Every one has to earn full points.
+
+# %% exercise 8.1: logsumexp
+def causal_lm_loss(logits, labels):
+    wide = logits[:, :-1].float()
+    targets = labels[:, 1:]
+    counted = targets != IGNORE
+    safe = torch.where(counted, targets, 0)
+    right = torch.gather(wide, 2, safe.unsqueeze(2)).squeeze(2)
+    losses = torch.logsumexp(wide, dim=-1) - right
+    return (losses * counted).sum() / counted.sum()
+
+
+# %% exercise 8.1: flat, with advanced indexing
+def causal_lm_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    vocab = logits.shape[-1]
+    flat = logits[:, :-1].reshape(-1, vocab).to(torch.float32)
+    targets = labels[:, 1:].reshape(-1)
+    keep = targets.ne(-100)
+    flat, targets = flat[keep], targets[keep]
+    log_probs = torch.log_softmax(flat, dim=1)
+    return -log_probs[torch.arange(len(targets)), targets].mean()
+
+
+# %% exercise 8.1: one_hot and einsum
+def causal_lm_loss(logits, labels):
+    targets = labels[:, 1:]
+    hot = torch.nn.functional.one_hot(targets.clamp_min(0), logits.size(-1)).float()
+    hot = hot * (targets != -100)[..., None]
+    log_probs = torch.nn.functional.log_softmax(logits[:, :-1].float(), dim=-1)
+    return -torch.einsum("btv,btv->", hot, log_probs) / hot.sum()
+
+
+# %% exercise 8.1: by hand, in float64
+def causal_lm_loss(logits, labels):
+    wide = logits[:, :-1, :].double()
+    wide = wide - wide.max(dim=-1, keepdim=True).values
+    log_probs = wide - wide.exp().sum(dim=-1, keepdim=True).log()
+    losses = []
+    for row, targets in zip(log_probs, labels[:, 1:], strict=True):
+        for t, target in enumerate(targets.tolist()):
+            if target != -100:
+                losses.append(-row[t, target])
+    return torch.stack(losses).mean().float()
+
+
+# %% exercise 8.1: the labels moved, the last one ignored
+def causal_lm_loss(logits, labels):
+    end = torch.full_like(labels[:, :1], IGNORE)
+    targets = torch.cat([labels[:, 1:], end], dim=1)
+    log_probs = nn.LogSoftmax(dim=-1)(logits.float())
+    losses = -log_probs.gather(-1, targets.masked_fill(targets == IGNORE, 0).unsqueeze(-1))
+    return losses.squeeze(-1).masked_select(targets != IGNORE).mean()
+
+
+# %% exercise 8.2: cosine of the other half
+def learning_rate(step, peak, warmup_steps, total_steps, floor=0.0):
+    if step < 0 or warmup_steps < 0 or warmup_steps >= total_steps:
+        raise ValueError(f"{step} {warmup_steps} {total_steps}")
+    if step < warmup_steps:
+        return (step + 1) * peak / warmup_steps
+    if step >= total_steps:
+        return floor
+    left = (total_steps - step) / (total_steps - warmup_steps)
+    return floor + (peak - floor) * 0.5 * (1 - math.cos(left * math.pi))
+
+
+# %% exercise 8.2: numpy
+import numpy as np  # noqa: E402
+
+
+def learning_rate(step, peak, warmup_steps, total_steps, floor=0.0):
+    if step < 0:
+        raise ValueError("step")
+    if not 0 <= warmup_steps < total_steps:
+        raise ValueError("warmup_steps")
+    if step + 1 <= warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    progress = np.clip((step - warmup_steps) / (total_steps - warmup_steps), 0, 1)
+    return np.float64(floor + (peak - floor) * np.cos(np.pi * progress / 2) ** 2)
+
+
+# %% exercise 8.2: torch inside
+def learning_rate(
+    step: int, peak: float, warmup_steps: int, total_steps: int, floor: float = 0.0
+) -> float:
+    if step < 0 or not 0 <= warmup_steps < total_steps:
+        raise ValueError(f"step {step}, warmup_steps {warmup_steps}")
+    if step in range(warmup_steps):
+        return torch.linspace(peak / warmup_steps, peak, warmup_steps)[step].item()
+    done = min(step, total_steps) - warmup_steps
+    angle = torch.tensor(torch.pi * done / (total_steps - warmup_steps), dtype=torch.float64)
+    return peak - (peak - floor) * (1 - torch.cos(angle).item()) / 2
+
+
+# %% exercise 8.3: zeroed at the end, clipped by hand
+def train_step(
+    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0,
+    accumulation_steps=1,
+):  # fmt: skip
+    model.train()
+    told = {"loss": 0.0, "balance_loss": 0.0}
+    total = int((labels[:, 1:] != -100).sum())
+    size = -(-len(labels) // accumulation_steps)
+    for start in range(0, len(labels), size):
+        rows = slice(start, start + size)
+        wanted = labels[rows]
+        mask = attention_mask[rows] if attention_mask is not None else None
+        here = int((wanted[:, 1:] != -100).sum())
+        if here == 0:
+            continue
+        logits, router_logits = model(
+            input_ids[rows], attention_mask=mask, output_router_logits=True
+        )
+        loss = causal_lm_loss(logits, wanted) * here / total
+        told["loss"] += float(loss.detach())
+        if len(router_logits) > 0:
+            top_k = model.config.num_experts_per_tok
+            term = load_balancing_loss(router_logits, top_k, attention_mask=mask)
+            term = term * here / total
+            loss = loss + model.config.router_aux_loss_coef * term
+            told["balance_loss"] += float(term.detach())
+        loss.backward()
+    grads = [p.grad for group in optimizer.param_groups for p in group["params"]]
+    norm = sum(grad.square().sum() for grad in grads).sqrt()
+    if norm > max_grad_norm:
+        for grad in grads:
+            grad.mul_(max_grad_norm / norm)
+    for group in optimizer.param_groups:
+        group.update(lr=lr)
+    optimizer.step()
+    optimizer.zero_grad()
+    return {**told, "grad_norm": float(norm)}
+
+
+# %% exercise 8.3: tensor_split, num_experts asked, parts that hold nothing multiplied by 0
+def train_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    input_ids: Tensor,
+    labels: Tensor,
+    lr: float,
+    attention_mask: Tensor | None = None,
+    max_grad_norm: float = 1.0,
+    accumulation_steps: int = 1,
+) -> dict[str, float]:
+    for i in range(len(optimizer.param_groups)):
+        optimizer.param_groups[i]["lr"] = lr
+    model.zero_grad()
+    config, sums = model.config, torch.zeros(2)
+    masks = [None] * accumulation_steps
+    if attention_mask is not None:
+        masks = attention_mask.tensor_split(accumulation_steps)
+    parts = zip(
+        input_ids.tensor_split(accumulation_steps),
+        labels.tensor_split(accumulation_steps),
+        masks,
+        strict=True,
+    )
+    for ids, wanted, mask in parts:
+        if config.num_experts:
+            logits, routers = model(ids, mask, output_router_logits=True)
+            balance = load_balancing_loss(routers, config.num_experts_per_tok, mask)
+        else:
+            logits = model(ids, mask)
+            balance = torch.tensor(0.0)
+        share = (wanted[:, 1:] != IGNORE).sum() / (labels[:, 1:] != IGNORE).sum()
+        loss = torch.tensor(0.0) if share == 0 else causal_lm_loss(logits, wanted)
+        objective = share * (loss + config.router_aux_loss_coef * balance)
+        if objective.requires_grad:
+            objective.backward()
+        sums += share * torch.stack([loss.detach(), balance.detach()])
+    total = torch.nn.utils.clip_grad_norm_(list(model.parameters()), max_grad_norm)
+    optimizer.step()
+    names = ("loss", "balance_loss", "grad_norm")
+    return dict(zip(names, [*sums.tolist(), total.item()], strict=True))
+
+
+# %% exercise 8.3: one objective of all parts, gradients by autograd.grad
+def train_step(
+    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0,
+    accumulation_steps=1,
+):  # fmt: skip
+    losses, balances = [], []
+    counts = (labels[:, 1:] != IGNORE).sum(dim=1).float()
+    for rows in torch.arange(len(labels)).chunk(accumulation_steps):
+        weight = counts[rows].sum() / counts.sum()
+        if weight.item() == 0:
+            continue
+        mask = None if attention_mask is None else attention_mask[rows]
+        logits, router_logits = model(input_ids[rows], mask, None, True)
+        losses.append(weight * causal_lm_loss(logits, labels[rows]))
+        if router_logits:
+            top_k = model.config.num_experts_per_tok
+            balances.append(weight * load_balancing_loss(router_logits, top_k, mask))
+    loss, balance_loss = sum(losses), sum(balances, torch.zeros(()))
+    weights = list(model.parameters())
+    objective = torch.add(loss, balance_loss, alpha=model.config.router_aux_loss_coef)
+    grads = torch.autograd.grad(objective, weights)
+    norm = torch.cat([grad.flatten() for grad in grads]).norm()
+    scale = torch.clamp(max_grad_norm / (norm + 1e-6), max=1.0)
+    for weight, grad in zip(weights, grads, strict=True):
+        weight.grad = grad * scale
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.step()
+    return {
+        "loss": loss.item(),
+        "balance_loss": balance_loss.item(),
+        "grad_norm": norm.item(),
+    }

@@ -1,0 +1,228 @@
+"""Hidden checks of lab 08: fresh numbers, odd shapes, other dtypes, gradients, two steps."""
+
+import pytest
+import torch
+
+from labkit.checks import Call, Given, assert_same
+
+HALF = [torch.bfloat16, torch.float16]
+
+
+@pytest.mark.exercise("8.1")
+class TestCausalLmLoss:
+    def call(self, rng, shape, vocab, scale=2.0, dtype=torch.float32, ignored=0.4, **options):
+        labels = rng.integers(0, vocab, *shape)
+        labels[0, -1] = 0  # a token like any other
+        if ignored:
+            drop = rng.uniform(*shape) < ignored
+            drop[0] = True  # the texts hold different numbers of labels that count
+            drop[0, -1] = False
+            drop[-1, -2:] = True
+            drop[-1, 2:4] = False
+            labels[drop] = -100
+        logits = (scale * rng.normal(*shape, vocab)).to(dtype)
+        return Call("causal_lm_loss", logits=logits, labels=labels, **options)
+
+    @pytest.mark.parametrize("shape", [(3, 7), (1, 9), (4, 6), (2, 2)])
+    def test_values(self, student, reference, rng, shape):
+        """values for B and T {shape}"""
+        call = self.call(rng, shape, vocab=13, ignored=0)
+        assert_same(student(call), reference(call))
+
+    @pytest.mark.points(2)
+    @pytest.mark.parametrize("shape", [(2, 7), (3, 9)])
+    def test_ignored(self, student, reference, rng, shape):
+        """labels of -100 do not count"""
+        call = self.call(rng, shape, vocab=17)
+        assert_same(student(call), reference(call))
+
+    def test_one_label(self, student, reference, rng):
+        """a single label that counts"""
+        call = self.call(rng, (2, 5), vocab=6, ignored=0)
+        labels = call.steps[0][1]["labels"]
+        kept = labels[1, 3].clone()
+        labels.fill_(-100)
+        labels[1, 3] = kept
+        assert_same(student(call), reference(call))
+
+    def test_large(self, student, reference, rng):
+        """large logits"""
+        call = self.call(rng, (2, 6), vocab=12, scale=300.0)
+        assert_same(student(call), reference(call))
+
+    def test_sure(self, student, reference, rng):
+        """a model that is sure and right"""
+        call = self.call(rng, (2, 6), vocab=12, ignored=0)
+        inputs = call.steps[0][1]
+        following = torch.nn.functional.one_hot(inputs["labels"].roll(-1, 1), 12)
+        inputs["logits"] = 150.0 * following + inputs["logits"]
+        assert_same(student(call), reference(call))
+
+    @pytest.mark.points(2)
+    @pytest.mark.parametrize("dtype", HALF)
+    @pytest.mark.parametrize("scale", [3.0, 30.0])
+    def test_half_precision(self, student, reference, rng, dtype, scale):
+        """logits in {dtype}"""
+        call = self.call(rng, (3, 8), vocab=40, scale=scale, dtype=dtype)
+        assert_same(student(call), reference(call))
+
+    def test_strided(self, student, reference, rng):
+        """logits and labels that are not contiguous, and stay as they were"""
+        call = self.call(rng, (3, 6), vocab=7)
+        inputs = call.steps[0][1]
+        inputs["logits"] = rng.normal(7, 6, 3).permute(2, 1, 0)
+        inputs["labels"] = inputs["labels"].T.contiguous().T
+        assert_same(student(call), reference(call))
+
+    def test_by_position(self, student, reference, rng):
+        """arguments by position: logits, labels"""
+        call = self.call(rng, (2, 5), vocab=8, by_position=True)
+        assert_same(student(call), reference(call))
+
+    @pytest.mark.points(2)
+    @pytest.mark.parametrize("scale", [1.0, 40.0])
+    def test_gradients(self, student, reference, rng, scale):
+        """gradients of the logits"""
+        call = self.call(rng, (2, 7), vocab=9, scale=scale, grad=True)
+        assert_same(student(call), reference(call))
+
+
+@pytest.mark.exercise("8.2")
+class TestLearningRate:
+    def call(self, rng, step, warmup_steps=5, total_steps=33, floor=True, **options):
+        inputs = {"peak": 2 + rng.uniform(1).item()}
+        inputs |= {"warmup_steps": warmup_steps, "total_steps": total_steps}
+        if floor:
+            inputs["floor"] = 0.2 + 0.3 * rng.uniform(1).item()
+        return Call("learning_rate", step=step, **inputs, **options)
+
+    @pytest.mark.parametrize("floor", [False, True])
+    @pytest.mark.parametrize("step", [0, 2, 4])
+    def test_warmup(self, student, reference, rng, step, floor):
+        """step {step} of 5 steps of warm-up"""
+        call = self.call(rng, step, floor=floor)
+        assert_same(student(call), reference(call))
+
+    @pytest.mark.parametrize("step", [5, 6, 19, 27, 32])
+    def test_cosine(self, student, reference, rng, step):
+        """step {step} of 33, after a warm-up"""
+        call = self.call(rng, step, floor=False)
+        assert_same(student(call), reference(call))
+
+    @pytest.mark.points(2)
+    @pytest.mark.parametrize("step", [5, 13, 26, 32])
+    def test_floor(self, student, reference, rng, step):
+        """step {step} of 33, with a floor"""
+        call = self.call(rng, step)
+        assert_same(student(call), reference(call))
+
+    @pytest.mark.parametrize("floor", [False, True])
+    @pytest.mark.parametrize("step", [33, 40])
+    def test_beyond(self, student, reference, rng, step, floor):
+        """step {step}, when all 33 are done"""
+        call = self.call(rng, step, floor=floor)
+        assert_same(student(call), reference(call))
+
+    @pytest.mark.parametrize("step", [0, 7])
+    def test_no_warmup(self, student, reference, rng, step):
+        """step {step} without a warm-up"""
+        call = self.call(rng, step, warmup_steps=0, total_steps=9)
+        assert_same(student(call), reference(call))
+
+    def test_by_position(self, student, reference, rng):
+        """arguments by position: step, peak, warmup_steps, total_steps, floor"""
+        call = self.call(rng, 11, by_position=True)
+        assert_same(student(call), reference(call))
+
+
+@pytest.mark.exercise("8.3")
+class TestTrainStep:
+    def call(self, rng, rates=(0.1,), texts=3, layers=2, experts=0, padded=False, **options):
+        """One step for every rate, all on one model and one optimizer."""
+        seed, vocab = rng.integers(0, 1000, 1).item(), 13
+        sizes = {"vocab_size": vocab, "hidden_size": 5, "layers": layers, "seed": seed}
+        given = Given("training", **sizes, experts=experts, coefficient=0.3)
+        max_grad_norm = options.pop("max_grad_norm", 100.0)
+        call = Call("train_step", objects=given, **options)
+        for lr in rates:
+            input_ids = rng.integers(0, vocab, texts, 6)
+            labels = input_ids.clone()
+            labels[0, :3] = -100
+            inputs = {"input_ids": input_ids, "labels": labels, "lr": lr}
+            if padded:
+                mask = torch.ones_like(input_ids)
+                mask[1, :3] = mask[2, :1] = 0
+                labels[mask == 0] = -100
+                inputs["attention_mask"] = mask
+            if max_grad_norm is not None:
+                inputs["max_grad_norm"] = max_grad_norm
+            call.then(**inputs)
+        return call
+
+    @pytest.mark.points(2)
+    @pytest.mark.parametrize("experts", [0, 4])
+    def test_one_step(self, student, reference, rng, experts):
+        """one step of a model with {experts} experts"""
+        call = self.call(rng, experts=experts)
+        assert_same(student(call), reference(call))
+
+    @pytest.mark.points(2)
+    @pytest.mark.parametrize("experts", [0, 3])
+    def test_clipped(self, student, reference, rng, experts):
+        """clipped gradients of a model with {experts} experts"""
+        call = self.call(rng, experts=experts, max_grad_norm=0.2)
+        assert_same(student(call), reference(call))
+
+    @pytest.mark.points(2)
+    @pytest.mark.parametrize("experts", [0, 3])
+    def test_three_steps(self, student, reference, rng, experts):
+        """three steps in a row, {experts} experts: rates change, momentum is kept"""
+        call = self.call(rng, rates=(0.1, 0.02, 0.05), experts=experts)
+        assert_same(student(call), reference(call))
+
+    @pytest.mark.parametrize("experts", [0, 4])
+    def test_padded(self, student, reference, rng, experts):
+        """padding, {experts} experts"""
+        call = self.call(rng, rates=(0.1, 0.05), experts=experts, padded=True)
+        assert_same(student(call), reference(call))
+
+    def test_one_layer(self, student, reference, rng):
+        """experts in a single layer"""
+        call = self.call(rng, layers=1, experts=6)
+        assert_same(student(call), reference(call))
+
+    def test_default_max_grad_norm(self, student, reference, rng):
+        """the default of max_grad_norm"""
+        call = self.call(rng, max_grad_norm=None)
+        assert_same(student(call), reference(call))
+
+    def test_by_position(self, student, reference, rng):
+        """arguments by position"""
+        call = self.call(rng, experts=3, padded=True, max_grad_norm=0.3, by_position=True)
+        assert_same(student(call), reference(call))
+
+    @pytest.mark.points(2)
+    @pytest.mark.parametrize(("parts", "texts"), [(2, 6), (3, 5), (5, 5)])
+    def test_parts(self, student, reference, rng, parts, texts):
+        """a batch of {texts} texts in {parts} parts"""
+        call = self.call(rng, rates=(0.1, 0.05), texts=texts, max_grad_norm=0.4)
+        for _, inputs in call.steps:
+            inputs["labels"][1, :4] = -100
+            inputs["accumulation_steps"] = parts
+        assert_same(student(call), reference(call))
+
+    @pytest.mark.points(2)
+    @pytest.mark.parametrize("parts", [2, 4])
+    def test_parts_with_experts(self, student, reference, rng, parts):
+        """4 texts, padding and experts, in {parts} parts"""
+        call = self.call(rng, texts=4, experts=4, padded=True, max_grad_norm=0.4)
+        call.steps[0][1]["labels"][0, :4] = -100
+        call.steps[0][1]["accumulation_steps"] = parts
+        assert_same(student(call), reference(call))
+
+    def test_a_part_without_labels(self, student, reference, rng):
+        """a part in which no label counts"""
+        call = self.call(rng, texts=3)
+        call.steps[0][1]["labels"][1] = -100
+        call.steps[0][1]["accumulation_steps"] = 3
+        assert_same(student(call), reference(call))

@@ -1,0 +1,13 @@
+"""Visible checks of lab 00: what check("0.1") runs."""
+
+import pytest
+
+from labkit.checks import Call, assert_same
+
+
+@pytest.mark.exercise("0.1")
+@pytest.mark.parametrize(("texts", "tokens"), [(3, 5), (1, 1), (2, 1)])
+def test_next_token(student, reference, rng, texts, tokens):
+    """B = {texts}, T = {tokens}"""
+    call = Call("next_token", logits=rng.normal(texts, tokens, 16))
+    assert_same(student(call), reference(call))

@@ -1,0 +1,152 @@
+"""Visible checks of lab 08: what check("8.1") and its sisters run."""
+
+import pytest
+import torch
+
+from labkit.checks import Call, Given, assert_same
+
+VOCAB = 11
+
+
+@pytest.mark.exercise("8.1")
+class TestCausalLmLoss:
+    def call(self, rng, scale=2.0, dtype=torch.float32, ignored=True, **options):
+        labels = rng.integers(1, VOCAB, 2, 6)
+        labels[0, 2] = 0  # a token like any other
+        if ignored:
+            labels[0, :2] = labels[0, 5] = labels[1, 5] = -100
+        logits = (scale * rng.normal(2, 6, VOCAB)).to(dtype)
+        return Call("causal_lm_loss", logits=logits, labels=labels, **options)
+
+    def test_values(self, student, reference, rng):
+        """every label counts"""
+        call = self.call(rng, ignored=False)
+        assert_same(student(call), reference(call))
+
+    def test_ignored(self, student, reference, rng):
+        """labels of -100 do not count"""
+        call = self.call(rng)
+        assert_same(student(call), reference(call))
+
+    def test_large(self, student, reference, rng):
+        """large logits"""
+        call = self.call(rng, scale=100.0)
+        assert_same(student(call), reference(call))
+
+    def test_sure(self, student, reference, rng):
+        """a model that is sure and right"""
+        call = self.call(rng, ignored=False)
+        inputs = call.steps[0][1]
+        following = torch.nn.functional.one_hot(inputs["labels"].roll(-1, 1), VOCAB)
+        inputs["logits"] = 200.0 * following + inputs["logits"]
+        assert_same(student(call), reference(call))
+
+    def test_bfloat16(self, student, reference, rng):
+        """logits in bfloat16"""
+        call = self.call(rng, scale=4.0, dtype=torch.bfloat16)
+        assert_same(student(call), reference(call))
+
+    def test_by_position(self, student, reference, rng):
+        """arguments by position: logits, labels"""
+        call = self.call(rng, by_position=True)
+        assert_same(student(call), reference(call))
+
+    def test_gradients(self, student, reference, rng):
+        """gradients"""
+        call = self.call(rng, grad=True)
+        assert_same(student(call), reference(call))
+
+
+@pytest.mark.exercise("8.2")
+class TestLearningRate:
+    def call(self, step, warmup_steps=4, total_steps=20, **options):
+        inputs = {"peak": 2.0, "warmup_steps": warmup_steps, "total_steps": total_steps}
+        return Call("learning_rate", step=step, **inputs, **options)
+
+    @pytest.mark.parametrize("step", [0, 1, 3])
+    def test_warmup(self, student, reference, step):
+        """step {step} of 4 steps of warm-up"""
+        call = self.call(step)
+        assert_same(student(call), reference(call))
+
+    @pytest.mark.parametrize("step", [4, 5, 9, 12, 17, 19])
+    def test_cosine(self, student, reference, step):
+        """step {step}, after 4 steps of warm-up, of 20"""
+        call = self.call(step)
+        assert_same(student(call), reference(call))
+
+    @pytest.mark.parametrize("step", [1, 4, 12, 17, 20, 25])
+    def test_floor(self, student, reference, step):
+        """step {step} of 20, with a floor"""
+        call = self.call(step, floor=0.3)
+        assert_same(student(call), reference(call))
+
+    @pytest.mark.parametrize("step", [20, 23])
+    def test_beyond(self, student, reference, step):
+        """step {step}, when all 20 are done"""
+        call = self.call(step)
+        assert_same(student(call), reference(call))
+
+    @pytest.mark.parametrize("step", [0, 1])
+    def test_no_warmup(self, student, reference, step):
+        """step {step} without a warm-up"""
+        call = self.call(step, warmup_steps=0)
+        assert_same(student(call), reference(call))
+
+    def test_by_position(self, student, reference):
+        """arguments by position: step, peak, warmup_steps, total_steps, floor"""
+        call = self.call(7, floor=0.3, by_position=True)
+        assert_same(student(call), reference(call))
+
+
+@pytest.mark.exercise("8.3")
+class TestTrainStep:
+    def call(self, rng, experts=0, steps=1, padded=False, max_grad_norm=100.0, **options):
+        """One step or more on one model: the next shows what the last left behind."""
+        call = Call("train_step", objects=Given("training", experts=experts), **options)
+        for lr in (0.1, 0.05)[:steps]:
+            input_ids = rng.integers(0, VOCAB, 3, 5)
+            inputs = {"input_ids": input_ids, "labels": input_ids.clone(), "lr": lr}
+            inputs["labels"][0, :2] = -100
+            if padded:
+                mask = torch.ones_like(input_ids)
+                mask[1, :2] = mask[2, :1] = 0
+                inputs["attention_mask"] = mask
+                inputs["labels"][mask == 0] = -100
+            if max_grad_norm:
+                inputs["max_grad_norm"] = max_grad_norm
+            call.then(**inputs)
+        return call
+
+    def test_one_step(self, student, reference, rng):
+        """one step, nothing to clip"""
+        call = self.call(rng)
+        assert_same(student(call), reference(call))
+
+    def test_clipped(self, student, reference, rng):
+        """gradients longer than max_grad_norm"""
+        call = self.call(rng, max_grad_norm=0.25)
+        assert_same(student(call), reference(call))
+
+    def test_two_steps(self, student, reference, rng):
+        """two steps in a row"""
+        call = self.call(rng, steps=2)
+        assert_same(student(call), reference(call))
+
+    def test_padded(self, student, reference, rng):
+        """a model with experts, and padding"""
+        call = self.call(rng, experts=4, padded=True)
+        assert_same(student(call), reference(call))
+
+    def test_by_position(self, student, reference, rng):
+        """arguments by position, max_grad_norm left at its default"""
+        call = self.call(rng, padded=True, max_grad_norm=None, by_position=True)
+        assert_same(student(call), reference(call))
+
+    @pytest.mark.parametrize("experts", [0, 4])
+    def test_parts(self, student, reference, rng, experts):
+        """{experts} experts, the batch in 3 parts, one of them mostly padding"""
+        call = self.call(rng, experts=experts, padded=True, max_grad_norm=0.25)
+        call.steps[0][1]["labels"][2, :4] = -100
+        call.steps[0][1]["accumulation_steps"] = 3
+        assert_same(student(call), reference(call))

@@ -1,0 +1,19 @@
+"""Lab 00: practice, before the course begins.
+
+Shapes: B batch, T tokens, V vocab_size.
+"""
+
+import torch
+from torch import Tensor
+
+
+# %% exercise 0.1: next_token
+def next_token(logits: Tensor) -> Tensor:
+    """Of each text, the id that the model scores highest to come next.
+
+    The scores for what comes next stand at the last token.
+
+    Shapes: logits (B, T, V) -> (B,) token ids
+    """
+    # YOUR CODE HERE (about 1 line)
+    raise NotImplementedError("Exercise 0.1: next_token")
