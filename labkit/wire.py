@@ -200,7 +200,7 @@ def fingerprint(call: Call) -> bytes:
             hasher.update(f"{value!r};".encode())
 
     feed([call.symbol, call.init, call.state, call.dtype, call.grad, call.names])
-    feed([call.by_position, call.steps])
+    feed([call.by_position, call.summary, call.objects, call.steps])
     return hasher.digest()
 
 

@@ -7,11 +7,11 @@ dies, the crew is made anew; what was finished is kept by whoever holds the crew
 from __future__ import annotations
 
 import atexit
+import json
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Mapping
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import suppress
 from functools import lru_cache
@@ -22,12 +22,11 @@ from typing import Any
 import nbformat
 import torch
 
-from labkit.grading.assembling import Answers
 from labkit.grading.judge import Judge
 from labkit.grading.results import Setup, Verdict, judging
 from labkit.grading.sandbox import CrewError, Sandbox, chosen, required
 from labkit.grading.workers import ONE_THREAD, Workers
-from labkit.syllabus import Lab, find_lab
+from labkit.syllabus import find_lab
 
 PATIENCE = 600  # seconds without any result after which a crew is taken for stuck
 CONNECT = 20  # seconds to reach a Dask scheduler
@@ -42,13 +41,11 @@ class OtherVersion(CrewError):
 # In the judge's process
 
 
-def grade(setup: Setup, data: bytes, before: Mapping[Lab, Answers]) -> Verdict:
-    """The verdict on one submission; what an executor is given to do.
-
-    before    what the same learner handed in for earlier labs
-    """
+def grade(setup: Setup, data: bytes, before: str) -> Verdict:
+    """The verdict on one submission; what an executor is given to do."""
+    earlier = {find_lab(module): answers for module, answers in json.loads(before).items()}
     with ONE_AT_A_TIME:
-        return Verdict.of(judge_for(setup).grade(data, before))
+        return Verdict.of(judge_for(setup).grade(data, earlier))
 
 
 @lru_cache(maxsize=4)
@@ -127,9 +124,7 @@ class Crew:
             return 2 * max(1, sum(self.client.nthreads().values()))
         return 2 * self.jobs
 
-    def submit(
-        self, setup: Setup, data: bytes, before: Mapping[Lab, Answers]
-    ) -> Future[Verdict]:
+    def submit(self, setup: Setup, data: bytes, before: str) -> Future[Verdict]:
         if self.executor is None:
             self.executor = self._cluster() if self.dask else self._processes()
         return self.executor.submit(grade, setup, data, before)

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,13 +20,12 @@ import torch
 from nbformat import NotebookNode
 from nbgrader.utils import compute_checksum, determine_grade, is_grade, is_solution
 
-from labkit.grading.assembling import Answers
 from labkit.grading.judge import Graded, Submission
 from labkit.grading.sandbox import ROOT
 from labkit.report import Report
 from labkit.syllabus import Lab, find_lab
 
-JUDGING = ("labkit/*.py", "labkit/grading/*.py", "solutions/*.py")
+JUDGING = ("labkit/*.py", "labkit/grading/*.py", "labkit/inside/*.py", "solutions/*.py")
 
 
 @cache
@@ -55,11 +53,10 @@ class Setup:
         text = nbformat.v4.writes_json(released)
         return cls(lab.module, text, secret, judging(lab.module), require)
 
-    def key(self, data: bytes, before: Mapping[Lab, Answers]) -> str:
-        """The name of the result for a submission with this content, after these answers."""
+    def key(self, data: bytes, before: str = "") -> str:
+        """The name of the result for a submission with this content, after those."""
         hasher = hashlib.sha256(f"{self.judging} {len(self.released)} ".encode())
-        earlier = json.dumps({lab.name: answers for lab, answers in before.items()})
-        for part in (self.released.encode(), self.secret, data, earlier.encode()):
+        for part in (self.released.encode(), self.secret, before.encode(), data):
             hasher.update(hashlib.sha256(part).digest())
         return hasher.hexdigest()
 

@@ -7,6 +7,7 @@ something broke is suspect: it is done once more, alone, when everything else is
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-from labkit.grading.assembling import Answers, earlier_labs
+from labkit.grading.assembling import earlier_labs
 from labkit.grading.course import Course, Handed
 from labkit.grading.crew import Crew
 from labkit.grading.intake import rebuild
@@ -75,7 +76,7 @@ class Task:
 
     key: str
     data: bytes
-    before: dict[Lab, Answers]
+    before: str  # what they handed in for earlier labs, as JSON, where that counts
     handed: tuple[Handed, ...]
 
 
@@ -131,14 +132,16 @@ def grade_lab(
 
 
 def tasks_of(course: Course, lab: Lab, setup: Setup) -> list[Task]:
-    tasks: dict[str, Task] = {}
+    same: dict[str, list[Handed]] = {}
+    content: dict[str, tuple[bytes, str]] = {}
     for handed in course.submitted(lab):
-        content = handed.path.read_bytes()
-        before = course.answers(earlier_labs(lab), handed.learner)
-        key = setup.key(content, before)
-        task = tasks.get(key) or Task(key, content, before, ())
-        tasks[key] = replace(task, handed=(*task.handed, handed))
-    return list(tasks.values())
+        answers = course.answers(earlier_labs(lab), handed.learner)
+        before = json.dumps({one.module: cells for one, cells in answers.items()})
+        data = handed.path.read_bytes()
+        key = setup.key(data, before)
+        same.setdefault(key, []).append(handed)
+        content[key] = data, before
+    return [Task(key, *content[key], tuple(handed)) for key, handed in same.items()]
 
 
 def guilty(lab: Lab, course: Course) -> Verdict:
@@ -174,7 +177,8 @@ def flow(
     while waiting or flying:
         try:
             while waiting and len(flying) < (crew.width if together else 1):
-                flying[crew.submit(setup, waiting[0].data, waiting[0].before)] = waiting[0]
+                task = waiting[0]
+                flying[crew.submit(setup, task.data, task.before)] = task
                 waiting.popleft()
             done, _ = wait(flying, timeout=crew.patience, return_when=FIRST_COMPLETED)
         except OSError as error:  # the scheduler is gone

@@ -168,7 +168,7 @@ class Script(Crew):
         super().__init__(2, patience=patience)
         self.answers, self.asked, self.stops = answers, [], 0
 
-    def submit(self, setup, data):
+    def submit(self, setup, data, before):
         self.asked.append(data)
         future = Future()
         answer = self.answers[data].pop(0)
@@ -188,7 +188,7 @@ def verdict(made):
 
 
 def tasks(*names):
-    return [Task(name, name.encode(), ()) for name in names]
+    return [Task(name, name.encode(), "{}", ()) for name in names]
 
 
 def test_what_was_under_way_in_a_broken_pool_is_done_again_alone(verdict):
@@ -215,7 +215,7 @@ def test_a_crew_that_hangs_is_made_anew_and_then_given_up(verdict):
     assert found == {"a": verdict, "b": verdict} and crew.stops == 1
     crew = Script({bytes([n]): [None] for n in range(40)}, patience=0.05)
     with pytest.raises(Stalled):
-        list(verdicts([Task(str(n), bytes([n]), ()) for n in range(40)], None, crew))
+        list(verdicts([Task(str(n), bytes([n]), "{}", ()) for n in range(40)], None, crew))
 
 
 def test_a_fault_of_the_judge_stays_with_its_submission(verdict):
