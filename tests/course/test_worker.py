@@ -69,7 +69,8 @@ def test_no_test_and_no_reference_is_in_memory(workers):
     loaded = [n for n in names if n.split(".")[0] in ("solutions", "tests", "labkit", "pytest")]
     assert set(loaded) <= {"labkit", "labkit.worker", "labkit.calls", "labkit.wire",
                            "labkit.banned", "labkit.confine", "labkit.frames",
-                           "labkit.seccomp", "labkit.sources"}  # fmt: skip
+                           "labkit.given", "labkit.seccomp", "labkit.sources",
+                           "labkit.stand_in"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
