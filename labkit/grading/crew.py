@@ -128,7 +128,7 @@ class Crew:
             return 2 * max(1, sum(self.client.nthreads().values()))
         return 2 * self.jobs
 
-    def submit(self, setup: Setup, data: bytes, before: str) -> Future[Verdict]:
+    def submit(self, setup: Setup, data: bytes, before: str = "{}") -> Future[Verdict]:
         if self.executor is None:
             self.executor = self._cluster() if self.dask else self._processes()
         return self.executor.submit(grade, setup, data, before)
