@@ -22,6 +22,7 @@ from typing import Any
 import nbformat
 import torch
 
+from labkit.confine import CPU_SECONDS
 from labkit.grading.judge import Judge
 from labkit.grading.results import Setup, Verdict, judging
 from labkit.grading.sandbox import CrewError, Sandbox, chosen, required
@@ -56,7 +57,8 @@ def judge_for(setup: Setup) -> Judge:
     workers = running_workers()
     if setup.require_sandbox:
         required(workers.sandbox)
-    return Judge(lab, nbformat.reads(setup.released, as_version=4), setup.secret, workers)
+    released = nbformat.reads(setup.released, as_version=4)
+    return Judge(lab, released, setup.secret, workers, setup.cpu_seconds)
 
 
 given: Sandbox | None = None  # by the process that started this one
@@ -97,6 +99,7 @@ class Crew:
 
     jobs    processes on this machine; as many as it has cores if not said
     dask    the address of a Dask scheduler, whose workers then do the work
+    cpu_seconds     that an exercise of a learner may take
     """
 
     def __init__(
@@ -105,9 +108,10 @@ class Crew:
         dask: str | None = None,
         require_sandbox: bool = False,
         patience: float = PATIENCE,
+        cpu_seconds: int = CPU_SECONDS,
     ):
         self.jobs, self.dask, self.require_sandbox = jobs or cores(), dask, require_sandbox
-        self.patience = patience
+        self.patience, self.cpu_seconds = patience, cpu_seconds
         self.executor: Executor | None = None
         self.client: Any = None
 

@@ -18,6 +18,7 @@ from labkit import banned, cells
 from labkit.calls import Call, Failure, Outcome
 from labkit.checks import Result, run_checks
 from labkit.compare import said
+from labkit.confine import CPU_SECONDS
 from labkit.diagnose import reasons, remarks
 from labkit.grading import assembling
 from labkit.grading.assembling import Answers
@@ -66,8 +67,16 @@ class Submission:
 class Judge:
     """Grades submissions of one lab; holds the reference, the mistakes and the run's secret."""
 
-    def __init__(self, lab: Lab, released: NotebookNode, secret: bytes, workers: Workers):
+    def __init__(
+        self,
+        lab: Lab,
+        released: NotebookNode,
+        secret: bytes,
+        workers: Workers,
+        cpu_seconds: int = CPU_SECONDS,
+    ):
         self.lab, self.released, self.secret, self.workers = lab, released, secret, workers
+        self.cpu_seconds = cpu_seconds  # for each exercise
         self.oracle = Live(lab)
         self.sources = package_sources(lab)
         self.modules: dict[str, str] = {}  # the reference's module as it is for an exercise
@@ -111,7 +120,7 @@ class Judge:
                 exercise, f"{line_in_cell(line, module, exercise)}{banned.message(name)}"
             )
         sources[self.lab.module] = module
-        order = Order(sources, self.lab.module, self.lab.not_allowed)
+        order = Order(sources, self.lab.module, self.lab.not_allowed, self.cpu_seconds)
         worker = self.workers.launch(order, self._plan_for(exercise))
         self.layers = [*self.workers.sandbox.walls, *worker.layers]
 

@@ -20,6 +20,7 @@ import torch
 from nbformat import NotebookNode
 from nbgrader.utils import compute_checksum, determine_grade, is_grade, is_solution
 
+from labkit.confine import CPU_SECONDS
 from labkit.grading.judge import Graded, Submission
 from labkit.grading.sandbox import ROOT
 from labkit.report import Report
@@ -47,15 +48,23 @@ class Setup:
     secret: bytes
     judging: str
     require_sandbox: bool = False
+    cpu_seconds: int = CPU_SECONDS
 
     @classmethod
-    def of(cls, lab: Lab, released: NotebookNode, secret: bytes, require: bool) -> Setup:
+    def of(
+        cls,
+        lab: Lab,
+        released: NotebookNode,
+        secret: bytes,
+        require: bool,
+        cpu_seconds: int = CPU_SECONDS,
+    ) -> Setup:
         text = nbformat.v4.writes_json(released)
-        return cls(lab.module, text, secret, judging(lab.module), require)
+        return cls(lab.module, text, secret, judging(lab.module), require, cpu_seconds)
 
     def key(self, data: bytes, before: str = "") -> str:
         """The name of the result for a submission with this content, after those."""
-        hasher = hashlib.sha256(f"{self.judging} {len(self.released)} ".encode())
+        hasher = hashlib.sha256(f"{self.judging} {self.cpu_seconds} ".encode())
         for part in (self.released.encode(), self.secret, before.encode(), data):
             hasher.update(hashlib.sha256(part).digest())
         return hasher.hexdigest()

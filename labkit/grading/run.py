@@ -92,7 +92,8 @@ def grade_lab(
     if crew is None:
         with Crew() as own:
             return grade_lab(course, lab, progress, own, fresh)
-    setup = Setup.of(lab, course.released(lab), course.secret(), crew.require_sandbox)
+    required, seconds = crew.require_sandbox, crew.cpu_seconds
+    setup = Setup.of(lab, course.released(lab), course.secret(), required, seconds)
     results = Results(course.root / ".results" / lab.name)
     tasks = tasks_of(course, lab, setup)
     total = sum(len(task.handed) for task in tasks)

@@ -197,7 +197,8 @@ class Worker:
         except BaseException:  # before any learner code: no fault of theirs
             self.close()
             raise
-        self.deadline = time.monotonic() + WALL_SECONDS
+        allowed = WALL_SECONDS * order.cpu_seconds / CPU_SECONDS
+        self.deadline = time.monotonic() + allowed
         try:
             self.over = decode_outcome(self._receive()).failure
         except (Gone, Malformed, OSError) as error:
