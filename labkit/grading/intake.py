@@ -24,6 +24,7 @@ from labkit.syllabus import Exercise, Lab
 MAX_NOTEBOOK = 32 << 20
 MAX_CELL = 200_000
 MAX_CELLS = 5_000
+MAX_CODE = 1_000_000  # characters: to read them takes seconds, and a class is waiting
 
 
 @dataclass
@@ -64,7 +65,11 @@ def _take_exercise(
 ) -> None:
     copies = found[exercise.id]
     stub = fingerprint(cell_called(intake.notebook, exercise.answer_cell).source)
-    filled = [text for text in copies if text.strip() and fingerprint(text) != stub]
+    filled = [
+        text
+        for text in copies
+        if text.strip() and (len(text) > MAX_CELL or fingerprint(text) != stub)
+    ]
     if intake.problem:
         intake.answers[exercise.id] = None
         intake.notes[exercise.id] = intake.problem
@@ -102,7 +107,7 @@ def _elsewhere(exercise: Exercise, cells: list[dict]) -> str:
     """Where else the symbol is defined, for a cell that was split or lost its marks."""
     for number, cell in enumerate(cells, 1):
         text = text_of(cell)
-        if len(text) > MAX_CELL or exercise.symbols[0] not in text:
+        if len(text) > MAX_CELL or exercise.symbols[0] not in text or not is_code(cell):
             continue
         if exercise.symbols[0] in defined_names(text) and exercise_in(text) is None:
             return (
@@ -154,7 +159,17 @@ def cells_of(data: bytes) -> list[dict]:
     cells = content.get("cells") if isinstance(content, dict) else None
     if not isinstance(cells, list):
         raise NotANotebook("the file is not a notebook: it is JSON without a list of cells")
-    return [cell for cell in cells[:MAX_CELLS] if isinstance(cell, dict)]
+    cells = [cell for cell in cells[:MAX_CELLS] if isinstance(cell, dict)]
+    code = sum(len(text_of(cell)) for cell in cells if is_code(cell))
+    if code > MAX_CODE:
+        raise NotANotebook(f"there are {code:,} characters of code; {MAX_CODE:,} is the most")
+    return cells
+
+
+def is_code(cell: dict) -> bool:
+    """Whether anybody will read the cell as Python; pictures pasted into text may be large."""
+    text = cell.get("cell_type") in ("markdown", "raw")
+    return not text or exercise_in(text_of(cell)[:MAX_CELL]) is not None
 
 
 def _upgraded(content: dict[str, Any]) -> dict[str, Any]:
