@@ -23,7 +23,9 @@ fork 57 -, vfork 58 -, clone 56 220, clone3 435 435, execve 59 221, execveat 322
 kill 62 129, tkill 200 130, rt_sigqueueinfo 129 138, rt_tgsigqueueinfo 297 240,
 pidfd_open 434 434, pidfd_send_signal 424 424, pidfd_getfd 438 438, ptrace 101 117,
 process_vm_readv 310 270, process_vm_writev 311 271, process_madvise 440 440,
-kcmp 312 272,
+kcmp 312 272, process_mrelease 448 448, setpriority 141 140, ioprio_set 251 30,
+sched_setaffinity 203 122, sched_setscheduler 144 119, sched_setparam 142 118,
+sched_setattr 314 274, migrate_pages 256 238, move_pages 279 239,
 # network and descriptors of others
 socket 41 198, socketpair 53 199, connect 42 203, bind 49 200, listen 50 201,
 accept 43 202, accept4 288 242, sendmsg 46 211, sendmmsg 307 269, recvmsg 47 212,
@@ -39,7 +41,8 @@ setrlimit 160 164,
 chmod 90 -, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452, chown 92 -, lchown 94 -,
 fchown 93 55, fchownat 260 54, utime 132 -, utimes 235 -, utimensat 280 88,
 futimesat 261 -, setxattr 188 5, lsetxattr 189 6, fsetxattr 190 7, removexattr 197 14,
-lremovexattr 198 15, fremovexattr 199 16,
+lremovexattr 198 15, fremovexattr 199 16, setxattrat 463 463, removexattrat 466 466,
+file_setattr 469 469, truncate 76 45, mknod 133 -, mknodat 259 33,
 # the kernel
 mount 165 40, umount2 166 39, pivot_root 155 41, chroot 161 51, unshare 272 97,
 setns 308 268, open_tree 428 428, move_mount 429 429, fsopen 430 430, fsconfig 431 431,
@@ -56,6 +59,11 @@ adjtimex 159 171, sethostname 170 161, setdomainname 171 162, vhangup 153 58,
 # Allowed with certain arguments only: signals to oneself, asking for limits.
 TGKILL = {"x86_64": 234, "aarch64": 131}
 PRLIMIT = {"x86_64": 302, "aarch64": 261}
+# Allowed but for certain arguments: F_SETOWN and its kind, by which news of a descriptor
+# become a signal to anybody, and TIOCSTI, which types into a terminal.
+FCNTL = {"x86_64": 72, "aarch64": 25}
+IOCTL = {"x86_64": 16, "aarch64": 29}
+OWNERS, LEVERS = (8, 15), (0x8901, 0x8902, 0x5412)
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*
 X32 = 0x40000000  # numbers of x86-64's second set of calls
 
@@ -88,6 +96,7 @@ def fixed_part(machine: str) -> bytes:
 def program(machine: str, pid: int) -> bytes:
     """The filter for a process with this id."""
     lines = only_if(TGKILL[machine], 0, pid) + only_if(PRLIMIT[machine], 2, 0)
+    lines += never_if(FCNTL[machine], 1, OWNERS) + never_if(IOCTL[machine], 1, LEVERS)
     return fixed_part(machine) + packed([*lines, (RETURN, 0, 0, ALLOW)])
 
 
@@ -107,6 +116,16 @@ def only_if(number: int, argument: int, value: int) -> list[tuple[int, int, int,
         (RETURN, 0, 0, ALLOW),
         (RETURN, 0, 0, EPERM),
     ]
+
+
+def never_if(
+    number: int, argument: int, values: tuple[int, ...]
+) -> list[tuple[int, int, int, int]]:
+    """Refuse a call if its argument, of which the kernel reads 32 bits, has such a value."""
+    lines = [(EQUAL, 0, 2 + 2 * len(values), number), (LOAD, 0, 0, ARGUMENTS + 8 * argument)]
+    for value in values:
+        lines += [(EQUAL, 0, 1, value), (RETURN, 0, 0, EPERM)]
+    return [*lines, (RETURN, 0, 0, ALLOW)]
 
 
 def possible() -> bool:
