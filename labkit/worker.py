@@ -20,9 +20,10 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib
+import itertools
 import json
 import os
-import shutil
+import secrets
 import signal
 import socket
 import sys
@@ -170,11 +171,26 @@ def end(running: int, scratch: Path) -> None:
         except (ProcessLookupError, PermissionError):
             continue
     os.waitpid(running, 0)
-    for entry in os.scandir(scratch):
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path)
-        else:
-            os.unlink(entry.path)
+    empty(scratch)
+
+
+def empty(folder: Path) -> None:
+    """Remove what is in the folder, however deep and whatever its modes; follow no link.
+
+    A folder inside hands its entries up and goes, so that no path becomes long.
+    """
+    names = (f"{secrets.token_hex(8)}-{number}" for number in itertools.count())
+    while entries := list(os.scandir(folder)):
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.path)
+                continue
+            os.chmod(entry.path, 0o700)
+            for inner in list(os.scandir(entry.path)):
+                if inner.is_dir(follow_symlinks=False):
+                    os.chmod(inner.path, 0o700)  # it could not be moved else
+                os.rename(inner.path, folder / next(names))
+            os.rmdir(entry.path)
 
 
 def child(channel: socket.socket, confinement: confine.Confinement, prelude: Prelude) -> None:

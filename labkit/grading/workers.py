@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from labkit.confine import CPU_SECONDS
 from labkit.frames import Gone, Late
 from labkit.grading.sandbox import ROOT, Sandbox, chosen
 from labkit.wire import Malformed, decode_outcome, encode_call, fingerprint
-from labkit.worker import NONCE, NUMBER
+from labkit.worker import NONCE, NUMBER, empty
 
 WALL_SECONDS = 4 * CPU_SECONDS + 10  # a busy machine must not change a score
 START_SECONDS = 120
@@ -88,7 +87,9 @@ class Workers:
 
     def __exit__(self, *_: object) -> None:
         self._stop_parent()
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        with suppress(OSError):
+            empty(self.scratch)
+            self.scratch.rmdir()
 
     def launch(self, order: Order, plan: Plan | None = None) -> Worker:
         """A fresh process that has loaded `order`."""
