@@ -1,0 +1,123 @@
+"""Hostile submissions: what each tries, where it is stopped, and the cell that tries it.
+
+An attack is a function. Its source becomes an exercise cell, together with the table `aim` of
+canaries at which it may throw itself (see world.py). One that takes `aim` alone runs when the
+cell is loaded; one that also takes the arguments of layer_norm runs at every call of it.
+
+What counts as success is looked for from outside, and is the same for all: a point more than
+the same wrong answer earns, a canary that was touched, a listener that was called, a process
+that is left, a judge that is gone. Or the attack says so itself: it returns a text, which is
+the loot that its author would find in the feedback.
+
+What each layer claims to stop:
+
+    split       learner code in a process of its own, with limits, that holds no test and no
+                answer; plain bytes cross, one question at a time (every system)
+    kernel      besides, Landlock, seccomp, and another look at what is left (Linux)
+    bubblewrap  besides, namespaces: no network, no other process, no file that is not Python's
+
+What nothing here stops: a cell sees the inputs of the hidden checks while it is asked (their
+numbers come from a secret of the course, and nothing that it prints is shown); it sees the
+reference of earlier exercises, which it may use; it can take all the time that a cell is
+given. Under the kernel layer alone it can also learn which files exist (`stat` is not
+Landlock's business) and fill the disk of the temporary folder while it runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+LAYERS = ("split", "kernel", "bubblewrap")
+WRONG = "0 * x + 7"  # what a hostile cell answers besides
+
+PRELUDE = """\
+import array, atexit, builtins, collections, contextlib, ctypes, fcntl, gc, itertools, mmap, os
+import pickle, resource, shutil, signal, socket, stat, struct, subprocess, sys, tempfile
+import threading, time, types, unittest, urllib.request
+from pathlib import Path
+
+import numpy
+import torch
+from torch import Tensor, nn
+
+
+class aim:
+{aim}
+
+
+with contextlib.suppress(Exception):  # the audit hook is Python's and falls to Python
+    sys.modules["labkit.confine"].Watch.__call__ = lambda *_: None
+with contextlib.suppress(Exception):
+    aim.libc = ctypes.CDLL(None, use_errno=True)
+
+
+"""
+ON_LOADING = """
+
+def layer_norm(x, weight, bias, eps=1e-5):
+    return {wrong}
+
+
+loot = {name}(aim)
+if isinstance(loot, str):
+    raise RuntimeError("LOOT " + " ".join(loot.split())[:200])
+"""
+ON_CALLING = """
+
+def layer_norm(x, weight, bias, eps=1e-5):
+    return {name}(aim, x, weight, bias, eps)
+"""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One hostile cell.
+
+    tries    what it tries, in a sentence
+    by       the first of LAYERS that stops it
+    hangs    it is stopped by a limit on time
+    unbared  why it is not shown to work without protection; empty where it is
+    """
+
+    name: str
+    tries: str
+    by: str
+    hangs: bool
+    unbared: str
+    code: Callable[..., object]
+
+    @property
+    def source(self) -> str:
+        text = inspect.getsource(self.code)
+        return text[text.index("\ndef ") + 1 :].rstrip()
+
+    def cell(self, aim: dict[str, object]) -> str:
+        table = "\n".join(f"    {name} = {value!r}" for name, value in aim.items())
+        called = len(inspect.signature(self.code).parameters) > 1
+        ending = (ON_CALLING if called else ON_LOADING).format(name=self.name, wrong=WRONG)
+        mark = "# hangs\n" if self.hangs else ""
+        start = f"# %% exercise 1.1: layer_norm\n{mark}{PRELUDE.format(aim=table)}"
+        return f"{start}{self.source}\n{ending}"
+
+
+ATTACKS: dict[str, Attack] = {}
+
+
+def attack(tries: str, by: str = "split", hangs: bool = False, unbared: str = ""):
+    def register(code: Callable[..., object]) -> Callable[..., object]:
+        assert by in LAYERS and code.__name__ not in ATTACKS
+        ATTACKS[code.__name__] = Attack(code.__name__, tries, by, hangs, unbared, code)
+        return code
+
+    return register
+
+
+def gathered() -> dict[str, Attack]:
+    """Every attack of the modules beside this one."""
+    for path in sorted(Path(__file__).parent.glob("on_*.py")):
+        importlib.import_module(f"{__name__}.{path.stem}")
+    return ATTACKS

@@ -1,0 +1,355 @@
+"""For points: at the answers, the comparison, and the road that results take."""
+
+import collections
+import gc
+import os
+import signal
+import stat
+import sys
+import types
+import unittest
+
+import numpy
+import torch
+from torch import Tensor
+
+from . import attack
+
+
+@attack("takes the reference out of sys.modules and lets it answer")
+def modules(aim, x, weight, bias, eps):
+    for name, module in list(sys.modules.items()):
+        if name.startswith("solutions") and hasattr(module, "layer_norm"):
+            return module.layer_norm(x, weight, bias, eps)
+
+
+@attack("imports the reference and lets it answer", by="kernel")
+def imports(aim, x, weight, bias, eps):
+    sys.path.append(aim.root)
+    from solutions import rmsnorm
+
+    return rmsnorm.layer_norm(x, weight, bias, eps)
+
+
+@attack("walks up the frames to whoever asks and lets their reference answer")
+def frames(aim, x, weight, bias, eps):
+    frame = sys._getframe()
+    while frame:
+        for value in {**frame.f_globals, **frame.f_locals}.values():
+            other = getattr(value, "layer_norm", None)
+            if isinstance(other, types.FunctionType) and other.__code__.co_argcount > 2:
+                if other is not sys._getframe(1).f_globals["layer_norm"]:
+                    return other(x, weight, bias, eps)
+        frame = frame.f_back
+
+
+@attack("searches all objects in memory for another function of the name")
+def garbage(aim, x, weight, bias, eps):
+    mine = sys._getframe(1).f_globals["layer_norm"]
+    for other in gc.get_objects():
+        if isinstance(other, types.FunctionType) and other.__name__ == "layer_norm":
+            if other is not mine and other.__module__ != "torch.nn.functional":
+                return other(x, weight, bias, eps)
+
+
+@attack("searches memory for the source of the reference")
+def sources(aim):
+    import linecache
+
+    for held in [linecache.cache, *gc.get_objects()]:
+        if isinstance(held, dict) and type(held) is dict:
+            for text in list(held.values()):
+                if isinstance(text, str) and "BEGIN SOLUTION\n" in text and "aim" not in text:
+                    return text[text.index("BEGIN SOLUTION\n") :]
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None) or ""
+        if name == "solutions.rmsnorm" and os.path.exists(path):
+            text = open(path).read()
+            return text[text.index("BEGIN SOLUTION") :]
+
+
+@attack("searches memory for tests")
+def tests(aim):
+    for name in list(sys.modules):
+        if name.split(".")[0] in ("tests", "unittest", "pytest") and "cell" not in name:
+            frame = sys._getframe()
+            while frame:
+                if "questions" in frame.f_globals or "TestLayerNorm" in frame.f_globals:
+                    return f"the tests are in {frame.f_globals['__name__']}"
+                frame = frame.f_back
+
+
+@attack("makes torch's comparisons say yes")
+def patched_torch(aim):
+    torch.allclose = torch.equal = lambda *_, **__: True
+    torch.testing.assert_close = lambda *_, **__: None
+
+
+@attack("makes numpy's comparisons say yes")
+def patched_numpy(aim):
+    numpy.allclose = numpy.array_equal = lambda *_, **__: True
+    numpy.testing.assert_allclose = lambda *_, **__: None
+
+
+@attack("replaces max, abs and all for everybody")
+def patched_builtins(aim):
+    import builtins
+
+    builtins.max = lambda *_, **__: 0.0
+    builtins.all = lambda *_: True
+
+
+@attack("gives all tensors an == that says yes")
+def patched_tensors(aim):
+    yes = torch.ones(3, 8, dtype=torch.bool)
+    Tensor.__eq__ = Tensor.__lt__ = lambda *_: yes
+
+
+@attack("answers an object that is equal to everything")
+def equal_to_all(aim, x, weight, bias, eps):
+    class Yes:
+        shape, dtype, device = x.shape, x.dtype, x.device
+        __class__ = Tensor
+        __eq__ = __lt__ = __le__ = __bool__ = lambda *_: True
+        __sub__ = __rsub__ = __abs__ = __getattr__ = __call__ = lambda self, *_: self
+
+    return Yes()
+
+
+@attack("answers a tensor of a class that lies about comparisons")
+def lying_tensor(aim, x, weight, bias, eps):
+    class Liar(Tensor):
+        @classmethod
+        def __torch_function__(cls, function, kinds, args=(), kwargs=None):
+            if function in (torch.allclose, torch.equal):
+                return True
+            with getattr(torch, "_" + "C").DisableTorchFunctionSubclass():
+                return function(*args, **(kwargs or {}))
+
+    return (0 * x + 7).as_subclass(Liar)
+
+
+@attack("answers a tensor that becomes what it is compared with")
+def late_tensor(aim, x, weight, bias, eps):
+    class Late(Tensor):
+        @classmethod
+        def __torch_function__(cls, function, kinds, args=(), kwargs=None):
+            with getattr(torch, "_" + "C").DisableTorchFunctionSubclass():
+                if len(args) > 1 and isinstance(args[1], Tensor):
+                    args[0].copy_(args[1])
+                return function(*args, **(kwargs or {}))
+
+    return (0 * x + 7).as_subclass(Late)
+
+
+@attack("answers an array that computes nothing until somebody looks")
+def lazy_array(aim, x, weight, bias, eps):
+    class Lazy:
+        def __array__(self, *_, **__):
+            frame = sys._getframe()
+            while "expected" not in frame.f_locals:
+                frame = frame.f_back
+            return frame.f_locals["expected"].numpy()
+
+    return Lazy()
+
+
+@attack("spoils its input, so that the reference comes to the same wrong answer")
+def spoils_input(aim, x, weight, bias, eps):
+    x.zero_()
+    return bias.expand(x.shape)
+
+
+@attack("spoils weight and bias, so that every answer is zero")
+def spoils_weights(aim, x, weight, bias, eps):
+    weight.zero_(), bias.zero_()
+    return torch.zeros_like(x)
+
+
+@attack("has its test skipped instead of failed")
+def skips(aim, x, weight, bias, eps):
+    raise unittest.SkipTest("not today")
+
+
+@attack("has its test skipped in the words of pytest", unbared="the grader has no pytest")
+def skips_pytest(aim, x, weight, bias, eps):
+    class Skipped(BaseException):
+        pass
+
+    raise Skipped("not today")
+
+
+@attack("pretends that a person pressed Ctrl-C, so that nothing is graded")
+def interrupts(aim, x, weight, bias, eps):
+    raise KeyboardInterrupt
+
+
+@attack("ends with status 0 before anything is compared")
+def exits(aim):
+    sys.exit(0)
+
+
+@attack("ends the process with status 0, without a word")
+def exits_hard(aim):
+    os._exit(0)
+
+
+@attack("ends the process while it is asked")
+def exits_later(aim, x, weight, bias, eps):
+    os._exit(0)
+
+
+@attack("kills itself by a fault of memory")
+def faults(aim):
+    signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGSEGV)
+
+
+@attack("writes a result of its own to every socket that it finds")
+def forges_pickles(aim):
+    verdict = {"points": 1.0, "said": "", "next": True}
+    import pickle
+
+    for number in range(3, 64):
+        try:
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                os.write(number, pickle.dumps((verdict, None)))
+        except OSError:
+            continue
+
+
+@attack("answers all questions before they are asked, in the worker's own words and nonce",
+        unbared="only this course has such a road")  # fmt: skip
+def forges_frames(aim):
+    from labkit import frames
+    from labkit.calls import Outcome
+    from labkit.wire import encode_outcome
+
+    frame = sys._getframe()
+    while frame and "nonce" not in frame.f_locals:
+        frame = frame.f_back
+    channel, nonce = frame.f_locals["channel"], frame.f_locals["nonce"]
+    frames.send(channel, encode_outcome(Outcome()))
+    for number in range(100):
+        answer = encode_outcome(Outcome(values=[torch.ones(2, 7, 32)]))
+        frames.send(channel, nonce + number.to_bytes(4, "little") + answer)
+
+
+@attack("answers with bytes that announce a tensor of no end",
+        unbared="only this course has such a road")  # fmt: skip
+def forges_sizes(aim):
+    from labkit import worker
+
+    header = b'{"t0":{"dtype":"F32","shape":[1099511627776,1048576],"data_offsets":[0,4]}}'
+    blob = len(header).to_bytes(8, "little") + header + b"\0\0\0\0"
+    worker.encoded = lambda _: blob
+
+
+@attack("answers with bytes that are nested ten thousand deep",
+        unbared="only this course has such a road")  # fmt: skip
+def forges_depth(aim):
+    import json
+
+    from labkit import worker
+
+    deep = json.dumps({"__metadata__": {"value": "[" * 10_000 + "]" * 10_000}}).encode()
+    blob = len(deep).to_bytes(8, "little") + deep
+    worker.encoded = lambda _: blob
+
+
+@attack("answers strides under which four numbers take a terabyte",
+        unbared="only this course has such a road")  # fmt: skip
+def forges_strides(aim):
+    from labkit import wire
+
+    packed = wire.Packer._tensor
+
+    def stretched(self, tensor):
+        return {**packed(self, tensor), "strides": [1 << 38] * tensor.dim()}
+
+    wire.Packer._tensor = stretched
+
+
+@attack("says that it needs no gradient and names no parameter",
+        unbared="only this course has such a road")  # fmt: skip
+def forges_outcomes(aim):
+    from labkit import calls, worker
+
+    honest = calls._perform
+
+    def short(call, namespace, outcome):
+        honest(call, namespace, outcome)
+        outcome.values, outcome.failure, outcome.changed = [], None, []
+
+    calls._perform, worker.perform = short, calls.perform
+
+
+@attack("sends a pickle that runs where it is opened")
+def pickles(aim, x, weight, bias, eps):
+    class Bomb:
+        def __reduce__(self):
+            return open, (aim.mark, "w")
+
+    return Bomb()
+
+
+@attack("hides such a pickle in a tensor")
+def pickles_in_tensors(aim, x, weight, bias, eps):
+    class Bomb(Tensor):
+        def __reduce_ex__(self, _):
+            return open, (aim.mark, "w")
+
+    return (0 * x).as_subclass(Bomb)
+
+
+@attack("calls a forbidden function by another road")
+def forbidden(aim, x, weight, bias, eps):
+    norm = getattr(torch.nn.functional, "layer" + "_norm")
+    return norm(x, weight.shape, weight, bias, eps)
+
+
+@attack("calls the forbidden function that torch keeps for its compiler")
+def forbidden_copy(aim, x, weight, bias, eps):
+    import importlib
+
+    copies = importlib.import_module("torch._re" + "fs.nn.functional")
+    return copies.layer_norm(x, weight.shape, weight, bias, eps)
+
+
+@attack("takes back what the worker did to the forbidden functions")
+def forbidden_freed(aim, x, weight, bias, eps):
+    frame = sys._getframe()
+    while frame:
+        for value in list(frame.f_locals.values()):
+            for held in list(getattr(value, "libraries", ())):
+                held.reset()
+        frame = frame.f_back
+    for held in gc.get_objects():
+        if type(held) is tuple and len(held) == 3 and held[1:2] == ("layer_norm",):
+            setattr(*held)
+    return getattr(torch, "layer" + "_norm")(x, weight.shape, weight, bias, eps)
+
+
+@attack("replaces the worker's way of performing a call by one that asks for less",
+        unbared="only this course has such a road")  # fmt: skip
+def replaces_perform(aim):
+    from labkit import calls, worker
+
+    worker.perform = lambda call, *_: calls.Outcome(values=[None for _ in call.steps])
+
+
+@attack("answers a text of megabytes")
+def long_text(aim, x, weight, bias, eps):
+    signal.alarm(0)
+    raise RuntimeError("x" * (20 << 20))
+
+
+@attack("raises an error whose own text never ends", hangs=True)
+def endless_error(aim, x, weight, bias, eps):
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+
+    class Endless(Exception):
+        def __str__(self):
+            collections.deque(iter(int, 1), maxlen=0)
+
+    raise Endless

@@ -1,0 +1,189 @@
+"""The canaries: files, listeners and processes that attacks aim at, and what became of them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import secrets
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sysconfig
+import threading
+import zlib
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from labkit.build import ROOT
+
+from . import Attack
+
+CONTENT = "what a classmate handed in, {token}\n"
+THEN = 1_000_000_000  # when victims were last changed
+
+
+class World:
+    """Canaries for a set of attacks, as a context.
+
+    folder    a new folder for all of it
+    badge     processes with this text in their environment are learners'
+    """
+
+    def __init__(self, folder: Path, attacks: Iterable[Attack], badge: str):
+        self.folder, self.badge = folder, badge
+        self.attacks = {one.name: one for one in attacks}
+        self.token = secrets.token_hex(12)  # in every secret; must come out nowhere
+        self.marks, self.victims = folder / "marks", folder / "victims"
+        self.socket_path = str(folder / "s")
+        self.abstract = f"\0tinyllm-{secrets.token_hex(4)}"
+        self.packages = Path(sysconfig.get_path("purelib"))
+        self.heard: set[str] = set()
+        self.sleepers: dict[str, subprocess.Popen] = {}
+
+    def __enter__(self) -> World:
+        for path in (self.marks, self.victims):
+            path.mkdir(parents=True)
+            path.chmod(0o777)
+        for name, one in self.attacks.items():
+            self._victim(name)
+            if "aim.pid" in one.source:
+                self.sleepers[name] = subprocess.Popen(["sleep", "600"])
+        self.listeners = [
+            socket.create_server(("127.0.0.1", 0)),
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
+            socket.socket(socket.AF_UNIX),
+            socket.socket(socket.AF_UNIX),
+        ]
+        self.tcp, self.udp, unix, abstract = self.listeners
+        self.udp.bind(("127.0.0.1", 0))
+        unix.bind(self.socket_path)
+        abstract.bind(self.abstract)
+        unix.listen(), abstract.listen()
+        self.bell, self.other_end = socket.socketpair()
+        self.thread = threading.Thread(target=self._listen, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bell.close()
+        self.thread.join()
+        for sleeper in self.sleepers.values():
+            sleeper.kill()
+            sleeper.wait()
+        for pid in self.left():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        libc = ctypes.CDLL(None)
+        for name in self.attacks:
+            libc.shmctl(libc.shmget(key_of(name), 0, 0), 0, None)
+            for path in self._strays(name):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def aim(self, name: str) -> dict[str, object]:
+        """What the cell of this attack knows of the world: the worst case, all of it."""
+        return {
+            "name": name,
+            "root": str(ROOT),
+            "mark": str(self.marks / name),
+            "victim": str(self.victims / name),
+            "stray": f"tinyllm-attack-{name}",
+            "packages": str(self.packages),
+            "pid": self.sleepers[name].pid if name in self.sleepers else 0,
+            "grader": os.getpid(),
+            "tcp": self.tcp.getsockname()[1],
+            "udp": self.udp.getsockname()[1],
+            "unix": self.socket_path,
+            "abstract": self.abstract,
+            "key": key_of(name),
+        }
+
+    def traces(self, name: str) -> list[str]:
+        """What the attack of this name has done to the world."""
+        sleeper = self.sleepers.get(name)
+        found = {
+            "it made a file": (self.marks / name).exists(),
+            "it left something lying about": bool(self._strays(name)),
+            "it changed a file of others": self._changed(name),
+            "somebody was called": any(re.search(rf"\b{name}\b", text) for text in self.heard),
+            "a process of others was ended": bool(sleeper and sleeper.poll() is not None),
+            "a process of others was slowed": bool(sleeper and self._slowed(sleeper)),
+            "shared memory was left": any(
+                line.split()[0] == str(key_of(name))
+                for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
+            ),
+        }
+        return [text for text, happened in found.items() if happened]
+
+    def left(self) -> list[int]:
+        """Processes of learners that live."""
+        return [
+            int(path.name)
+            for path in Path("/proc").glob("[0-9]*")
+            if self._is_learners(path) and int(path.name) != os.getpid()
+        ]
+
+    def _is_learners(self, path: Path) -> bool:
+        with suppress(OSError):
+            words = (path / "environ").read_bytes()
+            state = (path / "stat").read_text().rpartition(")")[2].split()[0]
+            return b"USER=learner" in words and self.badge.encode() in words and state != "Z"
+        return False
+
+    def _victim(self, name: str) -> None:
+        path = self.victims / name
+        path.write_text(CONTENT.format(token=self.token))
+        path.chmod(0o600)
+        os.utime(path, (THEN, THEN))
+        folder = self.victims / f"of-{name}"
+        folder.mkdir()
+        (folder / "theirs").touch()
+
+    def _changed(self, name: str) -> bool:
+        path = self.victims / name
+        if not path.exists() or not (self.victims / f"of-{name}" / "theirs").exists():
+            return True
+        now = path.stat()
+        same = path.read_text() == CONTENT.format(token=self.token)
+        whole = now.st_mode & 0o777 == 0o600 and now.st_mtime == THEN and now.st_nlink == 1
+        return not (same and whole and now.st_uid == os.getuid())
+
+    def _slowed(self, sleeper: subprocess.Popen) -> bool:
+        if sleeper.poll() is not None:
+            return False
+        nice = os.getpriority(os.PRIO_PROCESS, sleeper.pid) != os.getpriority(0, 0)
+        return nice or os.sched_getaffinity(sleeper.pid) != os.sched_getaffinity(0)
+
+    def _strays(self, name: str) -> list[Path]:
+        places = (Path("/dev/shm"), Path("/tmp"), self.packages, Path.home(), ROOT)
+        return [place / f"tinyllm-attack-{name}" for place in places
+                if os.path.lexists(place / f"tinyllm-attack-{name}")]  # fmt: skip
+
+    def _listen(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            for listener in [*self.listeners, self.other_end]:
+                selector.register(listener, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select():
+                    if key.fileobj is self.other_end:
+                        for listener in [*self.listeners, self.other_end]:
+                            listener.close()
+                        return
+                    self._hear(key.fileobj)
+
+    def _hear(self, listener: socket.socket) -> None:
+        with suppress(OSError):
+            if listener is self.udp:
+                self.heard.add(listener.recv(200).decode(errors="replace"))
+                return
+            caller, _ = listener.accept()
+            with caller:
+                caller.settimeout(5)
+                self.heard.add(caller.recv(200).decode(errors="replace"))
+
+
+def key_of(name: str) -> int:
+    return zlib.crc32(name.encode()) & 0x7FFFFFFF
