@@ -64,6 +64,7 @@ def serve(channel: socket.socket, confinement: confine.Confinement, prelude: Pre
     sys.meta_path.insert(0, Sources(order["sources"]))
     layers = confinement.enter(order["cpu_seconds"], order["audit"])
     frames.send(channel, json.dumps(layers).encode())
+    banned.hold_for_good(prelude.libraries)
     with banned.out_of_reach(prelude.banned):
         outcome, namespace = load(module)
         frames.send(channel, encode_outcome(outcome))

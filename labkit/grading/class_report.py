@@ -99,4 +99,4 @@ def write_csv(path: Path, lab: Lab, rows: list[Row]) -> Path:
 
 def harmless(text: str) -> str:
     """A text that no spreadsheet takes for a formula."""
-    return "'" + text if text[:1] in "=+-@\t\r" else clean(text)
+    return clean("'" + text if text[:1] in "=+-@\t\r" else text)

@@ -87,7 +87,6 @@ def table(lab: Lab, rows: list[Row]) -> Table:
     shown.add_column(f"of {possible}", justify="right", no_wrap=True)
     shown.add_column("why")
     for row in rows:
-        shown.add_row(
-            row.learner, f"{row.submission.score:g}", clean(row.why).replace("[", r"\[")
-        )
+        who, why = Text(clean(row.learner)), Text(clean(row.why))  # Text: no markup of theirs
+        shown.add_row(who, f"{row.submission.score:g}", why)
     return shown

@@ -23,7 +23,7 @@ LEARNERS = {
     "formula": "=cmd|' calc'!A0",
     "at": "@SUM(1)",
     "ansi": "\x1b[2J\x1b[32mbest",
-    "markup": "[bold]best[/bold] [/red]",
+    "markup": "[bold red]best",
     "script": "<script>alert(1)<%2fscript>",
     "bidi": "\u202etsrif",
     "quote": "x' onmouseover='alert(1)",
