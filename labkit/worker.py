@@ -62,9 +62,9 @@ def serve(channel: socket.socket, confinement: confine.Confinement, prelude: Pre
     order = json.loads(frames.receive(channel, MAX_BYTES))
     nonce, module = bytes.fromhex(order["nonce"]), order["module"]
     sys.meta_path.insert(0, Sources(order["sources"]))
+    banned.hold_for_good(prelude.libraries)
     layers = confinement.enter(order["cpu_seconds"], order["audit"])
     frames.send(channel, json.dumps(layers).encode())
-    banned.hold_for_good(prelude.libraries)
     with banned.out_of_reach(prelude.banned):
         outcome, namespace = load(module)
         frames.send(channel, encode_outcome(outcome))

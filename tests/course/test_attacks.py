@@ -160,6 +160,8 @@ def thrown(names, sandbox, released, folder):
         notebook = solved(released[LAB.name], LAB)
         with Workers(sandbox) as workers:
             judge = Judge(LAB, released[LAB.name], b"secret", workers, SECONDS)
+            (own, *_) = judge.grade(encoded(notebook)).exercises
+            assert own.score == FIRST.points, own.report  # else nothing below says anything
             graded = {}
             for name in names:
                 hostile = with_answer(notebook, FIRST, ATTACKS[name].cell(world.aim(name)))
