@@ -281,7 +281,7 @@ def graded(released, tmp_path_factory):
     with badge() as world.badge, world, Crew(jobs=2, cpu_seconds=SECONDS) as crew:
         good = dict(honest(released))
         setup = Setup.of(LAB, course.released(LAB), course.secret(), False, SECONDS)
-        alone = {name: crew.submit(setup, data) for name, data in good.items()}
+        alone = {name: crew.submit(setup, data, None) for name, data in good.items()}
         alone = {name: future.result().submission().score for name, future in alone.items()}
         bad = dict(hostile(released, world))
         odd = {f"name-{name}": text for name, text in LEARNERS.items()}
