@@ -16,11 +16,14 @@ What each layer claims to stop:
     kernel      besides, Landlock, seccomp, and another look at what is left (Linux)
     bubblewrap  besides, namespaces: no network, no other process, no file that is not Python's
 
-What nothing here stops: a cell sees the inputs of the hidden checks while it is asked (their
-numbers come from a secret of the course, and nothing that it prints is shown); it sees the
-reference of earlier exercises, which it may use; it can take all the time that a cell is
-given. Under the kernel layer alone it can also learn which files exist (`stat` is not
-Landlock's business) and fill the disk of the temporary folder while it runs.
+What nothing here stops: a cell sees the inputs of the hidden checks while it is asked, and may
+forge its answers to them (their numbers come from a secret of the course, so that a forged
+answer has to be right); it sees the reference of earlier exercises, which it may use; it can
+take all the time that a cell is given. Under the kernel layer alone it can also learn which
+files exist (`stat` is not Landlock's business), fill the disk of the temporary folder while it
+runs, and read a copy of the course that is installed among Python's packages. The split alone
+keeps nobody from the files, the network and the processes of the user who grades. The audit
+hook is a friendly message and no layer: every cell here takes it off first.
 """
 
 from __future__ import annotations
