@@ -401,7 +401,9 @@ def test_no_page_runs_what_a_submission_says(graded):
 def test_no_cell_of_the_csv_is_a_formula(graded):
     import csv
 
-    with (graded.course.root / f"{LAB.name}.csv").open(newline="", encoding="utf-8-sig") as file:
+    with (graded.course.root / f"{LAB.name}.csv").open(
+        newline="", encoding="utf-8-sig"
+    ) as file:
         rows = list(csv.reader(file))
     assert len(rows) > len(RAISED) + len(WRITTEN) + len(LEARNERS)
     for row in rows:
