@@ -249,33 +249,6 @@ UNGRADED = (
 NOTEBOOKS = tuple(sorted(LABS + UNGRADED, key=lambda each: each.number))
 
 
-# Notebooks in which nothing is graded: an exercise there is practice, and has no points.
-UNGRADED = (
-    Lab(
-        "00",
-        "tour",
-        "The tour: a model that talks",
-        exercises=(Exercise("0.1", ("next_token",), points=0, minutes=3),),
-    ),
-)
-
-NOTEBOOKS = tuple(sorted(LABS + UNGRADED, key=lambda each: each.number))
-
-
-# Notebooks in which nothing is graded: an exercise there is practice, and has no points.
-UNGRADED = (
-    Lab(
-        "00",
-        "tour",
-        "The tour: a model that talks",
-        exercises=(Exercise("0.1", ("next_token",), points=0, minutes=3),),
-    ),
-    Lab("09", "qwen3", "Real Qwen3"),
-)
-
-NOTEBOOKS = tuple(sorted(LABS + UNGRADED, key=lambda each: each.number))
-
-
 class UnknownName(LookupError):
     """A lab or exercise that does not exist; the message lists what does."""
 
