@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -25,6 +26,26 @@ DOCUMENTS = 1500  # to learn a tokenizer from, where none ships
 def minutes(default: float) -> float:
     """The time to train for: TINYLLM_MINUTES in the environment, or the default."""
     return float(os.environ.get("TINYLLM_MINUTES", default))
+
+
+def pace(steps: Callable[[int], object]) -> float:
+    """Seconds a step, with as many threads as are quickest now; torch keeps that number.
+
+    All threads wait for the slowest: where another program is busy, one alone can be many
+    times as fast as two.
+
+    steps    trains so many steps; torch's first one imports and allocates, and is not timed
+    """
+    seconds = {}
+    for threads in {1, torch.get_num_threads()}:
+        torch.set_num_threads(threads)
+        steps(1)
+        start = time.perf_counter()
+        steps(3)
+        seconds[threads] = (time.perf_counter() - start) / 3
+    best = min(seconds, key=seconds.__getitem__)
+    torch.set_num_threads(best)
+    return seconds[best]
 
 
 def tokenizer() -> Any:

@@ -1,6 +1,7 @@
 """What lab 08 trains with, and calls that hand objects to the learner's code."""
 
 import sys
+import time
 
 import pytest
 import torch
@@ -106,3 +107,20 @@ def test_expert_shares_add_up():
     shares = lesson.expert_shares([torch.randn(9, 4), torch.randn(9, 4)], 2)
     assert shares.shape == (2, 4)
     assert torch.allclose(shares.sum(dim=1), torch.ones(2))
+
+
+@pytest.mark.parametrize(("slow", "best"), [(2, 1), (1, 2)])
+def test_the_pace_is_that_of_the_quicker_number_of_threads(slow, best):
+    before = torch.get_num_threads()
+    done = []
+
+    def steps(count):
+        done.append(count)
+        time.sleep(0.05 * count * (torch.get_num_threads() == slow))
+
+    try:
+        torch.set_num_threads(2)
+        assert lesson.pace(steps) < 0.05
+        assert torch.get_num_threads() == best and sum(done) == 8
+    finally:
+        torch.set_num_threads(before)
