@@ -10,6 +10,7 @@ was tried and what got through stands in every report.
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import socket
@@ -28,10 +29,6 @@ ROOT = Path(__file__).resolve().parents[2]
 TEMPORARY_BYTES = 64 << 20
 NOBODY = "65534"
 CODE, SCRATCH = "/code", "/scratch"  # the worker's modules, and its TMPDIR, inside
-MODULES = (
-    *("__init__", "banned", "calls", "confine", "frames", "given", "seccomp", "sources"),
-    *("stand_in", "wire", "worker"),
-)
 
 
 class CrewError(Exception):
@@ -82,11 +79,26 @@ def walls(program: str) -> list[str]:
             words += ["--ro-bind", path, path]
     for path in hidden(names):
         words += ["--tmpfs", path]
-    for module in MODULES:
+    for module in worker_modules():
         path = f"labkit/{module}.py"
         words += ["--ro-bind", str(ROOT / path), f"{CODE}/{path}"]
     words += ["--size", str(TEMPORARY_BYTES), "--tmpfs", SCRATCH, "--chdir", SCRATCH]
     return [*words, "--remount-ro", "/", "--"]
+
+
+def worker_modules() -> list[str]:
+    """The modules of labkit that the worker runs on, found by their imports; a test lists what
+    may be among them."""
+    found, new = {"__init__"}, {"worker"}
+    while new:
+        name = new.pop()
+        found.add(name)
+        for node in ast.walk(ast.parse((ROOT / "labkit" / f"{name}.py").read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module == "labkit":
+                new |= {alias.name for alias in node.names} - found
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("labkit."):
+                new |= {node.module.split(".")[1]} - found
+    return sorted(found)
 
 
 def hidden(shown: list[str]) -> list[str]:
