@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +21,6 @@ from labkit.cells import defined_names, exercise_in, fingerprint, split, tidied
 from labkit.submit import EMPTY_ANSWER
 from labkit.syllabus import Exercise, Lab
 
-TAG = re.compile(r"<(?=[A-Za-z/!?])")
 MAX_NOTEBOOK = 32 << 20
 MAX_CELL = 200_000
 MAX_CELLS = 5_000
@@ -58,13 +56,8 @@ def rebuild(data: bytes, released: NotebookNode, lab: Lab) -> Intake:
         texts = [text for text in found[question.answer_cell] if text.strip()]
         answered = [text for text in texts if text.strip() != EMPTY_ANSWER]
         if answered:
-            cell_called(intake.notebook, question.answer_cell).source = no_tags(answered[-1])
+            cell_called(intake.notebook, question.answer_cell).source = answered[-1]
     return intake
-
-
-def no_tags(text: str) -> str:
-    """Markdown without HTML: pages that show a written answer would run its scripts."""
-    return TAG.sub("< ", text)
 
 
 def _take_exercise(

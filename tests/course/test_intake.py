@@ -411,10 +411,11 @@ def test_a_split_cell_is_told_what_to_do(judges, perfect):
 
 
 def test_written_answers_are_kept_and_locked_cells_are_not(released, perfect):
-    cell_called(perfect, "written-1-a").source = "because"
+    typed = "because x<y and `list<int>`, not a <b>guess</b>"
+    cell_called(perfect, "written-1-a").source = typed
     cell_called(perfect, "check-1-1").source = "4.0"
     intake = rebuild(encoded(perfect), released[LAB.name], LAB)
-    assert cell_called(intake.notebook, "written-1-a").source == "because"
+    assert cell_called(intake.notebook, "written-1-a").source == typed
     assert cell_called(intake.notebook, "check-1-1").source == 'check("1.1")'
 
 
