@@ -16,9 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from labkit import given
-from labkit.stand_in import GoneAfter, Listener, Scripted, TinyDecoder
+from labkit.given import GIVEN, KEPT
+from labkit.stand_in import Listener
 
-_equal = torch.equal  # kept from before any learner code can replace it
+# Kept from before any learner code can replace them.
+_equal, _generator = torch.equal, torch.default_generator
 
 
 class New:
@@ -29,7 +31,7 @@ class New:
 
 
 class Given:
-    """Something that the course hands to the learner's code, from the table GIVEN below.
+    """Something that the course hands to the learner's code, from the table labkit.given.GIVEN.
 
     Those in KEPT are one object through all steps of a call: a cache keeps what it holds,
     and a model what was stored on it.
@@ -39,70 +41,6 @@ class Given:
         if name not in GIVEN:
             raise ValueError(f"no given function {name!r}; there are {', '.join(GIVEN)}")
         self.name, self.arguments = name, arguments
-
-
-class GivenCache:
-    """A KV cache for layers under test: it joins what it is given to what it holds.
-
-    layer_idx   the only layer that may use it
-    numbers     how many numbers it stores for each token, keys and values together
-    """
-
-    def __init__(self, layer_idx: int, numbers: int):
-        self.layer_idx, self.numbers = layer_idx, numbers
-        self.held: tuple[Tensor, Tensor] | None = None
-
-    def update(self, layer_idx: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        if layer_idx != self.layer_idx:
-            raise ValueError(f"cache.update got layer {layer_idx}; this is {self.layer_idx}")
-        for tensor in (key, value):
-            if tensor.dim() != 4:
-                shape = tuple(tensor.shape)
-                raise ValueError(f"the cache takes (B, heads, T, size), not {shape}")
-        came = sum(t.size(1) * t.size(3) for t in (key, value))
-        if came != self.numbers:
-            raise ValueError(
-                f"the cache was given {came} numbers a token; it stores {self.numbers}"
-            )
-        if self.held is not None:
-            pairs = zip(self.held, (key, value), strict=True)
-            key, value = (torch.cat(pair, dim=2) for pair in pairs)
-        self.held = (key, value)
-        return self.held
-
-
-class GivenModelCache:
-    """A KV cache for a whole model under test: one GivenCache for each layer."""
-
-    def __init__(self, layers: int, numbers: int):
-        self.layers = [GivenCache(layer_idx, numbers) for layer_idx in range(layers)]
-
-    @property
-    def length(self) -> int:
-        """How many tokens every layer holds."""
-        return min(0 if layer.held is None else layer.held[0].size(2) for layer in self.layers)
-
-    def update(self, layer_idx: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        if layer_idx not in range(len(self.layers)):
-            raise ValueError(
-                f"cache.update got layer {layer_idx}; there are {len(self.layers)}, from 0 on"
-            )
-        return self.layers[layer_idx].update(layer_idx, key, value)
-
-
-GIVEN: dict[str, Callable[..., Any]] = {
-    "tanh_linear": lambda weight: lambda x: torch.tanh(x @ weight.T),
-    "scale_to_max": lambda: lambda x: x / x.abs().amax(dim=-1, keepdim=True).clamp_min(1e-3),
-    "generator": lambda seed: torch.Generator().manual_seed(seed),
-    "tiny_decoder": TinyDecoder,
-    "scripted": Scripted,
-    "listener": Listener,
-    "gone_after": GoneAfter,
-    "kv_cache": GivenCache,
-    "model_cache": GivenModelCache,
-    "training": given.training,
-}
-KEPT = ("kv_cache", "model_cache", "tiny_decoder")
 
 
 def _drawn(values: list[Any]) -> list[Any]:
@@ -176,6 +114,7 @@ class Call:
         self.dtype, self.grad, self.names = dtype, grad, names
         self.by_position, self.summary, self.objects = by_position, summary, objects
         self.key = ""  # set by the check that makes the call: "test_values[2]#1"
+        self.mark: bytes | None = None  # its fingerprint, once it is asked
         self.steps: list[tuple[str, dict[str, Any]]] = [("", inputs)] if inputs else []
 
     def then(self, method: str = "", /, **inputs: Any) -> Call:
@@ -280,6 +219,21 @@ def strict_torch():
         torch._C._set_deterministic_algorithms(before, warn_only=warn_only)
 
 
+@contextmanager
+def same_numbers():
+    """torch's generator as it is after manual_seed(0), and afterwards as it was.
+
+    torch.manual_seed does this for devices too, and notes the stack each time, which takes
+    longer than most calls.
+    """
+    before = _generator.get_state()
+    _generator.manual_seed(0)
+    try:
+        yield
+    finally:
+        _generator.set_state(before)
+
+
 def perform(call: Call, namespace: Mapping[str, Any], filename: str | None = None) -> Outcome:
     """Do what `call` says with the symbols of `namespace`; errors become part of the outcome.
 
@@ -287,8 +241,7 @@ def perform(call: Call, namespace: Mapping[str, Any], filename: str | None = Non
     """
     outcome = Outcome()
     try:
-        with strict_torch(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+        with strict_torch(), same_numbers():
             _perform(call, namespace, outcome)
     except KeyboardInterrupt:
         raise

@@ -1,4 +1,5 @@
-"""Objects that the course hands to the learner's code: a tiny language model and its optimizer.
+"""Objects that the course hands to the learner's code, each by its name; among them a tiny
+language model and its optimizer.
 
 The model stands where a learner's own decoder may be unfinished. It is called like
 Qwen3ForCausalLM and has the fields of its config that a training step reads. The optimizer is
@@ -7,11 +8,21 @@ called like one of torch's, whose own take a second to import torch's compiler.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from labkit.stand_in import (
+    GivenCache,
+    GivenModelCache,
+    GoneAfter,
+    Listener,
+    Scripted,
+    TinyDecoder,
+)
 
 
 @dataclass(frozen=True)
@@ -126,3 +137,18 @@ def training(
     others = [weight for weight in model.parameters() if weight.dim() != 2]
     groups = [{"params": matrices}, {"params": others}]
     return {"model": model, "optimizer": Momentum(groups, lr=0.7, momentum=0.9)}
+
+
+GIVEN: dict[str, Callable[..., Any]] = {
+    "tanh_linear": lambda weight: lambda x: torch.tanh(x @ weight.T),
+    "scale_to_max": lambda: lambda x: x / x.abs().amax(dim=-1, keepdim=True).clamp_min(1e-3),
+    "generator": lambda seed: torch.Generator().manual_seed(seed),
+    "tiny_decoder": TinyDecoder,
+    "scripted": Scripted,
+    "listener": Listener,
+    "gone_after": GoneAfter,
+    "kv_cache": GivenCache,
+    "model_cache": GivenModelCache,
+    "training": training,
+}
+KEPT = ("kv_cache", "model_cache", "tiny_decoder")  # one object through a call

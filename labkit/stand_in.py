@@ -1,5 +1,5 @@
-"""Small stand-ins for what a learner's code is handed: models that generate can run, and
-listeners for its tokens. They need no part of the package under test.
+"""Small stand-ins for what a learner's code is handed: models that generate can run, listeners
+for its tokens, and caches. They need no part of the package under test.
 
 Shapes: B batch, T new tokens, S cached + new tokens, E features, V vocabulary.
 """
@@ -135,3 +135,52 @@ class GoneAfter:
         self.left -= 1
         if self.left == 0:
             raise InterruptedError("the reader has gone")
+
+
+class GivenCache:
+    """A KV cache for layers under test: it joins what it is given to what it holds.
+
+    layer_idx   the only layer that may use it
+    numbers     how many numbers it stores for each token, keys and values together
+    """
+
+    def __init__(self, layer_idx: int, numbers: int):
+        self.layer_idx, self.numbers = layer_idx, numbers
+        self.held: tuple[Tensor, Tensor] | None = None
+
+    def update(self, layer_idx: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        if layer_idx != self.layer_idx:
+            raise ValueError(f"cache.update got layer {layer_idx}; this is {self.layer_idx}")
+        for tensor in (key, value):
+            if tensor.dim() != 4:
+                shape = tuple(tensor.shape)
+                raise ValueError(f"the cache takes (B, heads, T, size), not {shape}")
+        came = sum(t.size(1) * t.size(3) for t in (key, value))
+        if came != self.numbers:
+            raise ValueError(
+                f"the cache was given {came} numbers a token; it stores {self.numbers}"
+            )
+        if self.held is not None:
+            pairs = zip(self.held, (key, value), strict=True)
+            key, value = (torch.cat(pair, dim=2) for pair in pairs)
+        self.held = (key, value)
+        return self.held
+
+
+class GivenModelCache:
+    """A KV cache for a whole model under test: one GivenCache for each layer."""
+
+    def __init__(self, layers: int, numbers: int):
+        self.layers = [GivenCache(layer_idx, numbers) for layer_idx in range(layers)]
+
+    @property
+    def length(self) -> int:
+        """How many tokens every layer holds."""
+        return min(0 if layer.held is None else layer.held[0].size(2) for layer in self.layers)
+
+    def update(self, layer_idx: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        if layer_idx not in range(len(self.layers)):
+            raise ValueError(
+                f"cache.update got layer {layer_idx}; there are {len(self.layers)}, from 0 on"
+            )
+        return self.layers[layer_idx].update(layer_idx, key, value)
