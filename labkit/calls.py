@@ -120,6 +120,7 @@ class Call:
     def then(self, method: str = "", /, **inputs: Any) -> Call:
         """Add a step: call the same object again, or its `method`, or read ".attribute"."""
         self.steps.append((method, inputs))
+        self.mark = None
         return self
 
 
@@ -148,6 +149,11 @@ class Outcome:
     @property
     def value(self) -> Any:
         return self.values[-1] if self.values else None
+
+    @property
+    def over(self) -> bool:
+        """Whether it is of no use to ask for another outcome: the limits are used up."""
+        return self.failure is not None and self.failure.kind in ("TimeLimit", "OutputLimit")
 
 
 def tensors_in(value: Any, path: str) -> list[tuple[str, Tensor]]:

@@ -234,7 +234,7 @@ def run_test(
     """Run one test and note in `check` what it said, in `result` if the test itself broke."""
 
     def perform(call: Call) -> Outcome:
-        call.key = f"{test.address}#{len(check.evidence)}"
+        call.key, call.mark = f"{test.address}#{len(check.evidence)}", None
         outcome = student(call)
         check.evidence.append((call, outcome))
         return outcome

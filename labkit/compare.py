@@ -225,7 +225,7 @@ def _dtype(mine: Tensor, theirs: Tensor) -> str | None:
 
 
 def _nan(mine: Tensor, theirs: Tensor) -> str | None:
-    if not mine.is_floating_point():
+    if not mine.is_floating_point() or torch.equal(mine, theirs):
         return None
     bad = ~mine.isfinite() & theirs.isfinite()
     if not bad.any():
@@ -237,7 +237,7 @@ def _nan(mine: Tensor, theirs: Tensor) -> str | None:
 
 def close(mine: Tensor, theirs: Tensor, tolerance: float | None = None) -> Tensor:
     """Where two tensors of one shape agree, entry by entry."""
-    if not theirs.is_floating_point():
+    if not theirs.is_floating_point() or torch.equal(mine, theirs):
         return mine == theirs
     if tolerance is None:
         tolerance = TOLERANCE[theirs.dtype]

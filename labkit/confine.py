@@ -69,6 +69,7 @@ class Confinement:
     def __init__(self, scratch: Path):
         self.scratch, self.readable = scratch, readable_folders()
         self.memory = mapped_bytes() + MEMORY_BYTES
+        self.watch = Watch(self.readable, scratch)
         self.ruleset = None
         seccomp.prepare()
         if sys.platform == "linux":
@@ -91,7 +92,7 @@ class Confinement:
         if seccomp.install():
             layers.append("seccomp")
         if audit:
-            sys.addaudithook(Watch(self.readable, self.scratch))
+            sys.addaudithook(self.watch)
             layers.append("audit hook")
         return layers
 

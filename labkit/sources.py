@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 
@@ -21,6 +21,7 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def __init__(self, sources: Mapping[str, str], folder: str = PACKAGE):
         self.sources, self.folder = sources, folder
+        self.loaded: list[str] = []
 
     def find_spec(self, name: str, path: object = None, target: object = None):
         if name == PACKAGE:
@@ -39,6 +40,7 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return None
 
     def exec_module(self, module: ModuleType) -> None:
+        self.loaded.append(module.__name__)
         short = module.__name__.removeprefix(PACKAGE).lstrip(".")
         if not short:
             return
@@ -55,18 +57,18 @@ def filename(module: str, folder: str = PACKAGE) -> str:
 @contextmanager
 def imported(sources: Mapping[str, str], folder: str = PACKAGE) -> Iterator[None]:
     """While open, PACKAGE is what `sources` say; then all is as it was before."""
-    before = _taken_out()
+    before = _taken_out(sys.modules) if PACKAGE in sys.modules else {}
     finder = Sources(sources, folder)
     sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
         sys.meta_path.remove(finder)
-        _taken_out()
+        _taken_out(finder.loaded)
         sys.modules.update(before)
 
 
-def _taken_out() -> dict[str, ModuleType]:
-    """The modules of PACKAGE, which Python then knows no more."""
-    names = [name for name in sys.modules if name.split(".")[0] == PACKAGE]
-    return {name: sys.modules.pop(name) for name in names}
+def _taken_out(names: Iterable[str]) -> dict[str, ModuleType]:
+    """The modules of PACKAGE among these, which Python then knows no more."""
+    ours = [name for name in names if name.split(".")[0] == PACKAGE and name in sys.modules]
+    return {name: sys.modules.pop(name) for name in ours}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,9 +19,9 @@ from torch import Tensor
 from labkit.calls import Call, Failure, Given, New, Outcome
 
 MAX_BYTES = 64 << 20
-MAX_DEPTH = 12
+MAX_DEPTH = 13
 MAX_NAMES = 10_000
-MAX_HEADER = 1 << 20  # of an outcome: everything in it but the numbers
+MAX_HEADER = 1 << 20  # of outcomes: everything in them but the numbers
 
 DTYPES = {
     str(dtype): dtype
@@ -176,7 +176,10 @@ def digest(call: Call) -> str:
 
 
 def fingerprint(call: Call) -> bytes:
-    """The same as digest, several times faster, and good for this process only."""
+    """The same as digest, several times faster, and good for this process only; a call that
+    was performed does not change any more."""
+    if call.mark is not None:
+        return call.mark
     hasher = hashlib.sha256()
 
     def feed(value: Any) -> None:
@@ -201,7 +204,8 @@ def fingerprint(call: Call) -> bytes:
 
     feed([call.symbol, call.init, call.state, call.dtype, call.grad, call.names])
     feed([call.by_position, call.summary, call.objects, call.steps])
-    return hasher.digest()
+    call.mark = hasher.digest()
+    return call.mark
 
 
 def decode_call(blob: bytes) -> Call:
@@ -213,14 +217,17 @@ def decode_call(blob: bytes) -> Call:
     return call
 
 
-def encode_outcome(outcome: Outcome) -> bytes:
-    return pack(outcome_fields(outcome))
+def encode_outcomes(outcomes: Sequence[Outcome]) -> bytes:
+    return pack([outcome_fields(outcome) for outcome in outcomes])
 
 
-def decode_outcome(blob: bytes) -> Outcome:
+def decode_outcomes(blob: bytes) -> list[Outcome]:
     if int.from_bytes(blob[:8], "little") > MAX_HEADER:
-        raise Malformed("an outcome with too much text in it")
-    return outcome_from(unpack(blob))
+        raise Malformed("outcomes with too much text in them")
+    fields = unpack(blob)
+    if type(fields) is not list:
+        raise Malformed("no list of outcomes")
+    return [outcome_from(one) for one in fields]
 
 
 def outcome_fields(outcome: Outcome) -> dict[str, Any]:

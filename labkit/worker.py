@@ -6,13 +6,14 @@
       | -- package sources, module        -->  |   the child: confine
       | <-- the layers of protection           |   run the learner's cell
       | <-- an outcome: loaded, or what failed |
-      | <-- nonce + outcome, for those calls   |
+      | <-- nonce + the outcomes of those calls|
       | -- nonce + call                   -->  |
-      | <-- nonce + outcome                    |   ... until the judge hangs up
+      | <-- nonce + its outcome                |   ... until the judge hangs up, or
+      | -- sources of the next exercise   -->  |   run the learner's next cell ...
 
 Everything that crosses is plain bytes, see labkit.wire. On POSIX a parent imports torch once
-and forks a fresh child for each exercise, one at a time: before the next one starts, the last
-one is dead and its files are gone. Elsewhere each exercise starts a new process.
+and forks a fresh child for each learner, one at a time: before the next one starts, the last
+one is dead and its files are gone. Elsewhere each starts a new process.
 """
 
 from __future__ import annotations
@@ -28,18 +29,21 @@ import signal
 import socket
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from labkit import banned, confine, frames
 from labkit.calls import Call, Outcome, describe, perform
-from labkit.sources import PACKAGE, Sources, filename
-from labkit.wire import MAX_BYTES, Malformed, decode_call, encode_call, encode_outcome
+from labkit.sources import PACKAGE, filename, imported
+from labkit.wire import MAX_BYTES, Malformed, decode_call, encode_call, encode_outcomes
 
 NONCE = 16
 HUGE, ADVISE_HUGE, COLLAPSE = 2 << 20, 14, 25  # from the kernel's mman-common.h
-NUMBER = 4  # bytes that say which of the calls known beforehand is answered
+ORDER, CALL = b"o", b"c"  # how a message begins
+Order = dict[str, Any]  # the fields of labkit.grading.workers.Order
 
 
 def forget_the_course() -> None:
@@ -55,29 +59,50 @@ def forget_the_course() -> None:
 
 
 def serve(channel: socket.socket, confinement: confine.Confinement, prelude: Prelude) -> None:
-    """Load one exercise and answer calls until the judge hangs up."""
+    """Load exercises of one learner and answer calls until the judge hangs up."""
     scratch = str(confinement.scratch)
     os.environ["TMPDIR"] = os.environ["HOME"] = tempfile.tempdir = scratch
     os.chdir(scratch)
-    order = json.loads(frames.receive(channel, MAX_BYTES))
-    nonce, module = bytes.fromhex(order["nonce"]), order["module"]
-    sys.meta_path.insert(0, Sources(order["sources"]))
+    order = json.loads(frames.receive(channel, MAX_BYTES).removeprefix(ORDER))
     banned.hold_for_good(prelude.libraries)
     layers = confinement.enter(order["cpu_seconds"], order["audit"])
     frames.send(channel, json.dumps(layers).encode())
-    banned.hold_for_good(prelude.libraries)
     with banned.out_of_reach(prelude.banned):
-        outcome, namespace = load(module)
-        frames.send(channel, encode_outcome(outcome))
-
-        def answer(call: Call) -> bytes:
-            return encoded(perform(call, namespace, filename(module)))
-
-        for number, call in enumerate(prelude.known):
-            frames.send(channel, nonce + number.to_bytes(NUMBER, "little") + answer(call))
         while True:
-            message = frames.receive(channel, MAX_BYTES)
-            frames.send(channel, message[:NONCE] + answer(decode_call(message[NONCE:])))
+            with imported(order["sources"]):
+                order = exercise(channel, order, prelude.plans[order["plan"]])
+
+
+def exercise(
+    channel: socket.socket, order: dict[str, Any], known: list[Call]
+) -> dict[str, Any]:
+    """Run the learner's cell and answer calls; returns the next order."""
+    module = order["module"]
+    outcome, namespace = load(module)
+    frames.send(channel, encoded([outcome]))
+
+    def performed(call: Call) -> Outcome:
+        return perform(call, namespace, filename(module))
+
+    if known:
+        nonce = bytes.fromhex(order["nonce"])
+        frames.send(channel, nonce + encoded(until_over(known, performed)))
+    while True:
+        message = frames.receive(channel, MAX_BYTES)
+        if message.startswith(ORDER):
+            return json.loads(message.removeprefix(ORDER))
+        nonce, call = message[len(CALL) :][:NONCE], message[len(CALL) + NONCE :]
+        frames.send(channel, nonce + encoded([performed(decode_call(call))]))
+
+
+def until_over(calls: list[Call], performed: Callable[[Call], Outcome]) -> list[Outcome]:
+    """The outcomes of calls, up to one after which no other can be had."""
+    outcomes = []
+    for call in calls:
+        outcomes.append(performed(call))
+        if outcomes[-1].over:
+            break
+    return outcomes
 
 
 class Prelude:
@@ -87,7 +112,6 @@ class Prelude:
 
     def __init__(self) -> None:
         self.banned: list[str] = []
-        self.known: list[Call] = []
         self.plans: dict[str, list[Call]] = {"": []}
         self.libraries: list[object] = []
 
@@ -97,8 +121,9 @@ class Prelude:
             self.banned = said["banned"]
             self.libraries.clear()  # the operators are as they were
             self.libraries = banned.refuse_operators(self.banned)
-        new = [decode_call(frames.receive(channel, MAX_BYTES)) for _ in range(said["new"])]
-        self.known = self.plans.setdefault(said["plan"], new)
+        for name, count in said["plans"].items():
+            calls = [decode_call(frames.receive(channel, MAX_BYTES)) for _ in range(count)]
+            self.plans[name] = calls
 
 
 def load(module: str) -> tuple[Outcome, dict[str, object]]:
@@ -109,12 +134,20 @@ def load(module: str) -> tuple[Outcome, dict[str, object]]:
         return Outcome(failure=describe(error, filename(module))), {}
 
 
-def encoded(answer: Outcome) -> bytes:
+def encoded(outcomes: list[Outcome]) -> bytes:
     try:
-        return encode_outcome(answer)
-    except Exception as error:  # whatever an odd object does when it is packed
-        refused = Malformed(f"the answer is nothing that can be compared ({error})")
-        return encode_outcome(Outcome(failure=describe(refused, None)))
+        return encode_outcomes(outcomes)
+    except Exception:  # whatever an odd object does when it is packed
+        return encode_outcomes([comparable(outcome) for outcome in outcomes])
+
+
+def comparable(outcome: Outcome) -> Outcome:
+    try:
+        encode_outcomes([outcome])
+    except Exception as error:
+        text = f"the answer is nothing that can be compared ({error})"
+        return Outcome(failure=describe(Malformed(text), None))
+    return outcome
 
 
 def warm_up() -> None:
@@ -122,7 +155,7 @@ def warm_up() -> None:
     torch.manual_seed(0)
     perform(Call("f", x=torch.ones(2, 2), grad=True), {"f": lambda x: x @ x})
     decode_call(encode_call(Call("f", x=torch.ones(1))))
-    encode_outcome(Outcome(values=[torch.ones(1)]))
+    encode_outcomes([Outcome(values=[torch.ones(1)])])
 
 
 def huge_pages() -> None:

@@ -24,7 +24,7 @@ from labkit.grading import assembling
 from labkit.grading.assembling import Answers
 from labkit.grading.intake import Intake, cell_called, rebuild
 from labkit.grading.oracle import Live
-from labkit.grading.workers import ROOT, Order, Plan, Workers
+from labkit.grading.workers import ROOT, Order, Plan, Worker, Workers
 from labkit.report import Report, graded_report
 from labkit.source import localised
 from labkit.syllabus import LABS, Exercise, Lab
@@ -81,6 +81,7 @@ class Judge:
         self.sources = package_sources(lab)
         self.modules: dict[str, str] = {}  # the reference's module as it is for an exercise
         self.plans: dict[str, Plan] = {}  # by exercise
+        self.worker: Worker | None = None  # that may go on with the learner's next exercise
         self.layers: list[str] = []  # of protection round the last learner's code
 
     def grade(self, data: bytes, before: Mapping[Lab, Answers] | None = None) -> Submission:
@@ -89,7 +90,10 @@ class Judge:
         before    what the same learner handed in for earlier labs, for the assembly
         """
         intake = rebuild(data, self.released, self.lab)
-        graded = [self.grade_exercise(exercise, intake) for exercise in self.lab.exercises]
+        try:
+            graded = [self.grade_exercise(one, intake) for one in self.lab.exercises]
+        finally:
+            self._end_worker()
         if self.lab.module == assembling.MODULE:
             answers = {**(before or {}), self.lab: intake.answers}
             last = next(one for one in graded if one.exercise.id == assembling.EXERCISE)
@@ -106,6 +110,7 @@ class Judge:
         try:
             return self._run(exercise, answer, intake, note)
         except Exception as error:  # a fault of ours must not stop a class
+            self._end_worker()
             reason = f"the judge failed ({type(error).__name__}); a person has to look at this"
             return zero(exercise, reason, needs_person=True)
 
@@ -121,39 +126,67 @@ class Judge:
             )
         sources[self.lab.module] = module
         order = Order(sources, self.lab.module, self.lab.not_allowed, self.cpu_seconds)
-        worker = self.workers.launch(order, self._plan_for(exercise))
+        plan, went_on = self._plans()[exercise.id], self.worker is not None
+        graded, crashed = self._asked(exercise, order, plan, note)
+        if went_on and graded.score < exercise.points:  # by what an earlier exercise left?
+            graded, crashed = self._asked(exercise, order, plan, note)
+        if crashed:  # asked call by call, what came before the crash counts
+            graded, _ = self._asked(exercise, order, Plan(), note)
+        return graded
+
+    def _asked(
+        self, exercise: Exercise, order: Order, plan: Plan, note: str
+    ) -> tuple[Graded, bool]:
+        """What the checks say of `order`, and whether the worker crashed within the plan.
+
+        The worker that has got everything right so far goes on; else there is a fresh one.
+        """
+        if self.worker is None:
+            self.worker = self.workers.launch(order, plan, self._plans().values())
+        else:
+            self.worker.go_on(order, plan)
+        worker, module = self.worker, order.sources[order.module]
         self.layers = [*self.workers.sandbox.walls, *worker.layers]
 
         def student(call: Call) -> Outcome:
             return localised(worker.ask(call), module, exercise.id)
 
-        try:
-            if worker.over is not None:
-                loading = localised(Outcome(failure=worker.over), module, exercise.id)
-                return replace(zero(exercise, said(loading.failure)), late=worker.late)
+        if worker.over is not None:
+            loading = localised(Outcome(failure=worker.over), module, exercise.id)
+            graded = zero(exercise, said(loading.failure))
+        else:
             result = self._check(exercise, student)
-        finally:
-            worker.close()
-        if result.interrupted:
-            raise KeyboardInterrupt
-        return replace(self._verdict(result, note), late=worker.late)
+            if result.interrupted:
+                raise KeyboardInterrupt
+            graded = self._verdict(result, note)
+        if graded.score < exercise.points:
+            self._end_worker()
+        return replace(graded, late=worker.late), worker.crashed
+
+    def _end_worker(self) -> None:
+        if self.worker is not None:
+            self.worker.close()
+            self.worker = None
 
     def _check(self, exercise: Exercise, student: Callable[[Call], Outcome]) -> Result:
         seed = hmac.new(self.secret, exercise.id.encode(), hashlib.sha256).hexdigest()
         return run_checks("hidden", self.lab.module, exercise, student, self.oracle, seed)
 
-    def _plan_for(self, exercise: Exercise) -> Plan:
-        """The calls that a right answer meets; found by checking the reference, once."""
-        if exercise.id not in self.plans:
-            plan = Plan()
+    def _plans(self) -> dict[str, Plan]:
+        """The calls that right answers meet; found by checking the reference, once."""
+        if not self.plans:
+            self.plans = {one.id: self._plan(one) for one in self.lab.exercises}
+        return self.plans
 
-            def noted(call: Call) -> Outcome:
-                plan.learn(call)
-                return self.oracle.reference(call)
+    def _plan(self, exercise: Exercise) -> Plan:
+        plan = Plan()
 
-            self._check(exercise, noted)
-            self.plans[exercise.id] = plan
-        return self.plans[exercise.id]
+        def noted(call: Call) -> Outcome:
+            plan.learn(call)
+            return self.oracle.reference(call)
+
+        self._check(exercise, noted)
+        return plan
 
     def _sources_for(self, exercise: Exercise) -> dict[str, str]:
         """The package for one exercise: later exercises of the lab are stubs, so that no

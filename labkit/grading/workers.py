@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +22,8 @@ from labkit.calls import Call, Failure, Outcome
 from labkit.confine import CPU_SECONDS
 from labkit.frames import Gone, Late
 from labkit.grading.sandbox import ROOT, Sandbox, chosen
-from labkit.wire import Malformed, decode_outcome, encode_call, fingerprint
-from labkit.worker import NONCE, NUMBER, empty
+from labkit.wire import decode_outcomes, encode_call, fingerprint
+from labkit.worker import CALL, NONCE, ORDER, empty
 
 WALL_SECONDS = 4 * CPU_SECONDS + 10  # a busy machine must not change a score
 START_SECONDS = 120
@@ -42,22 +42,22 @@ class Order:
     cpu_seconds: int = CPU_SECONDS
     audit: bool = True
 
-    def encode(self, nonce: bytes) -> bytes:
+    def encode(self, nonce: bytes, plan: str) -> bytes:
         fields = {name: getattr(self, name) for name in ("module", "cpu_seconds", "audit")}
-        fields |= {"sources": dict(self.sources), "nonce": nonce.hex()}
-        return json.dumps(fields).encode()
+        fields |= {"sources": dict(self.sources), "nonce": nonce.hex(), "plan": plan}
+        return ORDER + json.dumps(fields).encode()
 
 
 class Plan:
     """The calls that the checks of an exercise make, known from the first time they ran: a
-    worker gets them all at once and need not wait for the judge between them."""
+    worker gets them all at once and answers them all at once."""
 
     MOST = 16 << 20  # bytes
 
     def __init__(self) -> None:
         self.numbers: dict[str, tuple[int, bytes]] = {}  # of a call, by its key
         self.message = b""
-        self.name = ""  # by which the parent knows it
+        self.name = ""  # by which the worker's parent knows it
 
     def learn(self, call: Call) -> None:
         blob = frames.framed(encode_call(call))
@@ -82,7 +82,7 @@ class Workers:
         self.scratch = Path(tempfile.mkdtemp(prefix="tinyllm-"))
         self.control: socket.socket | None = None
         self.process: subprocess.Popen[bytes] | None = None
-        self.told: set[str] = set()  # plans that the parent has
+        self.told = {""}  # plans that the parent has, by their names
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -91,23 +91,29 @@ class Workers:
             empty(self.scratch)
             self.scratch.rmdir()
 
-    def launch(self, order: Order, plan: Plan | None = None) -> Worker:
-        """A fresh process that has loaded `order`."""
+    def launch(
+        self, order: Order, plan: Plan | None = None, more: Iterable[Plan] = ()
+    ) -> Worker:
+        """A fresh process that has loaded `order`.
+
+        more    plans of exercises that it may go on with
+        """
         plan = plan or Plan()
         try:
-            return self._launched(order, plan)
+            return self._launched(order, plan, [plan, *more])
         except (OSError, Gone):  # the forking parent is gone: a new one, once
             self._stop_parent()
-            return self._launched(order, plan)
+            return self._launched(order, plan, [plan, *more])
 
-    def _launched(self, order: Order, plan: Plan) -> Worker:
+    def _launched(self, order: Order, plan: Plan, plans: list[Plan]) -> Worker:
         channel = self._channel()
-        new = 0 if plan.name in self.told else len(plan.numbers)
-        said = {"banned": list(order.banned), "plan": plan.name, "new": new}
-        prelude = frames.framed(json.dumps(said).encode()) + (plan.message if new else b"")
+        new = {one.name: one for one in plans if one.name not in self.told}
+        counts = {name: len(one.numbers) for name, one in new.items()}
+        said = json.dumps({"banned": list(order.banned), "plans": counts}).encode()
+        prelude = frames.framed(said) + b"".join(one.message for one in new.values())
         worker = Worker(channel, order, plan, prelude, self.end)
         if hasattr(os, "fork"):
-            self.told.add(plan.name)
+            self.told |= set(new)
         return worker
 
     def end(self) -> None:
@@ -160,7 +166,7 @@ class Workers:
         )  # fmt: skip
 
     def _stop_parent(self) -> None:
-        self.told.clear()
+        self.told = {""}
         if self.control is not None:
             self.control.close()
             self.control = None
@@ -174,7 +180,7 @@ class Workers:
 
 
 class Worker:
-    """One exercise of one learner, loaded in a process of its own."""
+    """The exercises of one learner, one after another, in a process of its own."""
 
     def __init__(
         self,
@@ -184,25 +190,38 @@ class Worker:
         prelude: bytes,
         end: Callable[[], None],
     ):
-        self.channel, self.plan, self.end = channel, plan, end
+        self.channel, self.end = channel, end
         self.over: Failure | None = None  # why no further answer can come
         self.late = False  # the wall clock ended it, which a busy machine can do
+        self.crashed = False  # it ended within the plan, and nobody knows at which call
         self.layers: list[str] = []  # of protection, as labkit.confine names them
-        self.answers: list[bytes] = []  # to the calls of the plan, as far as they came
-        self.nonce = secrets.token_bytes(NONCE)
-        message = prelude + frames.framed(order.encode(self.nonce))
         try:
             channel.settimeout(START_SECONDS)
-            channel.sendall(message)
+            channel.sendall(prelude + frames.framed(self._begin(order, plan)))
             self.layers = json.loads(frames.receive(channel, 1000, START_SECONDS))
         except BaseException:  # before any learner code: no fault of theirs
             self.close()
             raise
-        allowed = WALL_SECONDS * order.cpu_seconds / CPU_SECONDS
-        self.deadline = time.monotonic() + allowed
+        self._load(b"")
+
+    def go_on(self, order: Order, plan: Plan) -> None:
+        """Load another exercise of the same learner in the same process."""
+        self._load(frames.framed(self._begin(order, plan)))
+
+    def _begin(self, order: Order, plan: Plan) -> bytes:
+        self.plan, self.nonce = plan, secrets.token_bytes(NONCE)
+        self.answers: list[Outcome] | None = None  # to the calls of the plan, once they came
+        self.allowed = WALL_SECONDS * order.cpu_seconds / CPU_SECONDS
+        return order.encode(self.nonce, plan.name)
+
+    def _load(self, message: bytes) -> None:
+        self.deadline = time.monotonic() + self.allowed
         try:
-            self.over = decode_outcome(self._receive()).failure
-        except (Gone, Malformed, OSError) as error:
+            self.channel.settimeout(self.allowed)
+            self.channel.sendall(message)
+            (loading,) = decode_outcomes(self._receive())
+            self.over = loading.failure
+        except (Gone, ValueError, OSError) as error:
             self._give_up("its cell ended the process or ran out of time", error)
 
     def ask(self, call: Call) -> Outcome:
@@ -211,31 +230,33 @@ class Worker:
             return Outcome(failure=self.over)
         number = self.plan.number_of(call)
         try:
-            answer = self._planned(number) if number is not None else self._asked(call)
-            outcome = decode_outcome(answer)
-        except (Gone, Malformed, OSError) as error:
+            outcome = self._asked(call) if number is None else self._foreseen(number)
+        except (Gone, ValueError, LookupError, OSError) as error:
             self._give_up("it ended the process, ran out of time or answered nonsense", error)
             return Outcome(failure=self.over)
-        if outcome.failure and outcome.failure.kind in ("TimeLimit", "OutputLimit"):
-            self.over = outcome.failure  # it would only happen again
+        if outcome.over:
+            self.over = outcome.failure
         return outcome
 
     def close(self) -> None:
         self.channel.close()
         self.end()
 
-    def _planned(self, number: int) -> bytes:
-        while len(self.answers) <= number:
-            expected = self.nonce + len(self.answers).to_bytes(NUMBER, "little")
-            self.answers.append(self._answer_to(expected))
-        return self.answers[number]
+    def _foreseen(self, number: int) -> Outcome:
+        if self.answers is None:
+            self.crashed = True  # until all answers are there
+            self.answers = decode_outcomes(self._answer_to(self.nonce))
+            self.crashed = False
+        last = self.answers[-1]
+        return last if last.over and number >= len(self.answers) else self.answers[number]
 
-    def _asked(self, call: Call) -> bytes:
+    def _asked(self, call: Call) -> Outcome:
         if self.plan.numbers:
-            self._planned(len(self.plan.numbers) - 1)
+            self._foreseen(0)
         nonce = secrets.token_bytes(NONCE)
-        frames.send(self.channel, nonce + encode_call(call))
-        return self._answer_to(nonce)
+        frames.send(self.channel, CALL + nonce + encode_call(call))
+        (outcome,) = decode_outcomes(self._answer_to(nonce))
+        return outcome
 
     def _answer_to(self, expected: bytes) -> bytes:
         answer = self._receive()

@@ -239,6 +239,40 @@ def test_a_fault_in_one_cell_costs_no_other_exercise(judges, perfect, fault):
     assert scores(judges, perfect)[1:] == FULL[1:]
 
 
+LEFT_BEHIND = {
+    "another default dtype": "torch.set_default_dtype(torch.float64)",
+    "no loading of weights": "nn.Module.load_state_dict = None",
+    "no modules": "import sys\nsys.meta_path.clear()",
+}
+
+
+@pytest.mark.parametrize("fault", LEFT_BEHIND.values(), ids=LEFT_BEHIND)
+def test_what_a_right_answer_leaves_behind_costs_no_other_exercise(judges, perfect, fault):
+    cell(perfect, FIRST).source += f"\n\n{fault}\n"
+    assert scores(judges, perfect) == FULL
+
+
+def test_right_answers_share_a_process_and_others_have_their_own(judges, perfect, monkeypatch):
+    workers, launched = judges[LAB.name].workers, []
+    launch = workers.launch
+    monkeypatch.setattr(workers, "launch", lambda *a: launched.append(a) or launch(*a))
+    assert scores(judges, perfect) == FULL
+    assert len(launched) == 1
+    launched.clear()
+    cell(perfect, SECOND).source = cell(perfect, SECOND).source.replace(".mean(", ".sum(")
+    assert scores(judges, perfect)[1] < FULL[1]
+    assert len(launched) == 3  # the second exercise once more, alone
+
+
+def test_a_crash_costs_only_what_comes_after_it(judges, perfect):
+    text = cell(perfect, FIRST).source
+    body = text.rsplit('"""\n', 1)[1]
+    crash = "    if x.dtype == torch.float16:\n        __import__('os')._exit(0)\n"
+    cell(perfect, FIRST).source = text.replace(body, crash + body)
+    first, *others = scores(judges, perfect)
+    assert 0 < first < FULL[0] and others == FULL[1:]
+
+
 SHARED = """
 
 import math

@@ -10,7 +10,7 @@ from labkit.calls import Call, Given, perform
 from labkit.compare import Difference, assert_same
 from labkit.given import Momentum, WindowConfig, WindowModel
 from labkit.train import lesson
-from labkit.wire import decode_call, decode_outcome, encode_call, encode_outcome
+from labkit.wire import decode_call, decode_outcomes, encode_call, encode_outcomes
 
 
 def test_objects_are_made_once_and_their_state_comes_back():
@@ -25,7 +25,7 @@ def test_objects_are_made_once_and_their_state_comes_back():
     call = Call("step", objects=Given("training")).then(rate=0.5).then(rate=0.25)
     call = decode_call(encode_call(call))
     outcome, other = (perform(call, {"step": code}) for code in (step, forgetful))
-    outcome = decode_outcome(encode_outcome(outcome))
+    (outcome,) = decode_outcomes(encode_outcomes([outcome]))
     assert outcome.failure is None
     assert outcome.values[1] == pytest.approx(outcome.values[0] + 1)
     assert outcome.state["the learning rate of group 2"].item() == 0.25

@@ -223,16 +223,15 @@ def forges_pickles(aim):
 def forges_frames(aim):
     from labkit import frames
     from labkit.calls import Outcome
-    from labkit.wire import encode_outcome
+    from labkit.wire import encode_outcomes
 
     frame = sys._getframe()
-    while frame and "nonce" not in frame.f_locals:
+    while frame and "order" not in frame.f_locals:
         frame = frame.f_back
-    channel, nonce = frame.f_locals["channel"], frame.f_locals["nonce"]
-    frames.send(channel, encode_outcome(Outcome()))
-    for number in range(100):
-        answer = encode_outcome(Outcome(values=[torch.ones(2, 7, 32)]))
-        frames.send(channel, nonce + number.to_bytes(4, "little") + answer)
+    channel, order = frame.f_locals["channel"], frame.f_locals["order"]
+    frames.send(channel, encode_outcomes([Outcome()]))
+    answers = encode_outcomes([Outcome(values=[torch.ones(2, 7, 32)])] * 100)
+    frames.send(channel, bytes.fromhex(order["nonce"]) + answers)
 
 
 @attack("answers with bytes that announce a tensor of no end",
