@@ -150,12 +150,30 @@ def comparable(outcome: Outcome) -> Outcome:
     return outcome
 
 
+ROUNDS = 12  # after which Python has adapted its bytecode
+
+
 def warm_up() -> None:
-    """Import what torch imports late, before the files are out of reach."""
-    torch.manual_seed(0)
-    perform(Call("f", x=torch.ones(2, 2), grad=True), {"f": lambda x: x @ x})
-    decode_call(encode_call(Call("f", x=torch.ones(1))))
-    encode_outcomes([Outcome(values=[torch.ones(1)])])
+    """Do before a fork what every child would do else: import what torch imports late, while
+    the files are in reach, and let Python adapt the code that answers calls."""
+
+    class Scaled(torch.nn.Module):
+        def __init__(self, size: int):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(size))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.weight * torch.rsqrt(x.float().pow(2).mean(-1, True)).to(x.dtype)
+
+    namespace, x = {"f": lambda x: x @ x, "Scaled": Scaled}, torch.ones(2, 2)
+    half = {"dtype": torch.bfloat16, "x": x.bfloat16()}
+    calls = [
+        Call("f", x=x, grad=True),
+        Call("Scaled", init={"size": 2}, state={"weight": torch.ones(2)}, names=True, x=x),
+        Call("Scaled", init={"size": 2}, **half),
+    ]
+    for _ in range(ROUNDS):
+        encoded([perform(decode_call(encode_call(call)), namespace) for call in calls])
 
 
 def huge_pages() -> None:
