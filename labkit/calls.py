@@ -291,9 +291,9 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
         heard = {name: v.heard for name, v in inputs.items() if isinstance(v, Listener)}
         value = {"returned": value, **heard} if heard else value
         outcome.values.append(value if call.grad else detached(value))  # later steps may write
-        for path, tensor in mine:
-            if not _equal(tensor.detach().nan_to_num(), before[path].nan_to_num()):
-                outcome.changed.append(path)
+        outcome.changed += [
+            path for path, t in mine if not _as_before(t.detach(), before[path])
+        ]
     if call.grad:
         if isinstance(target, nn.Module):
             # a shared Parameter under each of its names, in whichever order they were set
@@ -304,6 +304,10 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
     if call.summary is not None:
         outcome.values = SUMMARIES[call.summary](outcome.values)
     outcome.state = state_of(objects)
+
+
+def _as_before(tensor: Tensor, before: Tensor) -> bool:
+    return _equal(tensor, before) or _equal(tensor.nan_to_num(), before.nan_to_num())
 
 
 def _step(target: Any, method: str, inputs: dict[str, Any], by_position: bool) -> Any:

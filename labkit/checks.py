@@ -62,16 +62,18 @@ class Rng:
         self.generator = numpy.random.default_rng(int.from_bytes(digest[:8], "little"))
 
     def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        return torch.tensor(self.generator.standard_normal(shape), dtype=torch.float32).to(
-            dtype
-        )
+        return tensor(self.generator.standard_normal(shape), torch.float32).to(dtype)
 
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
-        return torch.tensor(self.generator.uniform(low, high, shape), dtype=torch.float32)
+        return tensor(self.generator.uniform(low, high, shape), torch.float32)
 
     def integers(self, low: int, high: int, *shape: int) -> Tensor:
         """Whole numbers from low up to and without high."""
-        return torch.tensor(self.generator.integers(low, high, shape), dtype=torch.int64)
+        return tensor(self.generator.integers(low, high, shape), torch.int64)
+
+
+def tensor(numbers: object, dtype: torch.dtype) -> Tensor:
+    return torch.from_numpy(numpy.asarray(numbers)).to(dtype)
 
 
 @dataclass

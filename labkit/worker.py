@@ -41,6 +41,7 @@ from labkit.sources import PACKAGE, filename, imported
 from labkit.wire import MAX_BYTES, Malformed, decode_call, encode_call, encode_outcomes
 
 NONCE = 16
+ROUNDS = 12  # of a warm-up, after which Python has adapted its bytecode
 HUGE, ADVISE_HUGE, COLLAPSE = 2 << 20, 14, 25  # from the kernel's mman-common.h
 ORDER, CALL = b"o", b"c"  # how a message begins
 Order = dict[str, Any]  # the fields of labkit.grading.workers.Order
@@ -150,9 +151,6 @@ def comparable(outcome: Outcome) -> Outcome:
     return outcome
 
 
-ROUNDS = 12  # after which Python has adapted its bytecode
-
-
 def warm_up() -> None:
     """Do before a fork what every child would do else: import what torch imports late, while
     the files are in reach, and let Python adapt the code that answers calls."""
@@ -172,6 +170,7 @@ def warm_up() -> None:
         Call("Scaled", init={"size": 2}, state={"weight": torch.ones(2)}, names=True, x=x),
         Call("Scaled", init={"size": 2}, **half),
     ]
+    torch.manual_seed(0)
     for _ in range(ROUNDS):
         encoded([perform(decode_call(encode_call(call)), namespace) for call in calls])
 

@@ -21,6 +21,7 @@ from labkit.cells import defined_names, exercise_in, fingerprint, split, tidied
 from labkit.submit import EMPTY_ANSWER
 from labkit.syllabus import Exercise, Lab
 
+UNTOUCHED = "raise NotImplementedError("  # stands in every stub
 MAX_NOTEBOOK = 32 << 20
 MAX_CELL = 200_000
 MAX_CELLS = 5_000
@@ -64,12 +65,8 @@ def _take_exercise(
     intake: Intake, exercise: Exercise, found: dict[str, list[str]], cells: list[dict]
 ) -> None:
     copies = found[exercise.id]
-    stub = fingerprint(cell_called(intake.notebook, exercise.answer_cell).source)
-    filled = [
-        text
-        for text in copies
-        if text.strip() and (len(text) > MAX_CELL or fingerprint(text) != stub)
-    ]
+    stub = cell_called(intake.notebook, exercise.answer_cell).source
+    filled = [text for text in copies if text.strip() and not untouched(text, stub)]
     if intake.problem:
         intake.answers[exercise.id] = None
         intake.notes[exercise.id] = intake.problem
@@ -101,6 +98,13 @@ def _take_exercise(
             intake.notes[exercise.id] = "the exercise's cell does not hold the answer" + extra
     intake.answers[exercise.id] = answer
     cell_called(intake.notebook, exercise.answer_cell).source = answer
+
+
+def untouched(text: str, stub: str) -> bool:
+    """Whether the cell's code is still what was released."""
+    if len(text) > MAX_CELL or (UNTOUCHED in stub and UNTOUCHED not in text):
+        return False  # without reading it as Python, which takes time
+    return fingerprint(text) == fingerprint(stub)
 
 
 def _elsewhere(exercise: Exercise, cells: list[dict]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -117,13 +117,11 @@ class Judge:
     def _run(self, exercise: Exercise, answer: str, intake: Intake, note: str) -> Graded:
         sources = self._sources_for(exercise)
         others = [text for key, text in intake.answers.items() if key != exercise.id and text]
-        module = laid_over(sources[self.lab.module], self.lab, exercise, answer, others)
-        mentioned = banned.found_in(module, self.lab.not_allowed)
-        if mentioned:
-            name, line = mentioned
-            return zero(
-                exercise, f"{line_in_cell(line, module, exercise)}{banned.message(name)}"
-            )
+        module, own = laid_over(sources[self.lab.module], self.lab, exercise, answer, others)
+        found = mentioned(own, module, self.lab.not_allowed)
+        if found:
+            where = line_in_cell(found[1], module, exercise)
+            return zero(exercise, f"{where}{banned.message(found[0])}")
         sources[self.lab.module] = module
         order = Order(sources, self.lab.module, self.lab.not_allowed, self.cpu_seconds)
         plan, went_on = self._plans()[exercise.id], self.worker is not None
@@ -212,18 +210,28 @@ class Judge:
         return Graded(result.exercise, result.score, report, why, look, needs_person=broken)
 
 
-def laid_over(module: str, lab: Lab, exercise: Exercise, answer: str, others: list[str]) -> str:
+def laid_over(
+    module: str, lab: Lab, exercise: Exercise, answer: str, others: list[str]
+) -> tuple[str, str]:
     """The reference module with one exercise's block by the learner, and before it whatever
-    that block uses of their other cells."""
+    that block uses of their other cells; and of that module only the imports and their part."""
     symbols = {symbol for e in lab.exercises for symbol in e.symbols}
     header = cells.split(module)[0][1]
     extra = cells.helpers(answer, others, symbols | set(cells.defined_names(header)))
     module = cells.with_block(module, exercise, answer)
+    own = f"{header}\n{extra}\n{cells.tidied(answer)}"
     if not extra:
-        return module
+        return module, own
     given = f"# %% given: from the learner's other cells\n{extra}\n\n\n"
     start = module.index(cells.block(module, exercise.id) or "")
-    return module[:start] + given + module[start:]
+    return module[:start] + given + module[start:], own
+
+
+def mentioned(own: str, module: str, not_allowed: Sequence[str]) -> tuple[str, int] | None:
+    """What the learner's part mentions of what is not allowed, and the line in the module."""
+    if cells.parsed(own) is not None and banned.found_in(own, not_allowed) is None:
+        return None
+    return banned.found_in(module, not_allowed)
 
 
 def line_in_cell(line: int, module: str, exercise: Exercise) -> str:
