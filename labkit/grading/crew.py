@@ -7,6 +7,7 @@ dies, the crew is made anew; what was finished is kept by whoever holds the crew
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import multiprocessing
 import os
@@ -21,13 +22,14 @@ from typing import Any
 
 import nbformat
 import torch
+from nbformat import NotebookNode
 
 from labkit.confine import CPU_SECONDS
-from labkit.grading.judge import Judge
+from labkit.grading.judge import REMEMBER, Judge
 from labkit.grading.results import Setup, Verdict, judging
 from labkit.grading.sandbox import CrewError, Sandbox, chosen, required
 from labkit.grading.workers import ONE_THREAD, Workers
-from labkit.syllabus import find_lab
+from labkit.syllabus import Lab, find_lab
 
 PATIENCE = 600  # seconds without any result after which a crew is taken for stuck
 CONNECT = 20  # seconds to reach a Dask scheduler
@@ -58,7 +60,7 @@ def judge_for(setup: Setup) -> Judge:
     if setup.require_sandbox:
         required(workers.sandbox)
     released = nbformat.reads(setup.released, as_version=4)
-    return Judge(lab, released, setup.secret, workers, setup.cpu_seconds)
+    return Judge(lab, released, setup.secret, workers, setup.cpu_seconds, setup.remember)
 
 
 given: Sandbox | None = None  # by the process that started this one
@@ -81,6 +83,7 @@ def begin(sandbox: Sandbox) -> None:
     given = sandbox
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asked
     threading.Thread(target=end_with_parent, daemon=True).start()
+    gc.freeze()  # nothing of what is loaded ever becomes garbage: do not look for it
     running_workers()
 
 
@@ -100,6 +103,7 @@ class Crew:
     jobs    processes on this machine; as many as it has cores if not said
     dask    the address of a Dask scheduler, whose workers then do the work
     cpu_seconds     that an exercise of a learner may take
+    remember    how many verdicts a process keeps, see Judge
     """
 
     def __init__(
@@ -109,9 +113,10 @@ class Crew:
         require_sandbox: bool = False,
         patience: float = PATIENCE,
         cpu_seconds: int = CPU_SECONDS,
+        remember: int = REMEMBER,
     ):
         self.jobs, self.dask, self.require_sandbox = jobs or cores(), dask, require_sandbox
-        self.patience, self.cpu_seconds = patience, cpu_seconds
+        self.patience, self.cpu_seconds, self.remember = patience, cpu_seconds, remember
         self.executor: Executor | None = None
         self.client: Any = None
 
@@ -127,6 +132,13 @@ class Crew:
         if self.client is not None:
             return 2 * max(1, sum(self.client.nthreads().values()))
         return 2 * self.jobs
+
+    def setup(self, lab: Lab, released: NotebookNode, secret: bytes) -> Setup:
+        """What its processes are told of a lab."""
+        return Setup.of(
+            lab, released, secret, require_sandbox=self.require_sandbox,
+            cpu_seconds=self.cpu_seconds, remember=self.remember,
+        )  # fmt: skip
 
     def submit(self, setup: Setup, data: bytes, before: str = "{}") -> Future[Verdict]:
         if self.executor is None:

@@ -8,7 +8,6 @@ counts. Whatever is missing or odd becomes a note that the learner will read.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -44,7 +43,7 @@ class NotANotebook(ValueError):
 
 def rebuild(data: bytes, released: NotebookNode, lab: Lab) -> Intake:
     """The released notebook with the submission's answers; never raises for odd bytes."""
-    intake = Intake(copy.deepcopy(released))
+    intake = Intake(sheet(released))
     try:
         cells = cells_of(data)
     except NotANotebook as error:
@@ -59,6 +58,11 @@ def rebuild(data: bytes, released: NotebookNode, lab: Lab) -> Intake:
         if answered:
             cell_called(intake.notebook, question.answer_cell).source = answered[-1]
     return intake
+
+
+def sheet(released: NotebookNode) -> NotebookNode:
+    """A copy of the released notebook with cells that can be filled in."""
+    return NotebookNode(released, cells=[NotebookNode(cell) for cell in released.cells])
 
 
 def _take_exercise(

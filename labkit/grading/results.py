@@ -21,7 +21,7 @@ from nbformat import NotebookNode
 from nbgrader.utils import compute_checksum, determine_grade, is_grade, is_solution
 
 from labkit.confine import CPU_SECONDS
-from labkit.grading.judge import Graded, Submission
+from labkit.grading.judge import REMEMBER, Graded, Submission
 from labkit.grading.sandbox import ROOT
 from labkit.report import Report
 from labkit.syllabus import Lab, find_lab
@@ -49,18 +49,12 @@ class Setup:
     judging: str
     require_sandbox: bool = False
     cpu_seconds: int = CPU_SECONDS
+    remember: int = REMEMBER
 
     @classmethod
-    def of(
-        cls,
-        lab: Lab,
-        released: NotebookNode,
-        secret: bytes,
-        require: bool,
-        cpu_seconds: int = CPU_SECONDS,
-    ) -> Setup:
+    def of(cls, lab: Lab, released: NotebookNode, secret: bytes, **options: Any) -> Setup:
         text = nbformat.v4.writes_json(released)
-        return cls(lab.module, text, secret, judging(lab.module), require, cpu_seconds)
+        return cls(lab.module, text, secret, judging(lab.module), **options)
 
     def key(self, data: bytes, before: str = "") -> str:
         """The name of the result for a submission with this content, after those."""
@@ -128,8 +122,8 @@ class Verdict:
 
 
 def file_content(notebook: NotebookNode) -> bytes:
-    """As nbformat writes it, without its validation: all of it is from our own hands."""
-    return (nbformat.v4.writes_json(notebook).rstrip("\n") + "\n").encode()
+    """As a file, without nbformat's validation: all of it is from our own hands."""
+    return (json.dumps(notebook, ensure_ascii=False, sort_keys=True) + "\n").encode()
 
 
 def digest(content: bytes) -> str:

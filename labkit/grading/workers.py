@@ -28,6 +28,7 @@ from labkit.worker import CALL, NONCE, ORDER, empty
 WALL_SECONDS = 4 * CPU_SECONDS + 10  # a busy machine must not change a score
 START_SECONDS = 120
 MAX_ANSWER = 8 << 20
+NO_ANSWER = "it ended the process, ran out of time or answered nonsense"
 BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from labkit.worker import main; main()"
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -210,7 +211,9 @@ class Worker:
 
     def _begin(self, order: Order, plan: Plan) -> bytes:
         self.plan, self.nonce = plan, secrets.token_bytes(NONCE)
-        self.answers: list[Outcome] | None = None  # to the calls of the plan, once they came
+        self.message: bytes | None = None  # all answers to the calls of the plan
+        self.answers: list[Outcome] | None = None  # the same, once they are read
+        self.asked = False  # something that is not in the plan
         self.allowed = WALL_SECONDS * order.cpu_seconds / CPU_SECONDS
         return order.encode(self.nonce, plan.name)
 
@@ -224,15 +227,26 @@ class Worker:
         except (Gone, ValueError, OSError) as error:
             self._give_up("its cell ended the process or ran out of time", error)
 
+    def heard(self) -> bytes:
+        """The answers to all calls of the plan, as they came; b"" if they did not come."""
+        if self.over is None and self.message is None and self.plan.numbers:
+            try:
+                self.message = self._answer_to(self.nonce)
+            except (Gone, OSError) as error:
+                self.crashed = True
+                self._give_up(NO_ANSWER, error)
+        return self.message or b""
+
     def ask(self, call: Call) -> Outcome:
         """The outcome of `call`; once the process is gone, a failure that says why."""
+        self.heard()
         if self.over is not None:
             return Outcome(failure=self.over)
         number = self.plan.number_of(call)
         try:
             outcome = self._asked(call) if number is None else self._foreseen(number)
         except (Gone, ValueError, LookupError, OSError) as error:
-            self._give_up("it ended the process, ran out of time or answered nonsense", error)
+            self._give_up(NO_ANSWER, error)
             return Outcome(failure=self.over)
         if outcome.over:
             self.over = outcome.failure
@@ -244,16 +258,14 @@ class Worker:
 
     def _foreseen(self, number: int) -> Outcome:
         if self.answers is None:
-            self.crashed = True  # until all answers are there
-            self.answers = decode_outcomes(self._answer_to(self.nonce))
+            self.crashed = True  # until they are read
+            self.answers = decode_outcomes(self.heard())
             self.crashed = False
         last = self.answers[-1]
         return last if last.over and number >= len(self.answers) else self.answers[number]
 
     def _asked(self, call: Call) -> Outcome:
-        if self.plan.numbers:
-            self._foreseen(0)
-        nonce = secrets.token_bytes(NONCE)
+        self.asked, nonce = True, secrets.token_bytes(NONCE)
         frames.send(self.channel, CALL + nonce + encode_call(call))
         (outcome,) = decode_outcomes(self._answer_to(nonce))
         return outcome

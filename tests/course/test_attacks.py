@@ -280,7 +280,7 @@ def graded(released, tmp_path_factory):
     world = World(tmp_path_factory.mktemp("class") / "world", ATTACKS.values(), "")
     with badge() as world.badge, world, Crew(jobs=2, cpu_seconds=SECONDS) as crew:
         good = dict(honest(released))
-        setup = Setup.of(LAB, course.released(LAB), course.secret(), False, SECONDS)
+        setup = Setup.of(LAB, course.released(LAB), course.secret(), cpu_seconds=SECONDS)
         alone = {name: crew.submit(setup, data) for name, data in good.items()}
         alone = {name: future.result().submission().score for name, future in alone.items()}
         bad = dict(hostile(released, world))

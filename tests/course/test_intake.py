@@ -9,7 +9,7 @@ import pytest
 from labkit import cells
 from labkit.build import reference_block
 from labkit.grading.classroom import encoded, solved
-from labkit.grading.intake import MAX_CELL, Intake, cell_called, rebuild
+from labkit.grading.intake import MAX_CELL, cell_called, rebuild
 from labkit.syllabus import LABS
 
 LAB = LABS[0]
@@ -264,6 +264,36 @@ def test_right_answers_share_a_process_and_others_have_their_own(judges, perfect
     assert len(launched) == 3  # the second exercise once more, alone
 
 
+def test_the_same_answers_are_compared_once(judges, perfect, monkeypatch):
+    judge, checked = judges[LAB.name], []
+    check = judge._check
+    monkeypatch.setattr(judge, "_check", lambda *a: checked.append(a) or check(*a))
+    monkeypatch.setattr(judge, "known", {})
+    cell(perfect, SECOND).source = cell(perfect, SECOND).source.replace(".mean(", ".sum(")
+    first = judge.grade(encoded(perfect))
+    checked.clear()
+    cell(perfect).source += "\n# the same in other words\n"
+    again = judge.grade(encoded(perfect))
+    assert not checked
+    assert [str(one.report) for one in again.exercises] == [
+        str(one.report) for one in first.exercises
+    ]
+    cell(perfect, SECOND).source += "\n    nowhere\n"  # and raises: no answer at all
+    assert judge.grade(encoded(perfect)).exercises[1].report != first.exercises[1].report
+
+
+def test_the_line_of_an_error_is_ones_own(judges, perfect):
+    text = cell(perfect, SECOND).source
+    head, body = text.rsplit('"""\n', 1)
+    for number in (1, 4):
+        lines = "".join(f"        # {k}\n" for k in range(number))
+        wrong = body.replace("return", "raise IndexError('off')\n        return")
+        cell(perfect, SECOND).source = f'{head}"""\n{lines}{wrong}'
+        at = cell(perfect, SECOND).source.split("raise IndexError")[0].count("\n") + 1
+        graded = judges[LAB.name].grade(encoded(perfect)).exercises[1]
+        assert graded.look == f"it raised IndexError: off (line {at} of your cell)"
+
+
 def test_a_crash_costs_only_what_comes_after_it(judges, perfect):
     text = cell(perfect, FIRST).source
     body = text.rsplit('"""\n', 1)[1]
@@ -453,12 +483,19 @@ def test_written_answers_are_kept_and_locked_cells_are_not(released, perfect):
     assert cell_called(intake.notebook, "check-1-1").source == 'check("1.1")'
 
 
-def test_the_interrupt_of_a_person_is_passed_on(judges, monkeypatch):
+def test_grading_leaves_the_released_notebook_as_it_is(judges, perfect):
+    before = copy.deepcopy(judges[LAB.name].released)
+    judges[LAB.name].grade(encoded(perfect))
+    assert judges[LAB.name].released == before
+
+
+def test_the_interrupt_of_a_person_is_passed_on(judges, perfect, monkeypatch):
     judge = judges[LAB.name]
 
     def interrupted(*_):
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(judge, "known", {})
     monkeypatch.setattr(judge.oracle, "reference", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        judge.grade_exercise(FIRST, Intake(judge.released, {FIRST.id: right(FIRST)}))
+        judge.grade(encoded(perfect))
