@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
@@ -20,7 +21,7 @@ from traitlets.config.loader import PyFileConfigLoader
 from labkit.build import ROOT, filled, notebook_path, read_notebook, serialised
 from labkit.grading import ledger
 from labkit.grading.gradebook import Entry, record
-from labkit.grading.intake import rebuild
+from labkit.grading.intake import MAX_NOTEBOOK, rebuild
 from labkit.grading.ledger import (
     COURSE_ID,
     CourseError,
@@ -42,6 +43,14 @@ class Handed:
     learner: str
     lab: Lab
     path: Path
+
+    def read(self) -> bytes:
+        """What is in it; of a file that is too large as much as it takes to refuse it."""
+        try:
+            with self.path.open("rb") as file:
+                return file.read(MAX_NOTEBOOK + 1)
+        except OSError:  # taken away, or locked, while the class is graded
+            return b""
 
 
 def told(outcome: dict) -> str:
@@ -135,16 +144,20 @@ class Course:
     def submitted(self, lab: Lab) -> Iterator[Handed]:
         folder = self.root / "submitted"
         for path in sorted(folder.glob(f"*/{lab.name}/{lab.name}.ipynb")):
-            yield Handed(path.parent.parent.name, lab, path)
+            learner = path.parent.parent.name
+            if path.is_symlink() or not path.is_file() or not os.access(path, os.R_OK):
+                self.remarks.append(f"{learner}: {path.name} is no file to be read; not graded")
+            else:
+                yield Handed(learner, lab, path)
 
     def answers(self, labs: Iterable[Lab], learner: str) -> dict[Lab, dict[str, str | None]]:
         """The exercise cells that a learner handed in, of those labs that were released."""
         found = {}
         for lab in labs:
             notebook = Path(lab.name, f"{lab.name}.ipynb")
-            path = self.root / "submitted" / learner / notebook
-            if path.exists() and (self.root / "release" / notebook).exists():
-                found[lab] = rebuild(path.read_bytes(), self.released(lab), lab).answers
+            handed = Handed(learner, lab, self.root / "submitted" / learner / notebook)
+            if handed.path.is_file() and (self.root / "release" / notebook).exists():
+                found[lab] = rebuild(handed.read(), self.released(lab), lab).answers
         return found
 
     def without(self, lab: Lab) -> list[str]:

@@ -15,7 +15,7 @@ from nbgrader.utils import is_solution
 
 from labkit import cells
 from labkit.grading.assembling import earlier_labs
-from labkit.grading.course import Course
+from labkit.grading.course import Course, Handed
 from labkit.grading.crew import running_workers
 from labkit.grading.intake import EMPTY_ANSWER
 from labkit.grading.judge import Judge
@@ -55,7 +55,8 @@ class Judged(NotebookExporter):
         names = resources["nbgrader"]
         judge = judge_of(root, names["assignment"])
         before = Course(root).answers(earlier_labs(judge.lab), names["student"])
-        submission = judge.grade(Path(filename).read_bytes(), before)
+        handed = Handed(names["student"], judge.lab, Path(filename))
+        submission = judge.grade(handed.read(), before)
         if submission.problem:
             self.log.warning("%s: %s", filename, submission.problem)
         return self.from_notebook_node(submission.notebook, resources, **options)

@@ -69,13 +69,10 @@ def layers_of(rows: list[Row]) -> list[str]:
 
 @dataclass(frozen=True)
 class Task:
-    """One content to grade, and everybody who handed it in.
-
-    before    what they handed in for earlier labs, where the lab puts all together
-    """
+    """One content to grade, and everybody who handed it in; it is read again when its turn
+    comes, since a class may be larger than the memory."""
 
     key: str
-    data: bytes
     before: str  # what they handed in for earlier labs, as JSON, where that counts
     handed: tuple[Handed, ...]
 
@@ -95,8 +92,7 @@ def grade_lab(
     if crew is None:
         with Crew() as own:
             return grade_lab(course, lab, progress, own, fresh)
-    required, seconds = crew.require_sandbox, crew.cpu_seconds
-    setup = Setup.of(lab, course.released(lab), course.secret(), required, seconds)
+    setup = crew.setup(lab, course.released(lab), course.secret())
     results = Results(course.root / ".results" / lab.name)
     tasks = tasks_of(course, lab, setup)
     total = sum(len(task.handed) for task in tasks)
@@ -107,7 +103,7 @@ def grade_lab(
         def done(task: Task, verdict: Verdict) -> None:
             nonlocal count
             writer.add(task, verdict)
-            found[task.key] = replace(verdict, notebook=b"")
+            found.update({one.learner: replace(verdict, notebook=b"") for one in task.handed})
             count += len(task.handed)
             progress(count, total)
 
@@ -124,25 +120,16 @@ def grade_lab(
             else:
                 results.put(task.key, verdict)
                 done(task, verdict)
-    by_learner = {
-        one.learner: Row(one.learner, found[task.key].submission())
-        for task in tasks
-        for one in task.handed
-    }
-    return [by_learner[name] for name in sorted(by_learner)]
+    return [Row(name, found[name].submission()) for name in sorted(found)]
 
 
 def tasks_of(course: Course, lab: Lab, setup: Setup) -> list[Task]:
-    same: dict[str, list[Handed]] = {}
-    content: dict[str, tuple[bytes, str]] = {}
+    same: dict[tuple[str, str], list[Handed]] = {}
     for handed in course.submitted(lab):
         answers = course.answers(earlier_labs(lab), handed.learner)
         before = json.dumps({one.module: cells for one, cells in answers.items()})
-        data = handed.path.read_bytes()
-        key = setup.key(data, before)
-        same.setdefault(key, []).append(handed)
-        content[key] = data, before
-    return [Task(key, *content[key], tuple(handed)) for key, handed in same.items()]
+        same.setdefault((setup.key(handed.read(), before), before), []).append(handed)
+    return [Task(key, before, tuple(handed)) for (key, before), handed in same.items()]
 
 
 def guilty(lab: Lab, course: Course) -> Verdict:
@@ -179,7 +166,9 @@ def flow(
         try:
             while waiting and len(flying) < (crew.width if together else 1):
                 task = waiting[0]
-                flying[crew.submit(setup, task.data, task.before)] = task
+                data = task.handed[0].read()
+                task = replace(task, key=setup.key(data, task.before))  # perhaps a new one
+                flying[crew.submit(setup, data, task.before)] = task
                 waiting.popleft()
             done, _ = wait(flying, timeout=crew.patience, return_when=FIRST_COMPLETED)
         except OSError as error:  # the scheduler is gone
@@ -224,7 +213,7 @@ class Writer:
 
     def __init__(self, course: Course, lab: Lab, released: NotebookNode):
         self.course, self.lab, self.released = course, lab, released
-        self.pending: list[tuple[Handed, bytes, Verdict]] = []
+        self.pending: list[tuple[Handed, Verdict]] = []
         self.last = time.monotonic()
 
     def __enter__(self) -> Writer:
@@ -234,7 +223,7 @@ class Writer:
         self.flush()
 
     def add(self, task: Task, verdict: Verdict) -> None:
-        self.pending += [(one, task.data, verdict) for one in task.handed]
+        self.pending += [(one, verdict) for one in task.handed]
         if len(self.pending) >= BATCH or time.monotonic() - self.last > SECONDS:
             self.flush()
 
@@ -242,15 +231,15 @@ class Writer:
         batch, self.pending, self.last = self.pending, [], time.monotonic()
         if not batch:
             return
-        self.course.record(self.lab, [(handed, verdict) for handed, _, verdict in batch])
-        for handed, data, verdict in batch:
+        self.course.record(self.lab, batch)
+        for handed, verdict in batch:
             path = self.course.autograded(handed)
             if not path.exists() or digest(path.read_bytes()) != verdict.digest:
-                written(path, verdict.notebook or self._notebook(data, verdict))
+                written(path, verdict.notebook or self._notebook(handed, verdict))
 
-    def _notebook(self, data: bytes, verdict: Verdict) -> bytes:
+    def _notebook(self, handed: Handed, verdict: Verdict) -> bytes:
         """The graded notebook of a result that was there already."""
-        notebook = rebuild(data, self.released, self.lab).notebook
+        notebook = rebuild(handed.read(), self.released, self.lab).notebook
         write_outputs(notebook, verdict.submission().exercises)
         return file_content(notebook)
 

@@ -9,6 +9,7 @@ import sys
 import time
 from concurrent.futures import Future
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from nbgrader.api import Gradebook
@@ -188,7 +189,16 @@ def verdict(made):
 
 
 def tasks(*names):
-    return [Task(name, name.encode(), "{}", ()) for name in names]
+    """Whose content, and whose key, is the name."""
+    return [Task(name, "{}", (Named(name),)) for name in names]
+
+
+class Named(str):
+    def read(self):
+        return self.encode()
+
+
+SETUP = SimpleNamespace(key=lambda data, before: data.decode())
 
 
 def test_what_was_under_way_in_a_broken_pool_is_done_again_alone(verdict):
@@ -197,7 +207,7 @@ def test_what_was_under_way_in_a_broken_pool_is_done_again_alone(verdict):
     broken = BrokenProcessPool("died")
     crew = Script({b"a": [broken, verdict], b"b": [broken, broken], b"c": [verdict]})
     crew.jobs = 1
-    found = {task.key: got for task, got in verdicts(tasks("a", "b", "c"), None, crew)}
+    found = {task.key: got for task, got in verdicts(tasks("a", "b", "c"), SETUP, crew)}
     assert found == {"a": verdict, "b": None, "c": verdict}
     assert crew.asked == [b"a", b"b", b"c", b"a", b"b"] and crew.stops
 
@@ -205,22 +215,22 @@ def test_what_was_under_way_in_a_broken_pool_is_done_again_alone(verdict):
 def test_a_verdict_of_the_wall_clock_is_asked_for_again(verdict):
     late = replace(verdict, late=True)
     crew = Script({b"a": [late, verdict], b"b": [late, late]})
-    found = [(task.key, got) for task, got in verdicts(tasks("a", "b"), None, crew)]
+    found = [(task.key, got) for task, got in verdicts(tasks("a", "b"), SETUP, crew)]
     assert found == [("a", verdict), ("b", late)]
 
 
 def test_a_crew_that_hangs_is_made_anew_and_then_given_up(verdict):
     crew = Script({b"a": [None, verdict], b"b": [verdict]}, patience=0.05)
-    found = {task.key: got for task, got in verdicts(tasks("a", "b"), None, crew)}
+    found = {task.key: got for task, got in verdicts(tasks("a", "b"), SETUP, crew)}
     assert found == {"a": verdict, "b": verdict} and crew.stops == 1
     crew = Script({bytes([n]): [None] for n in range(40)}, patience=0.05)
     with pytest.raises(Stalled):
-        list(verdicts([Task(str(n), bytes([n]), "{}", ()) for n in range(40)], None, crew))
+        list(verdicts(tasks(*map(chr, range(40))), SETUP, crew))
 
 
 def test_a_fault_of_the_judge_stays_with_its_submission(verdict):
     crew = Script({b"a": [MemoryError(), MemoryError()], b"b": [verdict]})
-    found = {task.key: got for task, got in verdicts(tasks("a", "b"), None, crew)}
+    found = {task.key: got for task, got in verdicts(tasks("a", "b"), SETUP, crew)}
     assert found == {"a": None, "b": verdict} and crew.stops == 0
 
 
@@ -247,23 +257,44 @@ def test_ctrl_c_loses_nothing(course, crew, quiet):
 
 def test_results_are_named_by_all_that_has_a_say(made):
     released = made.released(LAB)
-    one = Setup.of(LAB, released, b"secret", False)
-    assert one.key(b"x") == one.key(b"x") == Setup.of(LAB, released, b"secret", True).key(b"x")
+    one = Setup.of(LAB, released, b"secret")
+    strict = Setup.of(LAB, released, b"secret", require_sandbox=True)
+    assert one.key(b"x") == one.key(b"x") == strict.key(b"x")
     others = {one.key(b"x"), one.key(b"y"), replace(one, secret=b"other").key(b"x"),
               replace(one, judging="newer checks").key(b"x")}  # fmt: skip
     changed = copy.deepcopy(released)
     changed.cells[0].source += "!"
-    assert len(others | {Setup.of(LAB, changed, b"secret", False).key(b"x")}) == 5
+    assert len(others | {Setup.of(LAB, changed, b"secret").key(b"x")}) == 5
 
 
 def test_two_who_hand_in_the_same_file_are_one_task(course):
     source = course.root / "submitted" / "learner-1"
     shutil.copytree(source, course.root / "submitted" / "learner-9")
-    setup = Setup.of(LAB, course.released(LAB), course.secret(), False)
+    setup = Setup.of(LAB, course.released(LAB), course.secret())
     found = run.tasks_of(course, LAB, setup)
     assert len(found) == COUNT
     assert sorted(len(task.handed) for task in found) == [1] * (COUNT - 1) + [2]
     assert all(isinstance(one, Handed) for task in found for one in task.handed)
+
+
+def test_what_is_no_file_is_said_and_not_graded(course, crew, quiet):
+    handed = [f"submitted/{name}/{LAB.name}/{LAB.name}.ipynb" for name in ("link", "pipe")]
+    for name in handed:
+        (course.root / name).parent.mkdir(parents=True)
+    (course.root / handed[0]).symlink_to(course.root / "gradebook.db")
+    os.mkfifo(course.root / handed[1])
+    assert points(grade_lab(course, LAB, crew=crew)) == quiet
+    assert {remark.split(":")[0] for remark in course.remarks} == {"link", "pipe"}
+
+
+def test_what_changes_while_the_class_is_graded_is_kept_under_its_new_name(course, crew):
+    path = course.root / "submitted" / "learner-1" / LAB.name / f"{LAB.name}.ipynb"
+    setup = crew.setup(LAB, course.released(LAB), course.secret())
+    (task,) = [t for t in run.tasks_of(course, LAB, setup) if t.handed[0].path == path]
+    path.write_bytes(b"no notebook any more")
+    ((done, verdict),) = verdicts([task], setup, crew)
+    assert done.key == setup.key(b"no notebook any more", task.before) != task.key
+    assert verdict.problem
 
 
 def test_two_dask_workers_of_which_one_dies(course, quiet):
@@ -308,4 +339,4 @@ def test_bench_grade_prints_ratios(monkeypatch, tmp_path):
     monkeypatch.setattr(bench, "STOCK_SUBMISSIONS", 3)
     done = CliRunner().invoke(app, ["bench", "grade", "--submissions", "4"], terminal_width=140)
     assert done.exit_code == 0, done.output
-    assert "stock nbgrader" in done.output and "ratio" in done.output
+    assert "nbgrader autograde" in done.output and "all compared" in done.output
