@@ -113,8 +113,9 @@ def limit_resources(cpu_seconds: int, memory: int) -> None:
     signal.signal(signal.SIGXCPU, out_of_time)
     used = resource.getrusage(resource.RUSAGE_SELF)
     start = int(used.ru_utime + used.ru_stime)
+    soft = start + cpu_seconds
     limits = {
-        resource.RLIMIT_CPU: (start + cpu_seconds, start + cpu_seconds + 3),
+        resource.RLIMIT_CPU: (soft, soft + max(1, cpu_seconds // 3)),
         resource.RLIMIT_AS: (memory, memory),
         resource.RLIMIT_FSIZE: (FILE_BYTES, FILE_BYTES),
         resource.RLIMIT_NOFILE: (OPEN_FILES, OPEN_FILES),

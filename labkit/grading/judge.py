@@ -31,6 +31,7 @@ from labkit.syllabus import LABS, Exercise, Lab
 
 SOLUTIONS = ROOT / "solutions"
 REMEMBER = 10_000
+QUICK_SECONDS = 2  # of CPU for what is asked in one go; right answers take a tenth of one
 
 
 @dataclass
@@ -133,18 +134,19 @@ class Judge:
             return zero(exercise, f"{where}{banned.message(found[0])}")
         sources[self.lab.module] = module
         order = Order(sources, self.lab.module, self.lab.not_allowed, self.cpu_seconds)
+        quick = replace(order, cpu_seconds=min(QUICK_SECONDS, self.cpu_seconds))
         plan, went_on = self._plans()[exercise.id], self.worker is not None
-        graded, crashed = self._asked(exercise, order, plan, note)
-        if went_on and graded.score < exercise.points:  # by what an earlier exercise left?
-            graded, crashed = self._asked(exercise, order, plan, note)
-        if crashed:  # asked call by call, what came before the crash counts
+        graded, broke = self._asked(exercise, quick, plan, note)
+        if went_on and not broke and graded.score < exercise.points:  # its own fault?
+            graded, broke = self._asked(exercise, quick, plan, note)
+        if broke:  # asked call by call, with all its time, what comes before that counts
             graded, _ = self._asked(exercise, order, Plan(), note)
         return graded
 
     def _asked(
         self, exercise: Exercise, order: Order, plan: Plan, note: str
     ) -> tuple[Graded, bool]:
-        """What the checks say of `order`, and whether the worker crashed within the plan.
+        """What the checks say of `order`, and whether the worker broke off.
 
         The worker that has got everything right so far goes on; else there is a fresh one.
         """
@@ -159,7 +161,7 @@ class Judge:
             return localised(worker.ask(call), module, exercise.id)
 
         key = f"{exercise.id} {note}", hashlib.sha256(worker.heard()).digest()
-        if worker.over is not None and not worker.crashed:
+        if worker.over is not None:
             loading = localised(Outcome(failure=worker.over), module, exercise.id)
             graded = zero(exercise, said(loading.failure))
         elif key in self.known:
@@ -173,7 +175,7 @@ class Judge:
                 self.known[key] = graded
         if graded.score < exercise.points:
             self._end_worker()
-        return replace(graded, late=worker.late), worker.crashed
+        return replace(graded, late=worker.late), worker.broke
 
     def _end_worker(self) -> None:
         if self.worker is not None:

@@ -194,7 +194,6 @@ class Worker:
         self.channel, self.end = channel, end
         self.over: Failure | None = None  # why no further answer can come
         self.late = False  # the wall clock ended it, which a busy machine can do
-        self.crashed = False  # it ended within the plan, and nobody knows at which call
         self.layers: list[str] = []  # of protection, as labkit.confine names them
         try:
             channel.settimeout(START_SECONDS)
@@ -227,13 +226,17 @@ class Worker:
         except (Gone, ValueError, OSError) as error:
             self._give_up("its cell ended the process or ran out of time", error)
 
+    @property
+    def broke(self) -> bool:
+        """Whether it ended or was stopped before it had answered everything."""
+        return self.over is not None and self.over.kind in ("NoAnswer", "TimeLimit")
+
     def heard(self) -> bytes:
         """The answers to all calls of the plan, as they came; b"" if they did not come."""
         if self.over is None and self.message is None and self.plan.numbers:
             try:
                 self.message = self._answer_to(self.nonce)
             except (Gone, OSError) as error:
-                self.crashed = True
                 self._give_up(NO_ANSWER, error)
         return self.message or b""
 
@@ -258,9 +261,7 @@ class Worker:
 
     def _foreseen(self, number: int) -> Outcome:
         if self.answers is None:
-            self.crashed = True  # until they are read
             self.answers = decode_outcomes(self.heard())
-            self.crashed = False
         last = self.answers[-1]
         return last if last.over and number >= len(self.answers) else self.answers[number]
 

@@ -303,6 +303,13 @@ def test_a_crash_costs_only_what_comes_after_it(judges, perfect):
     assert 0 < first < FULL[0] and others == FULL[1:]
 
 
+def test_a_slow_answer_has_its_time(judges, perfect, monkeypatch):
+    monkeypatch.setattr("labkit.grading.judge.QUICK_SECONDS", 1)
+    wait = "while time.process_time() - began < 1.5:\n    pass\n"
+    cell(perfect, SECOND).source += f"\n\nimport time\nbegan = time.process_time()\n{wait}"
+    assert scores(judges, perfect) == FULL
+
+
 SHARED = """
 
 import math
