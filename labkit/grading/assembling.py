@@ -51,15 +51,16 @@ def put_together(
 
 def assembly_rows(
     answers: Mapping[Lab, Answers], last: Lab, workers: Workers
-) -> list[tuple[str, str]]:
-    """What the report of the last exercise says of all parts together."""
+) -> tuple[list[tuple[str, str]], bool]:
+    """What the report of the last exercise says of all parts together, and whether the wall
+    clock decided."""
     stubs = {e.id: cells.stub(reference_block(last, e), e) for e in last.exercises}
     own = {key: answers[last].get(key) or stub for key, stub in stubs.items()}
     sources, played = put_together({**answers, last: own}, last)
     worker = workers.launch(Order(with_trace(sources), "trace", ()))
     try:
         if worker.over is not None:
-            return [("look", f"assembly: {said(worker.over)}")]
+            return [("look", f"assembly: {said(worker.over)}")], worker.late
         verdict = judged(worker.ask, sources)
         rows = [(label, f"assembly: {text}"[:LONGEST]) for label, text in verdict.rows]
     except Exception as error:  # an odd trace; it must not cost the exercises their grades
@@ -70,4 +71,4 @@ def assembly_rows(
     if used:
         names = ", ".join(f"{e.id} {e.title}" for e in used)
         rows.append(("ok", f"assembly: not handed in, so played by the course: {names}"))
-    return rows
+    return rows, worker.late

@@ -44,11 +44,11 @@ class OtherVersion(CrewError):
 # In the judge's process
 
 
-def grade(setup: Setup, data: bytes, before: str) -> Verdict:
+def grade(setup: Setup, data: bytes, before: str, last: bool) -> Verdict:
     """The verdict on one submission; what an executor is given to do."""
     earlier = {find_lab(module): answers for module, answers in json.loads(before).items()}
     with ONE_AT_A_TIME:
-        return Verdict.of(judge_for(setup).grade(data, earlier))
+        return Verdict.of(judge_for(setup).grade(data, earlier, last))
 
 
 @lru_cache(maxsize=4)
@@ -140,10 +140,12 @@ class Crew:
             cpu_seconds=self.cpu_seconds, remember=self.remember,
         )  # fmt: skip
 
-    def submit(self, setup: Setup, data: bytes, before: str = "{}") -> Future[Verdict]:
+    def submit(
+        self, setup: Setup, data: bytes, before: str = "{}", last: bool = True
+    ) -> Future[Verdict]:
         if self.executor is None:
             self.executor = self._cluster() if self.dask else self._processes()
-        return self.executor.submit(grade, setup, data, before)
+        return self.executor.submit(grade, setup, data, before, last)
 
     def stop(self, at_once: bool = True) -> None:
         """Give the executor up, with what it is doing; the next submission starts another."""

@@ -7,10 +7,11 @@ Whatever a learner has written is shown as text; of their Markdown, harmless tag
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 import bleach
-from jinja2 import Environment, PackageLoader
+from jinja2 import Environment, PackageLoader, Template
 from markupsafe import Markup
 from nbconvert.exporters import Exporter
 from nbconvert.filters import markdown2html
@@ -84,6 +85,14 @@ class Grades(GetGrades):
         cell.metadata.nbgrader["waiting"] = bool(grade.needs_manual_grade)
 
 
+@cache
+def template() -> Template:
+    templates = Environment(
+        loader=PackageLoader("labkit.grading", "templates"), autoescape=True
+    )
+    return templates.get_template("feedback.html")
+
+
 class FeedbackPage(Exporter):
     """A graded notebook as the page that its learner gets."""
 
@@ -96,10 +105,7 @@ class FeedbackPage(Exporter):
     ) -> tuple[str, dict]:
         notebook, resources = super().from_notebook_node(nb, resources, **options)
         lab = find_lab(resources["nbgrader"]["assignment"])
-        environment = Environment(
-            loader=PackageLoader("labkit.grading", "templates"), autoescape=True
-        )
-        page = environment.get_template("feedback.html").render(
+        page = template().render(
             lab=lab,
             who=clean(resources["nbgrader"]["student"]),
             grades=resources["nbgrader"],

@@ -148,17 +148,23 @@ def verdicts(
     A verdict that the wall clock decided is asked for once more, too, so that a busy machine
     changes no score.
     """
-    again: list[Task] = []
-    for task, verdict in flow(tasks, setup, crew, together=True):
+    late: list[Task] = []
+    broken: list[Task] = []
+    for task, verdict in flow(tasks, setup, crew, last=False):
         if verdict is None or verdict.late:
-            again.append(task)
+            (broken if verdict is None else late).append(task)
         else:
             yield task, verdict
-    yield from flow(again, setup, crew, together=False)
+    for task, verdict in flow(late, setup, crew):
+        if verdict is None:
+            broken.append(task)
+        else:
+            yield task, verdict
+    yield from flow(broken, setup, crew, together=False)
 
 
 def flow(
-    tasks: Iterable[Task], setup: Setup, crew: Crew, together: bool
+    tasks: Iterable[Task], setup: Setup, crew: Crew, together: bool = True, last: bool = True
 ) -> Iterator[tuple[Task, Verdict | None]]:
     """Keep the crew busy; None for what was under way when it broke or hung."""
     waiting, flying, stalls = deque(tasks), dict[Future[Verdict], Task](), 0
@@ -168,7 +174,7 @@ def flow(
                 task = waiting[0]
                 data = task.handed[0].read()
                 task = replace(task, key=setup.key(data, task.before))  # perhaps a new one
-                flying[crew.submit(setup, data, task.before)] = task
+                flying[crew.submit(setup, data, task.before, last)] = task
                 waiting.popleft()
             done, _ = wait(flying, timeout=crew.patience, return_when=FIRST_COMPLETED)
         except OSError as error:  # the scheduler is gone

@@ -21,7 +21,7 @@ from labkit import frames
 from labkit.calls import Call, Failure, Outcome
 from labkit.confine import CPU_SECONDS
 from labkit.frames import Gone, Late
-from labkit.grading.sandbox import ROOT, Sandbox, chosen
+from labkit.grading.sandbox import ROOT, SCRATCH, Sandbox, chosen
 from labkit.wire import decode_outcomes, encode_call, fingerprint
 from labkit.worker import CALL, NONCE, ORDER, empty
 
@@ -80,7 +80,8 @@ class Workers:
         self.sandbox = chosen() if sandbox is None else sandbox
 
     def __enter__(self) -> Workers:
-        self.scratch = Path(tempfile.mkdtemp(prefix="tinyllm-"))
+        inside = self.sandbox.bubblewrap  # then the folder is its own, and nothing stays behind
+        self.scratch = Path(SCRATCH if inside else tempfile.mkdtemp(prefix="tinyllm-"))
         self.control: socket.socket | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self.told = {""}  # plans that the parent has, by their names
@@ -88,9 +89,10 @@ class Workers:
 
     def __exit__(self, *_: object) -> None:
         self._stop_parent()
-        with suppress(OSError):
-            empty(self.scratch)
-            self.scratch.rmdir()
+        if not self.sandbox.bubblewrap:
+            with suppress(OSError):
+                empty(self.scratch)
+                self.scratch.rmdir()
 
     def launch(
         self, order: Order, plan: Plan | None = None, more: Iterable[Plan] = ()
@@ -163,7 +165,7 @@ class Workers:
         options = {"stdin": subprocess.DEVNULL, **options}
         return subprocess.Popen(
             self.sandbox.command(python, ROOT, self.scratch, door),
-            env=environment, cwd=self.scratch, start_new_session=True, **options,
+            env=environment, cwd="/", start_new_session=True, **options,
         )  # fmt: skip
 
     def _stop_parent(self) -> None:

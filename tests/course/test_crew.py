@@ -169,7 +169,7 @@ class Script(Crew):
         super().__init__(2, patience=patience)
         self.answers, self.asked, self.stops = answers, [], 0
 
-    def submit(self, setup, data, before):
+    def submit(self, setup, data, before, last):
         self.asked.append(data)
         future = Future()
         answer = self.answers[data].pop(0)
