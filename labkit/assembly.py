@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -107,13 +108,18 @@ def performed(call: Call) -> Outcome:
     return perform(call, vars(import_module(f"{PACKAGE}.trace")))
 
 
+@cache
+def record() -> Recorded:
+    return Recorded(RECORD)
+
+
 def judged(run: Callable[[Call], Outcome], sources: Mapping[str, str]) -> Verdict:
     """Run one model after the other, up to the first fault.
 
     sources    the learner's modules, to find the exercise in which an error arose
     """
-    agreed, farthest, record = [], 0.0, Recorded(RECORD)
-    for name, entry in record.entries.items():
+    agreed, farthest = [], 0.0
+    for name, entry in record().entries.items():
         inputs = entry["inputs"]
         call = Call("trace", **inputs)
         call.key = name
@@ -121,7 +127,7 @@ def judged(run: Callable[[Call], Outcome], sources: Mapping[str, str]) -> Verdic
         if outcome.failure:
             failure = replace(outcome.failure, line=None)  # the line is in the recorder
             return Verdict(agreed, Fault(f"{name}: {said(failure)}"))
-        pair = Pair(outcome.value, record.reference(call).value, inputs["steps"], sources)
+        pair = Pair(outcome.value, record().reference(call).value, inputs["steps"], sources)
         fault, layers = pair.fault(), inputs["config"]["num_hidden_layers"]
         if fault is not None:
             if fault.layer:
