@@ -10,7 +10,12 @@ import torch
 
 from labkit import confine
 from labkit.calls import Call, perform
-from labkit.grading.workers import ROOT, Order
+from labkit.grading.classroom import encoded, solved
+from labkit.grading.intake import cell_called
+from labkit.grading.judge import Judge
+from labkit.grading.sandbox import Sandbox
+from labkit.grading.workers import BOOT, ROOT, Order, Workers
+from labkit.syllabus import LABS
 from labkit.wire import decode_call, encode_call
 
 REFERENCE = str(ROOT / "solutions" / "rmsnorm.py")
@@ -154,3 +159,22 @@ def test_layers_of_protection_are_named(tmp_path):
     if sys.platform == "linux":
         assert confine.readable_folders()
     assert not any(str(ROOT) == str(path) for path in confine.readable_folders())
+
+
+def test_where_nothing_can_fork_each_learner_starts_a_process(released, monkeypatch):
+    """As on Windows: over a port of this machine, with a token."""
+    monkeypatch.delattr(os, "fork")
+    monkeypatch.setattr("labkit.grading.workers.BOOT", f"import os; del os.fork; {BOOT}")
+    lab, started = LABS[0], []
+    notebook = solved(released[lab.name], lab)
+    with Workers(Sandbox()) as workers:
+        spawn = workers._spawn
+        monkeypatch.setattr(workers, "_spawn", lambda: started.append(1) or spawn())
+        judge = Judge(lab, released[lab.name], b"secret", workers)
+        assert judge.grade(encoded(notebook)).score == sum(e.points for e in lab.exercises)
+        assert len(started) == 1
+        cell = cell_called(notebook, lab.exercises[0].answer_cell)
+        cell.source = cell.source.replace(" + eps", "")
+        graded = judge.grade(encoded(notebook)).exercises
+        assert 0 < graded[0].score < lab.exercises[0].points and graded[0].why
+        assert len(started) == 3
