@@ -72,6 +72,7 @@ def running_workers() -> Workers:
     torch.set_num_threads(1)
     workers = Workers(given)
     workers.__enter__()
+    workers.prepare()
     Finalize(None, workers.__exit__, exitpriority=10)  # in processes of a pool
     atexit.register(workers.__exit__)  # in all others
     return workers

@@ -130,11 +130,16 @@ class Workers:
     def _channel(self) -> socket.socket:
         return self._fork() if hasattr(os, "fork") else self._spawn()
 
-    def _fork(self) -> socket.socket:
-        if self.control is None:
+    def prepare(self) -> None:
+        """Start what workers are forked from: it imports torch, and need not be waited for."""
+        if hasattr(os, "fork") and self.control is None:
             self.control, door = socket.socketpair()
             with door:
                 self.process = self._start(str(door.fileno()), pass_fds=[door.fileno()])
+
+    def _fork(self) -> socket.socket:
+        self.prepare()
+        assert self.control is not None
         ours, theirs = socket.socketpair()
         with theirs:
             socket.send_fds(self.control, [b"f"], [theirs.fileno()])
