@@ -71,12 +71,10 @@ def serve(channel: socket.socket, confinement: confine.Confinement, prelude: Pre
     with banned.out_of_reach(prelude.banned):
         while True:
             with imported(order["sources"]):
-                order = exercise(channel, order, prelude.plans[order["plan"]])
+                order = carry_out(order, channel, prelude.plans[order["plan"]])
 
 
-def exercise(
-    channel: socket.socket, order: dict[str, Any], known: list[Call]
-) -> dict[str, Any]:
+def carry_out(order: Order, channel: socket.socket, known: list[Call]) -> Order:
     """Run the learner's cell and answer calls; returns the next order."""
     module = order["module"]
     outcome, namespace = load(module)

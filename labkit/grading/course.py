@@ -44,13 +44,18 @@ class Handed:
     lab: Lab
     path: Path
 
+    @property
+    def plain(self) -> bool:
+        """Whether it is a file that can be read: no link, no pipe, not locked."""
+        path = self.path
+        return path.is_file() and not path.is_symlink() and os.access(path, os.R_OK)
+
     def read(self) -> bytes:
         """What is in it; of a file that is too large as much as it takes to refuse it."""
-        try:
-            with self.path.open("rb") as file:
-                return file.read(MAX_NOTEBOOK + 1)
-        except OSError:  # taken away, or locked, while the class is graded
+        if not self.plain:  # or no more, while the class is graded
             return b""
+        with self.path.open("rb") as file:
+            return file.read(MAX_NOTEBOOK + 1)
 
 
 def told(outcome: dict) -> str:
@@ -144,11 +149,12 @@ class Course:
     def submitted(self, lab: Lab) -> Iterator[Handed]:
         folder = self.root / "submitted"
         for path in sorted(folder.glob(f"*/{lab.name}/{lab.name}.ipynb")):
-            learner = path.parent.parent.name
-            if path.is_symlink() or not path.is_file() or not os.access(path, os.R_OK):
-                self.remarks.append(f"{learner}: {path.name} is no file to be read; not graded")
+            handed = Handed(path.parent.parent.name, lab, path)
+            if handed.plain:
+                yield handed
             else:
-                yield Handed(learner, lab, path)
+                reason = f"{path.name} is no file to be read; not graded"
+                self.remarks.append(f"{handed.learner}: {reason}")
 
     def answers(self, labs: Iterable[Lab], learner: str) -> dict[Lab, dict[str, str | None]]:
         """The exercise cells that a learner handed in, of those labs that were released."""
@@ -156,7 +162,7 @@ class Course:
         for lab in labs:
             notebook = Path(lab.name, f"{lab.name}.ipynb")
             handed = Handed(learner, lab, self.root / "submitted" / learner / notebook)
-            if handed.path.is_file() and (self.root / "release" / notebook).exists():
+            if handed.plain and (self.root / "release" / notebook).exists():
                 found[lab] = rebuild(handed.read(), self.released(lab), lab).answers
         return found
 
