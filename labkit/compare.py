@@ -19,6 +19,7 @@ TOLERANCE = {
     torch.bfloat16: 2**-6,
 }
 GRAD_TOLERANCE = 1e-4
+OURS = ("NoAnswer", "TimeLimit", "OutputLimit")  # not raised by code: what stopped it
 
 
 @dataclass(eq=False)
@@ -133,7 +134,8 @@ def distance(mine: Outcome, theirs: Outcome) -> float:
 
 def said(failure: Failure) -> str:
     where = f" (line {failure.line} of your cell)" if failure.line else ""
-    return f"it raised {failure.kind}: {failure.text}{where}"
+    raised = "" if failure.kind in OURS else f"it raised {failure.kind}: "
+    return f"{raised}{failure.text}{where}"
 
 
 def short(dtype: torch.dtype) -> str:

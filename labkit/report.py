@@ -125,15 +125,17 @@ def graded_report(result: Result, why: list[str], notes: list[str], intake: str 
     rows = [("look", intake)] if intake else []
     if result.broken:
         rows.append(("look", "the check itself failed: a person has to look at this"))
-    rows += [
-        ("ok", title) for title in dict.fromkeys(c.title for c in result.checks if c.passed)
-    ]
-    looks: dict[str, str] = {}
+    failed = {check.title for check in result.checks if check.passed is False}
+    passed = dict.fromkeys(c.title for c in result.checks if c.passed and c.title not in failed)
+    rows += [("ok", title) for title in passed]
+    looks, told = [], set[str]()  # no check twice, and no fault
     for check in result.checks:
         if check.passed is False and check.difference:
             look = check.difference.secret or check.difference.look
-            looks.setdefault(look, f"{check.title}: {look}")
-    rows += [("look", look) for look in list(looks.values())[:MOST_LOOKS]]
+            if not told & {check.title, look}:
+                looks.append(f"{check.title}: {look}")
+            told |= {check.title, look}
+    rows += [("look", look) for look in looks[:MOST_LOOKS]]
     if len(looks) > MOST_LOOKS:
         rows.append(("look", f"and {len(looks) - MOST_LOOKS} more"))
     rows += because(why)
