@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import bleach
@@ -76,7 +75,10 @@ class Harmless(Preprocessor):
 
 class Grades(NbGraderPreprocessor):
     """The scores and comments in the gradebook, and which are still to be given: nbgrader's
-    GetGrades in two questions instead of two for each cell, over one connection."""
+    GetGrades in two questions instead of two for each cell, over one connection a run. A new
+    connection forgets how its questions are put, which takes longer than to ask them."""
+
+    ledger: Ledger | None = None
 
     def preprocess(self, notebook: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
         names = resources["nbgrader"]
@@ -98,24 +100,10 @@ class Grades(NbGraderPreprocessor):
                     marks["score"], marks["points"] = grade.score, grade.max_score
                     marks["waiting"] = bool(grade.needs_manual_grade)
 
-        ledger_at(names["db_url"]).do(write)
+        if self.ledger is None:
+            self.ledger = Ledger(names["db_url"], course_id="")  # whichever it is
+        self.ledger.do(write)
         return notebook, resources
-
-
-open_ledgers: dict[tuple[str, int], Ledger] = {}
-
-
-def ledger_at(url: str) -> Ledger:
-    """One for all pages of a run: a new connection forgets how its questions are put, which
-    takes longer than to ask them."""
-    file = Path(url.removeprefix("sqlite:///"))
-    key = url, file.stat().st_ino if file.exists() else 0  # it may have been made anew
-    if key not in open_ledgers:
-        for ledger in open_ledgers.values():
-            ledger.close()
-        open_ledgers.clear()
-        open_ledgers[key] = Ledger(url, course_id="")  # whichever it is
-    return open_ledgers[key]
 
 
 @cache
