@@ -20,7 +20,7 @@ from labkit.build import ROOT, filled, notebook_path, read_notebook, serialised
 from labkit.calls import perform
 from labkit.checking import SEED
 from labkit.checks import run_checks
-from labkit.grading.classroom import solved
+from labkit.grading.classroom import Learner, encoded, hand_in, solved
 from labkit.grading.course import Course
 from labkit.grading.crew import Crew, cores
 from labkit.grading.intake import cell_called
@@ -116,15 +116,13 @@ def lean(notebook: NotebookNode) -> NotebookNode:
     return notebook
 
 
-def hand_in(folder: Path, lab: Lab, answers: NotebookNode, numbers: Iterable[int]) -> None:
+def hand_in_many(folder: Path, lab: Lab, answers: NotebookNode, numbers: Iterable[int]) -> None:
     """Submissions that differ, so that no two are one result."""
     for number in numbers:
         for exercise in lab.exercises:
             cell = cell_called(answers, exercise.answer_cell)
             cell.source = cell.source.split("\n\n# learner ")[0] + f"\n\n# learner {number}"
-        path = folder / "submitted" / f"learner-{number:04}" / lab.name / f"{lab.name}.ipynb"
-        path.parent.mkdir(parents=True)
-        path.write_bytes(serialised(answers))
+        hand_in(folder, lab, Learner(f"learner-{number:04}", encoded(answers)))
 
 
 def stock_seconds(
@@ -148,7 +146,7 @@ def stock_seconds(
         )  # fmt: skip
         return time.perf_counter() - start
 
-    hand_in(folder, lab, answers, range(STOCK_SUBMISSIONS))
+    hand_in_many(folder, lab, answers, range(STOCK_SUBMISSIONS))
     run("generate_assignment", lab.name)
     one = run("autograde", lab.name, "--student", "learner-0000")
     each = (run("autograde", lab.name) - one) / (STOCK_SUBMISSIONS - 2)
@@ -169,12 +167,12 @@ def our_seconds(
     course.release(lab)
     with Crew(jobs, remember=remember) as crew:
         first = 2 * crew.jobs  # so that every process has been at work
-        hand_in(folder, lab, answers, range(first))
+        hand_in_many(folder, lab, answers, range(first))
         start = time.perf_counter()
         grade_lab(course, lab, crew=crew)
         begun = time.perf_counter()
         shutil.rmtree(folder / "submitted")
-        hand_in(folder, lab, answers, range(first, first + count))
+        hand_in_many(folder, lab, answers, range(first, first + count))
         again = time.perf_counter()
         rows = grade_lab(course, lab, crew=crew)
         end = time.perf_counter()

@@ -111,10 +111,10 @@ class Judge:
             self._end_worker()
         if self.lab.module == assembling.MODULE:
             answers = {**(before or {}), self.lab: intake.answers}
-            last = next(one for one in graded if one.exercise.id == assembling.EXERCISE)
+            whole = next(one for one in graded if one.exercise.id == assembling.EXERCISE)
             rows, late = assembling.assembly_rows(answers, self.lab, self.workers)
-            last.report = replace(last.report, rows=[*last.report.rows, *rows])
-            last.late = last.late or late
+            whole.report = replace(whole.report, rows=[*whole.report.rows, *rows])
+            whole.late = whole.late or late
         write_outputs(intake.notebook, graded)
         return Submission(self.lab, graded, intake.notebook, intake.problem, self.layers)
 
