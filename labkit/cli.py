@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from labkit.model import talk
-from labkit.syllabus import LABS, NOTEBOOKS, UnknownName, find_exercise, find_lab
-from labkit.train import command
+from labkit.core.syllabus import LABS, NOTEBOOKS, UnknownName, find_exercise, find_lab
+from labkit.model.chat import commands as talk
+from labkit.pretrain import commands as command
 
 app = typer.Typer(
     help="TinyLLM: write Qwen3 from scratch, lab by lab.",
@@ -55,7 +55,7 @@ class Problem(typer.Exit):
 @app.command()
 def status() -> None:
     """Show every exercise and how far you are with it."""
-    from labkit.checking import check_exercise
+    from labkit.learner.check import check_exercise
 
     table = Table()
     for heading in ("", "exercise", "minutes", "points", "state"):
@@ -81,7 +81,7 @@ def status() -> None:
 @app.command()
 def check(exercise: ExerciseId) -> None:
     """Check one exercise of your tinyllm package; exit status 1 if it is not right yet."""
-    from labkit.checking import check_exercise
+    from labkit.learner.check import check_exercise
 
     lab, found = exercise_called(exercise)
     report, _ = check_exercise(lab, found, f"`tinyllm hint {found.id}` helps in three steps")
@@ -93,7 +93,7 @@ def check(exercise: ExerciseId) -> None:
 @app.command()
 def assemble() -> None:
     """Run a whole model on your own parts; names the first that deviates, exit status 1."""
-    from labkit.assembly import assembly_report
+    from labkit.checks.assembly import assembly_report
 
     report = assembly_report("`tinyllm check {}`".format)
     print(report)
@@ -107,7 +107,7 @@ def hint(
     rung: Annotated[int, typer.Option(min=1, max=3, help="1 idea, 2 API, 3 near-code")] = 1,
 ) -> None:
     """Show a rung of the ladder of help."""
-    from labkit import hints
+    from labkit.learner import hints
 
     lab, found = exercise_called(exercise)
     again = f"`tinyllm hint {found.id} --rung {rung + 1}` shows rung {rung + 1} of 3"
@@ -117,7 +117,7 @@ def hint(
 @app.command()
 def solution(exercise: ExerciseId) -> None:
     """Print the reference's code for an exercise: the last step of the ladder."""
-    from labkit import hints
+    from labkit.learner import hints
 
     try:
         print(hints.solution_text(*exercise_called(exercise)))
@@ -134,7 +134,7 @@ def submit(
     ] = None,
 ) -> None:
     """Write the file to hand in: your notebook, completed from tinyllm/ where it has gaps."""
-    from labkit.submit import SubmitError, prepare
+    from labkit.learner.submit import SubmitError, prepare
 
     try:
         written, notes = prepare(lab_called(lab), notebook)
@@ -161,8 +161,8 @@ def build(
 ) -> None:
     """Derive skeletons, stubs and recorded answers from solutions/ (for authors)."""
     try:
-        from labkit.build import BuildError, write_edition
-        from labkit.build import build as derive
+        from labkit.author.build import BuildError, write_edition
+        from labkit.author.build import build as derive
     except ModuleNotFoundError as error:
         raise Problem(f"this edition has nothing to build from ({error.name})") from error
 
@@ -191,8 +191,8 @@ def demo(
 ) -> None:
     """Grade a small class from notebooks to gradebook, feedback and report."""
     grading_course(out)
-    from labkit.grading.course import CourseError
     from labkit.grading.demo import demo as run
+    from labkit.grading.nbgrader.course import CourseError
 
     try:
         run(out, console)
@@ -223,8 +223,8 @@ def collect(
 
 def collected(folder, sources, lab, roster=None, replace=False) -> bool:
     """Collect and show the table; whether all is well."""
-    from labkit.grading.collect import TROUBLE, collect, show
-    from labkit.grading.ledger import CourseError
+    from labkit.grading.collect.deliver import TROUBLE, collect, show
+    from labkit.grading.nbgrader.gradebook_connection import CourseError
 
     try:
         lines = collect(folder, sources, lab, roster, replace)
@@ -238,8 +238,8 @@ def collected(folder, sources, lab, roster=None, replace=False) -> bool:
 def report(course: CourseFolder = Path("course"), db: Database = None) -> None:
     """Write the class reports again, with points given by hand since, and that of all labs."""
     folder = existing_course(course, db)
-    from labkit.grading.class_report import write_reports
-    from labkit.grading.ledger import CourseError
+    from labkit.grading.class_report.report import write_reports
+    from labkit.grading.nbgrader.gradebook_connection import CourseError
 
     try:
         written = write_reports(folder)
@@ -281,12 +281,12 @@ def grade(
     folder = existing_course(course, db)
     if sources:
         collected(folder, sources, found)
-    from labkit.grading.course import CourseError
-    from labkit.grading.crew import Crew, CrewError
-    from labkit.grading.session import grade_and_report
+    from labkit.grading.nbgrader.course import CourseError
+    from labkit.grading.run.grade import grade_and_report
+    from labkit.grading.run.pool import CrewError, GradingPool
 
     try:
-        with Crew(jobs, dask, require_sandbox) as crew:
+        with GradingPool(jobs, dask, require_sandbox) as crew:
             rows = grade_and_report(folder, found, console, crew, fresh)
     except (CourseError, CrewError) as error:
         raise Problem(error) from error
@@ -333,7 +333,7 @@ def bench(
     if what not in ("check", "grade"):
         raise Problem(f"there is no benchmark {what!r}; there are: check, grade, model")
     grading_course(Path("course"))
-    from labkit.grading.bench import bench_check, bench_grade
+    from labkit.bench.grading import bench_check, bench_grade
 
     if what == "check":
         bench_check(console)
@@ -372,7 +372,7 @@ def existing_course(folder: Path, database: str | None):
 def grading_course(folder: Path, database: str | None = None):
     """The course folder, where the grading extra is installed."""
     try:
-        from labkit.grading.course import Course
+        from labkit.grading.nbgrader.course import Course
     except ModuleNotFoundError as error:
         raise Problem(
             f"{error.name} is not installed; "
@@ -382,7 +382,7 @@ def grading_course(folder: Path, database: str | None = None):
 
 
 def main() -> None:
-    from labkit.workspace import MissingModule
+    from labkit.learner.workspace import MissingModule
 
     try:
         app()

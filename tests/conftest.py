@@ -7,8 +7,8 @@ import importlib
 
 import pytest
 
-from labkit.calls import perform
-from labkit.checks import Rng, declare_markers
+from labkit.checks.runner import Rng, declare_markers
+from labkit.sandboxed.call import perform
 
 
 def pytest_configure(config):

@@ -12,24 +12,25 @@ from typing import Any
 
 from rich.console import Console
 
-from labkit.calls import Call, Outcome
-from labkit.compare import said
-from labkit.grading.assembling import put_together
-from labkit.grading.classroom import hand_in, small_class
-from labkit.grading.course import Course, CourseError
-from labkit.grading.crew import Crew
-from labkit.grading.run import Row
-from labkit.grading.session import grade_and_report
-from labkit.grading.workers import ROOT, Order, Workers
-from labkit.model.names import resolve
-from labkit.model.streaming import Sampling
+from labkit.checks.compare import error_text
+from labkit.core.paths import LABKIT
+from labkit.core.report import clean
+from labkit.core.syllabus import LABS, Lab
+from labkit.grading.judge.assembly import put_together
+from labkit.grading.judge.worker_client import LoadRequest, WorkerLauncher
+from labkit.grading.nbgrader.course import Course, CourseError
+from labkit.grading.run.grade import grade_and_report
+from labkit.grading.run.pool import GradingPool
+from labkit.grading.run.schedule import Row
+from labkit.grading.sample_class import hand_in, small_class
+from labkit.model.chat.stream import Sampling
+from labkit.model.hub import resolve
 from labkit.model.tokenizer import Tokenizer
 from labkit.model.weights import read, stored_tensors
-from labkit.report import clean
-from labkit.syllabus import LABS, Lab
+from labkit.sandboxed.call import Call, Outcome
 
 MARKER = ".tinyllm-demo"
-TALK = ROOT / "labkit" / "inside" / "talk.py"
+TALK = LABKIT / "sandboxed" / "injected" / "talk.py"
 LAST = "generation"  # the last lab that a talking decoder is made of
 SEED = 5  # of the story
 LONGEST = 256  # tokens of an answer
@@ -42,7 +43,7 @@ def demo(folder: Path, console: Console, labs: Sequence[Lab] = LABS) -> list[Row
     course = Course(folder)
     course.build_source()
     rows: list[Row] = []
-    with Crew() as crew:
+    with GradingPool() as crew:
         for lab in labs:
             course.release(lab)
             for learner in small_class(lab, course.released(lab), whole=lab is LABS[0]):
@@ -84,8 +85,8 @@ def talk(course: Course, labs: Sequence[Lab], learner: str, console: Console) ->
     folder = resolve(None)
     tokenizer, inputs = Tokenizer(folder), inputs_of(folder)
     messages: list[dict[str, str]] = []
-    with Workers() as workers:
-        worker = workers.launch(Order(sources, "talk", ()))
+    with WorkerLauncher() as workers:
+        worker = workers.launch(LoadRequest(sources, "talk", ()))
         for question in QUESTIONS:
             messages.append({"role": "user", "content": question})
             console.print(f"you> {question}", style="bold", highlight=False)
@@ -116,7 +117,7 @@ def answer_of(outcome: Outcome, tokenizer: Tokenizer) -> str:
     """What was said, in words; odd answers of odd code are told as such."""
     ids, size = outcome.value, tokenizer.library.get_vocab_size()
     if outcome.failure:
-        return f"(no answer: {clean(said(outcome.failure))})"
+        return f"(no answer: {clean(error_text(outcome.failure))})"
     if type(ids) is not list or not all(type(i) is int and 0 <= i < size for i in ids):
         return "(no answer: these were no tokens)"
     return clean(tokenizer.decode(ids)).strip()

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.model import weights
-from labkit.model.names import resolve
+from labkit.model.hub import resolve
 from labkit.model.saving import save
 from labkit.model.weights import EMBEDDING, HEAD, CheckpointError, Stored, listed
 

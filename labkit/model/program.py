@@ -1,7 +1,7 @@
 """A finished model without its code, for editions that hold no reference.
 
 `tinyllm build --learners` writes the shipped model down as a program (`torch.export`, see
-labkit/export.py) beside its weights. It computes what the reference computes and can be
+labkit/author/export.py) beside its weights. It computes what the reference computes and can be
 called, hooked and looked into; its source cannot be read.
 
 Shapes: B batch, T new tokens, S cached + new tokens, E hidden_size, H query heads, K KV heads,

@@ -5,12 +5,12 @@ import io
 import pytest
 from rich.console import Console
 
-from labkit.build import filled, notebook_path, read_notebook
-from labkit.grading.course import Course
+from labkit.author.build import filled, notebook_path, read_notebook
+from labkit.core.syllabus import LABS, NOTEBOOKS
 from labkit.grading.demo import demo
-from labkit.grading.judge import Judge
-from labkit.grading.workers import Workers
-from labkit.syllabus import LABS, NOTEBOOKS
+from labkit.grading.judge.judge import Judge
+from labkit.grading.judge.worker_client import WorkerLauncher
+from labkit.grading.nbgrader.course import Course
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def workers():
-    with Workers() as running:
+    with WorkerLauncher() as running:
         yield running
 
 

@@ -6,9 +6,9 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.patches import FancyBboxPatch
 
-from labkit.architecture import BOXES, PARTS, alt_text, draw
-from labkit.build import filled, notebook_path, read_notebook
-from labkit.syllabus import LABS
+from labkit.author.build import filled, notebook_path, read_notebook
+from labkit.core.syllabus import LABS
+from labkit.learner.figures.architecture import BOXES, PARTS, alt_text, draw
 from tinyllm.config import PRESETS
 
 DRAWINGS = [(part, None) for part in (None, *PARTS)] + [("moe", name) for name in PRESETS]

@@ -9,15 +9,18 @@ import pytest
 from typer.testing import CliRunner
 
 import tinyllm
-from labkit import assembly, cells, workspace
-from labkit.build import ROOT, reference_block
-from labkit.checking import check_exercise
+from labkit.author.build import reference_block
+from labkit.checks import assembly
 from labkit.cli import app
-from labkit.grading.assembling import assembly_rows
-from labkit.grading.classroom import mistaken_cell
-from labkit.notebook import assemble
-from labkit.sources import imported
-from labkit.syllabus import LABS, find_exercise
+from labkit.core import cells
+from labkit.core.paths import ROOT
+from labkit.core.syllabus import LABS, find_exercise
+from labkit.grading.judge.assembly import assembly_rows
+from labkit.grading.sample_class import mistaken_cell
+from labkit.learner import workspace
+from labkit.learner.check import check_exercise
+from labkit.learner.notebook import assemble
+from labkit.sandboxed.importer import imported
 from solutions.mistakes import mistakes_of
 
 

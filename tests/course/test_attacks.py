@@ -23,20 +23,20 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from labkit.build import ROOT
-from labkit.cells import directive
-from labkit.grading.classroom import encoded, small_class, solved, with_answer
-from labkit.grading.course import Course
-from labkit.grading.crew import Crew
-from labkit.grading.intake import cell_called
-from labkit.grading.judge import Judge
-from labkit.grading.results import Setup
-from labkit.grading.run import grade_lab
-from labkit.grading.sandbox import Sandbox, chosen
-from labkit.grading.session import grade_and_report
-from labkit.grading.workers import Workers
-from labkit.report import CONTROL
-from labkit.syllabus import LABS
+from labkit.core.cells import directive
+from labkit.core.paths import ROOT
+from labkit.core.report import CONTROL
+from labkit.core.syllabus import LABS
+from labkit.grading.judge.intake import cell_called
+from labkit.grading.judge.judge import Judge
+from labkit.grading.judge.sandbox import Sandbox, best_sandbox
+from labkit.grading.judge.worker_client import WorkerLauncher
+from labkit.grading.nbgrader.course import Course
+from labkit.grading.run.grade import grade_and_report
+from labkit.grading.run.pool import GradingPool
+from labkit.grading.run.results import GradingSpec
+from labkit.grading.run.schedule import grade_lab
+from labkit.grading.sample_class import encoded, small_class, solved, with_answer
 from solutions.mistakes import mistakes_of
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -144,11 +144,14 @@ def test_it_works_where_nothing_protects(unprotected, name):
 class Split(Sandbox):
     """No more than a process of its own with limits: no Landlock, no seccomp."""
 
-    OFF = "from labkit import confine, seccomp; confine.landlock_rules = lambda *_: None; " \
-          "seccomp.install = lambda *_: False; from labkit.worker import main"  # fmt: skip
+    OFF = (
+        "from labkit.sandboxed import limits, seccomp; "
+        "limits.landlock_rules = lambda *_: None; seccomp.install = lambda *_: False; "
+        "from labkit.sandboxed.worker import main"
+    )
 
     def command(self, python, *rest):
-        boot = python[-1].replace("from labkit.worker import main", self.OFF)
+        boot = python[-1].replace("from labkit.sandboxed.worker import main", self.OFF)
         assert boot != python[-1]
         return super().command([*python[:-1], boot], *rest)
 
@@ -158,7 +161,7 @@ def thrown(names, sandbox, released, folder):
     """{attack: its exercise as graded}, and the world afterwards."""
     with badge() as text, World(folder / "world", [ATTACKS[n] for n in names], text) as world:
         notebook = solved(released[LAB.name], LAB)
-        with Workers(sandbox) as workers:
+        with WorkerLauncher(sandbox) as workers:
             judge = Judge(LAB, released[LAB.name], b"secret", workers, SECONDS)
             (own, *_) = judge.grade(encoded(notebook)).exercises
             assert own.score == FIRST.points, own.report  # else nothing below says anything
@@ -278,9 +281,9 @@ def graded(released, tmp_path_factory):
     (folder / "gradebook-of-last-year.db").write_text("kept")
     console = Console(file=io.StringIO(), width=200)
     world = World(tmp_path_factory.mktemp("class") / "world", ATTACKS.values(), "")
-    with badge() as world.badge, world, Crew(jobs=2, cpu_seconds=SECONDS) as crew:
+    with badge() as world.badge, world, GradingPool(jobs=2, cpu_seconds=SECONDS) as crew:
         good = dict(honest(released))
-        setup = Setup.of(LAB, course.released(LAB), course.secret(), cpu_seconds=SECONDS)
+        setup = GradingSpec.of(LAB, course.released(LAB), course.secret(), cpu_seconds=SECONDS)
         alone = {name: crew.submit(setup, data) for name, data in good.items()}
         alone = {name: future.result().submission().score for name, future in alone.items()}
         bad = dict(hostile(released, world))
@@ -327,7 +330,7 @@ def test_it_gains_nothing_learns_nothing_and_harms_nobody(graded, name):
     one, row = ATTACKS[name], graded.rows[name]
     layers = row.submission.layers
     if one.by == "bubblewrap" and "bubblewrap" not in layers:
-        pytest.skip(f"not checked: {chosen().lacking}")
+        pytest.skip(f"not checked: {best_sandbox().lacking}")
     assert row.submission.score == REST, one.tries
     nothing_came_of_it(row.submission.exercises[0], graded.world, name)
 

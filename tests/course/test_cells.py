@@ -2,9 +2,10 @@
 
 import pytest
 
-from labkit import cells
-from labkit.build import ROOT, reference_block
-from labkit.syllabus import LABS
+from labkit.author.build import reference_block
+from labkit.core import cells
+from labkit.core.paths import ROOT
+from labkit.core.syllabus import LABS
 
 LAB = LABS[0]
 FIRST = LAB.exercises[0]
@@ -52,7 +53,7 @@ def test_a_stub_is_known_by_its_code_alone():
         ("%%time\nx = 1", "\nx = 1"),
         ("x = 1\n!ls\ny = 2", "x = 1\n\ny = 2"),
         ("x?\ny = 2", "\ny = 2"),
-        ("from labkit.notebook import check\nx = 1", "\nx = 1"),
+        ("from labkit.learner.notebook import check\nx = 1", "\nx = 1"),
         ("x = (7\n% 3)", "x = (7\n% 3)"),
         ("x = (", "x = ("),
         ("\ufeffx = 1\r\ny = 2", "x = 1\ny = 2"),

@@ -10,10 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 import tinyllm
-from labkit import cells, workspace
-from labkit.build import ROOT, reference_block
+from labkit.author.build import reference_block
 from labkit.cli import app
-from labkit.syllabus import NOTEBOOKS, find_exercise
+from labkit.core import cells
+from labkit.core.paths import ROOT
+from labkit.core.syllabus import NOTEBOOKS, find_exercise
+from labkit.learner import workspace
 
 runner = CliRunner()
 
@@ -116,7 +118,7 @@ def test_submit_completes_the_notebook_from_the_package(package):
 
 
 def test_build_never_overwrites_answers(package, monkeypatch):
-    from labkit import build
+    from labkit.author import build
 
     fill("1.1")
     module = package / "rmsnorm.py"

@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from labkit.build import ROOT, notebook_path
+from labkit.author.build import notebook_path
 from labkit.cli import app
-from labkit.grading import archives, collect, names
-from labkit.grading.archives import Found, Limits, Reader, Refused
-from labkit.grading.course import Course
-from labkit.grading.intake import MAX_NOTEBOOK
-from labkit.grading.ledger import CourseError, Person
-from labkit.syllabus import LABS
+from labkit.core.paths import ROOT
+from labkit.core.syllabus import LABS
+from labkit.grading.collect import archives, deliver, identify
+from labkit.grading.collect.archives import FoundNotebook, Limits, Reader, Refused
+from labkit.grading.judge.intake import MAX_NOTEBOOK
+from labkit.grading.nbgrader.course import Course
+from labkit.grading.nbgrader.gradebook_connection import CourseError, RosterEntry
 
 LAB, SECOND = LABS[0], LABS[1]
 TEXT = {lab.name: notebook_path(lab).read_bytes() for lab in LABS[:2]}
@@ -60,7 +61,7 @@ def take(course, tmp_path):
         if roster is not None:
             (tmp_path / "roster.csv").write_bytes(roster)
         file = tmp_path / "roster.csv" if roster is not None else None
-        return collect.collect(course, [path], lab, file, replace)
+        return deliver.collect(course, [path], lab, file, replace)
 
     return take
 
@@ -95,7 +96,7 @@ def test_canvas(course, take):
     assert (submitted(course, "poejim")) == notebook("by its cells")
     assert first in kept(course)
     said = {line.source.rpartition("/")[2]: line.state for line in lines}
-    assert said["doejohn_12345_67890_01_rmsnorm.ipynb"] == collect.EARLIER
+    assert said["doejohn_12345_67890_01_rmsnorm.ipynb"] == deliver.EARLIER
     assert any(line.learner == "loesue" and "no notebook" in line.note for line in lines)
 
 
@@ -125,7 +126,7 @@ def test_nbgraders_tree_keeps_its_times(course, tmp_path):
         folder.mkdir(parents=True)
         (folder / "01_rmsnorm.ipynb").write_bytes(notebook(place))
         (folder / "timestamp.txt").write_text("2026-03-01 12:00:00.000000 CET")
-    collect.collect(course, [tmp_path / "exchange"])
+    deliver.collect(course, [tmp_path / "exchange"])
     stamp = (course.root / "submitted/eva/01_rmsnorm/timestamp.txt").read_text()
     assert stamp == "2026-03-01 11:00:00.000000 UTC"
     assert submitted(course, "Max M") == notebook("submitted/Max M/01_rmsnorm")
@@ -144,7 +145,7 @@ def test_a_folder_of_notebooks(course, tmp_path):
         path = tmp_path / "week 3" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    collect.collect(course, [tmp_path / "week 3"])
+    deliver.collect(course, [tmp_path / "week 3"])
     found = {path.name for path in (course.root / "submitted").iterdir()}
     assert found == {"anna", "Ben", "Çelik", "dora", "elias"}
 
@@ -152,7 +153,7 @@ def test_a_folder_of_notebooks(course, tmp_path):
 def test_one_zip_a_learner(course, tmp_path):
     for name in ("ada", "bob"):
         (tmp_path / f"{name}.zip").write_bytes(zipped({"01_rmsnorm.ipynb": notebook(name)}))
-    collect.collect(course, [tmp_path / "ada.zip", tmp_path / "bob.zip"])
+    deliver.collect(course, [tmp_path / "ada.zip", tmp_path / "bob.zip"])
     assert submitted(course, "ada") == notebook("ada")
     assert submitted(course, "bob") == notebook("bob")
 
@@ -162,7 +163,7 @@ def test_composed_and_decomposed_names_are_one(course, take):
     take(zipped({unicodedata.normalize("NFD", name): notebook("1")}))
     times = {unicodedata.normalize("NFC", name): (2026, 3, 2, 12, 0, 0)}
     lines = take(zipped({unicodedata.normalize("NFC", name): notebook("2")}, times))
-    assert states(lines) == {("José Ñuñez", LAB.name): collect.NEWER}
+    assert states(lines) == {("José Ñuñez", LAB.name): deliver.NEWER}
     assert [path.name for path in (course.root / "submitted").iterdir()] == ["José Ñuñez"]
 
 
@@ -194,7 +195,7 @@ def test_unmarked_utf8_in_a_zip_is_read(course, take):
     ],
 )
 def test_the_lab_by_name(path, lab):
-    assert names.lab_of(tuple(path.split("/")), b"") is lab
+    assert identify.lab_of(tuple(path.split("/")), b"") is lab
 
 
 def test_the_lab_by_cells_even_without_metadata(take):
@@ -202,8 +203,8 @@ def test_the_lab_by_cells_even_without_metadata(take):
     for cell in content["cells"]:
         cell["metadata"] = {}
         cell.pop("id", None)
-    assert names.lab_by_cells(json.dumps(content).encode()) is SECOND
-    assert names.lab_by_cells(b"%PDF") is None
+    assert identify.lab_by_cells(json.dumps(content).encode()) is SECOND
+    assert identify.lab_by_cells(b"%PDF") is None
 
 
 def test_the_lab_that_is_asked_for(course, take):
@@ -212,10 +213,10 @@ def test_the_lab_that_is_asked_for(course, take):
         "bob_222_1002_02_rope.ipynb": notebook("b", SECOND),
     })  # fmt: skip
     lines = take(data, LAB)
-    assert states(lines) == {("ada", LAB.name): collect.NEW}
-    assert any(line.state == collect.SKIPPED and SECOND.name in line.note for line in lines)
+    assert states(lines) == {("ada", LAB.name): deliver.NEW}
+    assert any(line.state == deliver.SKIPPED and SECOND.name in line.note for line in lines)
     lines = take(data)
-    assert any(line.state == collect.REFUSED and "--lab" in line.note for line in lines)
+    assert any(line.state == deliver.REFUSED and "--lab" in line.note for line in lines)
 
 
 # Again, later, earlier
@@ -226,7 +227,7 @@ def test_twice_changes_nothing(course, take):
     take(data)
     before = {p: p.stat().st_mtime_ns for p in (course.root / "submitted").rglob("*")}
     lines = take(data)
-    assert states(lines) == {("ada", LAB.name): collect.SAME}
+    assert states(lines) == {("ada", LAB.name): deliver.SAME}
     assert {p: p.stat().st_mtime_ns for p in (course.root / "submitted").rglob("*")} == before
     assert not list(course.root.rglob(".spool*")) and len(kept(course)) == 1
 
@@ -234,12 +235,12 @@ def test_twice_changes_nothing(course, take):
 def test_a_later_attempt_replaces_and_the_earlier_is_kept(course, take):
     take(zipped({"ada_111_1001_01_rmsnorm.ipynb": notebook("a")}))
     lines = take(zipped({"ada_111_1009_01_rmsnorm-1.ipynb": notebook("b")}))
-    assert states(lines) == {("ada", LAB.name): collect.NEWER}
+    assert states(lines) == {("ada", LAB.name): deliver.NEWER}
     assert submitted(course, "ada") == notebook("b") and kept(course) == {
         notebook("a"), notebook("b")
     }  # fmt: skip
     lines = take(zipped({"ada_111_1001_01_rmsnorm.ipynb": notebook("a")}))
-    assert states(lines) == {("ada", LAB.name): collect.OLDER}
+    assert states(lines) == {("ada", LAB.name): deliver.OLDER}
     assert submitted(course, "ada") == notebook("b")
 
 
@@ -249,9 +250,9 @@ def test_what_was_put_there_by_hand_is_kept_and_not_replaced_by_older(course, ta
     (folder / f"{LAB.name}.ipynb").write_bytes(notebook("by hand"))
     (folder / "timestamp.txt").write_text("2026-03-05 12:00:00 UTC")
     data = zipped({"ada_111_1001_01_rmsnorm.ipynb": notebook("a")})
-    assert states(take(data)) == {("ada", LAB.name): collect.OLDER}
+    assert states(take(data)) == {("ada", LAB.name): deliver.OLDER}
     assert submitted(course, "ada") == notebook("by hand")
-    assert states(take(data, replace=True)) == {("ada", LAB.name): collect.NEWER}
+    assert states(take(data, replace=True)) == {("ada", LAB.name): deliver.NEWER}
     assert submitted(course, "ada") == notebook("a")
     assert notebook("by hand") in kept(course)
 
@@ -304,8 +305,8 @@ def test_a_roster_maps_names_to_students_and_the_unknown_are_kept(course, take):
     assert submitted(course, "km02") == notebook("k")
     assert submitted(course, "jd01") == notebook("j")
     said = {line.learner: line for line in lines}
-    assert said["mallory"].state == collect.UNKNOWN and "roster" in said["mallory"].note
-    assert said["doejohn"].state == collect.AMBIGUOUS
+    assert said["mallory"].state == deliver.UNKNOWN and "roster" in said["mallory"].note
+    assert said["doejohn"].state == deliver.AMBIGUOUS
     assert "jd01 or jd02" in said["doejohn"].note
     assert not (course.root / "submitted" / "mallory").exists()
     assert {notebook("m"), notebook("which")} <= kept(course)
@@ -313,7 +314,7 @@ def test_a_roster_maps_names_to_students_and_the_unknown_are_kept(course, take):
     assert people["al17"].name == "Ada Lovelace" and people["al17"].email == "ada@example.edu"
     lines = take(zipped({"adalovelace_111_1001_01_rmsnorm.ipynb": notebook("a")}))
     assert states(lines) == {
-        ("al17", LAB.name): collect.SAME
+        ("al17", LAB.name): deliver.SAME
     }  # the gradebook is the roster now
 
 
@@ -325,7 +326,7 @@ def test_canvas_gradebook_export_is_a_roster(course, take):
     lines = take(
         zipped({"anything_12345_1001_01_rmsnorm.ipynb": notebook()}), roster=roster.encode()
     )
-    assert states(lines) == {("jdoe", LAB.name): collect.NEW}
+    assert states(lines) == {("jdoe", LAB.name): deliver.NEW}
 
 
 def test_namesakes_without_a_roster_stay_apart(course, take):
@@ -354,7 +355,7 @@ def test_a_bad_roster_says_so(course, tmp_path, roster, words):
     if roster is not None:
         path.write_bytes(roster)
     with pytest.raises(CourseError, match=words):
-        collect.collect(course, [], None, path)
+        deliver.collect(course, [], None, path)
 
 
 @pytest.mark.parametrize(
@@ -362,16 +363,18 @@ def test_a_bad_roster_says_so(course, tmp_path, roster, words):
     ["../../etc/passwd", "a/b\\c", "*?[x]", ".", "...", "con\x00trol", "x" * 300, "\u202e"],
 )
 def test_ids_stay_in_their_folder(name):
-    found = names.safe_id(name)
+    found = identify.safe_id(name)
     assert found and len(found) <= 80 and not set(found) & set("/\\*?[]\x00\u202e")
     assert found.strip(".") and Path("/a", found).resolve().parent == Path("/a")
 
 
 def test_rosters_compare_names_without_case_and_accents():
-    roster = names.Roster([Person("x1", "Zoë", "Åström-Müller"), Person("x2", "Zoe", "Other")])
-    assert roster.find(names.Who(("astrommullerzoe",))) == {"x1"}
-    assert roster.find(names.Who(("Zoe Astrom Muller",))) == {"x1"}
-    assert roster.find(names.Who(("zoe",))) == set()
+    roster = identify.Roster(
+        [RosterEntry("x1", "Zoë", "Åström-Müller"), RosterEntry("x2", "Zoe", "Other")]
+    )
+    assert roster.find(identify.Identity(("astrommullerzoe",))) == {"x1"}
+    assert roster.find(identify.Identity(("Zoe Astrom Muller",))) == {"x1"}
+    assert roster.find(identify.Identity(("zoe",))) == set()
 
 
 # Hostile and broken archives
@@ -379,7 +382,7 @@ def test_rosters_compare_names_without_case_and_accents():
 
 def refused(path, limits=None):
     found = list(Reader(limits or Limits()).walk(path))
-    assert not [one for one in found if isinstance(one, Found)], found
+    assert not [one for one in found if isinstance(one, FoundNotebook)], found
     return " | ".join(one.reason for one in found if isinstance(one, Refused))
 
 
@@ -461,7 +464,7 @@ def test_limits_on_numbers_and_sums(tmp_path):
     path.write_bytes(zipped({"a.ipynb": notebook()}))
     assert "bytes in one source" in refused(path, Limits(total=1000))
     found = list(Reader(Limits(files=2)).walk(folder_of(tmp_path / "many", 4)))
-    assert [type(one) for one in found] == [Found, Found, Refused, Refused]
+    assert [type(one) for one in found] == [FoundNotebook, FoundNotebook, Refused, Refused]
 
 
 def folder_of(folder, count):
@@ -491,7 +494,7 @@ def test_one_bad_file_costs_no_other(course, take):
         "../eve_333_1003_01_rmsnorm.ipynb": notebook("e"),
     }))  # fmt: skip
     assert submitted(course, "ada") == notebook("a")
-    assert sum(line.state == collect.REFUSED for line in lines) == 2
+    assert sum(line.state == deliver.REFUSED for line in lines) == 2
 
 
 # The command

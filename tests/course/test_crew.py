@@ -14,15 +14,15 @@ from types import SimpleNamespace
 import pytest
 from nbgrader.api import Gradebook
 
-from labkit.build import ROOT
-from labkit.grading import run
-from labkit.grading.classroom import Learner, encoded, hand_in, mistaken_cell, solved
-from labkit.grading.course import Course, Handed
-from labkit.grading.crew import Crew
-from labkit.grading.intake import cell_called
-from labkit.grading.results import Setup
-from labkit.grading.run import Stalled, Task, grade_lab, verdicts
-from labkit.syllabus import LABS
+from labkit.core.paths import ROOT
+from labkit.core.syllabus import LABS
+from labkit.grading.judge.intake import cell_called
+from labkit.grading.nbgrader.course import Course, SubmittedFile
+from labkit.grading.run import schedule
+from labkit.grading.run.pool import GradingPool
+from labkit.grading.run.results import GradingSpec
+from labkit.grading.run.schedule import Stalled, Task, grade_lab, verdicts
+from labkit.grading.sample_class import Learner, encoded, hand_in, mistaken_cell, solved
 from solutions.mistakes import mistakes_of
 
 LAB = LABS[0]
@@ -56,7 +56,7 @@ def course(made, tmp_path):
 
 @pytest.fixture(scope="module")
 def crew():
-    with Crew(2) as running:
+    with GradingPool(2) as running:
         yield running
 
 
@@ -98,7 +98,7 @@ def test_many_processes_give_the_scores_of_a_quiet_run_and_keep_them(course, cre
     assert len(files) == COUNT
     # the same again: nothing is graded, nothing is twice
     (course.root / "autograded" / "learner-1" / LAB.name / f"{LAB.name}.ipynb").unlink()
-    with Crew(1) as idle:
+    with GradingPool(1) as idle:
         again = grade_lab(course, LAB, crew=idle)
         assert idle.executor is None
     assert [(r.learner, r.why, r.submission.score) for r in again] == [
@@ -131,10 +131,10 @@ def test_a_process_that_is_killed_costs_nobody_anything(course, crew, quiet):
 
 SCRIPT = """
 from pathlib import Path
-from labkit.grading.course import Course
-from labkit.grading.crew import Crew
-from labkit.grading.run import grade_lab
-from labkit.syllabus import LABS
+from labkit.grading.nbgrader.course import Course
+from labkit.grading.run.pool import Crew
+from labkit.grading.run.schedule import grade_lab
+from labkit.core.syllabus import LABS
 if __name__ == "__main__":
     with Crew(1) as crew:
         grade_lab(Course(Path({root!r})), LABS[0], crew=crew)
@@ -162,7 +162,7 @@ def test_after_kill_9_the_same_command_goes_on(course, crew, quiet):
 # What becomes of odd ends, without any process
 
 
-class Script(Crew):
+class Script(GradingPool):
     """A crew whose answers are written down: {data: [answer, answer, ...]}."""
 
     def __init__(self, answers, patience=5.0):
@@ -185,7 +185,7 @@ class Script(Crew):
 
 @pytest.fixture(scope="module")
 def verdict(made):
-    return run.guilty(LAB, made)
+    return schedule.guilty(LAB, made)
 
 
 def tasks(*names):
@@ -235,9 +235,9 @@ def test_a_fault_of_the_judge_stays_with_its_submission(verdict):
 
 
 def test_who_broke_it_twice_waits_for_a_person(course, monkeypatch, verdict):
-    monkeypatch.setattr(run, "verdicts", lambda todo, *_: ((task, None) for task in todo))
+    monkeypatch.setattr(schedule, "verdicts", lambda todo, *_: ((task, None) for task in todo))
     rows = grade_lab(course, LAB, crew=Script({}))
-    assert {row.why for row in rows} == {run.GUILTY}
+    assert {row.why for row in rows} == {schedule.GUILTY}
     assert not stored(course)  # the next run tries again
     with Gradebook(course.database, "tinyllm") as gradebook:
         cell = LAB.exercises[0].check_cell
@@ -257,24 +257,24 @@ def test_ctrl_c_loses_nothing(course, crew, quiet):
 
 def test_results_are_named_by_all_that_has_a_say(made):
     released = made.released(LAB)
-    one = Setup.of(LAB, released, b"secret")
-    strict = Setup.of(LAB, released, b"secret", require_sandbox=True)
+    one = GradingSpec.of(LAB, released, b"secret")
+    strict = GradingSpec.of(LAB, released, b"secret", require_sandbox=True)
     assert one.key(b"x") == one.key(b"x") == strict.key(b"x")
     others = {one.key(b"x"), one.key(b"y"), replace(one, secret=b"other").key(b"x"),
               replace(one, judging="newer checks").key(b"x")}  # fmt: skip
     changed = copy.deepcopy(released)
     changed.cells[0].source += "!"
-    assert len(others | {Setup.of(LAB, changed, b"secret").key(b"x")}) == 5
+    assert len(others | {GradingSpec.of(LAB, changed, b"secret").key(b"x")}) == 5
 
 
 def test_two_who_hand_in_the_same_file_are_one_task(course):
     source = course.root / "submitted" / "learner-1"
     shutil.copytree(source, course.root / "submitted" / "learner-9")
-    setup = Setup.of(LAB, course.released(LAB), course.secret())
-    found = run.tasks_of(course, LAB, setup)
+    setup = GradingSpec.of(LAB, course.released(LAB), course.secret())
+    found = schedule.tasks_of(course, LAB, setup)
     assert len(found) == COUNT
     assert sorted(len(task.handed) for task in found) == [1] * (COUNT - 1) + [2]
-    assert all(isinstance(one, Handed) for task in found for one in task.handed)
+    assert all(isinstance(one, SubmittedFile) for task in found for one in task.handed)
 
 
 def test_what_is_no_file_is_said_and_not_graded(course, crew, quiet):
@@ -290,7 +290,7 @@ def test_what_is_no_file_is_said_and_not_graded(course, crew, quiet):
 def test_what_changes_while_the_class_is_graded_is_kept_under_its_new_name(course, crew):
     path = course.root / "submitted" / "learner-1" / LAB.name / f"{LAB.name}.ipynb"
     setup = crew.setup(LAB, course.released(LAB), course.secret())
-    (task,) = [t for t in run.tasks_of(course, LAB, setup) if t.handed[0].path == path]
+    (task,) = [t for t in schedule.tasks_of(course, LAB, setup) if t.handed[0].path == path]
     path.write_bytes(b"no notebook any more")
     ((done, verdict),) = verdicts([task], setup, crew)
     assert done.key == setup.key(b"no notebook any more", task.before) != task.key
@@ -309,7 +309,7 @@ def test_two_dask_workers_of_which_one_dies(course, quiet):
                 killed.append(cluster.workers[0].pid)
                 os.kill(killed[0], signal.SIGKILL)
 
-        with Crew(dask=cluster.scheduler_address, patience=120) as crew:
+        with GradingPool(dask=cluster.scheduler_address, patience=120) as crew:
             rows = grade_lab(course, LAB, kill_one, crew)
     assert killed and points(rows) == quiet == in_gradebook(course)
 
@@ -318,23 +318,26 @@ def test_a_scheduler_that_is_not_there_is_said_so(course, monkeypatch):
     pytest.importorskip("distributed", reason="not checked: needs .[dask]")
     from labkit.grading.sandbox import CrewError
 
-    monkeypatch.setattr("labkit.grading.crew.CONNECT", 1)
-    with Crew(dask="tcp://127.0.0.1:9") as crew, pytest.raises(CrewError, match="no Dask"):
+    monkeypatch.setattr("labkit.grading.run.pool.CONNECT", 1)
+    with (
+        GradingPool(dask="tcp://127.0.0.1:9") as crew,
+        pytest.raises(CrewError, match="no Dask"),
+    ):
         grade_lab(course, LAB, crew=crew)
 
 
 def test_the_function_that_is_sent_is_importable():
     """From __main__ it would be sent by value, and its judge made anew for every task."""
-    from labkit.grading import crew
+    from labkit.grading.run import pool
 
-    assert crew.grade.__module__ == "labkit.grading.crew"
+    assert pool.grade.__module__ == "labkit.grading.run.pool"
 
 
 def test_bench_grade_prints_ratios(monkeypatch, tmp_path):
     from typer.testing import CliRunner
 
+    from labkit.bench import grading as bench
     from labkit.cli import app
-    from labkit.grading import bench
 
     monkeypatch.setattr(bench, "STOCK_SUBMISSIONS", 3)
     done = CliRunner().invoke(app, ["bench", "grade", "--submissions", "4"], terminal_width=140)

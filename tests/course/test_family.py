@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from labkit.family import COLUMNS, MODELS, Model, Table, family
+from labkit.learner.figures.family import COLUMNS, MODELS, Model, Table, family
 from solutions.config import PRESETS
 from solutions.decoder import count_parameters
 

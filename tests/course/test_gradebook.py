@@ -14,17 +14,22 @@ from nbgrader.preprocessors import AssignLatePenalties, SaveAutoGrades
 from nbgrader.utils import parse_utc
 from traitlets.config import Config
 
-from labkit.grading import gradebook, ledger
-from labkit.grading.course import Course, Handed
-from labkit.grading.feedback import Harmless
-from labkit.grading.gradebook import Entry
-from labkit.grading.intake import cell_called
-from labkit.grading.judge import Graded, Submission, write_outputs
-from labkit.grading.ledger import CourseError, Late, Ledger, Person
-from labkit.grading.results import Verdict
-from labkit.grading.run import written
-from labkit.report import Report
-from labkit.syllabus import LABS
+from labkit.core.report import Report
+from labkit.core.syllabus import LABS
+from labkit.grading.judge.intake import cell_called
+from labkit.grading.judge.judge import Graded, Submission, write_outputs
+from labkit.grading.nbgrader import gradebook_connection, gradebook_rows
+from labkit.grading.nbgrader.course import Course, SubmittedFile
+from labkit.grading.nbgrader.feedback import Harmless
+from labkit.grading.nbgrader.gradebook_connection import (
+    CourseError,
+    GradebookConnection,
+    LatePenalty,
+    RosterEntry,
+)
+from labkit.grading.nbgrader.gradebook_rows import GradebookRow
+from labkit.grading.run.results import Verdict
+from labkit.grading.run.schedule import written
 from tests.course.postgres import Server, binaries
 
 LAB = LABS[0]
@@ -75,7 +80,7 @@ def handed(course, learner, stamp=None):
     path.write_bytes(b"{}")
     if stamp is not None:
         (path.parent / "timestamp.txt").write_text(stamp)
-    return Handed(learner, LAB, path)
+    return SubmittedFile(learner, LAB, path)
 
 
 def store(course, handed, submission):
@@ -146,7 +151,7 @@ def test_a_broken_plugin_is_named(course):
     with pytest.raises(CourseError, match=r"AnHour failed on 'broken': ZeroDivisionError"):
         stored(course, "broken", LATE)
     with pytest.raises(CourseError, match="plugin cannot be used"):
-        Late(Config({"AssignLatePenalties": {"plugin_class": "no_such.Plugin"}}))
+        LatePenalty(Config({"AssignLatePenalties": {"plugin_class": "no_such.Plugin"}}))
 
 
 @pytest.mark.parametrize("stamp", ["", "yesterday", "9" * 40, "\x00"])
@@ -212,8 +217,8 @@ class Flaky:
 
     def __init__(self, monkeypatch, times):
         self.left = times
-        self.record = gradebook.record
-        monkeypatch.setattr("labkit.grading.course.record", self)
+        self.record = gradebook_rows.record
+        monkeypatch.setattr("labkit.grading.nbgrader.course.record", self)
 
     def __call__(self, book, *arguments):
         from sqlalchemy.exc import OperationalError
@@ -244,19 +249,19 @@ def test_a_locked_file_is_waited_for(course):
     other = sqlite3.connect(database, check_same_thread=False)
     other.execute("BEGIN EXCLUSIVE")
     threading.Timer(1.0, other.rollback).start()
-    with Ledger(f"sqlite:///{database}?timeout=0.05") as writer:
-        writer.do(lambda book: ledger.enrol(book, [Person("ada", "Ada")]))
-        assert [p.name for p in writer.do(ledger.people)] == ["Ada"]
+    with GradebookConnection(f"sqlite:///{database}?timeout=0.05") as writer:
+        writer.do(lambda book: gradebook_connection.enrol(book, [RosterEntry("ada", "Ada")]))
+        assert [p.name for p in writer.do(gradebook_connection.people)] == ["Ada"]
 
 
 def write_class(url, config, verdict, learners, failures):
     try:
-        late = Late(config)
-        with Ledger(url) as writer:
+        late = LatePenalty(config)
+        with GradebookConnection(url) as writer:
             for learner in learners:
                 writer.do(
-                    lambda book, name=learner: gradebook.record(
-                        book, late, LAB.name, [Entry(name, None, verdict.grades, {})]
+                    lambda book, name=learner: gradebook_rows.record(
+                        book, late, LAB.name, [GradebookRow(name, None, verdict.grades, {})]
                     )
                 )
     except Exception as error:
@@ -290,11 +295,11 @@ def test_two_graders_write_one_file(course):
 
 def test_what_is_no_gradebook_says_so(tmp_path, course):
     with pytest.raises(CourseError, match="is no database address"):
-        Ledger("nonsense").do(bool)
+        GradebookConnection("nonsense").do(bool)
     with pytest.raises(CourseError, match="unable to open database file"):
-        Ledger(f"sqlite:///{tmp_path}/no/such/folder/x.db", patience=0.1).do(bool)
+        GradebookConnection(f"sqlite:///{tmp_path}/no/such/folder/x.db", patience=0.1).do(bool)
     with pytest.raises(CourseError, match="nbgrader generate_assignment"):
-        course.ledger.do(lambda book: gradebook.record(book, course.late, "02_rope", []))
+        course.ledger.do(lambda book: gradebook_rows.record(book, course.late, "02_rope", []))
     verdict = judged(course)
     verdict.notebook.cells = [c for c in verdict.notebook.cells if c.id != "check-1-2"]
     with pytest.raises(CourseError, match=r"differ in the cells check-1-2"):
@@ -302,7 +307,7 @@ def test_what_is_no_gradebook_says_so(tmp_path, course):
     ascii_only = course.ledger
     with pytest.raises(CourseError, match="needs the encoding UTF-8"):
         ascii_only.do(lambda book: "Ω".encode("ascii"))
-    away = Ledger("postgresql+psycopg2://me:hush@127.0.0.1:1/x", patience=0.1)
+    away = GradebookConnection("postgresql+psycopg2://me:hush@127.0.0.1:1/x", patience=0.1)
     assert "hush" not in away.shown and "***" in away.shown
 
 
@@ -417,7 +422,9 @@ def test_feedback_has_points_reasons_comments_and_nothing_that_runs(course):
 def test_formgrader_shows_written_answers_without_what_runs(course):
     from nbconvert.filters import markdown2html
 
-    assert course.config().HTMLExporter.preprocessors == ["labkit.grading.feedback.Harmless"]
+    assert course.config().HTMLExporter.preprocessors == [
+        "labkit.grading.nbgrader.feedback.Harmless"
+    ]
     notebook = judged(course, text=EVIL).notebook
     notebook, _ = Harmless().preprocess(notebook, {})
     html = markdown2html(cell_called(notebook, LAB.questions[0].answer_cell).source)

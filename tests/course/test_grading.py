@@ -10,10 +10,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from labkit.build import ROOT
-from labkit.grading.classroom import ODD, small_class
-from labkit.grading.course import Course
-from labkit.syllabus import LABS
+from labkit.core.paths import ROOT
+from labkit.core.syllabus import LABS
+from labkit.grading.nbgrader.course import Course
+from labkit.grading.sample_class import ODD, small_class
 from solutions.mistakes import mistakes_of
 
 LAB = LABS[0]
@@ -102,7 +102,7 @@ def test_written_answers_wait_for_a_person(graded_class):
 def test_an_answered_question_goes_to_a_person_and_its_score_counts(graded_class, tmp_path):
     from nbgrader.api import Gradebook
 
-    from labkit.grading.run import grade_lab
+    from labkit.grading.run.schedule import grade_lab
 
     course = copy_of(graded_class[0], tmp_path, keep=["perfect"])
     path = course.root / "submitted" / "perfect" / LAB.name / f"{LAB.name}.ipynb"

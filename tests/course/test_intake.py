@@ -6,11 +6,11 @@ import json
 import nbformat
 import pytest
 
-from labkit import cells
-from labkit.build import reference_block
-from labkit.grading.classroom import encoded, solved
-from labkit.grading.intake import MAX_CELL, cell_called, rebuild
-from labkit.syllabus import LABS
+from labkit.author.build import reference_block
+from labkit.core import cells
+from labkit.core.syllabus import LABS
+from labkit.grading.judge.intake import MAX_CELL, cell_called, rebuild
+from labkit.grading.sample_class import encoded, solved
 
 LAB = LABS[0]
 FIRST, SECOND, THIRD = LAB.exercises
@@ -226,7 +226,7 @@ def test_honest_notebooks_lose_nothing(released, perfect, edit):
 FAULTS = {
     "raises at the end": "out = layer_norm(torch.ones(2, 3))",
     "imports what is missing": "import a_package_that_is_not_here",
-    "imports the course": "from labkit.notebook import check",
+    "imports the course": "from labkit.learner.notebook import check",
     "rebinds torch": "torch = None",
     "loops": "import itertools\nfor _ in itertools.count(): pass",
     "is a very long sum": "x = " + " + ".join(["1"] * 2000),
@@ -304,7 +304,7 @@ def test_a_crash_costs_only_what_comes_after_it(judges, perfect):
 
 
 def test_a_slow_answer_has_its_time(judges, perfect, monkeypatch):
-    monkeypatch.setattr("labkit.grading.judge.QUICK_SECONDS", 1)
+    monkeypatch.setattr("labkit.grading.judge.judge.QUICK_SECONDS", 1)
     wait = "while time.process_time() - began < 1.5:\n    pass\n"
     cell(perfect, SECOND).source += f"\n\nimport time\nbegan = time.process_time()\n{wait}"
     assert scores(judges, perfect) == FULL
@@ -396,7 +396,7 @@ def test_an_error_of_the_judge_stops_nothing(judges, perfect, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("labkit.grading.judge.laid_over", broken)
+    monkeypatch.setattr("labkit.grading.judge.judge.laid_over", broken)
     graded = judges[LAB.name].grade(encoded(perfect)).exercises
     assert [one.score for one in graded] == [0, 0, 0]
     assert all(one.needs_person and "a person has to look" in str(one.report) for one in graded)

@@ -6,11 +6,11 @@ import time
 import pytest
 import torch
 
-from labkit.calls import Call, Given, perform
-from labkit.compare import Difference, assert_same
-from labkit.given import Momentum, WindowConfig, WindowModel
-from labkit.train import lesson
-from labkit.wire import decode_call, decode_outcomes, encode_call, encode_outcomes
+from labkit.checks.compare import Difference, assert_same
+from labkit.pretrain import lesson
+from labkit.sandboxed.call import Call, Given, perform
+from labkit.sandboxed.given import Momentum, WindowConfig, WindowModel
+from labkit.sandboxed.wire import decode_call, decode_outcomes, encode_call, encode_outcomes
 
 
 def test_objects_are_made_once_and_their_state_comes_back():
@@ -84,7 +84,7 @@ def test_without_any_decoder_a_small_model_trains_all_the_same(monkeypatch):
     for extra in ({}, {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}):
         model = lesson.build(vocab_size=50, hidden_size=16, **extra)
         assert isinstance(model, WindowModel)
-        optimizer = lesson.Both(model)
+        optimizer = lesson.MuonAdamW(model)
         ids = torch.arange(24).view(2, 12)
         losses = [train_step(model, optimizer, ids, ids, 0.01)["loss"] for _ in range(20)]
         assert losses[-1] < losses[0]
@@ -92,7 +92,7 @@ def test_without_any_decoder_a_small_model_trains_all_the_same(monkeypatch):
 
 def test_both_holds_every_parameter_once():
     model = lesson.build(vocab_size=50)
-    held = [p for group in lesson.Both(model).param_groups for p in group["params"]]
+    held = [p for group in lesson.MuonAdamW(model).param_groups for p in group["params"]]
     assert len(held) == len({id(p) for p in held}) == len(list(model.parameters()))
 
 

@@ -11,10 +11,17 @@ import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
-from labkit import cells
-from labkit.build import ROOT, filled, notebook_path, read_notebook, reference_block, setup_cell
-from labkit.grading.classroom import solved
-from labkit.syllabus import LABS, NOTEBOOKS, find_exercise, find_lab
+from labkit.author.build import (
+    filled,
+    notebook_path,
+    read_notebook,
+    reference_block,
+    setup_cell,
+)
+from labkit.core import cells
+from labkit.core.paths import ROOT
+from labkit.core.syllabus import LABS, NOTEBOOKS, find_exercise, find_lab
+from labkit.grading.sample_class import solved
 
 
 @contextmanager

@@ -8,9 +8,10 @@ import sys
 import pytest
 import yaml
 
-from labkit.build import ROOT, build
-from labkit.hints import RUNGS, rungs, sections
-from labkit.syllabus import LABS
+from labkit.author.build import build
+from labkit.core.paths import ROOT
+from labkit.core.syllabus import LABS
+from labkit.learner.hints import RUNGS, rungs, sections
 
 
 def test_nothing_derived_is_stale():
@@ -18,7 +19,7 @@ def test_nothing_derived_is_stale():
 
 
 def test_build_check_notices_a_stale_file(monkeypatch, tmp_path):
-    from labkit import build as module
+    from labkit.author import build as module
 
     path = tmp_path / "rmsnorm.py"
     path.write_text("old")
@@ -86,7 +87,8 @@ def test_model_code_imports_torch_and_itself_alone(package):
 
 def test_the_learners_part_never_imports_solutions():
     code = (
-        "import sys, labkit.notebook, labkit.cli, labkit.figures, labkit.submit\n"
+        "import sys, labkit.learner.notebook, labkit.cli, labkit.learner.submit\n"
+        "import labkit.learner.figures.drawing\n"
         "print([m for m in sys.modules if m.split('.')[0] in ('solutions', 'nbgrader')"
         " or m.startswith('labkit.grading')])"
     )

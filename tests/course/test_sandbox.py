@@ -11,12 +11,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from labkit import seccomp
-from labkit.calls import Call
 from labkit.cli import app
-from labkit.grading import sandbox
-from labkit.grading.sandbox import NoSandbox, Sandbox
-from labkit.grading.workers import Order, Workers
+from labkit.grading.judge import sandbox
+from labkit.grading.judge.sandbox import NoSandbox, Sandbox
+from labkit.grading.judge.worker_client import LoadRequest, WorkerLauncher
+from labkit.sandboxed import seccomp
+from labkit.sandboxed.call import Call
 
 ATTEMPTS = [
     line.split('"')[1] for line in sandbox.PROBE.splitlines() if line.startswith('    "')
@@ -26,7 +26,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="not checked: needs L
 
 @pytest.fixture(scope="session")
 def best():
-    found = sandbox.chosen()
+    found = sandbox.best_sandbox()
     if found.bubblewrap is None:
         pytest.skip(f"not checked: {found.lacking}")
     return found
@@ -34,7 +34,7 @@ def best():
 
 @pytest.fixture(scope="session")
 def bare():
-    return sandbox.tried(Sandbox())
+    return sandbox.probed(Sandbox())
 
 
 @pytest.mark.parametrize("what", ATTEMPTS)
@@ -66,7 +66,7 @@ def test_the_attempts_would_get_through_without_any_protection(tmp_path):
 def values(workers, body):
     """What f(x) gives in a worker of its own, without the Python layer."""
     source = f"import os, torch\n\ndef f(x):\n    {body}\n"
-    worker = workers.launch(Order({"lab": source}, "lab", (), audit=False))
+    worker = workers.launch(LoadRequest({"lab": source}, "lab", (), audit=False))
     outcome = worker.ask(Call("f", x=torch.arange(3.0)))
     worker.close()
     return outcome
@@ -74,7 +74,7 @@ def values(workers, body):
 
 def test_inside_there_is_nothing_but_python(best):
     course = ("solutions", "tests", "gradebook", "home", "root", "submitted", ".git")
-    with Workers(best) as workers:
+    with WorkerLauncher(best) as workers:
         body = "return [p + '/' + n for p, d, ns in os.walk('/') for n in d + ns " \
                "if not p.startswith(('/proc', '/sys', '/usr', '/lib'))]"  # fmt: skip
         found = values(workers, body).value
@@ -89,14 +89,13 @@ def test_inside_there_is_nothing_but_python(best):
 def test_an_installed_copy_of_the_course_is_hidden(tmp_path):
     packages = tmp_path / "site-packages"
     (packages / "solutions").mkdir(parents=True)
-    (packages / "solutions" / "rmsnorm.py").touch()
-    assert sandbox.hidden([str(packages)]) == [str(packages / "solutions")]
+    assert sandbox.covered([str(packages)]) == [str(packages / "solutions")]
 
 
 def test_the_next_learner_finds_no_process_and_no_file(best):
-    with Workers(best) as workers:
+    with WorkerLauncher(best) as workers:
         values(workers, "os.makedirs('a/b'); open('a/b/c', 'w').write('hello'); return x")
-        busy = workers.launch(Order({"lab": "while True: pass"}, "lab", (), audit=False))
+        busy = workers.launch(LoadRequest({"lab": "while True: pass"}, "lab", (), audit=False))
         busy.close()
         body = "return [os.listdir('.'), [n for n in os.listdir('/proc') if n.isdigit()]]"
         outcome = values(workers, body)
@@ -120,10 +119,12 @@ ROADS = {
 @pytest.mark.parametrize("road", ROADS.values(), ids=ROADS)
 def test_refused_operators_stay_refused_on_every_road(workers, road):
     source = f"import torch\n\ndef f(x):\n    return {road}\n"
-    worker = workers.launch(Order({"lab": source}, "lab", ("aten::silu", "aten::silu_")))
+    worker = workers.launch(LoadRequest({"lab": source}, "lab", ("aten::silu", "aten::silu_")))
     assert worker.ask(Call("f", x=torch.ones(3))).failure is not None
     worker.close()
-    worker = workers.launch(Order({"lab": source}, "lab", ()))  # and come back for the next
+    worker = workers.launch(
+        LoadRequest({"lab": source}, "lab", ())
+    )  # and come back for the next
     if "script" not in road and "sparse" not in road:
         assert worker.ask(Call("f", x=torch.ones(3))).failure is None
     worker.close()
@@ -137,7 +138,7 @@ def test_a_required_sandbox_that_is_missing_is_an_error():
 def test_without_bubblewrap_the_remedy_is_named(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
     monkeypatch.setattr(sandbox, "tried", lambda found: found)
-    found = sandbox.chosen.__wrapped__()
+    found = sandbox.best_sandbox.__wrapped__()
     assert found.bubblewrap is None and found.lacking
 
 
@@ -154,7 +155,7 @@ def test_the_system_calls_have_the_numbers_of_the_kernels_headers():
 def test_grade_refuses_without_the_required_sandbox(monkeypatch, graded_class):
     course, _, _ = graded_class
     missing = Sandbox(lacking="bubblewrap is not installed")
-    monkeypatch.setattr("labkit.grading.crew.chosen", lambda: missing)
+    monkeypatch.setattr("labkit.grading.run.pool.chosen", lambda: missing)
     arguments = ["grade", "rmsnorm", "--course", str(course.root), "--fresh"]
     done = CliRunner().invoke(app, [*arguments, "--require-sandbox"])
     assert done.exit_code == 2 and "not installed" in done.output

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from labkit import cells
-from labkit.build import reference_block
-from labkit.calls import perform
-from labkit.checking import SEED
-from labkit.checks import run_checks
-from labkit.diagnose import reasons, remarks
-from labkit.grading.classroom import exercise_of, mistaken_cell
-from labkit.grading.intake import Intake
-from labkit.grading.oracle import Live
-from labkit.recorded import Recorded
-from labkit.syllabus import LABS
+from labkit.author.build import reference_block
+from labkit.checks.diagnose import reasons, remarks
+from labkit.checks.reference import RecordedReference
+from labkit.checks.runner import run_checks
+from labkit.core import cells
+from labkit.core.syllabus import LABS
+from labkit.grading.judge.intake import Intake
+from labkit.grading.judge.live import LiveReference
+from labkit.grading.sample_class import exercise_of, mistaken_cell
+from labkit.learner.check import SEED
+from labkit.sandboxed.call import perform
 from solutions.mistakes import mistakes_of
 
 EXERCISES = [(lab, exercise) for lab in LABS for exercise in lab.exercises]
@@ -70,7 +70,7 @@ def test_every_stub_fails_every_check_by_its_own_name(lab, exercise, folder):
     given = "".join(text for key, text in source if key is None)  # header and given blocks
     namespace: dict = {"__name__": f"solutions.{lab.module}", "__package__": "solutions"}
     exec(given + module, namespace)
-    oracle = Live(lab)
+    oracle = LiveReference(lab)
     result = run_checks(
         folder, lab.module, exercise, lambda c: perform(c, namespace), oracle, "s"
     )
@@ -138,7 +138,7 @@ def test_every_mistake_loses_points_and_is_named_first_in_grading(judges, lab, m
 @pytest.mark.parametrize(("lab", "mistake"), MISTAKES)
 def test_every_mistake_is_named_by_the_visible_checks(lab, mistake):
     exercise = exercise_of(lab, mistake.symbol)
-    live, oracle = Live(lab), Recorded(lab.module)
+    live, oracle = LiveReference(lab), RecordedReference(lab.module)
     student = lambda call: live.perform_mistake(call, mistake)  # noqa: E731
     result = run_checks("visible", lab.module, exercise, student, oracle, SEED)
     assert not result.passed and result.first_failure is not None
@@ -151,7 +151,7 @@ def test_remarks_are_made_and_cost_nothing(judges, lab, mistake):
     graded = grade(judges, lab, exercise, mistaken_cell(lab, exercise, mistake))
     assert graded.score == exercise.points
     assert ("note", mistake.sentence) in graded.report.rows
-    live, oracle = Live(lab), Recorded(lab.module)
+    live, oracle = LiveReference(lab), RecordedReference(lab.module)
     student = lambda call: live.perform_mistake(call, mistake)  # noqa: E731
     result = run_checks("visible", lab.module, exercise, student, oracle, SEED)
     assert result.passed and remarks(result, oracle) == [mistake.sentence]

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from labkit.stories import (
+from labkit.pretrain.stories import (
     END_OF_TEXT,
     END_OF_TURN,
     SPLITS,
@@ -15,15 +15,15 @@ from labkit.stories import (
     stories,
     training_text,
 )
-from labkit.stories import reader as story_reader
-from labkit.stories import tokenizer as story_tokenizer
-from labkit.stories.grammar import Writer, noun
-from labkit.stories.plots import PLOTS
-from labkit.stories.reader import measure, mix, read_story, split_sentences
-from labkit.stories.rules import RULES
-from labkit.stories.teller import Teller
-from labkit.stories.words import BOYS, GIRLS, PLACE_OF_SPOT, PLACES, SENTENCES, THINGS
-from labkit.stories.world import World
+from labkit.pretrain.stories import reader as story_reader
+from labkit.pretrain.stories import tokenizer as story_tokenizer
+from labkit.pretrain.stories.grammar import Writer, noun
+from labkit.pretrain.stories.plots import PLOTS
+from labkit.pretrain.stories.reader import measure, mix, read_story, split_sentences
+from labkit.pretrain.stories.rules import RULES
+from labkit.pretrain.stories.teller import Teller
+from labkit.pretrain.stories.words import BOYS, GIRLS, PLACE_OF_SPOT, PLACES, SENTENCES, THINGS
+from labkit.pretrain.stories.world import World
 
 FINGERPRINT = "f2509579c15e"  # the same on Python 3.10 to 3.13; change it with the stories
 

@@ -10,18 +10,18 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell
 
 import solutions
-from labkit import cells
-from labkit.build import reference_block, write_edition
-from labkit.checking import SEED
-from labkit.checks import run_checks
-from labkit.diagnose import reasons
-from labkit.export import write_program
-from labkit.grading.oracle import Live
+from labkit.author.build import reference_block, write_edition
+from labkit.author.export import write_program
+from labkit.checks.diagnose import reasons
+from labkit.checks.reference import RecordedReference
+from labkit.checks.runner import run_checks
+from labkit.core import cells
+from labkit.core.syllabus import find_exercise
+from labkit.grading.judge.live import LiveReference
+from labkit.learner.check import SEED
 from labkit.model import checkpoint
-from labkit.model.inside import attention_weights, shapes
+from labkit.model.inspect import attention_weights, shapes
 from labkit.model.program import FILE, Program, generate, load_program
-from labkit.recorded import Recorded
-from labkit.syllabus import find_exercise
 from solutions.generation import KVCache
 from solutions.mistakes import mistakes_of
 
@@ -34,7 +34,7 @@ sys.meta_path = [each for each in sys.meta_path if "editable" not in repr(each).
 @pytest.mark.parametrize("mistake", mistakes_of("tour"), ids=lambda mistake: mistake.name)
 def test_the_practice_names_every_mistake(mistake):
     lab, exercise = find_exercise("0.1")
-    live, oracle = Live(lab), Recorded(lab.module)
+    live, oracle = LiveReference(lab), RecordedReference(lab.module)
     student = lambda call: live.perform_mistake(call, mistake)  # noqa: E731
     result = run_checks("visible", lab.module, exercise, student, oracle, SEED)
     assert not result.passed and mistake.sentence in reasons(result, oracle)

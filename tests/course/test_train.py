@@ -14,13 +14,13 @@ import torch
 import solutions
 from labkit.model import checkpoint
 from labkit.model.tokenizer import Tokenizer
-from labkit.train import measure, trainer
-from labkit.train import run as runs
-from labkit.train.data import Rows, Validation
-from labkit.train.parallel import Team
-from labkit.train.recipe import Recipe, TrainError
-from labkit.train.run import Run
-from labkit.train.trainer import Trainer
+from labkit.pretrain import measure, trainer
+from labkit.pretrain import run_folder as runs
+from labkit.pretrain.data import Rows, Validation
+from labkit.pretrain.parallel import Team
+from labkit.pretrain.recipe import Recipe, TrainError
+from labkit.pretrain.run_folder import Run
+from labkit.pretrain.trainer import Trainer
 
 ALONE = Team(torch.device("cpu"))
 DENSE = {
@@ -126,7 +126,7 @@ def test_a_sequence_longer_than_the_model_allows(tmp_path):
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    from labkit.stories.tokenizer import train_on_stories
+    from labkit.pretrain.stories.tokenizer import train_on_stories
 
     return train_on_stories(40, 300)
 

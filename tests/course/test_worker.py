@@ -8,15 +8,15 @@ import time
 import pytest
 import torch
 
-from labkit import confine
-from labkit.calls import Call, perform
-from labkit.grading.classroom import encoded, solved
-from labkit.grading.intake import cell_called
-from labkit.grading.judge import Judge
-from labkit.grading.sandbox import Sandbox
-from labkit.grading.workers import BOOT, ROOT, Order, Workers
-from labkit.syllabus import LABS
-from labkit.wire import decode_call, encode_call
+from labkit.core.syllabus import LABS
+from labkit.grading.judge.intake import cell_called
+from labkit.grading.judge.judge import Judge
+from labkit.grading.judge.sandbox import Sandbox
+from labkit.grading.judge.worker_client import BOOT, ROOT, LoadRequest, WorkerLauncher
+from labkit.grading.sample_class import encoded, solved
+from labkit.sandboxed import limits
+from labkit.sandboxed.call import Call, perform
+from labkit.sandboxed.wire import decode_call, encode_call
 
 REFERENCE = str(ROOT / "solutions" / "rmsnorm.py")
 HIDDEN = str(ROOT / "tests" / "hidden" / "test_rmsnorm.py")
@@ -26,7 +26,7 @@ ANSWER = "import torch\nfrom torch import Tensor, nn\n"
 def ask(workers, body, module="", banned=()):
     """The outcome of calling f(x), with `body` as its text."""
     source = f"{ANSWER}{module}\ndef f(x):\n    {body}\n"
-    worker = workers.launch(Order({"lab": source}, "lab", list(banned)))
+    worker = workers.launch(LoadRequest({"lab": source}, "lab", list(banned)))
     outcome = worker.ask(Call("f", x=torch.arange(3.0)))
     worker.close()
     return outcome
@@ -54,7 +54,7 @@ def test_gradients_of_chosen_inputs_alone():
         f"__import__('os').listdir({str(ROOT)!r})",
         "import solutions.rmsnorm",
         "import tests.hidden",
-        "from labkit.grading import oracle",
+        "from labkit.grading.judge import live",
         "import subprocess; subprocess.run(['true'])",
         "__import__('os').system('true')",
         "__import__('socket').socket().connect(('127.0.0.1', 9))",
@@ -72,10 +72,7 @@ def test_no_test_and_no_reference_is_in_memory(workers):
     body = "return ','.join(m for m in __import__('sys').modules)"
     names = ask(workers, body).value.split(",")
     loaded = [n for n in names if n.split(".")[0] in ("solutions", "tests", "labkit", "pytest")]
-    assert set(loaded) <= {"labkit", "labkit.worker", "labkit.calls", "labkit.wire",
-                           "labkit.banned", "labkit.confine", "labkit.frames",
-                           "labkit.sources", "labkit.seccomp", "labkit.given",
-                           "labkit.stand_in"}  # fmt: skip
+    assert all(name == "labkit" or name.startswith("labkit.sandboxed") for name in loaded)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +121,7 @@ def door():
     ],
 )
 def test_the_judge_waits_no_longer_than_it_said(workers, body, monkeypatch):
-    monkeypatch.setattr("labkit.grading.workers.WALL_SECONDS", 3)
+    monkeypatch.setattr("labkit.grading.judge.worker_client.WALL_SECONDS", 3)
     start = time.monotonic()
     outcome = ask(workers, body, module=FORGED)
     assert outcome.failure.kind in ("NoAnswer", "PermissionError")
@@ -157,17 +154,19 @@ def test_banned_functions_raise_however_they_are_reached(workers):
 
 def test_layers_of_protection_are_named(tmp_path):
     if sys.platform == "linux":
-        assert confine.readable_folders()
-    assert not any(str(ROOT) == str(path) for path in confine.readable_folders())
+        assert limits.readable_folders()
+    assert not any(str(ROOT) == str(path) for path in limits.readable_folders())
 
 
 def test_where_nothing_can_fork_each_learner_starts_a_process(released, monkeypatch):
     """As on Windows: over a port of this machine, with a token."""
     monkeypatch.delattr(os, "fork")
-    monkeypatch.setattr("labkit.grading.workers.BOOT", f"import os; del os.fork; {BOOT}")
+    monkeypatch.setattr(
+        "labkit.grading.judge.worker_client.BOOT", f"import os; del os.fork; {BOOT}"
+    )
     lab, started = LABS[0], []
     notebook = solved(released[lab.name], lab)
-    with Workers(Sandbox()) as workers:
+    with WorkerLauncher(Sandbox()) as workers:
         spawn = workers._spawn
         monkeypatch.setattr(workers, "_spawn", lambda: started.append(1) or spawn())
         judge = Judge(lab, released[lab.name], b"secret", workers)

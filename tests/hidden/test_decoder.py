@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from labkit.checks import Call, Given, New, assert_same
-from labkit.compare import close
+from labkit.checks.compare import close
+from labkit.checks.runner import Call, Given, New, assert_same
 
 # H, K: fewer KV heads, as many as query heads, one
 HEADS = [(4, 2), (3, 3), (4, 1)]

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from labkit.calls import tensors_in
-from labkit.checks import Call, Given, Outcome, assert_drawn, assert_same
+from labkit.checks.runner import Call, Given, Outcome, assert_drawn, assert_same
+from labkit.sandboxed.call import tensors_in
 
 HALF = [torch.bfloat16, torch.float16]
 

@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from labkit.checks import Call, Given, New, assert_same
-from labkit.compare import close
+from labkit.checks.compare import close
+from labkit.checks.runner import Call, Given, New, assert_same
 
 HALF = [torch.bfloat16, torch.float16]
 

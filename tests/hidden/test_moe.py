@@ -4,7 +4,7 @@ run."""
 import pytest
 import torch
 
-from labkit.checks import Call, New, assert_same
+from labkit.checks.runner import Call, New, assert_same
 
 HALF = [torch.bfloat16, torch.float16]
 

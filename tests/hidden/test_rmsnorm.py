@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from labkit.checks import Call, Given, assert_same
+from labkit.checks.runner import Call, Given, assert_same
 
 HALF = [torch.bfloat16, torch.float16]
 

@@ -8,7 +8,7 @@ frequency is exactly 1, turns by more than about 20.
 import pytest
 import torch
 
-from labkit.checks import Call, assert_same
+from labkit.checks.runner import Call, assert_same
 
 HALF = [torch.bfloat16, torch.float16]
 

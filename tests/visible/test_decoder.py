@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from labkit.checks import Call, Given, New, assert_same
+from labkit.checks.runner import Call, Given, New, assert_same
 
 SIZES = {
     "vocab_size": 9,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from labkit.checks import Call, Given, New, assert_same
+from labkit.checks.runner import Call, Given, New, assert_same
 
 
 def causal(new, total):

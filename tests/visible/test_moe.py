@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from labkit.checks import Call, New, assert_same
+from labkit.checks.runner import Call, New, assert_same
 
 
 @pytest.mark.exercise("5.1")

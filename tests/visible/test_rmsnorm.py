@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from labkit.checks import Call, Given, assert_same
+from labkit.checks.runner import Call, Given, assert_same
 
 
 @pytest.mark.exercise("1.1")

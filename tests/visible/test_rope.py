@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from labkit.checks import Call, assert_same
+from labkit.checks.runner import Call, assert_same
 
 
 @pytest.mark.exercise("2.1")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from labkit.checks import Call, assert_same
+from labkit.checks.runner import Call, assert_same
 
 
 @pytest.mark.exercise("0.1")

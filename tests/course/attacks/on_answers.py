@@ -221,9 +221,9 @@ def forges_pickles(aim):
 @attack("answers all questions before they are asked, in the worker's own words and nonce",
         unbared="only this course has such a road")  # fmt: skip
 def forges_frames(aim):
-    from labkit import frames
-    from labkit.calls import Outcome
-    from labkit.wire import encode_outcomes
+    from labkit.sandboxed import frames
+    from labkit.sandboxed.call import Outcome
+    from labkit.sandboxed.wire import encode_outcomes
 
     frame = sys._getframe()
     while frame and "order" not in frame.f_locals:
@@ -237,7 +237,7 @@ def forges_frames(aim):
 @attack("answers with bytes that announce a tensor of no end",
         unbared="only this course has such a road")  # fmt: skip
 def forges_sizes(aim):
-    from labkit import worker
+    from labkit.sandboxed import worker
 
     header = b'{"t0":{"dtype":"F32","shape":[1099511627776,1048576],"data_offsets":[0,4]}}'
     blob = len(header).to_bytes(8, "little") + header + b"\0\0\0\0"
@@ -249,7 +249,7 @@ def forges_sizes(aim):
 def forges_depth(aim):
     import json
 
-    from labkit import worker
+    from labkit.sandboxed import worker
 
     deep = json.dumps({"__metadata__": {"value": "[" * 10_000 + "]" * 10_000}}).encode()
     blob = len(deep).to_bytes(8, "little") + deep
@@ -259,7 +259,7 @@ def forges_depth(aim):
 @attack("answers strides under which four numbers take a terabyte",
         unbared="only this course has such a road")  # fmt: skip
 def forges_strides(aim):
-    from labkit import wire
+    from labkit.sandboxed import wire
 
     packed = wire.Packer._tensor
 
@@ -272,15 +272,15 @@ def forges_strides(aim):
 @attack("says that it needs no gradient and names no parameter",
         unbared="only this course has such a road")  # fmt: skip
 def forges_outcomes(aim):
-    from labkit import calls, worker
+    from labkit.sandboxed import call, worker
 
-    honest = calls._perform
+    honest = call._perform
 
     def short(call, namespace, outcome):
         honest(call, namespace, outcome)
         outcome.values, outcome.failure, outcome.changed = [], None, []
 
-    calls._perform, worker.perform = short, calls.perform
+    call._perform, worker.perform = short, call.perform
 
 
 @attack("sends a pickle that runs where it is opened")
@@ -332,9 +332,9 @@ def forbidden_freed(aim, x, weight, bias, eps):
 @attack("replaces the worker's way of performing a call by one that asks for less",
         unbared="only this course has such a road")  # fmt: skip
 def replaces_perform(aim):
-    from labkit import calls, worker
+    from labkit.sandboxed import worker
 
-    worker.perform = lambda call, *_: calls.Outcome(values=[None for _ in call.steps])
+    worker.perform = lambda call, *_: call.Outcome(values=[None for _ in call.steps])
 
 
 @attack("answers a text of megabytes")

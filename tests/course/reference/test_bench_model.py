@@ -9,8 +9,8 @@ import torch
 from typer.testing import CliRunner
 
 import solutions
+from labkit.bench import model, sides
 from labkit.cli import app
-from labkit.model import bench, sides
 
 ROWS = ["prefill 64 tokens", "decode, batch 1", "decode, batch 8", "training step 2 x 32"]
 
@@ -41,7 +41,7 @@ def test_every_row_is_there(run):
         assert row["seconds"].keys() == row["medians"].keys() == expected
         assert row["difference"].keys() == expected - {"transformers"}
         assert max(row["difference"].values()) < (1e-5 if row["dtype"] == "float32" else 0.05)
-        assert row["rounds"] == bench.MIN_ROUNDS
+        assert row["rounds"] == model.MIN_ROUNDS
         assert (row["bytes_read"] is None) == (not row["work"].startswith("decode"))
     assert report["threads"] == torch.get_num_threads() and report["read_bytes_per_second"] > 0
 
@@ -58,7 +58,7 @@ def test_the_table_is_plain_and_fits(run):
 
 def test_without_transformers(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    monkeypatch.setattr(bench, "ALLOWED", {torch.float32: 1e-4})
+    monkeypatch.setattr(model, "ALLOWED", {torch.float32: 1e-4})
     code, text, _ = said("model", "--size", "tiny", "--seconds", 0)
     assert code == 0
     assert "fast/plain" in text and "fast/all" in text and "/HF" not in text.split("a/b")[0]
@@ -75,14 +75,14 @@ def test_wrong_results_are_not_timed(monkeypatch):
         return side
 
     monkeypatch.setattr(sides, "sped_up", wrong)
-    monkeypatch.setattr(bench, "ALLOWED", {torch.float32: 1e-4})
+    monkeypatch.setattr(model, "ALLOWED", {torch.float32: 1e-4})
     code, text, _ = said("model", "--size", "tiny", "--seconds", 0)
     assert code == 1
     assert "fast differs by 0.01: not timed" in text and "Results disagree" in text
 
 
 def test_all_sides_have_the_same_weights():
-    setting = bench.Setting(solutions, "tiny", torch.device("cpu"))
+    setting = model.Setting(solutions, "tiny", torch.device("cpu"))
     plain = sides.ours(setting.config(True), solutions, torch.float32)
     fast, there = sides.sped_up(plain), sides.theirs(plain)
     for name, parameter in plain.model.named_parameters():
@@ -95,14 +95,14 @@ def test_all_sides_have_the_same_weights():
 
 def test_bytes_of_a_step():
     """Of 8 experts 2 run for one token; the tied table is read once, by the head."""
-    setting = bench.Setting(solutions, "tiny", torch.device("cpu"))
+    setting = model.Setting(solutions, "tiny", torch.device("cpu"))
     plain = sides.ours(setting.config(True), solutions, torch.float32)
     ids = torch.zeros(1, 5, dtype=torch.long)
     active = 0
     for name, parameter in plain.model.named_parameters():
         active += parameter.nbytes / (4 if ".experts." in name else 1)
     cache = 5 * 2 * (2 * 2 * 16) * 4
-    assert bench.bytes_of_a_step(plain, ids) == active + cache
+    assert model.bytes_of_a_step(plain, ids) == active + cache
 
 
 @pytest.mark.parametrize(

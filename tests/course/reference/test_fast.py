@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from typer.testing import CliRunner
 
 from labkit.cli import app
-from labkit.model import talk
+from labkit.model.chat import commands
 from labkit.model.fast import accelerate
 from solutions.generation import KVCache, generate
 from solutions.gqa import Qwen3Attention, causal_mask
@@ -172,7 +172,7 @@ def test_other_models_are_left_alone():
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_chat_and_generate_use_it_unless_told(talker, plain):
-    voice = talk.load_voice(str(talker), "solutions", {}, None, 0, None, "cpu", plain)
+    voice = commands.load_voice(str(talker), "solutions", {}, None, 0, None, "cpu", plain)
     assert any("forward" in vars(module) for module in voice.model.modules()) != plain
 
 

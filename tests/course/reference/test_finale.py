@@ -11,9 +11,11 @@ import small
 import torch
 
 import tinyllm
-from labkit import cells, workspace
-from labkit.build import ROOT, read_notebook
-from labkit.model import finale, names
+from labkit.author.build import read_notebook
+from labkit.core import cells
+from labkit.core.paths import ROOT
+from labkit.learner import finale, workspace
+from labkit.model import hub
 from labkit.model.checkpoint import CheckpointError
 
 NOTEBOOK = read_notebook(ROOT / "notebooks" / "09_qwen3.ipynb")
@@ -118,7 +120,7 @@ def no_tokenizer(folder):
 
 
 def other_tokenizer(folder):
-    shutil.copy(names.SHIPPED["stories-dense"] / "tokenizer.json", folder)
+    shutil.copy(hub.SHIPPED["stories-dense"] / "tokenizer.json", folder)
     return "they do not belong together"
 
 
@@ -142,7 +144,7 @@ def test_what_cannot_be_used_is_said_and_the_shipped_model_taken(
     )
     message = damage(folder)
     monkeypatch.setenv(finale.VARIABLE, str(folder))
-    assert finale.choose(None, finale._reference()) == names.SHIPPED["stories-dense"]
+    assert finale.choose(None, finale._reference()) == hub.SHIPPED["stories-dense"]
     first, _, last = capsys.readouterr().out.strip().rpartition("\n")
     assert first.startswith(f"{folder} cannot be used: ") and message in first
     assert last == SHIPPED and "Traceback" not in first
@@ -164,7 +166,7 @@ def test_an_earlier_download_is_found(package, tokenizer_folder, tmp_path, capsy
     (tmp_path / "x" / "released").rename(hub / "snapshots" / "abc")
     (hub / "refs").mkdir()
     (hub / "refs" / "main").write_text("abc")
-    assert names.cached(finale.REAL) == hub / "snapshots" / "abc"
+    assert hub.cached(finale.REAL) == hub / "snapshots" / "abc"
     assert finale.choose(None, finale._reference()) == hub / "snapshots" / "abc"
 
 

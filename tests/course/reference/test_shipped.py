@@ -10,12 +10,12 @@ import torch
 
 import solutions
 from labkit.model import checkpoint
-from labkit.model.names import SHIPPED
+from labkit.model.hub import SHIPPED
 from labkit.model.tokenizer import Tokenizer
-from labkit.stories.reader import read_story
-from labkit.train import measure
-from labkit.train.data import Validation
-from labkit.train.recipe import Recipe
+from labkit.pretrain import measure
+from labkit.pretrain.data import Validation
+from labkit.pretrain.recipe import Recipe
+from labkit.pretrain.stories.reader import read_story
 
 pytestmark = pytest.mark.parametrize("name", SHIPPED)
 TOLD = "<|im_start|>user\nTell me a story about Anna.<|im_end|>\n<|im_start|>assistant\n"

@@ -20,15 +20,15 @@ import typer
 from typer.testing import CliRunner
 
 import solutions
-from labkit.model import talk
+from labkit.model.chat import commands
+from labkit.model.chat.stream import Sampling, Speed, TalkError, fit_history, stream
 from labkit.model.checkpoint import load
-from labkit.model.streaming import Sampling, Speed, TalkError, fit_history, stream
 from labkit.model.tokenizer import Tokenizer
 from solutions import generation
 
 app = typer.Typer()
-app.command()(talk.generate)
-app.command()(talk.chat)
+app.command()(commands.generate)
+app.command()(commands.chat)
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +221,7 @@ def test_bad_requests(talker, arguments, stdin, words):
 
 
 def test_unknown_model_says_what_exists(monkeypatch, tmp_path):
-    from labkit.model import names as models
+    from labkit.model import hub as models
 
     monkeypatch.setattr(models, "SHIPPED", {"stories": tmp_path})
     for name in ("storys", "./nowhere"):
@@ -318,7 +318,7 @@ def test_really_chat_through_a_pipe(talker):
 def command(*arguments):
     script = (
         "import typer\nfrom labkit.model import talk\napp = typer.Typer()\n"
-        "app.command()(talk.generate)\napp.command()(talk.chat)\napp()"
+        "app.command()(commands.generate)\napp.command()(commands.chat)\napp()"
     )
     return [sys.executable, "-c", script, *map(str, arguments)]
 

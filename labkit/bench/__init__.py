@@ -1,0 +1,1 @@
+"""The benchmarks: times and ratios of one run on one machine."""

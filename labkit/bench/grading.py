@@ -1,0 +1,183 @@
+"""Benchmarks: how long a visible check takes, and how fast a class is graded."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import median
+
+from nbformat import NotebookNode
+from rich.console import Console
+from rich.table import Table
+
+from labkit.author.build import filled, notebook_path, read_notebook, serialised
+from labkit.checks.reference import RecordedReference
+from labkit.checks.runner import run_checks
+from labkit.core.paths import ROOT
+from labkit.core.syllabus import LABS, Lab
+from labkit.grading.judge.intake import cell_called
+from labkit.grading.judge.judge import REMEMBER
+from labkit.grading.judge.live import LiveReference
+from labkit.grading.nbgrader.course import Course
+from labkit.grading.run.pool import GradingPool, cores
+from labkit.grading.run.schedule import grade_lab, layers_of
+from labkit.grading.sample_class import Learner, encoded, hand_in, solved
+from labkit.learner.check import SEED
+from labkit.sandboxed.call import perform
+
+REPEATS = 5
+STOCK_SUBMISSIONS = 6
+STOCK_CONFIG = """c = get_config()
+c.CourseDirectory.course_id = "stock"
+c.CourseDirectory.root = {root!r}
+c.Execute.timeout = 300
+c.Execute.iopub_timeout = 60
+"""
+
+
+def bench_check(console: Console) -> None:
+    """Print how long visible checks take; every number is of this run on this machine."""
+    console.print(visible_checks())
+
+
+def bench_grade(console: Console, labs: Sequence[Lab], count: int, jobs: int | None) -> None:
+    """Grade the same submissions with stock nbgrader and with the course, and print both."""
+    table = Table(title="Grading", title_justify="left")
+    for heading in ("lab", "by", "s each", "a minute", "ratio", f"ratio, class of {count}"):
+        table.add_column(heading, justify="left" if heading in ("lab", "by") else "right")
+    before, layers = load(), []
+    for lab in labs:
+        rows, layers = grading(lab, count, jobs)
+        for row in rows:
+            table.add_row(lab.module, *row)
+    console.print(table)
+    console.print(
+        "s each: one further submission, without start-up. Last column: a whole class with "
+        "start-up; stock's is reckoned from its start and its time for each.\n"
+        "All submissions are right and differ in their text only, so their answers are equal "
+        "to the last bit. tinyllm grade runs each, and compares such answers once; in the last "
+        "row of a lab it compares every one, as for a class in which no two compute alike.\n"
+        f"Learner code ran in: {', '.join(layers)}. "
+        f"Processes waiting for the {cores()} cores: {before} before, {load()} after.",
+        highlight=False,
+    )
+
+
+def load() -> str:
+    return f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
+
+
+def visible_checks() -> Table:
+    table = Table(title="A visible check, torch loaded", title_justify="left")
+    for heading in ("exercise", "first, s", f"median of {REPEATS}, s"):
+        table.add_column(heading, justify="left" if heading == "exercise" else "right")
+    for lab in LABS:
+        namespace, oracle = LiveReference(lab).namespace, RecordedReference(lab.module)
+        for exercise in lab.exercises:
+            seconds = []
+            for _ in range(REPEATS):
+                start = time.perf_counter()
+                run_checks(
+                    *("visible", lab.module, exercise),
+                    *(lambda call, names=namespace: perform(call, names), oracle, SEED),
+                )
+                seconds.append(time.perf_counter() - start)
+            shown = [f"{seconds[0]:.3f}", f"{median(seconds):.3f}"]
+            table.add_row(f"{exercise.id} {exercise.title}", *shown)
+    return table
+
+
+def grading(lab: Lab, count: int, jobs: int | None) -> tuple[list[tuple[str, ...]], list[str]]:
+    """A row for each way: by, seconds, submissions a minute, and ratios to the first; and the
+    layers round learner code."""
+    with tempfile.TemporaryDirectory(prefix="tinyllm-bench-") as name:
+        folder = Path(name)
+        released = lean(filled(lab, read_notebook(notebook_path(lab))))
+        answers = solved(released, lab)
+        stock_start, stock = stock_seconds(folder / "stock", lab, released, answers)
+        rows = [("nbgrader autograde", f"{stock:.3f}", f"{60 / stock:.0f}", "1", "1")]
+        for by, remember in (("tinyllm grade", REMEMBER), ("all compared", 0)):
+            start, ours, layers = our_seconds(folder / by, lab, answers, count, jobs, remember)
+            whole = (stock_start + count * stock) / (start + count * ours)
+            ratios = f"{stock / ours:.0f}", f"{whole:.0f}"
+            rows.append((by, f"{ours:.4f}", f"{60 / ours:.0f}", *ratios))
+    return rows, layers
+
+
+def lean(notebook: NotebookNode) -> NotebookNode:
+    """Only the cells that grading needs, so that stock nbgrader draws no figures."""
+    kept = ("setup", "ex-", "check-", "written-")
+    notebook.cells = [cell for cell in notebook.cells if cell.id.startswith(kept)]
+    return notebook
+
+
+def hand_in_many(folder: Path, lab: Lab, answers: NotebookNode, numbers: Iterable[int]) -> None:
+    """Submissions that differ, so that no two are one result."""
+    for number in numbers:
+        for exercise in lab.exercises:
+            cell = cell_called(answers, exercise.answer_cell)
+            cell.source = cell.source.split("\n\n# learner ")[0] + f"\n\n# learner {number}"
+        hand_in(folder, lab, Learner(f"learner-{number:04}", encoded(answers)))
+
+
+def stock_seconds(
+    folder: Path, lab: Lab, released: NotebookNode, answers: NotebookNode
+) -> tuple[float, float]:
+    """nbgrader as it comes, a kernel for each submission, which runs the check cells:
+    seconds to start, and for each submission."""
+    source = folder / "source" / lab.name / f"{lab.name}.ipynb"
+    source.parent.mkdir(parents=True)
+    source.write_bytes(serialised(released))
+    (folder / "nbgrader_config.py").write_text(STOCK_CONFIG.format(root=str(folder)))
+    shutil.copytree(ROOT / "tinyllm", folder / "package" / "tinyllm")
+    environment = dict(os.environ, PYTHONPATH=str(folder / "package"))
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+
+    def run(*arguments: str) -> float:
+        start = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "nbgrader", *arguments],
+            cwd=folder, env=environment, check=True, capture_output=True,
+        )  # fmt: skip
+        return time.perf_counter() - start
+
+    hand_in_many(folder, lab, answers, range(STOCK_SUBMISSIONS))
+    run("generate_assignment", lab.name)
+    one = run("autograde", lab.name, "--student", "learner-0000")
+    each = (run("autograde", lab.name) - one) / (STOCK_SUBMISSIONS - 2)
+    return one - each, each
+
+
+def our_seconds(
+    folder: Path, lab: Lab, answers: NotebookNode, count: int, jobs: int | None, remember: int
+) -> tuple[float, float, list[str]]:
+    """tinyllm grade without its table and feedback: judges, sandbox, gradebook, files.
+
+    remember    see Judge
+
+    Seconds to start, with the first submissions; for each further one; the layers.
+    """
+    course = Course(folder)
+    course.build_source()
+    course.release(lab)
+    with GradingPool(jobs, remember=remember) as crew:
+        first = 2 * crew.jobs  # so that every process has been at work
+        hand_in_many(folder, lab, answers, range(first))
+        start = time.perf_counter()
+        grade_lab(course, lab, crew=crew)
+        begun = time.perf_counter()
+        shutil.rmtree(folder / "submitted")
+        hand_in_many(folder, lab, answers, range(first, first + count))
+        again = time.perf_counter()
+        rows = grade_lab(course, lab, crew=crew)
+        end = time.perf_counter()
+    possible = sum(exercise.points for exercise in lab.exercises)
+    if any(row.submission.score != possible for row in rows):
+        raise RuntimeError("a right answer lost points: these are no times to believe")
+    return begun - start, (end - again) / count, layers_of(rows)

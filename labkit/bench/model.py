@@ -1,0 +1,262 @@
+"""`tinyllm bench model`: how fast the model is beside `transformers`, in one run.
+
+All sides compute with the same random weights. Their results are compared first; what
+differs too much is not timed. Then they take turns, and each counts with its fastest round:
+what else the machine does can only make a round slower.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from types import ModuleType
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from labkit.bench import sides, table
+from labkit.bench.sides import Ours, Theirs
+from labkit.model.chat.stream import TalkError
+from labkit.model.checkpoint import part
+from labkit.model.fast import REFERENCE
+
+CONFIG = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+    *("num_attention_heads", "num_key_value_heads", "head_dim"),
+)
+EXPERTS = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
+SIZES = {  # config, experts, tokens of the prompt, sequences and tokens to train on
+    "tiny": ((512, 64, 192, 2, 4, 2, 16), (8, 2, 48), 64, (2, 32)),
+    "small": ((2048, 256, 768, 4, 8, 4, 32), (16, 4, 192), 512, (4, 128)),
+    # layers of Qwen3-0.6B, 4 of 28, and a vocabulary cut in proportion
+    "0.6B": ((21504, 1024, 3072, 4, 16, 8, 128), (32, 4, 768), 512, (4, 128)),
+}
+ALLOWED = {torch.float32: 1e-4, torch.bfloat16: 0.1}  # relative difference of the results
+STEPS = 8  # tokens decoded in a row
+MIN_ROUNDS = 3
+BUFFER = 2**28  # bytes; larger than a processor's caches
+
+Work = Callable[[Any, Tensor], tuple[Tensor, Callable[[], float]]]
+
+
+@dataclass
+class BenchRow:
+    """One kind of work by all sides; seconds are those of the fastest round."""
+
+    model: str
+    dtype: str
+    work: str
+    difference: dict[str, float]  # by side, relative to the first side's result
+    seconds: dict[str, float] = field(default_factory=dict)  # empty: results disagree
+    medians: dict[str, float] = field(default_factory=dict)
+    rounds: int = 0
+    bytes_read: int | None = None  # weights and cache, for one step of decoding
+
+    def ratio(self, side: str, other: str) -> float | None:
+        """How many times as fast as `other` a side is."""
+        if side not in self.seconds or other not in self.seconds:
+            return None
+        return self.seconds[other] / self.seconds[side]
+
+
+@dataclass(frozen=True)
+class Setting:
+    package: ModuleType
+    size: str
+    device: torch.device
+    seconds: float = 4.0  # about so long for each row
+
+    def __post_init__(self) -> None:
+        if self.size not in SIZES:
+            raise TalkError(f"there is no size {self.size!r}; there are: {', '.join(SIZES)}")
+
+    def config(self, mixture: bool) -> Any:
+        sizes, experts, prompt, _ = SIZES[self.size]
+        values = dict(zip(CONFIG, sizes, strict=True))
+        if mixture:
+            values |= dict(zip(EXPERTS, experts, strict=True), norm_topk_prob=True)
+        return part(self.package, "Qwen3Config")(
+            tie_word_embeddings=True, max_position_embeddings=4 * prompt, **values
+        )
+
+    def jobs(self) -> dict[str, tuple[Work, Tensor]]:
+        """{name: the work, and the tokens it is done on}"""
+        (vocab_size, *_), _, prompt, training = SIZES[self.size]
+        generator = torch.Generator().manual_seed(1)
+
+        def tokens(*shape: int) -> Tensor:
+            drawn = torch.randint(vocab_size, shape, generator=generator)
+            return drawn.to(self.device)
+
+        return {
+            f"prefill {prompt} tokens": (reading, tokens(1, prompt)),
+            "decode, batch 1": (decoding, tokens(1, prompt)),
+            "decode, batch 8": (decoding, tokens(8, prompt)),
+            f"training step {training[0]} x {training[1]}": (training_step, tokens(*training)),
+        }
+
+
+def bench_model(
+    console: Console, setting: Setting, threads: int | None = None, file: Path | None = None
+) -> bool:
+    """Measure, print the table, write the file; False where results disagree."""
+    if file is not None and not file.absolute().parent.is_dir():
+        raise TalkError(f"there is no folder {file.parent} to write {file.name} into")
+    if threads is not None:
+        torch.set_num_threads(threads)
+    bandwidth = read_bandwidth(setting.device)
+    with Console(stderr=True).status("measuring") as status:
+        rows = list(measured(setting, lambda text: status.update(f"measuring {text}")))
+    about = table.about(setting.size, setting.device, bandwidth)
+    if file is not None:
+        report = {**about, "rows": [asdict(row) for row in rows]}
+        file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    table.show(console, rows, about)
+    return all(row.seconds for row in rows)
+
+
+def measured(setting: Setting, tell: Callable[[str], None]) -> Iterator[BenchRow]:
+    for mixture in (False, True):
+        for dtype in ALLOWED:
+            kind = "MoE" if mixture else "dense"
+            kind_of_number = str(dtype).removeprefix("torch.")
+            tell(f"{kind}, {kind_of_number}")
+            plain = sides.ours(setting.config(mixture), setting.package, dtype, setting.device)
+            racing = contestants(plain, mixture)
+            for name, (work, ids) in setting.jobs().items():
+                tell(f"{kind}, {kind_of_number}: {name}")
+                done = {side.name: work(side, ids) for side in racing}
+                row = BenchRow(kind, kind_of_number, name, differences(done))
+                if work is decoding:
+                    row.bytes_read = bytes_of_a_step(plain, ids)
+                if max(row.difference.values()) <= ALLOWED[dtype]:
+                    race(row, {name: sample for name, (_, sample) in done.items()}, setting)
+                yield row
+
+
+def contestants(plain: Ours, mixture: bool) -> list[Ours | Theirs]:
+    """transformers where it is installed, the plain code, the fast path where there is one."""
+    found = [plain]
+    if plain.package.__name__ == REFERENCE:
+        found.append(sides.sped_up(plain))
+    if mixture:
+        found.append(sides.every_expert(plain))
+    try:
+        return [sides.theirs(plain), *found]
+    except ImportError:
+        return found
+
+
+# ----------------------------------------------------------- work: its result, and a sample
+
+
+def reading(side: Ours | Theirs, ids: Tensor) -> tuple[Tensor, Callable[[], float]]:
+    """A whole prompt into a new cache, the scores of its last token out."""
+
+    @torch.no_grad()
+    def work() -> Tensor:
+        return side.read(ids, STEPS)[0]
+
+    return work(), lambda: clocked(work, ids.device)
+
+
+def decoding(side: Ours | Theirs, ids: Tensor) -> tuple[Tensor, Callable[[], float]]:
+    """One token after a prompt; each sample starts from a copy of the cache behind it."""
+    token = ids[:, :1]
+    with torch.no_grad():
+        _, start = side.read(ids, STEPS)
+        result = side.step(token, copy.deepcopy(start))
+
+    @torch.no_grad()
+    def sample() -> float:
+        state = copy.deepcopy(start)
+        steps = clocked(lambda: [side.step(token, state) for _ in range(STEPS)], ids.device)
+        return steps / STEPS
+
+    return result, sample
+
+
+def training_step(side: Ours | Theirs, ids: Tensor) -> tuple[Tensor, Callable[[], float]]:
+    """Forward, loss and backward; the optimizer would be the same for all."""
+
+    def work() -> None:
+        side.model.zero_grad()
+        side.loss(ids).backward()
+
+    work()
+    gradient = side.model.model.embed_tokens.weight.grad.clone()
+    return gradient, lambda: clocked(work, ids.device)
+
+
+def clocked(work: Callable[[], object], device: torch.device) -> float:
+    wait(device)
+    start = time.perf_counter()
+    work()
+    wait(device)
+    return time.perf_counter() - start
+
+
+def wait(device: torch.device) -> None:
+    if device.type != "cpu":
+        torch.accelerator.synchronize()
+
+
+def race(row: BenchRow, samples: dict[str, Callable[[], float]], setting: Setting) -> None:
+    """Rounds in which every side has its turn, another side first each time."""
+    names = list(samples)
+    times = {name: [] for name in names}
+    end = time.perf_counter() + setting.seconds
+    while row.rounds < MIN_ROUNDS or time.perf_counter() < end:
+        first = row.rounds % len(names)
+        for name in names[first:] + names[:first]:
+            times[name].append(samples[name]())
+        row.rounds += 1
+    row.seconds = {name: min(found) for name, found in times.items()}
+    row.medians = {name: median(found) for name, found in times.items()}
+
+
+# ------------------------------------------------------------------------ what is compared
+
+
+def differences(done: dict[str, tuple[Tensor, Any]]) -> dict[str, float]:
+    """Norm of the difference from the first side's result, as a share of its norm."""
+    (_, (expected, _)), *others = done.items()
+    expected = expected.float()
+    return {
+        name: float((result.float() - expected).norm() / expected.norm())
+        for name, (result, _) in others
+    } or {"plain": 0.0}
+
+
+@torch.no_grad()
+def bytes_of_a_step(plain: Ours, ids: Tensor) -> int:
+    """Weights of every module that one step runs, and the cache it reads."""
+    _, state = plain.read(ids, STEPS)
+    used = {}
+
+    def note(module: torch.nn.Module, *_: object) -> None:
+        if not isinstance(module, torch.nn.Embedding):  # of which a step reads a few rows
+            own = module.parameters(recurse=False)
+            used.update({id(parameter): parameter.nbytes for parameter in own})
+
+    hooks = [module.register_forward_hook(note) for module in plain.model.modules()]
+    plain.step(ids[:, :1], state)
+    for hook in hooks:
+        hook.remove()
+    config, itemsize = plain.model.config, next(plain.model.parameters()).itemsize
+    kv_size = 2 * config.num_key_value_heads * config.head_dim  # numbers a token and layer
+    cache = ids.numel() * config.num_hidden_layers * kv_size * itemsize
+    return sum(used.values()) + cache
+
+
+def read_bandwidth(device: torch.device) -> float:
+    """Bytes a second of the fastest of several sums over a large buffer."""
+    buffer = torch.ones(BUFFER // 4, device=device)
+    return buffer.nbytes / min(clocked(buffer.sum, device) for _ in range(7))

@@ -1,0 +1,1 @@
+"""Running a check, comparing, explaining, and what right answers are compared with."""

@@ -1,0 +1,322 @@
+"""Comparing outcomes: the first thing that differs, said so that a learner can act on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from labkit.sandboxed.call import Failure, Outcome, tensors_in
+
+# Relative tolerance, also taken of the largest entry: a sum that cancels is not less exact.
+# float16 and bfloat16: two units in the last place of a number just above a power of two.
+TOLERANCE = {
+    torch.float64: 1e-9,
+    torch.float32: 1e-5,
+    torch.float16: 2**-9,
+    torch.bfloat16: 2**-6,
+}
+GRAD_TOLERANCE = 1e-4
+OURS = ("NoAnswer", "TimeLimit", "OutputLimit")  # not raised by code: what stopped it
+
+
+@dataclass(eq=False)
+class Difference(AssertionError):
+    """Raised where two outcomes differ: `look` says how, `held` what was right before it."""
+
+    kind: str
+    look: str
+    held: list[str] = field(default_factory=list)
+    secret: str = ""  # `look` without numbers of the reference, for checks that are hidden
+
+    def __str__(self) -> str:
+        return self.look
+
+
+def assert_same(student: Outcome, reference: Outcome, tolerance: float | None = None) -> None:
+    """Raise Difference unless the two outcomes agree: errors, names, types, shapes, dtypes,
+    NaN, inputs left unchanged, values, gradients, in this order.
+
+    tolerance    of values; TOLERANCE if not said
+    """
+    held: list[str] = []
+    if reference.failure is not None:
+        _same_failure(student, reference.failure)
+        return
+    if student.failure is not None:
+        raise Difference("error", error_text(student.failure))
+    _same_names(student.names, reference.names)
+    if len(student.values) != len(reference.values):
+        raise Difference("type", "the call did not return")
+    pairs = []
+    for step, (mine, theirs) in enumerate(zip(student.values, reference.values, strict=True)):
+        where = "" if len(reference.values) == 1 else f"step {step + 1}: "
+        pairs += _same_structure(mine, theirs, where)
+    for look in (_shape, _dtype, _nan):
+        for where, mine, theirs in pairs:
+            fault = look(mine, theirs)
+            if fault:
+                raise Difference(look.__name__.strip("_"), where + fault, held)
+        if pairs:
+            mine = pairs[-1][1]
+            held += {
+                _shape: [f"shape {tuple(mine.shape)}"],
+                _dtype: [f"dtype {short(mine.dtype)}"],
+            }.get(look, [])
+    new = [name for name in student.changed if name not in reference.changed]
+    if new:
+        raise Difference("changed", f"the call changed its input {new[0]} in place", held)
+    held.append("input left unchanged")
+    for where, mine, theirs in pairs:
+        _same_values(where, mine, theirs, held, tolerance)
+    _same_state(student.state, reference.state, [*held, "values"] if pairs else held)
+    _same_grads(student.grads, reference.grads, [*held, "values"])
+
+
+def assert_drawn(student: Outcome, reference: Outcome, probs: Tensor) -> None:
+    """Raise Difference unless counts of draws fit the probabilities: chi-square, level 1e-6.
+
+    Both outcomes hold counts (summary "counts"). The reference's serve for errors and shapes
+    only: a right answer may draw other numbers.
+    """
+    mine, theirs = student.value, reference.value
+    if student.failure or not isinstance(mine, Tensor) or mine.dim() != 1:
+        assert_same(student, reference)
+    counts, fresh = torch.zeros(len(probs)), int(theirs.sum())
+    if int(mine.sum()) != fresh or len(mine) > len(probs):
+        raise Difference("values", f"{int(mine.sum())} tokens of 0 to {len(mine) - 1} came out")
+    counts[: len(mine)] = mine.float()
+    expected = fresh * probs / probs.sum()
+    for token in (expected == 0).nonzero().flatten().tolist():
+        if counts[token]:
+            raise Difference("values", f"token {token} came out, which must not be drawn")
+    kept = expected > 0
+    gaps = (counts - expected).square()[kept] / expected[kept]
+    freedom = max(int(kept.sum()) - 1, 1)  # Wilson and Hilferty's quantile; z of 1e-6 is 4.75
+    limit = freedom * (1 - 2 / (9 * freedom) + 4.75 * (2 / (9 * freedom)) ** 0.5) ** 3
+    if float(gaps.sum()) > limit:
+        token = int(kept.nonzero().flatten()[gaps.argmax()])
+        look = f"token {token} was drawn {int(counts[token])} times in {fresh}"
+        raise Difference("values", f"{look}, not about {float(expected[token]):.0f}", [], look)
+
+
+def agree(mine: Outcome, theirs: Outcome) -> bool:
+    try:
+        assert_same(mine, theirs)
+    except Difference:
+        return False
+    return True
+
+
+def identical(mine: Outcome, theirs: Outcome) -> bool:
+    """Equal to the last bit in every value, and in what the call left behind."""
+    ours = tensors_in([mine.values, mine.state], "")
+    others = tensors_in([theirs.values, theirs.state], "")
+    return len(ours) == len(others) and all(
+        a.dtype == b.dtype and torch.equal(a, b)
+        for (_, a), (_, b) in zip(ours, others, strict=True)
+    )
+
+
+def distance(mine: Outcome, theirs: Outcome) -> float:
+    """How far two agreeing outcomes are apart: the mean difference of values and gradients."""
+    total = count = 0.0
+    pairs = [(mine.grads[name], theirs.grads[name]) for name in theirs.grads]
+    pairs += [(mine.state[name], theirs.state[name]) for name in theirs.state]
+    values = zip(tensors_in(mine.values, ""), tensors_in(theirs.values, ""), strict=True)
+    for x, y in [*pairs, *((a, b) for (_, a), (_, b) in values)]:
+        gap = (x.double() - y.double()).nan_to_num(posinf=0, neginf=0).abs()
+        total, count = total + float(gap.sum()), count + gap.numel()
+    return total / max(count, 1)
+
+
+def error_text(failure: Failure) -> str:
+    where = f" (line {failure.line} of your cell)" if failure.line else ""
+    raised = "" if failure.kind in OURS else f"it raised {failure.kind}: "
+    return f"{raised}{failure.text}{where}"
+
+
+def short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _same_failure(student: Outcome, expected: Failure) -> None:
+    if student.failure is None:
+        raise Difference("error", f"{expected.kind} was expected, nothing was raised")
+    if expected.kind not in (student.failure.kind, *student.failure.bases):
+        raise Difference(
+            "error", f"{expected.kind} was expected; {error_text(student.failure)}"
+        )
+
+
+def _same_names(mine: dict[str, list[int]], theirs: dict[str, list[int]]) -> None:
+    missing = [name for name in theirs if name not in mine]
+    extra = [name for name in mine if name not in theirs]
+    if missing:
+        more = f"; it has {', '.join(extra)}" if extra else ""
+        raise Difference("names", f"there is no parameter {missing[0]}{more}")
+    if extra:
+        raise Difference("names", f"there is a parameter too many: {extra[0]}")
+    for name, shape in theirs.items():
+        if mine[name] != shape:
+            look = f"parameter {name} has shape {tuple(mine[name])} instead of {tuple(shape)}"
+            raise Difference("names", look)
+
+
+def _same_structure(mine: Any, theirs: Any, where: str) -> list[tuple[str, Tensor, Tensor]]:
+    if isinstance(theirs, Tensor):
+        if not isinstance(mine, Tensor):
+            raise Difference("type", f"{where}a tensor was expected, not {kind_of(mine)}")
+        return [(where, mine, theirs)]
+    if isinstance(theirs, (list, tuple)):
+        if not isinstance(mine, (list, tuple)) or len(mine) != len(theirs):
+            look = f"{where}{len(theirs)} values were expected, not {kind_of(mine)}"
+            raise Difference("type", look)
+        return [
+            pair
+            for i, (a, b) in enumerate(zip(mine, theirs, strict=True))
+            for pair in _same_structure(a, b, f"{where}value {i + 1}: ")
+        ]
+    if isinstance(theirs, dict):
+        if not isinstance(mine, dict) or set(mine) != set(theirs):
+            raise Difference("type", f"{where}a dict was expected, not {kind_of(mine)}")
+        return [p for k in theirs for p in _same_structure(mine[k], theirs[k], f"{where}{k}: ")]
+    if isinstance(theirs, float) and isinstance(mine, (int, float)):
+        if abs(mine - theirs) > 1e-5 * max(1.0, abs(theirs)):
+            raise Difference(
+                "values",
+                f"{where}{mine:.5g} instead of {theirs:.5g}",
+                secret=f"{where}{mine:.5g}",
+            )
+        return []
+    if type(mine) is not type(theirs) or mine != theirs:
+        got, wanted = kind_of(mine), kind_of(theirs)
+        if type(mine) is type(theirs) and isinstance(mine, (bool, int, str)):
+            got, wanted = str(mine)[:60], str(theirs)[:60]
+        look = f"{where}{got} instead of {wanted}"
+        raise Difference("values", look, secret=f"{where}{got} is wrong")
+    return []
+
+
+def kind_of(value: Any) -> str:
+    if value is None:
+        return "None (is a return missing, or a print in its place?)"
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    if isinstance(value, dict) and len(value) == 1:
+        key, item = next(iter(value.items()))
+        if key.startswith("a") and " " in key:
+            return f"{key} {str(item)[:60]}"
+    if isinstance(value, (bool, int, float, str)):
+        return f"{type(value).__name__} {str(value)[:40]!r}"
+    if isinstance(value, (list, tuple)):
+        return f"{len(value)} values"
+    return f"a {type(value).__name__}"
+
+
+def _shape(mine: Tensor, theirs: Tensor) -> str | None:
+    if mine.shape != theirs.shape:
+        return f"the shape is {tuple(mine.shape)} instead of {tuple(theirs.shape)}"
+    return None
+
+
+def _dtype(mine: Tensor, theirs: Tensor) -> str | None:
+    if mine.dtype != theirs.dtype:
+        return f"the dtype is {short(mine.dtype)} instead of {short(theirs.dtype)}"
+    return None
+
+
+def _nan(mine: Tensor, theirs: Tensor) -> str | None:
+    if not mine.is_floating_point() or torch.equal(mine, theirs):
+        return None
+    bad = ~mine.isfinite() & theirs.isfinite()
+    if not bad.any():
+        return None
+    count = f"{int(bad.sum())} of {mine.numel()} entries are"
+    at = index_of(bad)
+    return f"{count} {float(mine[at])}, first at {list(at)}"
+
+
+def close(mine: Tensor, theirs: Tensor, tolerance: float | None = None) -> Tensor:
+    """Where two tensors of one shape agree, entry by entry."""
+    if not theirs.is_floating_point() or torch.equal(mine, theirs):
+        return mine == theirs
+    if tolerance is None:
+        tolerance = TOLERANCE[theirs.dtype]
+    a, b = mine.double(), theirs.double()
+    finite = b[b.isfinite()]
+    scale = float(finite.abs().max()) if finite.numel() else 0.0
+    slack = 0.5 * scale if theirs.dtype in (torch.float32, torch.float64) else 2**-5 * scale
+    near = (a - b).abs() <= tolerance * (b.abs() + slack)
+    return (a == b) | (near & b.isfinite()) | (a.isnan() & b.isnan())
+
+
+def index_of(where: Tensor) -> tuple[int, ...]:
+    """The first True."""
+    if where.dim() == 0:
+        return ()
+    return tuple(int(i) for i in where.nonzero()[0])
+
+
+def _same_values(
+    where: str, mine: Tensor, theirs: Tensor, held: list[str], tolerance: float | None
+) -> None:
+    off = ~close(mine, theirs, tolerance)
+    if not off.any():
+        return
+    at = index_of(off)
+    share = "all entries" if off.all() else f"{percent(off)} of the entries"
+    look = f"{where}values differ in {share}, first at {list(at)}"
+    got = number(mine[at])
+    told = f"{look}: {got}"
+    if mine.dim() == 0:
+        look, told = f"{where}the value differs", f"{where}the value is {got}"
+    raise Difference("values", f"{told} instead of {number(theirs[at], got)}", held, look)
+
+
+def _same_state(mine: dict[str, Tensor], theirs: dict[str, Tensor], held: list[str]) -> None:
+    """The weights and learning rates that the call left behind."""
+    for name, right in theirs.items():
+        got = mine.get(name)
+        if got is None or got.shape != right.shape:
+            raise Difference("state", f"afterwards there is no {name} of its old shape", held)
+        off = ~close(got, right, GRAD_TOLERANCE)
+        if off.any():
+            look = secret = f"after the call, {name} differs in {percent(off)} of its entries"
+            if got.dim() == 0:
+                secret = f"after the call, {name} is {number(got)}"
+                look = f"{secret} instead of {number(right, number(got))}"
+            raise Difference("state", look, held, secret)
+
+
+def percent(off: Tensor) -> str:
+    share = 100 * float(off.double().mean())
+    return f"{share:.0f}%" if share >= 1 else "under 1%"
+
+
+def number(entry: Tensor, other: str | None = None) -> str:
+    """Five digits, or as many as it takes to look different from the other number."""
+    value = entry.item()
+    if not isinstance(value, float):
+        return str(value)
+    text = f"{value:.5g}"
+    return f"{value:.9g}" if text == other else text
+
+
+def _same_grads(mine: dict[str, Tensor], theirs: dict[str, Tensor], held: list[str]) -> None:
+    extra = [name for name in mine if name not in theirs]
+    if extra:
+        raise Difference("names", f"there is a {extra[0]} too many", held)
+    for name, gradient in theirs.items():
+        got = mine.get(name)
+        if got is None or got.shape != gradient.shape:
+            raise Difference("grad", f"no gradient reaches {name}", held)
+        if not got.any() and gradient.any():
+            raise Difference("grad", f"no gradient reaches {name}: it is zero everywhere", held)
+        tolerance = max(GRAD_TOLERANCE, TOLERANCE[gradient.dtype])
+        off = ~close(got, gradient, tolerance)
+        if off.any():
+            look = f"the gradient of {name} differs in {percent(off)} of its entries"
+            raise Difference("grad", look, held, secret=look)

@@ -1,0 +1,289 @@
+"""Running checks: what student, reference and rng are, and what the markers say.
+
+    @pytest.mark.exercise("1.2")     which exercise a test (or a class of tests) belongs to
+    @pytest.mark.points(2)           its weight within the exercise; 1 if not said
+
+A test performs the same Call on `student` and on `reference` and compares. Who performs it
+is not the test's business: `student` may be this process or a confined one, `reference` may
+be live or recorded. pytest finds the tests and expands their parameters; they are then called
+as the plain functions that they are, with no other fixture.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy
+import pytest
+import torch
+from torch import Tensor
+
+from labkit.checks.compare import Difference, assert_drawn, assert_same
+from labkit.core.paths import TESTS
+from labkit.core.syllabus import Exercise
+from labkit.sandboxed.call import Call, Given, New, Outcome
+
+__all__ = ["Call", "Given", "New", "Outcome", "Rng", "assert_drawn", "assert_same"]
+
+MARKS = {"exercise", "points", "parametrize"}
+FIXTURES = ("student", "reference", "rng")
+Performer = Callable[[Call], Outcome]
+
+
+@dataclass(frozen=True)
+class KnownMistake:
+    """A known wrong version: its sentence, and what it gives for the call at hand."""
+
+    name: str
+    sentence: str
+    costs: bool  # False: only worth a remark
+    outcome: Outcome
+
+
+class Oracle(Protocol):
+    """Who knows the right outcome of a call, and those of the known mistakes."""
+
+    def reference(self, call: Call) -> Outcome: ...
+
+    def suspects(self, call: Call) -> list[KnownMistake]: ...
+
+
+class Rng:
+    """Numbers for a test: the same for the same seed, on every machine."""
+
+    def __init__(self, seed: str):
+        digest = hashlib.sha256(seed.encode()).digest()
+        self.generator = numpy.random.default_rng(int.from_bytes(digest[:8], "little"))
+
+    def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return tensor(self.generator.standard_normal(shape), torch.float32).to(dtype)
+
+    def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
+        return tensor(self.generator.uniform(low, high, shape), torch.float32)
+
+    def integers(self, low: int, high: int, *shape: int) -> Tensor:
+        """Whole numbers from low up to and without high."""
+        return tensor(self.generator.integers(low, high, shape), torch.int64)
+
+
+def tensor(numbers: object, dtype: torch.dtype) -> Tensor:
+    return torch.from_numpy(numpy.asarray(numbers)).to(dtype)
+
+
+@dataclass
+class Check:
+    """What one test said of the learner's work."""
+
+    title: str
+    points: float
+    passed: bool | None = None  # None: not checked (skipped)
+    difference: Difference | None = None
+    evidence: list[tuple[Call, Outcome]] = field(default_factory=list)
+
+
+@dataclass
+class Result:
+    """All checks of one exercise."""
+
+    exercise: Exercise
+    checks: list[Check] = field(default_factory=list)
+    broken: str | None = None  # a fault of the course, not of the learner
+    interrupted: bool = False
+
+    @property
+    def passed(self) -> bool:
+        done = [check for check in self.checks if check.passed is not None]
+        return bool(done) and all(check.passed for check in done) and not self.broken
+
+    @property
+    def score(self) -> float:
+        """The exercise's points times the share of its checks' weight that passed."""
+        possible = sum(check.points for check in self.checks)
+        earned = sum(check.points for check in self.checks if check.passed)
+        return round(self.exercise.points * earned / possible, 2) if possible else 0.0
+
+    @property
+    def first_failure(self) -> Check | None:
+        return next((check for check in self.checks if check.passed is False), None)
+
+
+@dataclass(frozen=True)
+class Test:
+    """One test as pytest collected it: where it lives, what it says, what it takes."""
+
+    address: str  # its name within its file: "TestRMSNorm::test_values[shape0]"
+    title: str
+    points: float
+    exercise: str | None
+    owner: Any  # its module or class
+    name: str
+    parameters: dict[str, Any]
+    fixtures: tuple[str, ...]
+
+    def run(self, offered: dict[str, Any]) -> None:
+        owner = self.owner() if isinstance(self.owner, type) else self.owner
+        taken = {name: offered[name] for name in self.fixtures}
+        getattr(owner, self.name)(**self.parameters, **taken)
+
+
+class Collector:
+    """A pytest plugin that keeps the tests which pytest finds."""
+
+    def __init__(self) -> None:
+        self.tests: list[Test] = []
+        self.broken: str | None = None
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        declare_markers(config)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.broken = str(report.longrepr)
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            parameters = item.callspec.params if hasattr(item, "callspec") else {}
+            fixtures = set(item.fixturenames) - set(parameters) - {"request"}
+            marks = {mark.name for mark in item.iter_markers()} - MARKS
+            if not fixtures <= set(FIXTURES) or marks:
+                odd = ", ".join(sorted(marks | fixtures - set(FIXTURES)))
+                self.broken = f"{item.name}: a check cannot use {odd}"
+            points = item.get_closest_marker("points")
+            exercise = item.get_closest_marker("exercise")
+            self.tests.append(
+                Test(
+                    item.nodeid.split("::", 1)[1],
+                    title_of(item),
+                    points.args[0] if points else 1,
+                    exercise.args[0] if exercise else None,
+                    item.cls or item.module,
+                    item.originalname,
+                    parameters,
+                    tuple(fixtures),
+                )
+            )
+        items.clear()
+
+
+def declare_markers(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "exercise(id): the exercise a test belongs to")
+    config.addinivalue_line("markers", "points(n): the weight of a test within its exercise")
+
+
+def title_of(item: pytest.Item) -> str:
+    """The first line of the test's docstring, with its parameters filled in."""
+    text = (getattr(item.function, "__doc__", None) or item.name).strip().splitlines()[0]
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    shown = {
+        key: str(value).removeprefix("torch.") if isinstance(value, torch.dtype) else value
+        for key, value in parameters.items()
+    }
+    try:
+        return text.format(**shown)
+    except (KeyError, IndexError, ValueError):
+        return text
+
+
+@cache
+def tests_in(path: Path) -> tuple[list[Test], str | None]:
+    """The tests in a file, and what is wrong with it. pytest finds them, once a process:
+    it takes far longer to start than the tests of an exercise to run."""
+    collector = Collector()
+    options = os.environ.pop("PYTEST_ADDOPTS", None)  # a learner's options change no score
+    try:
+        code = pytest.main([str(path), *QUIET], plugins=[collector])
+    finally:
+        if options is not None:
+            os.environ["PYTEST_ADDOPTS"] = options
+    if code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
+        collector.broken = collector.broken or f"pytest ended with {pytest.ExitCode(code).name}"
+    return collector.tests, collector.broken
+
+
+def run_checks(
+    folder: str,
+    module: str,
+    exercise: Exercise,
+    student: Performer,
+    oracle: Oracle,
+    seed: str,
+) -> Result:
+    """Run the tests of one exercise, from tests/visible or tests/hidden, in this process."""
+    tests, broken = tests_in(TESTS / folder / f"test_{module}.py")
+    result = Result(exercise, broken=broken)
+    pairs = [(t, Check(t.title, t.points)) for t in tests if t.exercise == exercise.id]
+    result.checks = [check for _, check in pairs]
+    if not pairs and not broken:
+        result.broken = f"there are no checks for exercise {exercise.id} in tests/{folder}"
+    for test, check in pairs:
+        try:
+            run_test(test, check, result, student, oracle, seed)
+        except KeyboardInterrupt:
+            result.interrupted = True
+            break
+    return result
+
+
+def run_test(
+    test: Test, check: Check, result: Result, student: Performer, oracle: Oracle, seed: str
+) -> None:
+    """Run one test and note in `check` what it said, in `result` if the test itself broke."""
+
+    def perform(call: Call) -> Outcome:
+        call.key, call.mark = f"{test.address}#{len(check.evidence)}", None
+        outcome = student(call)
+        check.evidence.append((call, outcome))
+        return outcome
+
+    offered = {
+        "student": perform,
+        "reference": oracle.reference,
+        "rng": Rng(f"{seed}:{test.address}"),
+    }
+    try:
+        test.run(offered)
+        check.passed = True
+    except pytest.skip.Exception:
+        check.passed = None
+    except Difference as error:
+        check.passed, check.difference = False, error
+    except AssertionError as error:
+        look = (str(error) or check.title).splitlines()[0]
+        check.passed, check.difference = False, Difference("property", look)
+    except (Exception, pytest.fail.Exception) as error:
+        check.passed = False
+        result.broken = f"{test.name}: {type(error).__name__}: {error}"
+
+
+# Parts of pytest that would print, write files, or (unraisableexception) collect all garbage
+# six times a run, half a second with torch in memory.
+UNUSED = (
+    *(
+        "terminal",
+        "cacheprovider",
+        "logging",
+        "faulthandler",
+        "junitxml",
+        "pastebin",
+        "doctest",
+    ),
+    *("unittest", "stepwise", "unraisableexception", "threadexception", "warnings"),
+    *("setuponly", "setupplan"),
+)
+
+QUIET = [
+    "--disable-plugin-autoload",
+    "--noconftest",
+    "--capture=no",
+    "--override-ini=addopts=",
+    f"--rootdir={TESTS}",
+    f"--config-file={TESTS / 'checks.ini'}",
+    "--import-mode=importlib",
+    *(f"-pno:{name}" for name in UNUSED),
+]

@@ -1,0 +1,74 @@
+"""What a learner reads: right first, then the first thing wrong, why, and the next step.
+
+The same layout as text and as HTML, readable without colour.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import dataclass, field
+from html import escape
+
+CODE = re.compile(r"`([^`<>]+)`")
+WIDTH = 76
+CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+@dataclass
+class Report:
+    """One exercise's verdict. rows are (label, text); labels: ok, look, why, note, next."""
+
+    heading: str
+    verdict: str
+    rows: list[tuple[str, str]] = field(default_factory=list)
+    passed: bool = False
+
+    def __str__(self) -> str:
+        gap = max(2, WIDTH - len(self.heading) - len(self.verdict))
+        lines = [f"{self.heading}{' ' * gap}{self.verdict}"]
+        lines += [f"  {label:<5} {wrap(text)}" for label, text in self.rows]
+        return clean("\n".join(lines))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def html(self) -> str:
+        """A table without scripts or outside resources; colours that work on light and dark."""
+        mark = "#0072b2" if self.passed else "#d55e00"
+        cell = "text-align:left;vertical-align:top;padding:2px 12px 2px 8px"
+        rows = "".join(
+            f'<tr><th scope="row" style="{cell};font-weight:600">{escape(label)}</th>'
+            f'<td style="{cell}">{marked_up(text)}</td></tr>'
+            for label, text in self.rows
+        )
+        return (
+            f'<div style="border-left:4px solid {mark};padding:4px 0 4px 8px;max-width:52em;'
+            f'font-family:ui-monospace,monospace;font-size:90%">'
+            f'<div style="display:flex;justify-content:space-between;padding:2px 8px">'
+            f"<b>{escape(clean(self.heading))}</b><b>{escape(self.verdict)}</b></div>"
+            f'<table style="border:none;margin:0">{rows}</table></div>'
+        )
+
+
+def marked_up(text: str) -> str:
+    """Text as HTML: escaped, with `code` as code."""
+    return CODE.sub(r"<code>\1</code>", escape(clean(text))).replace("\n", "<br>")
+
+
+def clean(text: str) -> str:
+    """Text that cannot repaint a terminal: no control, zero-width or direction characters."""
+    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def wrap(text: str) -> str:
+    """Fold a long row under its own first word."""
+    lines = []
+    for paragraph in text.split("\n"):
+        lines += textwrap.wrap(paragraph, WIDTH - 8, break_long_words=False) or [""]
+    return ("\n" + " " * 8).join(lines)

@@ -1,0 +1,352 @@
+"""The class reports: one HTML file a lab and one for the course, with plots inside, without
+network or script; and the same numbers as CSV.
+
+The verdicts come from grading, the points from the gradebook, so that points given by hand and
+late penalties are in them.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
+
+from labkit.core.report import clean
+from labkit.core.syllabus import LABS, Exercise, Lab
+from labkit.grading.nbgrader.course import Course
+from labkit.grading.nbgrader.gradebook_connection import RosterEntry, Standing
+from labkit.grading.run.schedule import Row, reason
+
+NAMES = 12  # of learners shown for one mistake
+MISTAKES, OTHERS, HARDEST = 12, 8, 10
+FULL, PART, NONE, ABSENT = "all points", "some points", "no points", "not started"
+STATES = (FULL, PART, NONE, ABSENT)
+
+
+@dataclass
+class Mark:
+    """One exercise of one submission."""
+
+    score: float
+    state: str
+    reason: str = ""
+    named: bool = False  # the reason is a mistake that the course knows
+    needs_person: bool = False
+
+
+@dataclass
+class Entry:
+    """One learner in one lab. `marks` is empty where nothing was handed in."""
+
+    learner: str
+    name: str = ""
+    marks: dict[str, Mark] = field(default_factory=dict)
+    why: str = ""
+    written: float = 0.0
+    waiting: int = 0  # written answers that a person has to grade
+    late_penalty: float = 0.0
+    total: float = 0.0
+
+    @property
+    def handed_in(self) -> bool:
+        return bool(self.marks)
+
+    @property
+    def automatic(self) -> float:
+        return round(sum(mark.score for mark in self.marks.values()), 2)
+
+
+@dataclass
+class LabResults:
+    """A lab of the class."""
+
+    lab: Lab
+    entries: list[Entry]
+    layers: list[str] = field(default_factory=list)  # of protection round learners' code
+
+    @property
+    def handed(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.handed_in]
+
+    @property
+    def missing(self) -> list[Entry]:
+        return [entry for entry in self.entries if not entry.handed_in]
+
+    @property
+    def possible(self) -> int:
+        return sum(exercise.points for exercise in self.lab.exercises)
+
+    @property
+    def by_hand(self) -> int:
+        return sum(question.points for question in self.lab.questions)
+
+    @property
+    def full(self) -> int:
+        return sum(entry.automatic == self.possible for entry in self.handed)
+
+    @property
+    def median(self) -> float:
+        return round(median([entry.automatic for entry in self.handed] or [0.0]), 1)
+
+    def share(self, exercise: Exercise) -> float:
+        """Mean share of the points of an exercise, of those who handed something in."""
+        scores = [entry.marks[exercise.id].score for entry in self.handed]
+        return sum(scores) / max(len(scores), 1) / exercise.points
+
+    def states(self, exercise: Exercise) -> list[int]:
+        """How many got all, some, no points, and how many did not start."""
+        counts = Counter(entry.marks[exercise.id].state for entry in self.handed)
+        return [counts[state] for state in STATES]
+
+
+@dataclass
+class Cause:
+    """A reason for lost points, and whom it cost them."""
+
+    lab: Lab
+    exercise: Exercise
+    reason: str
+    named: bool
+    learners: list[str]
+
+    @property
+    def shown(self) -> str:
+        names = ", ".join(self.learners[:NAMES])
+        more = len(self.learners) - NAMES
+        return f"{names} and {more} more" if more > 0 else names
+
+
+# From verdicts to results
+
+
+def keep_rows(course: Course, lab: Lab, rows: list[Row], layers: list[str]) -> None:
+    """Write the verdicts of a lab down, and what protected us, for the reports."""
+    kept = {}
+    for row in rows:
+        marks = {one.exercise.id: asdict(mark_of(one)) for one in row.submission.exercises}
+        kept[row.learner] = {"why": row.why, "marks": marks}
+    path = verdicts_path(course, lab)
+    path.parent.mkdir(exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps({"layers": layers, "learners": kept}), "utf-8")
+    part.replace(path)
+
+
+def verdicts_path(course: Course, lab: Lab) -> Path:
+    return course.root / "verdicts" / f"{lab.name}.json"
+
+
+def mark_of(graded: Any) -> Mark:
+    """What the report says of a judge's verdict."""
+    lost = graded.score < graded.exercise.points
+    text = reason(graded) if lost else ""
+    if not lost:
+        state = FULL
+    elif graded.score > 0:
+        state = PART
+    else:
+        state = ABSENT if text == "not started" or " is missing" in text[:40] else NONE
+    return Mark(graded.score, state, text, bool(graded.why) and lost, graded.needs_person)
+
+
+def results_of(course: Course, lab: Lab) -> LabResults | None:
+    """Verdicts, points and people of a lab; None if it was not graded."""
+    path = verdicts_path(course, lab)
+    if not path.exists():
+        return None
+    said = json.loads(path.read_text("utf-8"))
+    people, without = course.people(), course.without(lab)
+    results = joined(lab, said["learners"], course.standings(lab), people, without)
+    return replace(results, layers=said["layers"])
+
+
+def joined(
+    lab: Lab,
+    verdicts: dict[str, dict],
+    standings: dict[str, Standing],
+    people: Iterable[RosterEntry],
+    without: Iterable[str],
+) -> LabResults:
+    names = {person.id: person.name for person in people}
+    entries = []
+    for learner in sorted({*verdicts, *names, *without}, key=str.casefold):
+        entry = Entry(learner, names.get(learner, ""))
+        if learner in verdicts:
+            said, standing = verdicts[learner], standings.get(learner, Standing())
+            entry.marks = {key: Mark(**mark) for key, mark in said["marks"].items()}
+            entry.why, entry.late_penalty = said["why"], standing.late_penalty
+            written = [question.answer_cell for question in lab.questions]
+            entry.written = sum(standing.scores.get(cell, 0.0) for cell in written)
+            entry.waiting = sum(cell in standing.waiting for cell in written)
+            entry.total = standing.total
+        entries.append(entry)
+    return LabResults(lab, entries)
+
+
+def causes(results: Iterable[LabResults]) -> list[Cause]:
+    """Why points were lost, the most frequent cause first."""
+    found: dict[tuple[str, str, bool], Cause] = {}
+    for one in results:
+        for entry in one.handed:
+            for exercise in one.lab.exercises:
+                mark = entry.marks[exercise.id]
+                if mark.state in (FULL, ABSENT):
+                    continue
+                key = (exercise.id, mark.reason, mark.named)
+                cause = found.setdefault(
+                    key, Cause(one.lab, exercise, mark.reason, mark.named, [])
+                )
+                cause.learners.append(entry.learner)
+    return sorted(
+        found.values(),
+        key=lambda cause: (-len(cause.learners), cause.exercise.id, cause.reason),
+    )
+
+
+# Pages
+
+
+def write_reports(course: Course, only: Lab | None = None) -> list[Path]:
+    """The reports of all graded labs (or one) and of the course; their paths."""
+    results = [found for lab in LABS if (found := results_of(course, lab))]
+    written = []
+    for one in results:
+        if only in (None, one.lab):
+            write_csv(course.root / f"{one.lab.name}.csv", one)
+            written.append(write_lab(course.root / f"{one.lab.name}.html", one))
+    if results:
+        write_course_csv(course.root / "class.csv", results)
+        written.append(write_course(course.root / "class.html", results))
+    return written
+
+
+def write_lab(path: Path, results: LabResults) -> Path:
+    from labkit.grading.class_report import plots
+
+    found = causes([results])
+    feedback = {
+        entry.learner: quote(
+            f"feedback/{entry.learner}/{results.lab.name}/{results.lab.name}.html"
+        )
+        for entry in results.handed
+        if (path.parent / "feedback" / entry.learner / results.lab.name).exists()
+    }
+    return page(
+        path,
+        "class.html",
+        results=results,
+        lab=results.lab,
+        figure=Markup(plots.of_lab(results)) if results.handed else "",
+        mistakes=[cause for cause in found if cause.named][:MISTAKES],
+        others=[cause for cause in found if not cause.named][:OTHERS],
+        people=[
+            (entry, exercise)
+            for entry in results.handed
+            for exercise in results.lab.exercises
+            if entry.marks[exercise.id].needs_person
+        ],
+        feedback=feedback,
+        states=STATES,
+    )
+
+
+def write_course(path: Path, results: list[LabResults]) -> Path:
+    from labkit.grading.class_report import plots
+
+    entries: dict[str, dict[str, Entry]] = defaultdict(dict)
+    for one in results:
+        for entry in one.entries:
+            entries[entry.learner][one.lab.name] = entry
+    hardest = sorted(
+        ((one, exercise) for one in results for exercise in one.lab.exercises if one.handed),
+        key=lambda pair: pair[0].share(pair[1]),
+    )[:HARDEST]
+    return page(
+        path,
+        "course.html",
+        results=results,
+        figure=Markup(plots.of_course(results)),
+        hardest_figure=Markup(plots.hardest(hardest)) if hardest else "",
+        mistakes=[cause for cause in causes(results) if cause.named][:MISTAKES],
+        learners=sorted(entries.items(), key=lambda item: item[0].casefold()),
+        names=NAMES,
+    )
+
+
+def page(path: Path, template: str, **content: object) -> Path:
+    environment = Environment(
+        loader=PackageLoader("labkit.grading", "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["points"] = lambda number: f"{round(number, 2):g}"
+    html = environment.get_template(template).render(**content)
+    path.write_text("\n".join(map(clean, html.split("\n"))), "utf-8")
+    return path
+
+
+# CSV
+
+
+def write_csv(path: Path, results: LabResults) -> Path:
+    """One line a learner: points by exercise, by hand, off for lateness, in sum; the reason."""
+    lab = results.lab
+    head = ["learner", "name", *(e.id for e in lab.exercises), "automatic", "written",
+            "to be graded", "late penalty", "total", "why"]  # fmt: skip
+    lines: list[list[object]] = [head]
+    for entry in results.entries:
+        marks = [f"{entry.marks[e.id].score:g}" if entry.marks else "" for e in lab.exercises]
+        numbers = [
+            entry.automatic,
+            entry.written,
+            entry.waiting,
+            entry.late_penalty,
+            entry.total,
+        ]
+        texts = [f"{number:g}" if entry.marks else "" for number in numbers]
+        why = entry.why if entry.marks else "nothing handed in"
+        lines.append(
+            [csv_safe(entry.learner), csv_safe(entry.name), *marks, *texts, csv_safe(why)]
+        )
+    return write_table(path, lines)
+
+
+def write_course_csv(path: Path, results: list[LabResults]) -> Path:
+    """One line a learner: the total of each lab, empty where nothing was handed in."""
+    totals: dict[str, dict[str, Entry]] = defaultdict(dict)
+    for one in results:
+        for entry in one.entries:
+            totals[entry.learner][one.lab.name] = entry
+    lines: list[list[object]] = [
+        ["learner", "name", *(one.lab.name for one in results), "total", "handed in"]
+    ]
+    for learner in sorted(totals, key=str.casefold):
+        got = [totals[learner].get(one.lab.name, Entry(learner)) for one in results]
+        name = next((entry.name for entry in got if entry.name), "")
+        points = [f"{entry.total:g}" if entry.marks else "" for entry in got]
+        total = f"{sum(entry.total for entry in got):g}"
+        handed = sum(entry.handed_in for entry in got)
+        lines.append([csv_safe(learner), csv_safe(name), *points, total, handed])
+    return write_table(path, lines)
+
+
+def write_table(path: Path, lines: list[list[object]]) -> Path:
+    with path.open("w", newline="", encoding="utf-8-sig") as file:  # so that Excel reads names
+        csv.writer(file).writerows(lines)
+    return path
+
+
+def csv_safe(text: str) -> str:
+    """A text that no spreadsheet takes for a formula."""
+    text = clean(text)
+    return "'" + text if text.lstrip()[:1] in tuple("=+-@\N{FULLWIDTH EQUALS SIGN}") else text

@@ -1,0 +1,265 @@
+"""Whose notebook is it, and of which lab? What file names, folders, cells and rosters tell."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from labkit.core.cells import exercise_in
+from labkit.core.syllabus import LABS, Lab
+from labkit.grading.collect.archives import Parts
+from labkit.grading.judge.intake import MAX_CELL, NotANotebook, cells_of, text_of
+from labkit.grading.nbgrader.gradebook_connection import CourseError, RosterEntry
+
+# doejohn_LATE_12345_67890_01_rmsnorm-1.ipynb
+CANVAS = re.compile(r"(?P<who>[^_]+)_(?:(?P<late>late)_)?(?P<user>\d{3,})_(?P<file>\d{3,})_"
+                    r"(?P<rest>.+)", re.IGNORECASE)  # fmt: skip
+# John Doe_12345_assignsubmission_file_/01_rmsnorm.ipynb, or without the folder
+MOODLE = re.compile(r"(?P<who>.+?)_(?P<user>\d+)_assignsubmission_file(?:_(?P<rest>.*))?")
+AGAIN = re.compile(r"(?:\s*\((?P<a>\d+)\)|-(?P<b>\d+)|-copy(?P<c>\d*))$", re.IGNORECASE)
+GENERIC = {"submitted", "submissions", "submission", "notebooks", "notebook", "tinyllm",
+           "export", "downloads", "course", "files", "autograded", "release"}  # fmt: skip
+LONGEST_ID = 80
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a path says of its learner: names to try, in order; an LMS's numbers and marks."""
+
+    names: tuple[str, ...]
+    user: str = ""  # the LMS's number of the learner
+    number: int = 0  # the LMS's number of the file: later files have larger ones
+    attempt: int = 0
+    late: bool | None = None  # None: nothing says so
+    system: str = ""  # Canvas, Moodle, nbgrader
+
+
+# Labs
+
+
+def lab_of(parts: Parts, data: bytes) -> Lab | None:
+    """By the file's name, else by its folders' names, else by the cells."""
+    for part in reversed(parts):
+        named = labs_named(part)
+        if len(named) == 1:
+            return named[0]
+    return lab_by_cells(data)
+
+
+def labs_named(text: str) -> list[Lab]:
+    """Labs that a name mentions: by their full names if there are any, else by their words."""
+    folded = text.casefold()
+    whole = [lab for lab in LABS if re.search(full_name(lab), folded)]
+    return whole or [lab for lab in LABS if re.search(short_name(lab), folded)]
+
+
+def full_name(lab: Lab) -> str:
+    """01_rmsnorm"""
+    return rf"(?<!\d){lab.number}[ _-]{lab.module}(?![a-z])"
+
+
+def short_name(lab: Lab) -> str:
+    """rmsnorm, lab1, lab 01"""
+    number = rf"lab[ _-]?0?{int(lab.number)}(?!\d)"
+    return rf"(?<![a-z])(?:{lab.module}(?![a-z])|{number})"
+
+
+def lab_by_cells(data: bytes) -> Lab | None:
+    """The lab to which most of the notebook's marked cells belong."""
+    try:
+        cells = cells_of(data)
+    except NotANotebook:
+        return None
+    owners = {e.id: lab for lab in LABS for e in lab.exercises}
+    owners |= {e.answer_cell: lab for lab in LABS for e in lab.exercises}
+    owners |= {e.check_cell: lab for lab in LABS for e in lab.exercises}
+    owners |= {q.answer_cell: lab for lab in LABS for q in lab.questions}
+    votes: Counter[Lab] = Counter()
+    for cell in cells:
+        metadata = cell.get("metadata")
+        marks = metadata.get("nbgrader") if isinstance(metadata, dict) else None
+        grade_id = marks.get("grade_id") if isinstance(marks, dict) else None
+        for mark in (exercise_in(text_of(cell)[:MAX_CELL]), grade_id, cell.get("id")):
+            if isinstance(mark, str) and mark in owners:
+                votes[owners[mark]] += 1
+                break
+    return votes.most_common(1)[0][0] if votes else None
+
+
+# Learners
+
+
+def without_suffix(name: str) -> str:
+    return re.sub(
+        r"\.(ipynb|zip)$", "", unicodedata.normalize("NFC", name), flags=re.IGNORECASE
+    )
+
+
+def attempt_of(stem: str) -> tuple[str, int]:
+    """A name without `-1`, ` (2)`, `-Copy1`, and that number."""
+    found = AGAIN.search(stem)
+    if not found:
+        return stem, 0
+    return stem[: found.start()], int(found["a"] or found["b"] or found["c"] or 1)
+
+
+def leftover(stem: str, lab: Lab) -> str:
+    """What a name says beside the lab's name: `anna` of `01_rmsnorm - anna-1`."""
+    text = attempt_of(stem)[0]
+    for word in (full_name(lab), short_name(lab)):
+        text, found = re.subn(word, " ", text, flags=re.IGNORECASE)
+        if found:
+            break
+    return attempt_of(re.sub(r"^[\s_.,-]+|[\s_.,-]+$", "", text))[0]
+
+
+def who_in(parts: Parts, lab: Lab, shared: bool = False) -> Identity | None:
+    """The learner that a path names.
+
+    shared   its folder holds the notebooks of several learners
+    """
+    names = [without_suffix(part) for part in parts]
+    attempt = attempt_of(names[-1])[1]
+    for name in names:
+        found = CANVAS.fullmatch(name)
+        if found:
+            return Identity((found["who"],), found["user"], int(found["file"][:18]), attempt,
+                       bool(found["late"]), "Canvas")  # fmt: skip
+        found = MOODLE.fullmatch(name)
+        if found:
+            return Identity((found["who"].strip(),), found["user"], 0, attempt, None, "Moodle")
+    if len(parts) >= 3 and parts[-2] == lab.name and parts[-1] == f"{lab.name}.ipynb":
+        return Identity((names[-3],), system="nbgrader")
+    folders = [name for name in names[:-1] if names_a_person(name, lab)]
+    stem = leftover(names[-1], lab)
+    found = ([stem] if stem and (shared or not folders) else []) + folders + [stem] * bool(stem)
+    return Identity(tuple(dict.fromkeys(found)), attempt=attempt) if found else None
+
+
+def names_a_person(folder: str, lab: Lab) -> bool:
+    return bool(leftover(folder, lab)) and folder.casefold() not in GENERIC
+
+
+def shared_folders(
+    found: Iterable[tuple[Parts, Lab]],
+) -> set[tuple[Parts, str]]:
+    """(folder, lab) with notebooks of one lab by several learners, one name for each."""
+    stems: dict[tuple[Parts, str], set[str]] = defaultdict(set)
+    for parts, lab in found:
+        stems[parts[:-1], lab.name].add(squeezed(leftover(without_suffix(parts[-1]), lab)))
+    return {place for place, names in stems.items() if len(names) > 1 and "" not in names}
+
+
+def safe_id(name: str) -> str:
+    """A name as it can stand in a path and in nbgrader's patterns."""
+    text = unicodedata.normalize("NFC", name)
+    text = re.sub(r"[^\w .,'@+-]|[\x00-\x1f]", "_", text)
+    text = re.sub(r"\s+", " ", text).strip(" .")[:LONGEST_ID].strip(" .")
+    return text or "nameless"
+
+
+def squeezed(text: str) -> str:
+    """Letters and digits alone, without case and accents: how names are compared."""
+    plain = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(letter for letter in plain if letter.isalnum())
+
+
+# Rosters
+
+
+@dataclass
+class Roster:
+    """Who is in the class; finds a person by any of the names that LMSs make of theirs."""
+
+    people: list[RosterEntry]
+    closed: bool = True  # whoever is not in it is unknown
+    by_key: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+    def __post_init__(self) -> None:
+        for person in self.people:
+            first, last = squeezed(person.first_name), squeezed(person.last_name)
+            mail = person.email.split("@")[0]
+            keys = {person.id, mail, person.email, first + last, last + first}
+            for key in {squeezed(key) for key in keys} - {""}:
+                self.by_key[key].add(person.id)
+
+    def find(self, who: Identity) -> set[str]:
+        """Ids that fit: one is a match, none is unknown, more are a question."""
+        ids = {person.id for person in self.people}
+        if who.system == "Canvas":
+            found = {person.id for person in self.people if person.lms_user_id == who.user}
+            if found:
+                return found
+        for name in who.names:
+            if name in ids:
+                return {name}
+        for name in who.names:
+            found = self.by_key.get(squeezed(name), set())
+            if found:
+                return set(found)
+        return set()
+
+
+COLUMNS = {
+    "id": ("id", "student_id", "student id", "username", "login", "user name"),
+    "name": ("name", "full name", "full_name", "student", "student name"),
+    "first_name": ("first_name", "first name", "firstname", "given name"),
+    "last_name": ("last_name", "last name", "lastname", "surname", "family name"),
+    "email": ("email", "e-mail", "email address", "mail"),
+    "lms_user_id": ("lms_user_id", "lms user id", "canvas id", "canvas_id"),
+}
+CANVAS_COLUMNS = {"id": ("sis login id", "sis user id"), "lms_user_id": ("id",)}
+LONGEST_ROSTER = 8 << 20
+
+
+def read_roster(path: Path) -> list[RosterEntry]:
+    """A CSV with the columns id and name (or first_name, last_name), perhaps email and
+    lms_user_id; Canvas's gradebook export will do."""
+    try:
+        data = path.read_bytes()[: LONGEST_ROSTER + 1]
+    except OSError as error:
+        raise CourseError(f"the roster {path} cannot be read: {error.strerror}") from error
+    if len(data) > LONGEST_ROSTER:
+        raise CourseError(f"the roster {path} is larger than {LONGEST_ROSTER:,} bytes")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("cp1252", errors="replace")
+    head = text.split("\n", 1)[0]
+    table = csv.DictReader(io.StringIO(text), delimiter=max(",;\t", key=head.count))
+    titles = {(title or "").strip().casefold(): title for title in table.fieldnames or ()}
+    canvas = "sis login id" in titles or "sis user id" in titles
+    columns = COLUMNS | CANVAS_COLUMNS if canvas else COLUMNS
+    chosen = {
+        key: next((titles[name] for name in names if name in titles), None)
+        for key, names in columns.items()
+    }
+    if chosen["id"] is None:
+        raise CourseError(f"the roster {path} has no column id; it has {', '.join(titles)}")
+    people = {}
+    for row in table:
+        said = {key: (row.get(title) or "").strip() for key, title in chosen.items() if title}
+        name = said.pop("name", "")
+        if said["id"] and name and not said.get("last_name"):
+            said |= split_name(name)
+        if said["id"]:
+            said["id"] = safe_id(said["id"])
+            people[said["id"]] = RosterEntry(**said)
+    if not people:
+        raise CourseError(f"the roster {path} has nobody in it")
+    return list(people.values())
+
+
+def split_name(name: str) -> dict[str, str]:
+    """`Doe, John` or `John Doe`."""
+    if "," in name:
+        last, first = name.split(",", 1)
+    else:
+        first, _, last = name.rpartition(" ")
+    return {"first_name": first.strip(), "last_name": last.strip()}

@@ -1,0 +1,1 @@
+"""One submission: its cells, the sandbox it runs in, the verdict."""

@@ -1,0 +1,303 @@
+"""The judge's end of sandboxed.worker: start it, talk to it, stop it, trust nothing it says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labkit.core.paths import ROOT
+from labkit.grading.judge.sandbox import SCRATCH, Sandbox, best_sandbox
+from labkit.sandboxed import frames
+from labkit.sandboxed.call import Call, Failure, Outcome
+from labkit.sandboxed.frames import Gone, TimedOut
+from labkit.sandboxed.limits import CPU_SECONDS
+from labkit.sandboxed.wire import decode_outcomes, encode_call, fingerprint
+from labkit.sandboxed.worker import CALL, NONCE, ORDER, empty
+
+WALL_SECONDS = 4 * CPU_SECONDS + 10  # a busy machine must not change a score
+START_SECONDS = 120
+MAX_ANSWER = 8 << 20
+NO_ANSWER = "it ended the process, ran out of time or answered nonsense"
+BOOT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from labkit.sandboxed.worker import main; main()"
+)
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class LoadRequest:
+    """What a worker loads: the package's sources, the module under test, the banned names."""
+
+    sources: Mapping[str, str]
+    module: str
+    banned: Sequence[str]
+    cpu_seconds: int = CPU_SECONDS
+    audit: bool = True
+
+    def encode(self, nonce: bytes, plan: str) -> bytes:
+        fields = {name: getattr(self, name) for name in ("module", "cpu_seconds", "audit")}
+        fields |= {"sources": dict(self.sources), "nonce": nonce.hex(), "plan": plan}
+        return ORDER + json.dumps(fields).encode()
+
+
+class ExpectedCalls:
+    """The calls that the checks of an exercise make, known from the first time they ran: a
+    worker gets them all at once and answers them all at once."""
+
+    MOST = 16 << 20  # bytes
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, tuple[int, bytes]] = {}  # of a call, by its key
+        self.message = b""
+        self.name = ""  # by which the worker's parent knows it
+
+    def learn(self, call: Call) -> None:
+        blob = frames.framed(encode_call(call))
+        if call.key not in self.numbers and len(self.message) + len(blob) < self.MOST:
+            self.numbers[call.key] = (len(self.numbers), fingerprint(call))
+            self.message += blob
+            self.name = hashlib.sha256(self.name.encode() + blob).hexdigest()
+
+    def number_of(self, call: Call) -> int | None:
+        number, known = self.numbers.get(call.key, (None, b""))
+        return number if known == fingerprint(call) else None
+
+
+class WorkerLauncher:
+    """A context in which workers can be launched; one torch import for all of them, and one
+    worker at a time: launching the next one ends the last one."""
+
+    def __init__(self, sandbox: Sandbox | None = None):
+        self.sandbox = best_sandbox() if sandbox is None else sandbox
+
+    def __enter__(self) -> WorkerLauncher:
+        inside = self.sandbox.bubblewrap  # then the folder is its own, and nothing stays behind
+        self.scratch = Path(SCRATCH if inside else tempfile.mkdtemp(prefix="tinyllm-"))
+        self.control: socket.socket | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        self.told = {""}  # plans that the parent has, by their names
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop_parent()
+        if not self.sandbox.bubblewrap:
+            with suppress(OSError):
+                empty(self.scratch)
+                self.scratch.rmdir()
+
+    def launch(
+        self,
+        order: LoadRequest,
+        plan: ExpectedCalls | None = None,
+        more: Iterable[ExpectedCalls] = (),
+    ) -> Worker:
+        """A fresh process that has loaded `order`.
+
+        more    plans of exercises that it may go on with
+        """
+        plan = plan or ExpectedCalls()
+        try:
+            return self._launched(order, plan, [plan, *more])
+        except (OSError, Gone):  # the forking parent is gone: a new one, once
+            self._stop_parent()
+            return self._launched(order, plan, [plan, *more])
+
+    def _launched(
+        self, order: LoadRequest, plan: ExpectedCalls, plans: list[ExpectedCalls]
+    ) -> Worker:
+        channel = self._channel()
+        new = {one.name: one for one in plans if one.name not in self.told}
+        counts = {name: len(one.numbers) for name, one in new.items()}
+        said = json.dumps({"banned": list(order.banned), "plans": counts}).encode()
+        prelude = frames.framed(said) + b"".join(one.message for one in new.values())
+        worker = Worker(channel, order, plan, prelude, self.end)
+        if hasattr(os, "fork"):
+            self.told |= set(new)
+        return worker
+
+    def end(self) -> None:
+        """End the worker that was launched last."""
+        if not hasattr(os, "fork"):
+            self._stop_parent()
+        elif self.control is not None:
+            with suppress(OSError):  # with the parent its children are gone, too
+                self.control.send(b"e")
+
+    def _channel(self) -> socket.socket:
+        return self._fork() if hasattr(os, "fork") else self._spawn()
+
+    def prepare(self) -> None:
+        """Start what workers are forked from: it imports torch, and need not be waited for."""
+        if hasattr(os, "fork") and self.control is None:
+            self.control, door = socket.socketpair()
+            with door:
+                self.process = self._start(str(door.fileno()), pass_fds=[door.fileno()])
+
+    def _fork(self) -> socket.socket:
+        self.prepare()
+        assert self.control is not None
+        ours, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self.control, [b"f"], [theirs.fileno()])
+        return ours
+
+    def _spawn(self) -> socket.socket:
+        token = secrets.token_bytes(32)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            server.settimeout(START_SECONDS)
+            door = str(server.getsockname()[1])
+            self.process = self._start(door, stdin=subprocess.PIPE)
+            assert self.process.stdin is not None
+            self.process.stdin.write(token.hex().encode() + b"\n")
+            self.process.stdin.close()
+            while True:
+                channel, _ = server.accept()
+                if secrets.compare_digest(frames.receive(channel, 64, 2), token):
+                    return channel
+                channel.close()
+
+    def _start(self, door: str, **options: Any) -> subprocess.Popen[bytes]:
+        keep = ("PATH", "SYSTEMROOT", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
+        environment = {name: os.environ[name] for name in keep if name in os.environ}
+        environment |= dict.fromkeys(ONE_THREAD, "1")
+        environment |= {"TORCHDYNAMO_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
+        environment |= {"TMPDIR": str(self.scratch), "USER": "learner", "LOGNAME": "learner"}
+        python = [sys.executable, "-I", "-c", BOOT]
+        options = {"stdin": subprocess.DEVNULL, **options}
+        return subprocess.Popen(
+            self.sandbox.command(python, ROOT, self.scratch, door),
+            env=environment, cwd="/", start_new_session=True, **options,
+        )  # fmt: skip
+
+    def _stop_parent(self) -> None:
+        self.told = {""}
+        if self.control is not None:
+            self.control.close()
+            self.control = None
+        if self.process is not None:
+            try:
+                self.process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+            self.process = None
+
+
+class Worker:
+    """The exercises of one learner, one after another, in a process of its own."""
+
+    def __init__(
+        self,
+        channel: socket.socket,
+        order: LoadRequest,
+        plan: ExpectedCalls,
+        prelude: bytes,
+        end: Callable[[], None],
+    ):
+        self.channel, self.end = channel, end
+        self.over: Failure | None = None  # why no further answer can come
+        self.late = False  # the wall clock ended it, which a busy machine can do
+        self.layers: list[str] = []  # of protection, as labkit.sandboxed.limits names them
+        try:
+            channel.settimeout(START_SECONDS)
+            channel.sendall(prelude + frames.framed(self._begin(order, plan)))
+            self.layers = json.loads(frames.receive(channel, 1000, START_SECONDS))
+        except BaseException:  # before any learner code: no fault of theirs
+            self.close()
+            raise
+        self._load(b"")
+
+    def go_on(self, order: LoadRequest, plan: ExpectedCalls) -> None:
+        """Load another exercise of the same learner in the same process."""
+        self._load(frames.framed(self._begin(order, plan)))
+
+    def _begin(self, order: LoadRequest, plan: ExpectedCalls) -> bytes:
+        self.plan, self.nonce = plan, secrets.token_bytes(NONCE)
+        self.message: bytes | None = None  # all answers to the calls of the plan
+        self.answers: list[Outcome] | None = None  # the same, once they are read
+        self.asked = False  # something that is not in the plan
+        self.allowed = WALL_SECONDS * order.cpu_seconds / CPU_SECONDS
+        return order.encode(self.nonce, plan.name)
+
+    def _load(self, message: bytes) -> None:
+        self.deadline = time.monotonic() + self.allowed
+        try:
+            self.channel.settimeout(self.allowed)
+            self.channel.sendall(message)
+            (loading,) = decode_outcomes(self._receive())
+            self.over = loading.failure
+        except (Gone, ValueError, OSError) as error:
+            self._give_up("its cell ended the process or ran out of time", error)
+
+    @property
+    def broke(self) -> bool:
+        """Whether it ended or was stopped before it had answered everything."""
+        return self.over is not None and self.over.kind in ("NoAnswer", "TimeLimit")
+
+    def heard(self) -> bytes:
+        """The answers to all calls of the plan, as they came; b"" if they did not come."""
+        if self.over is None and self.message is None and self.plan.numbers:
+            try:
+                self.message = self._answer_to(self.nonce)
+            except (Gone, OSError) as error:
+                self._give_up(NO_ANSWER, error)
+        return self.message or b""
+
+    def ask(self, call: Call) -> Outcome:
+        """The outcome of `call`; once the process is gone, a failure that says why."""
+        self.heard()
+        if self.over is not None:
+            return Outcome(failure=self.over)
+        number = self.plan.number_of(call)
+        try:
+            outcome = self._asked(call) if number is None else self._foreseen(number)
+        except (Gone, ValueError, LookupError, OSError) as error:
+            self._give_up(NO_ANSWER, error)
+            return Outcome(failure=self.over)
+        if outcome.over:
+            self.over = outcome.failure
+        return outcome
+
+    def close(self) -> None:
+        self.channel.close()
+        self.end()
+
+    def _foreseen(self, number: int) -> Outcome:
+        if self.answers is None:
+            self.answers = decode_outcomes(self.heard())
+        last = self.answers[-1]
+        return last if last.over and number >= len(self.answers) else self.answers[number]
+
+    def _asked(self, call: Call) -> Outcome:
+        self.asked, nonce = True, secrets.token_bytes(NONCE)
+        frames.send(self.channel, CALL + nonce + encode_call(call))
+        (outcome,) = decode_outcomes(self._answer_to(nonce))
+        return outcome
+
+    def _answer_to(self, expected: bytes) -> bytes:
+        answer = self._receive()
+        if not secrets.compare_digest(answer[: len(expected)], expected):
+            raise Gone("an answer to another question")
+        return answer[len(expected) :]
+
+    def _receive(self) -> bytes:
+        """One wall-clock budget for all that an exercise does."""
+        return frames.receive(self.channel, MAX_ANSWER, self.deadline - time.monotonic())
+
+    def _give_up(self, why: str, error: Exception) -> None:
+        self.late = isinstance(error, (TimedOut, TimeoutError))
+        self.over = Failure("NoAnswer", why)
+        self.close()

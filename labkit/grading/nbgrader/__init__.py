@@ -1,0 +1,1 @@
+"""Where the course meets nbgrader: course folder, gradebook, feedback."""

@@ -1,0 +1,243 @@
+"""The course folder: nbgrader's directories and gradebook, filled and read through nbgrader."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import cached_property
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+from nbgrader.apps import NbGraderAPI
+from nbgrader.utils import parse_utc
+from traitlets.config import Config
+from traitlets.config.loader import PyFileConfigLoader
+
+from labkit.author.build import filled, notebook_path, read_notebook, serialised
+from labkit.core.paths import ROOT
+from labkit.core.syllabus import LABS, Lab
+from labkit.grading.judge.intake import MAX_NOTEBOOK, rebuild
+from labkit.grading.nbgrader import gradebook_connection
+from labkit.grading.nbgrader.gradebook_connection import (
+    COURSE_ID,
+    CourseError,
+    GradebookConnection,
+    LatePenalty,
+    RosterEntry,
+    Standing,
+    quiet_logs,
+    with_scripts_on_path,
+)
+from labkit.grading.nbgrader.gradebook_rows import GradebookRow, record
+from labkit.grading.run.results import Verdict, digest
+
+
+@dataclass(frozen=True)
+class SubmittedFile:
+    """One submission as it lies in submitted/."""
+
+    learner: str
+    lab: Lab
+    path: Path
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a file that can be read: no link, no pipe, not locked."""
+        path = self.path
+        return path.is_file() and not path.is_symlink() and os.access(path, os.R_OK)
+
+    def read(self) -> bytes:
+        """What is in it; of a file that is too large as much as it takes to refuse it."""
+        if not self.plain:  # or no more, while the class is graded
+            return b""
+        with self.path.open("rb") as file:
+            return file.read(MAX_NOTEBOOK + 1)
+
+
+def told(outcome: dict) -> str:
+    """What an nbgrader command said when it failed."""
+    return str(outcome.get("log") or outcome.get("error") or outcome)
+
+
+class Course:
+    """One course folder, `course/` by default.
+
+    database    the gradebook's address; else nbgrader's `c.CourseDirectory.db_url`, else
+                gradebook.db in the folder
+    """
+
+    def __init__(self, root: Path, database: str | None = None):
+        self.root = root.resolve()
+        self.named = database
+        self.remarks: list[str] = []  # what the instructor should know
+
+    @property
+    def database(self) -> str:
+        return (
+            self.config().CourseDirectory.get("db_url") or f"sqlite:///{self.root}/gradebook.db"
+        )
+
+    @cached_property
+    def ledger(self) -> GradebookConnection:
+        """The gradebook, as long as this object lives; one writer."""
+        course_id = self.config().CourseDirectory.get("course_id")
+        return GradebookConnection(self.database, course_id or COURSE_ID)
+
+    @cached_property
+    def late(self) -> LatePenalty:
+        """Penalties; plugins may stand in the course folder or where one works."""
+        return LatePenalty(self.config(), (self.root, ROOT, Path.cwd()))
+
+    def config(self) -> Config:
+        """nbgrader's configuration with this folder as its root."""
+        path = self.root / "nbgrader_config.py"
+        folder = self.root if path.exists() else ROOT
+        config = PyFileConfigLoader("nbgrader_config.py", str(folder)).load_config()
+        config.CourseDirectory.root = str(self.root)
+        if self.named:
+            config.CourseDirectory.db_url = self.named
+        return config
+
+    def api(self) -> NbGraderAPI:
+        with_scripts_on_path()
+        return NbGraderAPI(config=self.config())
+
+    # What the instructor makes
+
+    def build_source(self) -> list[Path]:
+        """The instructor edition: source/LAB/LAB.ipynb with the reference in every answer."""
+        written = []
+        for lab in LABS:
+            path = self.root / "source" / lab.name / f"{lab.name}.ipynb"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            notebook = filled(lab, read_notebook(notebook_path(lab)), solved=True)
+            path.write_bytes(serialised(notebook))
+            written.append(path)
+        shutil.copyfile(ROOT / "nbgrader_config.py", self.root / "nbgrader_config.py")
+        return written
+
+    def release(self, lab: Lab) -> None:
+        """nbgrader generate_assignment: the learner's notebook, and the gradebook's rows."""
+        outcome = self.api().generate_assignment(lab.name)
+        if not outcome["success"]:
+            raise CourseError(f"nbgrader generate_assignment failed:\n{told(outcome)}")
+
+    def released(self, lab: Lab) -> NotebookNode:
+        """The notebook that learners were given."""
+        path = self.root / "release" / lab.name / f"{lab.name}.ipynb"
+        if not path.exists():
+            raise CourseError(
+                f"{path} is missing: run `tinyllm build --course {self.root}`, then "
+                f"`nbgrader generate_assignment {lab.name}`"
+            )
+        return nbformat.read(path, as_version=4)
+
+    def secret(self) -> bytes:
+        """What the numbers of hidden checks are drawn from; made once for the course folder."""
+        path = self.root / ".secret"
+        if not path.exists():
+            path.write_bytes(secrets.token_bytes(32))
+            path.chmod(0o600)
+        return path.read_bytes()
+
+    # What the learners hand in
+
+    def submitted(self, lab: Lab) -> Iterator[SubmittedFile]:
+        folder = self.root / "submitted"
+        for path in sorted(folder.glob(f"*/{lab.name}/{lab.name}.ipynb")):
+            handed = SubmittedFile(path.parent.parent.name, lab, path)
+            if handed.plain:
+                yield handed
+            else:
+                reason = f"{path.name} is no file to be read; not graded"
+                self.remarks.append(f"{handed.learner}: {reason}")
+
+    def answers(self, labs: Iterable[Lab], learner: str) -> dict[Lab, dict[str, str | None]]:
+        """The exercise cells that a learner handed in, of those labs that were released."""
+        found = {}
+        for lab in labs:
+            notebook = Path(lab.name, f"{lab.name}.ipynb")
+            handed = SubmittedFile(learner, lab, self.root / "submitted" / learner / notebook)
+            if handed.plain and (self.root / "release" / notebook).exists():
+                found[lab] = rebuild(handed.read(), self.released(lab), lab).answers
+        return found
+
+    def without(self, lab: Lab) -> list[str]:
+        """Learners with a folder in submitted/ and no notebook of this lab in it."""
+        folders = {path.name for path in (self.root / "submitted").glob("*") if path.is_dir()}
+        return sorted(folders - {handed.learner for handed in self.submitted(lab)})
+
+    # What comes out
+
+    def autograded(self, handed: SubmittedFile) -> Path:
+        """Where nbgrader looks for the graded notebook."""
+        return self.root / "autograded" / handed.learner / handed.lab.name / handed.path.name
+
+    def record(self, lab: Lab, graded: list[tuple[SubmittedFile, Verdict]]) -> None:
+        """The scores into the gradebook, just as `nbgrader autograde` puts them there."""
+        entries = [self._entry(handed, verdict) for handed, verdict in graded]
+        self.ledger.do(lambda book: record(book, self.late, lab.name, entries))
+
+    def _entry(self, handed: SubmittedFile, verdict: Verdict) -> GradebookRow:
+        path = self.autograded(handed)
+        return GradebookRow(
+            handed.learner,
+            self.handed_at(handed),
+            verdict.grades,
+            verdict.comments,
+            frozenset(verdict.for_a_person),
+            unchanged=path.exists() and digest(path.read_bytes()) == verdict.digest,
+        )
+
+    def handed_at(self, handed: SubmittedFile) -> datetime | None:
+        """What timestamp.txt beside the notebook says, in UTC; None without one."""
+        try:
+            return parse_utc((handed.path.parent / "timestamp.txt").read_text("utf-8").strip())
+        except FileNotFoundError:
+            return None
+        except (ValueError, OverflowError):
+            self.remarks.append(f"{handed.learner}: timestamp.txt holds no time; not late")
+            return None
+
+    def people(self) -> list[RosterEntry]:
+        """nbgrader's students; nobody where there is no gradebook yet."""
+        return self.ledger.do(gradebook_connection.people) if self.has_gradebook else []
+
+    def due_dates(self) -> dict[str, datetime]:
+        """{lab: when it was due, in UTC}, for labs with a due date."""
+        if not self.has_gradebook:
+            return {}
+        return self.ledger.do(
+            lambda book: {
+                one.name: one.duedate.replace(tzinfo=timezone.utc)
+                for one in book.assignments
+                if one.duedate
+            }
+        )
+
+    @property
+    def has_gradebook(self) -> bool:
+        """False where it would be a file and there is none; a server is asked."""
+        url = self.database
+        return not url.startswith("sqlite:///") or Path(url.removeprefix("sqlite:///")).exists()
+
+    def standings(self, lab: Lab) -> dict[str, Standing]:
+        """{learner: scores, what waits for a person, late penalty} in the gradebook."""
+        return self.ledger.do(lambda book: gradebook_connection.standings(book, lab.name))
+
+    def scores(self, lab: Lab) -> dict[str, dict[str, float]]:
+        """{learner: {grade cell: score}} as the gradebook has them."""
+        return {learner: one.scores for learner, one in self.standings(lab).items()}
+
+    def feedback(self, lab: Lab) -> list[Path]:
+        """nbgrader generate_feedback for all that was graded; the HTML files."""
+        with quiet_logs():
+            outcome = self.api().generate_feedback(lab.name, force=True)
+        if not outcome["success"]:
+            raise CourseError(f"nbgrader generate_feedback failed:\n{told(outcome)}")
+        return sorted(self.root.glob(f"feedback/*/{lab.name}/{lab.name}.html"))

@@ -1,0 +1,171 @@
+"""What a learner gets back: one HTML page, without scripts, that fetches nothing.
+
+`nbgrader generate_feedback` calls this through nbgrader_config.py, and so does `tinyllm grade`.
+Whatever a learner has written is shown as text; of their Markdown, harmless tags are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import bleach
+from jinja2 import Environment, PackageLoader, Template
+from markupsafe import Markup
+from nbconvert.exporters import Exporter
+from nbconvert.filters import markdown2html
+from nbconvert.preprocessors import Preprocessor
+from nbformat import NotebookNode
+from nbgrader.api import Gradebook
+from nbgrader.preprocessors import NbGraderPreprocessor
+from nbgrader.utils import is_grade, is_solution, is_task
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+from traitlets import default
+
+from labkit.core.report import clean
+from labkit.core.syllabus import Exercise, Lab, Question, find_lab
+from labkit.grading.judge.intake import EMPTY_ANSWER, cell_called
+from labkit.grading.nbgrader.gradebook_connection import GradebookConnection
+
+TAGS = {"a", "b", "blockquote", "br", "code", "div", "em", "h1", "h2", "h3", "h4", "hr", "i",
+        "li", "ol", "p", "pre", "span", "strong", "sub", "sup", "table", "tbody", "td", "th",
+        "thead", "tr", "ul"}  # fmt: skip
+ATTRIBUTES = {"a": ["href"], "th": ["scope"]}
+PROTOCOLS = {"http", "https", "mailto"}
+HEADING = re.compile(r"^#+ .*$", re.MULTILINE)
+NO_RESPONSE = "No response."  # nbgrader's own comment on an empty answer
+CODE = HtmlFormatter(nowrap=False, classprefix="p-")
+
+
+def clean_lines(text: str) -> str:
+    return "\n".join(clean(line) for line in text.split("\n"))
+
+
+def harmless(html: str) -> Markup:
+    """HTML of which only tags for text are left."""
+    allowed = {"tags": TAGS, "attributes": ATTRIBUTES, "protocols": PROTOCOLS}
+    return Markup(bleach.clean(clean_lines(html), strip=True, **allowed))
+
+
+def rendered(markdown: str) -> Markup:
+    return harmless(markdown2html(markdown))
+
+
+def coloured(code: str) -> Markup:
+    return Markup(highlight(clean_lines(code), PythonLexer(), CODE))
+
+
+class Harmless(Preprocessor):
+    """For formgrader, which shows Markdown as it comes: written answers without scripts."""
+
+    enabled = True
+
+    def preprocess_cell(
+        self, cell: NotebookNode, resources: dict, index: int
+    ) -> tuple[NotebookNode, dict]:
+        if cell.cell_type == "markdown" and is_solution(cell):
+            html = str(rendered(cell.source)).replace("[", "&#91;")  # no second Markdown in it
+            html = re.sub(r"\n[ \t]*(?=\n)", "\n&#10;", html.strip())
+            cell.source = f"<div>{html}</div>"
+        return cell, resources
+
+
+class Grades(NbGraderPreprocessor):
+    """The scores and comments in the gradebook, and which are still to be given: nbgrader's
+    GetGrades in two questions instead of two for each cell, over one connection a run. A new
+    connection forgets how its questions are put, which takes longer than to ask them."""
+
+    ledger: GradebookConnection | None = None
+
+    def preprocess(self, notebook: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
+        names = resources["nbgrader"]
+        path = (names["notebook"], names["assignment"], names["student"])
+
+        def write(book: Gradebook) -> None:
+            found = book.find_submission_notebook(*path)
+            penalty = found.late_submission_penalty or 0
+            names["score"], names["late_penalty"] = found.score - penalty, penalty
+            names["max_score"] = found.max_score
+            grades = {grade.name: grade for grade in found.grades}
+            comments = {comment.name: comment for comment in found.comments}
+            for cell in notebook.cells:
+                marks = cell.metadata.get("nbgrader", {})
+                if is_solution(cell) or is_task(cell):
+                    marks["comment"] = comments[marks["grade_id"]].comment
+                if is_grade(cell) or is_task(cell):
+                    grade = grades[marks["grade_id"]]
+                    marks["score"], marks["points"] = grade.score, grade.max_score
+                    marks["waiting"] = bool(grade.needs_manual_grade)
+
+        if self.ledger is None:
+            self.ledger = GradebookConnection(names["db_url"], course_id="")  # whichever it is
+        self.ledger.do(write)
+        return notebook, resources
+
+
+@cache
+def template() -> Template:
+    templates = Environment(
+        loader=PackageLoader("labkit.grading", "templates"), autoescape=True
+    )
+    return templates.get_template("feedback.html")
+
+
+class FeedbackPage(Exporter):
+    """A graded notebook as the page that its learner gets."""
+
+    @default("file_extension")
+    def _file_extension_default(self) -> str:
+        return ".html"
+
+    def from_notebook_node(
+        self, nb: NotebookNode, resources: dict | None = None, **options: Any
+    ) -> tuple[str, dict]:
+        notebook, resources = super().from_notebook_node(nb, resources, **options)
+        lab = find_lab(resources["nbgrader"]["assignment"])
+        page = template().render(
+            lab=lab,
+            who=clean(resources["nbgrader"]["student"]),
+            grades=resources["nbgrader"],
+            exercises=[exercise_part(notebook, exercise) for exercise in lab.exercises],
+            questions=[question_part(notebook, lab, question) for question in lab.questions],
+            code_css=Markup(CODE.get_style_defs(".highlight")),
+        )
+        return page, resources
+
+
+def exercise_part(notebook: NotebookNode, exercise: Exercise) -> dict:
+    """All that the page shows of an exercise."""
+    check = cell_called(notebook, exercise.check_cell)
+    answer = cell_called(notebook, exercise.answer_cell)
+    shown = next((o.data for o in check.outputs if "data" in o and "text/html" in o.data), {})
+    marks = check.metadata.nbgrader
+    return {
+        "exercise": exercise,
+        "score": marks.get("score") or 0.0,
+        "points": marks.get("points") or exercise.points,
+        "report": harmless(shown.get("text/html", "")),
+        "code": coloured(answer.source),
+        "comment": rendered(answer.metadata.nbgrader.get("comment") or ""),
+    }
+
+
+def question_part(notebook: NotebookNode, lab: Lab, question: Question) -> dict:
+    """A written question: what was asked, answered, given and said."""
+    cell = cell_called(notebook, question.answer_cell)
+    before = notebook.cells[notebook.cells.index(cell) - 1]
+    asked = before.source if before.cell_type == "markdown" and not is_grade(before) else ""
+    marks = cell.metadata.nbgrader
+    empty, comment = cell.source.strip() in ("", EMPTY_ANSWER), marks.get("comment") or ""
+    return {
+        "question": question,
+        "asked": rendered(HEADING.split(asked)[-1]),
+        "answer": "" if empty else rendered(cell.source),
+        "score": marks.get("score") or 0.0,
+        "points": marks.get("points") or question.points,
+        "waiting": marks.get("waiting", False),
+        "comment": "" if empty and comment == NO_RESPONSE else rendered(comment),
+    }

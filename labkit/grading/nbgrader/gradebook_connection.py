@@ -1,0 +1,277 @@
+"""A hold on nbgrader's gradebook, SQLite or PostgreSQL, that loses nothing.
+
+Work on it comes in short pieces that may be done twice with the same result. Where another
+grader holds the database, or its server goes away for a moment, the piece is done again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from nbgrader.api import (
+    Assignment,
+    BaseCell,
+    Grade,
+    Gradebook,
+    InvalidEntry,
+    MissingEntry,
+    SubmittedAssignment,
+    SubmittedNotebook,
+)
+from nbgrader.preprocessors import AssignLatePenalties
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SAWarning
+from traitlets import TraitError
+from traitlets.config import Config
+
+T = TypeVar("T")
+COURSE_ID = "tinyllm"
+PATIENCE = 60.0  # seconds for a database that has answered before
+FIRST_PATIENCE = 5.0  # for one that has not: its address may be wrong
+LONGEST_PAUSE = 5.0
+HOPELESS = re.compile(
+    r"authentication failed|(database|role) \".*\" does not exist"
+    r"|readonly database|no such column"
+)
+log = logging.getLogger("tinyllm.ledger")
+
+
+class CourseError(Exception):
+    """The course folder or its gradebook is not as it has to be; the message says so."""
+
+
+@dataclass(frozen=True)
+class RosterEntry:
+    """A row of nbgrader's students."""
+
+    id: str
+    first_name: str = ""
+    last_name: str = ""
+    email: str = ""
+    lms_user_id: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.first_name} {self.last_name}".strip()
+
+
+@contextmanager
+def quiet_logs() -> Iterator[None]:
+    """Without nbgrader's warnings about its own use of SQLAlchemy, one for each learner, and
+    without its tracebacks of conflicts that are resolved here."""
+    told = logging.getLogger("traitlets")
+    level = told.level
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SAWarning)
+        told.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            told.setLevel(level)
+
+
+def with_scripts_on_path() -> None:
+    """nbgrader starts `alembic` by its bare name."""
+    scripts = str(Path(sys.executable).parent)
+    if scripts not in os.environ.get("PATH", "").split(os.pathsep):
+        os.environ["PATH"] = scripts + os.pathsep + os.environ.get("PATH", "")
+
+
+class GradebookConnection:
+    """One writer's hold on a gradebook: opened late, kept open, reopened after a fault.
+
+    with Ledger(url) as ledger:
+        ledger.do(lambda gradebook: gradebook.update_or_create_student("ada"))
+    """
+
+    def __init__(self, url: str, course_id: str = COURSE_ID, patience: float = PATIENCE):
+        self.url, self.course_id, self.patience = url, course_id, patience
+        self.gradebook: Gradebook | None = None
+        self.answered = False
+
+    def __enter__(self) -> GradebookConnection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def shown(self) -> str:
+        """The address without its password."""
+        try:
+            return make_url(self.url).render_as_string(hide_password=True)
+        except ArgumentError:
+            return "the gradebook's address"
+
+    def close(self) -> None:
+        gradebook, self.gradebook = self.gradebook, None
+        if gradebook is not None:
+            try:
+                gradebook.close()
+            except DBAPIError:  # the connection is gone already
+                log.debug("closing a lost connection", exc_info=True)
+
+    def do(self, work: Callable[[Gradebook], T]) -> T:
+        """Do `work`, again and again for a while if the database is away or busy.
+
+        The work has to be idempotent: a fault may come after its commit.
+        """
+        began, pause, told = time.monotonic(), 0.05, False
+        while True:
+            try:
+                with quiet_logs():
+                    gradebook = self._opened()
+                    done = work(gradebook)
+                    gradebook.db.remove()  # ends the transaction of what only read
+                self.answered = True
+                return done
+            except (DBAPIError, InvalidEntry) as error:
+                self.close()
+                patience = (
+                    self.patience if self.answered else min(FIRST_PATIENCE, self.patience)
+                )
+                if time.monotonic() - began > patience or is_permanent(error):
+                    raise CourseError(self._gone(error)) from error
+                if not told and time.monotonic() - began > 1:
+                    log.warning("the gradebook does not answer; trying for %g s", patience)
+                    told = True
+            except MissingEntry as error:
+                self.close()
+                raise CourseError(
+                    f"{error} in {self.shown}: run `nbgrader generate_assignment` first"
+                ) from error
+            except UnicodeEncodeError as error:
+                self.close()
+                raise CourseError(
+                    f"{self.shown} cannot hold {error.object[:40]!r}: "
+                    "a gradebook needs the encoding UTF-8 (createdb -E UTF8)"
+                ) from error
+            except BaseException:
+                self.close()
+                raise
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _opened(self) -> Gradebook:
+        if self.gradebook is None:
+            with_scripts_on_path()
+            try:
+                self.gradebook = Gradebook(self.url, self.course_id)
+            except ModuleNotFoundError as error:
+                raise CourseError(
+                    f"{self.shown} needs {error.name}: "
+                    "`pip install -c constraints.txt -e .[postgres]` installs it"
+                ) from error
+            except (ArgumentError, NoSuchModuleError) as error:
+                raise CourseError(f"{self.shown} is no database address: {error}") from error
+        return self.gradebook
+
+    def _gone(self, error: Exception) -> str:
+        reason = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
+        return (
+            f"the gradebook {self.shown} cannot be written: {reason}. What is in it is whole; "
+            "see that the database runs and give the same command again, it goes on from here"
+        )
+
+
+def is_permanent(error: Exception) -> bool:
+    """Whether waiting cannot help."""
+    return HOPELESS.search(str(error)) is not None
+
+
+class LatePenalty:
+    """The penalty for late submissions, as nbgrader_config.py has it.
+
+    nbgrader's own plugin, or one named by `c.AssignLatePenalties.plugin_class`, which may stand
+    beside the configuration.
+    """
+
+    def __init__(self, config: Config, folders: Iterable[Path] = ()):
+        for folder in map(str, folders):
+            if folder not in sys.path:
+                sys.path.append(folder)
+        try:
+            self.nbgrader = AssignLatePenalties(config=config)
+            self.nbgrader.init_plugin()
+        except (TraitError, ImportError) as error:
+            raise CourseError(f"the late submission plugin cannot be used: {error}") from error
+
+    def penalty(
+        self, learner: str, notebook: SubmittedNotebook, seconds: float
+    ) -> float | None:
+        if seconds <= 0:
+            return None
+        plugin = self.nbgrader.plugin_inst
+        try:
+            penalty = plugin.late_submission_penalty(learner, notebook.score, seconds)
+        except Exception as error:  # somebody's own plugin
+            raise CourseError(
+                f"the late submission plugin {type(plugin).__name__} failed on {learner!r}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return None if penalty is None else self.nbgrader._check_late_penalty(notebook, penalty)
+
+
+@dataclass
+class Standing:
+    """What the gradebook has of one submission."""
+
+    scores: dict[str, float] = field(default_factory=dict)  # {grade cell: points}
+    waiting: set[str] = field(default_factory=set)  # cells that a person has to grade
+    late_penalty: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return round(sum(self.scores.values()) - self.late_penalty, 2)
+
+
+def standings(gradebook: Gradebook, lab_name: str) -> dict[str, Standing]:
+    """{learner: standing} in one lab, by a single query."""
+    rows = (
+        gradebook.db.query(
+            SubmittedAssignment.student_id,
+            SubmittedNotebook.late_submission_penalty,
+            BaseCell.name,
+            Grade.score,
+            Grade.needs_manual_grade,
+        )
+        .select_from(Grade)
+        .join(BaseCell, BaseCell.id == Grade.cell_id)
+        .join(SubmittedNotebook, SubmittedNotebook.id == Grade.notebook_id)
+        .join(SubmittedAssignment, SubmittedAssignment.id == SubmittedNotebook.assignment_id)
+        .join(Assignment, Assignment.id == SubmittedAssignment.assignment_id)
+        .filter(Assignment.name == lab_name)
+    )
+    found: dict[str, Standing] = {}
+    for learner, penalty, cell, score, waiting in rows:
+        standing = found.setdefault(learner, Standing(late_penalty=penalty or 0.0))
+        standing.scores[cell] = score
+        if waiting:
+            standing.waiting.add(cell)
+    return found
+
+
+def people(gradebook: Gradebook) -> list[RosterEntry]:
+    return [
+        RosterEntry(
+            s.id, s.first_name or "", s.last_name or "", s.email or "", s.lms_user_id or ""
+        )
+        for s in gradebook.students
+    ]
+
+
+def enrol(gradebook: Gradebook, roster: Iterable[RosterEntry]) -> None:
+    """Put a roster into nbgrader's students; what it does not say is left as it is."""
+    for person in roster:
+        said = {key: text for key, text in vars(person).items() if text and key != "id"}
+        gradebook.update_or_create_student(person.id, **said)

@@ -1,0 +1,106 @@
+"""Graded submissions into nbgrader's database: the rows of its own autograde, a batch at a
+time, in one short transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from nbgrader.api import (
+    Comment,
+    Grade,
+    Gradebook,
+    Student,
+    SubmittedAssignment,
+    SubmittedNotebook,
+)
+
+from labkit.grading.nbgrader.gradebook_connection import CourseError, LatePenalty
+
+
+@dataclass(frozen=True)
+class GradebookRow:
+    """What the gradebook is told of one submission.
+
+    grades    {grade cell: points}; None where a person gives them
+    comments  {answer cell: nbgrader's own comment, or None}
+    person    grade cells that a person has to look at besides
+    unchanged the same verdicts on the same answers are stored already, so that what a person
+              has graded by hand need not be looked at again
+    """
+
+    learner: str
+    timestamp: Any
+    grades: dict[str, float | None]
+    comments: dict[str, str | None]
+    person: frozenset[str] = frozenset()
+    unchanged: bool = False
+
+
+def record(
+    gradebook: Gradebook, late: LatePenalty, lab_name: str, entries: Iterable[GradebookRow]
+) -> None:
+    """Write the entries, each learner's rows made if they are not there; nothing twice.
+
+    Points and comments that a person gave stay as they are.
+    """
+    entries, session = list(entries), gradebook.db
+    assignment = gradebook.find_assignment(lab_name)
+    names = [entry.learner for entry in entries]
+    query = session.query(Student).filter(Student.id.in_(names))
+    students = {student.id: student for student in query}
+    query = session.query(SubmittedAssignment).filter(
+        SubmittedAssignment.assignment_id == assignment.id,
+        SubmittedAssignment.student_id.in_(names),
+    )
+    submissions = {submission.student_id: submission for submission in query}
+    done = []
+    for entry in entries:
+        student = students.get(entry.learner) or Student(id=entry.learner)
+        submission = submissions.get(entry.learner) or blank(assignment, student)
+        session.add(submission)
+        if entry.timestamp is not None:
+            submission.timestamp = entry.timestamp
+        for notebook in submission.notebooks:
+            fill(notebook, entry, lab_name)
+        done.append((entry, submission))
+    session.flush()
+    for entry, submission in done:
+        for notebook in submission.notebooks:
+            seconds = submission.total_seconds_late
+            notebook.late_submission_penalty = late.penalty(entry.learner, notebook, seconds)
+    session.commit()
+
+
+def blank(assignment: Any, student: Student) -> SubmittedAssignment:
+    """The rows that nbgrader makes when a submission is first seen."""
+    submission = SubmittedAssignment(assignment=assignment, student=student)
+    for notebook in assignment.notebooks:
+        rows = SubmittedNotebook(notebook=notebook, assignment=submission)
+        for cell in [*notebook.grade_cells, *notebook.task_cells]:
+            Grade(cell=cell, notebook=rows)
+        for cell in [*notebook.solution_cells, *notebook.task_cells]:
+            Comment(cell=cell, notebook=rows)
+    return submission
+
+
+def fill(notebook: SubmittedNotebook, entry: GradebookRow, lab_name: str) -> None:
+    """Points and comments, by the rules of nbgrader's SaveAutoGrades."""
+    rows = {grade.cell.name: grade for grade in notebook.grades}
+    unknown = set(entry.grades) ^ set(rows)
+    if unknown:
+        raise CourseError(
+            f"the gradebook and the released notebook of {lab_name} differ in the cells "
+            f"{', '.join(sorted(unknown))}: release it again with "
+            f"`nbgrader generate_assignment {lab_name} --force`"
+        )
+    for name, grade in rows.items():
+        grade.auto_score = entry.grades[name]
+        if grade.manual_score is None:
+            grade.needs_manual_grade = grade.auto_score is None or name in entry.person
+        elif not entry.unchanged:
+            grade.needs_manual_grade = True
+    for comment in notebook.comments:
+        if comment.cell.name in entry.comments:
+            comment.auto_comment = entry.comments[comment.cell.name]

@@ -1,0 +1,1 @@
+"""A whole class: which submissions have no result yet, and who judges them."""

@@ -1,0 +1,93 @@
+"""Grading a lab as a person sees it: progress, the class table, feedback, CSV and report."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from labkit.core.report import clean
+from labkit.core.syllabus import Lab
+from labkit.grading.class_report.report import keep_rows, write_reports
+from labkit.grading.nbgrader.course import Course
+from labkit.grading.run.pool import GradingPool
+from labkit.grading.run.schedule import Row, grade_lab, layers_of
+
+FEW = 12  # names in a line of the terminal
+UNSANDBOXED = (
+    "NO SANDBOX: learner code ran beside your own files, with limits but without bubblewrap "
+    "round it ({layers}). Do not grade strangers' code like this. {remedy}"
+)
+
+
+def grade_and_report(
+    course: Course,
+    lab: Lab,
+    console: Console,
+    crew: GradingPool | None = None,
+    fresh: bool = False,
+) -> list[Row]:
+    """Grade what was handed in, with a progress bar; then table, feedback, CSV and HTML."""
+    if crew is None:
+        with GradingPool() as own:
+            return grade_and_report(course, lab, console, own, fresh)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+               TimeRemainingColumn())  # fmt: skip
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(f"grading {lab.name}", total=None)
+
+        def advance(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        rows = grade_lab(course, lab, advance, crew, fresh)
+        task = bar.add_task("writing feedback", total=None)
+        pages = course.feedback(lab) if rows else []
+        bar.update(task, total=len(pages), completed=len(pages))
+    console.print(table(lab, rows))
+    missing = [clean(name) for name in course.without(lab)]
+    if missing:
+        more = f" and {len(missing) - FEW} more" if len(missing) > FEW else ""
+        names = ", ".join(missing[:FEW])
+        console.print(f"nothing handed in: {names}{more}", markup=False)
+    for remark in dict.fromkeys(course.remarks):
+        console.print(clean(remark), style="yellow", markup=False)
+    course.remarks.clear()
+    layers = layers_of(rows)
+    keep_rows(course, lab, rows, layers)
+    reports = write_reports(course, lab)
+    console.print(f"[bold]{len(rows)}[/] graded into {course.ledger.shown}", highlight=False)
+    console.print(f"feedback: {course.root / 'feedback'}", highlight=False, soft_wrap=True)
+    for report in reports:
+        console.print(f"class report: {report}", highlight=False, soft_wrap=True)
+    if layers:
+        console.print(f"learner code ran in: {', '.join(layers)}", highlight=False)
+        if "bubblewrap" not in layers:
+            console.print(warning(layers, crew))
+    return rows
+
+
+def warning(layers: list[str], crew: GradingPool) -> Panel:
+    """What nobody can miss where learner code ran without bubblewrap."""
+    remedy = "" if crew.dask else f"Why: {crew.sandbox().lacking}."
+    text = UNSANDBOXED.format(layers=", ".join(layers), remedy=remedy)
+    return Panel(Text(text), style="bold red", border_style="bold red")
+
+
+def table(lab: Lab, rows: list[Row]) -> Table:
+    possible = sum(exercise.points for exercise in lab.exercises)
+    shown = Table(title=f"Lab {lab.number}, {lab.title}", title_justify="left")
+    shown.add_column("who", no_wrap=True)
+    shown.add_column(f"of {possible}", justify="right", no_wrap=True)
+    shown.add_column("why")
+    for row in rows:
+        who, why = Text(clean(row.learner)), Text(clean(row.why))  # Text: no markup of theirs
+        shown.add_row(who, f"{row.submission.score:g}", why)
+    return shown

@@ -1,0 +1,205 @@
+"""A small class for the demo and the tests: real notebooks, filled in from the reference and
+from the listed mistakes, and some that came out odd."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell
+
+from labkit.author.build import reference_block, written_answer
+from labkit.core import cells
+from labkit.core.syllabus import Exercise, Lab
+from labkit.grading.judge.intake import cell_called
+from solutions.mistakes import Mistake, mistakes_of
+
+Edit = Callable[[NotebookNode, Lab], object]
+
+
+@dataclass(frozen=True)
+class Learner:
+    """One made-up submission: its name says what was done to it."""
+
+    name: str
+    data: bytes
+    mistake: Mistake | None = None
+
+
+def solved(released: NotebookNode, lab: Lab) -> NotebookNode:
+    """The released notebook with the reference in every exercise."""
+    notebook = copy.deepcopy(released)
+    for exercise in lab.exercises:
+        answer = cells.plain(reference_block(lab, exercise))
+        cell_called(notebook, exercise.answer_cell).source = answer
+    return notebook
+
+
+def with_answer(notebook: NotebookNode, exercise: Exercise, answer: str) -> NotebookNode:
+    changed = copy.deepcopy(notebook)
+    cell_called(changed, exercise.answer_cell).source = answer
+    return changed
+
+
+def with_texts(notebook: NotebookNode, lab: Lab) -> NotebookNode:
+    """The notebook with the model answers to its written questions, for a person to grade."""
+    changed = copy.deepcopy(notebook)
+    for question in lab.questions:
+        text = written_answer(lab, question)["model answer"]
+        cell_called(changed, question.answer_cell).source = text
+    return changed
+
+
+def exercise_of(lab: Lab, symbol: str) -> Exercise:
+    return next(e for e in lab.exercises if symbol in e.symbols)
+
+
+def small_class(lab: Lab, released: NotebookNode, whole: bool = True) -> Iterator[Learner]:
+    """A perfect one, a blank one, one for each mistake, and the odd ones.
+
+    Not whole: of the mistakes the first of each exercise, and nothing odd.
+    """
+    perfect = solved(released, lab)
+    yield Learner("perfect", encoded(with_texts(perfect, lab)))
+    yield Learner("blank", encoded(released))
+    mistakes = mistakes_of(lab.module)
+    for mistake in mistakes if whole else {m.symbol: m for m in reversed(mistakes)}.values():
+        exercise = exercise_of(lab, mistake.symbol)
+        answer = mistaken_cell(lab, exercise, mistake)
+        notebook = with_answer(perfect, exercise, answer)
+        yield Learner(f"{exercise.slug}-{kebab(mistake.name)}", encoded(notebook), mistake)
+    if not whole:
+        return
+    for name, edit in ODD.items():
+        notebook = copy.deepcopy(perfect)
+        edit(notebook, lab)
+        yield Learner(name, encoded(notebook))
+    yield Learner("not-a-notebook", b"%PDF-1.7 this is what I had on my desktop")
+
+
+def encoded(notebook: NotebookNode) -> bytes:
+    """The file as it is, with duplicate ids and all: nbformat would mend them."""
+    return json.dumps(notebook, indent=1).encode()
+
+
+def kebab(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).replace("_", "-").lower()
+
+
+# A mistake as a learner would have typed it
+
+
+def mistaken_cell(lab: Lab, exercise: Exercise, mistake: Mistake) -> str:
+    """The source of a mistake, renamed to the exercise's symbol, with all that it needs."""
+    module = sys.modules[mistake.code.__module__]
+    source = renamed(without_decorators(mistake.code), mistake.name, mistake.symbol)
+    parts = needed(module, source, mistake.name)
+    text = "\n\n\n".join([*parts, source])
+    if "reference." in text:
+        right = cells.plain(reference_block(lab, exercise)).split("\n", 1)[1]
+        right = renamed(right, mistake.symbol, f"Right{mistake.symbol}")
+        text = re.sub(r"\breference\.(\w+)", r"Right\1", text)
+        text = f"{right}\n\n\n{text}"
+    return f"{cells.directive(exercise)}\n{text}"
+
+
+def without_decorators(code: object) -> str:
+    lines = inspect.getsource(code).split("\n")
+    start = next(i for i, line in enumerate(lines) if line.startswith(("def ", "class ")))
+    return "\n".join(lines[start:]).strip()
+
+
+def renamed(source: str, old: str, new: str) -> str:
+    return re.sub(rf"\b{re.escape(old)}\b", new, source)
+
+
+def needed(module: ModuleType, source: str, own: str) -> list[str]:
+    """Sources of the module's other classes and functions that `source` mentions."""
+    mentioned = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+    found = []
+    for name in sorted(mentioned - {own}):
+        item = vars(module).get(name)
+        if getattr(item, "__module__", None) == module.__name__:
+            text = without_decorators(item)
+            found += [*needed(module, text, name), text]
+    return list(dict.fromkeys(found))
+
+
+# The odd ones
+
+
+def _answer(notebook: NotebookNode, lab: Lab, place: int) -> NotebookNode:
+    return cell_called(notebook, lab.exercises[place].answer_cell)
+
+
+def _with_first(addition: str) -> Edit:
+    def edit(notebook: NotebookNode, lab: Lab) -> None:
+        _answer(notebook, lab, 0).source += f"\n\n{addition}\n"
+
+    return edit
+
+
+def _body(line: str) -> Edit:
+    """Replace the first exercise by a function that only does `line`."""
+
+    def edit(notebook: NotebookNode, lab: Lab) -> None:
+        exercise = lab.exercises[0]
+        text = f"def {exercise.symbols[0]}(*args, **kwargs):\n    {line}"
+        _answer(notebook, lab, 0).source = f"{cells.directive(exercise)}\n{text}"
+
+    return edit
+
+
+def _deleted(notebook: NotebookNode, lab: Lab) -> None:
+    notebook.cells.remove(_answer(notebook, lab, 0))
+
+
+def _syntax(notebook: NotebookNode, lab: Lab) -> None:
+    cell = _answer(notebook, lab, 0)
+    cell.source = cell.source.replace("):", ")", 1).replace(") ->", " ->", 1)
+
+
+def _pasted_twice(notebook: NotebookNode, lab: Lab) -> None:
+    cell = _answer(notebook, lab, 0)
+    notebook.cells.insert(notebook.cells.index(cell) + 1, copy.deepcopy(cell))
+
+
+def _stripped(notebook: NotebookNode, lab: Lab) -> None:
+    for cell in notebook.cells:
+        cell.metadata.clear()
+
+
+def _no_exercises(notebook: NotebookNode, lab: Lab) -> None:
+    notebook.cells = [new_code_cell("print('see you next year')")]
+
+
+ODD: dict[str, Edit] = {
+    "syntax-error": _syntax,
+    "deleted-cell": _deleted,
+    "pasted-twice": _pasted_twice,
+    "metadata-stripped": _stripped,
+    "no-exercise-cells": _no_exercises,
+    "raises-in-the-cell": _with_first('raise RuntimeError("my kernel was fine")'),
+    "calls-sys-exit": _with_first("import sys\nsys.exit(0)"),
+    "loops-for-ever": _body("while True: pass"),
+    "prints-megabytes": _body("while True: print('again ' * 1000)"),
+    "returns-a-string": _body("return 'forty-two'"),
+    "returns-nothing": _body("return None"),
+}
+
+
+def hand_in(folder: Path, lab: Lab, learner: Learner) -> Path:
+    """Put a submission where nbgrader collects it."""
+    path = folder / "submitted" / learner.name / lab.name / f"{lab.name}.ipynb"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(learner.data)
+    return path

@@ -1,0 +1,1 @@
+"""What a notebook and a learner's terminal use."""

@@ -1,0 +1,108 @@
+"""Checking one exercise of the learner's package at once: what check("1.2") does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from labkit.checks.compare import error_text
+from labkit.checks.diagnose import reasons, remarks
+from labkit.checks.explain import learner_report
+from labkit.checks.package import localised
+from labkit.checks.reference import RecordedReference
+from labkit.checks.runner import run_checks
+from labkit.core import cells
+from labkit.core.report import Report
+from labkit.core.syllabus import LABS, Exercise, Lab
+from labkit.learner import workspace
+from labkit.sandboxed import banned
+from labkit.sandboxed.call import Call, Outcome, describe, perform
+from labkit.sandboxed.importer import PACKAGE, filename, imported
+
+SEED = "visible"
+
+
+def check_exercise(lab: Lab, exercise: Exercise, hint: str) -> tuple[Report, float]:
+    """The report on an exercise of the learner's package, and its points by visible checks.
+
+    The lab is judged alone: where this edition has the reference, it plays all other labs.
+
+    hint    how the learner asks for one, to be shown where something is wrong
+    """
+    report, score = _judged(lab, exercise, hint)
+    if report.verdict == "not yet":
+        report.rows[-1:-1] = _to_mend_first(lab, exercise)
+    return report, score
+
+
+def _judged(lab: Lab, exercise: Exercise, hint: str) -> tuple[Report, float]:
+    heading = f"Exercise {exercise.id}  {exercise.title}"
+    source = workspace.module_source(lab)
+    block = cells.block(source, exercise.id)
+    if block is None or workspace.is_stub(lab, exercise, block):
+        where = workspace.shown(workspace.module_path(lab))
+        look = f"{where} has no code for this exercise yet"
+        do = f"write the exercise's cell and run it, then check again; stuck? {hint}"
+        if block is None and set(exercise.symbols) & set(cells.defined_names(source)):
+            look = f"{where} defines {exercise.title}, but nothing marks it as this exercise"
+            do = f'put "{cells.directive(exercise)}" on the line before it'
+        return Report(heading, "not started", [("look", look), ("next", do)]), 0.0
+    mentioned = banned.found_in(block, lab.not_allowed)
+    if mentioned:
+        name, line = mentioned
+        look = f"line {line}: {banned.message(name)}"
+        return Report(heading, "not yet", [("look", look), ("next", hint)]), 0.0
+    oracle = RecordedReference(lab.module)
+    with imported(workspace.judged_package(lab), workspace.folder()):
+        student, fault = in_process(lab, source, exercise)
+        if fault:
+            do = "mend the line, run the cell, check again"
+            return Report(heading, "not yet", [("look", fault), ("next", do)]), 0.0
+        with banned.out_of_reach(lab.not_allowed):
+            result = run_checks("visible", lab.module, exercise, student, oracle, SEED)
+    why = reasons(result, oracle)
+    step = next_step(lab, exercise) if result.passed else hint
+    return learner_report(result, why, remarks(result, oracle), step), result.score
+
+
+def in_process(
+    lab: Lab, source: str, exercise: Exercise
+) -> tuple[Callable[[Call], Outcome], str]:
+    """Performs calls right here, with the learner's module; and what it raised when it was
+    imported, "" if nothing."""
+    path, namespace, fault = filename(lab.module, workspace.folder()), {}, ""
+    try:
+        namespace = vars(import_module(f"{PACKAGE}.{lab.module}"))
+    except Exception as error:  # the learner's module may raise anything
+        loading = localised(Outcome(failure=describe(error, path)), source, exercise.id)
+        fault = error_text(loading.failure)
+
+    def student(call: Call) -> Outcome:
+        return localised(perform(call, namespace, path), source, exercise.id)
+
+    return student, fault
+
+
+def _to_mend_first(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:
+    """A note on the first exercise, among those of the learner's that this one runs on, that
+    fails its own check."""
+    for home, used in workspace.used_by(lab, exercise):
+        own = home is lab or not workspace.reference_path(home).exists()
+        if own and home in LABS and _judged(home, used, "")[0].verdict == "not yet":
+            what = f"exercise {used.id}, {used.title}, which this one uses,"
+            return [("note", f"{what} does not pass its own check: mend it first")]
+    return []
+
+
+def next_step(lab: Lab, exercise: Exercise) -> str:
+    """What comes after a passed exercise."""
+    place = [e.id for e in lab.exercises].index(exercise.id)
+    rest = lab.exercises[place + 1 :]
+    if not exercise.points:
+        return "read on; this was practice"
+    if not rest:
+        return (
+            f"that was the last exercise of this lab: `tinyllm submit {lab.module}` hands it in"
+        )
+    stretch = "" if rest[0].core else " (stretch)"
+    return f"read on to exercise {rest[0].id}, {rest[0].title}{stretch}"

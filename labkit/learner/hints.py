@@ -1,0 +1,60 @@
+"""The ladder of help: three rungs for every exercise, and the answer as a step of its own."""
+
+from __future__ import annotations
+
+import re
+
+from labkit.core import cells
+from labkit.core.report import Report
+from labkit.core.syllabus import Exercise, Lab
+from labkit.learner import workspace
+
+RUNGS = ("idea", "shape and API", "near-code")
+HEADING = re.compile(r"^(##|###) +(.+?) *$", re.MULTILINE)
+
+
+class MissingHint(LookupError):
+    """A hint file without this exercise or rung."""
+
+
+def sections(text: str) -> dict[str, dict[str, str]]:
+    """{exercise or question id: {heading: text}} of a hints or answers file."""
+    found: dict[str, dict[str, str]] = {}
+    current: dict[str, str] = {}
+    marks = list(HEADING.finditer(text))
+    for mark, following in zip(marks, [*marks[1:], None], strict=True):
+        if mark[1] == "##":
+            current = found.setdefault(mark[2], {})
+        else:
+            end = following.start() if following else len(text)
+            current[mark[2]] = text[mark.end() : end].strip()
+    return found
+
+
+def rungs(lab: Lab, exercise: Exercise) -> list[str]:
+    """The texts of the three rungs."""
+    path = workspace.HINTS / f"{lab.module}.md"
+    found = sections(path.read_text("utf-8")).get(exercise.id, {}) if path.exists() else {}
+    missing = [name for name in RUNGS if name not in found]
+    if missing:
+        raise MissingHint(f"{path.name} lacks {', '.join(missing)} for exercise {exercise.id}")
+    return [found[name] for name in RUNGS]
+
+
+def hint_report(lab: Lab, exercise: Exercise, rung: int, again: str, answer: str) -> Report:
+    """Rung 1, 2 or 3; `again` and `answer` say how to ask for the next rung and the answer."""
+    text = rungs(lab, exercise)[rung - 1]
+    step = again if rung < len(RUNGS) else f"that was the last rung; {answer} shows the answer"
+    rows = [(RUNGS[rung - 1].split()[0], text), ("next", step)]
+    heading = f"Hint {exercise.id}  {exercise.title}"
+    return Report(heading, f"rung {rung} of {len(RUNGS)}", rows, passed=True)
+
+
+def solution_text(lab: Lab, exercise: Exercise) -> str:
+    """The reference's code for an exercise; LookupError where the answers are not at hand."""
+    path = workspace.reference_path(lab)
+    if not path.exists():
+        raise LookupError("the answers are not part of this edition; ask your instructor")
+    block = cells.block(path.read_text("utf-8"), exercise.id)
+    assert block is not None
+    return cells.plain(block)

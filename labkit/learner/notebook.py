@@ -1,0 +1,182 @@
+"""What a notebook uses: start, check, hint, solution, assemble.
+
+`start("rmsnorm")` in the first cell makes every exercise cell that runs without an error
+travel into the lab's module of `tinyllm`, and reloads the package.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from labkit.checks.assembly import assembly_report
+from labkit.core import cells
+from labkit.core.report import Report
+from labkit.core.syllabus import NOTEBOOKS, Exercise, Lab, UnknownName, find_exercise, find_lab
+from labkit.learner import hints, workspace
+from labkit.learner.check import check_exercise
+
+try:
+    from IPython import get_ipython
+except ImportError:  # outside notebooks
+
+    def get_ipython() -> None:
+        return None
+
+
+class Session:
+    """One notebook at work: its lab, and how far each ladder of hints was climbed."""
+
+    def __init__(self, lab: Lab):
+        self.lab = lab
+        self.climbed: dict[str, int] = {}
+        self.unsaved: set[str] = set()  # exercises whose last run raised an error
+
+    def after_cell(self, result: Any) -> None:
+        """IPython's post_run_cell event: save the cell if it is an exercise."""
+        source = result.info.raw_cell or ""
+        exercise = self._exercise_of(source, getattr(result.info, "cell_id", None))
+        if exercise is None:
+            return
+        if result.error_before_exec or result.error_in_exec:
+            print(f"exercise {exercise.id} was not saved: the cell raised an error")
+            self.unsaved.add(exercise.id)
+            return
+        self.unsaved.discard(exercise.id)
+        saved = workspace.save(self.lab, exercise, source)
+        if saved.text:
+            print(saved.text)
+        if saved.kept:
+            self._share(exercise)
+
+    def _exercise_of(self, source: str, cell_id: str | None) -> Exercise | None:
+        exercise_id = cells.exercise_in(source)
+        for exercise in self.lab.exercises:
+            if exercise_id == exercise.id or (
+                not exercise_id and cell_id == exercise.answer_cell
+            ):
+                return exercise
+        if exercise_id:
+            print(f"lab {self.lab.name} has no exercise {exercise_id}: the cell was not saved")
+            return None
+        defined = set(cells.defined_names(source))
+        for exercise in self.lab.exercises:
+            if set(exercise.symbols) & defined:
+                print(
+                    f'not saved: an answer begins with the line "{cells.directive(exercise)}"'
+                )
+        return None
+
+    def _share(self, exercise: Exercise) -> None:
+        """Let the notebook use the package's own objects, the ones that will be checked."""
+        try:
+            module = workspace.load(self.lab)
+        except Exception as error:  # whatever the learner's module raises
+            print(f"but tinyllm/{self.lab.module}.py fails: {type(error).__name__}: {error}")
+            print("Put what the cell needs (imports, helpers) into the cell itself.")
+            return
+        shell = get_ipython()
+        names = {name: getattr(module, name, None) for name in exercise.symbols}
+        for name, item in names.items():
+            if item is None:
+                shell.user_ns.pop(name, None)
+            else:
+                shell.user_ns[name] = item
+
+    def share_earlier_labs(self) -> None:
+        """Say which exercises of earlier labs are still empty, and let the reference stand in
+        for them in the notebook too."""
+        empty = workspace.still_empty(self.lab)
+        for lab, exercise in empty:
+            there = workspace.reference_path(lab).exists()
+            end = "the course's own stands in for yours" if there else "finish it first"
+            print(f"Exercise {exercise.id}, {exercise.title}, is unfinished: {end}")
+        if not empty:
+            return
+        try:
+            module = workspace.load(self.lab)
+        except Exception:  # whatever the learner's module raises; its check will say so
+            return
+        names = get_ipython().user_ns
+        names.update(
+            {n: getattr(module, n) for n in workspace.borrowed(self.lab) if n in names}
+        )
+
+
+_session: Session | None = None
+
+
+def start(lab: str) -> None:
+    """Begin a lab: from here on, running an exercise cell saves it into the package.
+
+    lab    the lab's name: "rmsnorm", "01" or "01_rmsnorm"
+    """
+    global _session
+    shell = get_ipython()
+    if shell is None:
+        raise RuntimeError("start() belongs in a notebook; in a terminal use `tinyllm check`")
+    if _session is not None:
+        shell.events.unregister("post_run_cell", _session.after_cell)
+    _session = Session(find_lab(lab, NOTEBOOKS))
+    shell.events.register("post_run_cell", _session.after_cell)
+    chosen = _session.lab
+    exercises = ", ".join(f"{e.id} {e.title}" for e in chosen.exercises)
+    print(f"Lab {chosen.number}, {chosen.title}\nExercises: {exercises}\n"
+          f"Running an exercise cell saves it to {workspace.module_path(chosen)}")  # fmt: skip
+    _session.share_earlier_labs()
+
+
+def check(exercise_id: str) -> Report | float:
+    """Check an exercise now; the report says what is right, what is wrong first, and why."""
+    try:
+        lab, exercise = find_exercise(str(exercise_id))
+    except UnknownName as error:
+        return Report("check", "no such exercise", [("look", str(error))])
+    ladder = f'hint("{exercise.id}") shows rung {climbed(exercise) + 1} of {len(hints.RUNGS)}'
+    if climbed(exercise) >= len(hints.RUNGS):
+        again = f'hint("{exercise.id}", 1) begins anew'
+        ladder = f'{again}; solution("{exercise.id}") shows the answer'
+    report, score = check_exercise(lab, exercise, ladder)
+    if _session is None and not report.passed:
+        report.rows.append(("note", "the first cell of the notebook has not been run yet"))
+    if _session is not None and exercise.id in _session.unsaved:
+        note = "the last run of your cell was not saved; this is about the version before it"
+        report.rows.insert(0, ("note", note))
+    if os.environ.get("NBGRADER_EXECUTION"):  # nbgrader reads a plain number as the points
+        print(report)
+        return float(score)
+    return report
+
+
+def assemble() -> Report:
+    """Run a whole model on your own parts; the report names the first part that deviates."""
+    return assembly_report('check("{}")'.format)
+
+
+def hint(exercise_id: str, rung: int | None = None) -> Report:
+    """Climb one rung of the exercise's ladder; `rung` goes to a rung directly."""
+    try:
+        lab, exercise = find_exercise(str(exercise_id))
+    except UnknownName as error:
+        return Report("hint", "no such exercise", [("look", str(error))])
+    last = len(hints.RUNGS)
+    if rung is not None and rung not in range(1, last + 1):
+        look = f"there is no rung {rung}: the rungs are 1 to {last}"
+        return Report(f"Hint {exercise.id}", "no such rung", [("look", look)])
+    rung = rung or min(climbed(exercise) + 1, last)
+    if _session is not None:
+        _session.climbed[exercise.id] = max(rung, climbed(exercise))
+    again = f'hint("{exercise.id}") shows rung {rung + 1} of {last}'
+    return hints.hint_report(lab, exercise, rung, again, f'solution("{exercise.id}")')
+
+
+def solution(exercise_id: str) -> None:
+    """Print the reference's code: the last step of the ladder."""
+    try:
+        print(hints.solution_text(*find_exercise(str(exercise_id))))
+    except LookupError as error:
+        print(error)
+
+
+def climbed(exercise: Exercise) -> int:
+    return _session.climbed.get(exercise.id, 0) if _session else 0

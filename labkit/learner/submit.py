@@ -1,0 +1,78 @@
+"""The file to hand in: the learner's notebook, completed from the package where it has gaps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+
+from labkit.core import cells
+from labkit.core.paths import NOTEBOOKS
+from labkit.core.syllabus import Exercise, Lab
+from labkit.learner import workspace
+
+FOLDER = Path("submissions")
+EMPTY_ANSWER = "YOUR ANSWER HERE"
+
+
+class SubmitError(Exception):
+    """A notebook that cannot be handed in as it is."""
+
+
+def prepare(lab: Lab, notebook: Path | None) -> tuple[Path, list[str]]:
+    """Write submissions/LAB.ipynb; returns its path and what the learner should know."""
+    path = notebook or NOTEBOOKS / f"{lab.name}.ipynb"
+    if not path.exists():
+        raise SubmitError(
+            f"there is no file {path}; name your notebook: `tinyllm submit {lab.module} FILE`"
+        )
+    try:
+        content = nbformat.read(path, as_version=4)
+    except Exception as error:  # nbformat raises many kinds for a file that is none
+        raise SubmitError(f"{path} is not a notebook: {error}") from error
+    module = workspace.module_source(lab)
+    notes = [note for e in lab.exercises if (note := _complete(content, module, lab, e))]
+    notes += [
+        f"{question.id}: no answer yet"
+        for question in lab.questions
+        for cell in content.cells
+        if cell.get("id") == question.answer_cell and cell.source.strip() in ("", EMPTY_ANSWER)
+    ]
+    FOLDER.mkdir(exist_ok=True)
+    written = FOLDER / f"{lab.name}.ipynb"
+    if written.exists():  # one step back, should this one hold less
+        written.replace(written.with_suffix(".ipynb~"))
+    workspace.write_whole(written, nbformat.writes(content))
+    return written, notes
+
+
+def _complete(
+    content: nbformat.NotebookNode, module: str, lab: Lab, exercise: Exercise
+) -> str | None:
+    """Fill an exercise cell that is still a stub from the package; what there is to say."""
+    found = [c for c in content.cells if c.cell_type == "code" and _is(c, exercise)]
+    code = cells.block(module, exercise.id)
+    empty = code is None or workspace.is_stub(lab, exercise, code)
+    if not found:
+        return f"{exercise.id} {exercise.title}: your notebook has lost this cell"
+    cell = found[-1]
+    if cells.parsed(cells.tidied(cell.source)) is None:
+        return f"{exercise.id} {exercise.title}: the cell does not run, it has a syntax error"
+    if not workspace.is_stub(lab, exercise, cell.source):
+        if not empty and code.strip() != cell.source.strip():
+            return f"{exercise.id} {exercise.title}: the package differs; the notebook counts"
+        return None
+    if code is None and set(exercise.symbols) & set(cells.defined_names(module)):
+        line = cells.directive(exercise)
+        return f'{exercise.id} {exercise.title}: in tinyllm/, the line "{line}" is missing'
+    if empty:
+        return f"{exercise.id} {exercise.title}: still empty"
+    cell.source = code
+    return f"{exercise.id} {exercise.title}: taken from the package tinyllm"
+
+
+def _is(cell: nbformat.NotebookNode, exercise: Exercise) -> bool:
+    claimed = cells.exercise_in(cell.source)
+    return claimed == exercise.id or (
+        claimed is None and cell.get("id") == exercise.answer_cell
+    )

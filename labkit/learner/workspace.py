@@ -1,0 +1,204 @@
+"""The learner's package on disk: where an exercise lives, saving a cell, reloading it."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import tinyllm
+from labkit.core import cells
+from labkit.core.paths import SOLUTIONS
+from labkit.core.syllabus import LABS, Exercise, Lab
+
+HINTS = SOLUTIONS / "hints"
+
+
+class MissingModule(FileNotFoundError):
+    """A module of tinyllm/ is gone; the message says how to get it back."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What became of a cell that was run: `text` says it, `kept` whether the file changed."""
+
+    text: str
+    kept: bool
+
+
+def module_path(lab: Lab) -> Path:
+    return Path(tinyllm.__file__).parent / f"{lab.module}.py"
+
+
+def folder() -> str:
+    """Where the learner's package lies."""
+    return str(Path(tinyllm.__file__).parent)
+
+
+def reference_path(lab: Lab) -> Path:
+    """The lab's reference, which the learners' edition does not have."""
+    return SOLUTIONS / f"{lab.module}.py"
+
+
+def module_source(lab: Lab) -> str:
+    path = module_path(lab)
+    if not path.exists():
+        backup = path.with_suffix(".py~")
+        last = f"; {shown(backup)} holds what you had before your last change" * backup.exists()
+        raise MissingModule(
+            f"{path} is missing: `git checkout {shown(path)}` brings the empty one back{last}"
+        )
+    return path.read_text("utf-8")
+
+
+def shown(path: Path) -> str:
+    """The path as a person would type it from the project's folder."""
+    return f"{path.parent.name}/{path.name}"
+
+
+def save(lab: Lab, exercise: Exercise, cell: str) -> Saved:
+    """Write an exercise cell into its module; a stub never overwrites an answer."""
+    path, source = module_path(lab), module_source(lab)
+    before = cells.block(source, exercise.id)
+    if is_stub(lab, exercise, cell):
+        if is_stub(lab, exercise, before):
+            return Saved("", kept=False)
+        text = f"this cell is still empty; your earlier code in {shown(path)} stays as it is"
+        return Saved(text, kept=False)
+    after = cells.with_block(source, exercise, cell)
+    if after == source:
+        return Saved(f"{shown(path)} already holds this code", kept=True)
+    write_whole(path.with_suffix(".py~"), source)  # one step back, should a cell go wrong
+    write_whole(path, after)
+    defined = cells.defined_names(cells.tidied(cell))
+    missing = [name for name in exercise.symbols if name not in defined]
+    if missing:
+        found = ", ".join(defined) or "nothing"
+        text = f"saved to {shown(path)}, but the exercise needs {', '.join(missing)}"
+        return Saved(f"{text}; this cell defines {found}", kept=True)
+    return Saved(f'saved to {shown(path)}; next: check("{exercise.id}")', kept=True)
+
+
+def is_stub(lab: Lab, exercise: Exercise, cell: str | None) -> bool:
+    """True while nothing was written into the cell, whatever comments were added."""
+    if cell is None or not cells.plain(cell).strip():
+        return True
+    from labkit.checks.reference import RecordedReference
+
+    return cells.fingerprint(cell) == RecordedReference(lab.module).stubs[exercise.id]
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write so that a crash leaves the old file or the new one, never half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, "utf-8")
+    temporary.replace(path)
+
+
+def load(lab: Lab) -> ModuleType:
+    """The lab's module as the file has it now, and with it every lab module in memory.
+
+    Where an earlier lab is unfinished the reference stands in for what it lacks.
+    """
+    importlib.invalidate_caches()
+    name = f"tinyllm.{lab.module}"
+    fresh = name not in sys.modules
+    module = importlib.import_module(name)
+    for other in LABS:
+        loaded = sys.modules.get(f"tinyllm.{other.module}")
+        if loaded is None or (fresh and loaded is module):
+            continue
+        for old in [name for name in vars(loaded) if not name.startswith("__")]:
+            delattr(loaded, old)  # reload alone would keep what the file no longer has
+        importlib.reload(loaded)
+        if other.number < lab.number and stand_in(other, loaded):
+            fresh = False  # the lab's module was imported before: it holds the empty ones
+    return module
+
+
+def stand_in(lab: Lab, module: ModuleType) -> bool:
+    """Play the unfinished exercises of a loaded module with the reference, in memory only.
+
+    False if there are none, or if this edition holds no reference.
+    """
+    if not unfinished(lab) or not reference_path(lab).exists():
+        return False
+    exec(
+        compile(made_whole(lab), str(module_path(lab)), "exec", dont_inherit=True), vars(module)
+    )
+    return True
+
+
+def made_whole(lab: Lab) -> str:
+    """The source of the lab's module, the reference's code in its unfinished exercises."""
+    source, reference = module_source(lab), reference_path(lab).read_text("utf-8")
+    for exercise in unfinished(lab):
+        block = cells.block(reference, exercise.id) or ""
+        source = cells.with_block(source, exercise, cells.plain(block))
+    return source
+
+
+def unfinished(lab: Lab) -> list[Exercise]:
+    """The exercises of which a stub's line is left, or nothing at all."""
+    source = module_source(lab)
+    blocks = {e.id: cells.block(source, e.id) for e in lab.exercises}
+    stub = 'raise NotImplementedError("Exercise {}:'
+    return [
+        e for e in lab.exercises if stub.format(e.id) in (blocks[e.id] or stub.format(e.id))
+    ]
+
+
+def own_package() -> dict[str, str]:
+    """The sources of all the learner's modules."""
+    return _modules_in(Path(folder()))
+
+
+def judged_package(lab: Lab) -> dict[str, str]:
+    """The sources among which a lab is checked alone: its own, the reference's of all others.
+
+    Where this edition holds no reference, the learner's own modules play those, too.
+    """
+    reference = {name: cells.plain(text) for name, text in _modules_in(SOLUTIONS).items()}
+    return {**own_package(), **reference, lab.module: module_source(lab)}
+
+
+def _modules_in(package: Path) -> dict[str, str]:
+    paths = [path for path in package.glob("*.py") if path.stem != "__init__"]
+    return {path.stem: path.read_text("utf-8") for path in paths}
+
+
+def used_by(lab: Lab, exercise: Exercise) -> list[tuple[Lab, Exercise]]:
+    """The other exercises on which the learner's code for this one runs, in their order."""
+    every = [(home, each) for home in LABS for each in home.exercises]
+    found, new = set(), [(lab, exercise)]
+    while new:
+        home, each = new.pop()
+        tree = cells.parsed(cells.block(module_source(home), each.id) or "")
+        names = cells.used_names(tree) if tree else set()
+        new += [pair for pair in every if names & set(pair[1].symbols) and pair not in found]
+        found.update(new)
+    return [pair for pair in every if pair in found and pair[1] is not exercise]
+
+
+def borrowed(lab: Lab) -> dict[str, str]:
+    """What the lab's module takes from modules of earlier labs: {name: module}."""
+    earlier = {other.module for other in LABS if other.number < lab.number}
+    tree = cells.parsed(module_source(lab)) or ast.Module([], [])
+    return {
+        alias.asname or alias.name: node.module
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.level and node.module in earlier
+        for alias in node.names
+    }
+
+
+def still_empty(lab: Lab) -> list[tuple[Lab, Exercise]]:
+    """The unfinished exercises of earlier labs that this lab takes something from."""
+    names = borrowed(lab)
+    labs = [other for other in LABS if other.module in names.values()]
+    pairs = [(other, exercise) for other in labs for exercise in unfinished(other)]
+    return [pair for pair in pairs if set(pair[1].symbols) & set(names)]

@@ -1,0 +1,178 @@
+"""A model that talks in a terminal or a pipe: one text continued, or turn by turn."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from labkit.model.chat.stream import NEW_TOKENS, Sampling, Speed, TalkError, fit_history, stream
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from labkit.model.tokenizer import Message, Tokenizer
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline
+HELP = "/reset forgets the conversation, /quit or Ctrl-D ends, Ctrl-C ends an answer"
+
+
+@dataclass
+class Voice:
+    """A model that is ready to write, and how it shall."""
+
+    model: nn.Module
+    tokenizer: Tokenizer
+    generate: Callable  # the package's own
+    sampling: Sampling
+    max_new_tokens: int | None
+    generator: torch.Generator
+
+    @property
+    def limit(self) -> int:
+        return self.model.config.max_position_embeddings
+
+    def continue_text(self, text: str) -> None:
+        """Print what follows the text; in a terminal, with the text before it."""
+        before = text if sys.stdout.isatty() else ""
+        self.say(self.tokenizer.encode(text), self.max_new_tokens, [], before)
+
+    def pieces(
+        self,
+        prompt_ids: list[int],
+        max_new_tokens: int | None = None,
+        speed: Speed | None = None,
+    ) -> Iterator[str]:
+        """What follows the prompt, piece by piece."""
+        return stream(
+            self.model,
+            self.tokenizer,
+            prompt_ids,
+            self.generate,
+            self.sampling,
+            max_new_tokens,
+            self.generator,
+            speed,
+        )
+
+    def say(
+        self,
+        prompt_ids: list[int],
+        max_new_tokens: int | None,
+        heard: list[str],
+        before: str = "",
+    ) -> None:
+        """Print what follows the prompt, as it comes; `heard` collects the pieces."""
+        speed = Speed()
+        with closing(self.pieces(prompt_ids, max_new_tokens, speed)) as pieces:
+            for piece in pieces:
+                show(piece if heard else before + piece)
+                heard.append(piece)
+        show("\n")
+        note(str(speed), only_terminal=True)
+
+
+@dataclass
+class Conversation:
+    """Questions and answers so far, and the loop that adds to them."""
+
+    voice: Voice
+    system: str | None = None
+    think: bool = True
+    messages: list[Message] = field(default_factory=list)
+
+    def run(self) -> None:
+        self.reset()
+        if sys.stdin.isatty():
+            note(HELP)
+        for line in typed_lines():
+            words = line.strip()
+            if words == "/quit":
+                return
+            if words == "/reset":
+                self.reset()
+                note("forgotten")
+            elif re.fullmatch(r"/\w+", words):
+                note(f"there is no {words}: {HELP}")
+            elif words:
+                self.answer(line)
+
+    def reset(self) -> None:
+        self.messages = [{"role": "system", "content": self.system}] if self.system else []
+
+    def answer(self, question: str) -> None:
+        """Print the answer and remember both; Ctrl-C keeps what was said until then."""
+        heard = []
+        try:
+            kept, prompt_ids, new = self._fitting({"role": "user", "content": question})
+            self.voice.say(prompt_ids, new, heard)
+        except TalkError as error:
+            note(str(error))
+            return
+        except KeyboardInterrupt:
+            show("\n")
+            note("interrupted")
+            if not heard:
+                return
+        self.messages = [*kept, {"role": "assistant", "content": "".join(heard)}]
+
+    def _fitting(self, question: Message) -> tuple[list[Message], list[int], int]:
+        """Messages, their prompt and the room for an answer; says what had to be dropped."""
+        asked, limit = [*self.messages, question], self.voice.limit
+        new = self.voice.max_new_tokens or NEW_TOKENS
+        room = limit - min(new, max(1, limit // 2))  # an answer may take half of it and more
+        kept, prompt_ids = fit_history(self.voice.tokenizer, asked, room, self.think)
+        if len(prompt_ids) >= limit:
+            raise TalkError(
+                f"this message makes {len(prompt_ids)} tokens, the model has room for {limit} "
+                "with its answer (max_position_embeddings); say it shorter"
+            )
+        if len(kept) < len(asked):
+            dropped = len(asked) - len(kept)
+            note(f"the conversation outgrew {limit} tokens: oldest {dropped} messages dropped")
+        return kept, prompt_ids, min(new, limit - len(prompt_ids))
+
+
+def typed_lines() -> Iterator[str]:
+    """Lines from the keyboard, with a prompt and editing, or from a pipe, without."""
+    if not sys.stdin.isatty():
+        while line := sys.stdin.readline():
+            yield line.rstrip("\n")
+        return
+    with suppress(ImportError):
+        import readline  # noqa: F401  gives input() its editing keys
+    while True:
+        try:
+            yield input("you> ")
+        except EOFError:
+            show("\n")
+            return
+        except KeyboardInterrupt:
+            show("\n")
+            note(HELP)
+
+
+def show(text: str) -> None:
+    """Print at once; a terminal gets no control characters, whatever the model wrote."""
+    safe = CONTROL.sub("\ufffd", text) if sys.stdout.isatty() else text
+    print(safe, end="", flush=True)
+
+
+def note(text: str, style: str = "dim", only_terminal: bool = False) -> None:
+    """A remark to the person, apart from the text: on stderr."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    if console.is_terminal or not only_terminal:
+        console.print(CONTROL.sub("\ufffd", text), style=style, markup=False)
+
+
+def read_anything() -> None:
+    """Let input that is no UTF-8, and output the terminal cannot show, pass as "?"."""
+    for stream_ in (sys.stdin, sys.stdout):
+        with suppress(AttributeError):
+            stream_.reconfigure(errors="replace")

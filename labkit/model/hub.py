@@ -1,0 +1,77 @@
+"""Where the MODEL of a command leads: a folder, a checkpoint of the course, or the hub."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from labkit.core.paths import CHECKPOINTS
+from labkit.model.weights import CheckpointError
+
+# name -> folder; the first is the default
+SHIPPED = {name: CHECKPOINTS / name for name in ("stories-dense", "stories-moe")}
+WANTED = ("*.safetensors", "*.json", "tokenizer*", "merges.txt", "*.jinja")
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+
+
+def resolve(name: str | None = None, shipped: Mapping[str, Path] | None = None) -> Path:
+    """The folder of a model: an existing folder, a shipped name, a hub name such as
+    Qwen/Qwen3-0.6B; no name means the first that ships.
+
+    Errors: nothing of this name, no network, huggingface_hub not installed: CheckpointError
+            says what exists
+    """
+    shipped = SHIPPED if shipped is None else shipped
+    if name is None:
+        if not shipped:
+            raise CheckpointError(f"which model? {_choice(shipped)}")
+        name = next(iter(shipped))
+    if name and Path(name).expanduser().exists():
+        return Path(name).expanduser()
+    if name in shipped:
+        return Path(shipped[name])
+    if HUB_NAME.fullmatch(name):
+        return _from_hub(name)
+    raise CheckpointError(f"there is no model {name!r}: {_choice(shipped)}")
+
+
+def _choice(shipped: Mapping[str, Path]) -> str:
+    names = ", ".join(shipped) or "none here"
+    return (
+        f"give one that ships with the course ({names}), a folder, or a name on the hub such "
+        "as Qwen/Qwen3-0.6B"
+    )
+
+
+def cached(name: str) -> Path | None:
+    """Where an earlier download of this name lies, None if there is none."""
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    folder = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    folder = folder / f"models--{name.replace('/', '--')}"
+    branch = folder / "refs" / "main"
+    if not branch.is_file():
+        return None
+    snapshot = folder / "snapshots" / branch.read_text("utf-8").strip()
+    return snapshot if (snapshot / "config.json").is_file() else None
+
+
+def _from_hub(name: str) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        if found := cached(name):
+            return found
+        raise CheckpointError(
+            f"there is no folder {name}, and without huggingface_hub nothing can be fetched; "
+            "`pip install huggingface_hub`, or give a folder"
+        ) from error
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(WANTED)))
+    except Exception as error:  # no network, no such model, no right to it: many kinds
+        first = str(error).strip().partition("\n")[0]
+        raise CheckpointError(
+            f"there is no folder {name}, and it could not be fetched from the hub: "
+            f"{type(error).__name__}: {first}"
+        ) from error

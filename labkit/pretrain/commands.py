@@ -1,0 +1,188 @@
+"""The command `tinyllm train`: a recipe in, a model in Hugging Face's layout out."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+from rich.console import Console
+
+from labkit.model.chat import commands as talk
+
+if TYPE_CHECKING:
+    from labkit.pretrain.trainer import Trainer
+
+# ruff: noqa: UP045  typer on Python 3.10 needs Optional
+
+
+def train(
+    recipe: Annotated[
+        Optional[str], typer.Argument(help="a recipe, or a shipped model to train it again")
+    ] = None,
+    out: Annotated[
+        Optional[Path], typer.Option(help="the run's folder; build/runs/NAME if not said")
+    ] = None,
+    steps: Annotated[Optional[int], typer.Option(min=1, help="another number of steps")] = None,
+    package: talk.PackageName = talk.PACKAGE,
+    device: Annotated[
+        Optional[str], typer.Option(help="cpu, cuda or mps; a GPU if there is one")
+    ] = None,
+) -> None:
+    """Train a small model on stories; run again, it goes on where it was.
+
+    On several processes: torchrun --nproc-per-node 2 -m labkit.cli train RECIPE
+    """
+    from labkit.model import checkpoint
+    from labkit.pretrain.parallel import team
+    from labkit.pretrain.recipe import Recipe, TrainError
+    from labkit.pretrain.run_folder import Run
+    from labkit.pretrain.trainer import Trainer
+
+    try:
+        with talk.problems_told(), team(device) as members:
+            path = _recipe_file(checkpoint, recipe)
+            made = Recipe.from_file(path)
+            if steps is not None:
+                made = made.with_steps(steps)
+            run = Run(out or _run_folder(path), made)
+            if members.leads:
+                run.begin()
+            members.agree(True)
+            _train(Trainer(run, talk.load_package(package), members), members.leads)
+    except (TrainError, ValueError) as error:
+        Console(stderr=True, soft_wrap=True).print(str(error), style="red", markup=False)
+        raise typer.Exit(2) from error
+
+
+def measure(
+    model: talk.ModelName = None,
+    stories: Annotated[int, typer.Option(min=1, help="how many, with their questions")] = 200,
+    package: talk.PackageName = talk.PACKAGE,
+) -> None:
+    """Measure a model's stories and answers; write scores.json and the model card."""
+    from rich.progress import Progress
+
+    from labkit.model import checkpoint
+    from labkit.pretrain import measure as measuring
+    from labkit.pretrain.run_folder import replace
+
+    console = Console()
+    with talk.problems_told():
+        folder, code = checkpoint.resolve(model), talk.load_package(package)
+        with Progress(console=console, disable=not console.is_terminal) as bar:
+            task = bar.add_task(f"measuring {folder.name}", total=None)
+            watch = lambda done, total: bar.update(task, completed=done, total=total)  # noqa: E731
+            found = measuring.scores_of(folder, code, stories, watch)
+    _print_scores(console, found)
+    if (folder / "recipe.json").exists():
+        replace(folder / "scores.json", (json.dumps(found, indent=2) + "\n").encode())
+        measuring.write_card(folder, code)
+        console.print(f"written: {folder}/scores.json, README.md", soft_wrap=True)
+
+
+def _print_scores(console: Console, found: dict) -> None:
+    from rich.table import Table
+
+    ways = [name for name, value in found.items() if isinstance(value, dict)]
+    title = f"{found['stories']} stories, {found['bits_per_byte']:.3f} bits per byte"
+    table = Table("share", *ways, title=title, title_justify="left")
+    for name in found["greedy"]:
+        table.add_row(name, *(f"{found[way][name]:.1%}" for way in ways))
+    console.print(table)
+
+
+def _recipe_file(checkpoint, name: str | None) -> Path:
+    """A file, a folder with a recipe.json, or that of a shipped model."""
+    path = Path(name) if name and Path(name).exists() else checkpoint.resolve(name)
+    return path / "recipe.json" if path.is_dir() else path
+
+
+def _run_folder(recipe: Path) -> Path:
+    """Runs are kept by name; a recipe that lies in its run's folder goes on there."""
+    if recipe.name != "recipe.json":
+        return Path("build/runs") / recipe.stem
+    at_home = (recipe.parent / "state.pt").exists()
+    return recipe.parent if at_home else Path("build/runs") / recipe.parent.name
+
+
+def _train(trainer: Trainer, leads: bool) -> None:
+    console = Console()
+    recipe, run = trainer.recipe, trainer.run
+    if leads:
+        count = sum(weight.numel() for weight in trainer.model.parameters())
+        begun = f", goes on at step {trainer.step}" if trainer.step else ""
+        console.print(
+            f"{run.folder}: {count:,} parameters, {recipe.steps} steps of "
+            f"{recipe.batch_size * recipe.sequence_length:,} tokens, {recipe.optimizer}, "
+            f"{trainer.precision}{begun}",
+            soft_wrap=True, highlight=False,
+        )  # fmt: skip
+    with stopped_gently(trainer):
+        _watched(trainer, console if leads else Console(quiet=True))
+    if not leads:
+        return
+    if trainer.step < recipe.steps:
+        console.print(f"stopped at step {trainer.step}; the same command goes on from there")
+        raise typer.Exit(130)
+    bits = run.log[-1]["bits_per_byte"]
+    console.print(f"{bits} bits per byte on validation text; the model is {run.folder}/model")
+
+
+@contextmanager
+def stopped_gently(trainer: Trainer) -> Iterator[None]:
+    """Ctrl-C, or a request to end, lets the step be finished and saved; a second Ctrl-C not."""
+
+    def stop(number, frame) -> None:
+        trainer.stopping = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _watched(trainer: Trainer, console: Console) -> None:
+    """Run all steps under a progress bar; a line for every save where there is no terminal."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )  # fmt: skip
+
+    tokens = trainer.recipe.batch_size * trainer.recipe.sequence_length
+    columns = (
+        TextColumn("step"), MofNCompleteColumn(), BarColumn(),
+        TextColumn("loss {task.fields[loss]:.3f}  {task.fields[rate]:,.0f} tokens/s"),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    fields = {"total": trainer.recipe.steps, "loss": float("nan"), "rate": 0.0}
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", completed=trainer.step, **fields)
+        lines = len(trainer.run.log)
+        for seen in trainer.steps():
+            rate = tokens / seen["seconds"]
+            bar.update(task, completed=trainer.step, loss=seen["loss"], rate=rate)
+            if len(trainer.run.log) > lines:
+                lines = len(trainer.run.log)
+                if not console.is_terminal:
+                    _print_line(console, trainer.run.log[-1])
+
+
+def _print_line(console: Console, line: dict) -> None:
+    bits = line["bits_per_byte"]
+    measured = f"  {bits} bits/byte" if bits != "" else ""
+    console.print(
+        f"step {line['step']}  loss {line['loss']:.3f}  "
+        f"{line['tokens_per_second']:,} tokens/s{measured}",
+        highlight=False,
+    )

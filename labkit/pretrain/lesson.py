@@ -1,0 +1,187 @@
+"""What lab 08 trains with: a tokenizer, a model, an optimizer, a way to hear it speak.
+
+Nothing here is needed by `tinyllm train`. The notebook brings the loss, the schedule and the
+step, the learner's own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from labkit.model.hub import SHIPPED
+from labkit.pretrain.stories import END_OF_TURN, prompt
+from labkit.pretrain.stories import tokenizer as stories_tokenizer
+from labkit.sandboxed.given import WindowConfig, WindowModel
+
+DOCUMENTS = 1500  # to learn a tokenizer from, where none ships
+
+
+def minutes(default: float) -> float:
+    """The time to train for: TINYLLM_MINUTES in the environment, or the default."""
+    return float(os.environ.get("TINYLLM_MINUTES", default))
+
+
+def pace(steps: Callable[[int], object]) -> float:
+    """Seconds a step, with as many threads as are quickest now; torch keeps that number.
+
+    All threads wait for the slowest: where another program is busy, one alone can be many
+    times as fast as two.
+
+    steps    trains so many steps; torch's first one imports and allocates, and is not timed
+    """
+    seconds = {}
+    for threads in {1, torch.get_num_threads()}:
+        torch.set_num_threads(threads)
+        steps(1)
+        start = time.perf_counter()
+        steps(3)
+        seconds[threads] = (time.perf_counter() - start) / 3
+    best = min(seconds, key=seconds.__getitem__)
+    torch.set_num_threads(best)
+    return seconds[best]
+
+
+def tokenizer() -> Any:
+    """The tokenizer of the shipped models; where there is none, one learnt on the spot."""
+    from tokenizers import Tokenizer
+
+    path = next(iter(SHIPPED.values())) / "tokenizer.json"
+    if path.exists():
+        return Tokenizer.from_file(str(path))
+    return stories_tokenizer.train_on_stories(DOCUMENTS)
+
+
+def decoder() -> tuple[Any, str]:
+    """The classes (Qwen3Config, Qwen3ForCausalLM) to train, and whose they are, in words.
+
+    The learner's own of labs 01 to 06 if they work, else the course's. Without those, as in a
+    class, None: then `build` gives a small model in their place.
+    """
+    problem = ""
+    for package, whose in (
+        ("tinyllm", "yours, of labs 01 to 06"),
+        ("solutions", "the course's"),
+    ):
+        try:
+            config = importlib.import_module(f"{package}.config").Qwen3Config
+            model = importlib.import_module(f"{package}.decoder").Qwen3ForCausalLM
+            for extra in ({}, {"num_experts": 2, "num_experts_per_tok": 1}):
+                _tried(model(config(**SHAPE | {"vocab_size": 8} | extra)))
+            return (config, model), whose + problem
+        except Exception as error:  # whatever an unfinished or a missing decoder raises
+            problem = problem or f"; with yours came {type(error).__name__}: {error}"
+    return None, "a small given one, which learns less" + problem
+
+
+SHAPE = {
+    "vocab_size": 1536, "hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "rope_theta": 1e5,
+    "max_position_embeddings": 256, "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+def _tried(model: nn.Module) -> None:
+    logits, router_logits = model(torch.arange(6)[None], output_router_logits=True)
+    (logits.sum() + sum(r.sum() for r in router_logits)).backward()
+
+
+def build(seed: int = 0, **changes: Any) -> nn.Module:
+    """A model of the shape above with some fields changed, the same for the same seed."""
+    found, _ = decoder()
+    shape = SHAPE | changes
+    if found is None:
+        own = {"vocab_size", "hidden_size", "num_experts", "num_experts_per_tok"}
+        own |= {"router_aux_loss_coef", "num_hidden_layers"}
+        kept = {name: value for name, value in shape.items() if name in own}
+        return WindowModel(WindowConfig(**kept, window=8), seed)
+    config, model = found
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return model(config(**shape))
+
+
+class MuonAdamW:
+    """Muon for the matrices inside, AdamW for the rest, under one roof with one peak.
+
+    Muon's update is scaled to be as large as AdamW's, so one learning rate serves both.
+    Source: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon
+    """
+
+    def __init__(self, model: nn.Module):
+        inner, rest = [], []
+        for name, weight in model.named_parameters():
+            outer = name.endswith(("embed_tokens.weight", "lm_head.weight", "gate.weight"))
+            (rest if outer or weight.dim() != 2 else inner).append(weight)
+        self.optimizers = [torch.optim.AdamW(rest, betas=(0.9, 0.95), weight_decay=0.0)]
+        if hasattr(torch.optim, "Muon"):
+            muon = torch.optim.Muon(inner, weight_decay=0.05, adjust_lr_fn="match_rms_adamw")
+            self.optimizers.append(muon)
+        else:
+            self.optimizers[0].add_param_group({"params": inner})
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return [group for one in self.optimizers for group in one.param_groups]
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for one in self.optimizers:
+            one.zero_grad(set_to_none)
+
+    def step(self) -> None:
+        for one in self.optimizers:
+            one.step()
+
+
+@torch.no_grad()
+def tell(
+    model: nn.Module,
+    tokenizer: Any,
+    request: str = "Tell me a story.",
+    count: int = 1,
+    longest: int = 140,
+    temperature: float = 0.7,
+    seed: int = 0,
+) -> list[str]:
+    """What the model answers to a request, `count` times; the dice depend on the seed."""
+    ids = tokenizer.encode(prompt(request), add_special_tokens=False).ids
+    start, end = len(ids), tokenizer.token_to_id(END_OF_TURN)
+    rows = torch.tensor([ids] * count)
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(longest):
+        logits = model(rows)[:, -1].float() / temperature  # (count, V)
+        token = torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)
+        rows = torch.cat((rows, token), dim=1)
+        if bool((rows[:, start:] == end).any(dim=1).all()):
+            break
+    return [_until(end, row, tokenizer) for row in rows[:, start:].tolist()]
+
+
+def _until(end: int, row: list[int], tokenizer: Any) -> str:
+    stop = row.index(end) if end in row else len(row)
+    return tokenizer.decode(row[:stop]).strip()
+
+
+def truth(stories: list[str]) -> Mapping[str, float]:
+    """Shares: sentences with a meaning, stories without contradiction, without any flaw."""
+    from labkit.pretrain.stories.reader import Scores, score_story
+
+    scores = Scores()
+    for story in stories:
+        scores.counts += score_story(story)
+    return {name: getattr(scores, name) for name in ("understood", "consistent", "sound")}
+
+
+def expert_shares(router_logits: list[Tensor], top_k: int) -> Tensor:
+    """Of every layer, which share of the picks each expert got: (layers, X), rows sum to 1."""
+    rows = []
+    for scores in router_logits:
+        picks = scores.topk(top_k, dim=-1).indices.flatten()
+        rows.append(torch.bincount(picks, minlength=scores.size(-1)) / picks.numel())
+    return torch.stack(rows)

@@ -1,0 +1,145 @@
+"""Measuring a model on stories it never saw, and the model card that says what came out.
+
+scores.json holds what was measured; the card (README.md) is rendered from it, the config,
+the recipe and the log, and never edited by hand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from labkit.model import checkpoint
+from labkit.model.chat.stream import Sampling
+from labkit.model.tokenizer import Tokenizer
+from labkit.pretrain.data import Validation
+from labkit.pretrain.run_folder import replace
+from labkit.pretrain.stories import SPLITS
+from labkit.pretrain.stories.reader import Scores, baselines, measure
+
+AT_ONCE = 64  # prompts in a batch
+NEW_TOKENS = 200  # the longest story has fewer
+SEED = 0
+SHARES = ("understood", "consistent", "sound", "on_topic", "questions_right")
+
+Watch = Callable[[int, int], None]
+
+
+def scores_of(
+    folder: Path, package: ModuleType, stories: int, watch: Watch = lambda done, total: None
+) -> dict[str, Any]:
+    """Bits per byte, and what a reader makes of stories and answers; see stories.reader.
+
+    Once greedily and once as generation_config.json advises, with a fixed seed; beside them
+    what trivial storytellers score. watch is called with answers written and wanted.
+    """
+    tokenizer = Tokenizer(folder)
+    model = checkpoint.load(folder, package)
+    loss = checkpoint.part(package, "causal_lm_loss")
+    write = checkpoint.part(package, "generate")
+    longest = model.config.max_position_embeddings
+    validation = Validation(tokenizer.library, stories, longest, split="test")
+    ways = {"greedy": Sampling(), "sampled": Sampling.chosen(tokenizer.generation)}
+    seeds = SPLITS["test"][:1]
+    found = {"stories": stories, "bits_per_byte": validation.bits_per_byte(model, loss)}
+    wanted = prompts(seeds, stories)
+    for number, (name, sampling) in enumerate(ways.items()):
+
+        def told(done: int, first: int = number * len(wanted)) -> None:
+            watch(first + done, len(ways) * len(wanted))
+
+        answers = continuations(model, tokenizer, write, wanted, sampling, told)
+        found[name] = shares(measure(answers.__getitem__, seeds, stories))
+    return found | {name: shares(s) for name, s in baselines(seeds, stories).items()}
+
+
+def shares(scores: Scores) -> dict[str, float]:
+    return {name: round(getattr(scores, name), 4) for name in SHARES}
+
+
+def prompts(seeds: Sequence[int], stories: int) -> list[str]:
+    """All that a model is asked, in order, each once."""
+    seen: dict[str, None] = {}
+
+    def silent(prompt: str) -> str:
+        seen[prompt] = None
+        return ""
+
+    measure(silent, seeds, stories)
+    return list(seen)
+
+
+def continuations(
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    generate: Callable,
+    prompts: Sequence[str],
+    sampling: Sampling,
+    told: Callable[[int], None],
+) -> dict[str, str]:
+    """What the model says to each prompt, many at a time, those of like length together."""
+    encoded = sorted(
+        ((tokenizer.encode(text), text) for text in prompts), key=lambda p: len(p[0])
+    )
+    generator = torch.Generator().manual_seed(SEED)
+    said: dict[str, str] = {}
+    for batch in batches(encoded, AT_ONCE):
+        longest = max(len(ids) for ids, _ in batch)
+        padding = [longest - len(ids) for ids, _ in batch]
+        input_ids = [[0] * n + ids for n, (ids, _) in zip(padding, batch, strict=True)]
+        mask = [[0] * n + [1] * (longest - n) for n in padding]
+        room = model.config.max_position_embeddings - longest
+        with torch.no_grad():
+            output = generate(
+                model, torch.tensor(input_ids), torch.tensor(mask),
+                max_new_tokens=min(NEW_TOKENS, room), eos_token_id=sorted(tokenizer.stop_ids),
+                generator=generator, temperature=sampling.temperature,
+                top_k=sampling.top_k, top_p=sampling.top_p,
+            )  # fmt: skip
+        for (_, text), row in zip(batch, output[:, longest:].tolist(), strict=True):
+            end = next((i for i, t in enumerate(row) if t in tokenizer.stop_ids), len(row))
+            said[text] = tokenizer.decode(row[:end])
+        told(len(said))
+    return said
+
+
+def batches(items: Sequence, size: int) -> Iterator[Sequence]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def write_card(folder: Path, package: ModuleType) -> None:
+    """README.md, rendered from what lies beside it."""
+    replace(folder / "README.md", card(folder, package).encode())
+
+
+def card(folder: Path, package: ModuleType) -> str:
+    """The model card of a folder with config.json, recipe.json, log.csv and scores.json."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    config = checkpoint.part(package, "Qwen3Config").from_file(folder)
+    total, active = checkpoint.part(package, "count_parameters")(config)
+    with (folder / "log.csv").open(encoding="utf-8") as file:
+        columns, *lines = (line.strip().split(",") for line in file)
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("card.md.jinja").render(
+        name=folder.name,
+        config=config,
+        total=total,
+        active=active,
+        recipe=json.loads((folder / "recipe.json").read_text("utf-8")),
+        last=dict(zip(columns, lines[-1], strict=True)),
+        scores=json.loads((folder / "scores.json").read_text("utf-8")),
+        size=(folder / "model.safetensors").stat().st_size,
+    )

@@ -1,0 +1,137 @@
+"""The folder of a training run: what it needs to go on, what it has seen, what it made.
+
+recipe.json  state.pt        the run goes on from here
+log.csv      loss.png        a line and a point for every save
+tokenizer/   model/          Hugging Face's layout
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from labkit.pretrain.recipe import Recipe, TrainError
+
+COLUMNS = (
+    "step", "tokens", "loss", "balance_loss", "grad_norm", "learning_rate",
+    "tokens_per_second", "bits_per_byte",
+)  # fmt: skip
+
+
+class Run:
+    """One run in its folder. Files are replaced whole: a kill leaves the older ones."""
+
+    def __init__(self, folder: Path, recipe: Recipe):
+        self.folder, self.recipe = folder, recipe
+        self.log: list[dict[str, Any]] = []
+
+    def begin(self) -> None:
+        """Make the folder, or see that it belongs to this recipe."""
+        with self.errors_explained():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path = self.folder / "recipe.json"
+            if not path.exists():
+                if strangers := sorted(item.name for item in self.folder.iterdir()):
+                    raise TrainError(
+                        f"{self.folder} holds {', '.join(strangers[:3])} and no recipe.json; "
+                        "give another folder with --out"
+                    )
+                replace(path, self.recipe.text().encode())
+        before = Recipe.from_file(path).to_dict()
+        changed = [key for key, value in self.recipe.to_dict().items() if before[key] != value]
+        if changed:
+            raise TrainError(
+                f"{self.folder} was begun with another {', '.join(changed)}; go on with "
+                f"`tinyllm train {path}`, or give another folder with --out"
+            )
+
+    def state(self) -> dict[str, Any] | None:
+        """What was saved last, None at the beginning."""
+        path = self.folder / "state.pt"
+        if not path.exists():
+            return None
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # torch raises many kinds
+            raise TrainError(f"{path} is damaged ({error}); delete it to begin anew") from error
+        self.log = state.pop("log")
+        return state
+
+    def save(self, state: Mapping[str, Any]) -> None:
+        """Keep the state, then the log and its plot."""
+        buffer = io.BytesIO()
+        torch.save({**state, "log": self.log}, buffer)
+        with self.errors_explained():
+            replace(self.folder / "state.pt", buffer.getbuffer())
+            replace(self.folder / "log.csv", self.table().encode())
+            replace(self.folder / "loss.png", loss_plot(self.log, self.recipe.steps))
+
+    def table(self) -> str:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.log)
+        return text.getvalue()
+
+    @contextmanager
+    def errors_explained(self):
+        """An OSError becomes a TrainError that says what is safe."""
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or str(error)
+            if error.errno == errno.ENOSPC:
+                free = shutil.disk_usage(self.folder).free
+                reason = f"no room on the disk, {free:,} bytes are free"
+            raise TrainError(
+                f"{self.folder} was not written: {reason}. What was saved before is whole; "
+                "the same command goes on from there"
+            ) from error
+
+
+def replace(path: Path, content) -> None:
+    """Write beside `path`, then take its name: there is never half a file."""
+    temporary = path.with_name(f".{path.name}.writing")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def loss_plot(log: list[dict[str, Any]], steps: int) -> bytes:
+    """The loss of training batches and bits per byte of validation text, as a PNG."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([line["step"] for line in log], [line["loss"] for line in log], color="#0072B2")
+    axes.set(xlabel="step", ylabel="training loss, nats per token", xlim=(0, steps))
+    axes.yaxis.label.set_color("#0072B2")
+    axes.set_yscale("log")
+    seen = [line for line in log if line["bits_per_byte"] != ""]
+    right = axes.twinx()
+    right.plot(
+        [line["step"] for line in seen], [line["bits_per_byte"] for line in seen],
+        color="#D55E00", marker="o", markersize=3,
+    )  # fmt: skip
+    right.set(ylabel="validation, bits per byte", yscale="log")
+    right.yaxis.label.set_color("#D55E00")
+    for side in (axes, right):
+        side.yaxis.set_major_formatter("{x:.2g}")
+        side.yaxis.set_minor_formatter("{x:.2g}")
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=110, metadata={"Software": None})
+    return image.getvalue()

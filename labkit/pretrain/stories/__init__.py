@@ -1,0 +1,161 @@
+"""Small stories whose truth can be measured, without end and the same from the same seed.
+
+A plot (a search, a gift, a trade, a trip ...) is told to a world, event by event; the world
+refuses what cannot be. The events become English in `grammar`; questions and their
+answers come from the world at the end. `training_text` lays stories and questions out in
+Qwen's chat format, for a tokenizer and a language model.
+
+    story = next(stories(seed=1))
+    story.text, story.questions        # questions: [(question, answer), ...]
+
+Plain standard library. The text depends on the seed alone, on every Python from 3.10 on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from random import Random
+
+from labkit.pretrain.stories import plots
+from labkit.pretrain.stories.grammar import Writer, articles, noun
+from labkit.pretrain.stories.questions import ask
+from labkit.pretrain.stories.teller import Teller
+from labkit.pretrain.stories.world import World
+
+END_OF_TEXT, START_OF_TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+FEWEST, MOST = 5, 12  # sentences in a story
+QUESTIONS_A_STORY = 4
+# a seed belongs to one split; streams of two seeds have nothing in common
+SPLITS = {
+    "train": range(1_000_000),
+    "validation": range(1_000_000, 1_001_000),
+    "test": range(1_001_000, 1_002_000),
+}
+REQUESTS = [
+    "Tell me a story about {about}.",
+    "Please tell me a story about {about}.",
+    "Can you tell me a story about {about}?",
+    "I would like to hear a story about {about}.",
+    "Write a short story about {about}.",
+    "A story about {about}, please.",
+]
+PLAIN_REQUESTS = ["Tell me a story.", "Please tell me a story.", "Another story, please."]
+SMALL_TALK = [
+    ("Hello!", "Hello! Shall I tell you a story?"),
+    ("Hi!", "Hello! Would you like to hear a story?"),
+    ("Good morning!", "Good morning! What should my story be about?"),
+    ("Who are you?", "I am a very small language model. I tell stories."),
+    ("What can you do?", "I can tell little stories and answer questions about them."),
+    ("How are you?", "I am well, thank you. Shall I tell you a story?"),
+    ("Thank you!", "You are welcome!"),
+    ("That was a nice story.", "I am glad that you liked it!"),
+    ("Goodbye!", "Goodbye! Come back for another story."),
+]
+
+
+@dataclass(frozen=True)
+class Story:
+    """A text, the questions it answers, and what a request for it would name."""
+
+    text: str
+    questions: tuple[tuple[str, str], ...]
+    kinds: tuple[str, ...]  # of the questions: where_thing, who_has ...
+    plot: str
+    hero: str
+    thing: str  # "red ball"; empty where the story is about no single thing
+
+
+def stories(seed: int) -> Iterator[Story]:
+    """An endless stream of stories."""
+    rng = Random(f"TinyLLM stories {seed}")
+    while True:
+        story = tell(rng)
+        if story:
+            yield story
+
+
+def tell(rng: Random) -> Story | None:
+    """One story; None where the dice gave too few or too many sentences."""
+    name = rng.choice(plots.NAMES)
+    plot = Teller(rng, World())
+    plots.PLOTS[name](plot)
+    sentences = Writer(rng).text(plot.events)
+    if not FEWEST <= len(sentences) <= MOST or len(set(sentences)) < len(sentences):
+        return None
+    asked = ask(plot.world, rng, QUESTIONS_A_STORY)
+    return Story(
+        text=" ".join(sentences),
+        questions=tuple((question, reply) for _, question, reply in asked),
+        kinds=tuple(kind for kind, _, _ in asked),
+        plot=name,
+        hero=next(iter(plot.world.people)),
+        thing=next(iter(plot.world.things), ""),
+    )
+
+
+def request(story: Story, rng: Random) -> str:
+    """What somebody would say who wanted to hear this story."""
+    about = [story.hero] if not story.thing or rng.random() < 0.3 else []
+    if not about:
+        a_thing = articles(f"a {story.thing if rng.random() < 0.7 else noun(story.thing)}")
+        about = [f"{story.hero} and {a_thing}" if rng.random() < 0.7 else a_thing]
+    if rng.random() < 0.1:
+        return rng.choice(PLAIN_REQUESTS)
+    return rng.choice(REQUESTS).format(about=about[0])
+
+
+def turn(role: str, text: str) -> str:
+    """One message as Qwen's chat template writes it."""
+    return f"{START_OF_TURN}{role}\n{text}{END_OF_TURN}\n"
+
+
+def chat(*texts: str) -> str:
+    """A conversation that the user begins."""
+    return "".join(turn(("user", "assistant")[i % 2], text) for i, text in enumerate(texts))
+
+
+def prompt(*texts: str) -> str:
+    """A conversation in which the assistant is to speak next."""
+    return chat(*texts) + f"{START_OF_TURN}assistant\n"
+
+
+def document(story: Story, rng: Random) -> str:
+    """A story and 0 to 3 questions in one of three layouts, closed by the end-of-text token.
+
+    Mostly a request, the story, then questions as further turns; sometimes the user brings
+    the story along with the first question; now and then a plain story, or small talk first.
+    """
+    count = rng.choice((0, 1, 2, 3))
+    asked = [text for pair in story.questions[:count] for text in pair]
+    layout = rng.random()
+    if layout < 0.1:
+        return story.text + END_OF_TEXT
+    if layout < 0.45 and asked:
+        return chat(f"{story.text}\n{asked[0]}", *asked[1:]) + END_OF_TEXT
+    opening = rng.choice(SMALL_TALK) if rng.random() < 0.08 else ()
+    return chat(*opening, request(story, rng), story.text, *asked) + END_OF_TEXT
+
+
+def training_text(seed: int, n: int) -> Iterator[str]:
+    """n documents, as a language model is trained on them."""
+    rng = Random(f"TinyLLM documents {seed}")
+    for story in islice(stories(seed), n):
+        yield document(story, rng)
+
+
+def split_text(split: str, n: int, first: int = 0) -> Iterator[str]:
+    """n documents of "train", "validation" or "test", 1000 of each seed."""
+    seeds = SPLITS[split]
+    for start in range(0, n, 1000):
+        yield from training_text(seeds[first + start // 1000], min(1000, n - start))
+
+
+def fingerprint(seed: int = 0, n: int = 200) -> str:
+    """Twelve digits that change when any byte of the training text does."""
+    digest = hashlib.sha256()
+    for text in training_text(seed, n):
+        digest.update(text.encode())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,205 @@
+"""Questions about a story, with the one answer that follows from what was told."""
+
+from __future__ import annotations
+
+from random import Random
+
+from labkit.pretrain.stories.grammar import Args, articles, at, noun, number
+from labkit.pretrain.stories.words import COLOURS, GENDER, PLURALS, QUESTIONS
+from labkit.pretrain.stories.world import World
+
+GIFTS = ("give", "give_back")
+FINDS = ("find", "find_in", "find_new")
+
+
+def answer(world: World, kind: str, args: Args) -> str | None:
+    """The answer, or None where the story does not say or more than one would be right."""
+    known = {**world.people, **world.things}
+    if any(args[k] not in known for k in "abxv" if k in args):
+        return None
+    return ANSWERS[kind](world, **args)
+
+
+def subject(name: str) -> str:
+    return "She" if GENDER[name] == "f" else "He"
+
+
+def the_one(found: list[str]) -> str | None:
+    return found[0] if len(set(found)) == 1 else None
+
+
+def told(world: World, kinds: tuple[str, ...], **wanted: str) -> list[Args]:
+    """The events of these kinds with these arguments."""
+    return [
+        args
+        for kind, args in world.log
+        if kind in kinds and all(args.get(k) == v for k, v in wanted.items())
+    ]
+
+
+def where_thing(world: World, x: str) -> str | None:
+    sort, name = world.things[x].where or ("", "")
+    if sort in ("", "gone"):
+        return None
+    places = {"person": f"{name} has it.", "thing": f"It is in the {noun(name)}."}
+    return places.get(sort, f"It is {at(name) if sort == 'place' else name}.")
+
+
+def who_has(world: World, x: str) -> str | None:
+    sort, name = world.things[x].where or ("", "")
+    return {"person": f"{name} has it.", "spot": "Nobody has it."}.get(sort)
+
+
+def where_person(world: World, a: str) -> str | None:
+    place = world.people[a].place
+    return f"{subject(a)} is {at(place)}." if place else None
+
+
+def did_give(world: World, a: str, b: str, x: str) -> str | None:
+    if told(world, ("lend", "swap"), x=x) or told(world, ("swap",), y=x):
+        return None  # a loan or a trade is no plain yes or no
+    she = subject(a).lower()
+    return f"Yes, {she} did." if told(world, GIFTS, a=a, b=b, x=x) else f"No, {she} did not."
+
+
+def who_gave(world: World, b: str, x: str) -> str | None:
+    if told(world, ("lend", "swap"), x=x) or told(world, ("swap",), y=x):
+        return None
+    name = the_one([args["a"] for args in told(world, GIFTS, b=b, x=x)])
+    return f"{name} gave it to {'her' if GENDER[b] == 'f' else 'him'}." if name else None
+
+
+def how_many(world: World, a: str, f: str) -> str | None:
+    if (a, f) not in world.counts:
+        return None
+    n = world.counts[a, f]
+    if n > 12:
+        return None
+    amount = number(n) if n else "no"
+    return f"{subject(a)} has {amount} {f if n == 1 else PLURALS[f]}."
+
+
+def who_found(world: World, x: str) -> str | None:
+    name = the_one([args["a"] for args in told(world, FINDS, x=x)])
+    return f"{name} found it." if name else None
+
+
+def where_found(world: World, a: str, x: str) -> str | None:
+    finds = told(world, FINDS, a=a, x=x)
+    spot = the_one([args.get("s") or f"in the {noun(args['v'])}" for args in finds])
+    return f"{subject(a)} found it {spot}." if spot else None
+
+
+def where_hid(world: World, a: str, x: str) -> str | None:
+    spot = the_one([args["s"] for args in told(world, ("hide",), a=a, x=x)])
+    return f"{subject(a)} hid it {spot}." if spot else None
+
+
+def why_sad(world: World, a: str) -> str | None:
+    sorrows = world.people[a].sorrows
+    if len(sorrows) != 1:
+        return None
+    why, x = sorrows[0]
+    if why == "lost":
+        return f"Because {subject(a).lower()} lost the {noun(x)}."
+    return f"Because the {noun(x)} broke."
+
+
+def colour(world: World, x: str) -> str | None:
+    """The question names the noun; the story said the colour."""
+    first = x.split()[0]
+    return f"It is {first}." if first in COLOURS else None
+
+
+def what_kind(world: World, a: str) -> str | None:
+    kind = world.people[a].kind
+    return articles(f"{a} is a {kind}.") if kind else None
+
+
+def what_ate(world: World, a: str) -> str | None:
+    meals = [f"the {noun(args['x'])}" for args in told(world, ("eat", "share"), a=a)]
+    meals += [f"the {noun(args['x'])}" for args in told(world, ("share",), b=a)]
+    for args in told(world, ("count_eat",), a=a):
+        meals.append(f"{args['n']} {args['f'] if args['n'] == 'one' else PLURALS[args['f']]}")
+    return f"{subject(a)} ate {meals[0]}." if len(meals) == 1 else None
+
+
+def what_in(world: World, v: str) -> str | None:
+    inside = [x for x, thing in world.things.items() if thing.where == ("thing", v)]
+    if not inside and told(world, ("put_in",), v=v):
+        return "Nothing is in it."
+    return f"The {noun(inside[0])} is in it." if len(inside) == 1 else None
+
+
+def who_fixed(world: World, x: str) -> str | None:
+    name = the_one([args["a"] for args in told(world, ("fix",), x=x)])
+    return f"{name} fixed it." if name else None
+
+
+def is_hungry(world: World, a: str) -> str | None:
+    hungry, she = world.people[a].hungry, subject(a).lower()
+    return {True: f"Yes, {she} is.", False: f"No, {she} is not.", None: None}[hungry]
+
+
+def did_rain(world: World) -> str | None:
+    if told(world, ("rain",)):
+        return "Yes, it did."
+    return "No, it did not." if world.weather == "sun" else None
+
+
+ANSWERS = {kind: globals()[kind] for kind in QUESTIONS}
+
+
+def candidates(world: World, kind: str, rng: Random) -> list[Args]:
+    """Arguments worth asking about."""
+    people, things = list(world.people), list(world.things)
+    if kind == "did_give":  # as often no as yes
+        true = [{k: g[k] for k in "abx"} for g in told(world, GIFTS)]
+        others = [(a, b) for a in people for b in people if a != b]
+        false = [{"a": a, "b": b, "x": g["x"]} for g in true for a, b in others]
+        false = [args for args in false if args not in true]
+        return [rng.choice(true), rng.choice(false)] if true and false else []
+    if kind == "how_many":
+        return [{"a": a, "f": f} for a, f in world.counts]
+    if kind in ("where_thing", "who_has", "who_found", "colour", "who_fixed"):
+        return [{"x": x} for x in things]
+    if kind in ("where_found", "where_hid"):
+        return [{"a": a, "x": x} for a in people for x in things]
+    if kind == "who_gave":
+        return [{"b": g["b"], "x": g["x"]} for g in told(world, GIFTS)]
+    if kind == "what_in":
+        return [{"v": x} for x in things]
+    return [{"a": a} for a in people] if kind != "did_rain" else [{}]
+
+
+def ask(world: World, rng: Random, most: int) -> list[tuple[str, str, str]]:
+    """Up to `most` (kind, question, answer), each of another kind."""
+    kinds = list(QUESTIONS)
+    rng.shuffle(kinds)
+    if rng.random() < 0.5:  # what has to be followed through the story comes first
+        kinds.sort(key=lambda kind: kind not in ("where_thing", "who_has", "where_person"))
+    if rng.random() < 0.7:  # ... and what the first sentence says comes last
+        kinds.sort(key=lambda kind: kind == "what_kind")
+    asked: list[tuple[str, str, str]] = []
+    for kind in kinds:
+        options = candidates(world, kind, rng)
+        rng.shuffle(options)
+        for args in options:
+            reply = answer(world, kind, args)
+            if reply and len(asked) < most:
+                asked.append((kind, question(world, kind, args), reply))
+                break
+    rng.shuffle(asked)
+    return asked
+
+
+def question(world: World, kind: str, args: Args) -> str:
+    """The question in words; a thing by its noun alone where only one is meant."""
+    words = dict(args)
+    for k in "xv":
+        if k in words:
+            same = [x for x in world.things if noun(x) == noun(words[k])]
+            words[k] = noun(words[k]) if len(same) == 1 else words[k]
+    if "f" in words:
+        words["f"] = PLURALS[words["f"]]
+    return QUESTIONS[kind][0].format(**words, **{k.upper(): text for k, text in words.items()})

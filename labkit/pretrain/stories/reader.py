@@ -1,0 +1,273 @@
+"""Reads stories back from their text alone, and scores a generator by what it reads.
+
+The text may come from a model and be broken in any way. Every sentence is parsed by the
+inverse of the templates and told to a fresh world; what the world refuses is a contradiction.
+Nothing of the generator's own state is used.
+
+    reading = read_story("Anna had a red ball. Ben gave the ball to Mia.")
+    reading.contradictions     # [(sentence, why), ...]
+    reading.answer("Who has the red ball?")
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from random import Random
+
+from labkit.pretrain.stories import (
+    END_OF_TEXT,
+    END_OF_TURN,
+    FEWEST,
+    Story,
+    prompt,
+    request,
+    stories,
+)
+from labkit.pretrain.stories.grammar import SINGULAR, Args, Scene, noun, read, read_question
+from labkit.pretrain.stories.questions import answer
+from labkit.pretrain.stories.world import World
+
+QUOTED = re.compile(r'"[^"]*"')
+Generate = Callable[[str], str]
+
+
+@dataclass
+class Reading:
+    """What a reader makes of a story."""
+
+    world: World
+    scene: Scene
+    sentences: list[str] = field(default_factory=list)
+    parsed: list[tuple[str, Args]] = field(default_factory=list)
+    not_understood: list[str] = field(default_factory=list)
+    contradictions: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def understood(self) -> int:
+        return len(self.sentences) - len(self.not_understood)
+
+    @property
+    def repeated(self) -> int:
+        return len(self.sentences) - len(set(self.sentences))
+
+    @property
+    def sound(self) -> bool:
+        """Long enough, all of it understood, nothing said twice, nothing contradicted."""
+        flawless = not (self.not_understood or self.contradictions or self.repeated)
+        return flawless and len(self.sentences) >= FEWEST
+
+    def answer(self, question: str) -> str | None:
+        """The answer that follows from the text; None if none does or it is unclear."""
+        found = read_question(question)
+        if not found:
+            return None
+        kind, args = found
+        args, problems = resolve(args, self.scene)
+        return None if problems else answer(self.world, kind, args)
+
+
+def split_sentences(text: str) -> list[str]:
+    """Sentences of a text; a quotation stays in its sentence."""
+    flat = " ".join(text.split())
+    hidden = QUOTED.sub(
+        lambda m: re.sub(r"[.!?]", lambda c: chr(0xE000 + ord(c[0])), m[0]), flat
+    )
+    parts = re.findall(r"[^.!?]*(?:[.!?]+|$)", hidden)
+    seen = (re.sub("[\ue021-\ue03f]", lambda c: chr(ord(c[0]) - 0xE000), p) for p in parts)
+    return [part.strip() for part in seen if part.strip()]
+
+
+def read_story(text: str) -> Reading:
+    """Read a story sentence by sentence."""
+    reading = Reading(World(), Scene())
+    for sentence in split_sentences(text):
+        reading.sentences.append(sentence)
+        meaning = read(sentence)
+        if meaning is None:
+            reading.not_understood.append(sentence)
+            reading.scene.mention({})
+            continue
+        prefix, events = meaning
+        for kind, raw in events:
+            if raw.get("a") == "same":
+                raw["a"] = reading.parsed[-1][1].get("a", "they")
+            args, problems = resolve(raw, reading.scene)
+            if not problems:
+                problems = reading.world.apply(kind, args, prefix)
+            prefix = ""
+            reading.contradictions += [(sentence, why) for why in problems]
+            reading.parsed.append((kind, args))
+            reading.scene.mention(args)
+    return reading
+
+
+def resolve(raw: Args, scene: Scene) -> tuple[Args, list[str]]:
+    """Names for "she", "it", "the ball" and "the rabbit", and what has none."""
+    args, problems = dict(raw), []
+    for key, words in raw.items():
+        meant: str | None = words
+        if words == "they":
+            pair = scene.persons_now
+            meant = pair["ab".index(key)] if len(pair) == 2 else None
+        elif key in ("a", "b", "c"):
+            meant = scene.person(words)
+        elif key in ("x", "y", "v"):
+            new = words != "it" and words not in map(noun, scene.things)
+            meant = scene.thing(words) or (words if new else None)
+        elif key == "f":
+            meant = SINGULAR.get(words, words)
+        elif key == "p":
+            meant = words.split(" the ")[-1]
+        if meant is None:
+            problems.append(f"{words!r} may stand for nothing told, or for more than one")
+            del args[key]
+        else:
+            args[key] = meant
+    return args, problems
+
+
+@dataclass
+class Scores:
+    """Counts, and the shares they make. Add them up with +."""
+
+    counts: Counter = field(default_factory=Counter)
+    by_kind: Counter = field(default_factory=Counter)  # (question kind, "right" or "asked")
+
+    def share(self, part: str, whole: str) -> float:
+        return self.counts[part] / self.counts[whole] if self.counts[whole] else 0.0
+
+    @property
+    def understood(self) -> float:
+        """Share of sentences that have a meaning."""
+        return self.share("understood", "sentences")
+
+    @property
+    def consistent(self) -> float:
+        """Share of stories that contradict nothing (sentences without meaning aside)."""
+        return self.share("consistent", "stories")
+
+    @property
+    def sound(self) -> float:
+        """Share of stories of at least five sentences without any flaw at all."""
+        return self.share("sound", "stories")
+
+    @property
+    def on_topic(self) -> float:
+        """Share of stories that speak of everything that was asked for."""
+        return self.share("on_topic", "stories")
+
+    @property
+    def questions_right(self) -> float:
+        return self.share("right", "asked")
+
+    def __str__(self) -> str:
+        c = self.counts
+        rows = [
+            ("sentences understood", "understood", "sentences"),
+            ("stories that contradict nothing", "consistent", "stories"),
+            ("stories without any flaw", "sound", "stories"),
+            ("stories about what was asked", "on_topic", "stories"),
+            ("questions answered right", "right", "asked"),
+        ]
+        lines = [
+            f"{name:<32} {self.share(part, whole):7.1%}  {c[part]} of {c[whole]}"
+            for name, part, whole in rows
+        ]
+        return "\n".join([*lines, f"{'contradictions':<32} {c['contradictions']:7}"])
+
+
+def score_story(text: str, asked_for: Iterable[str] = ()) -> Counter:
+    """The counts of one story."""
+    reading = read_story(text)
+    named = set(reading.scene.kinds) | set(reading.scene.things)
+    named |= {noun(thing) for thing in reading.scene.things}
+    return Counter(
+        stories=1,
+        sentences=len(reading.sentences),
+        understood=reading.understood,
+        contradictions=len(reading.contradictions),
+        consistent=int(bool(reading.sentences) and not reading.contradictions),
+        sound=int(reading.sound),
+        on_topic=int(all(word in named for word in asked_for)),
+    )
+
+
+def asked_for(story: Story, words: str) -> list[str]:
+    """What a request for a story names: its hero, its thing, neither or both."""
+    thing = next((t for t in (story.thing, noun(story.thing)) if t and t in words), "")
+    return [word for word in (story.hero if story.hero in words else "", thing) if word]
+
+
+def reply(text: str) -> str:
+    """What the assistant says before its turn ends."""
+    return text.split(END_OF_TURN)[0].split(END_OF_TEXT)[0].strip()
+
+
+def measure(generate: Generate, seeds: Sequence[int], n: int) -> Scores:
+    """Score `generate(prompt) -> continuation` on n stories and their questions a seed.
+
+    For every story of a seed (take seeds of SPLITS["test"]), one prompt asks for a story like
+    it, whose text is read; and for each of its questions a prompt gives the true story with
+    the question. An answer is right if it is exactly the one that follows from the story.
+    """
+    scores = Scores()
+    for story, wanted in tasks(seeds, n):
+        text = reply(generate(prompt(wanted)))
+        scores.counts += score_story(text, asked_for(story, wanted))
+        for kind, (question, right) in zip(story.kinds, story.questions, strict=True):
+            said = reply(generate(prompt(f"{story.text}\n{question}")))
+            scores.counts += Counter(asked=1, right=int(said == right))
+            scores.by_kind[kind, "asked"] += 1
+            scores.by_kind[kind, "right"] += said == right
+    return scores
+
+
+def tasks(seeds: Sequence[int], n: int) -> Iterator[tuple[Story, str]]:
+    """n stories of every seed, each with a request for it."""
+    for seed in seeds:
+        rng = Random(f"TinyLLM measure {seed}")
+        for story in islice(stories(seed), n):
+            yield story, request(story, rng)
+
+
+# baselines: what the scores are worth
+
+
+def user_said(text: str) -> str:
+    """The message in a prompt of one turn."""
+    return text.split("user\n", 1)[1].split(END_OF_TURN)[0]
+
+
+def mix(story: str) -> str:
+    sentences = split_sentences(story)
+    Random(story).shuffle(sentences)
+    return " ".join(sentences)
+
+
+def trivial(text: str) -> str:
+    """One story for every request, one answer to every question."""
+    if "\n" in user_said(text):
+        return "No, she did not."
+    return "Anna was a girl. She was happy. She was happy. She was happy. She was happy."
+
+
+def baselines(seeds: Sequence[int], n: int) -> dict[str, Scores]:
+    """Scores of true stories with answers by reading; of the same with their sentences
+    shuffled; and of one story and one answer for everything."""
+    told = {wanted: story.text for story, wanted in tasks(seeds, n)}
+
+    def generator(change: Callable[[str], str]) -> Generate:
+        def generate(text: str) -> str:
+            story, _, last = user_said(text).rpartition("\n")
+            if story:
+                return read_story(change(story)).answer(last) or ""
+            return change(told[last])
+
+        return generate
+
+    hows = {"true": generator(str), "shuffled": generator(mix), "trivial": trivial}
+    return {name: measure(generate, seeds, n) for name, generate in hows.items()}

@@ -1,0 +1,246 @@
+"""Training itself: batches in, weights out, and nothing lost but the last interval."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from labkit.model import checkpoint
+from labkit.pretrain.data import Rows, Validation
+from labkit.pretrain.parallel import Team
+from labkit.pretrain.recipe import Recipe, TrainError
+from labkit.pretrain.run_folder import Run, replace
+from labkit.pretrain.stories import tokenizer as story_tokenizer
+
+TIMED = 2  # steps that are timed to choose the precision
+
+
+class Trainer:
+    """One run of a recipe with the code of `package`: the reference's, or a learner's."""
+
+    def __init__(self, run: Run, package: ModuleType, team: Team):
+        self.run, self.recipe, self.team = run, run.recipe, team
+        part = lambda name: checkpoint.part(package, name)  # noqa: E731
+        self.loss, self.schedule = part("causal_lm_loss"), part("learning_rate")
+        self.balance = part("load_balancing_loss")
+        self.config = part("Qwen3Config").from_dict(self.recipe.model)
+        _check_fit(self.recipe, self.config, team)
+
+        tokenizer = _tokenizer(run, self.config.vocab_size, team)
+        self.rows = Rows(tokenizer, self.recipe.sequence_length)
+        longest = self.config.max_position_embeddings
+        self.validation = Validation(tokenizer, self.recipe.validation_documents, longest)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.recipe.seed)
+            self.model = part("Qwen3ForCausalLM")(self.config).to(team.device).train()
+        self.optimizers = optimizers(self.model, self.recipe)
+        self.step, self.precision, self.stopping = 0, "", False
+        if state := run.state():
+            self.restore(state)
+        self.precision = self.precision or self.choose_precision()
+
+    def steps(self) -> Iterator[dict[str, float]]:
+        """Train to the end, one step for every item; saves and measures on the way.
+
+        Once `stopping` is set in any process, all of them save and end after this step.
+        """
+        unlogged: list[dict[str, float]] = []
+        while self.step < self.recipe.steps and not self.stopping:
+            start = time.perf_counter()
+            seen = self.one_step()
+            seen["seconds"] = time.perf_counter() - start
+            unlogged.append(seen)
+            self.step += 1
+            last = self.step == self.recipe.steps
+            if last or self.stopping or self.step % self.recipe.save_every == 0:
+                self.save(unlogged, measure=last or self.step % self.recipe.validate_every == 0)
+                unlogged = []
+            yield seen
+
+    def one_step(self) -> dict[str, float]:
+        recipe, team = self.recipe, self.team
+        input_ids = self.rows.batch(self.step, recipe.batch_size, team.rank, team.world)
+        objective, losses = self.objective(input_ids.to(team.device), self.precision)
+        objective.backward()
+        parameters = list(self.model.parameters())
+        team.sum_gradients(parameters)
+        grad_norm = nn.utils.clip_grad_norm_(parameters, recipe.max_grad_norm)
+        share = self.schedule(self.step, 1.0, recipe.warmup_steps, recipe.steps, recipe.floor)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = share * group["peak"]
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        stop = torch.tensor([float(self.stopping)], device=team.device)
+        loss, balance_loss, stop = team.sum(torch.cat([losses, stop])).tolist()
+        self.stopping = stop > 0
+        if loss != loss:
+            raise TrainError(f"the loss is not a number at step {self.step}; learn more slowly")
+        return {
+            "loss": loss,
+            "balance_loss": balance_loss,
+            "grad_norm": grad_norm.item(),
+            "learning_rate": share * recipe.learning_rate,
+        }
+
+    def objective(self, input_ids: Tensor, precision: str) -> tuple[Tensor, Tensor]:
+        """This process's part of the objective, and of (loss, balance loss) for the log."""
+        half, world = precision == "bfloat16", self.team.world
+        with torch.autocast(self.team.device.type, torch.bfloat16, enabled=half):
+            logits, router_logits = self.model(input_ids, output_router_logits=True)
+            loss = self.loss(logits, input_ids) / world  # every process has as many tokens
+            if not router_logits:
+                return loss, torch.stack([loss.detach(), torch.zeros_like(loss)])
+            everyone = self.team.everyone(router_logits)
+            balance_loss = self.balance(everyone, self.config.num_experts_per_tok)
+        objective = loss + self.config.router_aux_loss_coef * balance_loss
+        return objective, torch.stack([loss.detach(), balance_loss.detach() / world])
+
+    def choose_precision(self) -> str:
+        """bfloat16 where asked for, or faster here; float32 where the model cannot do it."""
+        if self.recipe.precision != "auto":
+            return self.recipe.precision
+        input_ids = self.rows.batch(0, self.recipe.batch_size, self.team.rank, self.team.world)
+        input_ids = input_ids.to(self.team.device)
+        seconds = {"float32": self.seconds(input_ids, "float32")}
+        try:
+            seconds["bfloat16"] = self.seconds(input_ids, "bfloat16")
+        except RuntimeError:  # code that mixes dtypes
+            return "float32"
+        faster = seconds["bfloat16"] < seconds["float32"]
+        return "bfloat16" if self.team.agree(faster) else "float32"
+
+    def seconds(self, input_ids: Tensor, precision: str) -> float:
+        """Of the fastest of some steps that change nothing."""
+        taken = []
+        for _ in range(TIMED):
+            start = time.perf_counter()
+            objective, _ = self.objective(input_ids, precision)
+            objective.backward()
+            objective.item()  # waits for a GPU
+            taken.append(time.perf_counter() - start)
+            self.model.zero_grad(set_to_none=True)
+        return min(taken)
+
+    def save(self, unlogged: list[dict[str, float]], measure: bool) -> None:
+        """Add a line to the log and keep everything that is needed to go on."""
+        if not self.team.leads:
+            return
+        if unlogged:
+            mean = {key: sum(s[key] for s in unlogged) / len(unlogged) for key in unlogged[0]}
+            tokens_a_step = self.recipe.batch_size * self.recipe.sequence_length
+            bits = self.validation.bits_per_byte(self.model, self.loss) if measure else ""
+            self.run.log.append(
+                {
+                    "step": self.step,
+                    "tokens": self.step * tokens_a_step,
+                    "loss": round(mean["loss"], 5),
+                    "balance_loss": round(mean["balance_loss"], 5),
+                    "grad_norm": round(mean["grad_norm"], 4),
+                    "learning_rate": round(unlogged[-1]["learning_rate"], 7),
+                    "tokens_per_second": round(tokens_a_step / mean["seconds"]),
+                    "bits_per_byte": bits if bits == "" else round(bits, 5),
+                }
+            )
+        state = {
+            "step": self.step,
+            "precision": self.precision,
+            "model": self.model.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+        }
+        self.run.save(state)
+        if measure:
+            self.export()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        try:
+            self.model.load_state_dict(state["model"])
+            for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+                optimizer.load_state_dict(saved)
+        except (KeyError, ValueError, RuntimeError) as error:
+            raise TrainError(
+                f"{self.run.folder}/state.pt does not fit this model ({error}); give another "
+                "folder with --out"
+            ) from error
+        self.step, self.precision = state["step"], state["precision"]
+
+    def export(self) -> None:
+        """The model as it is now, in Hugging Face's layout, with recipe, log and plot."""
+        folder = self.run.folder / "model"
+        dtype = getattr(torch, self.recipe.saved_dtype)
+        model = copy.deepcopy(self.model).to("cpu", dtype)
+        checkpoint.save(model, self.config, folder, self.run.folder / "tokenizer")
+        for name in ("recipe.json", "log.csv", "loss.png"):
+            replace(folder / name, (self.run.folder / name).read_bytes())
+
+
+def optimizers(model: nn.Module, recipe: Recipe) -> list[torch.optim.Optimizer]:
+    """AdamW for all weights; or Muon for the matrices that map features to features.
+
+    Embeddings, routers and vectors are AdamW's in any case, and only matrices decay.
+    Source: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon (Muon)
+    """
+    named = dict(model.named_parameters())
+    inner = [
+        name
+        for name, weight in named.items()
+        if weight.dim() == 2 and not name.endswith(("embed_tokens.weight", "mlp.gate.weight"))
+    ]
+    matrices = [named[name] for name in inner]
+    others = [weight for name, weight in named.items() if name not in inner]
+    muon = recipe.optimizer == "muon"
+    if muon and not hasattr(torch.optim, "Muon"):
+        raise TrainError(f"torch {torch.__version__} has no Muon; set optimizer to adamw")
+    peak, rest = recipe.learning_rate, recipe.adamw_learning_rate
+    decay = recipe.weight_decay
+    adamw = {"betas": (0.9, 0.95), "weight_decay": 0.0, "fused": True}
+    if muon:
+        first = torch.optim.Muon(matrices, lr=peak, weight_decay=decay)
+        made = [first, torch.optim.AdamW(others, lr=rest, **adamw)]
+    else:
+        groups = [{"params": matrices, "weight_decay": decay}, {"params": others}]
+        made = [torch.optim.AdamW(groups, lr=peak, **adamw)]
+    for optimizer in made:
+        for group in optimizer.param_groups:
+            group["peak"] = group["lr"]
+    return made
+
+
+def _tokenizer(run: Run, vocab_size: int, team: Team):
+    """The run's tokenizer, learnt from the stories at its beginning."""
+    from tokenizers import Tokenizer
+
+    folder = run.folder / "tokenizer"
+    if team.leads and not (folder / "generation_config.json").exists():
+        made = story_tokenizer.train_on_stories(run.recipe.tokenizer_documents, vocab_size)
+        with run.errors_explained():
+            story_tokenizer.save(made, folder)
+            replace(folder / "generation_config.json", _generation_config(run.recipe).encode())
+    team.agree(True)  # the others wait here
+    return Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
+def _generation_config(recipe: Recipe) -> str:
+    end, _, turn = range(len(story_tokenizer.SPECIAL_TOKENS))
+    values = {**recipe.generation, "eos_token_id": [turn, end], "pad_token_id": end}
+    return json.dumps(values, indent=2) + "\n"
+
+
+def _check_fit(recipe: Recipe, config: Any, team: Team) -> None:
+    """Raise TrainError where the numbers of a recipe do not go together."""
+    if recipe.batch_size % team.world:
+        raise TrainError(
+            f"batch_size {recipe.batch_size} cannot be shared by {team.world} processes evenly"
+        )
+    if recipe.sequence_length > config.max_position_embeddings:
+        raise TrainError(
+            f"sequence_length {recipe.sequence_length} is more than the model's "
+            f"max_position_embeddings {config.max_position_embeddings}"
+        )

@@ -1,0 +1,381 @@
+"""What a check asks for and what comes back: Call, Outcome, and the performing of one.
+
+This module is all that the learner's side of grading needs. It holds no test and no answer.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from labkit.sandboxed import given
+from labkit.sandboxed.doubles import Listener
+from labkit.sandboxed.given import GIVEN, KEPT
+
+# Kept from before any learner code can replace them.
+_equal, _generator = torch.equal, torch.default_generator
+
+
+class New:
+    """An object of the package under test, made where the call is performed: New("KVCache")."""
+
+    def __init__(self, symbol: str, /, **arguments: Any):
+        self.symbol, self.arguments = symbol, arguments
+
+
+class Given:
+    """Something that the course hands to the learner's code, from the table given.GIVEN.
+
+    Those in KEPT are one object through all steps of a call: a cache keeps what it holds,
+    and a model what was stored on it.
+    """
+
+    def __init__(self, name: str, /, **arguments: Any):
+        if name not in GIVEN:
+            raise ValueError(f"no given function {name!r}; there are {', '.join(GIVEN)}")
+        self.name, self.arguments = name, arguments
+
+
+def _drawn(values: list[Any]) -> list[Any]:
+    texts = [
+        " ".join(map(str, v.unique().tolist())) if isinstance(v, Tensor) else v for v in values
+    ]
+    return [{"tokens that come out": text} for text in texts]
+
+
+def _counts(values: list[Any]) -> list[Any]:
+    """Of tensors (rows,) alone: another shape stays, so that it shows."""
+    fit = [isinstance(v, Tensor) and v.dim() == 1 and v.dtype == torch.int64 for v in values]
+    return [v.clamp(min=0).bincount() if ok else v for v, ok in zip(values, fit, strict=True)]
+
+
+def _repeats(values: list[Any]) -> list[Any]:
+    first, *later = [v if isinstance(v, Tensor) else torch.empty(0) for v in values]
+    return [v.shape == first.shape and _equal(v, first) for v in later]
+
+
+# What a check looks at where a right answer may draw random numbers in its own way.
+SUMMARIES: dict[str, Callable[[list[Any]], list[Any]]] = {
+    "drawn": _drawn,  # of each step, which numbers occur in it at all
+    "counts": _counts,  # of each step, how often 0, 1, 2, ... occur
+    "repeats": _repeats,  # of each later step, whether it equals the first
+}
+
+
+class Call:
+    """One use of a symbol: build it (if it is a class), give it weights, feed it inputs.
+
+    Call("layer_norm", x=..., weight=...)                      a function
+    Call("RMSNorm", init={"hidden_size": 8}, state={"weight": w}, hidden_states=x)
+    Call("KVCache", init={...}).then("update", key=k, value=v)  several steps on one object,
+        of which .then(".length") reads an attribute
+
+    init    constructor arguments; None says that the symbol is a function
+    state   tensors for load_state_dict(strict=True)
+    dtype   the module is moved to it after loading
+    grad    also return the gradients of inputs and parameters; a tuple of names says of which
+            inputs, where a right answer may use only a part of the others
+    names   also return the names and shapes of parameters and buffers
+    by_position  pass the inputs in their order instead of by name
+    summary  compare only a summary of the results, one of SUMMARIES
+    objects a Given that makes {name: object}, once for all steps: every step gets them as its
+            first inputs, and the state they end in is part of the outcome
+
+    A Given("listener") among a step's inputs makes its value {"returned": ..., name: what
+    the listener heard}. torch's global generator starts every call with the same seed.
+
+    Values may be None, bool, int, float, str, Tensor, torch.dtype, New, Given, and lists,
+    tuples or dicts of those.
+    """
+
+    def __init__(
+        self,
+        symbol: str,
+        /,
+        *,
+        init: Mapping[str, Any] | None = None,
+        state: Mapping[str, Tensor] | None = None,
+        dtype: torch.dtype | None = None,
+        grad: bool | tuple[str, ...] = False,
+        names: bool = False,
+        by_position: bool = False,
+        summary: str | None = None,
+        objects: Given | None = None,
+        **inputs: Any,
+    ):
+        self.symbol, self.init, self.state = symbol, init, state
+        self.dtype, self.grad, self.names = dtype, grad, names
+        self.by_position, self.summary, self.objects = by_position, summary, objects
+        self.key = ""  # set by the check that makes the call: "test_values[2]#1"
+        self.mark: bytes | None = None  # its fingerprint, once it is asked
+        self.steps: list[tuple[str, dict[str, Any]]] = [("", inputs)] if inputs else []
+
+    def then(self, method: str = "", /, **inputs: Any) -> Call:
+        """Add a step: call the same object again, or its `method`, or read ".attribute"."""
+        self.steps.append((method, inputs))
+        self.mark = None
+        return self
+
+
+@dataclass
+class Failure:
+    """What learner code raised: the exception's name, its text, the line of its cell, and the
+    names of the exceptions it derives from."""
+
+    kind: str
+    text: str
+    line: int | None = None
+    bases: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Outcome:
+    """What a call gave: one value a step, and what the call did to its surroundings."""
+
+    values: list[Any] = field(default_factory=list)
+    grads: dict[str, Tensor] = field(default_factory=dict)
+    names: dict[str, list[int]] = field(default_factory=dict)
+    changed: list[str] = field(default_factory=list)
+    state: dict[str, Tensor] = field(default_factory=dict)
+    failure: Failure | None = None
+
+    @property
+    def value(self) -> Any:
+        return self.values[-1] if self.values else None
+
+    @property
+    def over(self) -> bool:
+        """Whether it is of no use to ask for another outcome: the limits are used up."""
+        return self.failure is not None and self.failure.kind in ("TimeLimit", "OutputLimit")
+
+
+def tensors_in(value: Any, path: str) -> list[tuple[str, Tensor]]:
+    """Every tensor inside `value` with its path: "x", "cache[0]", "out.key"."""
+    if isinstance(value, Tensor):
+        return [(path, value)]
+    if isinstance(value, Mapping):
+        return [t for key, item in value.items() for t in tensors_in(item, f"{path}.{key}")]
+    if isinstance(value, (list, tuple)):
+        return [t for i, item in enumerate(value) for t in tensors_in(item, f"{path}[{i}]")]
+    return []
+
+
+def resolve(value: Any, namespace: Mapping[str, Any], made: dict[str, Any]) -> Any:
+    """`value` with every New made from the namespace and every Given looked up.
+
+    made    the Givens of this call so far, for its later steps
+    """
+    if isinstance(value, New):
+        return namespace[value.symbol](**resolve(value.arguments, namespace, made))
+    if isinstance(value, Given):
+        return _given(value, namespace, made)
+    if isinstance(value, Mapping):
+        return {key: resolve(item, namespace, made) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(resolve(item, namespace, made) for item in value)
+    return value
+
+
+def _given(value: Given, namespace: Mapping[str, Any], made: dict[str, Any]) -> Any:
+    arguments = resolve(value.arguments, namespace, made)
+    if value.name not in KEPT:
+        return GIVEN[value.name](**arguments)
+    key = repr((value.name, arguments))
+    if key not in made:
+        made[key] = GIVEN[value.name](**arguments)
+    return made[key]
+
+
+def copied(value: Any) -> Any:
+    """`value` with fresh tensors of the same strides, so that no call can spoil another."""
+    if isinstance(value, Tensor):
+        fresh = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+        return fresh.copy_(value)
+    if isinstance(value, (New, Given)):
+        made = object.__new__(type(value))
+        made.__dict__.update(value.__dict__, arguments=copied(value.arguments))
+        return made
+    if isinstance(value, Mapping):
+        return {key: copied(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(copied(item) for item in value)
+    return value
+
+
+@contextmanager
+def strict_torch():
+    """Uninitialised memory reads as NaN, so that torch.empty cannot pass by luck.
+
+    This is torch.use_deterministic_algorithms without its import of the compiler, which takes
+    longer than a whole check.
+    """
+    before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch._C._set_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch._C._set_deterministic_algorithms(before, warn_only=warn_only)
+
+
+@contextmanager
+def same_numbers():
+    """torch's generator as it is after manual_seed(0), and afterwards as it was.
+
+    torch.manual_seed does this for devices too, and notes the stack each time, which takes
+    longer than most calls.
+    """
+    before = _generator.get_state()
+    _generator.manual_seed(0)
+    try:
+        yield
+    finally:
+        _generator.set_state(before)
+
+
+def perform(call: Call, namespace: Mapping[str, Any], filename: str | None = None) -> Outcome:
+    """Do what `call` says with the symbols of `namespace`; errors become part of the outcome.
+
+    filename    where the learner's code lives, to find the line that raised
+    """
+    outcome = Outcome()
+    try:
+        with strict_torch(), same_numbers():
+            _perform(call, namespace, outcome)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit included: the learner's code may raise anything
+        outcome.failure = describe(error, filename)
+    return outcome
+
+
+def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None:
+    if call.symbol not in namespace:
+        raise NameError(f"{call.symbol} is not defined")
+    target = namespace[call.symbol]
+    made: dict[str, Any] = {}
+    if call.init is not None:
+        target = target(**resolve(copied(call.init), namespace, made))
+    if isinstance(target, nn.Module):
+        if call.state is not None:
+            target.load_state_dict(copied(call.state), strict=True)
+        if call.dtype is not None:
+            target.to(call.dtype)
+        target.eval()
+        if call.names:
+            state = target.state_dict().items()
+            outcome.names = {name: list(t.shape) for name, t in state}
+    objects = {} if call.objects is None else resolve(copied(call.objects), namespace, made)
+    leaves: dict[str, Tensor] = {}
+    for number, (method, inputs) in enumerate(call.steps):
+        inputs = resolve(copied(inputs), namespace, made)
+        tag = "" if len(call.steps) == 1 else f"step {number + 1} "
+        mine = [(tag + p, t) for key, v in inputs.items() for p, t in tensors_in(v, key)]
+        if call.grad:
+            chosen = inputs if call.grad is True else call.grad
+            of = [(tag + p, t) for key in chosen for p, t in tensors_in(inputs[key], key)]
+            for path, tensor in of:
+                if tensor.is_floating_point():
+                    leaves[path] = tensor.requires_grad_()
+        before = {path: tensor.detach().clone() for path, tensor in mine}
+        inputs = {**objects, **inputs}
+        with torch.set_grad_enabled(bool(call.grad or objects)):
+            value = _step(target, method, inputs, call.by_position)
+        heard = {name: v.heard for name, v in inputs.items() if isinstance(v, Listener)}
+        value = {"returned": value, **heard} if heard else value
+        outcome.values.append(value if call.grad else detached(value))  # later steps may write
+        outcome.changed += [
+            path for path, t in mine if not _as_before(t.detach(), before[path])
+        ]
+    if call.grad:
+        if isinstance(target, nn.Module):
+            # a shared Parameter under each of its names, in whichever order they were set
+            named = target.named_parameters(remove_duplicate=False)
+            leaves |= {f"parameter {name}": parameter for name, parameter in named}
+        outcome.grads = gradients(outcome.values, leaves)
+    outcome.values = [detached(value) for value in outcome.values]
+    if call.summary is not None:
+        outcome.values = SUMMARIES[call.summary](outcome.values)
+    outcome.state = state_of(objects)
+
+
+def _as_before(tensor: Tensor, before: Tensor) -> bool:
+    return _equal(tensor, before) or _equal(tensor.nan_to_num(), before.nan_to_num())
+
+
+def _step(target: Any, method: str, inputs: dict[str, Any], by_position: bool) -> Any:
+    if method.startswith("."):
+        return getattr(target, method[1:])
+    function = getattr(target, method) if method else target
+    return function(*inputs.values()) if by_position else function(**inputs)
+
+
+def state_of(objects: Mapping[str, Any]) -> dict[str, Tensor]:
+    """What a call left behind: the weights of models, the learning rates of optimizers."""
+    state: dict[str, Tensor] = {}
+    for name, item in objects.items():
+        if isinstance(item, nn.Module):
+            weights = item.state_dict().items()
+            state |= {f"{name}.{key}": weight.detach().clone() for key, weight in weights}
+        if isinstance(item, given.Momentum):
+            for number, group in enumerate(item.param_groups):
+                rate = torch.tensor(float(group["lr"]))
+                state[f"the learning rate of group {number + 1}"] = rate
+    return state
+
+
+def gradients(values: list[Any], leaves: dict[str, Tensor]) -> dict[str, Tensor]:
+    """d(sum of value * c)/d(leaf) with fixed, uneven c; zeros where nothing flows."""
+    total = None
+    for _, tensor in tensors_in(values, "value"):
+        if not tensor.requires_grad:
+            continue
+        wave = torch.arange(tensor.numel(), dtype=torch.float32).mul(0.7).add(0.3).cos()
+        term = (tensor.float() * wave.reshape(tensor.shape)).sum()
+        total = term if total is None else total + term
+    if total is None:
+        return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+    found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+    return {
+        name: torch.zeros_like(leaf) if grad is None else grad
+        for (name, leaf), grad in zip(leaves.items(), found, strict=True)
+    }
+
+
+def detached(value: Any) -> Any:
+    """`value` with plain tensors; what is no tensor, number, text or list becomes its type."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, (list, tuple)):
+        return [detached(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): detached(item) for key, item in value.items()}
+    if type(value) in (bool, int, str, type(None)):
+        return value
+    if isinstance(value, float):  # numpy's too
+        value = float(value)
+        return value if math.isfinite(value) else str(value)
+    return {"an object of type": type(value).__name__}
+
+
+def describe(error: BaseException, filename: str | None) -> Failure:
+    """The exception in words, with the last line of the learner's own file that it passed."""
+    line = None
+    for frame in traceback.extract_tb(error.__traceback__):
+        if filename and frame.filename == filename:
+            line = frame.lineno
+    try:
+        text = str(error.msg if isinstance(error, SyntaxError) else error)
+    except Exception:  # an exception whose own text fails
+        text = ""
+    if isinstance(error, SyntaxError) and isinstance(error.lineno, int):
+        line = error.lineno
+    bases = [kind.__name__ for kind in type(error).__mro__[1:8]]
+    return Failure(type(error).__name__[:80], " ".join(text[:1000].split())[:300], line, bases)

@@ -1,0 +1,238 @@
+"""What the learner's process may touch: limits, and files and calls that are out of reach.
+
+Four layers, each as far as the system offers it: resource limits (POSIX), Landlock (Linux
+5.13 and later: the kernel refuses files), seccomp (Linux: the kernel refuses system calls) and
+a Python audit hook (everywhere; it stops Python-level access only, with a friendly message).
+The sandbox round the whole worker is the business of labkit.grading.judge.sandbox.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from labkit.sandboxed import seccomp
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+CPU_SECONDS = 10
+MEMORY_BYTES = 2 << 30  # on top of what Python and torch have mapped
+FILE_BYTES = 16 << 20
+OPEN_FILES = 64
+PRINTED_CHARACTERS = 1_000_000
+
+
+class TimeLimit(BaseException):
+    """Raised inside learner code that used up its CPU time."""
+
+
+class OutputLimit(BaseException):
+    """Raised by a print that goes past PRINTED_CHARACTERS."""
+
+
+class CountedOutput:
+    """A stdout that throws everything away and refuses to take megabytes."""
+
+    encoding = "utf-8"
+    errors = "replace"
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def write(self, text: str) -> int:
+        self.count += len(text)
+        if self.count > PRINTED_CHARACTERS:
+            raise OutputLimit(f"it printed more than {PRINTED_CHARACTERS:,} characters")
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def isatty(self) -> bool:
+        return False
+
+
+class Confinement:
+    """All that can be made ready before a process is forked; `enter` is for that process.
+
+    scratch    the one folder that stays writable
+    """
+
+    def __init__(self, scratch: Path):
+        self.scratch, self.readable = scratch, readable_folders()
+        self.memory = mapped_bytes() + MEMORY_BYTES
+        self.watch = Watch(self.readable, scratch)
+        self.ruleset = None
+        seccomp.prepare()
+        if sys.platform == "linux":
+            self.ruleset = landlock_rules(self.readable, [scratch])
+
+    def enter(self, cpu_seconds: int = CPU_SECONDS, audit: bool = True) -> list[str]:
+        """Give up what exercise code has no use for; returns the names of the layers.
+
+        audit    False: without the audit hook, so that a probe meets the layers under it
+        """
+        layers = []
+        sys.stdout = sys.stderr = CountedOutput()  # type: ignore[assignment]
+        if resource is not None:
+            limit_resources(cpu_seconds, self.memory)
+            layers.append("limits")
+        if sys.platform == "linux":
+            drop_capabilities()
+        if self.ruleset is not None and landlock(self.ruleset):
+            layers.append("landlock")
+        if seccomp.install():
+            layers.append("seccomp")
+        if audit:
+            sys.addaudithook(self.watch)
+            layers.append("audit hook")
+        return layers
+
+
+def mapped_bytes() -> int:
+    """The address space in use; a guess where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:
+        return 4 << 30
+    return pages * resource.getpagesize()
+
+
+def limit_resources(cpu_seconds: int, memory: int) -> None:
+    def out_of_time(*_: Any) -> None:
+        raise TimeLimit(f"it used more than {cpu_seconds} seconds of CPU time")
+
+    signal.signal(signal.SIGXCPU, out_of_time)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    start = int(used.ru_utime + used.ru_stime)
+    soft = start + cpu_seconds
+    limits = {
+        resource.RLIMIT_CPU: (soft, soft + max(1, cpu_seconds // 3)),
+        resource.RLIMIT_AS: (memory, memory),
+        resource.RLIMIT_FSIZE: (FILE_BYTES, FILE_BYTES),
+        resource.RLIMIT_NOFILE: (OPEN_FILES, OPEN_FILES),
+        resource.RLIMIT_CORE: (0, 0),
+    }
+    for name, limit in limits.items():
+        try:
+            resource.setrlimit(name, limit)
+        except (ValueError, OSError):  # macOS refuses some of them
+            continue
+
+
+def drop_capabilities() -> None:
+    """What root may do beyond others, and what a namespace gave: none of it any more."""
+    version_3, this_process, none = 0x20080522, 0, (ctypes.c_uint32 * 6)()
+    header = (ctypes.c_uint32 * 2)(version_3, this_process)
+    ctypes.CDLL(None).capset(header, none)
+
+
+def readable_folders() -> list[Path]:
+    """Python, its packages and the system's libraries; never the course."""
+    names = [sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+    names += [
+        os.path.join(sys.base_prefix, "lib"),
+        "/usr/lib",
+        "/usr/local/lib",
+        "/lib",
+        "/lib64",
+    ]
+    names += ["/usr/share/zoneinfo", "/dev/null", "/dev/urandom"]
+    found = {Path(name).resolve() for name in names if name}
+    return sorted(path for path in found if path.exists())
+
+
+class Watch:
+    """The audit hook: refuses files outside the allowed folders, programs, and the network."""
+
+    REFUSED = (
+        *("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork"),
+        *("os.kill", "socket.", "ctypes.", "pty.", "resource.", "sqlite3.", "signal.pidfd"),
+    )
+    PATHS = (
+        *("open", "os.listdir", "os.scandir", "os.remove", "os.rename", "os.rmdir", "os.mkdir"),
+        *(
+            "os.link",
+            "os.symlink",
+            "os.truncate",
+            "os.chmod",
+            "os.chown",
+            "os.chdir",
+            "shutil.",
+        ),
+    )
+
+    def __init__(self, readable: list[Path], scratch: Path):
+        self.allowed = [str(path.resolve()) for path in [*readable, scratch]]
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event.startswith(self.REFUSED):
+            raise PermissionError(f"{event} is not available to exercise code")
+        if event.startswith(self.PATHS) and arguments:
+            name = arguments[0]
+            if isinstance(name, bytes):
+                name = os.fsdecode(name)
+            if not isinstance(name, str):
+                return
+            path = os.path.realpath(name)
+            if not any(path == root or path.startswith(root + os.sep) for root in self.allowed):
+                raise PermissionError(f"{name}: exercise code may not open files here")
+
+
+# Landlock, from the kernel's include/uapi/linux/landlock.h.
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
+MAKE_ANYTHING = 0x1FF0  # remove, make directories, files, sockets, links
+REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+NO_NEW_PRIVS = 38
+
+
+class RulesetAttr(ctypes.Structure):
+    _fields_ = [("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64)]
+
+
+class PathBeneath(ctypes.Structure):
+    _pack_ = 1
+    _layout_ = "ms"
+    _fields_ = [("allowed", ctypes.c_uint64), ("fd", ctypes.c_int32)]
+
+
+def landlock_rules(readable: list[Path], writable: list[Path]) -> int | None:
+    """The rules that let the kernel refuse every other file, TCP, and signals to others, as a
+    descriptor; None where the kernel has no Landlock."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    abi = libc.syscall(CREATE_RULESET, None, 0, 1)
+    if abi < 1:
+        return None
+    handled = EXECUTE | WRITE_FILE | READ_FILE | READ_DIR | MAKE_ANYTHING
+    handled |= (REFER if abi >= 2 else 0) | (TRUNCATE if abi >= 3 else 0)
+    handled |= IOCTL_DEV if abi >= 5 else 0
+    attr = RulesetAttr(handled, 3 if abi >= 4 else 0, 3 if abi >= 6 else 0)
+    size = 8 if abi < 4 else 16 if abi < 6 else 24
+    ruleset = libc.syscall(CREATE_RULESET, ctypes.byref(attr), size, 0)
+    if ruleset < 0:
+        return None
+    read = EXECUTE | READ_FILE | READ_DIR
+    for path, rights in [(p, read) for p in readable] + [(p, handled) for p in writable]:
+        if not path.is_dir():
+            rights &= EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        rule = PathBeneath(rights, descriptor)
+        libc.syscall(ADD_RULE, ruleset, 1, ctypes.byref(rule), 0)
+        os.close(descriptor)
+    return ruleset
+
+
+def landlock(ruleset: int) -> bool:
+    """Put the rules on this process for good. True if they are in force."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(NO_NEW_PRIVS, 1, 0, 0, 0)
+    return libc.syscall(RESTRICT_SELF, ruleset, 0) == 0

@@ -1,0 +1,288 @@
+"""Calls and outcomes as bytes: one safetensors file, its tensors plus a JSON header. No pickle.
+
+The reader trusts nothing: sizes are capped, unknown kinds are refused, and a value that is
+not what it should be raises Malformed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from labkit.sandboxed.call import Call, Failure, Given, New, Outcome
+
+MAX_BYTES = 64 << 20
+MAX_DEPTH = 13
+MAX_NAMES = 10_000
+MAX_HEADER = 1 << 20  # of outcomes: everything in them but the numbers
+
+DTYPES = {
+    str(dtype): dtype
+    for dtype in (
+        torch.float32,
+        torch.float64,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.int32,
+        torch.bool,
+    )
+}
+
+
+class Malformed(ValueError):
+    """Bytes that are no call or outcome."""
+
+
+class Packer:
+    """Turns values into JSON and puts their tensors aside under short names."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+
+    def pack(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self._tensor(value)
+        if isinstance(value, torch.dtype):
+            return {"dtype": str(value)}
+        if isinstance(value, New):
+            return {"new": [value.symbol, self.pack(value.arguments)]}
+        if isinstance(value, Given):
+            return {"given": [value.name, self.pack(value.arguments)]}
+        if isinstance(value, Mapping):
+            return {"dict": [[str(key), self.pack(item)] for key, item in value.items()]}
+        if isinstance(value, tuple):
+            return {"tuple": [self.pack(item) for item in value]}
+        if isinstance(value, list):
+            return [self.pack(item) for item in value]
+        if value is None or type(value) in (bool, int, float, str):
+            return value
+        raise Malformed(f"a {type(value).__name__} cannot cross")
+
+    def _tensor(self, tensor: Tensor) -> dict[str, Any]:
+        name = f"t{len(self.tensors)}"
+        if str(tensor.dtype) not in DTYPES:
+            return {"dict": [["a tensor of dtype", str(tensor.dtype)]]}
+        plain = tensor.detach().as_subclass(Tensor)
+        self.tensors[name] = plain.clone(memory_format=torch.contiguous_format)
+        strides = None if plain.is_contiguous() else list(plain.stride())
+        return {"tensor": name, "strides": strides}
+
+
+class Unpacker:
+    """The way back; strict."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]):
+        self.tensors = tensors
+
+    def unpack(self, packed: Any, depth: int = 0) -> Any:
+        if depth > MAX_DEPTH:
+            raise Malformed("nested too deeply")
+        if packed is None or type(packed) in (bool, int, float, str):
+            return packed
+        if type(packed) is list:
+            return [self.unpack(item, depth + 1) for item in packed]
+        if type(packed) is not dict:
+            raise Malformed(f"unexpected {type(packed).__name__}")
+        if "tensor" in packed:
+            return self._tensor(packed)
+        if len(packed) != 1:
+            raise Malformed("a value must have one kind")
+        kind, body = next(iter(packed.items()))
+        if kind == "dtype" and body in DTYPES:
+            return DTYPES[body]
+        if kind == "dict" and type(body) is list:
+            return {str(key): self.unpack(item, depth + 1) for key, item in body}
+        if kind == "tuple" and type(body) is list:
+            return tuple(self.unpack(item, depth + 1) for item in body)
+        if kind in ("new", "given") and type(body) is list and len(body) == 2:
+            made = New if kind == "new" else Given
+            return made(body[0], **self.unpack(body[1], depth + 1))
+        raise Malformed(f"unknown kind {kind!r}")
+
+    def _tensor(self, packed: Mapping[str, Any]) -> Tensor:
+        tensor = self.tensors.get(packed["tensor"])
+        if tensor is None:
+            raise Malformed("a tensor is missing")
+        strides = packed.get("strides")
+        if not strides:
+            return tensor
+        if len(strides) != tensor.dim() or any(type(s) is not int or s < 0 for s in strides):
+            raise Malformed("impossible strides")
+        room = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, strides, strict=True))
+        if room > 16 * max(tensor.numel(), 1):
+            raise Malformed("impossible strides")
+        fresh = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype)
+        return fresh.copy_(tensor) if 0 not in strides else tensor
+
+
+def pack(value: Any) -> bytes:
+    """Values (see labkit.sandboxed.call.Call for the kinds) as one safetensors file."""
+    packer = Packer()
+    packed = json.dumps(packer.pack(value))
+    return save(packer.tensors, metadata={"value": packed})
+
+
+def unpack(blob: bytes) -> Any:
+    """The values in such a file; Malformed for anything else."""
+    if len(blob) > MAX_BYTES:
+        raise Malformed(f"{len(blob)} bytes are more than {MAX_BYTES}")
+    try:
+        size = int.from_bytes(blob[:8], "little")
+        header = json.loads(blob[8 : 8 + size])
+        packed = json.loads(header["__metadata__"]["value"])
+        return Unpacker(load(blob)).unpack(packed)
+    except Malformed:
+        raise
+    except (
+        SafetensorError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        raise Malformed(f"not a message: {error}") from error
+
+
+def encode_call(call: Call) -> bytes:
+    objects = {} if call.objects is None else {"objects": call.objects}
+    return pack(
+        {
+            **objects,
+            "symbol": call.symbol,
+            "init": None if call.init is None else dict(call.init),
+            "state": None if call.state is None else dict(call.state),
+            "dtype": call.dtype,
+            "grad": call.grad,
+            "names": call.names,
+            "by_position": call.by_position,
+            **({"summary": call.summary} if call.summary else {}),
+            "steps": [[method, inputs] for method, inputs in call.steps],
+        }
+    )
+
+
+def digest(call: Call) -> str:
+    """Tells calls apart by everything that is in them."""
+    return hashlib.sha256(encode_call(call)).hexdigest()[:16]
+
+
+def fingerprint(call: Call) -> bytes:
+    """The same as digest, several times faster, and good for this process only; a call that
+    was performed does not change any more."""
+    if call.mark is not None:
+        return call.mark
+    hasher = hashlib.sha256()
+
+    def feed(value: Any) -> None:
+        kind = type(value)
+        if kind in (list, tuple):
+            hasher.update(f"{kind.__name__}{len(value)}".encode())
+            for item in value:
+                feed(item)
+        elif kind is dict:
+            hasher.update(f"dict{len(value)}".encode())
+            for key, item in value.items():
+                hasher.update(f"{key!r};".encode())
+                feed(item)
+        elif isinstance(value, Tensor):
+            hasher.update(f"{value.dtype}{value.shape}{value.stride()}".encode())
+            plain = value.detach().as_subclass(Tensor).contiguous()
+            hasher.update(plain.view(-1).view(torch.uint8).numpy())
+        elif kind in (New, Given):
+            feed([kind.__name__, vars(value)])
+        else:
+            hasher.update(f"{value!r};".encode())
+
+    feed([call.symbol, call.init, call.state, call.dtype, call.grad, call.names])
+    feed([call.by_position, call.summary, call.objects, call.steps])
+    call.mark = hasher.digest()
+    return call.mark
+
+
+def decode_call(blob: bytes) -> Call:
+    fields = unpack(blob)
+    steps = fields.pop("steps")
+    call = Call(fields.pop("symbol"), **fields)
+    for method, inputs in steps:
+        call.then(method, **inputs)
+    return call
+
+
+def encode_outcomes(outcomes: Sequence[Outcome]) -> bytes:
+    return pack([outcome_fields(outcome) for outcome in outcomes])
+
+
+def decode_outcomes(blob: bytes) -> list[Outcome]:
+    if int.from_bytes(blob[:8], "little") > MAX_HEADER:
+        raise Malformed("outcomes with too much text in them")
+    fields = unpack(blob)
+    if type(fields) is not list:
+        raise Malformed("no list of outcomes")
+    return [outcome_from(one) for one in fields]
+
+
+def outcome_fields(outcome: Outcome) -> dict[str, Any]:
+    failure = outcome.failure
+    packed = failure and [failure.kind, failure.text, failure.line, failure.bases]
+    return {
+        "values": list(outcome.values),
+        "grads": dict(outcome.grads),
+        "names": {name: list(shape) for name, shape in outcome.names.items()},
+        "changed": list(outcome.changed),
+        "state": dict(outcome.state),
+        "failure": packed,
+    }
+
+
+def outcome_from(fields: Any) -> Outcome:
+    try:
+        return Outcome(
+            values=_typed(fields["values"], list),
+            grads=_typed_items(fields["grads"], Tensor),
+            names={name: _shape(shape) for name, shape in _items(fields["names"], list)},
+            changed=[_typed(name, str)[:200] for name in _typed(fields["changed"], list)],
+            state=_typed_items(fields.get("state", {}), Tensor),
+            failure=_failure(fields["failure"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise Malformed(f"not an outcome: {error}") from error
+
+
+def _failure(fields: Any) -> Failure | None:
+    if fields is None:
+        return None
+    kind, text, line, bases = fields
+    bases = [_typed(name, str)[:80] for name in _typed(bases, list)[:8]]
+    line = line and _typed(line, int)
+    return Failure(_typed(kind, str)[:80], _typed(text, str)[:300], line, bases)
+
+
+def _shape(sizes: list[Any]) -> list[int]:
+    return [_typed(size, int) for size in sizes[:8]]
+
+
+def _typed(value: Any, kind: type) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")
+    return value
+
+
+def _items(value: Any, kind: type) -> Iterator[tuple[str, Any]]:
+    found = _typed(value, dict)
+    if len(found) > MAX_NAMES:
+        raise ValueError(f"{len(found)} names; {MAX_NAMES} are the most")
+    for key, item in found.items():
+        yield key[:200], _typed(item, kind)
+
+
+def _typed_items(value: Any, kind: type) -> dict[str, Any]:
+    return dict(_items(value, kind))
