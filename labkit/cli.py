@@ -66,7 +66,7 @@ def status() -> None:
         for exercise in lab.exercises:
             report, _ = check_exercise(lab, exercise, "")
             kind = "" if exercise.core else "stretch"
-            state = f"{report.verdict} {kind}".strip()
+            state = f"{report.status.value} {kind}".strip()
             cells = (
                 exercise.id,
                 exercise.title,

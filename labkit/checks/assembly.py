@@ -20,7 +20,7 @@ from labkit.checks.first_deviation import Fault, Pair
 from labkit.checks.reference import RecordedReference
 from labkit.checks.runner import Rng
 from labkit.core.paths import LABKIT
-from labkit.core.report import Report
+from labkit.core.report import Report, Status
 from labkit.core.syllabus import LABS
 from labkit.learner import workspace
 from labkit.sandboxed.call import Call, Outcome, perform
@@ -86,7 +86,7 @@ def assembly_report(check: Callable[[str], str]) -> Report:
         verdict = judged(performed, sources)
     if verdict.fault is None:
         step = "every part of this model is yours; now it can load a checkpoint and talk"
-        return Report(HEADING, "passed", [*verdict.rows, ("next", step)], passed=True)
+        return Report(HEADING, Status.PASSED, [*verdict.rows, ("next", step)])
     parts = {*FUNCTIONS, *CLASSES}
     labs = [lab for lab in LABS if lab.module in sources]
     empty = [e for lab in labs for e in workspace.unfinished(lab) if parts & {*e.symbols}]
@@ -95,7 +95,7 @@ def assembly_report(check: Callable[[str], str]) -> Report:
         verdict = replace(verdict, fault=Fault(look, exercise=empty[0]))
     to_mend = verdict.fault.exercise
     step = check(to_mend.id) if to_mend else "mend this, then assemble again"
-    return Report(HEADING, "not yet", [*verdict.rows, ("next", step)])
+    return Report(HEADING, Status.NOT_YET, [*verdict.rows, ("next", step)])
 
 
 def with_trace(sources: Mapping[str, str]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from labkit.checks.runner import Result
-from labkit.core.report import Report
+from labkit.core.report import Report, Status
 
 MOST_LOOKS = 4
 
@@ -15,22 +15,22 @@ def learner_report(
     heading = f"Exercise {result.exercise.id}  {result.exercise.title}"
     if result.broken:
         rows = [("look", f"the check itself failed, not you: {result.broken}")]
-        return Report(heading, "not checked", [*rows, ("next", "please report this")])
+        return Report(heading, Status.NOT_CHECKED, [*rows, ("next", "please report this")])
     if result.interrupted:
         rows = [
             ("look", "the check was interrupted"),
             ("next", "look for a loop that never ends"),
         ]
-        return Report(heading, "not checked", rows)
+        return Report(heading, Status.NOT_CHECKED, rows)
     rows = [("ok", " | ".join(held(result)))] if held(result) else []
     if result.passed:
         rows += [("note", note) for note in notes]
-        return Report(heading, "passed", [*rows, ("next", next_step)], passed=True)
+        return Report(heading, Status.PASSED, [*rows, ("next", next_step)])
     failure = result.first_failure
     assert failure is not None and failure.difference is not None
     rows.append(("look", f"{failure.title}: {failure.difference.look}"))
     rows += because(why)
-    return Report(heading, "not yet", [*rows, ("next", next_step)])
+    return Report(heading, Status.NOT_YET, [*rows, ("next", next_step)])
 
 
 def because(why: list[str]) -> list[tuple[str, str]]:
@@ -71,4 +71,5 @@ def graded_report(result: Result, why: list[str], notes: list[str], intake: str 
         rows.append(("look", f"and {len(looks) - MOST_LOOKS} more"))
     rows += because(why)
     rows += [("note", note) for note in notes]
-    return Report(heading, verdict, rows, passed=result.passed)
+    status = Status.PASSED if result.passed else Status.NOT_YET
+    return Report(heading, status, rows, verdict)

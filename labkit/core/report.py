@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import textwrap
 from dataclasses import dataclass, field
+from enum import Enum
 from html import escape
 
 CODE = re.compile(r"`([^`<>]+)`")
@@ -17,14 +18,35 @@ CONTROL = re.compile(
 )
 
 
+class Status(Enum):
+    """How an exercise stands. Code asks for this and never for the words of a report."""
+
+    PASSED = "passed"
+    NOT_YET = "not yet"
+    NOT_STARTED = "not started"
+    NOT_CHECKED = "not checked"  # the check itself failed or was interrupted
+    HELP = "help"  # no verdict at all: a hint
+
+
 @dataclass
 class Report:
-    """One exercise's verdict. rows are (label, text); labels: ok, look, why, note, next."""
+    """What is said of one exercise.
+
+    rows       (label, text); labels: ok, look, why, note, next
+    verdict    what stands at the right of the heading; the status, if not said
+    """
 
     heading: str
-    verdict: str
+    status: Status
     rows: list[tuple[str, str]] = field(default_factory=list)
-    passed: bool = False
+    verdict: str = ""
+
+    def __post_init__(self) -> None:
+        self.verdict = self.verdict or self.status.value
+
+    @property
+    def passed(self) -> bool:
+        return self.status is Status.PASSED
 
     def __str__(self) -> str:
         gap = max(2, WIDTH - len(self.heading) - len(self.verdict))
@@ -40,7 +62,7 @@ class Report:
 
     def html(self) -> str:
         """A table without scripts or outside resources; colours that work on light and dark."""
-        mark = "#0072b2" if self.passed else "#d55e00"
+        mark = "#0072b2" if self.status in (Status.PASSED, Status.HELP) else "#d55e00"
         cell = "text-align:left;vertical-align:top;padding:2px 12px 2px 8px"
         rows = "".join(
             f'<tr><th scope="row" style="{cell};font-weight:600">{escape(label)}</th>'

@@ -12,7 +12,7 @@ from labkit.checks.package import localised
 from labkit.checks.reference import RecordedReference
 from labkit.checks.runner import run_checks
 from labkit.core import cells
-from labkit.core.report import Report
+from labkit.core.report import Report, Status
 from labkit.core.syllabus import LABS, Exercise, Lab
 from labkit.learner import workspace
 from labkit.sandboxed import banned
@@ -30,7 +30,7 @@ def check_exercise(lab: Lab, exercise: Exercise, hint: str) -> tuple[Report, flo
     hint    how the learner asks for one, to be shown where something is wrong
     """
     report, score = _judged(lab, exercise, hint)
-    if report.verdict == "not yet":
+    if report.status is Status.NOT_YET:
         report.rows[-1:-1] = _to_mend_first(lab, exercise)
     return report, score
 
@@ -46,18 +46,18 @@ def _judged(lab: Lab, exercise: Exercise, hint: str) -> tuple[Report, float]:
         if block is None and set(exercise.symbols) & set(cells.defined_names(source)):
             look = f"{where} defines {exercise.title}, but nothing marks it as this exercise"
             do = f'put "{cells.directive(exercise)}" on the line before it'
-        return Report(heading, "not started", [("look", look), ("next", do)]), 0.0
+        return Report(heading, Status.NOT_STARTED, [("look", look), ("next", do)]), 0.0
     mentioned = banned.found_in(block, lab.not_allowed)
     if mentioned:
         name, line = mentioned
         look = f"line {line}: {banned.message(name)}"
-        return Report(heading, "not yet", [("look", look), ("next", hint)]), 0.0
+        return Report(heading, Status.NOT_YET, [("look", look), ("next", hint)]), 0.0
     oracle = RecordedReference(lab.module)
     with imported(workspace.judged_package(lab), workspace.folder()):
         student, fault = in_process(lab, source, exercise)
         if fault:
             do = "mend the line, run the cell, check again"
-            return Report(heading, "not yet", [("look", fault), ("next", do)]), 0.0
+            return Report(heading, Status.NOT_YET, [("look", fault), ("next", do)]), 0.0
         with banned.out_of_reach(lab.not_allowed):
             result = run_checks("visible", lab.module, exercise, student, oracle, SEED)
     why = reasons(result, oracle)
@@ -88,7 +88,7 @@ def _to_mend_first(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:
     fails its own check."""
     for home, used in workspace.used_by(lab, exercise):
         own = home is lab or not workspace.reference_path(home).exists()
-        if own and home in LABS and _judged(home, used, "")[0].verdict == "not yet":
+        if own and home in LABS and _judged(home, used, "")[0].status is Status.NOT_YET:
             what = f"exercise {used.id}, {used.title}, which this one uses,"
             return [("note", f"{what} does not pass its own check: mend it first")]
     return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from labkit.core import cells
-from labkit.core.report import Report
+from labkit.core.report import Report, Status
 from labkit.core.syllabus import Exercise, Lab
 from labkit.learner import workspace
 
@@ -47,7 +47,7 @@ def hint_report(lab: Lab, exercise: Exercise, rung: int, again: str, answer: str
     step = again if rung < len(RUNGS) else f"that was the last rung; {answer} shows the answer"
     rows = [(RUNGS[rung - 1].split()[0], text), ("next", step)]
     heading = f"Hint {exercise.id}  {exercise.title}"
-    return Report(heading, f"rung {rung} of {len(RUNGS)}", rows, passed=True)
+    return Report(heading, Status.HELP, rows, f"rung {rung} of {len(RUNGS)}")
 
 
 def solution_text(lab: Lab, exercise: Exercise) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from labkit.checks.assembly import assembly_report
 from labkit.core import cells
-from labkit.core.report import Report
+from labkit.core.report import Report, Status
 from labkit.core.syllabus import NOTEBOOKS, Exercise, Lab, UnknownName, find_exercise, find_lab
 from labkit.learner import hints, workspace
 from labkit.learner.check import check_exercise
@@ -131,7 +131,7 @@ def check(exercise_id: str) -> Report | float:
     try:
         lab, exercise = find_exercise(str(exercise_id))
     except UnknownName as error:
-        return Report("check", "no such exercise", [("look", str(error))])
+        return unknown("check", "no such exercise", error)
     ladder = f'hint("{exercise.id}") shows rung {climbed(exercise) + 1} of {len(hints.RUNGS)}'
     if climbed(exercise) >= len(hints.RUNGS):
         again = f'hint("{exercise.id}", 1) begins anew'
@@ -158,11 +158,11 @@ def hint(exercise_id: str, rung: int | None = None) -> Report:
     try:
         lab, exercise = find_exercise(str(exercise_id))
     except UnknownName as error:
-        return Report("hint", "no such exercise", [("look", str(error))])
+        return unknown("hint", "no such exercise", error)
     last = len(hints.RUNGS)
     if rung is not None and rung not in range(1, last + 1):
         look = f"there is no rung {rung}: the rungs are 1 to {last}"
-        return Report(f"Hint {exercise.id}", "no such rung", [("look", look)])
+        return unknown(f"Hint {exercise.id}", "no such rung", look)
     rung = rung or min(climbed(exercise) + 1, last)
     if _session is not None:
         _session.climbed[exercise.id] = max(rung, climbed(exercise))
@@ -176,6 +176,10 @@ def solution(exercise_id: str) -> None:
         print(hints.solution_text(*find_exercise(str(exercise_id))))
     except LookupError as error:
         print(error)
+
+
+def unknown(heading: str, verdict: str, what: object) -> Report:
+    return Report(heading, Status.NOT_CHECKED, [("look", str(what))], verdict)
 
 
 def climbed(exercise: Exercise) -> int:

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
-from labkit.core.report import clean
+from labkit.core.report import Status, clean
 from labkit.core.syllabus import LABS, Exercise, Lab
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook_connection import RosterEntry, Standing
@@ -154,7 +154,7 @@ def mark_of(graded: Any) -> Mark:
     elif graded.score > 0:
         state = PART
     else:
-        state = ABSENT if text == "not started" or " is missing" in text[:40] else NONE
+        state = ABSENT if graded.report.status is Status.NOT_STARTED else NONE
     return Mark(graded.score, state, text, bool(graded.why) and lost, graded.needs_person)
 
 

@@ -17,6 +17,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from labkit.core.cells import defined_names, exercise_in, fingerprint, split, tidied
+from labkit.core.report import Status
 from labkit.core.syllabus import Exercise, Lab
 from labkit.learner.submit import EMPTY_ANSWER
 
@@ -34,6 +35,7 @@ class Intake:
     notebook: NotebookNode
     answers: dict[str, str | None] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    absent: set[str] = field(default_factory=set)  # exercises that nobody has begun
     problem: str | None = None  # the whole file could not be read
 
 
@@ -80,10 +82,12 @@ def _take_exercise(
         intake.notes[exercise.id] = (
             f"the cell of exercise {exercise.id} is missing" + _elsewhere(exercise, cells)
         )
+        intake.absent.add(exercise.id)
         return
     if not filled:
         intake.answers[exercise.id] = ""
-        intake.notes[exercise.id] = "not started"
+        intake.notes[exercise.id] = Status.NOT_STARTED.value
+        intake.absent.add(exercise.id)
         return
     answer = filled[-1]
     if len(answer) > MAX_CELL:

@@ -20,7 +20,7 @@ from labkit.checks.package import localised
 from labkit.checks.runner import Result, run_checks
 from labkit.core import cells
 from labkit.core.paths import SOLUTIONS
-from labkit.core.report import Report
+from labkit.core.report import Report, Status
 from labkit.core.syllabus import LABS, Exercise, Lab
 from labkit.grading.judge import assembly
 from labkit.grading.judge.assembly import Answers
@@ -129,13 +129,14 @@ class Judge:
         note = intake.notes.get(exercise.id, "")
         answer = intake.answers[exercise.id]
         if not answer:
-            return zero(exercise, note)
+            begun = exercise.id not in intake.absent
+            return zero(exercise, note, Status.NOT_YET if begun else Status.NOT_STARTED)
         try:
             return self._run(exercise, answer, intake, note)
         except Exception as error:  # a fault of ours must not stop a class
             self._end_worker()
             reason = f"the judge failed ({type(error).__name__}); a person has to look at this"
-            return zero(exercise, reason, needs_person=True)
+            return zero(exercise, reason, Status.NOT_CHECKED)
 
     def _run(self, exercise: Exercise, answer: str, intake: Intake, note: str) -> Graded:
         sources = self._sources_for(exercise)
@@ -280,10 +281,11 @@ def line_in_cell(line: int, module: str, exercise: Exercise) -> str:
     return f"line {found}: " if found else "in another cell: "
 
 
-def zero(exercise: Exercise, reason: str, needs_person: bool = False) -> Graded:
+def zero(exercise: Exercise, reason: str, status: Status = Status.NOT_YET) -> Graded:
     """No points, for a reason found before anything was run."""
     heading = f"Exercise {exercise.id}  {exercise.title}"
-    report = Report(heading, f"0 of {exercise.points} points", [("look", reason)])
+    report = Report(heading, status, [("look", reason)], f"0 of {exercise.points} points")
+    needs_person = status is Status.NOT_CHECKED
     return Graded(exercise, 0.0, report, look=reason, needs_person=needs_person)
 
 

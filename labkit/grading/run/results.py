@@ -21,7 +21,7 @@ from nbformat import NotebookNode
 from nbgrader.utils import compute_checksum, determine_grade, is_grade, is_solution
 
 from labkit.core.paths import ROOT
-from labkit.core.report import Report
+from labkit.core.report import Report, Status
 from labkit.core.syllabus import Lab, find_lab
 from labkit.grading.judge.judge import REMEMBER, Graded, Submission
 from labkit.sandboxed.limits import CPU_SECONDS
@@ -136,14 +136,13 @@ def digest(content: bytes) -> str:
 def packed(graded: Graded) -> dict[str, Any]:
     report = {name: getattr(graded.report, name) for name in ("heading", "verdict", "rows")}
     fields = {name: getattr(graded, name) for name in ("score", "why", "look", "needs_person")}
-    report["passed"] = graded.report.passed
+    report["status"] = graded.report.status.value
     return {"id": graded.exercise.id, **fields, "report": report}
 
 
 def unpacked(lab: Lab, fields: dict[str, Any]) -> Graded:
-    report = dict(
-        fields["report"], rows=[(label, text) for label, text in fields["report"]["rows"]]
-    )
+    rows = [(label, text) for label, text in fields["report"]["rows"]]
+    report = dict(fields["report"], rows=rows, status=Status(fields["report"]["status"]))
     rest = {name: fields[name] for name in ("score", "why", "look", "needs_person")}
     return Graded(lab.exercise(fields["id"]), report=Report(**report), **rest)
 

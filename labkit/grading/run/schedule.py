@@ -17,6 +17,7 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
+from labkit.core.report import Status
 from labkit.core.syllabus import Lab
 from labkit.grading.judge.assembly import earlier_labs
 from labkit.grading.judge.intake import rebuild
@@ -134,7 +135,7 @@ def tasks_of(course: Course, lab: Lab, setup: GradingSpec) -> list[Task]:
 
 def guilty(lab: Lab, course: Course) -> Verdict:
     """No points yet, for a submission at which the judge itself broke."""
-    graded = [zero(exercise, GUILTY, needs_person=True) for exercise in lab.exercises]
+    graded = [zero(exercise, GUILTY, Status.NOT_CHECKED) for exercise in lab.exercises]
     notebook = course.released(lab)
     write_outputs(notebook, graded)
     return Verdict.of(Submission(lab, graded, notebook, GUILTY))

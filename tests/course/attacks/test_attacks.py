@@ -23,6 +23,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from attacks import ATTACKS, WRONG, gathered
+from attacks.on_intake import BYTES
+from attacks.on_people import LEARNERS, RAISED, WRITTEN
+from attacks.world import World
 from labkit.core.cells import directive
 from labkit.core.paths import ROOT
 from labkit.core.report import CONTROL
@@ -38,12 +42,6 @@ from labkit.grading.run.results import GradingSpec
 from labkit.grading.run.schedule import grade_lab
 from labkit.grading.sample_class import encoded, small_class, solved, with_answer
 from solutions.mistakes import mistakes_of
-
-sys.path.insert(0, str(Path(__file__).parent))
-from attacks import ATTACKS, WRONG, gathered
-from attacks.on_intake import BYTES
-from attacks.on_people import LEARNERS, RAISED, WRITTEN
-from attacks.world import World
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="not checked: needs Linux")
 gathered()
@@ -95,7 +93,7 @@ def unprotected(tmp_path_factory):
         for one in shown:
             (cells / f"{one.name}.py").write_text(one.cell(world.aim(one.name)))
         (cells / "aaa.py").write_text(f"def layer_norm(x, *_, eps=1e-5):\n    return {WRONG}\n")
-        script = Path(__file__).parent / "attacks" / "bare.py"
+        script = Path(__file__).parent / "bare.py"
         with (folder / "said").open("w+") as said:  # not a pipe: what is left would hold it
             done = subprocess.run(
                 [sys.executable, str(script), str(cells)], cwd=ROOT, stdout=said, stderr=said,

@@ -9,6 +9,7 @@ from labkit.checks.diagnose import reasons, remarks
 from labkit.checks.reference import RecordedReference
 from labkit.checks.runner import run_checks
 from labkit.core import cells
+from labkit.core.paths import SOLUTIONS
 from labkit.core.syllabus import LABS
 from labkit.grading.judge.intake import Intake
 from labkit.grading.judge.live import LiveReference
@@ -18,7 +19,7 @@ from labkit.sandboxed.call import perform
 from solutions.mistakes import mistakes_of
 
 EXERCISES = [(lab, exercise) for lab in LABS for exercise in lab.exercises]
-VARIANTS = Path(__file__).parent / "variants"
+VARIANTS = SOLUTIONS / "variants"
 
 
 def name_of(value):

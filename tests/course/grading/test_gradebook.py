@@ -14,7 +14,7 @@ from nbgrader.preprocessors import AssignLatePenalties, SaveAutoGrades
 from nbgrader.utils import parse_utc
 from traitlets.config import Config
 
-from labkit.core.report import Report
+from labkit.core.report import Report, Status
 from labkit.core.syllabus import LABS
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.judge.judge import Graded, Submission, write_outputs
@@ -30,7 +30,7 @@ from labkit.grading.nbgrader.gradebook_connection import (
 from labkit.grading.nbgrader.gradebook_rows import GradebookRow
 from labkit.grading.run.results import Verdict
 from labkit.grading.run.schedule import written
-from tests.course.postgres import Server, binaries
+from tests.course.grading.postgres import Server, binaries
 
 LAB = LABS[0]
 FULL = tuple(float(exercise.points) for exercise in LAB.exercises)
@@ -66,7 +66,10 @@ def judged(course, scores=FULL, text="because"):
         Graded(
             e,
             score,
-            Report(f"Exercise {e.id}", f"{score:g} of {e.points} points", [("ok", "x")]),
+            Report(
+                *(f"Exercise {e.id}", Status.PASSED, [("ok", "x")]),
+                f"{score:g} of {e.points} points",
+            ),
         )
         for e, score in zip(LAB.exercises, scores, strict=True)
     ]
