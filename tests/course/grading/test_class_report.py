@@ -18,6 +18,7 @@ from labkit.grading.class_report.report import (
     causes,
     csv_safe,
     joined,
+    mark_of,
     write_course,
     write_course_csv,
     write_csv,
@@ -177,7 +178,7 @@ def test_verdicts_of_the_judge_become_marks():
 
     def mark(score, why=(), look="", status=Status.NOT_YET):
         said = Report("", status)
-        return report.mark_of(Graded(exercise, score, said, list(why), look))
+        return mark_of(Graded(exercise, score, said, list(why), look))
 
     assert mark(4.0).state == FULL
     assert mark(1.0, ["eps is left out"]) == Mark(1.0, PART, "eps is left out", named=True)
