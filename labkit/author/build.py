@@ -11,6 +11,7 @@ Prose and figures are authored in the notebooks; the build fills in only the cel
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
+from labkit.author.mistakes import live_reference
+from labkit.author.reference import BuildError, reference, reference_block, references
 from labkit.checks import assembly
 from labkit.checks.compare import agree
 from labkit.checks.reference import FOLDER as RECORDED
@@ -30,6 +33,7 @@ from labkit.core import cells
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS, NOTEBOOKS, Exercise, Lab, Question
 from labkit.learner import hints
+from labkit.learner.workspace import STUBS, stubs
 from labkit.sandboxed.wire import outcome_from, pack, unpack
 
 METADATA = {
@@ -42,10 +46,6 @@ from labkit.learner.figures.architecture import architecture
 
 architecture("{}")"""
 BADGE = re.compile(r"\A(?:### Exercise[^\n]*\n+)?(?:\*[^\n]*minutes[^\n]*\*\n*)?")
-
-
-class BuildError(Exception):
-    """A source that the build cannot work with; the message says what to mend."""
 
 
 @dataclass
@@ -80,8 +80,10 @@ def refuse_to_lose_answers(path: Path) -> None:
     """Raise if the build would overwrite a module of tinyllm/ that somebody has filled in."""
     if path.parent != ROOT / "tinyllm" or not path.exists():
         return
-    blocks = cells.split(path.read_text("utf-8"))
-    filled_in = [key for key, text in blocks if key and cells.TODO not in text]
+    blocks, known = cells.split(path.read_text("utf-8")), stubs() if STUBS.exists() else {}
+    filled_in = [
+        key for key, text in blocks if key and not cells.is_empty(text, known.get(key))
+    ]
     if filled_in:
         raise BuildError(
             f"tinyllm/{path.name} holds answers to {', '.join(filled_in)}, which the build "
@@ -104,30 +106,13 @@ def everything() -> Iterator[Derived]:
         if lab.exercises:
             yield Derived(RECORDED / f"{lab.module}.safetensors", recorded(lab))
     sources = {path.stem: path.read_text("utf-8") for path in references()}
-    record = {"stubs": {}, "calls": assembly.recorded(sources)}
-    yield Derived(RECORDED / f"{assembly.RECORD}.safetensors", pack(record))
-
-
-def references() -> list[Path]:
-    """The modules of the reference."""
-    paths = sorted((ROOT / "solutions").glob("*.py"))
-    return [path for path in paths if path.stem != "__init__"]
-
-
-def reference(lab: Lab) -> str:
-    return (ROOT / "solutions" / f"{lab.module}.py").read_text("utf-8")
+    record = pack(assembly.recorded(sources))
+    yield Derived(RECORDED / f"{assembly.RECORD}.safetensors", record)
+    yield Derived(STUBS, stub_prints())  # the last one: it speaks of the skeletons above
 
 
 def notebook_path(lab: Lab) -> Path:
     return ROOT / "notebooks" / f"{lab.name}.ipynb"
-
-
-def reference_block(lab: Lab, exercise: Exercise) -> str:
-    """The exercise's block in the reference, marks included."""
-    block = cells.block(reference(lab), exercise.id)
-    if block is None:
-        raise BuildError(f"solutions/{lab.module}.py has no block for exercise {exercise.id}")
-    return block
 
 
 def skeleton(source: str, lab: Lab | None) -> str:
@@ -258,7 +243,8 @@ def model_answer(lab: Lab, question: Question) -> str:
 EDITION = (
     *("notebooks/*.ipynb", "tinyllm/__init__.py", "solutions/hints/*.md"),
     *("labkit/**/*.py", "labkit/pretrain/*.jinja", "checkpoints/*/*"),
-    *("tests/checks.ini", "tests/visible/*.py", "tests/visible/recorded/*"),
+    *("tests/checks.ini", "tests/visible/*.py", "tests/visible/stubs.json"),
+    *("tests/visible/recorded/*",),
     *("pyproject.toml", "constraints.txt", "environment.yml", "README.md", "LICENSE"),
 )
 INSTRUCTORS_ONLY = ("labkit/author", "labkit/grading", "labkit/bench")
@@ -289,10 +275,9 @@ def write_edition(folder: Path) -> Path:
 
 def recorded(lab: Lab) -> bytes:
     """Run the visible checks on the reference and keep every answer, also the wrong ones."""
-    from labkit.grading.judge.live import LiveReference
     from labkit.learner.check import SEED
 
-    recorder = RecordingReference(LiveReference(lab))
+    recorder = RecordingReference(live_reference(lab))
     for exercise in lab.exercises:
         student = recorder.live.reference
         result = run_checks("visible", lab.module, exercise, student, recorder, SEED)
@@ -301,17 +286,22 @@ def recorded(lab: Lab) -> bytes:
             raise BuildError(
                 f"the reference fails the visible checks of {exercise.id}: {fault}"
             )
-    stubs = {e.id: cells.stub(reference_block(lab, e), e) for e in lab.exercises}
-    return recorder.blob({key: cells.fingerprint(stub) or "" for key, stub in stubs.items()})
+    return recorder.blob()
+
+
+def stub_prints() -> bytes:
+    """The fingerprint of every stub, by which an exercise that was not begun is known."""
+    exercises = [(lab, exercise) for lab in NOTEBOOKS for exercise in lab.exercises]
+    prints = {
+        e.id: cells.fingerprint(cells.stub(reference_block(lab, e), e)) for lab, e in exercises
+    }
+    return (json.dumps(prints, indent=1) + "\n").encode()
 
 
 def same_record(before: bytes, after: bytes) -> bool:
     """Whether two records say the same: processors differ in the last bit of a float."""
     try:
         old, new = unpack(before), unpack(after)
-        if old["stubs"] != new["stubs"]:
-            return False
-        old, new = old["calls"], new["calls"]
         return old.keys() == new.keys() and all(_same_entry(old[key], new[key]) for key in new)
     except (ValueError, KeyError, TypeError):
         return False

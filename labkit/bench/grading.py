@@ -17,13 +17,13 @@ from rich.console import Console
 from rich.table import Table
 
 from labkit.author.build import filled, notebook_path, read_notebook, serialised
+from labkit.author.mistakes import live_reference
 from labkit.checks.reference import RecordedReference
 from labkit.checks.runner import run_checks
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS, Lab
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.judge.judge import REMEMBER
-from labkit.grading.judge.live import LiveReference
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.run.pool import GradingPool, cores
 from labkit.grading.run.schedule import grade_lab, layers_of
@@ -78,7 +78,7 @@ def visible_checks() -> Table:
     for heading in ("exercise", "first, s", f"median of {REPEATS}, s"):
         table.add_column(heading, justify="left" if heading == "exercise" else "right")
     for lab in LABS:
-        namespace, oracle = LiveReference(lab).namespace, RecordedReference(lab.module)
+        namespace, oracle = live_reference(lab).namespace, RecordedReference(lab.module)
         for exercise in lab.exercises:
             seconds = []
             for _ in range(REPEATS):

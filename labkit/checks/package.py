@@ -1,11 +1,45 @@
-"""Where a learner's code stands: line numbers of a module turned into lines of a cell."""
+"""The package under test: whose code, up to where, what stands in; and its line numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
-from labkit.core.cells import split
+from labkit.core import cells
+from labkit.core.paths import SOLUTIONS
+from labkit.core.syllabus import NOTEBOOKS, Lab
 from labkit.sandboxed.call import Outcome
+
+
+def modules_in(folder: Path) -> dict[str, str]:
+    """{module: source} of a package on disk."""
+    paths = [path for path in sorted(folder.glob("*.py")) if path.stem != "__init__"]
+    return {path.stem: path.read_text("utf-8") for path in paths}
+
+
+def reference_modules() -> dict[str, str]:
+    """{module: source} of the reference, without solution marks; {} where it is not at hand."""
+    return {name: cells.plain(text) for name, text in modules_in(SOLUTIONS).items()}
+
+
+def compose(
+    modules: Mapping[str, str], answers: Mapping[str, str], last: Lab | None = None
+) -> dict[str, str]:
+    """The sources of a package in which some exercises are answered by these cells.
+
+    modules    {module: source} to begin with, the reference's or the learner's own
+    answers    {exercise id: cell} to stand in the place of what is there
+    last       the lab whose module is the last one that the package has
+    """
+    later = {lab.module for lab in NOTEBOOKS if last and lab.number > last.number}
+    package = {name: source for name, source in modules.items() if name not in later}
+    for lab in NOTEBOOKS:
+        for exercise in lab.exercises:
+            if exercise.id in answers and lab.module in package:
+                cell, source = answers[exercise.id], package[lab.module]
+                package[lab.module] = cells.with_block(source, exercise, cell)
+    return package
 
 
 def localised(outcome: Outcome, module: str, exercise_id: str) -> Outcome:
@@ -14,7 +48,7 @@ def localised(outcome: Outcome, module: str, exercise_id: str) -> Outcome:
     if failure is None or failure.line is None:
         return outcome
     line = failure.line
-    for key, text in split(module):
+    for key, text in cells.split(module):
         length = text.count("\n")
         if key == exercise_id:
             inside = 1 <= line <= length + 1

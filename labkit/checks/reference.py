@@ -1,22 +1,70 @@
-"""Recorded answers: what the reference and the known mistakes give for every visible check.
+"""What right answers and known mistakes give: asked on the spot, or looked up.
 
-A learner's checks use this file, so that they need no reference and run no second model.
-`tinyllm build` writes it; a call that no longer fits the record is reported as stale.
+The visible checks of a learner look it up in tests/visible/recorded/, so that they need no
+reference and run no second model. `tinyllm build` writes those files; a call that no longer
+fits them is reported as stale.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from labkit.checks.runner import TESTS, KnownMistake, Oracle
-from labkit.sandboxed.call import Call, Outcome
-from labkit.sandboxed.wire import digest, outcome_fields, outcome_from, pack, unpack
+from labkit.sandboxed.call import Call, Outcome, perform
+from labkit.sandboxed.wire import (
+    digest,
+    fingerprint,
+    outcome_fields,
+    outcome_from,
+    pack,
+    unpack,
+)
 
 FOLDER = TESTS / "visible" / "recorded"
 
 
 class Stale(Exception):
     """The record does not know this call: a check changed and was not recorded again."""
+
+
+class Performable(Protocol):
+    """A wrong version of `symbol` that can be run: labkit.author.mistakes has them."""
+
+    symbol: str
+    name: str
+    sentence: str
+    costs: bool
+    namespace: dict[str, Any]
+
+
+class LiveReference:
+    """Performs calls with the reference and with mistakes, on demand.
+
+    Outcomes are kept by the fingerprint, so that a class that meets the same calls does not
+    pay for them again.
+    """
+
+    def __init__(self, namespace: dict[str, Any], mistakes: Sequence[Performable]):
+        self.namespace, self.mistakes = namespace, mistakes
+        self.outcomes: dict[bytes, Outcome] = {}
+        self.wrong: dict[bytes, list[KnownMistake]] = {}
+
+    def reference(self, call: Call) -> Outcome:
+        key = fingerprint(call)
+        if key not in self.outcomes:
+            self.outcomes[key] = perform(call, self.namespace)
+        return self.outcomes[key]
+
+    def suspects(self, call: Call) -> list[KnownMistake]:
+        key = fingerprint(call)
+        if key not in self.wrong:
+            self.wrong[key] = [
+                KnownMistake(m.name, m.sentence, m.costs, perform(call, m.namespace))
+                for m in self.mistakes
+                if m.symbol == call.symbol
+            ]
+        return self.wrong[key]
 
 
 class RecordedReference:
@@ -26,9 +74,7 @@ class RecordedReference:
         path = FOLDER / f"{module}.safetensors"
         if not path.exists():
             raise Stale(f"{path} is missing; `tinyllm build` writes it")
-        content = unpack(path.read_bytes())
-        self.entries: dict[str, Any] = content["calls"]
-        self.stubs: dict[str, str] = content["stubs"]  # {exercise id: fingerprint of its stub}
+        self.entries: dict[str, Any] = unpack(path.read_bytes())
 
     def reference(self, call: Call) -> Outcome:
         return outcome_from(self._entry(call)["reference"])
@@ -75,5 +121,5 @@ class RecordingReference:
     def suspects(self, call: Call) -> list[KnownMistake]:
         return self.live.suspects(call)
 
-    def blob(self, stubs: dict[str, str]) -> bytes:
-        return pack({"stubs": stubs, "calls": self.entries})
+    def blob(self) -> bytes:
+        return pack(self.entries)

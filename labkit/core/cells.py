@@ -28,6 +28,7 @@ REGION = re.compile(
 )
 MARK = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION[ \t]*\n?", re.MULTILINE)
 TODO = "# YOUR CODE HERE"
+RAISE = "raise NotImplementedError("  # stands in every stub
 FUTURE = re.compile(r"^from __future__ import [^\n]*$", re.MULTILINE)
 MAGIC = re.compile(r"^[ \t]*[%!][^\n]*$|^[^\n#]*\?{1,2}[ \t]*$", re.MULTILINE)
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
@@ -149,6 +150,16 @@ def fingerprint(cell: str) -> str | None:
     except (tokenize.TokenError, SyntaxError):
         return None
     return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
+
+
+def is_empty(cell: str | None, stub: str | None) -> bool:
+    """Whether nothing was written into an exercise's cell, whatever comments were added.
+
+    stub    the fingerprint of the stub, None if it is not known
+    """
+    if cell is None or not plain(cell).strip():
+        return True
+    return RAISE in cell and fingerprint(cell) == stub  # most need not be read as Python
 
 
 def solution_lines(text: str) -> int:

@@ -69,6 +69,12 @@ class Lab:
         return next(e for e in self.exercises if e.id == exercise_id)
 
     @property
+    def cells(self) -> set[str]:
+        """The names of all graded cells of its notebook."""
+        marked = {name for e in self.exercises for name in (e.answer_cell, e.check_cell)}
+        return marked | {question.answer_cell for question in self.questions}
+
+    @property
     def not_allowed(self) -> tuple[str, ...]:
         return self.banned + ANY_LAB
 

@@ -3,25 +3,21 @@ from the listed mistakes, and some that came out odd."""
 
 from __future__ import annotations
 
-import ast
 import copy
-import inspect
 import json
-import re
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
-from labkit.author.build import reference_block, written_answer
+from labkit.author.build import written_answer
+from labkit.author.mistakes import Mistake, mistakes_of
+from labkit.author.reference import reference_block
 from labkit.core import cells
 from labkit.core.syllabus import Exercise, Lab
 from labkit.grading.judge.intake import cell_called
-from solutions.mistakes import Mistake, mistakes_of
 
 Edit = Callable[[NotebookNode, Lab], object]
 
@@ -59,10 +55,6 @@ def with_texts(notebook: NotebookNode, lab: Lab) -> NotebookNode:
     return changed
 
 
-def exercise_of(lab: Lab, symbol: str) -> Exercise:
-    return next(e for e in lab.exercises if symbol in e.symbols)
-
-
 def small_class(lab: Lab, released: NotebookNode, whole: bool = True) -> Iterator[Learner]:
     """A perfect one, a blank one, one for each mistake, and the odd ones.
 
@@ -71,12 +63,11 @@ def small_class(lab: Lab, released: NotebookNode, whole: bool = True) -> Iterato
     perfect = solved(released, lab)
     yield Learner("perfect", encoded(with_texts(perfect, lab)))
     yield Learner("blank", encoded(released))
-    mistakes = mistakes_of(lab.module)
+    mistakes = mistakes_of(lab)
     for mistake in mistakes if whole else {m.symbol: m for m in reversed(mistakes)}.values():
-        exercise = exercise_of(lab, mistake.symbol)
-        answer = mistaken_cell(lab, exercise, mistake)
-        notebook = with_answer(perfect, exercise, answer)
-        yield Learner(f"{exercise.slug}-{kebab(mistake.name)}", encoded(notebook), mistake)
+        notebook = with_answer(perfect, mistake.exercise, mistake.cell)
+        name = f"{mistake.exercise.slug}-{mistake.name}"
+        yield Learner(name, encoded(notebook), mistake)
     if not whole:
         return
     for name, edit in ODD.items():
@@ -89,49 +80,6 @@ def small_class(lab: Lab, released: NotebookNode, whole: bool = True) -> Iterato
 def encoded(notebook: NotebookNode) -> bytes:
     """The file as it is, with duplicate ids and all: nbformat would mend them."""
     return json.dumps(notebook, indent=1).encode()
-
-
-def kebab(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).replace("_", "-").lower()
-
-
-# A mistake as a learner would have typed it
-
-
-def mistaken_cell(lab: Lab, exercise: Exercise, mistake: Mistake) -> str:
-    """The source of a mistake, renamed to the exercise's symbol, with all that it needs."""
-    module = sys.modules[mistake.code.__module__]
-    source = renamed(without_decorators(mistake.code), mistake.name, mistake.symbol)
-    parts = needed(module, source, mistake.name)
-    text = "\n\n\n".join([*parts, source])
-    if "reference." in text:
-        right = cells.plain(reference_block(lab, exercise)).split("\n", 1)[1]
-        right = renamed(right, mistake.symbol, f"Right{mistake.symbol}")
-        text = re.sub(r"\breference\.(\w+)", r"Right\1", text)
-        text = f"{right}\n\n\n{text}"
-    return f"{cells.directive(exercise)}\n{text}"
-
-
-def without_decorators(code: object) -> str:
-    lines = inspect.getsource(code).split("\n")
-    start = next(i for i, line in enumerate(lines) if line.startswith(("def ", "class ")))
-    return "\n".join(lines[start:]).strip()
-
-
-def renamed(source: str, old: str, new: str) -> str:
-    return re.sub(rf"\b{re.escape(old)}\b", new, source)
-
-
-def needed(module: ModuleType, source: str, own: str) -> list[str]:
-    """Sources of the module's other classes and functions that `source` mentions."""
-    mentioned = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
-    found = []
-    for name in sorted(mentioned - {own}):
-        item = vars(module).get(name)
-        if getattr(item, "__module__", None) == module.__name__:
-            text = without_decorators(item)
-            found += [*needed(module, text, name), text]
-    return list(dict.fromkeys(found))
 
 
 # The odd ones

@@ -39,7 +39,7 @@ def _judged(lab: Lab, exercise: Exercise, hint: str) -> tuple[Report, float]:
     heading = f"Exercise {exercise.id}  {exercise.title}"
     source = workspace.module_source(lab)
     block = cells.block(source, exercise.id)
-    if block is None or workspace.is_stub(lab, exercise, block):
+    if workspace.is_empty(exercise, block):
         where = workspace.shown(workspace.module_path(lab))
         look = f"{where} has no code for this exercise yet"
         do = f"write the exercise's cell and run it, then check again; stuck? {hint}"

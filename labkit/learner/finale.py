@@ -103,7 +103,7 @@ def _yours(reference: bool) -> SimpleNamespace:
     """tinyllm as its files are now; the reference, if there is one, plays what is empty."""
     package = workspace.own_package()
     if reference:
-        package |= {lab.module: workspace.made_whole(lab) for lab in MODEL_LABS}
+        package |= workspace.made_whole(MODEL_LABS)
     with imported(package, workspace.folder()):
         return _namespace(importlib.import_module(PACKAGE), "yours")
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from labkit.checks.assembly import assembly_report
 from labkit.core import cells
+from labkit.core.answers import answers_in
 from labkit.core.report import Report, Status
 from labkit.core.syllabus import NOTEBOOKS, Exercise, Lab, UnknownName, find_exercise, find_lab
 from labkit.learner import hints, workspace
@@ -33,39 +34,38 @@ class Session:
         self.unsaved: set[str] = set()  # exercises whose last run raised an error
 
     def after_cell(self, result: Any) -> None:
-        """IPython's post_run_cell event: save the cell if it is an exercise."""
-        source = result.info.raw_cell or ""
-        exercise = self._exercise_of(source, getattr(result.info, "cell_id", None))
-        if exercise is None:
-            return
-        if result.error_before_exec or result.error_in_exec:
-            print(f"exercise {exercise.id} was not saved: the cell raised an error")
-            self.unsaved.add(exercise.id)
-            return
-        self.unsaved.discard(exercise.id)
-        saved = workspace.save(self.lab, exercise, source)
+        """IPython's post_run_cell event: save the cell if it answers an exercise."""
+        source, name = result.info.raw_cell or "", getattr(result.info, "cell_id", None) or ""
+        answers = answers_in(source, name, self.lab)
+        if not answers:
+            self._say_what_is_lost(source)
+        for exercise_id, answer in answers.items():
+            if result.error_before_exec or result.error_in_exec:
+                print(f"exercise {exercise_id} was not saved: the cell raised an error")
+                self.unsaved.add(exercise_id)
+            else:
+                self.unsaved.discard(exercise_id)
+                self._save(self.lab.exercise(exercise_id), answer)
+
+    def _save(self, exercise: Exercise, answer: str) -> None:
+        saved = workspace.save(self.lab, exercise, answer)
         if saved.text:
             print(saved.text)
         if saved.kept:
             self._share(exercise)
 
-    def _exercise_of(self, source: str, cell_id: str | None) -> Exercise | None:
+    def _say_what_is_lost(self, source: str) -> None:
+        """Code that looks like an answer and belongs to no exercise of this lab."""
         exercise_id = cells.exercise_in(source)
-        for exercise in self.lab.exercises:
-            if exercise_id == exercise.id or (
-                not exercise_id and cell_id == exercise.answer_cell
-            ):
-                return exercise
         if exercise_id:
             print(f"lab {self.lab.name} has no exercise {exercise_id}: the cell was not saved")
-            return None
+            return
         defined = set(cells.defined_names(source))
         for exercise in self.lab.exercises:
             if set(exercise.symbols) & defined:
                 print(
                     f'not saved: an answer begins with the line "{cells.directive(exercise)}"'
                 )
-        return None
 
     def _share(self, exercise: Exercise) -> None:
         """Let the notebook use the package's own objects, the ones that will be checked."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import nbformat
 
 from labkit.core import cells
+from labkit.core.answers import answers_in, cell_name
 from labkit.core.paths import NOTEBOOKS
 from labkit.core.syllabus import Exercise, Lab
 from labkit.learner import workspace
@@ -50,16 +51,17 @@ def _complete(
     content: nbformat.NotebookNode, module: str, lab: Lab, exercise: Exercise
 ) -> str | None:
     """Fill an exercise cell that is still a stub from the package; what there is to say."""
-    found = [c for c in content.cells if c.cell_type == "code" and _is(c, exercise)]
+    answers = [(c, answers_in(c.source, cell_name(c), lab)) for c in content.cells]
+    found = [(c, parts[exercise.id]) for c, parts in answers if exercise.id in parts]
     code = cells.block(module, exercise.id)
-    empty = code is None or workspace.is_stub(lab, exercise, code)
+    empty = workspace.is_empty(exercise, code)
     if not found:
         return f"{exercise.id} {exercise.title}: your notebook has lost this cell"
-    cell = found[-1]
-    if cells.parsed(cells.tidied(cell.source)) is None:
+    cell, answer = found[-1]
+    if cells.parsed(cells.tidied(answer)) is None:
         return f"{exercise.id} {exercise.title}: the cell does not run, it has a syntax error"
-    if not workspace.is_stub(lab, exercise, cell.source):
-        if not empty and code.strip() != cell.source.strip():
+    if not workspace.is_empty(exercise, answer):
+        if not empty and code.strip() != answer.strip():
             return f"{exercise.id} {exercise.title}: the package differs; the notebook counts"
         return None
     if code is None and set(exercise.symbols) & set(cells.defined_names(module)):
@@ -67,12 +69,5 @@ def _complete(
         return f'{exercise.id} {exercise.title}: in tinyllm/, the line "{line}" is missing'
     if empty:
         return f"{exercise.id} {exercise.title}: still empty"
-    cell.source = code
+    cell.source = cell.source.replace(answer, code)
     return f"{exercise.id} {exercise.title}: taken from the package tinyllm"
-
-
-def _is(cell: nbformat.NotebookNode, exercise: Exercise) -> bool:
-    claimed = cells.exercise_in(cell.source)
-    return claimed == exercise.id or (
-        claimed is None and cell.get("id") == exercise.answer_cell
-    )

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 import tinyllm
+from labkit.checks.package import compose, modules_in, reference_modules
 from labkit.core import cells
-from labkit.core.paths import SOLUTIONS
+from labkit.core.paths import SOLUTIONS, TESTS
 from labkit.core.syllabus import LABS, Exercise, Lab
 
 HINTS = SOLUTIONS / "hints"
+STUBS = TESTS / "visible" / "stubs.json"
 
 
 class MissingModule(FileNotFoundError):
@@ -64,8 +69,8 @@ def save(lab: Lab, exercise: Exercise, cell: str) -> Saved:
     """Write an exercise cell into its module; a stub never overwrites an answer."""
     path, source = module_path(lab), module_source(lab)
     before = cells.block(source, exercise.id)
-    if is_stub(lab, exercise, cell):
-        if is_stub(lab, exercise, before):
+    if is_empty(exercise, cell):
+        if is_empty(exercise, before):
             return Saved("", kept=False)
         text = f"this cell is still empty; your earlier code in {shown(path)} stays as it is"
         return Saved(text, kept=False)
@@ -83,13 +88,15 @@ def save(lab: Lab, exercise: Exercise, cell: str) -> Saved:
     return Saved(f'saved to {shown(path)}; next: check("{exercise.id}")', kept=True)
 
 
-def is_stub(lab: Lab, exercise: Exercise, cell: str | None) -> bool:
+def is_empty(exercise: Exercise, cell: str | None) -> bool:
     """True while nothing was written into the cell, whatever comments were added."""
-    if cell is None or not cells.plain(cell).strip():
-        return True
-    from labkit.checks.reference import RecordedReference
+    return cells.is_empty(cell, stubs().get(exercise.id))
 
-    return cells.fingerprint(cell) == RecordedReference(lab.module).stubs[exercise.id]
+
+@cache
+def stubs() -> dict[str, str]:
+    """{exercise id: fingerprint of its stub}, as the last `tinyllm build` wrote them."""
+    return json.loads(STUBS.read_text("utf-8"))
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -115,46 +122,42 @@ def load(lab: Lab) -> ModuleType:
         for old in [name for name in vars(loaded) if not name.startswith("__")]:
             delattr(loaded, old)  # reload alone would keep what the file no longer has
         importlib.reload(loaded)
-        if other.number < lab.number and stand_in(other, loaded):
+        if other.number < lab.number and fill_from_reference(other, loaded):
             fresh = False  # the lab's module was imported before: it holds the empty ones
     return module
 
 
-def stand_in(lab: Lab, module: ModuleType) -> bool:
+def fill_from_reference(lab: Lab, module: ModuleType) -> bool:
     """Play the unfinished exercises of a loaded module with the reference, in memory only.
 
     False if there are none, or if this edition holds no reference.
     """
     if not unfinished(lab) or not reference_path(lab).exists():
         return False
-    exec(
-        compile(made_whole(lab), str(module_path(lab)), "exec", dont_inherit=True), vars(module)
-    )
+    source = made_whole([lab])[lab.module]
+    exec(compile(source, str(module_path(lab)), "exec", dont_inherit=True), vars(module))
     return True
 
 
-def made_whole(lab: Lab) -> str:
-    """The source of the lab's module, the reference's code in its unfinished exercises."""
-    source, reference = module_source(lab), reference_path(lab).read_text("utf-8")
-    for exercise in unfinished(lab):
-        block = cells.block(reference, exercise.id) or ""
-        source = cells.with_block(source, exercise, cells.plain(block))
-    return source
+def made_whole(labs: Sequence[Lab]) -> dict[str, str]:
+    """The labs' modules, the reference's code in their unfinished exercises."""
+    own = {lab.module: module_source(lab) for lab in labs}
+    reference = reference_modules()
+    empty = [(lab, exercise) for lab in labs for exercise in unfinished(lab)]
+    return compose(
+        own, {e.id: cells.block(reference[lab.module], e.id) or "" for lab, e in empty}
+    )
 
 
 def unfinished(lab: Lab) -> list[Exercise]:
-    """The exercises of which a stub's line is left, or nothing at all."""
+    """The exercises into which nothing was written yet."""
     source = module_source(lab)
-    blocks = {e.id: cells.block(source, e.id) for e in lab.exercises}
-    stub = 'raise NotImplementedError("Exercise {}:'
-    return [
-        e for e in lab.exercises if stub.format(e.id) in (blocks[e.id] or stub.format(e.id))
-    ]
+    return [e for e in lab.exercises if is_empty(e, cells.block(source, e.id))]
 
 
 def own_package() -> dict[str, str]:
     """The sources of all the learner's modules."""
-    return _modules_in(Path(folder()))
+    return modules_in(Path(folder()))
 
 
 def judged_package(lab: Lab) -> dict[str, str]:
@@ -162,13 +165,7 @@ def judged_package(lab: Lab) -> dict[str, str]:
 
     Where this edition holds no reference, the learner's own modules play those, too.
     """
-    reference = {name: cells.plain(text) for name, text in _modules_in(SOLUTIONS).items()}
-    return {**own_package(), **reference, lab.module: module_source(lab)}
-
-
-def _modules_in(package: Path) -> dict[str, str]:
-    paths = [path for path in package.glob("*.py") if path.stem != "__init__"]
-    return {path.stem: path.read_text("utf-8") for path in paths}
+    return {**own_package(), **reference_modules(), lab.module: module_source(lab)}
 
 
 def used_by(lab: Lab, exercise: Exercise) -> list[tuple[Lab, Exercise]]:

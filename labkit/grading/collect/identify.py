@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from labkit.core.cells import exercise_in
+from labkit.core.answers import answers_in, cell_name
 from labkit.core.syllabus import LABS, Lab
 from labkit.grading.collect.archives import Parts
-from labkit.grading.judge.intake import MAX_CELL, NotANotebook, cells_of, text_of
+from labkit.grading.judge.intake import NotANotebook, cells_of, text_of
 from labkit.grading.nbgrader.gradebook_connection import CourseError, RosterEntry
 
 # doejohn_LATE_12345_67890_01_rmsnorm-1.ipynb
@@ -76,19 +76,10 @@ def lab_by_cells(data: bytes) -> Lab | None:
         cells = cells_of(data)
     except NotANotebook:
         return None
-    owners = {e.id: lab for lab in LABS for e in lab.exercises}
-    owners |= {e.answer_cell: lab for lab in LABS for e in lab.exercises}
-    owners |= {e.check_cell: lab for lab in LABS for e in lab.exercises}
-    owners |= {q.answer_cell: lab for lab in LABS for q in lab.questions}
     votes: Counter[Lab] = Counter()
     for cell in cells:
-        metadata = cell.get("metadata")
-        marks = metadata.get("nbgrader") if isinstance(metadata, dict) else None
-        grade_id = marks.get("grade_id") if isinstance(marks, dict) else None
-        for mark in (exercise_in(text_of(cell)[:MAX_CELL]), grade_id, cell.get("id")):
-            if isinstance(mark, str) and mark in owners:
-                votes[owners[mark]] += 1
-                break
+        text, name = text_of(cell), cell_name(cell)
+        votes.update(lab for lab in LABS if answers_in(text, name, lab) or name in lab.cells)
     return votes.most_common(1)[0][0] if votes else None
 
 

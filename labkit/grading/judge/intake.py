@@ -16,14 +16,13 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from labkit.core.cells import defined_names, exercise_in, fingerprint, split, tidied
+from labkit.core.answers import MAX_CELL, answers_in, cell_name
+from labkit.core.cells import defined_names, exercise_in, fingerprint, is_empty, tidied
 from labkit.core.report import Status
 from labkit.core.syllabus import Exercise, Lab
 from labkit.learner.submit import EMPTY_ANSWER
 
-UNTOUCHED = "raise NotImplementedError("  # stands in every stub
 MAX_NOTEBOOK = 32 << 20
-MAX_CELL = 200_000
 MAX_CELLS = 5_000
 MAX_CODE = 1_000_000  # characters: to read them takes seconds, and a class is waiting
 
@@ -71,8 +70,8 @@ def _take_exercise(
     intake: Intake, exercise: Exercise, found: dict[str, list[str]], cells: list[dict]
 ) -> None:
     copies = found[exercise.id]
-    stub = cell_called(intake.notebook, exercise.answer_cell).source
-    filled = [text for text in copies if text.strip() and not untouched(text, stub)]
+    stub = fingerprint(cell_called(intake.notebook, exercise.answer_cell).source)
+    filled = [text for text in copies if len(text) > MAX_CELL or not is_empty(text, stub)]
     if intake.problem:
         intake.answers[exercise.id] = None
         intake.notes[exercise.id] = intake.problem
@@ -108,13 +107,6 @@ def _take_exercise(
     cell_called(intake.notebook, exercise.answer_cell).source = answer
 
 
-def untouched(text: str, stub: str) -> bool:
-    """Whether the cell's code is still what was released."""
-    if len(text) > MAX_CELL or (UNTOUCHED in stub and UNTOUCHED not in text):
-        return False  # without reading it as Python, which takes time
-    return fingerprint(text) == fingerprint(stub)
-
-
 def _elsewhere(exercise: Exercise, cells: list[dict]) -> str:
     """Where else the symbol is defined, for a cell that was split or lost its marks."""
     for number, cell in enumerate(cells, 1):
@@ -130,48 +122,14 @@ def _elsewhere(exercise: Exercise, cells: list[dict]) -> str:
 
 
 def candidates(cells: list[dict], lab: Lab) -> dict[str, list[str]]:
-    """{exercise id or answer cell id: every cell that claims to be it, in order}."""
+    """{exercise id or name of a cell: every text that claims to be it, in order}."""
     found: dict[str, list[str]] = defaultdict(list)
     for cell in cells:
-        merged = blocks_of(text_of(cell), lab)
-        for exercise_id, text in merged.items():
-            found[exercise_id].append(text)
-        if not merged:
-            found[claimed(cell, lab)].append(text_of(cell))
+        text, name = text_of(cell), cell_name(cell)
+        parts = answers_in(text, name, lab)
+        for key, part in (parts or {name: text}).items():
+            found[key].append(part)
     return found
-
-
-def blocks_of(text: str, lab: Lab) -> dict[str, str]:
-    """{exercise id: its part} of cells that were merged into one; {} for any other cell."""
-    known, merged, before = {e.id for e in lab.exercises}, {}, ""
-    pieces = split(text) if len(text) <= MAX_CELL else []
-    for key, piece in pieces:
-        if key not in known:
-            before += piece
-        else:
-            merged[key], before = before + piece, ""
-    return merged if len(merged) > 1 else {}
-
-
-def claimed(cell: dict, lab: Lab) -> str:
-    """What a cell says it is: 1.2 for an exercise cell, written-1-a for a written answer.
-
-    Where the directive and the ids disagree, what the cell defines decides.
-    """
-    by_directive = exercise_in(text_of(cell)[:MAX_CELL])
-    metadata = cell.get("metadata")
-    marks = metadata.get("nbgrader") if isinstance(metadata, dict) else None
-    name = marks.get("grade_id") if isinstance(marks, dict) else None
-    name = name if isinstance(name, str) else cell.get("id")
-    name = name if isinstance(name, str) else ""
-    by_id = next((e for e in lab.exercises if e.answer_cell == name), None)
-    if by_directive is None:
-        return by_id.id if by_id else name
-    if by_id and by_id.id != by_directive and len(text_of(cell)) <= MAX_CELL:
-        defined = set(defined_names(tidied(text_of(cell))))
-        if defined & set(by_id.symbols):
-            return by_id.id
-    return by_directive
 
 
 def cells_of(data: bytes) -> list[dict]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from nbformat import NotebookNode, from_dict
 
+from labkit.author.mistakes import live_reference
 from labkit.checks.compare import error_text
 from labkit.checks.diagnose import reasons, remarks
 from labkit.checks.explain import graded_report
@@ -25,7 +26,6 @@ from labkit.core.syllabus import LABS, Exercise, Lab
 from labkit.grading.judge import assembly
 from labkit.grading.judge.assembly import Answers
 from labkit.grading.judge.intake import Intake, cell_called, rebuild
-from labkit.grading.judge.live import LiveReference
 from labkit.grading.judge.worker_client import (
     ExpectedCalls,
     LoadRequest,
@@ -92,7 +92,7 @@ class Judge:
         self.remember = remember
         self.known: dict[tuple[str, bytes], Graded] = {}  # by the answers that code gave
         self.cpu_seconds = cpu_seconds  # for each exercise
-        self.oracle = LiveReference(lab)
+        self.oracle = live_reference(lab)
         self.sources = package_sources(lab)
         self.modules: dict[str, str] = {}  # the reference's module as it is for an exercise
         self.plans: dict[str, ExpectedCalls] = {}  # by exercise

@@ -27,6 +27,7 @@ from attacks import ATTACKS, WRONG, gathered
 from attacks.on_intake import BYTES
 from attacks.on_people import LEARNERS, RAISED, WRITTEN
 from attacks.world import World
+from labkit.author.mistakes import mistakes_of
 from labkit.core.cells import directive
 from labkit.core.paths import ROOT
 from labkit.core.report import CONTROL
@@ -41,7 +42,6 @@ from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.results import GradingSpec
 from labkit.grading.run.schedule import grade_lab
 from labkit.grading.sample_class import encoded, small_class, solved, with_answer
-from solutions.mistakes import mistakes_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="not checked: needs Linux")
 gathered()
@@ -317,7 +317,7 @@ def test_everybody_has_a_verdict(graded):
 
 def test_the_honest_class_scores_as_it_does_alone(graded):
     assert {name: graded.rows[name].submission.score for name in graded.alone} == graded.alone
-    assert len(graded.alone) == len(mistakes_of(LAB.module)) + 2
+    assert len(graded.alone) == len(mistakes_of(LAB)) + 2
     assert graded.alone["perfect"] == ALL
     for name in LEARNERS:
         assert graded.rows[f"name-{name}"].submission.score == ALL

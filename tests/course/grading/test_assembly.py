@@ -10,18 +10,17 @@ from typer.testing import CliRunner
 
 import tinyllm
 from labkit.author.build import reference_block
+from labkit.author.mistakes import mistakes_of
 from labkit.checks import assembly
 from labkit.cli import app
 from labkit.core import cells
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS, find_exercise
 from labkit.grading.judge.assembly import assembly_rows
-from labkit.grading.sample_class import mistaken_cell
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
 from labkit.learner.notebook import assemble
 from labkit.sandboxed.importer import imported
-from solutions.mistakes import mistakes_of
 
 
 @pytest.fixture
@@ -116,8 +115,8 @@ def edited(module, before, after):
 def planted(exercise_id, name):
     """The exercise, and its module with a listed mistake in it."""
     lab, exercise = find_exercise(exercise_id)
-    (mistake,) = [m for m in mistakes_of(lab.module) if m.name == name]
-    cell = mistaken_cell(lab, exercise, mistake)
+    (mistake,) = [m for m in mistakes_of(lab) if m.name == name]
+    cell = mistake.cell
     return exercise, {lab.module: cells.with_block(RIGHT[lab.module], exercise, cell)}
 
 

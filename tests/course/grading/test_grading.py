@@ -10,11 +10,11 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from labkit.author.mistakes import mistakes_of
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.sample_class import ODD, small_class
-from solutions.mistakes import mistakes_of
 
 LAB = LABS[0]
 ALL = sum(exercise.points for exercise in LAB.exercises)
@@ -60,7 +60,7 @@ def test_odd_notebooks_get_a_clear_verdict_and_cost_only_what_is_missing(graded_
 def test_the_class_has_every_mistake_and_every_odd_notebook(graded_class):
     _, rows, _ = graded_class
     names = {row.learner for row in rows}
-    assert len(rows) == len(mistakes_of(LAB.module)) + len(ODD) + 3 == len(names)
+    assert len(rows) == len(mistakes_of(LAB)) + len(ODD) + 3 == len(names)
     assert set(EXPECTED) <= names
 
 

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from nbgrader.api import Gradebook
 
+from labkit.author.mistakes import mistakes_of
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS
 from labkit.grading.judge.intake import cell_called
@@ -22,8 +23,7 @@ from labkit.grading.run import schedule
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.results import GradingSpec
 from labkit.grading.run.schedule import Stalled, Task, grade_lab, verdicts
-from labkit.grading.sample_class import Learner, encoded, hand_in, mistaken_cell, solved
-from solutions.mistakes import mistakes_of
+from labkit.grading.sample_class import Learner, encoded, hand_in, solved
 
 LAB = LABS[0]
 ALL = sum(exercise.points for exercise in LAB.exercises)
@@ -42,8 +42,8 @@ def made(tmp_path_factory):
         cell = cell_called(changed, LAB.exercises[0].answer_cell)
         cell.source += f"\n# {number}\n"
         if number == 0:
-            mistake = next(m for m in mistakes_of(LAB.module) if m.symbol == "layer_norm")
-            cell.source = mistaken_cell(LAB, LAB.exercises[0], mistake)
+            mistake = next(m for m in mistakes_of(LAB) if m.symbol == "layer_norm")
+            cell.source = mistake.cell
         hand_in(course.root, LAB, Learner(f"learner-{number}", encoded(changed)))
     return course
 

@@ -16,14 +16,13 @@ from labkit.checks.diagnose import reasons
 from labkit.checks.reference import RecordedReference
 from labkit.checks.runner import run_checks
 from labkit.core import cells
-from labkit.core.syllabus import find_exercise
-from labkit.grading.judge.live import LiveReference
+from labkit.core.syllabus import NOTEBOOKS, find_exercise, find_lab
+from labkit.author.mistakes import mistakes_of
 from labkit.learner.check import SEED
 from labkit.model import checkpoint
 from labkit.model.inspect import attention_weights, shapes
 from labkit.model.program import FILE, Program, generate, load_program
 from solutions.generation import KVCache
-from solutions.mistakes import mistakes_of
 
 STORIES = checkpoint.resolve("stories-dense")
 # away with the editable install, through which the repository would answer
@@ -31,11 +30,11 @@ AWAY = """import sys
 sys.meta_path = [each for each in sys.meta_path if "editable" not in repr(each).lower()]"""
 
 
-@pytest.mark.parametrize("mistake", mistakes_of("tour"), ids=lambda mistake: mistake.name)
+@pytest.mark.parametrize("mistake", mistakes_of(find_lab("tour", NOTEBOOKS)), ids=lambda mistake: mistake.name)
 def test_the_practice_names_every_mistake(mistake):
     lab, exercise = find_exercise("0.1")
-    live, oracle = LiveReference(lab), RecordedReference(lab.module)
-    student = lambda call: live.perform_mistake(call, mistake)  # noqa: E731
+    oracle = RecordedReference(lab.module)
+    student = lambda call: perform(call, mistake.namespace)  # noqa: E731
     result = run_checks("visible", lab.module, exercise, student, oracle, SEED)
     assert not result.passed and mistake.sentence in reasons(result, oracle)
 

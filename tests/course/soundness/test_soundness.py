@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from labkit.author.build import reference_block
+from labkit.author.mistakes import live_reference, mistakes_of
 from labkit.checks.diagnose import reasons, remarks
 from labkit.checks.reference import RecordedReference
 from labkit.checks.runner import run_checks
@@ -12,11 +13,8 @@ from labkit.core import cells
 from labkit.core.paths import SOLUTIONS
 from labkit.core.syllabus import LABS
 from labkit.grading.judge.intake import Intake
-from labkit.grading.judge.live import LiveReference
-from labkit.grading.sample_class import exercise_of, mistaken_cell
 from labkit.learner.check import SEED
 from labkit.sandboxed.call import perform
-from solutions.mistakes import mistakes_of
 
 EXERCISES = [(lab, exercise) for lab in LABS for exercise in lab.exercises]
 VARIANTS = SOLUTIONS / "variants"
@@ -71,7 +69,7 @@ def test_every_stub_fails_every_check_by_its_own_name(lab, exercise, folder):
     given = "".join(text for key, text in source if key is None)  # header and given blocks
     namespace: dict = {"__name__": f"solutions.{lab.module}", "__package__": "solutions"}
     exec(given + module, namespace)
-    oracle = LiveReference(lab)
+    oracle = live_reference(lab)
     result = run_checks(
         folder, lab.module, exercise, lambda c: perform(c, namespace), oracle, "s"
     )
@@ -108,15 +106,15 @@ def test_nonsense_earns_next_to_nothing(judges, lab, exercise, body):
 
 
 MISTAKES = [
-    pytest.param(lab, mistake, id=f"{lab.module}:{mistake.name}")
+    pytest.param(lab, mistake, id=f"{mistake.symbol}:{mistake.name}")
     for lab in LABS
-    for mistake in mistakes_of(lab.module)
+    for mistake in mistakes_of(lab)
     if mistake.costs
 ]
 REMARKS = [
-    pytest.param(lab, mistake, id=f"{lab.module}:{mistake.name}")
+    pytest.param(lab, mistake, id=f"{mistake.symbol}:{mistake.name}")
     for lab in LABS
-    for mistake in mistakes_of(lab.module)
+    for mistake in mistakes_of(lab)
     if not mistake.costs
 ]
 
@@ -129,8 +127,8 @@ def test_every_exercise_lists_three_mistakes(lab, exercise):
 
 @pytest.mark.parametrize(("lab", "mistake"), MISTAKES)
 def test_every_mistake_loses_points_and_is_named_first_in_grading(judges, lab, mistake):
-    exercise = exercise_of(lab, mistake.symbol)
-    graded = grade(judges, lab, exercise, mistaken_cell(lab, exercise, mistake))
+    exercise = mistake.exercise
+    graded = grade(judges, lab, exercise, mistake.cell)
     assert graded.score < exercise.points
     assert mistake.sentence in graded.why, str(graded.report)
     assert mistake.sentence.split()[-1] in str(graded.report)
@@ -138,9 +136,9 @@ def test_every_mistake_loses_points_and_is_named_first_in_grading(judges, lab, m
 
 @pytest.mark.parametrize(("lab", "mistake"), MISTAKES)
 def test_every_mistake_is_named_by_the_visible_checks(lab, mistake):
-    exercise = exercise_of(lab, mistake.symbol)
-    live, oracle = LiveReference(lab), RecordedReference(lab.module)
-    student = lambda call: live.perform_mistake(call, mistake)  # noqa: E731
+    exercise = mistake.exercise
+    oracle = RecordedReference(lab.module)
+    student = lambda call: perform(call, mistake.namespace)  # noqa: E731
     result = run_checks("visible", lab.module, exercise, student, oracle, SEED)
     assert not result.passed and result.first_failure is not None
     assert mistake.sentence in reasons(result, oracle)
@@ -148,12 +146,12 @@ def test_every_mistake_is_named_by_the_visible_checks(lab, mistake):
 
 @pytest.mark.parametrize(("lab", "mistake"), REMARKS)
 def test_remarks_are_made_and_cost_nothing(judges, lab, mistake):
-    exercise = exercise_of(lab, mistake.symbol)
-    graded = grade(judges, lab, exercise, mistaken_cell(lab, exercise, mistake))
+    exercise = mistake.exercise
+    graded = grade(judges, lab, exercise, mistake.cell)
     assert graded.score == exercise.points
     assert ("note", mistake.sentence) in graded.report.rows
-    live, oracle = LiveReference(lab), RecordedReference(lab.module)
-    student = lambda call: live.perform_mistake(call, mistake)  # noqa: E731
+    oracle = RecordedReference(lab.module)
+    student = lambda call: perform(call, mistake.namespace)  # noqa: E731
     result = run_checks("visible", lab.module, exercise, student, oracle, SEED)
     assert result.passed and remarks(result, oracle) == [mistake.sentence]
 

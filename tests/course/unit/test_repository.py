@@ -112,7 +112,7 @@ def test_a_lab_has_its_file_in_every_room(lab):
         f"notebooks/{lab.name}.ipynb",
         f"tinyllm/{lab.module}.py",
         f"solutions/{lab.module}.py",
-        f"solutions/mistakes/{lab.module}.py",
+        f"solutions/mistakes/{lab.module}.diff",
         f"solutions/hints/{lab.module}.md",
         f"solutions/answers/{lab.module}.md",
         f"tests/visible/test_{lab.module}.py",

@@ -1,0 +1,31 @@
+"""The reference as it is written: modules and exercise blocks of solutions/, marks included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from labkit.core import cells
+from labkit.core.paths import SOLUTIONS
+from labkit.core.syllabus import Exercise, Lab
+
+
+class BuildError(Exception):
+    """A source that the build cannot work with; the message says what to mend."""
+
+
+def references() -> list[Path]:
+    """The modules of the reference."""
+    paths = sorted(SOLUTIONS.glob("*.py"))
+    return [path for path in paths if path.stem != "__init__"]
+
+
+def reference(lab: Lab) -> str:
+    return (SOLUTIONS / f"{lab.module}.py").read_text("utf-8")
+
+
+def reference_block(lab: Lab, exercise: Exercise) -> str:
+    """The exercise's block in the reference, marks included."""
+    block = cells.block(reference(lab), exercise.id)
+    if block is None:
+        raise BuildError(f"solutions/{lab.module}.py has no block for exercise {exercise.id}")
+    return block
