@@ -283,12 +283,12 @@ def grade(
         collected(folder, sources, found)
     from labkit.grading.nbgrader.course import CourseError
     from labkit.grading.run.grade import grade_and_report
-    from labkit.grading.run.pool import CrewError, GradingPool
+    from labkit.grading.run.pool import GradingError, GradingPool
 
     try:
         with GradingPool(jobs, dask, require_sandbox) as crew:
             rows = grade_and_report(folder, found, console, crew, fresh)
-    except (CourseError, CrewError) as error:
+    except (CourseError, GradingError) as error:
         raise Problem(error) from error
     except KeyboardInterrupt:
         console.print("stopped; what is graded is kept, and the same command goes on")

@@ -71,7 +71,7 @@ def stored(course):
 @pytest.fixture(scope="module")
 def quiet(made, workers):
     """The scores of one judge that does one submission after the other."""
-    from labkit.grading.judge import Judge
+    from labkit.grading.judge.judge import Judge
 
     judge = Judge(LAB, made.released(LAB), made.secret(), workers)
     return {
@@ -132,11 +132,11 @@ def test_a_process_that_is_killed_costs_nobody_anything(course, crew, quiet):
 SCRIPT = """
 from pathlib import Path
 from labkit.grading.nbgrader.course import Course
-from labkit.grading.run.pool import Crew
+from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.schedule import grade_lab
 from labkit.core.syllabus import LABS
 if __name__ == "__main__":
-    with Crew(1) as crew:
+    with GradingPool(1) as crew:
         grade_lab(Course(Path({root!r})), LABS[0], crew=crew)
 """
 
@@ -316,12 +316,12 @@ def test_two_dask_workers_of_which_one_dies(course, quiet):
 
 def test_a_scheduler_that_is_not_there_is_said_so(course, monkeypatch):
     pytest.importorskip("distributed", reason="not checked: needs .[dask]")
-    from labkit.grading.sandbox import CrewError
+    from labkit.grading.judge.sandbox import GradingError
 
     monkeypatch.setattr("labkit.grading.run.pool.CONNECT", 1)
     with (
         GradingPool(dask="tcp://127.0.0.1:9") as crew,
-        pytest.raises(CrewError, match="no Dask"),
+        pytest.raises(GradingError, match="no Dask"),
     ):
         grade_lab(course, LAB, crew=crew)
 

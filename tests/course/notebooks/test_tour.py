@@ -12,16 +12,17 @@ from nbformat.v4 import new_code_cell
 import solutions
 from labkit.author.build import reference_block, write_edition
 from labkit.author.export import write_program
+from labkit.author.mistakes import mistakes_of
 from labkit.checks.diagnose import reasons
 from labkit.checks.reference import RecordedReference
 from labkit.checks.runner import run_checks
 from labkit.core import cells
 from labkit.core.syllabus import NOTEBOOKS, find_exercise, find_lab
-from labkit.author.mistakes import mistakes_of
 from labkit.learner.check import SEED
 from labkit.model import checkpoint
 from labkit.model.inspect import attention_weights, shapes
 from labkit.model.program import FILE, Program, generate, load_program
+from labkit.sandboxed.call import perform
 from solutions.generation import KVCache
 
 STORIES = checkpoint.resolve("stories-dense")
@@ -30,7 +31,9 @@ AWAY = """import sys
 sys.meta_path = [each for each in sys.meta_path if "editable" not in repr(each).lower()]"""
 
 
-@pytest.mark.parametrize("mistake", mistakes_of(find_lab("tour", NOTEBOOKS)), ids=lambda mistake: mistake.name)
+@pytest.mark.parametrize(
+    "mistake", mistakes_of(find_lab("tour", NOTEBOOKS)), ids=lambda mistake: mistake.name
+)
 def test_the_practice_names_every_mistake(mistake):
     lab, exercise = find_exercise("0.1")
     oracle = RecordedReference(lab.module)
