@@ -25,7 +25,7 @@ if os.environ.get("TINYLLM_DB"):
 # Our stubs name their exercise, so they stand in for nbgrader's ClearSolutions.
 c.GenerateAssignment.preprocessors = [
     "nbgrader.preprocessors.LockCells",
-    "labkit.grading.nbgrader.hooks.Stubs",
+    "labkit.grading.nbgrader.hooks.InsertStubs",
     "nbgrader.preprocessors.ClearOutput",
     "nbgrader.preprocessors.CheckCellMetadata",
     "nbgrader.preprocessors.ComputeChecksums",
@@ -35,7 +35,7 @@ c.GenerateAssignment.preprocessors = [
 
 # A submission is rebuilt from the released notebook plus its answers, and judged, while it is
 # read; then nbgrader stores what it finds under the check cells.
-c.Autograde.exporter_class = "labkit.grading.nbgrader.hooks.Judged"
+c.Autograde.exporter_class = "labkit.grading.nbgrader.hooks.JudgeExporter"
 c.Autograde.sanitize_preprocessors = []
 c.Autograde.autograde_preprocessors = [
     "nbgrader.preprocessors.SaveAutoGrades",
@@ -46,5 +46,5 @@ c.Autograde.autograde_preprocessors = [
 # Feedback is a page of the course's own, without scripts; formgrader shows what learners have
 # written without theirs.
 c.GenerateFeedback.exporter_class = "labkit.grading.nbgrader.feedback.FeedbackPage"
-c.GenerateFeedback.preprocessors = ["labkit.grading.nbgrader.feedback.Grades"]
-c.HTMLExporter.preprocessors = ["labkit.grading.nbgrader.feedback.Harmless"]
+c.GenerateFeedback.preprocessors = ["labkit.grading.nbgrader.feedback.GetGrades"]
+c.HTMLExporter.preprocessors = ["labkit.grading.nbgrader.feedback.SanitizeAnswers"]

@@ -286,8 +286,8 @@ def grade(
     from labkit.grading.run.pool import GradingError, GradingPool
 
     try:
-        with GradingPool(jobs, dask, require_sandbox) as crew:
-            rows = grade_and_report(folder, found, console, crew, fresh)
+        with GradingPool(jobs, dask, require_sandbox) as pool:
+            rows = grade_and_report(folder, found, console, pool, fresh)
     except (CourseError, GradingError) as error:
         raise Problem(error) from error
     except KeyboardInterrupt:

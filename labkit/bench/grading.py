@@ -22,11 +22,11 @@ from labkit.checks.reference import RecordedReference
 from labkit.checks.runner import run_checks
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS, Lab
+from labkit.grading.judge.graded import common_layers
 from labkit.grading.judge.intake import cell_called
-from labkit.grading.judge.judge import REMEMBER
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.run.pool import GradingPool, cores
-from labkit.grading.run.schedule import grade_lab, layers_of
+from labkit.grading.run.schedule import grade_lab
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
 from labkit.learner.check import SEED
 from labkit.sandboxed.call import perform
@@ -60,9 +60,7 @@ def bench_grade(console: Console, labs: Sequence[Lab], count: int, jobs: int | N
     console.print(
         "s each: one further submission, without start-up. Last column: a whole class with "
         "start-up; stock's is reckoned from its start and its time for each.\n"
-        "All submissions are right and differ in their text only, so their answers are equal "
-        "to the last bit. tinyllm grade runs each, and compares such answers once; in the last "
-        "row of a lab it compares every one, as for a class in which no two compute alike.\n"
+        "All submissions are right and differ in their text only; each is run and compared.\n"
         f"Learner code ran in: {', '.join(layers)}. "
         f"Processes waiting for the {cores()} cores: {before} before, {load()} after.",
         highlight=False,
@@ -102,11 +100,10 @@ def grading(lab: Lab, count: int, jobs: int | None) -> tuple[list[tuple[str, ...
         answers = solved(released, lab)
         stock_start, stock = stock_seconds(folder / "stock", lab, released, answers)
         rows = [("nbgrader autograde", f"{stock:.3f}", f"{60 / stock:.0f}", "1", "1")]
-        for by, remember in (("tinyllm grade", REMEMBER), ("all compared", 0)):
-            start, ours, layers = our_seconds(folder / by, lab, answers, count, jobs, remember)
-            whole = (stock_start + count * stock) / (start + count * ours)
-            ratios = f"{stock / ours:.0f}", f"{whole:.0f}"
-            rows.append((by, f"{ours:.4f}", f"{60 / ours:.0f}", *ratios))
+        start, ours, layers = our_seconds(folder / "ours", lab, answers, count, jobs)
+        whole = (stock_start + count * stock) / (start + count * ours)
+        ratios = f"{stock / ours:.0f}", f"{whole:.0f}"
+        rows.append(("tinyllm grade", f"{ours:.4f}", f"{60 / ours:.0f}", *ratios))
     return rows, layers
 
 
@@ -155,29 +152,27 @@ def stock_seconds(
 
 
 def our_seconds(
-    folder: Path, lab: Lab, answers: NotebookNode, count: int, jobs: int | None, remember: int
+    folder: Path, lab: Lab, answers: NotebookNode, count: int, jobs: int | None
 ) -> tuple[float, float, list[str]]:
     """tinyllm grade without its table and feedback: judges, sandbox, gradebook, files.
-
-    remember    see Judge
 
     Seconds to start, with the first submissions; for each further one; the layers.
     """
     course = Course(folder)
     course.build_source()
     course.release(lab)
-    with GradingPool(jobs, remember=remember) as crew:
-        first = 2 * crew.jobs  # so that every process has been at work
+    with GradingPool(jobs) as pool:
+        first = 2 * pool.jobs  # so that every process has been at work
         hand_in_many(folder, lab, answers, range(first))
         start = time.perf_counter()
-        grade_lab(course, lab, crew=crew)
+        grade_lab(course, lab, pool=pool)
         begun = time.perf_counter()
         shutil.rmtree(folder / "submitted")
         hand_in_many(folder, lab, answers, range(first, first + count))
         again = time.perf_counter()
-        rows = grade_lab(course, lab, crew=crew)
+        graded = grade_lab(course, lab, pool=pool)
         end = time.perf_counter()
     possible = sum(exercise.points for exercise in lab.exercises)
-    if any(row.submission.score != possible for row in rows):
+    if any(submission.score != possible for submission in graded.values()):
         raise RuntimeError("a right answer lost points: these are no times to believe")
-    return begun - start, (end - again) / count, layers_of(rows)
+    return begun - start, (end - again) / count, common_layers(graded.values())

@@ -21,7 +21,7 @@ from labkit.grading.judge.worker_client import LoadRequest, WorkerLauncher
 from labkit.grading.nbgrader.course import Course, CourseError
 from labkit.grading.run.grade import grade_and_report
 from labkit.grading.run.pool import GradingPool
-from labkit.grading.run.schedule import Row
+from labkit.grading.run.schedule import Class
 from labkit.grading.sample_class import hand_in, small_class
 from labkit.model.chat.stream import Sampling
 from labkit.model.hub import resolve
@@ -37,20 +37,23 @@ LONGEST = 256  # tokens of an answer
 QUESTIONS = ("Tell me a story about Anna and a red ball.", "Where is the ball?")
 
 
-def demo(folder: Path, console: Console, labs: Sequence[Lab] = LABS) -> list[Row]:
-    """Build, hand in, grade, give feedback, report; all under `folder`, made anew."""
+def demo(folder: Path, console: Console, labs: Sequence[Lab] = LABS) -> list[Class]:
+    """Build, hand in, grade, give feedback, report; all under `folder`, made anew.
+
+    Returns the graded class of each lab.
+    """
     fresh(folder)
     course = Course(folder)
     course.build_source()
-    rows: list[Row] = []
-    with GradingPool() as crew:
+    graded: list[Class] = []
+    with GradingPool() as pool:
         for lab in labs:
             course.release(lab)
             for learner in small_class(lab, course.released(lab), whole=lab is LABS[0]):
                 hand_in(folder, lab, learner)
-            rows += grade_and_report(course, lab, console, crew)
-    talk(course, labs, best(rows), console)
-    return rows
+            graded.append(grade_and_report(course, lab, console, pool))
+    talk(course, labs, best(graded), console)
+    return graded
 
 
 def fresh(folder: Path) -> None:
@@ -63,11 +66,11 @@ def fresh(folder: Path) -> None:
     (folder / MARKER).touch()
 
 
-def best(rows: Sequence[Row]) -> str:
+def best(graded: Sequence[Class]) -> str:
     """Who has the most points of all labs; of several the first one handed in."""
     points: Counter[str] = Counter()
-    for row in rows:
-        points[row.learner] += row.submission.score
+    for each in graded:
+        points.update({learner: submission.score for learner, submission in each.items()})
     return max(points, key=points.__getitem__)
 
 

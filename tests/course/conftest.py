@@ -42,8 +42,9 @@ def judges(workers, released):
 
 @pytest.fixture(scope="session")
 def graded_class(tmp_path_factory):
-    """The demo of the first lab, run once: its course folder, its rows, and what it printed."""
+    """The demo of the first lab, run once: its course folder, its graded class, and what it
+    printed."""
     folder = tmp_path_factory.mktemp("class") / "demo"
     console = Console(file=io.StringIO(), width=100)
-    rows = demo(folder, console, LABS[:1])
-    return Course(folder), rows, console.file.getvalue()
+    (graded,) = demo(folder, console, LABS[:1])
+    return Course(folder), graded, console.file.getvalue()

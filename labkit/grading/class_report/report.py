@@ -1,20 +1,18 @@
 """The class reports: one HTML file a lab and one for the course, with plots inside, without
 network or script; and the same numbers as CSV.
 
-The verdicts come from grading, the points from the gradebook, so that points given by hand and
-late penalties are in them.
+The reasons come from the records of grading, the points from the gradebook, so that points
+given by hand and late penalties are in them.
 """
 
 from __future__ import annotations
 
 import csv
-import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader
@@ -22,9 +20,10 @@ from markupsafe import Markup
 
 from labkit.core.report import Status, clean
 from labkit.core.syllabus import LABS, Exercise, Lab
+from labkit.grading.judge.graded import GradedExercise, GradedSubmission, common_layers
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook_connection import RosterEntry, Standing
-from labkit.grading.run.schedule import Row, reason
+from labkit.grading.run.results import Results
 
 NAMES = 12  # of learners shown for one mistake
 MISTAKES, OTHERS, HARDEST = 12, 8, 10
@@ -33,24 +32,12 @@ STATES = (FULL, PART, NONE, ABSENT)
 
 
 @dataclass
-class Mark:
-    """One exercise of one submission."""
-
-    score: float
-    state: str
-    reason: str = ""
-    named: bool = False  # the reason is a mistake that the course knows
-    needs_person: bool = False
-
-
-@dataclass
 class Entry:
-    """One learner in one lab. `marks` is empty where nothing was handed in."""
+    """One learner in one lab. There is no submission where nothing was handed in."""
 
     learner: str
     name: str = ""
-    marks: dict[str, Mark] = field(default_factory=dict)
-    why: str = ""
+    submission: GradedSubmission | None = None
     written: float = 0.0
     waiting: int = 0  # written answers that a person has to grade
     late_penalty: float = 0.0
@@ -58,11 +45,30 @@ class Entry:
 
     @property
     def handed_in(self) -> bool:
-        return bool(self.marks)
+        return self.submission is not None
 
     @property
     def automatic(self) -> float:
-        return round(sum(mark.score for mark in self.marks.values()), 2)
+        return self.submission.score if self.submission else 0.0
+
+    @property
+    def why(self) -> str:
+        return self.submission.why if self.submission else "nothing handed in"
+
+    @property
+    def exercises(self) -> dict[str, GradedExercise]:
+        """By their ids."""
+        submission = self.submission
+        return {graded.id: graded for graded in submission.exercises} if submission else {}
+
+
+def state(graded: GradedExercise) -> str:
+    """How an exercise went, as one of STATES."""
+    if graded.full:
+        return FULL
+    if graded.score > 0:
+        return PART
+    return ABSENT if graded.status is Status.NOT_STARTED else NONE
 
 
 @dataclass
@@ -99,12 +105,12 @@ class LabResults:
 
     def share(self, exercise: Exercise) -> float:
         """Mean share of the points of an exercise, of those who handed something in."""
-        scores = [entry.marks[exercise.id].score for entry in self.handed]
+        scores = [entry.exercises[exercise.id].score for entry in self.handed]
         return sum(scores) / max(len(scores), 1) / exercise.points
 
     def states(self, exercise: Exercise) -> list[int]:
         """How many got all, some, no points, and how many did not start."""
-        counts = Counter(entry.marks[exercise.id].state for entry in self.handed)
+        counts = Counter(state(entry.exercises[exercise.id]) for entry in self.handed)
         return [counts[state] for state in STATES]
 
 
@@ -125,86 +131,50 @@ class Cause:
         return f"{names} and {more} more" if more > 0 else names
 
 
-# From verdicts to results
-
-
-def keep_rows(course: Course, lab: Lab, rows: list[Row], layers: list[str]) -> None:
-    """Write the verdicts of a lab down, and what protected us, for the reports."""
-    kept = {}
-    for row in rows:
-        marks = {one.exercise.id: asdict(mark_of(one)) for one in row.submission.exercises}
-        kept[row.learner] = {"why": row.why, "marks": marks}
-    path = verdicts_path(course, lab)
-    path.parent.mkdir(exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps({"layers": layers, "learners": kept}), "utf-8")
-    part.replace(path)
-
-
-def verdicts_path(course: Course, lab: Lab) -> Path:
-    return course.root / "verdicts" / f"{lab.name}.json"
-
-
-def mark_of(graded: Any) -> Mark:
-    """What the report says of a judge's verdict."""
-    lost = graded.score < graded.exercise.points
-    text = reason(graded) if lost else ""
-    if not lost:
-        state = FULL
-    elif graded.score > 0:
-        state = PART
-    else:
-        state = ABSENT if graded.report.status is Status.NOT_STARTED else NONE
-    return Mark(graded.score, state, text, bool(graded.why) and lost, graded.needs_person)
+# From records and gradebook to results
 
 
 def results_of(course: Course, lab: Lab) -> LabResults | None:
-    """Verdicts, points and people of a lab; None if it was not graded."""
-    path = verdicts_path(course, lab)
-    if not path.exists():
+    """Records, points and people of a lab; None if it was not graded."""
+    submissions = Results(course.root, lab).of_class()
+    if submissions is None:
         return None
-    said = json.loads(path.read_text("utf-8"))
-    people, without = course.people(), course.without(lab)
-    results = joined(lab, said["learners"], course.standings(lab), people, without)
-    return replace(results, layers=said["layers"])
+    people, missing = course.people(), course.missing(lab)
+    return joined(lab, submissions, course.standings(lab), people, missing)
 
 
 def joined(
     lab: Lab,
-    verdicts: dict[str, dict],
-    standings: dict[str, Standing],
+    submissions: Mapping[str, GradedSubmission],
+    standings: Mapping[str, Standing],
     people: Iterable[RosterEntry],
-    without: Iterable[str],
+    missing: Iterable[str],
 ) -> LabResults:
     names = {person.id: person.name for person in people}
     entries = []
-    for learner in sorted({*verdicts, *names, *without}, key=str.casefold):
-        entry = Entry(learner, names.get(learner, ""))
-        if learner in verdicts:
-            said, standing = verdicts[learner], standings.get(learner, Standing())
-            entry.marks = {key: Mark(**mark) for key, mark in said["marks"].items()}
-            entry.why, entry.late_penalty = said["why"], standing.late_penalty
+    for learner in sorted({*submissions, *names, *missing}, key=str.casefold):
+        entry = Entry(learner, names.get(learner, ""), submissions.get(learner))
+        if entry.handed_in:
+            standing = standings.get(learner, Standing())
             written = [question.answer_cell for question in lab.questions]
             entry.written = sum(standing.scores.get(cell, 0.0) for cell in written)
             entry.waiting = sum(cell in standing.waiting for cell in written)
-            entry.total = standing.total
+            entry.late_penalty, entry.total = standing.late_penalty, standing.total
         entries.append(entry)
-    return LabResults(lab, entries)
+    return LabResults(lab, entries, common_layers(submissions.values()))
 
 
 def causes(results: Iterable[LabResults]) -> list[Cause]:
     """Why points were lost, the most frequent cause first."""
     found: dict[tuple[str, str, bool], Cause] = {}
-    for one in results:
-        for entry in one.handed:
-            for exercise in one.lab.exercises:
-                mark = entry.marks[exercise.id]
-                if mark.state in (FULL, ABSENT):
+    for each in results:
+        for entry in each.handed:
+            for exercise in each.lab.exercises:
+                graded = entry.exercises[exercise.id]
+                if state(graded) in (FULL, ABSENT):
                     continue
-                key = (exercise.id, mark.reason, mark.named)
-                cause = found.setdefault(
-                    key, Cause(one.lab, exercise, mark.reason, mark.named, [])
-                )
+                key = (exercise.id, graded.reason, bool(graded.why))
+                cause = found.setdefault(key, Cause(each.lab, exercise, *key[1:], []))
                 cause.learners.append(entry.learner)
     return sorted(
         found.values(),
@@ -252,7 +222,7 @@ def write_lab(path: Path, results: LabResults) -> Path:
             (entry, exercise)
             for entry in results.handed
             for exercise in results.lab.exercises
-            if entry.marks[exercise.id].needs_person
+            if entry.exercises[exercise.id].needs_person
         ],
         feedback=feedback,
         states=STATES,
@@ -289,6 +259,7 @@ def page(path: Path, template: str, **content: object) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["state"] = state
     environment.filters["points"] = lambda number: f"{round(number, 2):g}"
     html = environment.get_template(template).render(**content)
     path.write_text("\n".join(map(clean, html.split("\n"))), "utf-8")
@@ -305,7 +276,8 @@ def write_csv(path: Path, results: LabResults) -> Path:
             "to be graded", "late penalty", "total", "why"]  # fmt: skip
     lines: list[list[object]] = [head]
     for entry in results.entries:
-        marks = [f"{entry.marks[e.id].score:g}" if entry.marks else "" for e in lab.exercises]
+        graded = entry.exercises
+        points = [f"{graded[e.id].score:g}" if graded else "" for e in lab.exercises]
         numbers = [
             entry.automatic,
             entry.written,
@@ -313,11 +285,9 @@ def write_csv(path: Path, results: LabResults) -> Path:
             entry.late_penalty,
             entry.total,
         ]
-        texts = [f"{number:g}" if entry.marks else "" for number in numbers]
-        why = entry.why if entry.marks else "nothing handed in"
-        lines.append(
-            [csv_safe(entry.learner), csv_safe(entry.name), *marks, *texts, csv_safe(why)]
-        )
+        texts = [f"{number:g}" if graded else "" for number in numbers]
+        who = csv_safe(entry.learner), csv_safe(entry.name)
+        lines.append([*who, *points, *texts, csv_safe(entry.why)])
     return write_table(path, lines)
 
 
@@ -333,7 +303,7 @@ def write_course_csv(path: Path, results: list[LabResults]) -> Path:
     for learner in sorted(totals, key=str.casefold):
         got = [totals[learner].get(one.lab.name, Entry(learner)) for one in results]
         name = next((entry.name for entry in got if entry.name), "")
-        points = [f"{entry.total:g}" if entry.marks else "" for entry in got]
+        points = [f"{entry.total:g}" if entry.handed_in else "" for entry in got]
         total = f"{sum(entry.total for entry in got):g}"
         handed = sum(entry.handed_in for entry in got)
         lines.append([csv_safe(learner), csv_safe(name), *points, total, handed])

@@ -117,7 +117,7 @@ def roster_of(course: Course, file: Path | None) -> Roster:
     than an id (which is all that grading gives to a new one)."""
     if file is not None:
         people = read_roster(file)
-        course.ledger.do(lambda book: enrol(book, people))
+        course.gradebook.do(lambda book: enrol(book, people))
         return Roster(people)
     people = course.people()
     return Roster(people, closed=any(p.name or p.email or p.lms_user_id for p in people))

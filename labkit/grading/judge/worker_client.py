@@ -226,9 +226,7 @@ class Worker:
 
     def _begin(self, order: LoadRequest, plan: ExpectedCalls) -> bytes:
         self.plan, self.nonce = plan, secrets.token_bytes(NONCE)
-        self.message: bytes | None = None  # all answers to the calls of the plan
-        self.answers: list[Outcome] | None = None  # the same, once they are read
-        self.asked = False  # something that is not in the plan
+        self.answers: list[Outcome] | None = None  # to the calls of the plan, once they came
         self.allowed = WALL_SECONDS * order.cpu_seconds / CPU_SECONDS
         return order.encode(self.nonce, plan.name)
 
@@ -242,27 +240,14 @@ class Worker:
         except (Gone, ValueError, OSError) as error:
             self._give_up("its cell ended the process or ran out of time", error)
 
-    @property
-    def broke(self) -> bool:
-        """Whether it ended or was stopped before it had answered everything."""
-        return self.over is not None and self.over.kind in ("NoAnswer", "TimeLimit")
-
-    def heard(self) -> bytes:
-        """The answers to all calls of the plan, as they came; b"" if they did not come."""
-        if self.over is None and self.message is None and self.plan.numbers:
-            try:
-                self.message = self._answer_to(self.nonce)
-            except (Gone, OSError) as error:
-                self._give_up(NO_ANSWER, error)
-        return self.message or b""
-
     def ask(self, call: Call) -> Outcome:
         """The outcome of `call`; once the process is gone, a failure that says why."""
-        self.heard()
         if self.over is not None:
             return Outcome(failure=self.over)
-        number = self.plan.number_of(call)
         try:
+            if self.answers is None and self.plan.numbers:
+                self.answers = decode_outcomes(self._answer_to(self.nonce))
+            number = self.plan.number_of(call)
             outcome = self._asked(call) if number is None else self._foreseen(number)
         except (Gone, ValueError, LookupError, OSError) as error:
             self._give_up(NO_ANSWER, error)
@@ -276,13 +261,12 @@ class Worker:
         self.end()
 
     def _foreseen(self, number: int) -> Outcome:
-        if self.answers is None:
-            self.answers = decode_outcomes(self.heard())
+        assert self.answers is not None
         last = self.answers[-1]
         return last if last.over and number >= len(self.answers) else self.answers[number]
 
     def _asked(self, call: Call) -> Outcome:
-        self.asked, nonce = True, secrets.token_bytes(NONCE)
+        nonce = secrets.token_bytes(NONCE)
         frames.send(self.channel, CALL + nonce + encode_call(call))
         (outcome,) = decode_outcomes(self._answer_to(nonce))
         return outcome

@@ -21,6 +21,7 @@ from traitlets.config.loader import PyFileConfigLoader
 from labkit.author.build import filled, notebook_path, read_notebook, serialised
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS, Lab
+from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.judge.intake import MAX_NOTEBOOK, rebuild
 from labkit.grading.nbgrader import gradebook_connection
 from labkit.grading.nbgrader.gradebook_connection import (
@@ -34,7 +35,7 @@ from labkit.grading.nbgrader.gradebook_connection import (
     with_scripts_on_path,
 )
 from labkit.grading.nbgrader.gradebook_rows import GradebookRow, record
-from labkit.grading.run.results import Verdict, digest
+from labkit.grading.nbgrader.graded_notebook import file_content
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class SubmittedFile:
             return file.read(MAX_NOTEBOOK + 1)
 
 
-def told(outcome: dict) -> str:
-    """What an nbgrader command said when it failed."""
+def command_log(outcome: dict) -> str:
+    """What an nbgrader command wrote when it failed."""
     return str(outcome.get("log") or outcome.get("error") or outcome)
 
 
@@ -83,7 +84,7 @@ class Course:
         )
 
     @cached_property
-    def ledger(self) -> GradebookConnection:
+    def gradebook(self) -> GradebookConnection:
         """The gradebook, as long as this object lives; one writer."""
         course_id = self.config().CourseDirectory.get("course_id")
         return GradebookConnection(self.database, course_id or COURSE_ID)
@@ -125,7 +126,7 @@ class Course:
         """nbgrader generate_assignment: the learner's notebook, and the gradebook's rows."""
         outcome = self.api().generate_assignment(lab.name)
         if not outcome["success"]:
-            raise CourseError(f"nbgrader generate_assignment failed:\n{told(outcome)}")
+            raise CourseError(f"nbgrader generate_assignment failed:\n{command_log(outcome)}")
 
     def released(self, lab: Lab) -> NotebookNode:
         """The notebook that learners were given."""
@@ -167,7 +168,7 @@ class Course:
                 found[lab] = rebuild(handed.read(), self.released(lab), lab).answers
         return found
 
-    def without(self, lab: Lab) -> list[str]:
+    def missing(self, lab: Lab) -> list[str]:
         """Learners with a folder in submitted/ and no notebook of this lab in it."""
         folders = {path.name for path in (self.root / "submitted").glob("*") if path.is_dir()}
         return sorted(folders - {handed.learner for handed in self.submitted(lab)})
@@ -178,21 +179,22 @@ class Course:
         """Where nbgrader looks for the graded notebook."""
         return self.root / "autograded" / handed.learner / handed.lab.name / handed.path.name
 
-    def record(self, lab: Lab, graded: list[tuple[SubmittedFile, Verdict]]) -> None:
-        """The scores into the gradebook, just as `nbgrader autograde` puts them there."""
-        entries = [self._entry(handed, verdict) for handed, verdict in graded]
-        self.ledger.do(lambda book: record(book, self.late, lab.name, entries))
-
-    def _entry(self, handed: SubmittedFile, verdict: Verdict) -> GradebookRow:
-        path = self.autograded(handed)
-        return GradebookRow(
-            handed.learner,
-            self.handed_at(handed),
-            verdict.grades,
-            verdict.comments,
-            frozenset(verdict.for_a_person),
-            unchanged=path.exists() and digest(path.read_bytes()) == verdict.digest,
-        )
+    def store(
+        self, lab: Lab, graded: Iterable[tuple[SubmittedFile, GradedSubmission, NotebookNode]]
+    ) -> None:
+        """The scores into the gradebook, just as `nbgrader autograde` puts them there, then
+        the graded notebooks into autograded/."""
+        rows, changed = [], []
+        for handed, submission, notebook in graded:
+            path, content = self.autograded(handed), file_content(notebook)
+            unchanged = path.exists() and path.read_bytes() == content
+            when = self.handed_at(handed)
+            rows.append(GradebookRow.of(handed.learner, when, submission, notebook, unchanged))
+            if not unchanged:
+                changed.append((path, content))
+        self.gradebook.do(lambda book: record(book, self.late, lab.name, rows))
+        for path, content in changed:
+            replace_file(path, content)
 
     def handed_at(self, handed: SubmittedFile) -> datetime | None:
         """What timestamp.txt beside the notebook says, in UTC; None without one."""
@@ -206,13 +208,13 @@ class Course:
 
     def people(self) -> list[RosterEntry]:
         """nbgrader's students; nobody where there is no gradebook yet."""
-        return self.ledger.do(gradebook_connection.people) if self.has_gradebook else []
+        return self.gradebook.do(gradebook_connection.people) if self.has_gradebook else []
 
     def due_dates(self) -> dict[str, datetime]:
         """{lab: when it was due, in UTC}, for labs with a due date."""
         if not self.has_gradebook:
             return {}
-        return self.ledger.do(
+        return self.gradebook.do(
             lambda book: {
                 one.name: one.duedate.replace(tzinfo=timezone.utc)
                 for one in book.assignments
@@ -228,7 +230,7 @@ class Course:
 
     def standings(self, lab: Lab) -> dict[str, Standing]:
         """{learner: scores, what waits for a person, late penalty} in the gradebook."""
-        return self.ledger.do(lambda book: gradebook_connection.standings(book, lab.name))
+        return self.gradebook.do(lambda book: gradebook_connection.standings(book, lab.name))
 
     def scores(self, lab: Lab) -> dict[str, dict[str, float]]:
         """{learner: {grade cell: score}} as the gradebook has them."""
@@ -239,5 +241,13 @@ class Course:
         with quiet_logs():
             outcome = self.api().generate_feedback(lab.name, force=True)
         if not outcome["success"]:
-            raise CourseError(f"nbgrader generate_feedback failed:\n{told(outcome)}")
+            raise CourseError(f"nbgrader generate_feedback failed:\n{command_log(outcome)}")
         return sorted(self.root.glob(f"feedback/*/{lab.name}/{lab.name}.html"))
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file so that at no time it is there in part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_bytes(content)
+    part.replace(path)

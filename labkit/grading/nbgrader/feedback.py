@@ -29,6 +29,7 @@ from labkit.core.report import clean
 from labkit.core.syllabus import Exercise, Lab, Question, find_lab
 from labkit.grading.judge.intake import EMPTY_ANSWER, cell_called
 from labkit.grading.nbgrader.gradebook_connection import GradebookConnection
+from labkit.grading.nbgrader.gradebook_rows import NO_RESPONSE
 
 TAGS = {"a", "b", "blockquote", "br", "code", "div", "em", "h1", "h2", "h3", "h4", "hr", "i",
         "li", "ol", "p", "pre", "span", "strong", "sub", "sup", "table", "tbody", "td", "th",
@@ -36,7 +37,6 @@ TAGS = {"a", "b", "blockquote", "br", "code", "div", "em", "h1", "h2", "h3", "h4
 ATTRIBUTES = {"a": ["href"], "th": ["scope"]}
 PROTOCOLS = {"http", "https", "mailto"}
 HEADING = re.compile(r"^#+ .*$", re.MULTILINE)
-NO_RESPONSE = "No response."  # nbgrader's own comment on an empty answer
 CODE = HtmlFormatter(nowrap=False, classprefix="p-")
 
 
@@ -44,21 +44,21 @@ def clean_lines(text: str) -> str:
     return "\n".join(clean(line) for line in text.split("\n"))
 
 
-def harmless(html: str) -> Markup:
+def sanitized_html(html: str) -> Markup:
     """HTML of which only tags for text are left."""
     allowed = {"tags": TAGS, "attributes": ATTRIBUTES, "protocols": PROTOCOLS}
     return Markup(bleach.clean(clean_lines(html), strip=True, **allowed))
 
 
 def rendered(markdown: str) -> Markup:
-    return harmless(markdown2html(markdown))
+    return sanitized_html(markdown2html(markdown))
 
 
 def coloured(code: str) -> Markup:
     return Markup(highlight(clean_lines(code), PythonLexer(), CODE))
 
 
-class Harmless(Preprocessor):
+class SanitizeAnswers(Preprocessor):
     """For formgrader, which shows Markdown as it comes: written answers without scripts."""
 
     enabled = True
@@ -73,12 +73,12 @@ class Harmless(Preprocessor):
         return cell, resources
 
 
-class Grades(NbGraderPreprocessor):
+class GetGrades(NbGraderPreprocessor):
     """The scores and comments in the gradebook, and which are still to be given: nbgrader's
     GetGrades in two questions instead of two for each cell, over one connection a run. A new
     connection forgets how its questions are put, which takes longer than to ask them."""
 
-    ledger: GradebookConnection | None = None
+    connection: GradebookConnection | None = None
 
     def preprocess(self, notebook: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
         names = resources["nbgrader"]
@@ -100,9 +100,11 @@ class Grades(NbGraderPreprocessor):
                     marks["score"], marks["points"] = grade.score, grade.max_score
                     marks["waiting"] = bool(grade.needs_manual_grade)
 
-        if self.ledger is None:
-            self.ledger = GradebookConnection(names["db_url"], course_id="")  # whichever it is
-        self.ledger.do(write)
+        if self.connection is None:
+            self.connection = GradebookConnection(
+                names["db_url"], course_id=""
+            )  # whichever it is
+        self.connection.do(write)
         return notebook, resources
 
 
@@ -147,7 +149,7 @@ def exercise_part(notebook: NotebookNode, exercise: Exercise) -> dict:
         "exercise": exercise,
         "score": marks.get("score") or 0.0,
         "points": marks.get("points") or exercise.points,
-        "report": harmless(shown.get("text/html", "")),
+        "report": sanitized_html(shown.get("text/html", "")),
         "code": coloured(answer.source),
         "comment": rendered(answer.metadata.nbgrader.get("comment") or ""),
     }

@@ -39,11 +39,11 @@ COURSE_ID = "tinyllm"
 PATIENCE = 60.0  # seconds for a database that has answered before
 FIRST_PATIENCE = 5.0  # for one that has not: its address may be wrong
 LONGEST_PAUSE = 5.0
-HOPELESS = re.compile(
+PERMANENT = re.compile(
     r"authentication failed|(database|role) \".*\" does not exist"
     r"|readonly database|no such column"
 )
-log = logging.getLogger("tinyllm.ledger")
+log = logging.getLogger("tinyllm.gradebook")
 
 
 class CourseError(Exception):
@@ -69,15 +69,15 @@ class RosterEntry:
 def quiet_logs() -> Iterator[None]:
     """Without nbgrader's warnings about its own use of SQLAlchemy, one for each learner, and
     without its tracebacks of conflicts that are resolved here."""
-    told = logging.getLogger("traitlets")
-    level = told.level
+    logger = logging.getLogger("traitlets")
+    level = logger.level
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SAWarning)
-        told.setLevel(logging.CRITICAL)
+        logger.setLevel(logging.CRITICAL)
         try:
             yield
         finally:
-            told.setLevel(level)
+            logger.setLevel(level)
 
 
 def with_scripts_on_path() -> None:
@@ -90,8 +90,8 @@ def with_scripts_on_path() -> None:
 class GradebookConnection:
     """One writer's hold on a gradebook: opened late, kept open, reopened after a fault.
 
-    with Ledger(url) as ledger:
-        ledger.do(lambda gradebook: gradebook.update_or_create_student("ada"))
+    with GradebookConnection(url) as connection:
+        connection.do(lambda gradebook: gradebook.update_or_create_student("ada"))
     """
 
     def __init__(self, url: str, course_id: str = COURSE_ID, patience: float = PATIENCE):
@@ -126,7 +126,7 @@ class GradebookConnection:
 
         The work has to be idempotent: a fault may come after its commit.
         """
-        began, pause, told = time.monotonic(), 0.05, False
+        began, pause, warned = time.monotonic(), 0.05, False
         while True:
             try:
                 with quiet_logs():
@@ -142,9 +142,9 @@ class GradebookConnection:
                 )
                 if time.monotonic() - began > patience or is_permanent(error):
                     raise CourseError(self._gone(error)) from error
-                if not told and time.monotonic() - began > 1:
+                if not warned and time.monotonic() - began > 1:
                     log.warning("the gradebook does not answer; trying for %g s", patience)
-                    told = True
+                    warned = True
             except MissingEntry as error:
                 self.close()
                 raise CourseError(
@@ -186,7 +186,7 @@ class GradebookConnection:
 
 def is_permanent(error: Exception) -> bool:
     """Whether waiting cannot help."""
-    return HOPELESS.search(str(error)) is not None
+    return PERMANENT.search(str(error)) is not None
 
 
 class LatePenalty:
@@ -219,7 +219,7 @@ class LatePenalty:
                 f"the late submission plugin {type(plugin).__name__} failed on {learner!r}: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        return None if penalty is None else self.nbgrader._check_late_penalty(notebook, penalty)
+        return None if penalty is None else min(max(penalty, 0.0), notebook.score)
 
 
 @dataclass
@@ -273,5 +273,5 @@ def people(gradebook: Gradebook) -> list[RosterEntry]:
 def enrol(gradebook: Gradebook, roster: Iterable[RosterEntry]) -> None:
     """Put a roster into nbgrader's students; what it does not say is left as it is."""
     for person in roster:
-        said = {key: text for key, text in vars(person).items() if text and key != "id"}
-        gradebook.update_or_create_student(person.id, **said)
+        fields = {key: text for key, text in vars(person).items() if text and key != "id"}
+        gradebook.update_or_create_student(person.id, **fields)

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from nbformat import NotebookNode
 from nbgrader.api import (
     Comment,
     Grade,
@@ -15,13 +17,17 @@ from nbgrader.api import (
     SubmittedAssignment,
     SubmittedNotebook,
 )
+from nbgrader.utils import compute_checksum, is_grade, is_solution
 
+from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.nbgrader.gradebook_connection import CourseError, LatePenalty
+
+NO_RESPONSE = "No response."  # nbgrader's own comment on an answer that is as it was released
 
 
 @dataclass(frozen=True)
 class GradebookRow:
-    """What the gradebook is told of one submission.
+    """What the gradebook keeps of one submission.
 
     grades    {grade cell: points}; None where a person gives them
     comments  {answer cell: nbgrader's own comment, or None}
@@ -31,11 +37,41 @@ class GradebookRow:
     """
 
     learner: str
-    timestamp: Any
+    timestamp: datetime | None
     grades: dict[str, float | None]
     comments: dict[str, str | None]
     person: frozenset[str] = frozenset()
     unchanged: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        learner: str,
+        timestamp: datetime | None,
+        submission: GradedSubmission,
+        notebook: NotebookNode,
+        unchanged: bool,
+    ) -> GradebookRow:
+        """The judge's points; a written answer waits for a person, or is blank: no points."""
+        exercises = {graded.exercise.check_cell: graded for graded in submission.exercises}
+        grades: dict[str, float | None] = {}
+        comments = {}
+        for cell in notebook.cells:
+            name = cell.metadata.get("nbgrader", {}).get("grade_id")
+            blank = is_solution(cell) and is_blank(cell)
+            if name in exercises:
+                grades[name] = exercises[name].score
+            elif is_grade(cell):
+                grades[name] = 0.0 if blank else None
+            if is_solution(cell):
+                comments[name] = NO_RESPONSE if blank else None
+        odd = frozenset(name for name, e in exercises.items() if e.needs_person)
+        return cls(learner, timestamp, grades, comments, odd, unchanged)
+
+
+def is_blank(cell: NotebookNode) -> bool:
+    """Whether an answer cell is as it was released."""
+    return cell.metadata.nbgrader.get("checksum") == compute_checksum(cell)
 
 
 def record(

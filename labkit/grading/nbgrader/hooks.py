@@ -20,12 +20,13 @@ from labkit.grading.judge.intake import EMPTY_ANSWER
 from labkit.grading.judge.judge import Judge
 from labkit.grading.judge.sandbox import required
 from labkit.grading.nbgrader.course import Course, SubmittedFile
-from labkit.grading.run.pool import running_workers
+from labkit.grading.nbgrader.graded_notebook import graded_notebook
+from labkit.grading.run.judge_process import running_workers
 
 REQUIRE = "TINYLLM_REQUIRE_SANDBOX"  # set: refuse to grade without bubblewrap
 
 
-class Stubs(NbGraderPreprocessor):
+class InsertStubs(NbGraderPreprocessor):
     """Takes the answers out: the course's stubs, which name their exercise, and blank texts."""
 
     def preprocess_cell(
@@ -39,7 +40,7 @@ class Stubs(NbGraderPreprocessor):
         return cell, resources
 
 
-class Judged(NotebookExporter):
+class JudgeExporter(NotebookExporter):
     """Reads a submission, whatever it is, as the released notebook with verdicts in it.
 
     nbgrader converts twice: from submitted/ to autograded/, where this class does its work,
@@ -49,17 +50,19 @@ class Judged(NotebookExporter):
     def from_filename(
         self, filename: str, resources: dict | None = None, **options: Any
     ) -> tuple[str, dict]:
-        if not self.parent._sanitizing:
+        folder, path = self.parent.coursedir, Path(filename)
+        root = Path(folder.root)
+        if not path.is_relative_to(root / folder.submitted_directory):
             return super().from_filename(filename, resources, **options)
-        root = Path(self.parent.coursedir.root)
         names = resources["nbgrader"]
         judge = judge_of(root, names["assignment"])
         before = Course(root).answers(earlier_labs(judge.lab), names["student"])
-        handed = SubmittedFile(names["student"], judge.lab, Path(filename))
-        submission = judge.grade(handed.read(), before)
+        data = SubmittedFile(names["student"], judge.lab, path).read()
+        submission = judge.grade(data, before)
         if submission.problem:
             self.log.warning("%s: %s", filename, submission.problem)
-        return self.from_notebook_node(submission.notebook, resources, **options)
+        notebook = graded_notebook(data, judge.released, judge.lab, submission)
+        return self.from_notebook_node(notebook, resources, **options)
 
 
 @cache

@@ -16,10 +16,11 @@ from rich.text import Text
 
 from labkit.core.report import clean
 from labkit.core.syllabus import Lab
-from labkit.grading.class_report.report import keep_rows, write_reports
+from labkit.grading.class_report.report import write_reports
+from labkit.grading.judge.graded import common_layers
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.run.pool import GradingPool
-from labkit.grading.run.schedule import Row, grade_lab, layers_of
+from labkit.grading.run.schedule import Class, grade_lab
 
 FEW = 12  # names in a line of the terminal
 UNSANDBOXED = (
@@ -32,11 +33,11 @@ def grade_and_report(
     course: Course,
     lab: Lab,
     console: Console,
-    crew: GradingPool | None = None,
+    pool: GradingPool | None = None,
     fresh: bool = False,
-) -> list[Row]:
+) -> Class:
     """Grade what was handed in, with a progress bar; then table, feedback, CSV and HTML."""
-    if crew is None:
+    if pool is None:
         with GradingPool() as own:
             return grade_and_report(course, lab, console, own, fresh)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
@@ -47,12 +48,12 @@ def grade_and_report(
         def advance(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        rows = grade_lab(course, lab, advance, crew, fresh)
+        graded = grade_lab(course, lab, advance, pool, fresh)
         task = bar.add_task("writing feedback", total=None)
-        pages = course.feedback(lab) if rows else []
+        pages = course.feedback(lab) if graded else []
         bar.update(task, total=len(pages), completed=len(pages))
-    console.print(table(lab, rows))
-    missing = [clean(name) for name in course.without(lab)]
+    console.print(table(lab, graded))
+    missing = [clean(name) for name in course.missing(lab)]
     if missing:
         more = f" and {len(missing) - FEW} more" if len(missing) > FEW else ""
         names = ", ".join(missing[:FEW])
@@ -60,34 +61,35 @@ def grade_and_report(
     for remark in dict.fromkeys(course.remarks):
         console.print(clean(remark), style="yellow", markup=False)
     course.remarks.clear()
-    layers = layers_of(rows)
-    keep_rows(course, lab, rows, layers)
+    layers = common_layers(graded.values())
     reports = write_reports(course, lab)
-    console.print(f"[bold]{len(rows)}[/] graded into {course.ledger.shown}", highlight=False)
+    console.print(
+        f"[bold]{len(graded)}[/] graded into {course.gradebook.shown}", highlight=False
+    )
     console.print(f"feedback: {course.root / 'feedback'}", highlight=False, soft_wrap=True)
     for report in reports:
         console.print(f"class report: {report}", highlight=False, soft_wrap=True)
     if layers:
         console.print(f"learner code ran in: {', '.join(layers)}", highlight=False)
         if "bubblewrap" not in layers:
-            console.print(warning(layers, crew))
-    return rows
+            console.print(warning(layers, pool))
+    return graded
 
 
-def warning(layers: list[str], crew: GradingPool) -> Panel:
+def warning(layers: list[str], pool: GradingPool) -> Panel:
     """What nobody can miss where learner code ran without bubblewrap."""
-    remedy = "" if crew.dask else f"Why: {crew.sandbox().lacking}."
+    remedy = "" if pool.dask else f"Why: {pool.sandbox().lacking}."
     text = UNSANDBOXED.format(layers=", ".join(layers), remedy=remedy)
     return Panel(Text(text), style="bold red", border_style="bold red")
 
 
-def table(lab: Lab, rows: list[Row]) -> Table:
+def table(lab: Lab, graded: Class) -> Table:
     possible = sum(exercise.points for exercise in lab.exercises)
     shown = Table(title=f"Lab {lab.number}, {lab.title}", title_justify="left")
     shown.add_column("who", no_wrap=True)
     shown.add_column(f"of {possible}", justify="right", no_wrap=True)
     shown.add_column("why")
-    for row in rows:
-        who, why = Text(clean(row.learner)), Text(clean(row.why))  # Text: no markup of theirs
-        shown.add_row(who, f"{row.submission.score:g}", why)
+    for learner, submission in graded.items():  # Text: no markup of theirs
+        who, why = Text(clean(learner)), Text(clean(submission.why))
+        shown.add_row(who, f"{submission.score:g}", why)
     return shown

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,12 +18,11 @@ from typing import Any
 import nbformat
 import torch
 from nbformat import NotebookNode
-from nbgrader.utils import compute_checksum, determine_grade, is_grade, is_solution
 
 from labkit.core.paths import ROOT
-from labkit.core.report import Report, Status
-from labkit.core.syllabus import Lab, find_lab
-from labkit.grading.judge.judge import REMEMBER, Graded, Submission
+from labkit.core.syllabus import Lab
+from labkit.grading.judge.graded import GradedSubmission, broke_off
+from labkit.grading.nbgrader.course import CourseError, replace_file
 from labkit.sandboxed.limits import CPU_SECONDS
 
 # Rooms that can change a score; colours, commands and pages regrade nobody.
@@ -52,7 +51,6 @@ class GradingSpec:
     judging: str
     require_sandbox: bool = False
     cpu_seconds: int = CPU_SECONDS
-    remember: int = REMEMBER
 
     @classmethod
     def of(cls, lab: Lab, released: NotebookNode, secret: bytes, **options: Any) -> GradingSpec:
@@ -67,101 +65,47 @@ class GradingSpec:
         return hasher.hexdigest()
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """A graded submission as it crosses between processes and lies in a file.
+class Results:
+    """The finished gradings of a lab, in the course folder; one process writes them.
 
-    grades     {grade cell: points}; None where a person has to give them
-    comments   {answer cell: what nbgrader says of it by itself, or None}
-    notebook   the graded notebook, for autograded/; empty in a file
+    .results/LAB/KEY.json    a record
+    .results/LAB.json        {learner: the key of their record; null if grading broke off}
     """
 
-    lab: str
-    exercises: list[dict[str, Any]]
-    grades: dict[str, float | None]
-    comments: dict[str, str | None]
-    problem: str | None
-    layers: list[str]
-    late: bool
-    digest: str  # of the notebook
-    notebook: bytes = b""
+    def __init__(self, course_root: Path, lab: Lab):
+        self.lab = lab
+        self.folder = course_root / ".results" / lab.name
+        self.learners = course_root / ".results" / f"{lab.name}.json"
 
-    @classmethod
-    def of(cls, submission: Submission) -> Verdict:
-        notebook = submission.notebook
-        content = file_content(notebook)
-        grades, comments = {}, {}
-        for cell in notebook.cells:
-            name = cell.metadata.get("nbgrader", {}).get("grade_id")
-            if is_grade(cell):
-                grades[name] = determine_grade(cell)[0]
-            if is_solution(cell):
-                same = cell.metadata.nbgrader.get("checksum") == compute_checksum(cell)
-                comments[name] = "No response." if same else None
-        return cls(
-            submission.lab.module,
-            [packed(graded) for graded in submission.exercises],
-            grades,
-            comments,
-            submission.problem,
-            submission.layers,
-            submission.late,
-            digest(content),
-            content,
-        )
-
-    def submission(self) -> Submission:
-        """As the tables and reports want it; its notebook is in autograded/."""
-        lab = find_lab(self.lab)
-        exercises = [unpacked(lab, fields) for fields in self.exercises]
-        return Submission(lab, exercises, NotebookNode(), self.problem, self.layers)
-
-    @property
-    def for_a_person(self) -> set[str]:
-        """Check cells whose points the judge could not find out."""
-        lab = find_lab(self.lab)
-        odd = {fields["id"] for fields in self.exercises if fields["needs_person"]}
-        return {exercise.check_cell for exercise in lab.exercises if exercise.id in odd}
-
-
-def file_content(notebook: NotebookNode) -> bytes:
-    """As a file, without nbformat's validation: all of it is from our own hands."""
-    return (json.dumps(notebook, ensure_ascii=False, sort_keys=True) + "\n").encode()
-
-
-def digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def packed(graded: Graded) -> dict[str, Any]:
-    report = {name: getattr(graded.report, name) for name in ("heading", "verdict", "rows")}
-    fields = {name: getattr(graded, name) for name in ("score", "why", "look", "needs_person")}
-    report["status"] = graded.report.status.value
-    return {"id": graded.exercise.id, **fields, "report": report}
-
-
-def unpacked(lab: Lab, fields: dict[str, Any]) -> Graded:
-    rows = [(label, text) for label, text in fields["report"]["rows"]]
-    report = dict(fields["report"], rows=rows, status=Status(fields["report"]["status"]))
-    rest = {name: fields[name] for name in ("score", "why", "look", "needs_person")}
-    return Graded(lab.exercise(fields["id"]), report=Report(**report), **rest)
-
-
-class Results:
-    """The folder of a lab's finished gradings; one process writes it."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-
-    def get(self, key: str) -> Verdict | None:
+    def get(self, key: str) -> GradedSubmission | None:
         """The finished result; None if there is none that can be read."""
         try:
-            return Verdict(**json.loads((self.folder / f"{key}.json").read_text("utf-8")))
-        except (OSError, ValueError, TypeError):
+            return GradedSubmission.from_json(self._path(key).read_text("utf-8"))
+        except (OSError, ValueError, TypeError, KeyError):
             return None
 
-    def put(self, key: str, verdict: Verdict) -> None:
+    def put(self, key: str, submission: GradedSubmission) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        temporary = self.folder / f"{key}.part"
-        temporary.write_text(json.dumps({**vars(verdict), "notebook": ""}), "utf-8")
-        os.replace(temporary, self.folder / f"{key}.json")
+        replace_file(self._path(key), submission.to_json().encode())
+
+    def of_class(self) -> dict[str, GradedSubmission] | None:
+        """{learner: record} as the lab was graded last; None if it never was."""
+        if not self.learners.exists():
+            return None
+        keys: dict[str, str | None] = json.loads(self.learners.read_text("utf-8"))
+        graded = {}
+        for learner, key in keys.items():
+            submission = self.get(key) if key else broke_off(self.lab)
+            if submission is None:
+                raise CourseError(
+                    f"the result of {learner} in {self.folder} cannot be read: "
+                    f"`tinyllm grade {self.lab.module}` makes it again"
+                )
+            graded[learner] = submission
+        return graded
+
+    def put_class(self, keys: Mapping[str, str | None]) -> None:
+        replace_file(self.learners, json.dumps(dict(keys)).encode())
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}.json"

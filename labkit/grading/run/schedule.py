@@ -1,7 +1,8 @@
-"""Grading all submissions of a lab with a crew, into results and from there into the gradebook.
+"""Grading all submissions of a lab with a pool, into results and from there into the gradebook.
 
 What is finished is written down at once and never done again. What was under way when
-something broke is suspect: it is done once more, alone, when everything else is through.
+something broke is suspect, and what the wall clock stopped may have met a busy machine: both
+are done once more, alone, when everything else is through.
 """
 
 from __future__ import annotations
@@ -13,59 +14,25 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from nbformat import NotebookNode
 
-from labkit.core.report import Status
 from labkit.core.syllabus import Lab
 from labkit.grading.judge.assembly import earlier_labs
-from labkit.grading.judge.intake import rebuild
-from labkit.grading.judge.judge import Graded, Submission, write_outputs, zero
+from labkit.grading.judge.graded import GradedSubmission, broke_off
 from labkit.grading.judge.sandbox import GradingError
 from labkit.grading.nbgrader.course import Course, SubmittedFile
+from labkit.grading.nbgrader.graded_notebook import graded_notebook
 from labkit.grading.run.pool import GradingPool
-from labkit.grading.run.results import GradingSpec, Results, Verdict, digest, file_content
+from labkit.grading.run.results import GradingSpec, Results
 
 BATCH, SECONDS = 32, 2.0  # the gradebook is written after so many results or so much time
-GUILTY = "grading broke off twice at this submission; a person has to look at it"
 STALLS = 3
+Class = dict[str, GradedSubmission]  # by learner, in their order
 
 
 class Stalled(GradingError):
-    """The crew gives no results any more."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One learner in the class table."""
-
-    learner: str
-    submission: Submission
-
-    @property
-    def why(self) -> str:
-        """The first reason for lost points, in a few words."""
-        lost = [g for g in self.submission.exercises if g.score < g.exercise.points]
-        if self.submission.problem:
-            return self.submission.problem
-        if not lost:
-            notes = [text for g in self.submission.exercises for label, text in g.report.rows
-                     if label == "note"]  # fmt: skip
-            return f"remark: {notes[0]}" if notes else "all checks passed"
-        if len(lost) > 1 and len({reason(g) for g in lost}) == 1:
-            return reason(lost[0])
-        return f"{lost[0].exercise.id}: {reason(lost[0])}"
-
-
-def reason(graded: Graded) -> str:
-    return ", or ".join(graded.why) or graded.look
-
-
-def layers_of(rows: list[Row]) -> list[str]:
-    """The layers of protection round all learner code of a class; [] if none was run."""
-    ran = [row.submission.layers for row in rows if row.submission.layers]
-    return [layer for layer in ran[0] if all(layer in one for one in ran)] if ran else []
+    """The pool gives no results any more."""
 
 
 @dataclass(frozen=True)
@@ -76,112 +43,96 @@ class Task:
     key: str
     before: str  # what they handed in for earlier labs, as JSON, where that counts
     handed: tuple[SubmittedFile, ...]
+    data: bytes = b""  # the content, when its turn has come
 
 
 def grade_lab(
     course: Course,
     lab: Lab,
     progress: Callable[[int, int], None] = lambda *_: None,
-    crew: GradingPool | None = None,
+    pool: GradingPool | None = None,
     fresh: bool = False,
-) -> list[Row]:
+) -> Class:
     """Grade what has no result yet, store all results, return the class in its order.
 
     progress    called with the numbers of learners done and of all
     fresh       grade again what has a result
     """
-    if crew is None:
+    if pool is None:
         with GradingPool() as own:
             return grade_lab(course, lab, progress, own, fresh)
-    setup = crew.setup(lab, course.released(lab), course.secret())
-    results = Results(course.root / ".results" / lab.name)
-    tasks = tasks_of(course, lab, setup)
+    released = course.released(lab)
+    spec, results = pool.spec(lab, released, course.secret()), Results(course.root, lab)
+    tasks = tasks_of(course, lab, spec)
     total = sum(len(task.handed) for task in tasks)
-    found: dict[str, Verdict] = {}
-    count = 0
-    with GradebookWriter(course, lab, course.released(lab)) as writer:
-
-        def done(task: Task, verdict: Verdict) -> None:
-            nonlocal count
-            writer.add(task, verdict)
-            found.update({one.learner: replace(verdict, notebook=b"") for one in task.handed})
-            count += len(task.handed)
-            progress(count, total)
-
-        todo = []
-        for task in tasks:
-            verdict = None if fresh else results.get(task.key)
-            if verdict is None:
-                todo.append(task)
-            else:
-                done(task, verdict)
-        for task, verdict in verdicts(todo, setup, crew):
-            if verdict is None:
-                done(task, guilty(lab, course))
-            else:
-                results.put(task.key, verdict)
-                done(task, verdict)
-    return [Row(name, found[name].submission()) for name in sorted(found)]
+    graded: Class = {}
+    keys: dict[str, str | None] = {}
+    with GradebookWriter(course, lab, released) as writer:
+        for task, submission in with_stored(tasks, results, fresh, spec, pool):
+            learners = [handed.learner for handed in task.handed]
+            keys |= dict.fromkeys(learners, task.key if submission else None)
+            submission = submission or broke_off(lab)
+            writer.add(task, submission)
+            graded |= dict.fromkeys(learners, submission)
+            progress(len(graded), total)
+    results.put_class(keys)
+    return dict(sorted(graded.items()))
 
 
-def tasks_of(course: Course, lab: Lab, setup: GradingSpec) -> list[Task]:
+def tasks_of(course: Course, lab: Lab, spec: GradingSpec) -> list[Task]:
     same: dict[tuple[str, str], list[SubmittedFile]] = {}
     for handed in course.submitted(lab):
         answers = course.answers(earlier_labs(lab), handed.learner)
-        before = json.dumps({one.module: cells for one, cells in answers.items()})
-        same.setdefault((setup.key(handed.read(), before), before), []).append(handed)
+        before = json.dumps({each.module: cells for each, cells in answers.items()})
+        same.setdefault((spec.key(handed.read(), before), before), []).append(handed)
     return [Task(key, before, tuple(handed)) for (key, before), handed in same.items()]
 
 
-def guilty(lab: Lab, course: Course) -> Verdict:
-    """No points yet, for a submission at which the judge itself broke."""
-    graded = [zero(exercise, GUILTY, Status.NOT_CHECKED) for exercise in lab.exercises]
-    notebook = course.released(lab)
-    write_outputs(notebook, graded)
-    return Verdict.of(Submission(lab, graded, notebook, GUILTY))
-
-
-def verdicts(
-    tasks: Iterable[Task], setup: GradingSpec, crew: GradingPool
-) -> Iterator[tuple[Task, Verdict | None]]:
-    """Every task with its verdict as soon as there is one; None: broke off twice.
-
-    A verdict that the wall clock decided is asked for once more, too, so that a busy machine
-    changes no score.
-    """
-    late: list[Task] = []
-    broken: list[Task] = []
-    for task, verdict in flow(tasks, setup, crew, last=False):
-        if verdict is None or verdict.late:
-            (broken if verdict is None else late).append(task)
+def with_stored(
+    tasks: Iterable[Task], results: Results, fresh: bool, spec: GradingSpec, pool: GradingPool
+) -> Iterator[tuple[Task, GradedSubmission | None]]:
+    """Every task with its record: those that are there first, then new ones, stored at once."""
+    todo = []
+    for task in tasks:
+        stored = None if fresh else results.get(task.key)
+        if stored is None:
+            todo.append(task)
         else:
-            yield task, verdict
-    for task, verdict in flow(late, setup, crew):
-        if verdict is None:
-            broken.append(task)
+            yield task, stored
+    for task, submission in judged(todo, spec, pool):
+        if submission is not None:
+            results.put(task.key, submission)
+        yield task, submission
+
+
+def judged(
+    tasks: Iterable[Task], spec: GradingSpec, pool: GradingPool
+) -> Iterator[tuple[Task, GradedSubmission | None]]:
+    """Every task with its record as soon as there is one; None: broke off twice."""
+    again: list[Task] = []
+    for task, submission in one_round(tasks, spec, pool):
+        if submission is None or submission.late:
+            again.append(task)
         else:
-            yield task, verdict
-    yield from flow(broken, setup, crew, together=False)
+            yield task, submission
+    yield from one_round(again, spec, pool, alone=True)
 
 
-def flow(
-    tasks: Iterable[Task],
-    setup: GradingSpec,
-    crew: GradingPool,
-    together: bool = True,
-    last: bool = True,
-) -> Iterator[tuple[Task, Verdict | None]]:
-    """Keep the crew busy; None for what was under way when it broke or hung."""
-    waiting, flying, stalls = deque(tasks), dict[Future[Verdict], Task](), 0
-    while waiting or flying:
+def one_round(
+    tasks: Iterable[Task], spec: GradingSpec, pool: GradingPool, alone: bool = False
+) -> Iterator[tuple[Task, GradedSubmission | None]]:
+    """Keep the pool busy; None for what was under way when it broke or hung."""
+    waiting, running, stalls = deque(tasks), dict[Future[GradedSubmission], Task](), 0
+    while waiting or running:
         try:
-            while waiting and len(flying) < (crew.width if together else 1):
+            while waiting and len(running) < (1 if alone else pool.width):
                 task = waiting[0]
                 data = task.handed[0].read()
-                task = replace(task, key=setup.key(data, task.before))  # perhaps a new one
-                flying[crew.submit(setup, data, task.before, last)] = task
+                key = spec.key(data, task.before)  # perhaps a new one
+                task = replace(task, key=key, data=data)
+                running[pool.submit(spec, data, task.before)] = task
                 waiting.popleft()
-            done, _ = wait(flying, timeout=crew.patience, return_when=FIRST_COMPLETED)
+            done, _ = wait(running, timeout=pool.patience, return_when=FIRST_COMPLETED)
         except OSError as error:  # the scheduler is gone
             raise Stalled(f"no results can be had ({error})") from error
         except RuntimeError:  # the pool broke before it could be given anything
@@ -190,27 +141,19 @@ def flow(
             stalls += 1
             if stalls == STALLS:
                 raise Stalled("no results are coming any more")
-            yield from given_up(crew, flying)
-        good = True
-        for future in [one for one in flying if one in done]:
-            verdict, fine = outcome(future)
-            good, stalls = good and fine, stalls if verdict is None else 0
-            yield flying.pop(future), verdict
-        if not good:
-            yield from given_up(crew, flying)
+        works = bool(done)
+        for future in [each for each in running if each in done]:
+            submission, fine = outcome(future)
+            works, stalls = works and fine, stalls if submission is None else 0
+            yield running.pop(future), submission
+        if not works:
+            pool.stop()
+            yield from ((task, None) for task in running.values())
+            running.clear()
 
 
-def given_up(
-    crew: GradingPool, flying: dict[Future[Verdict], Task]
-) -> Iterator[tuple[Task, None]]:
-    crew.stop()
-    tasks = list(flying.values())
-    flying.clear()
-    yield from ((task, None) for task in tasks)
-
-
-def outcome(future: Future[Verdict]) -> tuple[Verdict | None, bool]:
-    """The verdict, if there is one, and whether the crew is still good."""
+def outcome(future: Future[GradedSubmission]) -> tuple[GradedSubmission | None, bool]:
+    """The record, if there is one, and whether the pool still works."""
     try:
         return future.result(), True
     except GradingError:
@@ -226,7 +169,7 @@ class GradebookWriter:
 
     def __init__(self, course: Course, lab: Lab, released: NotebookNode):
         self.course, self.lab, self.released = course, lab, released
-        self.pending: list[tuple[SubmittedFile, Verdict]] = []
+        self.pending: list[tuple[SubmittedFile, GradedSubmission, NotebookNode]] = []
         self.last = time.monotonic()
 
     def __enter__(self) -> GradebookWriter:
@@ -235,30 +178,14 @@ class GradebookWriter:
     def __exit__(self, *_: object) -> None:
         self.flush()
 
-    def add(self, task: Task, verdict: Verdict) -> None:
-        self.pending += [(one, verdict) for one in task.handed]
+    def add(self, task: Task, submission: GradedSubmission) -> None:
+        data = task.data or task.handed[0].read()
+        notebook = graded_notebook(data, self.released, self.lab, submission)
+        self.pending += [(handed, submission, notebook) for handed in task.handed]
         if len(self.pending) >= BATCH or time.monotonic() - self.last > SECONDS:
             self.flush()
 
     def flush(self) -> None:
         batch, self.pending, self.last = self.pending, [], time.monotonic()
-        if not batch:
-            return
-        self.course.record(self.lab, batch)
-        for handed, verdict in batch:
-            path = self.course.autograded(handed)
-            if not path.exists() or digest(path.read_bytes()) != verdict.digest:
-                written(path, verdict.notebook or self._notebook(handed, verdict))
-
-    def _notebook(self, handed: SubmittedFile, verdict: Verdict) -> bytes:
-        """The graded notebook of a result that was there already."""
-        notebook = rebuild(handed.read(), self.released, self.lab).notebook
-        write_outputs(notebook, verdict.submission().exercises)
-        return file_content(notebook)
-
-
-def written(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".part")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+        if batch:
+            self.course.store(self.lab, batch)

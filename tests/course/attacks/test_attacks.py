@@ -279,11 +279,11 @@ def graded(released, tmp_path_factory):
     (folder / "gradebook-of-last-year.db").write_text("kept")
     console = Console(file=io.StringIO(), width=200)
     world = World(tmp_path_factory.mktemp("class") / "world", ATTACKS.values(), "")
-    with badge() as world.badge, world, GradingPool(jobs=2, cpu_seconds=SECONDS) as crew:
+    with badge() as world.badge, world, GradingPool(jobs=2, cpu_seconds=SECONDS) as pool:
         good = dict(honest(released))
-        setup = GradingSpec.of(LAB, course.released(LAB), course.secret(), cpu_seconds=SECONDS)
-        alone = {name: crew.submit(setup, data) for name, data in good.items()}
-        alone = {name: future.result().submission().score for name, future in alone.items()}
+        spec = GradingSpec.of(LAB, course.released(LAB), course.secret(), cpu_seconds=SECONDS)
+        alone = {name: pool.submit(spec, data) for name, data in good.items()}
+        alone = {name: future.result().score for name, future in alone.items()}
         bad = dict(hostile(released, world))
         odd = {f"name-{name}": text for name, text in LEARNERS.items()}
         names = {name: mixed(name) for name in [*good, *bad]} | odd
@@ -293,7 +293,7 @@ def graded(released, tmp_path_factory):
             path.parent.mkdir(parents=True)
             path.write_bytes(good.get(name) or bad.get(name) or perfect)
         before = everything(ROOT, COURSE), everything(folder, HANDED)
-        rows = grade_lab(course, LAB, crew=crew)
+        graded = grade_lab(course, LAB, pool=pool)
         scores = course.scores(LAB)
         after = everything(ROOT, COURSE), everything(folder, HANDED)
         for name, who in names.items():  # pages for few: nbgrader takes its time over each
@@ -301,10 +301,9 @@ def graded(released, tmp_path_factory):
                 (folder / "seen").mkdir(exist_ok=True)
                 shutil.move(folder / "submitted" / who, folder / "seen" / who)
                 shutil.move(folder / "autograded" / who, folder / "seen" / who / "autograded")
-        grade_and_report(course, LAB, console, crew)
-        crew.stop(at_once=False)
-        by_name = {row.learner: row for row in rows}
-        rows = {name: by_name[who] for name, who in names.items()}
+        grade_and_report(course, LAB, console, pool)
+        pool.stop(at_once=False)
+        rows = {name: graded[who] for name, who in names.items()}
         printed = console.file.getvalue()
         yield Graded(course, world, rows, printed, alone, before, after, names, scores)
 
@@ -312,36 +311,35 @@ def graded(released, tmp_path_factory):
 def test_everybody_has_a_verdict(graded):
     assert len(graded.rows) == len(graded.names) > 150
     assert not [name for name, row in graded.rows.items()
-                if any(one.needs_person for one in row.submission.exercises)]  # fmt: skip
+                if any(one.needs_person for one in row.exercises)]  # fmt: skip
 
 
 def test_the_honest_class_scores_as_it_does_alone(graded):
-    assert {name: graded.rows[name].submission.score for name in graded.alone} == graded.alone
+    assert {name: graded.rows[name].score for name in graded.alone} == graded.alone
     assert len(graded.alone) == len(mistakes_of(LAB)) + 2
     assert graded.alone["perfect"] == ALL
     for name in LEARNERS:
-        assert graded.rows[f"name-{name}"].submission.score == ALL
+        assert graded.rows[f"name-{name}"].score == ALL
 
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_it_gains_nothing_learns_nothing_and_harms_nobody(graded, name):
     one, row = ATTACKS[name], graded.rows[name]
-    layers = row.submission.layers
-    if one.by == "bubblewrap" and "bubblewrap" not in layers:
+    if one.by == "bubblewrap" and "bubblewrap" not in row.layers:
         pytest.skip(f"not checked: {best_sandbox().lacking}")
-    assert row.submission.score == REST, one.tries
-    nothing_came_of_it(row.submission.exercises[0], graded.world, name)
+    assert row.score == REST, one.tries
+    nothing_came_of_it(row.exercises[0], graded.world, name)
 
 
 @pytest.mark.parametrize("name", [f"bytes-{name}" for name in BYTES])
 def test_bytes_earn_nothing(graded, name):
-    assert graded.rows[name].submission.score == 0
+    assert graded.rows[name].score == 0
 
 
 def test_the_gradebook_says_what_the_table_says(graded):
-    for row in graded.rows.values():
-        for one in row.submission.exercises:
-            assert graded.scores[row.learner][one.exercise.check_cell] == one.score
+    for name, row in graded.rows.items():
+        for one in row.exercises:
+            assert graded.scores[graded.names[name]][one.exercise.check_cell] == one.score
 
 
 def test_nothing_of_the_course_was_changed(graded):

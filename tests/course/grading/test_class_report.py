@@ -4,53 +4,55 @@ import base64
 import csv
 import random
 import re
-from dataclasses import asdict
 
 import pytest
 
+from labkit.core.report import Status
 from labkit.core.syllabus import LABS
 from labkit.grading.class_report.report import (
     ABSENT,
     FULL,
     NONE,
     PART,
-    Mark,
     causes,
     csv_safe,
     joined,
-    mark_of,
+    state,
     write_course,
     write_course_csv,
     write_csv,
     write_lab,
 )
-from labkit.grading.nbgrader.gradebook_connection import RosterEntry, Standing
+from labkit.grading.judge.graded import GradedExercise, GradedSubmission, broke_off
+from labkit.grading.nbgrader.gradebook_connection import CourseError, RosterEntry, Standing
+from labkit.grading.run.results import Results
 
 LAB, SECOND = LABS[0], LABS[1]
 EVIL = '=cmd|" /C calc"!A0<script>alert(1)</script>\x1b[31m\u202e'
 
 
 def verdict(lab, *states):
-    """Marks of one learner, and the gradebook's standing that goes with them."""
-    marks, standing = {}, Standing()
-    for exercise, state in zip(lab.exercises, states, strict=True):
-        score = {FULL: float(exercise.points), PART: 0.5}.get(state, 0.0)
+    """The record of one learner, and the gradebook's standing that goes with it."""
+    graded, standing = [], Standing()
+    for exercise, how in zip(lab.exercises, states, strict=True):
+        score = {FULL: float(exercise.points), PART: 0.5}.get(how, 0.0)
+        status = {FULL: Status.PASSED, ABSENT: Status.NOT_STARTED}.get(how, Status.NOT_YET)
         texts = {FULL: "", PART: "eps is left out", NONE: "SyntaxError", ABSENT: "not started"}
-        mark = Mark(score, state, texts[state], named=state == PART)
-        marks[exercise.id] = asdict(mark)
+        why, look = ((texts[how],), "") if how == PART else ((), texts[how])
+        graded.append(GradedExercise(exercise.id, score, status, (), why, look))
+        assert state(graded[-1]) == how
         standing.scores[exercise.check_cell] = score
     for question in lab.questions:
         standing.scores[question.answer_cell] = 0.0
         standing.waiting.add(question.answer_cell)
-    why = next((f"{k}: {m['reason']}" for k, m in marks.items() if m["reason"]), "all passed")
-    return {"why": why, "marks": marks}, standing
+    return GradedSubmission(tuple(graded)), standing
 
 
 def of_class(lab, learners, people=(), without=()):
     made = {name: verdict(lab, *states) for name, states in learners.items()}
-    verdicts = {name: said for name, (said, _) in made.items()}
+    submissions = {name: submission for name, (submission, _) in made.items()}
     standings = {name: standing for name, (_, standing) in made.items()}
-    return joined(lab, verdicts, standings, people, without)
+    return joined(lab, submissions, standings, people, without)
 
 
 @pytest.fixture
@@ -82,11 +84,11 @@ def test_causes_by_name_and_frequency(small):
 
 
 def test_points_come_from_the_gradebook():
-    said, standing = verdict(LAB, FULL, FULL, FULL)
+    submission, standing = verdict(LAB, FULL, FULL, FULL)
     cell = LAB.questions[0].answer_cell
     standing.scores[cell], standing.late_penalty = 1.5, 3.0
     standing.waiting.discard(cell)
-    entry = joined(LAB, {"ada": said}, {"ada": standing}, [], []).entries[0]
+    entry = joined(LAB, {"ada": submission}, {"ada": standing}, [], []).entries[0]
     assert (entry.automatic, entry.written, entry.waiting) == (14, 1.5, 2)
     assert (entry.late_penalty, entry.total) == (3.0, 12.5)
 
@@ -170,17 +172,26 @@ def test_a_class_of_a_thousand(tmp_path):
     assert len(re.findall(r"<tr>", text)) < 1000 + 40
 
 
-def test_verdicts_of_the_judge_become_marks():
-    from labkit.core.report import Report, Status
-    from labkit.grading.judge.judge import Graded
-
+def test_a_status_and_points_say_how_it_went():
     exercise = LAB.exercises[0]
 
-    def mark(score, why=(), look="", status=Status.NOT_YET):
-        said = Report("", status)
-        return mark_of(Graded(exercise, score, said, list(why), look))
+    def graded(score, why=(), look="", status=Status.NOT_YET):
+        return GradedExercise(exercise.id, score, status, (), why, look)
 
-    assert mark(4.0).state == FULL
-    assert mark(1.0, ["eps is left out"]) == Mark(1.0, PART, "eps is left out", named=True)
-    assert mark(0.0, look="raised NameError").state == NONE
-    assert mark(0.0, look="whatever is said", status=Status.NOT_STARTED).state == ABSENT
+    assert state(graded(4.0)) == FULL and graded(4.0, look="a note").reason == ""
+    partly = graded(1.0, ("eps is left out", "or so"))
+    assert state(partly) == PART and partly.reason == "eps is left out, or or so"
+    assert state(graded(0.0, look="raised NameError")) == NONE
+    assert state(graded(0.0, look="any words", status=Status.NOT_STARTED)) == ABSENT
+
+
+def test_a_class_that_was_graded_is_found_again(tmp_path):
+    results = Results(tmp_path, LAB)
+    assert results.of_class() is None
+    submission, _ = verdict(LAB, FULL, PART, NONE)
+    results.put("key", submission)
+    results.put_class({"ada": "key", "bob": None})
+    assert results.of_class() == {"ada": submission, "bob": broke_off(LAB)}
+    (tmp_path / ".results" / LAB.name / "key.json").unlink()
+    with pytest.raises(CourseError, match=r"result of ada in .* cannot be read"):
+        results.of_class()

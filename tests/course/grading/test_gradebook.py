@@ -5,6 +5,7 @@ import re
 import shutil
 import sqlite3
 import threading
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,13 +15,13 @@ from nbgrader.preprocessors import AssignLatePenalties, SaveAutoGrades
 from nbgrader.utils import parse_utc
 from traitlets.config import Config
 
-from labkit.core.report import Report, Status
+from labkit.core.report import Status
 from labkit.core.syllabus import LABS
+from labkit.grading.judge.graded import GradedExercise, GradedSubmission
 from labkit.grading.judge.intake import cell_called
-from labkit.grading.judge.judge import Graded, Submission, write_outputs
 from labkit.grading.nbgrader import gradebook_connection, gradebook_rows
 from labkit.grading.nbgrader.course import Course, SubmittedFile
-from labkit.grading.nbgrader.feedback import Harmless
+from labkit.grading.nbgrader.feedback import SanitizeAnswers
 from labkit.grading.nbgrader.gradebook_connection import (
     CourseError,
     GradebookConnection,
@@ -28,8 +29,8 @@ from labkit.grading.nbgrader.gradebook_connection import (
     RosterEntry,
 )
 from labkit.grading.nbgrader.gradebook_rows import GradebookRow
-from labkit.grading.run.results import Verdict
-from labkit.grading.run.schedule import written
+from labkit.grading.nbgrader.graded_notebook import graded_notebook
+from labkit.grading.sample_class import encoded
 from tests.course.grading.postgres import Server, binaries
 
 LAB = LABS[0]
@@ -49,7 +50,9 @@ def template(tmp_path_factory):
 
 def set_due(course):
     due = parse_utc(DUE)
-    course.ledger.do(lambda book: bool(book.update_or_create_assignment(LAB.name, duedate=due)))
+    course.gradebook.do(
+        lambda book: bool(book.update_or_create_assignment(LAB.name, duedate=due))
+    )
 
 
 @pytest.fixture
@@ -58,23 +61,19 @@ def course(template, tmp_path):
     return Course(tmp_path / "course")
 
 
-def judged(course, scores=FULL, text="because"):
-    """A verdict, made up: points for the exercises, a written answer."""
+def judged(scores=FULL):
+    """A record, made up: points for the exercises."""
+    pairs = zip(LAB.exercises, scores, strict=True)
+    return GradedSubmission(
+        tuple(GradedExercise(e.id, score, Status.PASSED, (("ok", "x"),)) for e, score in pairs)
+    )
+
+
+def notebook_of(course, submission, text="because"):
+    """The graded notebook, with a written answer."""
     notebook = copy.deepcopy(course.released(LAB))
     cell_called(notebook, LAB.questions[0].answer_cell).source = text
-    graded = [
-        Graded(
-            e,
-            score,
-            Report(
-                *(f"Exercise {e.id}", Status.PASSED, [("ok", "x")]),
-                f"{score:g} of {e.points} points",
-            ),
-        )
-        for e, score in zip(LAB.exercises, scores, strict=True)
-    ]
-    write_outputs(notebook, graded)
-    return Submission(LAB, graded, notebook)
+    return graded_notebook(encoded(notebook), course.released(LAB), LAB, submission)
 
 
 def handed(course, learner, stamp=None):
@@ -86,15 +85,10 @@ def handed(course, learner, stamp=None):
     return SubmittedFile(learner, LAB, path)
 
 
-def store(course, handed, submission):
-    """As grading does: the gradebook first, then the notebook."""
-    verdict = Verdict.of(submission)
-    course.record(LAB, [(handed, verdict)])
-    written(course.autograded(handed), verdict.notebook)
-
-
-def stored(course, learner="ada", stamp=None, **verdict):
-    store(course, handed(course, learner, stamp), judged(course, **verdict))
+def stored(course, learner="ada", stamp=None, scores=FULL, text="because"):
+    submission = judged(scores)
+    notebook = notebook_of(course, submission, text)
+    course.store(LAB, [(handed(course, learner, stamp), submission, notebook)])
     return course.standings(LAB)[learner]
 
 
@@ -145,7 +139,7 @@ def test_late_submissions_lose_what_the_plugin_says(course, line, stamp, penalty
 def test_an_extension_counts(course):
     with_plugin(course, OURS)
     assert stored(course, stamp=LATE).late_penalty == 2
-    course.ledger.do(lambda book: book.grant_extension(LAB.name, "ada", hours=2))
+    course.gradebook.do(lambda book: book.grant_extension(LAB.name, "ada", hours=2))
     assert stored(course, stamp=LATE).late_penalty == 0
 
 
@@ -168,18 +162,19 @@ def test_the_rows_are_those_of_nbgraders_own_code(course, tmp_path):
     """Scores, comments, what waits for a person, lateness: by us, and by nbgrader."""
     with_plugin(course, OURS)
     theirs = shutil.copytree(course.root, tmp_path / "theirs")
-    submission = judged(course, scores=(4.0, 1.5, 0.0))
-    store(course, handed(course, "ada", LATE), submission)
+    submission = judged((4.0, 1.5, 0.0))
+    notebook = notebook_of(course, submission)
+    course.store(LAB, [(handed(course, "ada", LATE), submission, notebook)])
     other = Course(theirs)
-    other.ledger.do(lambda book: bool(book.update_or_create_student("ada")))
+    other.gradebook.do(lambda book: bool(book.update_or_create_student("ada")))
     when = parse_utc(LATE)
-    other.ledger.do(
+    other.gradebook.do(
         lambda book: bool(book.update_or_create_submission(LAB.name, "ada", timestamp=when))
     )
     names = {"student": "ada", "assignment": LAB.name, "notebook": LAB.name}
     resources = {"nbgrader": names | {"db_url": other.database}}
     for step in (SaveAutoGrades, AssignLatePenalties):
-        step(config=other.config()).preprocess(submission.notebook, resources)
+        step(config=other.config()).preprocess(notebook, resources)
 
     def rows(book):
         found = book.find_submission(LAB.name, "ada")
@@ -189,8 +184,8 @@ def test_the_rows_are_those_of_nbgraders_own_code(course, tmp_path):
         comments = {(c.name, c.auto_comment) for c in one.comments}
         return grades, comments, one.late_submission_penalty, found.timestamp
 
-    ours = course.ledger.do(rows)
-    assert ours == other.ledger.do(rows) and ours[2] == 2
+    ours = course.gradebook.do(rows)
+    assert ours == other.gradebook.do(rows) and ours[2] == 2
 
 
 # What a person has given
@@ -205,7 +200,7 @@ def test_points_given_by_hand_stay_and_are_only_asked_for_again_after_a_change(c
         grade.manual_score, grade.needs_manual_grade = 1.5, False
         book.db.commit()
 
-    course.ledger.do(by_hand)
+    course.gradebook.do(by_hand)
     again = stored(course)
     assert again.scores[cell] == 1.5 and cell not in again.waiting
     changed = stored(course, text="something else")
@@ -241,7 +236,7 @@ def test_a_submission_is_stored_once_however_often_the_database_fails(course, mo
 
 def test_a_database_that_stays_away_is_a_clear_message_and_no_grade(course, monkeypatch):
     Flaky(monkeypatch, 10_000)
-    course.ledger.patience = 0.3
+    course.gradebook.patience = 0.3
     with pytest.raises(CourseError, match=r"server closed the connection.*same command again"):
         stored(course)
     assert not (course.root / "autograded" / "ada" / LAB.name / f"{LAB.name}.ipynb").exists()
@@ -257,14 +252,14 @@ def test_a_locked_file_is_waited_for(course):
         assert [p.name for p in writer.do(gradebook_connection.people)] == ["Ada"]
 
 
-def write_class(url, config, verdict, learners, failures):
+def write_class(url, config, row, learners, failures):
     try:
         late = LatePenalty(config)
         with GradebookConnection(url) as writer:
             for learner in learners:
                 writer.do(
                     lambda book, name=learner: gradebook_rows.record(
-                        book, late, LAB.name, [GradebookRow(name, None, verdict.grades, {})]
+                        book, late, LAB.name, [replace(row, learner=name)]
                     )
                 )
     except Exception as error:
@@ -274,11 +269,12 @@ def write_class(url, config, verdict, learners, failures):
 def two_at_once(course, count=12):
     """Two graders write the same learners at the same time; the rows there are."""
     learners, failures = [f"learner {i}" for i in range(count)], []
-    verdict = Verdict.of(judged(course))
+    submission = judged()
+    row = GradebookRow.of("", None, submission, notebook_of(course, submission), False)
     threads = [
         threading.Thread(
             target=write_class,
-            args=(course.database, course.config(), verdict, names, failures),
+            args=(course.database, course.config(), row, names, failures),
         )
         for names in (learners, learners)
     ]
@@ -302,12 +298,15 @@ def test_what_is_no_gradebook_says_so(tmp_path, course):
     with pytest.raises(CourseError, match="unable to open database file"):
         GradebookConnection(f"sqlite:///{tmp_path}/no/such/folder/x.db", patience=0.1).do(bool)
     with pytest.raises(CourseError, match="nbgrader generate_assignment"):
-        course.ledger.do(lambda book: gradebook_rows.record(book, course.late, "02_rope", []))
-    verdict = judged(course)
-    verdict.notebook.cells = [c for c in verdict.notebook.cells if c.id != "check-1-2"]
+        course.gradebook.do(
+            lambda book: gradebook_rows.record(book, course.late, "02_rope", [])
+        )
+    submission = judged()
+    notebook = notebook_of(course, submission)
+    notebook.cells = [c for c in notebook.cells if c.id != "check-1-2"]
     with pytest.raises(CourseError, match=r"differ in the cells check-1-2"):
-        store(course, handed(course, "ada"), verdict)
-    ascii_only = course.ledger
+        course.store(LAB, [(handed(course, "ada"), submission, notebook)])
+    ascii_only = course.gradebook
     with pytest.raises(CourseError, match="needs the encoding UTF-8"):
         ascii_only.do(lambda book: "Ω".encode("ascii"))
     away = GradebookConnection("postgresql+psycopg2://me:hush@127.0.0.1:1/x", patience=0.1)
@@ -361,17 +360,17 @@ def test_feedback_and_export_read_from_the_server(on_server, tmp_path):
     (page,) = [p for p in on_server.feedback(LAB) if p.parts[-3] == "ada"]
     assert "1.5 of 4" in page.read_text()
     export = CsvExportPlugin(to=str(tmp_path / "grades.csv"))
-    on_server.ledger.do(export.export)
+    on_server.gradebook.do(export.export)
     assert re.search(r"ada,.*,3.5,2.0,1.5,", (tmp_path / "grades.csv").read_text())
 
 
 def test_two_graders_write_one_server(on_server):
-    on_server.ledger.do(lambda book: [book.remove_student(s.id) for s in book.students])
+    on_server.gradebook.do(lambda book: [book.remove_student(s.id) for s in book.students])
     two_at_once(on_server)
 
 
 def test_a_server_that_restarts_loses_nothing(on_server, server):
-    on_server.ledger.do(lambda book: [book.remove_student(s.id) for s in book.students])
+    on_server.gradebook.do(lambda book: [book.remove_student(s.id) for s in book.students])
     back = threading.Timer(1.0, server.start)
     for number in range(6):
         if number == 3:
@@ -397,19 +396,20 @@ EVIL = """Hello <script>alert(1)</script> <img src=x onerror=alert(2)> [a](javas
 def test_feedback_has_points_reasons_comments_and_nothing_that_runs(course):
     with_plugin(course, OURS)
     handed(course, "ada", LATE)
-    verdict = judged(course, scores=(4.0, 1.5, 0.0), text=EVIL)
-    cell = cell_called(verdict.notebook, LAB.exercises[0].answer_cell)
+    submission = judged((4.0, 1.5, 0.0))
+    notebook = notebook_of(course, submission, EVIL)
+    cell = cell_called(notebook, LAB.exercises[0].answer_cell)
     cell.source += "\n# </pre><script>alert(5)</script> \x1b]0;title\x07"
-    check = cell_called(verdict.notebook, LAB.exercises[0].check_cell)
+    check = cell_called(notebook, LAB.exercises[0].check_cell)
     check.outputs[0]["data"]["text/html"] += "<script>alert(6)</script><b onclick='x'>look</b>"
-    store(course, handed(course, "ada", LATE), verdict)
+    course.store(LAB, [(handed(course, "ada", LATE), submission, notebook)])
 
     def comment(book):
         found = book.find_comment(LAB.exercises[1].answer_cell, LAB.name, LAB.name, "ada")
         found.manual_comment = "Nearly: *where* is eps? <script>alert(7)</script>"
         book.db.commit()
 
-    course.ledger.do(comment)
+    course.gradebook.do(comment)
     (path,) = course.feedback(LAB)
     page = path.read_text("utf-8")
     for sign in ("<script", "onerror", "onclick", 'href="javascript', "<iframe", "<img", "\x1b",
@@ -426,10 +426,10 @@ def test_formgrader_shows_written_answers_without_what_runs(course):
     from nbconvert.filters import markdown2html
 
     assert course.config().HTMLExporter.preprocessors == [
-        "labkit.grading.nbgrader.feedback.Harmless"
+        "labkit.grading.nbgrader.feedback.SanitizeAnswers"
     ]
-    notebook = judged(course, text=EVIL).notebook
-    notebook, _ = Harmless().preprocess(notebook, {})
+    notebook = notebook_of(course, judged(), EVIL)
+    notebook, _ = SanitizeAnswers().preprocess(notebook, {})
     html = markdown2html(cell_called(notebook, LAB.questions[0].answer_cell).source)
     for sign in ("<script", "onerror=", 'href="javascript', "<iframe", "<img"):
         assert sign not in html, sign

@@ -17,12 +17,15 @@ from nbgrader.api import Gradebook
 from labkit.author.mistakes import mistakes_of
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS
+from labkit.grading.judge.graded import BROKE_OFF, GradedSubmission, broke_off
 from labkit.grading.judge.intake import cell_called
+from labkit.grading.judge.judge import Judge
 from labkit.grading.nbgrader.course import Course, SubmittedFile
+from labkit.grading.private_api import processes_of
 from labkit.grading.run import schedule
 from labkit.grading.run.pool import GradingPool
-from labkit.grading.run.results import GradingSpec
-from labkit.grading.run.schedule import Stalled, Task, grade_lab, verdicts
+from labkit.grading.run.results import GradingSpec, Results
+from labkit.grading.run.schedule import Stalled, Task, grade_lab, judged
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
 
 LAB = LABS[0]
@@ -31,9 +34,9 @@ COUNT = 6
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def template(tmp_path_factory):
     """A course with a few submissions: right ones that differ, and the first mistake."""
-    course = Course(tmp_path_factory.mktemp("crew"))
+    course = Course(tmp_path_factory.mktemp("pool"))
     course.build_source()
     course.release(LAB)
     notebook = solved(course.released(LAB), LAB)
@@ -49,19 +52,19 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def course(made, tmp_path):
-    shutil.copytree(made.root, tmp_path / "course")
+def course(template, tmp_path):
+    shutil.copytree(template.root, tmp_path / "course")
     return Course(tmp_path / "course")
 
 
 @pytest.fixture(scope="module")
-def crew():
+def pool():
     with GradingPool(2) as running:
         yield running
 
 
-def points(rows):
-    return {row.learner: row.submission.score for row in rows}
+def points(graded):
+    return {learner: submission.score for learner, submission in graded.items()}
 
 
 def stored(course):
@@ -69,13 +72,11 @@ def stored(course):
 
 
 @pytest.fixture(scope="module")
-def quiet(made, workers):
+def quiet(template, workers):
     """The scores of one judge that does one submission after the other."""
-    from labkit.grading.judge.judge import Judge
-
-    judge = Judge(LAB, made.released(LAB), made.secret(), workers)
+    judge = Judge(LAB, template.released(LAB), template.secret(), workers)
     return {
-        one.learner: judge.grade(one.path.read_bytes()).score for one in made.submitted(LAB)
+        one.learner: judge.grade(one.path.read_bytes()).score for one in template.submitted(LAB)
     }
 
 
@@ -88,10 +89,10 @@ def in_gradebook(course):
     return dict(found)
 
 
-def test_many_processes_give_the_scores_of_a_quiet_run_and_keep_them(course, crew, quiet):
+def test_many_processes_give_the_scores_of_a_quiet_run_and_keep_them(course, pool, quiet):
     seen = []
-    rows = grade_lab(course, LAB, lambda done, total: seen.append((done, total)), crew)
-    assert points(rows) == quiet == in_gradebook(course)
+    graded = grade_lab(course, LAB, lambda done, total: seen.append((done, total)), pool)
+    assert points(graded) == quiet == in_gradebook(course)
     assert sorted(quiet.values())[1:] == [ALL] * (COUNT - 1) and quiet["learner-0"] < ALL
     assert seen[-1] == (COUNT, COUNT)
     files = {path: path.stat().st_mtime_ns for path in stored(course)}
@@ -99,11 +100,9 @@ def test_many_processes_give_the_scores_of_a_quiet_run_and_keep_them(course, cre
     # the same again: nothing is graded, nothing is twice
     (course.root / "autograded" / "learner-1" / LAB.name / f"{LAB.name}.ipynb").unlink()
     with GradingPool(1) as idle:
-        again = grade_lab(course, LAB, crew=idle)
-        assert idle.executor is None
-    assert [(r.learner, r.why, r.submission.score) for r in again] == [
-        (r.learner, r.why, r.submission.score) for r in rows
-    ]
+        again = grade_lab(course, LAB, pool=idle)
+        assert idle.running is None
+    assert again == graded  # read back from the files
     assert (course.root / "autograded" / "learner-1" / LAB.name / f"{LAB.name}.ipynb").exists()
     assert {path: path.stat().st_mtime_ns for path in stored(course)} == files
     assert in_gradebook(course) == quiet
@@ -111,22 +110,22 @@ def test_many_processes_give_the_scores_of_a_quiet_run_and_keep_them(course, cre
     path = course.root / "submitted" / "learner-2" / LAB.name / f"{LAB.name}.ipynb"
     path.write_text(path.read_text().replace("# 2", "# changed"))
     stored(course)[0].write_text("{")
-    grade_lab(course, LAB, crew=crew)
+    grade_lab(course, LAB, pool=pool)
     changed = [p for p in stored(course) if p.stat().st_mtime_ns != files.get(p)]
     assert len(changed) == 2 and in_gradebook(course) == quiet
 
 
-def test_a_process_that_is_killed_costs_nobody_anything(course, crew, quiet):
+def test_a_process_that_is_killed_costs_nobody_anything(course, pool, quiet):
     killed = []
 
     def kill_one(done, total):
         if not killed:
-            process = next(iter(crew.executor._processes.values()))
+            process = processes_of(pool.running.executor)[0]
             killed.append(process.pid)
             os.kill(process.pid, signal.SIGKILL)
 
-    rows = grade_lab(course, LAB, kill_one, crew, fresh=True)
-    assert killed and points(rows) == quiet == in_gradebook(course)
+    graded = grade_lab(course, LAB, kill_one, pool, fresh=True)
+    assert killed and points(graded) == quiet == in_gradebook(course)
 
 
 SCRIPT = """
@@ -136,13 +135,13 @@ from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.schedule import grade_lab
 from labkit.core.syllabus import LABS
 if __name__ == "__main__":
-    with GradingPool(1) as crew:
-        grade_lab(Course(Path({root!r})), LABS[0], crew=crew)
+    with GradingPool(1) as pool:
+        grade_lab(Course(Path({root!r})), LABS[0], pool=pool)
 """
 
 
 @pytest.mark.skipif(os.name != "posix", reason="not checked: needs kill -9")
-def test_after_kill_9_the_same_command_goes_on(course, crew, quiet):
+def test_after_kill_9_the_same_command_goes_on(course, pool, quiet):
     script = course.root / "grade.py"
     script.write_text(SCRIPT.format(root=str(course.root)))
     process = subprocess.Popen([sys.executable, str(script)], cwd=ROOT)
@@ -153,8 +152,8 @@ def test_after_kill_9_the_same_command_goes_on(course, crew, quiet):
     process.wait()
     before = {path: path.stat().st_mtime_ns for path in stored(course)}
     assert before, "nothing was finished before the kill"
-    rows = grade_lab(course, LAB, crew=crew)
-    assert points(rows) == quiet == in_gradebook(course)
+    graded = grade_lab(course, LAB, pool=pool)
+    assert points(graded) == quiet == in_gradebook(course)
     assert before.items() <= {p: p.stat().st_mtime_ns for p in stored(course)}.items()
     assert not list(course.root.rglob("*.part"))
 
@@ -163,13 +162,13 @@ def test_after_kill_9_the_same_command_goes_on(course, crew, quiet):
 
 
 class Script(GradingPool):
-    """A crew whose answers are written down: {data: [answer, answer, ...]}."""
+    """A pool whose answers are written down: {data: [answer, answer, ...]}."""
 
     def __init__(self, answers, patience=5.0):
         super().__init__(2, patience=patience)
         self.answers, self.asked, self.stops = answers, [], 0
 
-    def submit(self, setup, data, before, last):
+    def submit(self, spec, data, before):
         self.asked.append(data)
         future = Future()
         answer = self.answers[data].pop(0)
@@ -184,8 +183,8 @@ class Script(GradingPool):
 
 
 @pytest.fixture(scope="module")
-def verdict(made):
-    return schedule.guilty(LAB, made)
+def verdict():
+    return broke_off(LAB)
 
 
 def tasks(*names):
@@ -198,65 +197,73 @@ class Named(str):
         return self.encode()
 
 
-SETUP = SimpleNamespace(key=lambda data, before: data.decode())
+SPEC = SimpleNamespace(key=lambda data, before: data.decode())
 
 
 def test_what_was_under_way_in_a_broken_pool_is_done_again_alone(verdict):
     from concurrent.futures.process import BrokenProcessPool
 
     broken = BrokenProcessPool("died")
-    crew = Script({b"a": [broken, verdict], b"b": [broken, broken], b"c": [verdict]})
-    crew.jobs = 1
-    found = {task.key: got for task, got in verdicts(tasks("a", "b", "c"), SETUP, crew)}
+    pool = Script({b"a": [broken, verdict], b"b": [broken, broken], b"c": [verdict]})
+    pool.jobs = 1
+    found = {task.key: got for task, got in judged(tasks("a", "b", "c"), SPEC, pool)}
     assert found == {"a": verdict, "b": None, "c": verdict}
-    assert crew.asked == [b"a", b"b", b"c", b"a", b"b"] and crew.stops
+    assert pool.asked == [b"a", b"b", b"c", b"a", b"b"] and pool.stops
 
 
 def test_a_verdict_of_the_wall_clock_is_asked_for_again(verdict):
-    late = replace(verdict, late=True)
-    crew = Script({b"a": [late, verdict], b"b": [late, late]})
-    found = [(task.key, got) for task, got in verdicts(tasks("a", "b"), SETUP, crew)]
-    assert found == [("a", verdict), ("b", late)]
+    late = replace(verdict, exercises=[replace(verdict.exercises[0], late=True)])
+    pool = Script({b"a": [late, verdict], b"b": [late, late]})
+    found = [(task.key, got) for task, got in judged(tasks("a", "b"), SPEC, pool)]
+    assert found == [("a", verdict), ("b", late)] and pool.asked == [b"a", b"b"] * 2
 
 
-def test_a_crew_that_hangs_is_made_anew_and_then_given_up(verdict):
-    crew = Script({b"a": [None, verdict], b"b": [verdict]}, patience=0.05)
-    found = {task.key: got for task, got in verdicts(tasks("a", "b"), SETUP, crew)}
-    assert found == {"a": verdict, "b": verdict} and crew.stops == 1
-    crew = Script({bytes([n]): [None] for n in range(40)}, patience=0.05)
+def test_a_pool_that_hangs_is_made_anew_and_then_given_up(verdict):
+    pool = Script({b"a": [None, verdict], b"b": [verdict]}, patience=0.05)
+    found = {task.key: got for task, got in judged(tasks("a", "b"), SPEC, pool)}
+    assert found == {"a": verdict, "b": verdict} and pool.stops == 1
+    pool = Script({bytes([n]): [None] for n in range(40)}, patience=0.05)
     with pytest.raises(Stalled):
-        list(verdicts(tasks(*map(chr, range(40))), SETUP, crew))
+        list(judged(tasks(*map(chr, range(40))), SPEC, pool))
 
 
 def test_a_fault_of_the_judge_stays_with_its_submission(verdict):
-    crew = Script({b"a": [MemoryError(), MemoryError()], b"b": [verdict]})
-    found = {task.key: got for task, got in verdicts(tasks("a", "b"), SETUP, crew)}
-    assert found == {"a": None, "b": verdict} and crew.stops == 0
+    pool = Script({b"a": [MemoryError(), MemoryError()], b"b": [verdict]})
+    found = {task.key: got for task, got in judged(tasks("a", "b"), SPEC, pool)}
+    assert found == {"a": None, "b": verdict} and pool.stops == 0
+
+
+def test_a_record_is_the_same_after_a_file(template, workers):
+    judge = Judge(LAB, template.released(LAB), b"secret", workers)
+    for handed in template.submitted(LAB):
+        submission = judge.grade(handed.read())
+        assert GradedSubmission.from_json(submission.to_json()) == submission
 
 
 def test_who_broke_it_twice_waits_for_a_person(course, monkeypatch, verdict):
-    monkeypatch.setattr(schedule, "verdicts", lambda todo, *_: ((task, None) for task in todo))
-    rows = grade_lab(course, LAB, crew=Script({}))
-    assert {row.why for row in rows} == {schedule.GUILTY}
+    monkeypatch.setattr(schedule, "judged", lambda todo, *_: ((task, None) for task in todo))
+    graded = grade_lab(course, LAB, pool=Script({}))
+    assert {submission.why for submission in graded.values()} == {BROKE_OFF}
     assert not stored(course)  # the next run tries again
+    assert Results(course.root, LAB).of_class() == graded
     with Gradebook(course.database, "tinyllm") as gradebook:
         cell = LAB.exercises[0].check_cell
         assert gradebook.find_grade(cell, LAB.name, LAB.name, "learner-1").needs_manual_grade
 
 
-def test_ctrl_c_loses_nothing(course, crew, quiet):
+def test_ctrl_c_loses_nothing(course, pool, quiet):
     def stop(done, total):
         if done == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        grade_lab(course, LAB, stop, crew)
+        grade_lab(course, LAB, stop, pool)
     assert len(in_gradebook(course)) == len(stored(course)) == 2
-    assert points(grade_lab(course, LAB, crew=crew)) == quiet == in_gradebook(course)
+    assert points(grade_lab(course, LAB, pool=pool)) == quiet == in_gradebook(course)
 
 
-def test_results_are_named_by_all_that_has_a_say(made):
-    released = made.released(LAB)
+def test_results_are_named_by_all_that_has_a_say(template):
+    released = template.released(LAB)
     one = GradingSpec.of(LAB, released, b"secret")
     strict = GradingSpec.of(LAB, released, b"secret", require_sandbox=True)
     assert one.key(b"x") == one.key(b"x") == strict.key(b"x")
@@ -270,30 +277,30 @@ def test_results_are_named_by_all_that_has_a_say(made):
 def test_two_who_hand_in_the_same_file_are_one_task(course):
     source = course.root / "submitted" / "learner-1"
     shutil.copytree(source, course.root / "submitted" / "learner-9")
-    setup = GradingSpec.of(LAB, course.released(LAB), course.secret())
-    found = schedule.tasks_of(course, LAB, setup)
+    spec = GradingSpec.of(LAB, course.released(LAB), course.secret())
+    found = schedule.tasks_of(course, LAB, spec)
     assert len(found) == COUNT
     assert sorted(len(task.handed) for task in found) == [1] * (COUNT - 1) + [2]
     assert all(isinstance(one, SubmittedFile) for task in found for one in task.handed)
 
 
-def test_what_is_no_file_is_said_and_not_graded(course, crew, quiet):
+def test_what_is_no_file_is_said_and_not_graded(course, pool, quiet):
     handed = [f"submitted/{name}/{LAB.name}/{LAB.name}.ipynb" for name in ("link", "pipe")]
     for name in handed:
         (course.root / name).parent.mkdir(parents=True)
     (course.root / handed[0]).symlink_to(course.root / "gradebook.db")
     os.mkfifo(course.root / handed[1])
-    assert points(grade_lab(course, LAB, crew=crew)) == quiet
+    assert points(grade_lab(course, LAB, pool=pool)) == quiet
     assert {remark.split(":")[0] for remark in course.remarks} == {"link", "pipe"}
 
 
-def test_what_changes_while_the_class_is_graded_is_kept_under_its_new_name(course, crew):
+def test_what_changes_while_the_class_is_graded_is_kept_under_its_new_name(course, pool):
     path = course.root / "submitted" / "learner-1" / LAB.name / f"{LAB.name}.ipynb"
-    setup = crew.setup(LAB, course.released(LAB), course.secret())
-    (task,) = [t for t in schedule.tasks_of(course, LAB, setup) if t.handed[0].path == path]
+    spec = pool.spec(LAB, course.released(LAB), course.secret())
+    (task,) = [t for t in schedule.tasks_of(course, LAB, spec) if t.handed[0].path == path]
     path.write_bytes(b"no notebook any more")
-    ((done, verdict),) = verdicts([task], setup, crew)
-    assert done.key == setup.key(b"no notebook any more", task.before) != task.key
+    ((done, verdict),) = judged([task], spec, pool)
+    assert done.key == spec.key(b"no notebook any more", task.before) != task.key
     assert verdict.problem
 
 
@@ -309,9 +316,9 @@ def test_two_dask_workers_of_which_one_dies(course, quiet):
                 killed.append(cluster.workers[0].pid)
                 os.kill(killed[0], signal.SIGKILL)
 
-        with GradingPool(dask=cluster.scheduler_address, patience=120) as crew:
-            rows = grade_lab(course, LAB, kill_one, crew)
-    assert killed and points(rows) == quiet == in_gradebook(course)
+        with GradingPool(dask=cluster.scheduler_address, patience=120) as pool:
+            graded = grade_lab(course, LAB, kill_one, pool)
+    assert killed and points(graded) == quiet == in_gradebook(course)
 
 
 def test_a_scheduler_that_is_not_there_is_said_so(course, monkeypatch):
@@ -320,17 +327,17 @@ def test_a_scheduler_that_is_not_there_is_said_so(course, monkeypatch):
 
     monkeypatch.setattr("labkit.grading.run.pool.CONNECT", 1)
     with (
-        GradingPool(dask="tcp://127.0.0.1:9") as crew,
+        GradingPool(dask="tcp://127.0.0.1:9") as pool,
         pytest.raises(GradingError, match="no Dask"),
     ):
-        grade_lab(course, LAB, crew=crew)
+        grade_lab(course, LAB, pool=pool)
 
 
 def test_the_function_that_is_sent_is_importable():
     """From __main__ it would be sent by value, and its judge made anew for every task."""
-    from labkit.grading.run import pool
+    from labkit.grading.run import judge_process
 
-    assert pool.grade.__module__ == "labkit.grading.run.pool"
+    assert judge_process.grade.__module__ == "labkit.grading.run.judge_process"
 
 
 def test_bench_grade_prints_ratios(monkeypatch, tmp_path):
@@ -342,4 +349,4 @@ def test_bench_grade_prints_ratios(monkeypatch, tmp_path):
     monkeypatch.setattr(bench, "STOCK_SUBMISSIONS", 3)
     done = CliRunner().invoke(app, ["bench", "grade", "--submissions", "4"], terminal_width=140)
     assert done.exit_code == 0, done.output
-    assert "nbgrader autograde" in done.output and "all compared" in done.output
+    assert "nbgrader autograde" in done.output and "tinyllm grade" in done.output

@@ -1,0 +1,130 @@
+"""The one record of a graded submission: what the judge found out.
+
+It crosses from the judge's process to the one that asked, lies in a file, and is what the
+table, the gradebook and the class pages are made of. Nobody reads points back from anything
+that was written from it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from operator import attrgetter
+
+from labkit.core.report import Report, Status
+from labkit.core.syllabus import Exercise, Lab, find_exercise
+
+BROKE_OFF = "grading broke off twice at this submission; a person has to look at it"
+
+
+@dataclass(frozen=True)
+class GradedExercise:
+    """One exercise of one submission: points, the reasons, and what the report says.
+
+    rows    of the report, (label, text)
+    why     the sentences of the mistakes that the answer equals
+    look    the first thing that was seen wrong, or a note on the cell
+    late    the wall clock decided, which a busy machine can do
+    """
+
+    id: str
+    score: float
+    status: Status
+    rows: tuple[tuple[str, str], ...] = ()
+    why: tuple[str, ...] = ()
+    look: str = ""
+    needs_person: bool = False
+    late: bool = False
+
+    @property
+    def exercise(self) -> Exercise:
+        return find_exercise(self.id)[1]
+
+    @property
+    def full(self) -> bool:
+        return self.score >= self.exercise.points
+
+    @property
+    def reason(self) -> str:
+        """Why points were lost, in a few words; "" if none were."""
+        return "" if self.full else ", or ".join(self.why) or self.look
+
+    @property
+    def report(self) -> Report:
+        """What the learner reads in the graded notebook."""
+        heading = f"Exercise {self.id}  {self.exercise.title}"
+        verdict = f"{self.score:g} of {self.exercise.points} points"
+        return Report(heading, self.status, list(self.rows), verdict)
+
+
+@dataclass(frozen=True)
+class GradedSubmission:
+    """All exercises of one content, whoever handed it in.
+
+    problem    why the file could not be read as a notebook, or not be graded at all
+    layers     of protection round the learner's code; none if no code was run
+    """
+
+    exercises: tuple[GradedExercise, ...]
+    problem: str | None = None
+    layers: tuple[str, ...] = ()
+
+    @property
+    def score(self) -> float:
+        return round(sum(graded.score for graded in self.exercises), 2)
+
+    @property
+    def late(self) -> bool:
+        return any(graded.late for graded in self.exercises)
+
+    @property
+    def why(self) -> str:
+        """The first reason for lost points, in a few words, as the class table has it."""
+        if self.problem:
+            return self.problem
+        lost = [graded for graded in self.exercises if not graded.full]
+        if not lost:
+            notes = [text for graded in self.exercises for label, text in graded.rows
+                     if label == "note"]  # fmt: skip
+            return f"remark: {notes[0]}" if notes else "all checks passed"
+        if len(lost) > 1 and len({graded.reason for graded in lost}) == 1:
+            return lost[0].reason
+        return f"{lost[0].id}: {lost[0].reason}"
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), default=attrgetter("value"))  # of a Status
+
+    @classmethod
+    def from_json(cls, text: str) -> GradedSubmission:
+        """What `to_json` wrote; ValueError, TypeError or KeyError for anything else."""
+        fields = json.loads(text)
+        exercises = tuple(exercise_of(one) for one in fields.pop("exercises"))
+        return cls(exercises, fields.pop("problem"), tuple(fields.pop("layers")), **fields)
+
+
+def exercise_of(fields: dict) -> GradedExercise:
+    lists = {"rows": tuple(map(tuple, fields["rows"])), "why": tuple(fields["why"])}
+    return GradedExercise(**{**fields, **lists, "status": Status(fields["status"])})
+
+
+def zero(
+    exercise: Exercise, reason: str, status: Status = Status.NOT_YET, late: bool = False
+) -> GradedExercise:
+    """No points, for a reason found without any check; a person looks at what could not be
+    checked."""
+    needs_person = status is Status.NOT_CHECKED
+    rows = (("look", reason),)
+    return GradedExercise(exercise.id, 0.0, status, rows, (), reason, needs_person, late)
+
+
+def broke_off(lab: Lab) -> GradedSubmission:
+    """No points yet, for a submission at which the judge itself broke."""
+    exercises = (zero(each, BROKE_OFF, Status.NOT_CHECKED) for each in lab.exercises)
+    return GradedSubmission(tuple(exercises), BROKE_OFF)
+
+
+def common_layers(submissions: Iterable[GradedSubmission]) -> list[str]:
+    """The layers of protection round all learner code of a class; [] if none was run."""
+    ran = [each.layers for each in submissions if each.layers]
+    return [layer for layer in ran[0] if all(layer in one for one in ran)] if ran else []

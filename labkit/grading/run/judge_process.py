@@ -1,0 +1,82 @@
+"""What happens in a process that judges, of whatever executor: `grade` is all that it is asked.
+
+It keeps a judge for each lab, and one sandbox for all of them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import multiprocessing
+import os
+import signal
+import threading
+from functools import lru_cache
+
+import nbformat
+import torch
+
+from labkit.core.syllabus import find_lab
+from labkit.grading.judge.graded import GradedSubmission
+from labkit.grading.judge.judge import Judge
+from labkit.grading.judge.sandbox import GradingError, Sandbox, required
+from labkit.grading.judge.worker_client import WorkerLauncher
+from labkit.grading.private_api import at_end_of_pool_process
+from labkit.grading.run.results import GradingSpec, judging
+
+ONE_AT_A_TIME = threading.Lock()  # a Dask worker may have several threads
+
+
+class OtherVersion(GradingError):
+    """A worker of the cluster has another version of the course than this machine."""
+
+
+def grade(spec: GradingSpec, data: bytes, before: str) -> GradedSubmission:
+    """The verdict on one submission; what an executor is given to do."""
+    earlier = {find_lab(module): answers for module, answers in json.loads(before).items()}
+    with ONE_AT_A_TIME:
+        return judge_for(spec).grade(data, earlier)
+
+
+@lru_cache(maxsize=4)
+def judge_for(spec: GradingSpec) -> Judge:
+    if judging(spec.lab) != spec.judging:
+        raise OtherVersion("this worker has another version of the course, or of torch")
+    workers = running_workers()
+    if spec.require_sandbox:
+        required(workers.sandbox)
+    released = nbformat.reads(spec.released, as_version=4)
+    return Judge(find_lab(spec.lab), released, spec.secret, workers, spec.cpu_seconds)
+
+
+given_sandbox: Sandbox | None = None  # by the process that started this one
+
+
+@lru_cache(maxsize=1)
+def running_workers() -> WorkerLauncher:
+    """This process's sandbox, for all submissions of all labs."""
+    torch.set_num_threads(1)
+    workers = WorkerLauncher(given_sandbox)
+    workers.__enter__()
+    workers.prepare()
+    at_end_of_pool_process(workers.__exit__)
+    atexit.register(workers.__exit__)  # of all others
+    return workers
+
+
+def begin(sandbox: Sandbox) -> None:
+    """What a process of a pool does first."""
+    global given_sandbox
+    given_sandbox = sandbox
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asked
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    gc.freeze()  # nothing of what is loaded ever becomes garbage: do not look for it
+    running_workers()
+
+
+def end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
