@@ -43,7 +43,8 @@ def execute(notebook, package):
     """Execute in a kernel whose `tinyllm` is `package`; errors stay in the outputs."""
     notebook = copy.deepcopy(notebook)
     # one thread: the tests run side by side, and threads that wait for each other burn time
-    options = {"PYTHONPATH": str(package.parent), "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(package.parent), str(ROOT)])  # the machinery that stands here
+    options = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     with environment(**options, TINYLLM_MINUTES="0.05"):
         client = NotebookClient(
             notebook, timeout=300, kernel_name="python3", allow_errors=True,

@@ -187,8 +187,16 @@ def test_a_tolerance_that_is_said_counts_for_values():
     assert not agree(Outcome([X + 1e-3]), Outcome([X]))
 
 
-def test_what_the_reference_changes_too_is_no_fault():
-    assert_same(Outcome([X], changed=["x"]), Outcome([X], changed=["x"]))
+def test_what_the_reference_does_too_is_no_fault():
+    theirs = Outcome([X], changed=["x"], grads={"x": 0 * X})
+    assert_same(theirs, theirs)
+
+
+def test_gradients_are_compared_less_strictly_than_values():
+    for dtype, near, far in ((torch.float32, 1e-4, 2e-4), (torch.bfloat16, 2**-6, 3 * 2**-7)):
+        right = Outcome([X], grads={"x": X.to(dtype)})
+        assert agree(Outcome([X], grads={"x": (X + near).to(dtype)}), right)
+        assert not agree(Outcome([X], grads={"x": (X + far).to(dtype)}), right)
 
 
 PROBS = torch.tensor([0.5, 0.25, 0.25, 0.0])
