@@ -12,6 +12,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+import labkit.checks.package
 from labkit.author.build import (
     filled,
     notebook_path,
@@ -220,7 +221,8 @@ def test_the_reference_stands_in_for_an_unfinished_earlier_lab(run, package, mon
     assert "passed" in run('check("5.2")')
     run('from tinyllm.config import PRESETS\nconfig = PRESETS["Qwen3-0.6B"]')
     assert "Qwen3MLP" in run("type(Qwen3MLP(config, 4)).__name__")
-    monkeypatch.setattr(workspace, "SOLUTIONS", Path("nowhere"))
+    for module in (workspace, labkit.checks.package):
+        monkeypatch.setattr(module, "SOLUTIONS", Path("nowhere"))
     told = run('start("moe")')
     assert "Exercise 4.2, Qwen3MLP, is unfinished: finish it first" in told
     assert "exercise 4.2, which this one uses, is still empty" in run('check("5.2")')
