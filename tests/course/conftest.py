@@ -1,8 +1,10 @@
 """What the course's own tests share."""
 
 import io
+import os
 
 import pytest
+import torch
 from rich.console import Console
 
 from labkit.author.build import filled, notebook_path, read_notebook
@@ -12,13 +14,21 @@ from labkit.grading.judge.judge import Judge
 from labkit.grading.judge.worker_client import WorkerLauncher
 from labkit.grading.nbgrader.course import Course
 
+# The tests run side by side, and so do what they start: threads that wait for each other
+# would burn time.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch.set_num_threads(1)
+
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items):
-    """For pytest -n: a file's tests share a process, in files on all labs those of a lab."""
+    """For pytest -n: a file's tests share a process, in files on all labs those of a lab, and
+    so do all that need the graded class."""
     for item in items:
         lab = getattr(item, "callspec", None) and item.callspec.params.get("lab")
         group = f"{item.path.stem} {lab.name}" if lab else item.path.stem
+        if "graded_class" in item.fixturenames:
+            group = "graded_class"
         item.add_marker(pytest.mark.xdist_group(group))
 
 

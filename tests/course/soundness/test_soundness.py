@@ -1,5 +1,6 @@
 """Proof that the checks are sound: stubs and mistakes fail, right answers pass."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,18 @@ VARIANTS = SOLUTIONS / "variants"
 
 def name_of(value):
     return getattr(value, "id", None) or getattr(value, "name", None) or str(value)[:40]
+
+
+@cache  # to read one takes longer than to perform a mistake
+def recorded(module):
+    return RecordedReference(module)
+
+
+def judged_at_once(lab, mistake):
+    """The visible checks of a mistake in this process, and what they compared with."""
+    oracle = recorded(lab.module)
+    student = lambda call: perform(call, mistake.namespace)  # noqa: E731
+    return run_checks("visible", lab.module, mistake.exercise, student, oracle, SEED), oracle
 
 
 def grade(judges, lab, exercise, answer):
@@ -136,10 +149,7 @@ def test_every_mistake_loses_points_and_is_named_first_in_grading(judges, lab, m
 
 @pytest.mark.parametrize(("lab", "mistake"), MISTAKES)
 def test_every_mistake_is_named_by_the_visible_checks(lab, mistake):
-    exercise = mistake.exercise
-    oracle = RecordedReference(lab.module)
-    student = lambda call: perform(call, mistake.namespace)  # noqa: E731
-    result = run_checks("visible", lab.module, exercise, student, oracle, SEED)
+    result, oracle = judged_at_once(lab, mistake)
     assert not result.passed and result.first_failure is not None
     assert mistake.sentence in reasons(result, oracle)
 
@@ -150,9 +160,7 @@ def test_remarks_are_made_and_cost_nothing(judges, lab, mistake):
     graded = grade(judges, lab, exercise, mistake.cell)
     assert graded.score == exercise.points
     assert ("note", mistake.sentence) in graded.report.rows
-    oracle = RecordedReference(lab.module)
-    student = lambda call: perform(call, mistake.namespace)  # noqa: E731
-    result = run_checks("visible", lab.module, exercise, student, oracle, SEED)
+    result, oracle = judged_at_once(lab, mistake)
     assert result.passed and remarks(result, oracle) == [mistake.sentence]
 
 

@@ -1,0 +1,192 @@
+"""Bytes that cross: every kind of value comes back as it was, and nothing else is taken."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save
+
+from labkit.sandboxed import wire
+from labkit.sandboxed.call import Call, Failure, Given, New, Outcome
+from labkit.sandboxed.wire import Malformed, pack, unpack
+
+X = torch.arange(6.0).view(2, 3)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, True, False, 0, -7, 2**60, 0.1, -0.0, "", "é \U0001f600 \0", torch.bfloat16),
+        *([], (), {}, [1, [2.0, ("a", None)]], {"a": {"b": (1,)}, "tensor": 2}),
+    ],
+    ids=repr,
+)
+def test_a_plain_value_comes_back_with_its_type(value):
+    back = unpack(pack(value))
+    assert back == value and type(back) is type(value) and repr(back) == repr(value)
+
+
+@pytest.mark.parametrize("dtype", wire.DTYPES.values(), ids=wire.DTYPES)
+@pytest.mark.parametrize("shape", [(), (0,), (2, 3), (1, 0, 4)])
+def test_a_tensor_comes_back_bit_for_bit(dtype, shape):
+    tensor = (torch.randn(shape, generator=torch.Generator().manual_seed(0)) * 9).to(dtype)
+    (back,) = unpack(pack([tensor]))
+    assert torch.equal(back, tensor) and back.dtype == dtype and back.shape == tensor.shape
+
+
+@pytest.mark.parametrize(
+    "tensor", [X.T, X[:, ::2], X[:1].expand(4, 3), torch.nn.Parameter(X), X.clone().t()[1:]]
+)
+def test_strides_and_values_of_a_view_come_back_and_no_graph(tensor):
+    back = unpack(pack({"x": tensor}))["x"]
+    assert torch.equal(back, tensor) and type(back) is torch.Tensor and not back.requires_grad
+    assert back.stride() == tensor.stride() or 0 in tensor.stride()
+
+
+def test_a_tensor_of_a_dtype_that_does_not_cross_is_named():
+    assert unpack(pack(X.to(torch.complex64))) == {"a tensor of dtype": "torch.complex64"}
+
+
+@pytest.mark.parametrize(
+    "value", [object(), lambda: 1, {1, 2}, b"bytes", 1j, X.numpy(), [[{3}]]]
+)
+def test_nothing_else_is_packed(value):
+    with pytest.raises(Malformed, match="cannot cross"):
+        pack(value)
+
+
+def test_a_call_comes_back_whole():
+    call = Call(
+        "Qwen3Attention", init={"config": New("Config", size=3)}, state={"w": X}, names=True,
+        dtype=torch.float16, grad=("x",), by_position=True, summary="counts", x=X.T,
+        objects=Given("training", seed=3),
+    ).then("update", cache=Given("kv_cache", size=2)).then(".length")  # fmt: skip
+    back = wire.decode_call(wire.encode_call(call))
+    assert wire.fingerprint(back) == wire.fingerprint(call)
+    assert wire.encode_call(back) == wire.encode_call(call)
+    assert [method for method, _ in back.steps] == ["", "update", ".length"]
+    assert back.steps[0][1]["x"].stride() == (1, 3)
+    assert back.steps[1][1]["cache"].arguments == {"size": 2}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"x": X + 1}, {"x": X.T}, {"x": X.double()}, {"y": X}, {"x": X, "grad": True}, {"x": [X]},
+     {"x": X, "names": True}, {"x": X, "dtype": torch.half}, {"x": X, "init": {}}],
+)  # fmt: skip
+def test_calls_that_differ_in_anything_are_told_apart(change):
+    call, other = Call("f", x=X), Call("f", **change)
+    assert wire.fingerprint(call) != wire.fingerprint(other)
+    assert wire.fingerprint(call) == wire.fingerprint(Call("f", x=X.clone()))
+    assert wire.fingerprint(call) != wire.fingerprint(Call("g", x=X))
+
+
+def test_a_step_that_is_added_changes_the_fingerprint():
+    call = Call("f", x=X)
+    assert wire.fingerprint(call) != wire.fingerprint(call.then(x=X))
+
+
+def test_outcomes_come_back_whole():
+    outcomes = [
+        Outcome([X, 1], {"x": X}, {"w": [2, 3]}, ["x"], {"rate": X.sum()}),
+        Outcome(failure=Failure("ValueError", "no", 3, ["Exception"])),
+        Outcome(),
+    ]
+    first, *others = wire.decode_outcomes(wire.encode_outcomes(outcomes))
+    assert others == outcomes[1:] and first.names == {"w": [2, 3]} and first.changed == ["x"]
+    for mine, theirs in (
+        (first.values[0], X),
+        (first.grads["x"], X),
+        (first.state["rate"], X.sum()),
+    ):
+        assert torch.equal(mine, theirs)
+
+
+def test_what_learner_code_may_make_long_is_cut():
+    long = Failure("k" * 999, "t" * 999, None, ["b" * 999] * 99)
+    outcome = Outcome(names={"n" * 999: [1] * 99}, changed=["c" * 999], failure=long)
+    (back,) = wire.decode_outcomes(wire.encode_outcomes([outcome]))
+    assert back.failure == Failure("k" * 80, "t" * 300, None, ["b" * 80] * 8)
+    assert back.names == {"n" * 200: [1] * 8} and back.changed == ["c" * 200]
+
+
+def message(value, **tensors):
+    """The bytes of a packed value that the Packer would not have made."""
+    return save(
+        tensors, metadata={"value": value if isinstance(value, str) else json.dumps(value)}
+    )
+
+
+GOOD = message({"tensor": "t0", "strides": None}, t0=X)
+BAD = {
+    "nothing": b"",
+    "no message": b"\x04\0\0\0\0\0\0\0oops",
+    "half a message": GOOD[: len(GOOD) // 2],
+    "one byte too few": GOOD[:-1],
+    "one byte too many": GOOD + b"\0",
+    "no value": save({"t0": X}),
+    "no json": message("{"),
+    "deep json": message("[" * 10_000 + "]" * 10_000),
+    "deep values": message(json.loads("[" * 15 + "]" * 15)),
+    "an unknown kind": message({"set": [1]}),
+    "an unknown dtype": message({"dtype": "torch.qint8"}),
+    "two kinds": message({"dict": [], "tuple": []}),
+    "no kind": message({}),
+    "a dict that is no list": message({"dict": {"a": 1}}),
+    "a dict without values": message({"dict": [["a"]]}),
+    "a tuple that is no list": message({"tuple": 3}),
+    "an unknown given": message({"given": ["nothing", {"dict": []}]}),
+    "a given without arguments": message({"given": ["kv_cache"]}),
+    "a new of a list": message({"new": ["A", [1]]}),
+    "a tensor that is not there": message({"tensor": "t1"}),
+    "a tensor with an odd name": message({"tensor": ["t0"]}, t0=X),
+    "too few strides": message({"tensor": "t0", "strides": [1]}, t0=X),
+    "strides below zero": message({"tensor": "t0", "strides": [-3, 1]}, t0=X),
+    "strides of text": message({"tensor": "t0", "strides": ["3", 1]}, t0=X),
+    "strides that are no list": message({"tensor": "t0", "strides": 3}, t0=X),
+    "strides that take a terabyte": message({"tensor": "t0", "strides": [1 << 38, 1]}, t0=X),
+    "a tensor of no end": (lambda h: len(h).to_bytes(8, "little") + h + bytes(4))(
+        b'{"__metadata__":{"value":"1"},'
+        b'"t0":{"dtype":"F32","shape":[1099511627776,1048576],"data_offsets":[0,4]}}'
+    ),
+}
+
+
+@pytest.mark.parametrize("blob", BAD.values(), ids=BAD)
+def test_bytes_that_are_no_value_are_refused(blob):
+    assert torch.equal(unpack(GOOD), X)
+    with pytest.raises(Malformed):
+        unpack(blob)
+
+
+def test_a_message_that_is_too_long_is_not_read(monkeypatch):
+    monkeypatch.setattr(wire, "MAX_BYTES", len(GOOD) - 1)
+    with pytest.raises(Malformed, match="bytes are more than"):
+        unpack(GOOD)
+    monkeypatch.undo()
+    with pytest.raises(Malformed, match="too much text"):
+        wire.decode_outcomes(pack("x" * wire.MAX_HEADER))
+
+
+FIELDS = {"values": [], "grads": {}, "names": {}, "changed": [], "state": {}, "failure": None}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *({"values": {}}, {"grads": [X]}, {"grads": {"x": 1}}, {"state": {"x": "y"}}),
+        *({"names": {"w": 3}}, {"names": {"w": ["3"]}}, {"names": {"w": [True]}}),
+        *({"changed": "x"}, {"changed": [1]}, {"failure": "no"}, {"failure": ["a", "b"]}),
+        *({"failure": ["E", "t", "3", []]}, {"failure": ["E", 1, 3, []]}),
+        *({"failure": ["E", "t", 3, [1]]}, {"names": {str(n): [] for n in range(9)}}),
+    ],
+    ids=lambda fields: str(fields)[:40],
+)
+def test_what_is_no_outcome_is_refused(fields, monkeypatch):
+    monkeypatch.setattr(wire, "MAX_NAMES", 8)
+    assert wire.outcome_from(FIELDS) == Outcome()
+    with pytest.raises(Malformed):
+        wire.decode_outcomes(pack([FIELDS | fields]))
+    for blob in (pack(FIELDS), pack([[]]), pack([{}])):
+        with pytest.raises(Malformed):
+            wire.decode_outcomes(blob)
