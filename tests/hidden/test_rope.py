@@ -7,66 +7,65 @@ frequency is exactly 1, turns by more than about 20.
 
 import pytest
 import torch
+from visible.test_rope import (
+    alibi_call,
+    cos_sin_call,
+    half_precision_rotation_call,
+    relative_scores_call,
+    rotation_call,
+    sinusoidal_call,
+    tables,
+    yarn_call,
+)
 
 from labkit.checks.runner import Call, assert_same
 
 HALF = [torch.bfloat16, torch.float16]
 
 
-def tables(position_ids, frequencies):
-    """cos and sin (..., T, D) for any frequencies (D/2,)."""
-    angles = position_ids[..., None] * frequencies
-    angles = torch.cat((angles, angles), dim=-1)
-    return angles.cos(), angles.sin()
-
-
 @pytest.mark.exercise("2.1")
 class TestRopeCosSin:
-    def call(self, position_ids, head_dim=8, rope_theta=1e4, **options):
-        inputs = {"head_dim": head_dim, "rope_theta": rope_theta}
-        return Call("rope_cos_sin", position_ids=position_ids, **inputs, **options)
-
     @pytest.mark.parametrize("head_dim", [2, 10, 64])
     def test_head_dim(self, student, reference, rng, head_dim):
         """head_dim {head_dim}"""
-        call = self.call(rng.integers(1, 24, 7), head_dim)
+        call = cos_sin_call(rng.integers(1, 24, 7), head_dim)
         assert_same(student(call), reference(call))
 
     @pytest.mark.parametrize("rope_theta", [200.0, 5e5, 1e6])
     def test_theta(self, student, reference, rng, rope_theta):
         """rope_theta {rope_theta}"""
-        call = self.call(rng.integers(1, 40, 6), 6, rope_theta)
+        call = cos_sin_call(rng.integers(1, 40, 6), 6, rope_theta)
         assert_same(student(call), reference(call))
 
     @pytest.mark.parametrize("shape", [(1, 6), (3, 4), (2, 2, 3)])
     def test_every_row_its_own(self, student, reference, rng, shape):
         """every text with positions of its own, shape {shape}"""
-        call = self.call(rng.integers(0, 99, *shape))
+        call = cos_sin_call(rng.integers(0, 99, *shape), head_dim=8)
         assert_same(student(call), reference(call))
 
     def test_after_a_cache(self, student, reference, rng):
         """positions that go on after a cache"""
         start = int(rng.integers(7, 90, 1))
         for length in (4, 1):
-            call = self.call(start + torch.arange(length)[None])
+            call = cos_sin_call(start + torch.arange(length)[None], head_dim=8)
             assert_same(student(call), reference(call))
 
     def test_gaps(self, student, reference, rng):
         """positions with gaps, and not in order"""
         gaps = rng.integers(2, 9, 5).cumsum(0)
-        call = self.call(gaps.flip(0), rope_theta=1e6)
+        call = cos_sin_call(gaps.flip(0), 8, 1e6)
         assert_same(student(call), reference(call))
 
     @pytest.mark.points(2)
     def test_large_positions(self, student, reference, rng):
         """large positions, where only float32 still counts"""
         for head_dim, rope_theta, most in ((2, 1e4, 2**20), (4, 1e6, 20000)):
-            call = self.call(rng.integers(5000, most, 2, 8), head_dim, rope_theta)
+            call = cos_sin_call(rng.integers(5000, most, 2, 8), head_dim, rope_theta)
             assert_same(student(call), reference(call))
 
     def test_position_zero(self, student, reference, rng):
         """position 0, where nothing turns"""
-        call = self.call(torch.tensor([0, int(rng.integers(1, 60, 1)), 0]))
+        call = cos_sin_call(torch.tensor([0, int(rng.integers(1, 60, 1)), 0]), head_dim=8)
         outcome = student(call)
         assert_same(outcome, reference(call))
         cos, sin = outcome.value
@@ -75,12 +74,12 @@ class TestRopeCosSin:
 
     def test_by_position(self, student, reference, rng):
         """arguments by position: position_ids, head_dim, rope_theta"""
-        call = self.call(rng.integers(1, 60, 5), by_position=True)
+        call = cos_sin_call(rng.integers(1, 60, 5), head_dim=8, by_position=True)
         assert_same(student(call), reference(call))
 
     def test_strided_positions(self, student, reference, rng):
         """positions that are not contiguous, and that stay as they were"""
-        call = self.call(rng.integers(1, 60, 5, 3).T)
+        call = cos_sin_call(rng.integers(1, 60, 5, 3).T, head_dim=8)
         assert_same(student(call), reference(call))
 
 
@@ -121,10 +120,8 @@ class TestRotateHalf:
 class TestApplyRotaryPosEmb:
     def call(self, rng, heads=(4, 2), length=3, head_dim=8, batch=2, rows=None, **options):
         positions = rng.integers(1, 50, *((batch, length) if rows is None else rows))
-        cos, sin = tables(positions, rng.uniform(head_dim // 2, low=0.01, high=2.0))
-        query, key = (rng.normal(batch, count, length, head_dim) for count in heads)
-        inputs = {"query": query, "key": key, "cos": cos, "sin": sin}
-        return Call("apply_rotary_pos_emb", **inputs, **options)
+        angles = positions[..., None] * rng.uniform(head_dim // 2, low=0.01, high=2.0)
+        return rotation_call(rng, angles, heads, length, batch, **options)
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize(
@@ -154,12 +151,8 @@ class TestApplyRotaryPosEmb:
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
         """{dtype} with tables in float32"""
-        cos, sin = tables(torch.tensor([[1.0, 2, 3]]), rng.uniform(4, low=0.1, high=0.4))
-        inputs = {}
-        for name, heads in (("query", 4), ("key", 2)):  # nothing cancels: roundings stay small
-            large, small = rng.uniform(2, 2, heads, 3, 4, low=-0.1, high=0.1)
-            inputs[name] = torch.cat((1.5 + large, small), dim=-1).to(dtype)
-        call = Call("apply_rotary_pos_emb", **inputs, cos=cos, sin=sin)
+        angles = torch.tensor([[[1.0], [2], [3]]]) * rng.uniform(4, low=0.1, high=0.4)
+        call = half_precision_rotation_call(rng, angles, dtype)
         assert_same(student(call), reference(call))
 
     @pytest.mark.points(2)
@@ -167,12 +160,12 @@ class TestApplyRotaryPosEmb:
         """scores depend on the offset alone"""
         query, key = rng.normal(1, 3, 1, 8), rng.normal(1, 3, 1, 8)
         frequencies = rng.uniform(4, low=0.01, high=1.5)
-        places = torch.tensor([0, 7, 24])  # with a cache, positions do not start at 0
+        places = torch.tensor([[[0], [7], [24]]])  # after a cache, positions do not start at 0
         inputs = {"query": query.repeat(1, 1, 3, 1), "key": key.repeat(1, 1, 3, 1)}
         found = []
         for shift in (0, int(rng.integers(1, 40, 1))):
-            cos, sin = tables(places + shift, frequencies)
-            call = Call("apply_rotary_pos_emb", **inputs, cos=cos[None], sin=sin[None])
+            angles = (places + shift) * frequencies
+            call = Call("apply_rotary_pos_emb", **inputs, **tables(angles))
             outcome = student(call)
             assert_same(outcome, reference(call))
             found.append(outcome.value[0] @ outcome.value[1].mT)  # (1, H, T, T)
@@ -193,8 +186,8 @@ class TestApplyRotaryPosEmb:
     def test_position_zero(self, student, reference, rng):
         """position 0, where nothing moves"""
         call = self.call(rng, length=2)
-        cos, sin = tables(torch.tensor([[0, 3], [0, 8]]), rng.uniform(4, low=0.1, high=1.0))
-        call.steps[0][1].update(cos=cos, sin=sin)
+        places = torch.tensor([[[0], [3]], [[0], [8]]])
+        call.steps[0][1].update(tables(places * rng.uniform(4, low=0.1, high=1.0)))
         outcome = student(call)
         assert_same(outcome, reference(call))
         for turned, name in zip(outcome.value, ("query", "key"), strict=True):
@@ -223,107 +216,89 @@ class TestApplyRotaryPosEmb:
 
 @pytest.mark.exercise("2.4")
 class TestSinusoidalEmbedding:
-    def call(self, position_ids, hidden_size, **options):
-        inputs = {"position_ids": position_ids, "hidden_size": hidden_size}
-        return Call("sinusoidal_embedding", **inputs, **options)
-
     @pytest.mark.parametrize("hidden_size", [2, 6, 8, 64])
     def test_values(self, student, reference, rng, hidden_size):
         """hidden_size {hidden_size}"""
-        call = self.call(rng.integers(1, 24, 7), hidden_size)
+        call = sinusoidal_call(rng.integers(1, 24, 7), hidden_size)
         assert_same(student(call), reference(call))
 
     @pytest.mark.parametrize("hidden_size", [1, 5, 9])
     def test_odd_size(self, student, reference, rng, hidden_size):
         """hidden_size {hidden_size}, with a sine to spare"""
-        call = self.call(rng.integers(1, 60, 5), hidden_size)
+        call = sinusoidal_call(rng.integers(1, 60, 5), hidden_size)
         assert_same(student(call), reference(call))
 
     @pytest.mark.parametrize("shape", [(1, 4), (3, 5), (2, 2, 3)])
     def test_every_row_its_own(self, student, reference, rng, shape):
         """positions of shape {shape}"""
-        call = self.call(rng.integers(0, 60, *shape), 6)
+        call = sinusoidal_call(rng.integers(0, 60, *shape), 6)
         assert_same(student(call), reference(call))
 
     @pytest.mark.points(2)
     def test_large_positions(self, student, reference, rng):
         """large positions, where only float32 still counts"""
-        call = self.call(rng.integers(5000, 100000, 9), 2)
+        call = sinusoidal_call(rng.integers(5000, 100000, 9), 2)
         assert_same(student(call), reference(call))
 
     def test_by_position(self, student, reference, rng):
         """arguments by position: position_ids, hidden_size"""
-        call = self.call(rng.integers(1, 60, 3, 4).T, 8, by_position=True)
+        call = sinusoidal_call(rng.integers(1, 60, 3, 4).T, 8, by_position=True)
         assert_same(student(call), reference(call))
 
 
 @pytest.mark.exercise("2.5")
 class TestAlibiBias:
-    def call(self, num_heads, query_length, key_length, **options):
-        lengths = {"query_length": query_length, "key_length": key_length}
-        return Call("alibi_bias", num_heads=num_heads, **lengths, **options)
-
     @pytest.mark.parametrize("num_heads", [1, 2, 8, 16])
     def test_powers_of_two(self, student, reference, rng, num_heads):
         """{num_heads} heads"""
         length = int(rng.integers(3, 9, 1))
-        call = self.call(num_heads, length, length)
+        call = alibi_call(num_heads, length, length)
         assert_same(student(call), reference(call))
 
     @pytest.mark.parametrize("num_heads", [3, 6, 12, 20])
     def test_other_numbers(self, student, reference, rng, num_heads):
         """{num_heads} heads, no power of two"""
         length = int(rng.integers(3, 9, 1))
-        call = self.call(num_heads, length, length)
+        call = alibi_call(num_heads, length, length)
         assert_same(student(call), reference(call))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("query_length", [1, 3])
     def test_after_a_cache(self, student, reference, rng, query_length):
         """the last {query_length} queries of more keys"""
-        call = self.call(4, query_length, query_length + int(rng.integers(2, 9, 1)))
+        call = alibi_call(4, query_length, query_length + int(rng.integers(2, 9, 1)))
         assert_same(student(call), reference(call))
 
     def test_by_position(self, student, reference, rng):
         """arguments by position: num_heads, query_length, key_length"""
-        call = self.call(5, 2, int(rng.integers(6, 12, 1)), by_position=True)
+        call = alibi_call(5, 2, int(rng.integers(6, 12, 1)), by_position=True)
         assert_same(student(call), reference(call))
 
 
 @pytest.mark.exercise("2.6")
 class TestRelativeScores:
-    def call(self, rng, new, total, batch=2, heads=3, head_dim=4, **options):
-        inputs = {
-            "query": rng.normal(batch, heads, new, head_dim),
-            "key": rng.normal(batch, heads, total, head_dim),
-            "relative_key": rng.normal(heads, total, head_dim),
-            "content_bias": rng.normal(heads, head_dim),
-            "position_bias": rng.normal(heads, head_dim),
-        }
-        return Call("relative_scores", **inputs, **options)
-
     @pytest.mark.points(2)
     @pytest.mark.parametrize("length", [2, 5, 8])
     def test_values(self, student, reference, rng, length):
         """{length} tokens"""
-        call = self.call(rng, length, length)
+        call = relative_scores_call(rng, length, length)
         assert_same(student(call), reference(call))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize(("new", "total"), [(1, 6), (3, 7), (1, 1)])
     def test_after_a_cache(self, student, reference, rng, new, total):
         """{new} queries over {total} keys"""
-        call = self.call(rng, new, total, batch=1, heads=2, head_dim=6)
+        call = relative_scores_call(rng, new, total, batch=1, heads=2, head_dim=6)
         assert_same(student(call), reference(call))
 
     def test_equal_sizes(self, student, reference, rng):
         """as many tokens as heads and texts"""
-        call = self.call(rng, 3, 3, batch=3, heads=3, head_dim=3)
+        call = relative_scores_call(rng, 3, 3, batch=3, heads=3, head_dim=3)
         assert_same(student(call), reference(call))
 
     def test_offset_alone(self, student, reference, rng):
         """with equal tokens, scores depend on the offset alone"""
-        call = self.call(rng, 5, 5)
+        call = relative_scores_call(rng, 5, 5)
         for name in ("query", "key"):
             call.steps[0][1][name] = rng.normal(2, 3, 1, 4).repeat(1, 1, 5, 1)
         outcome = student(call)
@@ -333,26 +308,19 @@ class TestRelativeScores:
 
     def test_by_position(self, student, reference, rng):
         """arguments by position"""
-        call = self.call(rng, 2, 4, by_position=True)
+        call = relative_scores_call(rng, 2, 4, by_position=True)
         assert_same(student(call), reference(call))
 
     def test_gradients(self, student, reference, rng):
         """gradients of all five inputs"""
-        call = self.call(rng, 1, 5, grad=True)  # one query: nothing is hidden
+        call = relative_scores_call(rng, 1, 5, grad=True)  # one query: nothing is hidden
         assert_same(student(call), reference(call))
 
 
 @pytest.mark.exercise("2.7")
 class TestYarnCosSin:
-    def call(self, rng, trained=4096, theta=100.0, factor=4.0, head_dim=16, **options):
-        inputs = {
-            "position_ids": rng.integers(1, 30, 2, 5),
-            "head_dim": head_dim,
-            "rope_theta": theta,
-            "factor": factor,
-            "original_max_position_embeddings": trained,
-        }
-        return Call("yarn_cos_sin", **inputs, **options)
+    def call(self, rng, **options):
+        return yarn_call(rng.integers(1, 30, 2, 5), **options)
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("factor", [1.0, 2.5, 8.0])
@@ -366,7 +334,7 @@ class TestYarnCosSin:
     def test_sizes(self, student, reference, rng, sizes):
         """trained length, rope_theta and head_dim {sizes}"""
         trained, theta, head_dim = sizes
-        call = self.call(rng, trained, theta, 4.0, head_dim)
+        call = self.call(rng, trained=trained, theta=theta, head_dim=head_dim)
         assert_same(student(call), reference(call))
 
     @pytest.mark.parametrize("trained", [6, 100])
