@@ -3,28 +3,20 @@ run."""
 
 import pytest
 import torch
+from visible.test_moe import block_call, distinct_logits, route_call, state
 
-from labkit.checks.runner import Call, New, assert_same
+from labkit.checks.runner import Call, assert_same
 
 HALF = [torch.bfloat16, torch.float16]
 
 
-def steps(rng, rows, columns, size, dtype):
-    """Logits of which no two of a token are equal, whatever the dtype: multiples of `size`."""
-    ranks = torch.argsort(rng.normal(rows, 3 * columns), dim=-1)[:, :columns]
-    return (size * ranks - 1).to(dtype)
-
-
 @pytest.mark.exercise("5.1")
 class TestRoute:
-    def call(self, logits, top_k, norm, **options):
-        return Call("route", router_logits=logits, top_k=top_k, norm_topk_prob=norm, **options)
-
     @pytest.mark.parametrize("norm", [True, False])
     @pytest.mark.parametrize(("tokens", "experts", "top_k"), [(9, 7, 3), (1, 8, 2), (3, 5, 3)])
     def test_values(self, student, reference, rng, tokens, experts, top_k, norm):
         """{tokens} tokens, {experts} experts, top_k {top_k}, norm_topk_prob={norm}"""
-        call = self.call(2 * rng.normal(tokens, experts), top_k, norm)
+        call = route_call(2 * rng.normal(tokens, experts), top_k, norm)
         assert_same(student(call), reference(call))
 
     @pytest.mark.points(2)
@@ -32,7 +24,7 @@ class TestRoute:
         """a logit that is not picked still lowers the weights, unless they are renormalised"""
         logits = rng.uniform(6, 5) + torch.tensor([6.0, 6, 0, 0, 0])  # the first two win
         for norm in (False, True):
-            low, high = self.call(logits, 2, norm), self.call(logits.clone(), 2, norm)
+            low, high = route_call(logits, 2, norm), route_call(logits.clone(), 2, norm)
             high.steps[0][1]["router_logits"][:, 4] += 3
             before, after = student(low), student(high)
             assert_same(before, reference(low))
@@ -43,100 +35,70 @@ class TestRoute:
     @pytest.mark.parametrize("norm", [True, False])
     def test_every_expert(self, student, reference, rng, norm):
         """top_k is the number of experts, norm_topk_prob={norm}"""
-        call = self.call(2 * rng.normal(4, 6), 6, norm)
+        call = route_call(2 * rng.normal(4, 6), 6, norm)
         assert_same(student(call), reference(call))
 
     @pytest.mark.parametrize("norm", [True, False])
     def test_one_expert_in_all(self, student, reference, rng, norm):
         """one expert and nothing to choose, norm_topk_prob={norm}"""
-        call = self.call(rng.normal(4, 1), 1, norm)
+        call = route_call(rng.normal(4, 1), 1, norm)
         assert_same(student(call), reference(call))
 
     def test_top_1_renormalised(self, student, reference, rng):
         """top_k 1, norm_topk_prob=True: weight 1, and no gradient"""
         logits = 2 * rng.normal(5, 6)
-        call = self.call(logits, 1, True)
+        call = route_call(logits, 1, True)
         assert_same(student(call), reference(call))
-        outcome = student(self.call(logits, 1, True, grad=True))
+        outcome = student(route_call(logits, 1, True, grad=True))
         assert outcome.failure is None, "it raised an error when gradients were asked for"
         assert outcome.grads["router_logits"].abs().max() < 1e-5, "the gradient is not zero"
 
     def test_large_logits(self, student, reference, rng):
         """logits in the hundreds"""
-        call = self.call(200 + 2 * rng.normal(5, 6), 2, False)
+        call = route_call(200 + 2 * rng.normal(5, 6), 2, False)
         assert_same(student(call), reference(call))
 
     @pytest.mark.parametrize("norm", [True, False])
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype, norm):
         """{dtype} logits, norm_topk_prob={norm}"""
-        call = self.call(steps(rng, 8, 7, 0.25, dtype), 3, norm)
+        call = route_call(distinct_logits(rng, 8, 7, dtype), 3, norm)
         assert_same(student(call), reference(call))
 
     @pytest.mark.points(2)
     def test_close_logits(self, student, reference, rng):
         """bfloat16 logits that lie close together"""
         close = 0.25 + torch.argsort(rng.normal(64, 9), dim=-1) / 512
-        call = self.call(close.bfloat16(), 2, True)
+        call = route_call(close.bfloat16(), 2, True)
         assert_same(student(call), reference(call))
 
     def test_positions(self, student, reference, rng):
         """arguments by position: router_logits, top_k, norm_topk_prob"""
-        call = self.call(2 * rng.normal(4, 6), 3, False, by_position=True)
+        call = route_call(2 * rng.normal(4, 6), 3, False, by_position=True)
         assert_same(student(call), reference(call))
 
     def test_strided_input(self, student, reference, rng):
         """logits that are not contiguous, and that stay as they were"""
-        call = self.call(2 * rng.normal(6, 5).T, 2, True)
+        call = route_call(2 * rng.normal(6, 5).T, 2, True)
         assert_same(student(call), reference(call))
 
     @pytest.mark.parametrize(("top_k", "norm"), [(2, True), (3, False), (1, False)])
     def test_gradients(self, student, reference, rng, top_k, norm):
         """gradients with top_k {top_k}, norm_topk_prob={norm}"""
-        call = self.call(2 * rng.normal(5, 6), top_k, norm, grad=True)
+        call = route_call(2 * rng.normal(5, 6), top_k, norm, grad=True)
         assert_same(student(call), reference(call))
-
-
-def config(experts, top_k, norm, size, inner):
-    """A tiny model; its dense layers, which are not built here, would have size 11."""
-    attention = {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 2}
-    dense = {"vocab_size": 8, "num_hidden_layers": 1, "intermediate_size": 11}
-    return New(
-        "Qwen3Config",
-        **(attention | dense),
-        hidden_size=size,
-        num_experts=experts,
-        num_experts_per_tok=top_k,
-        moe_intermediate_size=inner,
-        norm_topk_prob=norm,
-    )
-
-
-def state(experts, size, inner, draw):
-    """Weights of the block, made by `draw(rows, columns)`."""
-    weights = {"gate.weight": draw(experts, size)}
-    for x in range(experts):
-        for name in ("gate_proj", "up_proj"):
-            weights[f"experts.{x}.{name}.weight"] = draw(inner, size)
-        weights[f"experts.{x}.down_proj.weight"] = draw(size, inner)
-    return weights
 
 
 @pytest.mark.exercise("5.2")
 class TestBlock:
-    def call(
-        self, rng, experts=5, top_k=2, norm=True, shape=(2, 5, 8), inner=6, **options
-    ):  # fmt: skip
-        size = shape[-1]
-        init = {"config": config(experts, top_k, norm, size, inner)}
-        weights = state(experts, size, inner, lambda *sizes: 0.6 * rng.normal(*sizes))
-        inputs = {"hidden_states": rng.normal(*shape)}
-        return Call("Qwen3MoeSparseMoeBlock", init=init, state=weights, **inputs, **options)
+    def call(self, rng, experts=5, top_k=2, norm=True, shape=(2, 5, 8), moe_size=6, **options):
+        sizes = {"sizes": (moe_size, 11), "scale": 0.6}
+        return block_call(rng, experts, top_k, norm, shape, **sizes, **options)
 
     @pytest.mark.parametrize(("experts", "size", "inner"), [(3, 8, 5), (6, 4, 9)])
     def test_parameters(self, student, reference, rng, experts, size, inner):
         """{experts} experts of sizes {size} and {inner}: names and shapes"""
-        call = self.call(rng, experts, shape=(2, 3, size), inner=inner, names=True)
+        call = self.call(rng, experts, shape=(2, 3, size), moe_size=inner, names=True)
         call.state = None  # loading it would fail before the names are seen
         call.steps.clear()
         assert_same(student(call), reference(call))
@@ -201,7 +163,7 @@ class TestBlock:
         call.state = state(5, 8, 6, lambda *sizes: rng.uniform(*sizes, low=0.1, high=0.4))
         call.state["gate.weight"] = torch.eye(5, 8)  # the logits are the first five features
         hidden = rng.uniform(10, 8, low=0.5)
-        hidden[:, :5] = steps(rng, 10, 5, 0.25, torch.float32) + 1
+        hidden[:, :5] = distinct_logits(rng, 10, 5, torch.float32) + 1
         call.steps[0][1]["hidden_states"] = hidden.view(2, 5, 8).to(dtype)
         assert_same(student(call), reference(call))
 
@@ -301,7 +263,7 @@ class TestBalanceLoss:
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
         """{dtype} logits give a float32 loss"""
-        call = self.call(steps(rng, 11, 6, 0.25, dtype), 2)
+        call = self.call(distinct_logits(rng, 11, 6, dtype), 2)
         assert_same(student(call), reference(call))
 
     def test_positions(self, student, reference, rng):

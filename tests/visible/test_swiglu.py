@@ -84,13 +84,14 @@ class TestSilu:
         assert_same(student(call), reference(call))
 
 
+def mlp_call(rng, hidden_size=6, intermediate_size=10, weights=matrices, **options):
+    init = {"config": config(hidden_size, intermediate_size)}
+    state = weights(rng, hidden_size, intermediate_size)
+    return Call("Qwen3MLP", init=init, state=state, **options)
+
+
 @pytest.mark.exercise("4.2")
 class TestQwen3MLP:
-    def call(self, rng, size=10, dtype=None, **options):
-        state = matrices(rng, 6, size)
-        init = {"config": config(6, 10)}
-        return Call("Qwen3MLP", init=init, state=state, dtype=dtype, **options)
-
     def test_parameters(self, student, reference, rng):
         """freshly made, with three matrices and no bias"""
         call = Call("Qwen3MLP", init={"config": config(6, 10)}, names=True)
@@ -98,7 +99,7 @@ class TestQwen3MLP:
 
     def test_values(self, student, reference, rng):
         """values"""
-        call = self.call(rng, x=1.5 * rng.normal(2, 3, 6))
+        call = mlp_call(rng, x=1.5 * rng.normal(2, 3, 6))
         assert_same(student(call), reference(call))
 
     def test_other_size(self, student, reference, rng):
@@ -111,50 +112,51 @@ class TestQwen3MLP:
 
     def test_strided_input(self, student, reference, rng):
         """an input that is not contiguous"""
-        call = self.call(rng, x=rng.normal(6, 3, 2).transpose(0, 2))
+        call = mlp_call(rng, x=rng.normal(6, 3, 2).transpose(0, 2))
         assert_same(student(call), reference(call))
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
         """{dtype}"""
         x = (2 * rng.normal(5, 6)).to(dtype)
-        init = {"config": config(6, 10)}
-        call = Call("Qwen3MLP", init=init, state=pickers(rng, 6, 10), dtype=dtype, x=x)
+        call = mlp_call(rng, weights=pickers, dtype=dtype, x=x)
         assert_same(student(call), reference(call))
 
     def test_gradients(self, student, reference, rng):
         """gradients"""
-        call = self.call(rng, x=rng.normal(4, 6), grad=True)
+        call = mlp_call(rng, x=rng.normal(4, 6), grad=True)
         assert_same(student(call), reference(call))
+
+
+def feed_forward_init(kind, sizes=(6, 9)):
+    return {"hidden_size": sizes[0], "intermediate_size": sizes[1], "kind": kind}
+
+
+def feed_forward_call(rng, kind, sizes=(6, 9), weights=matrices, **options):
+    state = weights(rng, *sizes, gated=kind in ("geglu", "swiglu"))
+    return Call("FeedForward", init=feed_forward_init(kind, sizes), state=state, **options)
 
 
 @pytest.mark.exercise("4.3")
 class TestFeedForward:
-    def call(self, rng, kind, dtype=None, weights=matrices, **options):
-        state = weights(rng, 6, 9, gated=kind in ("geglu", "swiglu"))
-        init = {"hidden_size": 6, "intermediate_size": 9, "kind": kind}
-        return Call("FeedForward", init=init, state=state, dtype=dtype, **options)
-
     @pytest.mark.parametrize("kind", ["relu", "gelu", "swish", "geglu", "swiglu"])
     def test_kind(self, student, reference, rng, kind):
         """kind {kind}"""
-        init = {"hidden_size": 6, "intermediate_size": 9, "kind": kind}
-        call = Call("FeedForward", init=init, names=True)
+        call = Call("FeedForward", init=feed_forward_init(kind), names=True)
         assert_same(student(call), reference(call))
-        call = self.call(rng, kind, x=1.5 * rng.normal(2, 4, 6), grad=True)
+        call = feed_forward_call(rng, kind, x=1.5 * rng.normal(2, 4, 6), grad=True)
         assert_same(student(call), reference(call))
 
     @pytest.mark.parametrize("kind", ["gelu", "swiglu"])
     def test_half_precision(self, student, reference, rng, kind):
         """kind {kind} in bfloat16"""
         x = rng.uniform(5, 6, low=0.2, high=2.0).bfloat16()
-        call = self.call(rng, kind, dtype=torch.bfloat16, weights=positive_pickers, x=x)
+        call = feed_forward_call(rng, kind, dtype=torch.bfloat16, weights=positive_pickers, x=x)
         assert_same(student(call), reference(call))
 
     def test_unknown(self, student, reference, rng):
         """kind relu is built, an unknown kind raises ValueError"""
-        call = self.call(rng, "relu", x=rng.normal(6))
+        call = feed_forward_call(rng, "relu", x=rng.normal(6))
         assert_same(student(call), reference(call))
-        init = {"hidden_size": 6, "intermediate_size": 9, "kind": "tanh"}
-        call = Call("FeedForward", init=init)
+        call = Call("FeedForward", init=feed_forward_init("tanh"))
         assert_same(student(call), reference(call))
