@@ -2,33 +2,30 @@
 
 import pytest
 import torch
+from visible.test_generation import (
+    bag,
+    cache_call,
+    generate_call,
+    logits_of,
+    room,
+    sample_call,
+    script,
+    scripted_call,
+    update,
+)
 
 from labkit.checks.runner import Call, Given, Outcome, assert_drawn, assert_same
-from labkit.sandboxed.call import tensors_in
 
 HALF = [torch.bfloat16, torch.float16]
-
-
-def room(outcome):
-    """How many numbers a cache holds room for, from its attributes keys and values."""
-    if outcome.failure:
-        return outcome
-    sizes = [sum(t.numel() for _, t in tensors_in(v, "")) for v in outcome.values[-2:]]
-    names = ("room for keys, in numbers", "room for values, in numbers")
-    return Outcome(values=[dict(zip(names, sizes, strict=True))])
 
 
 @pytest.mark.exercise("7.1")
 class TestKVCache:
     def call(self, layers=3, max_length=7, **options):
-        init = {"num_hidden_layers": layers, "max_length": max_length}
-        return Call("KVCache", init=init, **options)
+        return cache_call(layers, max_length, **options)
 
-    def update(self, call, rng, layer, tokens, shape=(3, 2, 6), dtype=torch.float32, wider=0):
-        batch, heads, size = shape
-        key = rng.normal(batch, heads, tokens, size).to(dtype)
-        value = rng.normal(batch, heads, tokens, size + wider).to(dtype)
-        return call.then("update", layer_idx=layer, key=key, value=value)
+    def update(self, call, rng, layer, tokens, shape=(3, 2, 6), **options):
+        return update(call, rng, layer, tokens, shape, **options)
 
     @pytest.mark.parametrize("chunks", [(7,), (1, 1, 1, 1), (4, 3), (2, 1, 3), (1, 6)])
     def test_chunks(self, student, reference, rng, chunks):
@@ -124,33 +121,20 @@ class TestSampleNextToken:
     EVEN = (0.24, 0.21, 0.18, 0.15, 0.1, 0.08, 0.04)
     STEEP = (0.55, 0.2, 0.1, 0.08, 0.07)
 
-    def logits(self, rng, rows, probs, dtype=torch.float32):
-        """(rows, V), all alike, in an order of its own."""
-        order = torch.from_numpy(rng.generator.permutation(len(probs)))
-        row = torch.zeros(len(probs))
-        row[order] = torch.tensor(probs).log()
-        return (row + 2 * rng.normal(1)).to(dtype).repeat(rows, 1)
-
-    def call(self, rng, logits, **inputs):
-        generator = Given("generator", seed=int(rng.integers(0, 2**31)))
-        options = {k: inputs.pop(k) for k in ("summary", "by_position") if k in inputs}
-        inputs = {"logits": logits, **inputs, "generator": generator}
-        return Call("sample_next_token", **options, **inputs)
-
-    def drawn(self, rng, probs, rows=600, dtype=torch.float32, **inputs):
-        logits = self.logits(rng, rows, probs, dtype)
-        return self.call(rng, logits, summary="drawn", **inputs)
+    def drawn(self, rng, probs, dtype=torch.float32, **inputs):
+        logits = logits_of(rng, 600, probs, 2, dtype)
+        return sample_call(rng, logits, summary="drawn", **inputs)
 
     @pytest.mark.parametrize("shape", [(1, 3), (6, 50), (33, 7)])
     def test_greedy(self, student, reference, rng, shape):
         """temperature 0 takes the highest score, whatever else is set"""
-        call = self.call(rng, 5 * rng.normal(*shape), temperature=0.0, top_k=3, top_p=0.7)
+        call = sample_call(rng, 5 * rng.normal(*shape), temperature=0.0, top_k=3, top_p=0.7)
         assert_same(student(call), reference(call))
 
     @pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 0.01}, {"temperature": 1e-6}])
     def test_determined(self, student, reference, rng, settings):
         """settings that leave one token: {settings}"""
-        call = self.call(rng, rng.normal(50, 9), **settings)
+        call = sample_call(rng, rng.normal(50, 9), **settings)
         assert_same(student(call), reference(call))
 
     @pytest.mark.parametrize("dtype", HALF)
@@ -158,14 +142,14 @@ class TestSampleNextToken:
         """{dtype} rows in which one token has all the probability"""
         logits = torch.full((9, 5), -torch.inf)
         logits[range(9), rng.integers(0, 5, 9)] = rng.normal(9)
-        call = self.call(rng, logits.to(dtype), temperature=1.7, top_k=4, top_p=0.9)
+        call = sample_call(rng, logits.to(dtype), temperature=1.7, top_k=4, top_p=0.9)
         assert_same(student(call), reference(call))
 
     def test_peaks(self, student, reference, rng):
         """rows of different peaks, each with its own cut"""
         logits = 0.1 * rng.normal(60, 8)
         logits[range(60), rng.integers(0, 8, 60)] += 6
-        call = self.call(rng, logits, top_p=0.8)
+        call = sample_call(rng, logits, top_p=0.8)
         assert_same(student(call), reference(call))
 
     @pytest.mark.parametrize("top_k", [2, 4, 7, 30])
@@ -201,7 +185,7 @@ class TestSampleNextToken:
     def test_cold(self, student, reference, rng):
         """temperature 0.0005, for float16 scores"""
         gaps = torch.stack([rng.integers(0, 60, 6) + 100 * torch.arange(6) for _ in range(8)])
-        call = self.call(rng, (gaps / 4).half(), temperature=0.0005)
+        call = sample_call(rng, (gaps / 4).half(), temperature=0.0005)
         assert_same(student(call), reference(call))
 
     def test_ties(self, student, reference, rng):
@@ -217,14 +201,14 @@ class TestSampleNextToken:
 
     def test_strided(self, student, reference, rng):
         """scores that are not contiguous, and that stay as they were"""
-        call = self.call(rng, rng.normal(9, 20).T, top_k=1, temperature=0.7)
+        call = sample_call(rng, rng.normal(9, 20).T, top_k=1, temperature=0.7)
         assert_same(student(call), reference(call))
 
     @pytest.mark.points(2)
     def test_generator(self, student, reference, rng):
         """the same generator draws the same, another one does not"""
         logits = rng.normal(80, 30)
-        call = self.call(rng, logits, summary="repeats", temperature=1.2, top_p=0.99)
+        call = sample_call(rng, logits, summary="repeats", temperature=1.2, top_p=0.99)
         again = dict(call.steps[0][1])
         call.then("", **again).then("", **{**again, "generator": Given("generator", seed=1)})
         assert_same(student(call), reference(call))
@@ -237,7 +221,7 @@ class TestSampleNextToken:
     def test_impossible(self, student, reference, rng):
         """impossible settings raise ValueError"""
         logits = rng.normal(2, 5)
-        call = self.call(rng, logits, top_k=1).then("", logits=logits, top_p=0.0)
+        call = sample_call(rng, logits, top_k=1).then("", logits=logits, top_p=0.0)
         assert_same(student(call), reference(call))
 
     @pytest.mark.points(2)
@@ -248,8 +232,8 @@ class TestSampleNextToken:
     )
     def test_frequencies(self, student, reference, rng, settings):
         """how often each is drawn with {settings}"""
-        logits = self.logits(rng, 2500, self.EVEN)
-        call = self.call(rng, logits, summary="counts", **settings)
+        logits = logits_of(rng, 2500, self.EVEN, 2)
+        call = sample_call(rng, logits, summary="counts", **settings)
         probs = (logits[0].double() / settings.get("temperature", 1.0)).softmax(-1)
         kept = 3 if settings.keys() & {"top_k", "top_p"} else len(probs)
         probs = probs.where(probs >= probs.sort(descending=True).values[kept - 1], 0.0)
@@ -258,37 +242,21 @@ class TestSampleNextToken:
 
 @pytest.mark.exercise("7.3")
 class TestGenerate:
-    def call(self, rng, rows=1, tokens=4, new=6, **inputs):
-        options = {k: inputs.pop(k) for k in ("summary", "by_position", "grad") if k in inputs}
-        if "model" not in inputs:
-            inputs["model"] = Given("tiny_decoder", seed=int(rng.integers(0, 10**6)))
-        inputs = {"input_ids": rng.integers(0, 23, rows, tokens), **inputs}
-        return Call("generate", **options, max_new_tokens=new, **inputs)
-
-    def script(self, *rows, vocab=15, **options):
-        """A model that says these tokens after a prompt of three."""
-        said = torch.tensor([[0, 0, 0, *row] for row in rows])
-        table = 20.0 * torch.nn.functional.one_hot(said, vocab).float()
-        return Given("scripted", script=table, **options)
-
     def scripted(self, rng, *rows, **inputs):
-        prompt = {"tokens": 3, "rows": len(rows), "new": len(rows[0])}
-        inputs = {"pad_token_id": 13, **inputs}
-        inputs["input_ids"] = rng.integers(0, 12, len(rows), 3)
-        return self.call(rng, model=self.script(*rows), **prompt, **inputs)
+        return scripted_call(rng, *rows, vocab=15, pad_token_id=13, **inputs)
 
     @pytest.mark.parametrize("use_cache", [True, False])
     @pytest.mark.parametrize(("rows", "tokens", "new"), [(1, 1, 1), (3, 7, 9), (2, 2, 12)])
     def test_greedy(self, student, reference, rng, use_cache, rows, tokens, new):
         """{rows} prompts of {tokens} tokens, {new} new ones, use_cache {use_cache}"""
-        call = self.call(rng, rows, tokens, new, use_cache=use_cache)
+        call = generate_call(rng, rows, tokens, new, use_cache=use_cache)
         assert_same(student(call), reference(call))
 
     def test_both_alike(self, student, reference, rng):
         """draws with the cache equal those without"""
         settings = {"temperature": 1.3, "top_k": 15, "top_p": 0.97}
         generator = Given("generator", seed=int(rng.integers(2, 2**31)))
-        call = self.call(rng, 3, 5, 8, **settings, generator=generator, summary="repeats")
+        call = generate_call(rng, 3, 5, 8, **settings, generator=generator, summary="repeats")
         again = dict(call.steps[0][1])
         call.then("", **{**again, "use_cache": False})
         call.then("", **{**again, "generator": Given("generator", seed=1)})
@@ -300,7 +268,7 @@ class TestGenerate:
         """how many tokens the model is run on, use_cache {use_cache}"""
         table = 20.0 * torch.eye(90)[None]
         model = Given("scripted", script=table, count_work=True)
-        call = self.call(rng, tokens=6, model=model, new=7, use_cache=use_cache, grad=True)
+        call = generate_call(rng, tokens=6, model=model, new=7, use_cache=use_cache, grad=True)
         assert_same(student(call), reference(call))
 
     @pytest.mark.points(2)
@@ -308,31 +276,31 @@ class TestGenerate:
     def test_padded(self, student, reference, rng, use_cache):
         """prompts of different lengths, padded on the left, use_cache {use_cache}"""
         mask = (torch.arange(6) >= torch.tensor([[4], [0], [2], [5]])).long()
-        call = self.call(rng, 4, 6, 7, attention_mask=mask, use_cache=use_cache)
+        call = generate_call(rng, 4, 6, 7, attention_mask=mask, use_cache=use_cache)
         assert_same(student(call), reference(call))
 
     def test_alone(self, student, reference, rng):
         """a padded prompt goes on as it does alone"""
         inputs = {"model": Given("tiny_decoder", seed=int(rng.integers(0, 10**6)))}
-        call = self.call(rng, 2, 6, 8, **inputs)
+        call = generate_call(rng, 2, 6, 8, **inputs)
         call.steps[0][1]["attention_mask"] = torch.tensor([[0, 0, 1, 1, 1, 1], [1] * 6])
         both, theirs = student(call), reference(call)
         assert_same(both, theirs)
-        alone = self.call(rng, new=8, **inputs)
+        alone = generate_call(rng, new=8, **inputs)
         alone.steps[0][1]["input_ids"] = call.steps[0][1]["input_ids"][:1, 2:]
         cut = Outcome(values=[both.value[:1, 2:]])
         assert_same(cut, reference(alone))
 
     def test_two(self, student, reference, rng):
         """a second prompt after the first"""
-        call = self.call(rng, 2, 5)
+        call = generate_call(rng, 2, 5)
         call.then("", **{**call.steps[0][1], "input_ids": rng.integers(0, 23, 1, 3)})
         call.then("", **call.steps[0][1])
         assert_same(student(call), reference(call))
 
     def test_to_the_limit(self, student, reference, rng):
         """prompt and new tokens fill max_position_embeddings"""
-        call = self.call(rng, 1, 252, 4)
+        call = generate_call(rng, 1, 252, 4)
         assert_same(student(call), reference(call))
 
     @pytest.mark.parametrize("stops", [6, [6], (11, 6), (6, 11), (1, 6, 12)])
@@ -372,9 +340,9 @@ class TestGenerate:
 
     def test_at_once(self, student, reference, rng):
         """on_token hears a token before the next is computed"""
-        model = self.script((4, 8, 5, 7, 3), breaks_at=7)
+        model = script((4, 8, 5, 7, 3), vocab=15, breaks_at=7)
         prompt = {"input_ids": rng.integers(0, 12, 1, 3), "new": 5}
-        call = self.call(rng, model=model, on_token=Given("gone_after", tokens=3), **prompt)
+        call = generate_call(rng, model=model, on_token=Given("gone_after", tokens=3), **prompt)
         assert_same(student(call), reference(call))
 
     @pytest.mark.parametrize(
@@ -384,19 +352,15 @@ class TestGenerate:
     )
     def test_settings(self, student, reference, rng, settings):
         """settings for the draw: {settings}"""
-        order = torch.from_numpy(rng.generator.permutation(5))
-        table = torch.full((1, 9, 8), -torch.inf)
-        table[:, :, order] = torch.tensor([0.4, 0.3, 0.15, 0.1, 0.05]).log()
         settings = {"temperature": 1.0, **settings}
-        model = Given("scripted", script=table)
-        call = self.call(rng, model=model, new=1, summary="drawn", **settings)
+        call = generate_call(rng, model=bag(rng), new=1, summary="drawn", **settings)
         call.steps[0][1]["input_ids"] = torch.full((600, 3), 7)
         assert_same(student(call), reference(call))
 
     def test_generator(self, student, reference, rng):
         """the generator decides the draw"""
         generator = Given("generator", seed=int(rng.integers(2, 2**31)))
-        call = self.call(rng, rows=4, new=12, temperature=1.8, generator=generator)
+        call = generate_call(rng, rows=4, new=12, temperature=1.8, generator=generator)
         call.summary = "repeats"
         again = dict(call.steps[0][1])
         call.then("", **again).then("", **{**again, "generator": Given("generator", seed=1)})
@@ -407,14 +371,14 @@ class TestGenerate:
         inputs = {"attention_mask": torch.ones(1, 3).long(), "max_new_tokens": 5}
         inputs |= {"temperature": 0.0, "top_k": None, "top_p": None, "eos_token_id": (8, 11)}
         inputs |= {"pad_token_id": 2, "generator": None, "use_cache": True}
-        model = self.script((4, 5, 8, 7, 6))
+        model = script((4, 5, 8, 7, 6), vocab=15)
         call = Call("generate", by_position=True, model=model,
                     input_ids=rng.integers(0, 12, 1, 3), **inputs)  # fmt: skip
         assert_same(student(call), reference(call))
 
     def test_refused(self, student, reference, rng):
         """padding on the right raises ValueError"""
-        call = self.call(rng, rows=1)
+        call = generate_call(rng, rows=1)
         mask = torch.tensor([[1, 1, 1, 0]])
         call.then("", **{**call.steps[0][1], "attention_mask": mask})
         assert_same(student(call), reference(call))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from visible.test_training import train_call
 
 from labkit.checks.runner import Call, Given, assert_same
 
@@ -137,27 +138,11 @@ class TestLearningRate:
 
 @pytest.mark.exercise("8.3")
 class TestTrainStep:
-    def call(self, rng, rates=(0.1,), texts=3, layers=2, experts=0, padded=False, **options):
-        """One step for every rate, all on one model and one optimizer."""
+    def call(self, rng, rates=(0.1,), texts=3, layers=2, experts=0, **options):
         seed, vocab = rng.integers(0, 1000, 1).item(), 13
         sizes = {"vocab_size": vocab, "hidden_size": 5, "layers": layers, "seed": seed}
         given = Given("training", **sizes, experts=experts, coefficient=0.3)
-        max_grad_norm = options.pop("max_grad_norm", 100.0)
-        call = Call("train_step", objects=given, **options)
-        for lr in rates:
-            input_ids = rng.integers(0, vocab, texts, 6)
-            labels = input_ids.clone()
-            labels[0, :3] = -100
-            inputs = {"input_ids": input_ids, "labels": labels, "lr": lr}
-            if padded:
-                mask = torch.ones_like(input_ids)
-                mask[1, :3] = mask[2, :1] = 0
-                labels[mask == 0] = -100
-                inputs["attention_mask"] = mask
-            if max_grad_norm is not None:
-                inputs["max_grad_norm"] = max_grad_norm
-            call.then(**inputs)
-        return call
+        return train_call(rng, given, rates, (texts, 6), vocab, cut=3, **options)
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("experts", [0, 4])

@@ -99,24 +99,34 @@ class TestLearningRate:
         assert_same(student(call), reference(call))
 
 
+def train_call(
+    rng, given, rates, shape, vocab=VOCAB, cut=2, padded=False, max_grad_norm=100.0, **options
+):
+    """One step for every rate, all on one model: the next shows what the last left behind.
+
+    cut    tokens at the beginning of a text that have no label, or are padding
+    """
+    call = Call("train_step", objects=given, **options)
+    for lr in rates:
+        input_ids = rng.integers(0, vocab, *shape)
+        labels = input_ids.clone()
+        labels[0, :cut] = -100
+        inputs = {"input_ids": input_ids, "labels": labels, "lr": lr}
+        if padded:
+            mask = torch.ones_like(input_ids)
+            mask[1, :cut] = mask[2, :1] = 0
+            labels[mask == 0] = -100
+            inputs["attention_mask"] = mask
+        if max_grad_norm:
+            inputs["max_grad_norm"] = max_grad_norm
+        call.then(**inputs)
+    return call
+
+
 @pytest.mark.exercise("8.3")
 class TestTrainStep:
-    def call(self, rng, experts=0, steps=1, padded=False, max_grad_norm=100.0, **options):
-        """One step or more on one model: the next shows what the last left behind."""
-        call = Call("train_step", objects=Given("training", experts=experts), **options)
-        for lr in (0.1, 0.05)[:steps]:
-            input_ids = rng.integers(0, VOCAB, 3, 5)
-            inputs = {"input_ids": input_ids, "labels": input_ids.clone(), "lr": lr}
-            inputs["labels"][0, :2] = -100
-            if padded:
-                mask = torch.ones_like(input_ids)
-                mask[1, :2] = mask[2, :1] = 0
-                inputs["attention_mask"] = mask
-                inputs["labels"][mask == 0] = -100
-            if max_grad_norm:
-                inputs["max_grad_norm"] = max_grad_norm
-            call.then(**inputs)
-        return call
+    def call(self, rng, experts=0, rates=(0.1,), **options):
+        return train_call(rng, Given("training", experts=experts), rates, (3, 5), **options)
 
     def test_one_step(self, student, reference, rng):
         """one step, nothing to clip"""
@@ -130,7 +140,7 @@ class TestTrainStep:
 
     def test_two_steps(self, student, reference, rng):
         """two steps in a row"""
-        call = self.call(rng, steps=2)
+        call = self.call(rng, rates=(0.1, 0.05))
         assert_same(student(call), reference(call))
 
     def test_padded(self, student, reference, rng):
