@@ -69,58 +69,52 @@ class TestLayer:
         """parameters of layer {layer_idx}, sparse step {step}, mlp_only_layers {listed}"""
         fields = sizes(layers=4, experts=5, step=step, listed=listed)
         init = {"config": New("Qwen3Config", **fields), "layer_idx": layer_idx}
-        call = Call("Qwen3DecoderLayer", init=init, names=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("Qwen3DecoderLayer", init=init, names=True))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("heads", HEADS)
     def test_values(self, student, reference, rng, heads):
         """a dense layer, query and KV heads {heads}"""
-        call = self.call(rng, sizes(heads))
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, sizes(heads)))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("layer_idx", [0, 1])
     def test_in_a_mixture(self, student, reference, rng, layer_idx):
         """every second layer holds experts, this is layer {layer_idx}"""
-        call = self.call(rng, sizes(experts=5, step=2), layer_idx)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, sizes(experts=5, step=2), layer_idx))
 
     def test_bias(self, student, reference, rng):
         """attention_bias"""
-        call = self.call(rng, sizes(attention_bias=True))
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, sizes(attention_bias=True)))
 
     def test_one_token(self, student, reference, rng):
         """one token, no mask"""
         call = self.call(rng, sizes(), pieces=(1,))
         del call.steps[0][1]["mask"]
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("pieces", [(3, 2), (1, 1, 1), (2, 3, 1)])
     def test_cache(self, student, reference, rng, pieces):
         """with a cache, in pieces {pieces}"""
-        call = self.call(rng, sizes(), pieces=pieces)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, sizes(), pieces=pieces))
 
     def test_small_input(self, student, reference, rng):
         """numbers so small that eps counts"""
         call = self.call(rng, sizes())
         call.steps[0][1]["hidden_states"] *= 0.02
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_strided_input(self, student, reference, rng):
         """a stream that is not contiguous, and that stays as it was"""
         call = self.call(rng, sizes())
         inputs = call.steps[0][1]
         inputs["hidden_states"] = inputs["hidden_states"].mT.contiguous().mT
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_positions(self, student, reference, rng):
         """arguments by position: hidden_states, cos, sin, mask"""
-        call = self.call(rng, sizes(), by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, sizes(), by_position=True))
 
     def test_half_precision(self, student, reference, rng):
         """bfloat16 in, bfloat16 out"""
@@ -129,13 +123,13 @@ class TestLayer:
         inputs["hidden_states"] = (1.5 + 0.2 * inputs["hidden_states"]).bfloat16()
         for name, weight in call.state.items():  # positive sums: little rounding
             call.state[name] = weight.abs() if "proj" in name else weight
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("experts", [0, 4])
     def test_gradients(self, student, reference, rng, experts):
         """gradients, {experts} experts"""
         call = self.call(rng, sizes(experts=experts), layer_idx=1, grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
 
 @pytest.mark.exercise("6.2")
@@ -154,7 +148,7 @@ class TestModel:
         """the parameters, decoder_sparse_step {step}, mlp_only_layers {listed}"""
         fields = sizes(layers=4, experts=3, step=step, listed=listed)
         call = Call("Qwen3Model", init={"config": New("Qwen3Config", **fields)}, names=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("heads", HEADS)
@@ -189,8 +183,7 @@ class TestModel:
         """padding between real tokens: positions count real tokens only"""
         mask = self.padded(rng, length=7)
         mask[1, 4], mask[2, 3:5] = 0, 0
-        call = self.call(rng, sizes(), pieces=(7,), mask=mask)
-        compare_real_tokens(student, reference, call)
+        compare_real_tokens(student, reference, self.call(rng, sizes(), pieces=(7,), mask=mask))
 
     def test_boolean_mask(self, student, reference, rng):
         """an attention_mask of True and False"""
@@ -241,8 +234,7 @@ class TestModel:
     @pytest.mark.parametrize("experts", [0, 4])
     def test_gradients(self, student, reference, rng, experts):
         """gradients, {experts} experts"""
-        call = self.call(rng, sizes(experts=experts, layers=2), grad=True)
-        compare(student, reference, call)
+        compare(student, reference, self.call(rng, sizes(experts=experts, layers=2), grad=True))
 
 
 @pytest.mark.exercise("6.3")
@@ -259,15 +251,14 @@ class TestCausalLM:
         """a checkpoint loads, tie_word_embeddings={tied}, {experts} experts"""
         call = self.call(rng, tied, experts=experts)
         call.names = True
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("heads", HEADS)
     @pytest.mark.parametrize("tied", [True, False])
     def test_values(self, student, reference, rng, tied, heads):
         """logits, tie_word_embeddings={tied}, query and KV heads {heads}"""
-        call = self.call(rng, tied, heads=heads).then(input_ids=self.ids)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, tied, heads=heads).then(input_ids=self.ids))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("step", [1, 2])
@@ -275,12 +266,12 @@ class TestCausalLM:
         """router logits on demand, decoder_sparse_step {step}"""
         call = self.call(rng, experts=4, step=step).then(input_ids=self.ids)
         call.then(input_ids=self.ids, output_router_logits=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_no_router_logits(self, student, reference, rng):
         """a dense model asked for router logits gives an empty list"""
         call = self.call(rng).then(input_ids=self.ids, output_router_logits=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_padding(self, student, reference, rng):
         """padding on the left"""
@@ -293,21 +284,20 @@ class TestCausalLM:
         call, cache = self.call(rng), Given("model_cache", layers=2, numbers=24)
         for ids in self.ids.split((3, 1, 1), dim=1):
             call.then(input_ids=ids, cache=cache)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_positions(self, student, reference, rng):
         """arguments by position: input_ids, attention_mask"""
         call = self.call(rng)
         call.then(input_ids=self.ids, attention_mask=torch.ones_like(self.ids))
         call.by_position = True
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("tied", [True, False])
     def test_gradients(self, student, reference, rng, tied):
         """gradients, tie_word_embeddings={tied}"""
-        call = self.call(rng, tied, grad=True).then(input_ids=self.ids)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, tied, grad=True).then(input_ids=self.ids))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("tied", [True, False])
@@ -316,7 +306,7 @@ class TestCausalLM:
         call = self.call(rng, tied, grad=True)
         call.then("load_state_dict", state_dict=call.state, assign=True)
         call.then(input_ids=self.ids)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
     def test_half_precision(self, student, reference, rng, dtype):
@@ -324,7 +314,7 @@ class TestCausalLM:
         call = self.call(rng, dtype=dtype, length=1).then(input_ids=self.ids)
         for name, weight in call.state.items():  # positive sums: little rounding
             call.state[name] = weight.abs() if "norm" not in name else weight
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
 
 @pytest.mark.exercise("6.4")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from visible.test_rmsnorm import HALF, layer_norm_call, residual_call, rms_norm_call
 
-from labkit.checks.runner import Call, assert_same
+from labkit.checks.runner import Call, compare
 
 SHAPE = (2, 5, 10)
 
@@ -14,53 +14,47 @@ class TestLayerNorm:
     @pytest.mark.parametrize("shape", [(2, 7, 32), (5,), (4, 4), (1, 3, 2, 6)])
     def test_values(self, student, reference, rng, shape):
         """values for any number of axes"""
-        call = layer_norm_call(rng, shape, shift=1.5)
-        assert_same(student(call), reference(call))
+        compare(student, reference, layer_norm_call(rng, shape, shift=1.5))
 
     @pytest.mark.parametrize("scale", [1e-3, 1e-2])
     def test_small_input(self, student, reference, rng, scale):
         """small numbers, where eps counts"""
-        call = layer_norm_call(rng, (3, 16), scale=scale, eps=1e-4)
-        assert_same(student(call), reference(call))
+        compare(student, reference, layer_norm_call(rng, (3, 16), scale=scale, eps=1e-4))
 
     def test_constant_input(self, student, reference, rng):
         """a constant vector gives the bias"""
-        call = layer_norm_call(rng, (2, 8), scale=0.0, shift=2.5)
-        assert_same(student(call), reference(call))
+        compare(student, reference, layer_norm_call(rng, (2, 8), scale=0.0, shift=2.5))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
         """{dtype} with large numbers"""
-        call = layer_norm_call(rng, (2, 5, 64), scale=500.0, dtype=dtype)
-        assert_same(student(call), reference(call))
+        compare(student, reference, layer_norm_call(rng, (2, 5, 64), scale=500.0, dtype=dtype))
 
     def test_shifted_half(self, student, reference, rng):
         """bfloat16 around 300, where a rounded mean shows"""
         call = layer_norm_call(rng, (4, 32), scale=20.0, shift=300.0, dtype=torch.bfloat16)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_positions(self, student, reference, rng):
         """arguments by position: x, weight, bias, eps"""
-        call = layer_norm_call(rng, (3, 6), by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, layer_norm_call(rng, (3, 6), by_position=True))
 
     def test_default_eps(self, student, reference, rng):
         """the default eps"""
         call = layer_norm_call(rng, (3, 16), scale=1e-3)
         del call.steps[0][1]["eps"]
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_strided_input(self, student, reference, rng):
         """an input that is not contiguous, and that stays as it was"""
         call = layer_norm_call(rng, (6, 4))
         call.steps[0][1]["x"] = rng.normal(4, 3, 6).transpose(0, 2)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_gradients(self, student, reference, rng):
         """gradients of input, weight and bias"""
-        call = layer_norm_call(rng, (3, 5, 12), grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, layer_norm_call(rng, (3, 5, 12), grad=True))
 
 
 @pytest.mark.exercise("1.2")
@@ -68,8 +62,7 @@ class TestRMSNorm:
     @pytest.mark.parametrize("shape", [(2, 7, 32), (5,), (4, 4), (1, 3, 2, 6)])
     def test_values(self, student, reference, rng, shape):
         """values for any number of axes"""
-        call = rms_norm_call(rng, shape, shift=1.5)
-        assert_same(student(call), reference(call))
+        compare(student, reference, rms_norm_call(rng, shape, shift=1.5))
 
     @pytest.mark.parametrize("size", [1, 24])
     def test_parameters(self, student, reference, rng, size):
@@ -77,50 +70,45 @@ class TestRMSNorm:
         call = Call(
             "RMSNorm", init={"hidden_size": size}, names=True, hidden_states=rng.normal(3, size)
         )
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("scale", [1e-4, 1e-3, 1e-2])
     def test_small_input(self, student, reference, rng, scale):
         """small numbers, where eps counts"""
-        call = rms_norm_call(rng, (3, 16), scale=scale, eps=1e-5)
-        assert_same(student(call), reference(call))
+        compare(student, reference, rms_norm_call(rng, (3, 16), scale=scale, eps=1e-5))
 
     def test_default_eps(self, student, reference, rng):
         """the default eps"""
         call = Call(
             "RMSNorm", init={"hidden_size": 16}, hidden_states=1e-3 * rng.normal(2, 3, 16)
         )
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_zeros(self, student, reference, rng):
         """a padding row of zeros"""
-        call = rms_norm_call(rng, (2, 8), scale=0.0)
-        assert_same(student(call), reference(call))
+        compare(student, reference, rms_norm_call(rng, (2, 8), scale=0.0))
 
     @pytest.mark.points(3)
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
         """{dtype} with large numbers"""
-        call = rms_norm_call(rng, (2, 5, 64), scale=500.0, dtype=dtype)
-        assert_same(student(call), reference(call))
+        compare(student, reference, rms_norm_call(rng, (2, 5, 64), scale=500.0, dtype=dtype))
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision_near_one(self, student, reference, rng, dtype):
         """{dtype} with numbers near 1"""
-        call = rms_norm_call(rng, (3, 3, 64), dtype=dtype)
-        assert_same(student(call), reference(call))
+        compare(student, reference, rms_norm_call(rng, (3, 3, 64), dtype=dtype))
 
     def test_strided_input(self, student, reference, rng):
         """an input that is not contiguous, and that stays as it was"""
         call = rms_norm_call(rng, (6, 4))
         call.steps[0][1]["hidden_states"] = rng.normal(4, 3, 6).transpose(0, 2)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.points(2)
     def test_gradients(self, student, reference, rng):
         """gradients of input and weight"""
-        call = rms_norm_call(rng, (3, 5, 12), grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, rms_norm_call(rng, (3, 5, 12), grad=True))
 
 
 @pytest.mark.exercise("1.3")
@@ -128,25 +116,22 @@ class TestResidual:
     @pytest.mark.parametrize("placement", ["pre", "post", "sandwich", "deepnorm"])
     def test_values(self, student, reference, rng, placement):
         """placement {placement}"""
-        call = residual_call(rng, placement, SHAPE, alpha=2.5)
-        assert_same(student(call), reference(call))
+        compare(student, reference, residual_call(rng, placement, SHAPE, alpha=2.5))
 
     @pytest.mark.parametrize("placement", ["pre", "post", "sandwich", "deepnorm"])
     def test_gradients(self, student, reference, rng, placement):
         """gradients with placement {placement}"""
         call = residual_call(rng, placement, shape=(1, 7), alpha=0.5, grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_positions(self, student, reference, rng):
         """arguments by position: x, sublayer, norm, placement, alpha"""
         call = residual_call(rng, "deepnorm", SHAPE, alpha=2.0, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_unknown_placement(self, student, reference, rng):
         """an unknown placement raises ValueError that names it"""
-        call = residual_call(rng, "between", SHAPE)
-        outcome = student(call)
-        assert_same(outcome, reference(call))
+        outcome = compare(student, reference, residual_call(rng, "between", SHAPE))
         assert "between" in outcome.failure.text, "the error does not name the placement"
 
     @pytest.mark.parametrize("left_out", ["placement", "alpha"])
@@ -154,4 +139,4 @@ class TestResidual:
         """the default of {left_out}"""
         call = residual_call(rng, "deepnorm" if left_out == "alpha" else "pre", SHAPE)
         del call.steps[0][1][left_out]
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)

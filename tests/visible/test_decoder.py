@@ -52,15 +52,6 @@ def layer_state(rng, fields, sparse=False, name=""):
     return {f"{name}{n}": tensor for n, tensor in draw.items()}
 
 
-def model_state(rng, fields, sparse=(), name=""):
-    """Weights of a model in which the layers `sparse` hold experts."""
-    size = fields["hidden_size"]
-    draw = {f"{name}embed_tokens.weight": rng.normal(fields["vocab_size"], size)}
-    for i in range(fields["num_hidden_layers"]):
-        draw |= layer_state(rng, fields, i in sparse, f"{name}layers.{i}.")
-    return draw | {f"{name}norm.weight": 1 + 0.5 * rng.normal(size)}
-
-
 def causal(new, total):
     """(new, total) bool: the queries are the last of the keys."""
     return torch.ones(new, total, dtype=torch.bool).tril(total - new)
@@ -99,6 +90,44 @@ def layer_call(
     return call
 
 
+@pytest.mark.exercise("6.1")
+class TestLayer:
+    @pytest.mark.parametrize("layer_idx", [0, 1])
+    def test_parameters(self, student, reference, layer_idx):
+        """the parameters of layer {layer_idx}, where layer 1 alone holds experts"""
+        init = {"config": New("Qwen3Config", **SIZES, **EXPERTS), "layer_idx": layer_idx}
+        compare(student, reference, Call("Qwen3DecoderLayer", init=init, names=True))
+
+    def test_values(self, student, reference, rng):
+        """a dense layer"""
+        compare(student, reference, layer_call(rng, SIZES))
+
+    def test_with_experts(self, student, reference, rng):
+        """a layer with experts, and its router logits"""
+        compare(student, reference, layer_call(rng, SIZES | EXPERTS, layer_idx=1, sparse=True))
+
+    def test_cache(self, student, reference, rng):
+        """4 tokens in three steps with a cache: 2, then 1, then 1"""
+        compare(student, reference, layer_call(rng, SIZES, pieces=(2, 1, 1)))
+
+    def test_positions(self, student, reference, rng):
+        """arguments by position: hidden_states, cos, sin, mask"""
+        compare(student, reference, layer_call(rng, SIZES, by_position=True))
+
+    def test_gradients(self, student, reference, rng):
+        """gradients"""
+        compare(student, reference, layer_call(rng, SIZES, grad=True))
+
+
+def model_state(rng, fields, sparse=(), name=""):
+    """Weights of a model in which the layers `sparse` hold experts."""
+    size = fields["hidden_size"]
+    draw = {f"{name}embed_tokens.weight": rng.normal(fields["vocab_size"], size)}
+    for i in range(fields["num_hidden_layers"]):
+        draw |= layer_state(rng, fields, i in sparse, f"{name}layers.{i}.")
+    return draw | {f"{name}norm.weight": 1 + 0.5 * rng.normal(size)}
+
+
 def model_call(rng, fields, sparse=(), pieces=(5,), batch=2, mask=None, **options):
     """The model on texts whose tokens are given in pieces."""
     init = {"config": New("Qwen3Config", **fields)}
@@ -109,16 +138,6 @@ def model_call(rng, fields, sparse=(), pieces=(5,), batch=2, mask=None, **option
         padding = {} if mask is None else {"attention_mask": mask[:, :end]}
         call.then(input_ids=ids[:, start:end], **padding, **cache)
     return call
-
-
-def causal_lm_call(rng, fields, sparse=(), batch=2, length=4, **options):
-    """The language model, its weights as they stand in a checkpoint; and tokens for it."""
-    state = model_state(rng, fields, sparse, "model.")
-    if not fields["tie_word_embeddings"]:
-        state["lm_head.weight"] = rng.normal(fields["vocab_size"], fields["hidden_size"])
-    ids = rng.integers(0, fields["vocab_size"], batch, length)
-    init = {"config": New("Qwen3Config", **fields)}
-    return Call("Qwen3ForCausalLM", init=init, state=state, **options), ids
 
 
 def of_real_tokens(outcome, masks):
@@ -140,47 +159,9 @@ def of_real_tokens(outcome, masks):
 
 
 def compare_real_tokens(student, reference, call):
+    """Compare what comes out at real tokens."""
     masks = [i["attention_mask"][:, -i["input_ids"].size(1) :] for _, i in call.steps]
     assert_same(*(of_real_tokens(perform(call), masks) for perform in (student, reference)))
-
-
-def count_call(fields):
-    return Call("count_parameters", config=New("Qwen3Config", **fields))
-
-
-@pytest.mark.exercise("6.1")
-class TestLayer:
-    @pytest.mark.parametrize("layer_idx", [0, 1])
-    def test_parameters(self, student, reference, layer_idx):
-        """the parameters of layer {layer_idx}, where layer 1 alone holds experts"""
-        init = {"config": New("Qwen3Config", **SIZES, **EXPERTS), "layer_idx": layer_idx}
-        call = Call("Qwen3DecoderLayer", init=init, names=True)
-        assert_same(student(call), reference(call))
-
-    def test_values(self, student, reference, rng):
-        """a dense layer"""
-        call = layer_call(rng, SIZES)
-        assert_same(student(call), reference(call))
-
-    def test_with_experts(self, student, reference, rng):
-        """a layer with experts, and its router logits"""
-        call = layer_call(rng, SIZES | EXPERTS, layer_idx=1, sparse=True)
-        assert_same(student(call), reference(call))
-
-    def test_cache(self, student, reference, rng):
-        """4 tokens in three steps with a cache: 2, then 1, then 1"""
-        call = layer_call(rng, SIZES, pieces=(2, 1, 1))
-        assert_same(student(call), reference(call))
-
-    def test_positions(self, student, reference, rng):
-        """arguments by position: hidden_states, cos, sin, mask"""
-        call = layer_call(rng, SIZES, by_position=True)
-        assert_same(student(call), reference(call))
-
-    def test_gradients(self, student, reference, rng):
-        """gradients"""
-        call = layer_call(rng, SIZES, grad=True)
-        assert_same(student(call), reference(call))
 
 
 @pytest.mark.exercise("6.2")
@@ -190,10 +171,8 @@ class TestModel:
 
     def test_parameters(self, student, reference):
         """the parameters of three layers, the middle one with experts"""
-        call = Call(
-            "Qwen3Model", init={"config": New("Qwen3Config", **SIZES, **EXPERTS)}, names=True
-        )
-        assert_same(student(call), reference(call))
+        init = {"config": New("Qwen3Config", **SIZES, **EXPERTS)}
+        compare(student, reference, Call("Qwen3Model", init=init, names=True))
 
     def test_one_token(self, student, reference, rng):
         """one token"""
@@ -211,13 +190,11 @@ class TestModel:
 
     def test_left_padding(self, student, reference, rng):
         """a shorter text, padded on the left"""
-        call = model_call(rng, SIZES, mask=self.LEFT)
-        compare_real_tokens(student, reference, call)
+        compare_real_tokens(student, reference, model_call(rng, SIZES, mask=self.LEFT))
 
     def test_gap(self, student, reference, rng):
         """padding in the middle too: positions count real tokens only"""
-        call = model_call(rng, SIZES, mask=self.GAP)
-        compare_real_tokens(student, reference, call)
+        compare_real_tokens(student, reference, model_call(rng, SIZES, mask=self.GAP))
 
     def test_cache(self, student, reference, rng):
         """5 tokens in three steps with a cache: 2, then 1, then 2"""
@@ -230,8 +207,17 @@ class TestModel:
 
     def test_gradients(self, student, reference, rng):
         """gradients"""
-        call = model_call(rng, SIZES, grad=True)
-        compare(student, reference, call)
+        compare(student, reference, model_call(rng, SIZES, grad=True))
+
+
+def causal_lm_call(rng, fields, sparse=(), batch=2, length=4, **options):
+    """The language model, its weights as they stand in a checkpoint; and tokens for it."""
+    state = model_state(rng, fields, sparse, "model.")
+    if not fields["tie_word_embeddings"]:
+        state["lm_head.weight"] = rng.normal(fields["vocab_size"], fields["hidden_size"])
+    ids = rng.integers(0, fields["vocab_size"], batch, length)
+    init = {"config": New("Qwen3Config", **fields)}
+    return Call("Qwen3ForCausalLM", init=init, state=state, **options), ids
 
 
 @pytest.mark.exercise("6.3")
@@ -245,20 +231,18 @@ class TestCausalLM:
     @pytest.mark.parametrize("tied", [True, False])
     def test_parameters(self, student, reference, rng, tied):
         """the parameters, tie_word_embeddings={tied}"""
-        call = self.call(rng, tied, names=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, tied, names=True))
 
     @pytest.mark.parametrize("tied", [True, False])
     def test_values(self, student, reference, rng, tied):
         """logits, tie_word_embeddings={tied}"""
-        call = self.call(rng, tied).then(input_ids=self.ids)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, tied).then(input_ids=self.ids))
 
     def test_router_logits(self, student, reference, rng):
         """a mixture, with output_router_logits and without"""
         call = self.call(rng, sparse=(1,)).then(input_ids=self.ids)
         call.then(input_ids=self.ids, output_router_logits=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_padding(self, student, reference, rng):
         """a shorter text, padded on the left"""
@@ -271,25 +255,28 @@ class TestCausalLM:
         cache = Given("model_cache", layers=2, numbers=16)
         call = self.call(rng).then(input_ids=self.ids[:, :3], cache=cache)
         call.then(input_ids=self.ids[:, 3:], cache=cache)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("tied", [True, False])
     def test_gradients(self, student, reference, rng, tied):
         """gradients, tie_word_embeddings={tied}"""
-        call = self.call(rng, tied, grad=True).then(input_ids=self.ids)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, tied, grad=True).then(input_ids=self.ids))
 
     def test_tie_after_loading(self, student, reference, rng):
         """gradients after load_state_dict(..., assign=True), which brings new Parameters"""
         call = self.call(rng, grad=True)
         call.then("load_state_dict", state_dict=call.state, assign=True)
         call.then(input_ids=self.ids)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_half_precision(self, student, reference, rng):
         """the dtype of the logits is that of the weights: bfloat16"""
         call = self.call(rng, dtype=torch.bfloat16).then(input_ids=self.ids[:, :1])
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
+
+
+def count_call(fields):
+    return Call("count_parameters", config=New("Qwen3Config", **fields))
 
 
 @pytest.mark.exercise("6.4")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from labkit.checks.runner import Call, Given, Outcome, assert_drawn, assert_same
+from labkit.checks.runner import Call, Given, Outcome, assert_drawn, assert_same, compare
 from labkit.sandboxed.call import tensors_in
 
 
@@ -23,91 +23,73 @@ def cache_call(layers=2, max_length=6, **options):
     return Call("KVCache", init=init, **options)
 
 
-def update(call, rng, layer, tokens, shape=(2, 3, 4), dtype=torch.float32, wider=0):
-    """One more step of the call; shape (B, K, D), values `wider` than keys."""
+def updated(call, rng, *steps, shape=(2, 3, 4), dtype=torch.float32, wider=0):
+    """The call with more steps: (layer, new tokens) for an update, or ".attribute".
+
+    shape    (B, K, D) of keys; the D of values is `wider`
+    """
     batch, heads, size = shape
-    key = rng.normal(batch, heads, tokens, size).to(dtype)
-    value = rng.normal(batch, heads, tokens, size + wider).to(dtype)
-    return call.then("update", layer_idx=layer, key=key, value=value)
+    for step in steps:
+        if isinstance(step, str):
+            call.then(step)
+            continue
+        layer, tokens = step
+        key = rng.normal(batch, heads, tokens, size).to(dtype)
+        value = rng.normal(batch, heads, tokens, size + wider).to(dtype)
+        call.then("update", layer_idx=layer, key=key, value=value)
+    return call
 
 
 @pytest.mark.exercise("7.1")
 class TestKVCache:
     def test_first(self, student, reference, rng):
         """the first update gives back what it got"""
-        call = update(cache_call(), rng, 0, 3)
-        assert_same(student(call), reference(call))
+        compare(student, reference, updated(cache_call(), rng, (0, 3)))
 
     def test_append(self, student, reference, rng):
         """three updates of one layer, up to the last place"""
-        call = cache_call()
-        for tokens in (3, 2, 1):
-            update(call, rng, 0, tokens)
-        assert_same(student(call), reference(call))
+        compare(student, reference, updated(cache_call(), rng, (0, 3), (0, 2), (0, 1)))
 
     def test_layers(self, student, reference, rng):
         """two layers take turns"""
-        call = cache_call()
-        for layer, tokens in ((0, 3), (1, 3), (0, 2), (1, 2)):
-            update(call, rng, layer, tokens)
-        assert_same(student(call), reference(call))
+        compare(student, reference, updated(cache_call(), rng, (0, 3), (1, 3), (0, 2), (1, 2)))
 
     def test_length(self, student, reference, rng):
         """length before and after each step"""
-        call = cache_call().then(".length")
-        for tokens in (3, 2):
-            for layer in (0, 1):
-                update(call, rng, layer, tokens)
-            call.then(".length")
-        assert_same(student(call), reference(call))
+        steps = (".length", (0, 3), (1, 3), ".length", (0, 2), (1, 2), ".length")
+        compare(student, reference, updated(cache_call(), rng, *steps))
 
     def test_length_within(self, student, reference, rng):
         """length while only the first layer has its new tokens"""
-        call = cache_call()
-        for layer, tokens in ((0, 3), (1, 3), (0, 2)):
-            update(call, rng, layer, tokens)
-        call.then(".length")
-        assert_same(student(call), reference(call))
+        call = updated(cache_call(), rng, (0, 3), (1, 3), (0, 2), ".length")
+        compare(student, reference, call)
 
     def test_dtype(self, student, reference, rng):
         """bfloat16 keys and values"""
-        call = cache_call()
-        for tokens in (3, 1):
-            update(call, rng, 0, tokens, dtype=torch.bfloat16)
-        assert_same(student(call), reference(call))
+        call = updated(cache_call(), rng, (0, 3), (0, 1), dtype=torch.bfloat16)
+        compare(student, reference, call)
 
     def test_value_size(self, student, reference, rng):
         """values with more features than keys"""
-        call = cache_call()
-        for tokens in (2, 2):
-            update(call, rng, 0, tokens, wider=1)
-        assert_same(student(call), reference(call))
+        compare(student, reference, updated(cache_call(), rng, (0, 2), (0, 2), wider=1))
 
     def test_room(self, student, reference, rng):
         """room for max_length tokens from the first update on"""
-        call = update(cache_call(), rng, 0, 2).then(".keys").then(".values")
+        call = updated(cache_call(), rng, (0, 2), ".keys", ".values")
         assert_same(room(student(call)), room(reference(call)))
 
     def test_positions(self, student, reference, rng):
         """arguments by position: layer_idx, key, value"""
-        call = cache_call(by_position=True)
-        for tokens in (1, 2):
-            update(call, rng, 1, tokens)
-        assert_same(student(call), reference(call))
+        compare(student, reference, updated(cache_call(by_position=True), rng, (1, 1), (1, 2)))
 
     def test_full(self, student, reference, rng):
         """a token too many raises ValueError"""
-        call = cache_call()
-        for tokens in (5, 2):
-            update(call, rng, 0, tokens)
-        assert_same(student(call), reference(call))
+        compare(student, reference, updated(cache_call(), rng, (0, 5), (0, 2)))
 
     def test_batch(self, student, reference, rng):
         """another batch size raises ValueError"""
-        call = cache_call()
-        for batch in (2, 1):
-            update(call, rng, 0, 2, (batch, 3, 4))
-        assert_same(student(call), reference(call))
+        call = updated(cache_call(), rng, (0, 2))
+        compare(student, reference, updated(call, rng, (0, 2), shape=(1, 3, 4)))
 
 
 PROBS = (0.4, 0.3, 0.15, 0.1, 0.05)
@@ -128,6 +110,12 @@ def sample_call(rng, logits, **inputs):
     return Call("sample_next_token", **options, **inputs)
 
 
+def repeated(call):
+    """The call made again, and with another generator; only whether they repeat counts."""
+    again, call.summary = dict(call.steps[0][1]), "repeats"
+    return call.then("", **again).then("", **{**again, "generator": Given("generator", seed=1)})
+
+
 @pytest.mark.exercise("7.2")
 class TestSampleNextToken:
     def drawn(self, rng, **inputs):
@@ -135,84 +123,70 @@ class TestSampleNextToken:
 
     def test_greedy(self, student, reference, rng):
         """temperature 0 takes the highest score"""
-        call = sample_call(rng, rng.normal(7, 9), temperature=0.0)
-        assert_same(student(call), reference(call))
+        compare(student, reference, sample_call(rng, rng.normal(7, 9), temperature=0.0))
 
     def test_certain(self, student, reference, rng):
         """a token that has all the probability"""
         logits = torch.full((4, 6), -torch.inf)
         logits[range(4), rng.integers(0, 6, 4)] = rng.normal(4)
-        call = sample_call(rng, logits)
-        assert_same(student(call), reference(call))
+        compare(student, reference, sample_call(rng, logits))
 
     def test_all(self, student, reference, rng):
         """every token may be drawn where nothing is cut off"""
-        call = self.drawn(rng)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.drawn(rng))
 
     def test_top_1(self, student, reference, rng):
         """top_k 1 leaves the best"""
         call = sample_call(rng, rng.normal(40, 6), temperature=1.5, top_k=1)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("top_k", [3, 9])
     def test_top_k(self, student, reference, rng, top_k):
         """top_k {top_k} of 5 tokens: which are ever drawn"""
-        call = self.drawn(rng, top_k=top_k)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.drawn(rng, top_k=top_k))
 
     def test_top_p_one(self, student, reference, rng):
         """top_p below the best probability leaves the best"""
-        call = sample_call(rng, rng.normal(40, 6), top_p=0.02)
-        assert_same(student(call), reference(call))
+        compare(student, reference, sample_call(rng, rng.normal(40, 6), top_p=0.02))
 
     @pytest.mark.parametrize("top_p", [0.6, 0.92, 1.0])
     def test_top_p(self, student, reference, rng, top_p):
         """top_p {top_p}: which are ever drawn"""
-        call = self.drawn(rng, top_p=top_p)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.drawn(rng, top_p=top_p))
 
     @pytest.mark.parametrize("temperature", [0.5, 3.0])
     def test_temperature_and_top_p(self, student, reference, rng, temperature):
         """top_p 0.8 after temperature {temperature}"""
-        call = self.drawn(rng, temperature=temperature, top_p=0.8)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.drawn(rng, temperature=temperature, top_p=0.8))
 
     def test_top_k_and_top_p(self, student, reference, rng):
         """top_p 0.45 of what top_k 3 has left"""
-        call = self.drawn(rng, top_k=3, top_p=0.45)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.drawn(rng, top_k=3, top_p=0.45))
 
     def test_ties(self, student, reference, rng):
         """two tokens of equal score"""
         logits = logits_of(rng, 200, (0.35, 0.35, 0.2, 0.07, 0.03))
-        call = sample_call(rng, logits, top_p=0.6, summary="drawn")
-        assert_same(student(call), reference(call))
+        compare(student, reference, sample_call(rng, logits, top_p=0.6, summary="drawn"))
 
     def test_cold(self, student, reference, rng):
         """temperature 0.001, for float16 scores"""
         gaps = torch.stack([rng.integers(0, 60, 5) + 100 * torch.arange(5) for _ in range(8)])
-        call = sample_call(rng, (gaps / 4).half(), temperature=0.001)
-        assert_same(student(call), reference(call))
+        compare(student, reference, sample_call(rng, (gaps / 4).half(), temperature=0.001))
 
     def test_generator(self, student, reference, rng):
         """the same generator draws the same, another one does not"""
-        logits = rng.normal(64, 20)
-        call = sample_call(rng, logits, summary="repeats")
-        again = dict(call.steps[0][1])
-        call.then("", **again).then("", logits=logits, generator=Given("generator", seed=1))
-        assert_same(student(call), reference(call))
+        compare(student, reference, repeated(sample_call(rng, rng.normal(64, 20))))
 
     def test_positions(self, student, reference, rng):
         """arguments by position: logits, temperature, top_k, top_p, generator"""
         call = self.drawn(rng, temperature=0.9, top_k=4, top_p=0.9, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_impossible(self, student, reference, rng):
         """impossible settings raise ValueError"""
         logits = rng.normal(2, 5)
         call = sample_call(rng, logits, top_k=1).then("", logits=logits, top_p=0.0)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("temperature", [0.6, 2.0])
     def test_frequencies(self, student, reference, rng, temperature):
@@ -257,13 +231,11 @@ def bag(rng):
 class TestGenerate:
     def test_without_cache(self, student, reference, rng):
         """greedy, without a cache"""
-        call = generate_call(rng, rows=2, use_cache=False)
-        assert_same(student(call), reference(call))
+        compare(student, reference, generate_call(rng, rows=2, use_cache=False))
 
     def test_with_cache(self, student, reference, rng):
         """greedy, with the cache"""
-        call = generate_call(rng, rows=2)
-        assert_same(student(call), reference(call))
+        compare(student, reference, generate_call(rng, rows=2))
 
     @pytest.mark.parametrize("use_cache", [True, False])
     def test_work(self, student, reference, rng, use_cache):
@@ -272,54 +244,50 @@ class TestGenerate:
         table = 20.0 * torch.nn.functional.one_hot(every, 40).float()[None]
         model = Given("scripted", script=table, count_work=True)
         call = generate_call(rng, model=model, new=5, use_cache=use_cache, grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_padded(self, student, reference, rng):
         """prompts of different lengths, padded on the left"""
         mask = (torch.arange(5) >= torch.tensor([[3], [0], [2]])).long()
         call = generate_call(rng, rows=3, tokens=5, new=5, attention_mask=mask)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_two(self, student, reference, rng):
         """a second prompt after the first"""
         call = generate_call(rng, tokens=5)
         call.then("", **{**call.steps[0][1], "input_ids": rng.integers(0, 23, 1, 3)})
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_stop(self, student, reference, rng):
         """a stop token ends the text and stays in it"""
-        call = scripted_call(rng, (4, 8, 6, 7, 5), eos_token_id=6)
-        assert_same(student(call), reference(call))
+        compare(student, reference, scripted_call(rng, (4, 8, 6, 7, 5), eos_token_id=6))
 
     def test_stop_at_once(self, student, reference, rng):
         """a stop token as the first word"""
-        call = scripted_call(rng, (6, 5, 7), eos_token_id=6)
-        assert_same(student(call), reference(call))
+        compare(student, reference, scripted_call(rng, (6, 5, 7), eos_token_id=6))
 
     def test_several(self, student, reference, rng):
         """several stop tokens"""
         for stops in ([11, 6], (6, 11)):
-            call = scripted_call(rng, (4, 8, 6, 7, 5), eos_token_id=stops)
-            assert_same(student(call), reference(call))
+            compare(student, reference, scripted_call(rng, (4, 8, 6, 7, 5), eos_token_id=stops))
 
     def test_rows(self, student, reference, rng):
         """each row ends by itself and is padded"""
         rows = ((4, 8, 6, 7, 5, 4), (6, 5, 7, 4, 6, 3), (4, 5, 8, 7, 6, 1))
-        call = scripted_call(rng, *rows, eos_token_id=6)
-        assert_same(student(call), reference(call))
+        compare(student, reference, scripted_call(rng, *rows, eos_token_id=6))
 
     def test_on_token(self, student, reference, rng):
         """on_token hears every new column"""
         rows = ((4, 8, 6, 7), (6, 5, 7, 4), (4, 5, 8, 7))
         call = scripted_call(rng, *rows, eos_token_id=6, on_token=Given("listener"))
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_at_once(self, student, reference, rng):
         """on_token hears a token before the next is computed"""
         model = script((4, 8, 5, 7), breaks_at=6)
         prompt = {"input_ids": rng.integers(0, 12, 1, 3), "new": 4}
         call = generate_call(rng, model=model, on_token=Given("gone_after", tokens=2), **prompt)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.parametrize(
         "settings",
@@ -331,17 +299,13 @@ class TestGenerate:
         settings = {"temperature": 1.0, **settings}
         call = generate_call(rng, model=bag(rng), new=1, summary="drawn", **settings)
         call.steps[0][1]["input_ids"] = torch.full((600, 3), 7)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_generator(self, student, reference, rng):
         """the generator decides the draw"""
-        seed = int(rng.integers(2, 2**31))
-        generator = Given("generator", seed=seed)
+        generator = Given("generator", seed=int(rng.integers(2, 2**31)))
         call = generate_call(rng, rows=3, new=12, temperature=1.5, generator=generator)
-        call.summary = "repeats"
-        again = dict(call.steps[0][1])
-        call.then("", **again).then("", **{**again, "generator": Given("generator", seed=1)})
-        assert_same(student(call), reference(call))
+        compare(student, reference, repeated(call))
 
     def test_positions(self, student, reference, rng):
         """arguments by position, in the order of the stub"""
@@ -350,11 +314,11 @@ class TestGenerate:
         model = script((4, 5, 8, 7))
         call = Call("generate", by_position=True, model=model,
                     input_ids=rng.integers(0, 12, 1, 3), **inputs)  # fmt: skip
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_refused(self, student, reference, rng):
         """padding on the right raises ValueError"""
         call = generate_call(rng, rows=1)
         mask = torch.tensor([[1, 1, 1, 0]])
         call.then("", **{**call.steps[0][1], "attention_mask": mask})
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)

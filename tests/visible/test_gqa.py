@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from labkit.checks.runner import Call, Given, New, assert_same
+from labkit.checks.runner import Call, Given, New, compare
 
 HALF = [torch.bfloat16, torch.float16]
 
@@ -31,23 +31,20 @@ def tokens(x, start, end, rotary_dim=4, first=3):
 class TestCausalMask:
     def test_square(self, student, reference):
         """4 tokens, nothing cached"""
-        call = Call("causal_mask", query_length=4, key_length=4)
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("causal_mask", query_length=4, key_length=4))
 
     def test_chunk(self, student, reference):
         """3 new tokens after 2 cached ones"""
-        call = Call("causal_mask", query_length=3, key_length=5)
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("causal_mask", query_length=3, key_length=5))
 
     def test_one_token(self, student, reference):
         """1 new token after 4 cached ones sees them all"""
-        call = Call("causal_mask", query_length=1, key_length=5)
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("causal_mask", query_length=1, key_length=5))
 
     def test_positions(self, student, reference):
         """arguments by position: query_length, key_length"""
         call = Call("causal_mask", query_length=2, key_length=6, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
 
 def attention_call(rng, shape=(2, 3, 4, 5, 6), mask=None, **options):
@@ -76,67 +73,58 @@ def whole_numbers_call(rng, dtype, size=2, shape=(2, 2, 4, 5, 4)):
 class TestAttention:
     def test_values(self, student, reference, rng):
         """values without a mask"""
-        call = attention_call(rng)
-        assert_same(student(call), reference(call))
+        compare(student, reference, attention_call(rng))
 
     def test_scale(self, student, reference, rng):
         """values with scale 0.3"""
-        call = attention_call(rng, scale=0.3)
-        assert_same(student(call), reference(call))
+        compare(student, reference, attention_call(rng, scale=0.3))
 
     def test_bool_mask(self, student, reference, rng):
         """a bool mask, True = may attend"""
-        call = attention_call(rng, mask=causal(4, 5))
-        assert_same(student(call), reference(call))
+        compare(student, reference, attention_call(rng, mask=causal(4, 5)))
 
     def test_float_mask(self, student, reference, rng):
         """a float mask of 0 and -inf"""
         mask = torch.zeros(4, 5).masked_fill(~causal(4, 5), -torch.inf)
-        call = attention_call(rng, mask=mask)
-        assert_same(student(call), reference(call))
+        compare(student, reference, attention_call(rng, mask=mask))
 
     def test_bias(self, student, reference, rng):
         """a float mask that favours near keys, one for each head"""
-        call = attention_call(rng, mask=-rng.uniform(3, 4, 5, high=3.0))
-        assert_same(student(call), reference(call))
+        compare(student, reference, attention_call(rng, mask=-rng.uniform(3, 4, 5, high=3.0)))
 
     def test_large_scores(self, student, reference, rng):
         """scores in the thousands"""
-        call = whole_numbers_call(rng, torch.float32, size=100)
-        assert_same(student(call), reference(call))
+        compare(student, reference, whole_numbers_call(rng, torch.float32, size=100))
 
     def test_blind_query(self, student, reference, rng):
         """a query that may attend to nothing gets zeros"""
         mask = causal(4, 5)
         mask[1] = False
-        call = attention_call(rng, mask=mask)
-        assert_same(student(call), reference(call))
+        compare(student, reference, attention_call(rng, mask=mask))
 
     def test_blind_query_float_mask(self, student, reference, rng):
         """the same with a float mask of the dtype's lowest number"""
         mask = torch.zeros(4, 5).masked_fill(~causal(4, 5), torch.finfo(torch.float32).min)
         mask[1] = torch.finfo(torch.float32).min
-        call = attention_call(rng, mask=mask)
-        assert_same(student(call), reference(call))
+        compare(student, reference, attention_call(rng, mask=mask))
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
         """{dtype} with a bool mask"""
         call = whole_numbers_call(rng, dtype)
         call.steps[0][1]["mask"] = causal(4, 5)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_positions(self, student, reference, rng):
         """arguments by position: query, key, value, mask, scale"""
         call = attention_call(rng, mask=causal(4, 5), scale=0.7, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_gradients(self, student, reference, rng):
         """gradients, with a query that may attend to nothing"""
         mask = causal(4, 5)
         mask[1] = False
-        call = attention_call(rng, mask=mask, grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, attention_call(rng, mask=mask, grad=True))
 
 
 @pytest.mark.exercise("3.3")
@@ -144,24 +132,24 @@ class TestRepeatKV:
     def test_values(self, student, reference, rng):
         """2 KV heads, each for 3 query heads"""
         call = Call("repeat_kv", hidden_states=rng.normal(2, 2, 4, 5), n_rep=3)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_one_each(self, student, reference, rng):
         """n_rep 1 changes nothing"""
         call = Call("repeat_kv", hidden_states=rng.normal(2, 3, 4, 5), n_rep=1)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_positions(self, student, reference, rng):
         """arguments by position: hidden_states, n_rep"""
         call = Call(
             "repeat_kv", hidden_states=rng.normal(1, 4, 3, 2), n_rep=2, by_position=True
         )
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_gradients(self, student, reference, rng):
         """gradients: a KV head collects those of all its copies"""
         call = Call("repeat_kv", hidden_states=rng.normal(2, 2, 3, 4), n_rep=4, grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
 
 D, E = 4, 10  # of Qwen3Attention
@@ -200,30 +188,26 @@ class TestQwen3Attention:
     def test_parameters(self, student, reference):
         """names and shapes of the parameters"""
         init = {"config": qwen3_config(), "layer_idx": 2}
-        call = Call("Qwen3Attention", init=init, names=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("Qwen3Attention", init=init, names=True))
 
     def test_parameters_with_bias(self, student, reference):
         """the same with attention_bias"""
         init = {"config": qwen3_config(attention_bias=True), "layer_idx": 2}
-        call = Call("Qwen3Attention", init=init, names=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("Qwen3Attention", init=init, names=True))
 
     def test_one_token(self, student, reference, rng):
         """one token, which can only see itself"""
-        call = self.call(rng).then(**tokens(rng.normal(2, 1, E), 0, 1))
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng).then(**tokens(rng.normal(2, 1, E), 0, 1)))
 
     def test_values(self, student, reference, rng):
         """5 tokens, nothing cached"""
-        call = self.call(rng).then(**tokens(rng.normal(2, 5, E), 0, 5))
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng).then(**tokens(rng.normal(2, 5, E), 0, 5)))
 
     def test_without_mask(self, student, reference, rng):
         """without a mask every token sees every other"""
         call = self.call(rng).then(**tokens(rng.normal(2, 5, E), 0, 5))
         del call.steps[0][1]["mask"]
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_cache(self, student, reference, rng):
         """5 tokens in three steps with a cache: 2, then 2, then 1"""
@@ -231,17 +215,17 @@ class TestQwen3Attention:
         cache = Given("kv_cache", layer_idx=2, numbers=2 * 2 * D)
         for start, end in ((0, 2), (2, 4), (4, 5)):
             call.then(**tokens(x, start, end), cache=cache)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_bias(self, student, reference, rng):
         """values with attention_bias"""
         call = self.call(rng, bias=True).then(**tokens(rng.normal(2, 5, E), 0, 5))
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_positions(self, student, reference, rng):
         """arguments by position: hidden_states, cos, sin, mask"""
         call = self.call(rng, by_position=True).then(**tokens(rng.normal(2, 5, E), 0, 5))
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_half_precision(self, student, reference, rng):
         """bfloat16 in, bfloat16 out"""
@@ -250,12 +234,12 @@ class TestQwen3Attention:
         inputs["hidden_states"] = (1.5 + 0.2 * inputs["hidden_states"]).bfloat16()
         for name in ("v_proj.weight", "o_proj.weight"):  # positive sums: little rounding
             call.state[name] = call.state[name].abs()
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_gradients(self, student, reference, rng):
         """gradients"""
         call = self.call(rng, grad=True).then(**tokens(rng.normal(2, 5, E), 0, 5))
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
 
 def latent_state(rng, shapes):
@@ -298,18 +282,15 @@ class TestLatentAttention:
 
     def test_parameters(self, student, reference):
         """names and shapes of the parameters"""
-        call = latent_call(self.SIZES, 1, names=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, latent_call(self.SIZES, 1, names=True))
 
     def test_one_token(self, student, reference, rng):
         """one token, which can only see itself"""
-        call = self.call(rng).then(**tokens(rng.normal(2, 1, 10), 0, 1))
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng).then(**tokens(rng.normal(2, 1, 10), 0, 1)))
 
     def test_values(self, student, reference, rng):
         """5 tokens, nothing cached"""
-        call = self.call(rng).then(**tokens(rng.normal(2, 5, 10), 0, 5))
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng).then(**tokens(rng.normal(2, 5, 10), 0, 5)))
 
     def test_cache(self, student, reference, rng):
         """5 tokens in three steps with a cache: 2, then 2, then 1"""
@@ -317,14 +298,14 @@ class TestLatentAttention:
         cache = Given("kv_cache", layer_idx=1, numbers=5 + 4)
         for start, end in ((0, 2), (2, 4), (4, 5)):
             call.then(**tokens(x, start, end), cache=cache)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_positions(self, student, reference, rng):
         """arguments by position: hidden_states, cos, sin, mask"""
         call = self.call(rng, by_position=True).then(**tokens(rng.normal(2, 5, 10), 0, 5))
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_gradients(self, student, reference, rng):
         """gradients"""
         call = self.call(rng, grad=True).then(**tokens(rng.normal(2, 5, 10), 0, 5))
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)

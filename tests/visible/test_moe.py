@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from labkit.checks.runner import Call, New, assert_same
+from labkit.checks.runner import Call, New, compare
 
 
 def distinct_logits(rng, rows, columns, dtype):
@@ -23,50 +23,44 @@ class TestRoute:
 
     def test_values(self, student, reference, rng):
         """norm_topk_prob=True"""
-        call = self.call(rng, top_k=3)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, top_k=3))
 
     def test_not_renormalised(self, student, reference, rng):
         """norm_topk_prob=False"""
-        call = self.call(rng, top_k=3, norm=False)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, top_k=3, norm=False))
 
     def test_one_expert(self, student, reference, rng):
         """top_k 1"""
-        call = self.call(rng, top_k=1, norm=False)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, top_k=1, norm=False))
 
     def test_large_logits(self, student, reference, rng):
         """logits in the hundreds"""
-        call = self.call(rng, norm=False, shift=200.0)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, norm=False, shift=200.0))
 
     @pytest.mark.parametrize("norm", [True, False])
     def test_half_precision(self, student, reference, rng, norm):
         """bfloat16 logits, norm_topk_prob={norm}"""
         call = self.call(rng, norm=norm)
         call.steps[0][1]["router_logits"] = distinct_logits(rng, 5, 6, torch.bfloat16)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_close_logits(self, student, reference, rng):
         """bfloat16 logits that lie close together"""
         call = self.call(rng, norm=False)
         ranks = torch.argsort(rng.normal(40, 6), dim=-1)
         call.steps[0][1]["router_logits"] = (0.25 + ranks / 512).bfloat16()
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_positions(self, student, reference, rng):
         """arguments by position: router_logits, top_k, norm_topk_prob"""
         call = self.call(rng, top_k=1, norm=False, by_position=True)
-        assert_same(student(call), reference(call))
-        call = self.call(rng, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
+        compare(student, reference, self.call(rng, by_position=True))
 
     def test_gradients(self, student, reference, rng):
         """gradients"""
         for norm in (True, False):
-            call = self.call(rng, top_k=3, norm=norm, grad=True)
-            assert_same(student(call), reference(call))
+            compare(student, reference, self.call(rng, top_k=3, norm=norm, grad=True))
 
 
 def config(experts, top_k, norm, hidden_size, moe_size, dense_size):
@@ -111,24 +105,22 @@ class TestBlock:
         call = block_call(rng, names=True)
         call.state = None
         call.steps.clear()
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_values(self, student, reference, rng):
         """values"""
-        call = block_call(rng)
-        assert_same(student(call), reference(call))
+        compare(student, reference, block_call(rng))
 
     def test_not_renormalised(self, student, reference, rng):
         """norm_topk_prob=False"""
-        call = block_call(rng, top_k=3, norm=False)
-        assert_same(student(call), reference(call))
+        compare(student, reference, block_call(rng, top_k=3, norm=False))
 
     def test_crowded(self, student, reference, rng):
         """many tokens with one favourite expert"""
         call = block_call(rng, shape=(3, 5, 6))
         call.state["gate.weight"][1, 0] = 6.0
         call.steps[0][1]["hidden_states"][..., 0] = 1.0
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_only_chosen_experts_run(self, student, reference, rng):
         """experts that nobody picked hold NaN, which must not show"""
@@ -138,7 +130,7 @@ class TestBlock:
         for name, weight in call.state.items():
             if name.startswith(("experts.1.", "experts.3.")):
                 weight.fill_(torch.nan)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_only_its_own_tokens(self, student, reference, rng):
         """a token that would overflow in an expert that it did not pick"""
@@ -149,7 +141,7 @@ class TestBlock:
         gate[:, 1], gate[2, 1] = 0.0, -60.0  # but not of this token
         call.state["experts.2.gate_proj.weight"][:, 1] = 3e38
         call.state["experts.2.up_proj.weight"][:, 1] = 3e38
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_half_precision(self, student, reference, rng):
         """bfloat16"""
@@ -159,12 +151,11 @@ class TestBlock:
         hidden = rng.uniform(2, 3, 6, low=0.5)
         hidden[..., :4] = 0.5 * torch.argsort(rng.normal(2, 3, 4), dim=-1)
         call.steps[0][1]["hidden_states"] = hidden.bfloat16()
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_gradients(self, student, reference, rng):
         """gradients"""
-        call = block_call(rng, shape=(1, 4, 6), grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, block_call(rng, shape=(1, 4, 6), grad=True))
 
 
 @pytest.mark.exercise("5.3")
@@ -181,47 +172,40 @@ class TestBalanceLoss:
 
     def test_values(self, student, reference, rng):
         """one layer"""
-        call = self.call(rng)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng))
 
     def test_one_expert(self, student, reference, rng):
         """top_k 1"""
-        call = self.call(rng, top_k=1)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, top_k=1))
 
     def test_collapse(self, student, reference, rng):
         """every token on the same two experts"""
         call = self.call(rng)
         call.steps[0][1]["router_logits"] += torch.tensor([0.0, 30, 0, 20, 0])
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_layers(self, student, reference, rng):
         """a list of three layers"""
-        call = self.call(rng, layers=3)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, layers=3))
 
     def test_mask(self, student, reference, rng):
         """one layer, some tokens padding"""
-        call = self.call(rng, mask=self.MASK)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, mask=self.MASK))
 
     def test_layers_and_mask(self, student, reference, rng):
         """three layers, some tokens padding"""
-        call = self.call(rng, layers=3, mask=self.MASK)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, layers=3, mask=self.MASK))
 
     def test_half_precision(self, student, reference, rng):
         """bfloat16 logits"""
         call = self.call(rng)
         call.steps[0][1]["router_logits"] = distinct_logits(rng, 8, 5, torch.bfloat16)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_positions(self, student, reference, rng):
         """arguments by position: router_logits, top_k, attention_mask"""
-        call = self.call(rng, mask=self.MASK, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, mask=self.MASK, by_position=True))
 
     def test_gradients(self, student, reference, rng):
         """gradients"""
-        call = self.call(rng, grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, grad=True))
