@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from labkit.sandboxed.call import Failure, Outcome, tensors_in
+from labkit.sandboxed.call import Call, Failure, Outcome, tensors_in
 
 # Relative tolerance, also taken of the largest entry: a sum that cancels is not less exact.
 # float16 and bfloat16: two units in the last place of a number just above a power of two.
@@ -19,6 +20,7 @@ TOLERANCE = {
     torch.bfloat16: 2**-6,
 }
 GRAD_TOLERANCE = 1e-4
+Performer = Callable[[Call], Outcome]
 OURS = ("NoAnswer", "TimeLimit", "OutputLimit")  # not raised by code: what stopped it
 
 
@@ -73,6 +75,13 @@ def assert_same(student: Outcome, reference: Outcome, tolerance: float | None = 
         _same_values(where, mine, theirs, held, tolerance)
     _same_state(student.state, reference.state, [*held, "values"] if pairs else held)
     _same_grads(student.grads, reference.grads, [*held, "values"])
+
+
+def compare(student: Performer, reference: Performer, call: Call) -> Outcome:
+    """Have both perform the call and raise Difference unless the outcomes agree; the first."""
+    outcome = student(call)
+    assert_same(outcome, reference(call))
+    return outcome
 
 
 def assert_drawn(student: Outcome, reference: Outcome, probs: Tensor) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -24,16 +23,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from labkit.checks.compare import Difference, assert_drawn, assert_same
+from labkit.checks.compare import Difference, Performer, assert_drawn, assert_same, compare
 from labkit.core.paths import TESTS
 from labkit.core.syllabus import Exercise
 from labkit.sandboxed.call import Call, Given, New, Outcome
 
-__all__ = ["Call", "Given", "New", "Outcome", "Rng", "assert_drawn", "assert_same"]
+__all__ = ["Call", "Given", "New", "Outcome", "Rng", "assert_drawn", "assert_same", "compare"]
 
 MARKS = {"exercise", "points", "parametrize"}
 FIXTURES = ("student", "reference", "rng")
-Performer = Callable[[Call], Outcome]
 
 
 @dataclass(frozen=True)

@@ -2,121 +2,93 @@
 
 import pytest
 import torch
+from visible.test_generation import (
+    bag,
+    cache_call,
+    generate_call,
+    logits_of,
+    repeated,
+    room,
+    sample_call,
+    script,
+    scripted_call,
+    updated,
+)
 
-from labkit.checks.runner import Call, Given, Outcome, assert_drawn, assert_same
-from labkit.sandboxed.call import tensors_in
+from labkit.checks.runner import Call, Given, Outcome, assert_drawn, assert_same, compare
 
 HALF = [torch.bfloat16, torch.float16]
 
 
-def room(outcome):
-    """How many numbers a cache holds room for, from its attributes keys and values."""
-    if outcome.failure:
-        return outcome
-    sizes = [sum(t.numel() for _, t in tensors_in(v, "")) for v in outcome.values[-2:]]
-    names = ("room for keys, in numbers", "room for values, in numbers")
-    return Outcome(values=[dict(zip(names, sizes, strict=True))])
-
-
 @pytest.mark.exercise("7.1")
 class TestKVCache:
-    def call(self, layers=3, max_length=7, **options):
-        init = {"num_hidden_layers": layers, "max_length": max_length}
-        return Call("KVCache", init=init, **options)
-
-    def update(self, call, rng, layer, tokens, shape=(3, 2, 6), dtype=torch.float32, wider=0):
-        batch, heads, size = shape
-        key = rng.normal(batch, heads, tokens, size).to(dtype)
-        value = rng.normal(batch, heads, tokens, size + wider).to(dtype)
-        return call.then("update", layer_idx=layer, key=key, value=value)
+    def call(self, rng, *steps, layers=3, max_length=7, shape=(3, 2, 6), **options):
+        call = cache_call(layers, max_length)
+        return updated(call, rng, *steps, shape=shape, **options)
 
     @pytest.mark.parametrize("chunks", [(7,), (1, 1, 1, 1), (4, 3), (2, 1, 3), (1, 6)])
     def test_chunks(self, student, reference, rng, chunks):
         """one layer, tokens in chunks of {chunks}"""
-        call = self.call()
-        for tokens in chunks:
-            self.update(call, rng, 1, tokens)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, *((1, tokens) for tokens in chunks)))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("shape", [(1, 1, 3), (4, 1, 5), (2, 4, 8)])
     def test_layers(self, student, reference, rng, shape):
         """three layers take turns, (batch, KV heads, head_dim) {shape}"""
-        call = self.call(max_length=6)
-        for tokens in (3, 1, 2):
-            for layer in (0, 1, 2):
-                self.update(call, rng, layer, tokens, shape)
-        assert_same(student(call), reference(call))
+        steps = [(layer, tokens) for tokens in (3, 1, 2) for layer in (0, 1, 2)]
+        compare(student, reference, self.call(rng, *steps, max_length=6, shape=shape))
 
     def test_length(self, student, reference, rng):
         """length before and after each step"""
-        call = self.call(max_length=9).then(".length")
+        steps = [".length"]
         for tokens in (4, 1, 2):
-            for layer in (0, 1, 2):
-                self.update(call, rng, layer, tokens)
-            call.then(".length")
-        assert_same(student(call), reference(call))
+            steps += [(0, tokens), (1, tokens), (2, tokens), ".length"]
+        compare(student, reference, self.call(rng, *steps, max_length=9))
 
     def test_length_within(self, student, reference, rng):
         """length while only the first layers have their new tokens"""
-        call = self.call()
-        for layer, tokens in ((0, 2), (1, 2), (2, 2), (0, 3)):
-            self.update(call, rng, layer, tokens)
-        call.then(".length")
-        self.update(call, rng, 1, 3).then(".length")
-        assert_same(student(call), reference(call))
+        steps = ((0, 2), (1, 2), (2, 2), (0, 3), ".length", (1, 3), ".length")
+        compare(student, reference, self.call(rng, *steps))
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
         """{dtype} keys and values"""
-        call = self.call()
-        for tokens in (2, 3):
-            self.update(call, rng, 0, tokens, dtype=dtype)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, (0, 2), (0, 3), dtype=dtype))
 
     def test_latent(self, student, reference, rng):
         """one head whose values are larger than its keys, as a latent has it"""
-        call = self.call()
-        for tokens in (3, 2):
-            self.update(call, rng, 2, tokens, shape=(2, 1, 3), wider=4)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, (2, 3), (2, 2), shape=(2, 1, 3), wider=4))
 
     def test_strided(self, student, reference, rng):
         """keys and values that are not contiguous"""
-        call = self.call()
+        call = self.call(rng)
         for tokens in (3, 2):
             key, value = (rng.normal(2, tokens, 4, 6).transpose(1, 2) for _ in range(2))
             call.then("update", layer_idx=0, key=key, value=value)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("tokens", [1, 5])
     def test_room(self, student, reference, rng, tokens):
         """room for max_length tokens from the first update on"""
-        call = self.call(layers=1, max_length=11)
-        self.update(call, rng, 0, tokens, wider=1).then(".keys").then(".values")
+        steps, sizes = ((0, tokens), ".keys", ".values"), {"layers": 1, "max_length": 11}
+        call = self.call(rng, *steps, **sizes, wider=1)
         assert_same(room(student(call)), room(reference(call)))
 
     def test_positions(self, student, reference, rng):
         """arguments by position: layer_idx, key, value"""
-        call = self.call(by_position=True)
-        for tokens in (2, 2):
-            self.update(call, rng, 1, tokens)
-        assert_same(student(call), reference(call))
+        call = self.call(rng, (1, 2), (1, 2))
+        call.by_position = True
+        compare(student, reference, call)
 
     def test_full(self, student, reference, rng):
         """a token too many raises ValueError"""
-        call = self.call()
-        for tokens in (4, 3, 1):
-            self.update(call, rng, 0, tokens)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, (0, 4), (0, 3), (0, 1)))
 
     def test_batch(self, student, reference, rng):
         """another batch size raises ValueError"""
-        call = self.call()
-        for batch in (3, 1):
-            self.update(call, rng, 0, 2, shape=(batch, 2, 4))
-        assert_same(student(call), reference(call))
+        call = self.call(rng, (0, 2), shape=(3, 2, 4))
+        compare(student, reference, updated(call, rng, (0, 2), shape=(1, 2, 4)))
 
 
 @pytest.mark.exercise("7.2")
@@ -124,121 +96,97 @@ class TestSampleNextToken:
     EVEN = (0.24, 0.21, 0.18, 0.15, 0.1, 0.08, 0.04)
     STEEP = (0.55, 0.2, 0.1, 0.08, 0.07)
 
-    def logits(self, rng, rows, probs, dtype=torch.float32):
-        """(rows, V), all alike, in an order of its own."""
-        order = torch.from_numpy(rng.generator.permutation(len(probs)))
-        row = torch.zeros(len(probs))
-        row[order] = torch.tensor(probs).log()
-        return (row + 2 * rng.normal(1)).to(dtype).repeat(rows, 1)
-
-    def call(self, rng, logits, **inputs):
-        generator = Given("generator", seed=int(rng.integers(0, 2**31)))
-        options = {k: inputs.pop(k) for k in ("summary", "by_position") if k in inputs}
-        inputs = {"logits": logits, **inputs, "generator": generator}
-        return Call("sample_next_token", **options, **inputs)
-
-    def drawn(self, rng, probs, rows=600, dtype=torch.float32, **inputs):
-        logits = self.logits(rng, rows, probs, dtype)
-        return self.call(rng, logits, summary="drawn", **inputs)
+    def drawn(self, rng, probs, dtype=torch.float32, **inputs):
+        logits = logits_of(rng, 600, probs, 2, dtype)
+        return sample_call(rng, logits, summary="drawn", **inputs)
 
     @pytest.mark.parametrize("shape", [(1, 3), (6, 50), (33, 7)])
     def test_greedy(self, student, reference, rng, shape):
         """temperature 0 takes the highest score, whatever else is set"""
-        call = self.call(rng, 5 * rng.normal(*shape), temperature=0.0, top_k=3, top_p=0.7)
-        assert_same(student(call), reference(call))
+        call = sample_call(rng, 5 * rng.normal(*shape), temperature=0.0, top_k=3, top_p=0.7)
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 0.01}, {"temperature": 1e-6}])
     def test_determined(self, student, reference, rng, settings):
         """settings that leave one token: {settings}"""
-        call = self.call(rng, rng.normal(50, 9), **settings)
-        assert_same(student(call), reference(call))
+        compare(student, reference, sample_call(rng, rng.normal(50, 9), **settings))
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_certain(self, student, reference, rng, dtype):
         """{dtype} rows in which one token has all the probability"""
         logits = torch.full((9, 5), -torch.inf)
         logits[range(9), rng.integers(0, 5, 9)] = rng.normal(9)
-        call = self.call(rng, logits.to(dtype), temperature=1.7, top_k=4, top_p=0.9)
-        assert_same(student(call), reference(call))
+        call = sample_call(rng, logits.to(dtype), temperature=1.7, top_k=4, top_p=0.9)
+        compare(student, reference, call)
 
     def test_peaks(self, student, reference, rng):
         """rows of different peaks, each with its own cut"""
         logits = 0.1 * rng.normal(60, 8)
         logits[range(60), rng.integers(0, 8, 60)] += 6
-        call = self.call(rng, logits, top_p=0.8)
-        assert_same(student(call), reference(call))
+        compare(student, reference, sample_call(rng, logits, top_p=0.8))
 
     @pytest.mark.parametrize("top_k", [2, 4, 7, 30])
     def test_top_k(self, student, reference, rng, top_k):
         """top_k {top_k} of 7 tokens: which are ever drawn"""
-        call = self.drawn(rng, self.EVEN, top_k=top_k)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.drawn(rng, self.EVEN, top_k=top_k))
 
     @pytest.mark.parametrize("top_p", [0.1, 0.5, 0.7, 0.95, 1.0])
     def test_top_p(self, student, reference, rng, top_p):
         """top_p {top_p}: which are ever drawn"""
-        call = self.drawn(rng, self.EVEN, top_p=top_p)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.drawn(rng, self.EVEN, top_p=top_p))
 
     @pytest.mark.parametrize(("temperature", "top_p"), [(0.5, 0.9), (2.5, 0.6)])
     def test_temperature_first(self, student, reference, rng, temperature, top_p):
         """temperature {temperature}, then top_p {top_p}"""
         call = self.drawn(rng, self.STEEP, temperature=temperature, top_p=top_p)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_top_k_first(self, student, reference, rng):
         """top_p 0.5 of what top_k 3 has left"""
         probs = (0.35, 0.2, 0.1, 0.09, 0.08, 0.07, 0.06, 0.05)
-        call = self.drawn(rng, probs, top_k=3, top_p=0.5)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.drawn(rng, probs, top_k=3, top_p=0.5))
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
         """{dtype} scores: which are ever drawn"""
         call = self.drawn(rng, self.STEEP, dtype=dtype, temperature=0.8, top_k=4, top_p=0.85)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_cold(self, student, reference, rng):
         """temperature 0.0005, for float16 scores"""
         gaps = torch.stack([rng.integers(0, 60, 6) + 100 * torch.arange(6) for _ in range(8)])
-        call = self.call(rng, (gaps / 4).half(), temperature=0.0005)
-        assert_same(student(call), reference(call))
+        compare(student, reference, sample_call(rng, (gaps / 4).half(), temperature=0.0005))
 
     def test_ties(self, student, reference, rng):
         """tokens of equal score on both sides of the cut"""
-        call = self.drawn(rng, (0.28, 0.28, 0.28, 0.08, 0.08), top_p=0.7)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.drawn(rng, (0.28, 0.28, 0.28, 0.08, 0.08), top_p=0.7))
 
     def test_many(self, student, reference, rng):
         """a vocabulary of 90 tokens, 12 of them kept"""
         probs = (*(0.05 + 0.002 * i for i in range(12)), *(0.001 + 1e-5 * i for i in range(78)))
-        call = self.drawn(rng, probs, top_k=12)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.drawn(rng, probs, top_k=12))
 
     def test_strided(self, student, reference, rng):
         """scores that are not contiguous, and that stay as they were"""
-        call = self.call(rng, rng.normal(9, 20).T, top_k=1, temperature=0.7)
-        assert_same(student(call), reference(call))
+        call = sample_call(rng, rng.normal(9, 20).T, top_k=1, temperature=0.7)
+        compare(student, reference, call)
 
     @pytest.mark.points(2)
     def test_generator(self, student, reference, rng):
         """the same generator draws the same, another one does not"""
-        logits = rng.normal(80, 30)
-        call = self.call(rng, logits, summary="repeats", temperature=1.2, top_p=0.99)
-        again = dict(call.steps[0][1])
-        call.then("", **again).then("", **{**again, "generator": Given("generator", seed=1)})
-        assert_same(student(call), reference(call))
+        call = sample_call(rng, rng.normal(80, 30), temperature=1.2, top_p=0.99)
+        compare(student, reference, repeated(call))
 
     def test_positions(self, student, reference, rng):
         """arguments by position: logits, temperature, top_k, top_p, generator"""
         call = self.drawn(rng, self.EVEN, temperature=0.9, top_k=5, top_p=0.8, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_impossible(self, student, reference, rng):
         """impossible settings raise ValueError"""
         logits = rng.normal(2, 5)
-        call = self.call(rng, logits, top_k=1).then("", logits=logits, top_p=0.0)
-        assert_same(student(call), reference(call))
+        call = sample_call(rng, logits, top_k=1).then("", logits=logits, top_p=0.0)
+        compare(student, reference, call)
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize(
@@ -248,8 +196,8 @@ class TestSampleNextToken:
     )
     def test_frequencies(self, student, reference, rng, settings):
         """how often each is drawn with {settings}"""
-        logits = self.logits(rng, 2500, self.EVEN)
-        call = self.call(rng, logits, summary="counts", **settings)
+        logits = logits_of(rng, 2500, self.EVEN, 2)
+        call = sample_call(rng, logits, summary="counts", **settings)
         probs = (logits[0].double() / settings.get("temperature", 1.0)).softmax(-1)
         kept = 3 if settings.keys() & {"top_k", "top_p"} else len(probs)
         probs = probs.where(probs >= probs.sort(descending=True).values[kept - 1], 0.0)
@@ -258,41 +206,24 @@ class TestSampleNextToken:
 
 @pytest.mark.exercise("7.3")
 class TestGenerate:
-    def call(self, rng, rows=1, tokens=4, new=6, **inputs):
-        options = {k: inputs.pop(k) for k in ("summary", "by_position", "grad") if k in inputs}
-        if "model" not in inputs:
-            inputs["model"] = Given("tiny_decoder", seed=int(rng.integers(0, 10**6)))
-        inputs = {"input_ids": rng.integers(0, 23, rows, tokens), **inputs}
-        return Call("generate", **options, max_new_tokens=new, **inputs)
-
-    def script(self, *rows, vocab=15, **options):
-        """A model that says these tokens after a prompt of three."""
-        said = torch.tensor([[0, 0, 0, *row] for row in rows])
-        table = 20.0 * torch.nn.functional.one_hot(said, vocab).float()
-        return Given("scripted", script=table, **options)
-
     def scripted(self, rng, *rows, **inputs):
-        prompt = {"tokens": 3, "rows": len(rows), "new": len(rows[0])}
-        inputs = {"pad_token_id": 13, **inputs}
-        inputs["input_ids"] = rng.integers(0, 12, len(rows), 3)
-        return self.call(rng, model=self.script(*rows), **prompt, **inputs)
+        return scripted_call(rng, *rows, vocab=15, pad_token_id=13, **inputs)
 
     @pytest.mark.parametrize("use_cache", [True, False])
     @pytest.mark.parametrize(("rows", "tokens", "new"), [(1, 1, 1), (3, 7, 9), (2, 2, 12)])
     def test_greedy(self, student, reference, rng, use_cache, rows, tokens, new):
         """{rows} prompts of {tokens} tokens, {new} new ones, use_cache {use_cache}"""
-        call = self.call(rng, rows, tokens, new, use_cache=use_cache)
-        assert_same(student(call), reference(call))
+        compare(student, reference, generate_call(rng, rows, tokens, new, use_cache=use_cache))
 
     def test_both_alike(self, student, reference, rng):
         """draws with the cache equal those without"""
         settings = {"temperature": 1.3, "top_k": 15, "top_p": 0.97}
         generator = Given("generator", seed=int(rng.integers(2, 2**31)))
-        call = self.call(rng, 3, 5, 8, **settings, generator=generator, summary="repeats")
+        call = generate_call(rng, 3, 5, 8, **settings, generator=generator, summary="repeats")
         again = dict(call.steps[0][1])
         call.then("", **{**again, "use_cache": False})
         call.then("", **{**again, "generator": Given("generator", seed=1)})
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("use_cache", [True, False])
@@ -300,51 +231,47 @@ class TestGenerate:
         """how many tokens the model is run on, use_cache {use_cache}"""
         table = 20.0 * torch.eye(90)[None]
         model = Given("scripted", script=table, count_work=True)
-        call = self.call(rng, tokens=6, model=model, new=7, use_cache=use_cache, grad=True)
-        assert_same(student(call), reference(call))
+        call = generate_call(rng, tokens=6, model=model, new=7, use_cache=use_cache, grad=True)
+        compare(student, reference, call)
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("use_cache", [True, False])
     def test_padded(self, student, reference, rng, use_cache):
         """prompts of different lengths, padded on the left, use_cache {use_cache}"""
         mask = (torch.arange(6) >= torch.tensor([[4], [0], [2], [5]])).long()
-        call = self.call(rng, 4, 6, 7, attention_mask=mask, use_cache=use_cache)
-        assert_same(student(call), reference(call))
+        call = generate_call(rng, 4, 6, 7, attention_mask=mask, use_cache=use_cache)
+        compare(student, reference, call)
 
     def test_alone(self, student, reference, rng):
         """a padded prompt goes on as it does alone"""
         inputs = {"model": Given("tiny_decoder", seed=int(rng.integers(0, 10**6)))}
-        call = self.call(rng, 2, 6, 8, **inputs)
+        call = generate_call(rng, 2, 6, 8, **inputs)
         call.steps[0][1]["attention_mask"] = torch.tensor([[0, 0, 1, 1, 1, 1], [1] * 6])
-        both, theirs = student(call), reference(call)
-        assert_same(both, theirs)
-        alone = self.call(rng, new=8, **inputs)
+        both = compare(student, reference, call)
+        alone = generate_call(rng, new=8, **inputs)
         alone.steps[0][1]["input_ids"] = call.steps[0][1]["input_ids"][:1, 2:]
         cut = Outcome(values=[both.value[:1, 2:]])
         assert_same(cut, reference(alone))
 
     def test_two(self, student, reference, rng):
         """a second prompt after the first"""
-        call = self.call(rng, 2, 5)
+        call = generate_call(rng, 2, 5)
         call.then("", **{**call.steps[0][1], "input_ids": rng.integers(0, 23, 1, 3)})
         call.then("", **call.steps[0][1])
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_to_the_limit(self, student, reference, rng):
         """prompt and new tokens fill max_position_embeddings"""
-        call = self.call(rng, 1, 252, 4)
-        assert_same(student(call), reference(call))
+        compare(student, reference, generate_call(rng, 1, 252, 4))
 
     @pytest.mark.parametrize("stops", [6, [6], (11, 6), (6, 11), (1, 6, 12)])
     def test_stop(self, student, reference, rng, stops):
         """a stop token ends the text and stays in it: {stops}"""
-        call = self.scripted(rng, (4, 8, 5, 6, 7, 5), eos_token_id=stops)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.scripted(rng, (4, 8, 5, 6, 7, 5), eos_token_id=stops))
 
     def test_stop_at_once(self, student, reference, rng):
         """a stop token as the first word"""
-        call = self.scripted(rng, (6, 5, 7, 8), eos_token_id=6)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.scripted(rng, (6, 5, 7, 8), eos_token_id=6))
 
     def test_no_stop(self, student, reference, rng):
         """no stop token, one that never comes, and one in the prompt alone"""
@@ -352,30 +279,28 @@ class TestGenerate:
         call.then("", **{**call.steps[0][1], "eos_token_id": 14})
         late = {**call.steps[0][1], "input_ids": torch.tensor([[12, 3, 12]])}
         call.then("", **late, eos_token_id=12)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("stops", [6, (6, 11)])
     def test_rows(self, student, reference, rng, stops):
         """each row ends by itself and is padded"""
         rows = ((4, 8, 6, 7, 5, 4, 3), (6, 5, 7, 4, 6, 3, 2), (4, 11, 8, 7, 4, 6, 1))
-        call = self.scripted(rng, *rows, eos_token_id=stops)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.scripted(rng, *rows, eos_token_id=stops))
 
     @pytest.mark.parametrize("use_cache", [True, False])
     def test_on_token(self, student, reference, rng, use_cache):
         """on_token hears every new column, padding included"""
         rows = ((4, 8, 6, 7, 5), (6, 5, 7, 4, 2), (4, 5, 8, 7, 6))
         inputs = {"on_token": Given("listener"), "use_cache": use_cache}
-        call = self.scripted(rng, *rows, eos_token_id=6, **inputs)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.scripted(rng, *rows, eos_token_id=6, **inputs))
 
     def test_at_once(self, student, reference, rng):
         """on_token hears a token before the next is computed"""
-        model = self.script((4, 8, 5, 7, 3), breaks_at=7)
+        model = script((4, 8, 5, 7, 3), vocab=15, breaks_at=7)
         prompt = {"input_ids": rng.integers(0, 12, 1, 3), "new": 5}
-        call = self.call(rng, model=model, on_token=Given("gone_after", tokens=3), **prompt)
-        assert_same(student(call), reference(call))
+        call = generate_call(rng, model=model, on_token=Given("gone_after", tokens=3), **prompt)
+        compare(student, reference, call)
 
     @pytest.mark.parametrize(
         "settings",
@@ -384,37 +309,30 @@ class TestGenerate:
     )
     def test_settings(self, student, reference, rng, settings):
         """settings for the draw: {settings}"""
-        order = torch.from_numpy(rng.generator.permutation(5))
-        table = torch.full((1, 9, 8), -torch.inf)
-        table[:, :, order] = torch.tensor([0.4, 0.3, 0.15, 0.1, 0.05]).log()
         settings = {"temperature": 1.0, **settings}
-        model = Given("scripted", script=table)
-        call = self.call(rng, model=model, new=1, summary="drawn", **settings)
+        call = generate_call(rng, model=bag(rng), new=1, summary="drawn", **settings)
         call.steps[0][1]["input_ids"] = torch.full((600, 3), 7)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_generator(self, student, reference, rng):
         """the generator decides the draw"""
         generator = Given("generator", seed=int(rng.integers(2, 2**31)))
-        call = self.call(rng, rows=4, new=12, temperature=1.8, generator=generator)
-        call.summary = "repeats"
-        again = dict(call.steps[0][1])
-        call.then("", **again).then("", **{**again, "generator": Given("generator", seed=1)})
-        assert_same(student(call), reference(call))
+        call = generate_call(rng, rows=4, new=12, temperature=1.8, generator=generator)
+        compare(student, reference, repeated(call))
 
     def test_positions(self, student, reference, rng):
         """arguments by position, in the order of the stub"""
         inputs = {"attention_mask": torch.ones(1, 3).long(), "max_new_tokens": 5}
         inputs |= {"temperature": 0.0, "top_k": None, "top_p": None, "eos_token_id": (8, 11)}
         inputs |= {"pad_token_id": 2, "generator": None, "use_cache": True}
-        model = self.script((4, 5, 8, 7, 6))
+        model = script((4, 5, 8, 7, 6), vocab=15)
         call = Call("generate", by_position=True, model=model,
                     input_ids=rng.integers(0, 12, 1, 3), **inputs)  # fmt: skip
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_refused(self, student, reference, rng):
         """padding on the right raises ValueError"""
-        call = self.call(rng, rows=1)
+        call = generate_call(rng, rows=1)
         mask = torch.tensor([[1, 1, 1, 0]])
         call.then("", **{**call.steps[0][1], "attention_mask": mask})
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)

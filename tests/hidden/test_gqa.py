@@ -4,24 +4,24 @@ from itertools import pairwise
 
 import pytest
 import torch
+from visible.test_gqa import (
+    HALF,
+    D,
+    attention_call,
+    causal,
+    latent_call,
+    latent_state,
+    qwen3_config,
+    qwen3_state,
+    rotary,
+    tokens,
+    whole_numbers_call,
+)
 
 from labkit.checks.compare import close
-from labkit.checks.runner import Call, Given, New, assert_same
+from labkit.checks.runner import Call, Given, compare
 
-HALF = [torch.bfloat16, torch.float16]
-
-
-def causal(new, total):
-    """(new, total) bool: the queries are the last of the keys."""
-    return torch.ones(new, total, dtype=torch.bool).tril(total - new)
-
-
-def rotary(positions, size):
-    """cos and sin (..., T, size) of the angles of these positions, as lab 02 makes them."""
-    inv_freq = 100.0 ** -(torch.arange(0, size, 2) / size)
-    angles = positions.float()[..., None] * inv_freq
-    angles = torch.cat((angles, angles), dim=-1)
-    return {"cos": angles.cos(), "sin": angles.sin()}
+SHAPE = (2, 3, 4, 7, 6)
 
 
 def agree(mine, theirs):
@@ -30,114 +30,87 @@ def agree(mine, theirs):
 
 @pytest.mark.exercise("3.1")
 class TestCausalMask:
-    def compare(self, student, reference, new, total, **options):
-        call = Call("causal_mask", query_length=new, key_length=total, **options)
-        assert_same(student(call), reference(call))
+    def call(self, new, total, **options):
+        return Call("causal_mask", query_length=new, key_length=total, **options)
 
     @pytest.mark.parametrize("length", [1, 2, 7])
     def test_square(self, student, reference, length):
         """{length} tokens, nothing cached"""
-        self.compare(student, reference, length, length)
+        compare(student, reference, self.call(length, length))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize(("new", "total"), [(3, 7), (5, 6), (2, 9)])
     def test_chunk(self, student, reference, new, total):
         """{new} new tokens, {total} in all"""
-        self.compare(student, reference, new, total)
+        compare(student, reference, self.call(new, total))
 
     @pytest.mark.parametrize("total", [2, 6])
     def test_one_token(self, student, reference, total):
         """1 new token, {total} in all"""
-        self.compare(student, reference, 1, total)
+        compare(student, reference, self.call(1, total))
 
     def test_positions(self, student, reference):
         """arguments by position: query_length, key_length"""
-        self.compare(student, reference, 4, 7, by_position=True)
+        compare(student, reference, self.call(4, 7, by_position=True))
 
 
 @pytest.mark.exercise("3.2")
 class TestAttention:
-    def call(self, rng, shape=(2, 3, 4, 7, 6), mask=None, **options):
-        batch, heads, new, total, size = shape
-        inputs = {
-            "query": rng.normal(batch, heads, new, size),
-            "key": rng.normal(batch, heads, total, size),
-            "value": rng.normal(batch, heads, total, size),
-        }
-        if mask is not None:
-            inputs["mask"] = mask
-        return Call("scaled_dot_product_attention", **inputs, **options)
-
-    def whole_numbers(self, rng, dtype, size=2, shape=(1, 3, 5, 6, 4)):
-        """A call whose scores are exact in any dtype, and whose values are all positive."""
-        call = self.call(rng, shape)
-        inputs = call.steps[0][1]
-        for name in ("query", "key"):
-            inputs[name] = rng.integers(-size, size + 1, *inputs[name].shape).to(dtype)
-        inputs["value"] = rng.uniform(*inputs["value"].shape, low=1.0, high=2.0).to(dtype)
-        return call
-
     @pytest.mark.parametrize("shape", [(1, 1, 1, 1, 3), (2, 3, 4, 4, 5), (3, 1, 2, 9, 16)])
     def test_values(self, student, reference, rng, shape):
         """values without a mask"""
-        call = self.call(rng, shape)
-        assert_same(student(call), reference(call))
+        compare(student, reference, attention_call(rng, shape))
 
     @pytest.mark.parametrize("scale", [0.1, 2.0])
     def test_scale(self, student, reference, rng, scale):
         """values with scale {scale}"""
-        call = self.call(rng, scale=scale)
-        assert_same(student(call), reference(call))
+        compare(student, reference, attention_call(rng, SHAPE, scale=scale))
 
     def test_other_value_size(self, student, reference, rng):
         """values of another size than queries and keys"""
-        call = self.call(rng)
+        call = attention_call(rng, SHAPE)
         call.steps[0][1]["value"] = rng.normal(2, 3, 7, 9)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("shape", [(2, 3, 5, 5, 6), (2, 3, 4, 7, 6), (2, 3, 1, 7, 6)])
     def test_bool_mask(self, student, reference, rng, shape):
         """a bool mask, True = may attend"""
-        call = self.call(rng, shape, mask=causal(*shape[2:4]))
-        assert_same(student(call), reference(call))
+        compare(student, reference, attention_call(rng, shape, mask=causal(*shape[2:4])))
 
     def test_padding_mask(self, student, reference, rng):
         """a bool mask (B, 1, T, S), another for each text"""
         seen = torch.ones(2, 1, 1, 5, dtype=torch.bool)
         seen[1, ..., :2] = False
         diagonal = torch.eye(5, dtype=torch.bool)
-        call = self.call(rng, (2, 3, 5, 5, 6), mask=causal(5, 5) & seen | diagonal)
-        assert_same(student(call), reference(call))
+        call = attention_call(rng, (2, 3, 5, 5, 6), mask=causal(5, 5) & seen | diagonal)
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("low", [-torch.inf, torch.finfo(torch.float32).min])
     def test_float_mask(self, student, reference, rng, low):
         """a float mask of 0 and {low}"""
-        call = self.call(rng, mask=torch.zeros(4, 7).masked_fill(~causal(4, 7), low))
-        assert_same(student(call), reference(call))
+        mask = torch.zeros(4, 7).masked_fill(~causal(4, 7), low)
+        compare(student, reference, attention_call(rng, SHAPE, mask))
 
     def test_bias(self, student, reference, rng):
         """a float mask that favours near keys, one for each head"""
-        call = self.call(rng, mask=-rng.uniform(3, 4, 7, high=3.0))
-        assert_same(student(call), reference(call))
+        call = attention_call(rng, SHAPE, mask=-rng.uniform(3, 4, 7, high=3.0))
+        compare(student, reference, call)
 
     def test_causality(self, student, reference, rng):
         """what comes later changes nothing before it"""
-        call = self.call(rng, (1, 2, 6, 6, 4), mask=causal(6, 6))
-        mine = student(call)
-        assert_same(mine, reference(call))
+        call = attention_call(rng, (1, 2, 6, 6, 4), mask=causal(6, 6))
+        mine = compare(student, reference, call)
         inputs = dict(call.steps[0][1])
         for name in ("query", "key", "value"):
             inputs[name] = inputs[name].clone()
             inputs[name][:, :, 4:] = rng.normal(1, 2, 2, 4)
-        other = Call("scaled_dot_product_attention", **inputs)
-        theirs = student(other)
-        assert_same(theirs, reference(other))
+        theirs = compare(student, reference, Call("scaled_dot_product_attention", **inputs))
         assert agree(mine.value[:, :, :4], theirs.value[:, :, :4]), "the future leaks in"
 
     def test_large_scores(self, student, reference, rng):
         """scores in the thousands"""
-        call = self.whole_numbers(rng, torch.float32, size=150)
-        assert_same(student(call), reference(call))
+        call = whole_numbers_call(rng, torch.float32, 150, (1, 3, 5, 6, 4))
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("low", [None, -torch.inf, torch.finfo(torch.float32).min])
     def test_blind_query(self, student, reference, rng, low):
@@ -146,202 +119,160 @@ class TestAttention:
         mask[2] = False
         if low is not None:
             mask = torch.zeros(4, 7).masked_fill(~mask, low)
-        call = self.call(rng, mask=mask)
-        assert_same(student(call), reference(call))
+        compare(student, reference, attention_call(rng, SHAPE, mask=mask))
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
         """{dtype} with a bool mask"""
-        call = self.whole_numbers(rng, dtype)
+        call = whole_numbers_call(rng, dtype, shape=(1, 3, 5, 6, 4))
         call.steps[0][1]["mask"] = causal(5, 6)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision_float_mask(self, student, reference, rng, dtype):
         """{dtype} with a float mask of the dtype's lowest number"""
-        call = self.whole_numbers(rng, dtype)
+        call = whole_numbers_call(rng, dtype, shape=(1, 3, 5, 6, 4))
         mask = torch.zeros(5, 6, dtype=dtype)
         mask.masked_fill_(~causal(5, 6), torch.finfo(dtype).min)
         call.steps[0][1]["mask"] = mask
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_strided_input(self, student, reference, rng):
         """inputs that are not contiguous, and that stay as they were"""
-        call = self.call(rng, mask=causal(4, 7))
+        call = attention_call(rng, SHAPE, mask=causal(4, 7))
         inputs = call.steps[0][1]
         inputs["query"] = rng.normal(2, 4, 3, 6).transpose(1, 2)
         inputs["key"] = rng.normal(2, 3, 6, 7).mT
         inputs["value"] = rng.normal(2, 7, 3, 6).transpose(1, 2)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_positions(self, student, reference, rng):
         """arguments by position: query, key, value, mask, scale"""
-        call = self.call(rng, mask=causal(4, 7), scale=0.6, by_position=True)
-        assert_same(student(call), reference(call))
+        call = attention_call(rng, SHAPE, mask=causal(4, 7), scale=0.6, by_position=True)
+        compare(student, reference, call)
 
     def test_gradients(self, student, reference, rng):
         """gradients of query, key and value"""
-        call = self.call(rng, mask=causal(4, 7), grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, attention_call(rng, SHAPE, mask=causal(4, 7), grad=True))
 
     def test_gradients_of_a_blind_query(self, student, reference, rng):
         """gradients stay finite where a query may attend to nothing"""
         mask = causal(5, 5)
         mask[3] = False
-        call = self.call(rng, (1, 2, 5, 5, 4), mask=mask, grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, attention_call(rng, (1, 2, 5, 5, 4), mask=mask, grad=True))
 
 
 @pytest.mark.exercise("3.3")
 class TestRepeatKV:
-    def compare(self, student, reference, x, n_rep, **options):
-        call = Call("repeat_kv", hidden_states=x, n_rep=n_rep, **options)
-        assert_same(student(call), reference(call))
+    def call(self, x, n_rep, **options):
+        return Call("repeat_kv", hidden_states=x, n_rep=n_rep, **options)
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize(("heads", "n_rep"), [(2, 2), (3, 2), (4, 3), (2, 5)])
     def test_values(self, student, reference, rng, heads, n_rep):
         """{heads} KV heads, {n_rep} query heads for each"""
-        self.compare(student, reference, rng.normal(2, heads, 3, 5), n_rep)
+        compare(student, reference, self.call(rng.normal(2, heads, 3, 5), n_rep))
 
     @pytest.mark.parametrize("n_rep", [2, 4])
     def test_one_head(self, student, reference, rng, n_rep):
         """one KV head for all {n_rep} query heads"""
-        self.compare(student, reference, rng.normal(3, 1, 4, 2), n_rep)
+        compare(student, reference, self.call(rng.normal(3, 1, 4, 2), n_rep))
 
     def test_one_each(self, student, reference, rng):
         """n_rep 1 changes nothing"""
-        self.compare(student, reference, rng.normal(1, 3, 2, 4), 1)
+        compare(student, reference, self.call(rng.normal(1, 3, 2, 4), 1))
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
         """{dtype}"""
-        self.compare(student, reference, rng.normal(2, 3, 4, 5, dtype=dtype), 2)
+        compare(student, reference, self.call(rng.normal(2, 3, 4, 5, dtype=dtype), 2))
 
     def test_strided_input(self, student, reference, rng):
         """an input that is not contiguous, and that stays as it was"""
-        self.compare(student, reference, rng.normal(2, 5, 3, 4).transpose(1, 2), 2)
+        compare(student, reference, self.call(rng.normal(2, 5, 3, 4).transpose(1, 2), 2))
 
     def test_positions(self, student, reference, rng):
         """arguments by position: hidden_states, n_rep"""
-        self.compare(student, reference, rng.normal(2, 3, 4, 5), 2, by_position=True)
+        compare(student, reference, self.call(rng.normal(2, 3, 4, 5), 2, by_position=True))
 
     @pytest.mark.parametrize("n_rep", [2, 3])
     def test_gradients(self, student, reference, rng, n_rep):
         """gradients: a KV head collects those of all its copies"""
-        self.compare(student, reference, rng.normal(2, 2, 3, 5), n_rep, grad=True)
+        compare(student, reference, self.call(rng.normal(2, 2, 3, 5), n_rep, grad=True))
 
 
 @pytest.mark.exercise("3.4")
 class TestQwen3Attention:
-    D, E = 4, 10
-
-    def config(self, heads=6, kv_heads=2, bias=False, eps=0.01):
-        return New(
-            "Qwen3Config",
-            vocab_size=8,
-            hidden_size=self.E,
-            intermediate_size=8,
-            num_hidden_layers=4,
-            num_attention_heads=heads,
-            rms_norm_eps=eps,
-            num_key_value_heads=kv_heads,
-            head_dim=self.D,
-            attention_bias=bias,
-        )
-
-    def state(self, rng, heads=6, kv_heads=2, bias=False):
-        q, kv = heads * self.D, kv_heads * self.D
-        sizes = {"q_proj": (q, self.E), "k_proj": (kv, self.E), "v_proj": (kv, self.E)}
-        sizes["o_proj"] = (self.E, q)
-        state = {f"{n}.weight": rng.normal(*s) / s[1] ** 0.5 for n, s in sizes.items()}
-        if bias:
-            state |= {f"{n}.bias": rng.normal(s[0]) for n, s in sizes.items()}
-        norms = {f"{n}.weight": 1 + 0.5 * rng.normal(self.D) for n in ("q_norm", "k_norm")}
-        return state | norms
-
     def call(self, rng, heads=6, kv_heads=2, bias=False, eps=0.01, state=None, **options):
-        init = {"config": self.config(heads, kv_heads, bias, eps), "layer_idx": 1}
-        state = self.state(rng, heads, kv_heads, bias) if state is None else state
+        config = qwen3_config(heads, kv_heads, attention_bias=bias, rms_norm_eps=eps)
+        state = qwen3_state(rng, heads, kv_heads, bias) if state is None else state
+        init = {"config": config, "layer_idx": 1}
         return Call("Qwen3Attention", init=init, state=state, **options)
 
-    def tokens(self, x, start, end, first=3):
-        """The inputs for tokens number start to end of x; token 0 stands at `first`."""
-        angles = rotary(torch.arange(first + start, first + end)[None], self.D)
-        return {"hidden_states": x[:, start:end], **angles, "mask": causal(end - start, end)}
-
     def cache(self, kv_heads=2):
-        return Given("kv_cache", layer_idx=1, numbers=2 * kv_heads * self.D)
+        return Given("kv_cache", layer_idx=1, numbers=2 * kv_heads * D)
 
     @pytest.mark.parametrize("bias", [False, True])
     def test_parameters(self, student, reference, bias):
         """names and shapes of the parameters, with attention_bias {bias}"""
-        init = {"config": self.config(heads=8, kv_heads=4, bias=bias), "layer_idx": 0}
-        call = Call("Qwen3Attention", init=init, names=True)
-        assert_same(student(call), reference(call))
+        init = {"config": qwen3_config(8, 4, attention_bias=bias), "layer_idx": 0}
+        compare(student, reference, Call("Qwen3Attention", init=init, names=True))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize(("heads", "kv_heads"), [(6, 2), (4, 2), (6, 3), (8, 2)])
     def test_values(self, student, reference, rng, heads, kv_heads):
         """{heads} query heads, {kv_heads} KV heads"""
-        call = self.call(rng, heads, kv_heads).then(**self.tokens(rng.normal(2, 7, 10), 0, 7))
-        assert_same(student(call), reference(call))
+        call = self.call(rng, heads, kv_heads).then(**tokens(rng.normal(2, 7, 10), 0, 7))
+        compare(student, reference, call)
 
     def test_one_token(self, student, reference, rng):
         """one token"""
-        call = self.call(rng).then(**self.tokens(rng.normal(3, 1, 10), 0, 1))
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng).then(**tokens(rng.normal(3, 1, 10), 0, 1)))
 
     @pytest.mark.parametrize("kv_heads", [1, 2, 3])
     def test_shared_heads(self, student, reference, rng, kv_heads):
         """{kv_heads} KV heads do what 6 do whose weights are copies"""
-        x, state = rng.normal(2, 5, 10), self.state(rng, kv_heads=kv_heads)
-        call = self.call(rng, kv_heads=kv_heads, state=state).then(**self.tokens(x, 0, 5))
-        mine = student(call)
-        assert_same(mine, reference(call))
+        x, state = rng.normal(2, 5, 10), qwen3_state(rng, kv_heads=kv_heads)
+        call = self.call(rng, kv_heads=kv_heads, state=state).then(**tokens(x, 0, 5))
+        mine = compare(student, reference, call)
         full = dict(state)
         for name in ("k_proj.weight", "v_proj.weight"):
-            copies = state[name].unflatten(0, (kv_heads, self.D))
+            copies = state[name].unflatten(0, (kv_heads, D))
             full[name] = copies.repeat_interleave(6 // kv_heads, dim=0).flatten(0, 1)
-        other = self.call(rng, kv_heads=6, state=full).then(**self.tokens(x, 0, 5))
-        theirs = student(other)
-        assert_same(theirs, reference(other))
+        other = self.call(rng, kv_heads=6, state=full).then(**tokens(x, 0, 5))
+        theirs = compare(student, reference, other)
         assert agree(mine.value, theirs.value), "shared heads differ from equal heads"
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("cuts", [(0, 6, 7), (0, 2, 4, 7), (0, 1, 2, 3), (0, 3, 6)])
     def test_cache(self, student, reference, rng, cuts):
         """a text in pieces with a cache, cut at {cuts}, gives what it gives whole"""
-        x, state = rng.normal(2, cuts[-1], 10), self.state(rng)
-        whole = self.call(rng, state=state).then(**self.tokens(x, 0, cuts[-1]))
+        x, state = rng.normal(2, cuts[-1], 10), qwen3_state(rng)
+        whole = self.call(rng, state=state).then(**tokens(x, 0, cuts[-1]))
         pieces = self.call(rng, state=state)
         for start, end in pairwise(cuts):
-            pieces.then(**self.tokens(x, start, end), cache=self.cache())
-        mine = student(pieces)
-        assert_same(mine, reference(pieces))
-        at_once = student(whole)
-        assert_same(at_once, reference(whole))
+            pieces.then(**tokens(x, start, end), cache=self.cache())
+        mine = compare(student, reference, pieces)
+        at_once = compare(student, reference, whole)
         assert agree(torch.cat(mine.values, dim=1), at_once.value), "pieces differ from whole"
 
     def test_decode_without_mask(self, student, reference, rng):
         """one new token with a cache and no mask sees all"""
         x = rng.normal(1, 5, 10)
-        call = self.call(rng).then(**self.tokens(x, 0, 4), cache=self.cache())
-        last = self.tokens(x, 4, 5)
+        call = self.call(rng).then(**tokens(x, 0, 4), cache=self.cache())
+        last = tokens(x, 4, 5)
         del last["mask"]
         call.then(**last, cache=self.cache())
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_causality(self, student, reference, rng):
         """what comes later changes nothing before it"""
-        x, state = rng.normal(2, 6, 10), self.state(rng)
-        call = self.call(rng, state=state).then(**self.tokens(x, 0, 6))
-        mine = student(call)
-        assert_same(mine, reference(call))
+        x, state = rng.normal(2, 6, 10), qwen3_state(rng)
+        call = self.call(rng, state=state).then(**tokens(x, 0, 6))
+        mine = compare(student, reference, call)
         x = torch.cat((x[:, :4], rng.normal(2, 2, 10)), dim=1)
-        other = self.call(rng, state=state).then(**self.tokens(x, 0, 6))
-        theirs = student(other)
-        assert_same(theirs, reference(other))
+        other = self.call(rng, state=state).then(**tokens(x, 0, 6))
+        theirs = compare(student, reference, other)
         assert agree(mine.value[:, :4], theirs.value[:, :4]), "the future leaks in"
 
     def test_padded_batch(self, student, reference, rng):
@@ -350,54 +281,50 @@ class TestQwen3Attention:
         positions = (torch.arange(6) - pad[:, None]).clamp(min=0)  # (2, 6)
         seen = torch.arange(6) >= pad[:, None]  # (2, 6)
         mask = causal(6, 6) & seen[:, None, None] | torch.eye(6, dtype=torch.bool)
-        inputs = {"hidden_states": x, **rotary(positions, self.D), "mask": mask}
-        call = self.call(rng).then(**inputs)
-        assert_same(student(call), reference(call))
+        inputs = {"hidden_states": x, **rotary(positions, D), "mask": mask}
+        compare(student, reference, self.call(rng).then(**inputs))
 
     def test_without_mask(self, student, reference, rng):
         """without a mask every token sees every other"""
-        inputs = self.tokens(rng.normal(2, 5, 10), 0, 5)
+        inputs = tokens(rng.normal(2, 5, 10), 0, 5)
         del inputs["mask"]
-        call = self.call(rng).then(**inputs)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng).then(**inputs))
 
     def test_bias(self, student, reference, rng):
         """values with attention_bias"""
-        call = self.call(rng, bias=True).then(**self.tokens(rng.normal(2, 5, 10), 0, 5))
-        assert_same(student(call), reference(call))
+        call = self.call(rng, bias=True).then(**tokens(rng.normal(2, 5, 10), 0, 5))
+        compare(student, reference, call)
 
     def test_small_input(self, student, reference, rng):
         """small numbers, where rms_norm_eps counts"""
         x = 1e-3 * rng.normal(2, 5, 10)
-        call = self.call(rng, eps=1e-5).then(**self.tokens(x, 0, 5))
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, eps=1e-5).then(**tokens(x, 0, 5)))
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
         """{dtype} in, {dtype} out"""
-        state = self.state(rng)
+        state = qwen3_state(rng)
         for name in ("v_proj.weight", "o_proj.weight"):  # positive sums: little rounding
             state[name] = state[name].abs()
         x = (1.5 + 0.2 * rng.normal(2, 1, 10)).to(dtype)
-        call = self.call(rng, state=state, dtype=dtype).then(**self.tokens(x, 0, 1))
-        assert_same(student(call), reference(call))
+        call = self.call(rng, state=state, dtype=dtype).then(**tokens(x, 0, 1))
+        compare(student, reference, call)
 
     def test_strided_input(self, student, reference, rng):
         """an input that is not contiguous, and that stays as it was"""
         x = rng.normal(10, 5, 2).transpose(0, 2)
-        call = self.call(rng).then(**self.tokens(x, 0, 5))
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng).then(**tokens(x, 0, 5)))
 
     def test_positions(self, student, reference, rng):
         """arguments by position: hidden_states, cos, sin, mask"""
         call = self.call(rng, by_position=True)
-        call.then(**self.tokens(rng.normal(2, 5, 10), 0, 5))
-        assert_same(student(call), reference(call))
+        call.then(**tokens(rng.normal(2, 5, 10), 0, 5))
+        compare(student, reference, call)
 
     def test_gradients(self, student, reference, rng):
         """gradients of input and parameters"""
-        call = self.call(rng, grad=True).then(**self.tokens(rng.normal(2, 6, 10), 0, 6))
-        assert_same(student(call), reference(call))
+        call = self.call(rng, grad=True).then(**tokens(rng.normal(2, 6, 10), 0, 6))
+        compare(student, reference, call)
 
 
 @pytest.mark.exercise("3.5")
@@ -422,35 +349,25 @@ class TestLatentAttention:
     }
 
     def state(self, rng):
-        return {
-            f"{name}.weight": 1 + 0.5 * rng.normal(*shape)
-            if len(shape) == 1
-            else rng.normal(*shape) / shape[1] ** 0.5
-            for name, shape in self.SHAPES.items()
-        }
+        return latent_state(rng, self.SHAPES)
 
     def call(self, rng, state=None, **options):
-        init = {"config": New("MLAConfig", **self.SIZES), "layer_idx": 2}
         state = self.state(rng) if state is None else state
-        return Call("MultiHeadLatentAttention", init=init, state=state, **options)
+        return latent_call(self.SIZES, 2, state=state, **options)
 
-    def tokens(self, x, start, end, first=2):
-        angles = rotary(torch.arange(first + start, first + end)[None], 6)
-        return {"hidden_states": x[:, start:end], **angles, "mask": causal(end - start, end)}
+    def tokens(self, x, start, end):
+        return tokens(x, start, end, rotary_dim=6, first=2)
 
     def test_parameters(self, student, reference):
         """names and shapes of the parameters"""
-        init = {"config": New("MLAConfig", **self.SIZES), "layer_idx": 0}
-        call = Call("MultiHeadLatentAttention", init=init, names=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, latent_call(self.SIZES, 0, names=True))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("length", [1, 4, 7])
     def test_values(self, student, reference, rng, length):
         """{length} tokens, nothing cached"""
         x = rng.normal(2, length, 12)
-        call = self.call(rng).then(**self.tokens(x, 0, length))
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng).then(**self.tokens(x, 0, length)))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("cuts", [(0, 6, 7), (0, 2, 4, 7), (0, 3, 6)])
@@ -461,30 +378,25 @@ class TestLatentAttention:
         pieces, cache = self.call(rng, state=state), {"layer_idx": 2, "numbers": 13}
         for start, end in pairwise(cuts):
             pieces.then(**self.tokens(x, start, end), cache=Given("kv_cache", **cache))
-        mine = student(pieces)
-        assert_same(mine, reference(pieces))
-        at_once = student(whole)
-        assert_same(at_once, reference(whole))
+        mine = compare(student, reference, pieces)
+        at_once = compare(student, reference, whole)
         assert agree(torch.cat(mine.values, dim=1), at_once.value), "pieces differ from whole"
 
     def test_causality(self, student, reference, rng):
         """what comes later changes nothing before it"""
         x, state = rng.normal(1, 6, 12), self.state(rng)
         call = self.call(rng, state=state).then(**self.tokens(x, 0, 6))
-        mine = student(call)
-        assert_same(mine, reference(call))
+        mine = compare(student, reference, call)
         x = torch.cat((x[:, :4], rng.normal(1, 2, 12)), dim=1)
         other = self.call(rng, state=state).then(**self.tokens(x, 0, 6))
-        theirs = student(other)
-        assert_same(theirs, reference(other))
+        theirs = compare(student, reference, other)
         assert agree(mine.value[:, :4], theirs.value[:, :4]), "the future leaks in"
 
     def test_without_mask(self, student, reference, rng):
         """without a mask every token sees every other"""
         inputs = self.tokens(rng.normal(2, 5, 12), 0, 5)
         del inputs["mask"]
-        call = self.call(rng).then(**inputs)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng).then(**inputs))
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
@@ -492,15 +404,15 @@ class TestLatentAttention:
         state = {name: weight.abs() + 0.1 for name, weight in self.state(rng).items()}
         x = (1.5 + 0.2 * rng.normal(2, 1, 12)).to(dtype)
         call = self.call(rng, state=state, dtype=dtype).then(**self.tokens(x, 0, 1))
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_positions(self, student, reference, rng):
         """arguments by position: hidden_states, cos, sin, mask"""
         call = self.call(rng, by_position=True)
         call.then(**self.tokens(rng.normal(2, 5, 12), 0, 5))
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_gradients(self, student, reference, rng):
         """gradients of input and parameters"""
         call = self.call(rng, grad=True).then(**self.tokens(rng.normal(2, 6, 12), 0, 6))
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)

@@ -3,36 +3,27 @@ run."""
 
 import pytest
 import torch
+from visible.test_moe import block_call, distinct_logits, route_call, state
 
-from labkit.checks.runner import Call, New, assert_same
+from labkit.checks.runner import Call, assert_same, compare
 
 HALF = [torch.bfloat16, torch.float16]
 
 
-def steps(rng, rows, columns, size, dtype):
-    """Logits of which no two of a token are equal, whatever the dtype: multiples of `size`."""
-    ranks = torch.argsort(rng.normal(rows, 3 * columns), dim=-1)[:, :columns]
-    return (size * ranks - 1).to(dtype)
-
-
 @pytest.mark.exercise("5.1")
 class TestRoute:
-    def call(self, logits, top_k, norm, **options):
-        return Call("route", router_logits=logits, top_k=top_k, norm_topk_prob=norm, **options)
-
     @pytest.mark.parametrize("norm", [True, False])
     @pytest.mark.parametrize(("tokens", "experts", "top_k"), [(9, 7, 3), (1, 8, 2), (3, 5, 3)])
     def test_values(self, student, reference, rng, tokens, experts, top_k, norm):
         """{tokens} tokens, {experts} experts, top_k {top_k}, norm_topk_prob={norm}"""
-        call = self.call(2 * rng.normal(tokens, experts), top_k, norm)
-        assert_same(student(call), reference(call))
+        compare(student, reference, route_call(2 * rng.normal(tokens, experts), top_k, norm))
 
     @pytest.mark.points(2)
     def test_all_experts_count_in_the_softmax(self, student, reference, rng):
         """a logit that is not picked still lowers the weights, unless they are renormalised"""
         logits = rng.uniform(6, 5) + torch.tensor([6.0, 6, 0, 0, 0])  # the first two win
         for norm in (False, True):
-            low, high = self.call(logits, 2, norm), self.call(logits.clone(), 2, norm)
+            low, high = route_call(logits, 2, norm), route_call(logits.clone(), 2, norm)
             high.steps[0][1]["router_logits"][:, 4] += 3
             before, after = student(low), student(high)
             assert_same(before, reference(low))
@@ -43,128 +34,87 @@ class TestRoute:
     @pytest.mark.parametrize("norm", [True, False])
     def test_every_expert(self, student, reference, rng, norm):
         """top_k is the number of experts, norm_topk_prob={norm}"""
-        call = self.call(2 * rng.normal(4, 6), 6, norm)
-        assert_same(student(call), reference(call))
+        compare(student, reference, route_call(2 * rng.normal(4, 6), 6, norm))
 
     @pytest.mark.parametrize("norm", [True, False])
     def test_one_expert_in_all(self, student, reference, rng, norm):
         """one expert and nothing to choose, norm_topk_prob={norm}"""
-        call = self.call(rng.normal(4, 1), 1, norm)
-        assert_same(student(call), reference(call))
+        compare(student, reference, route_call(rng.normal(4, 1), 1, norm))
 
     def test_top_1_renormalised(self, student, reference, rng):
         """top_k 1, norm_topk_prob=True: weight 1, and no gradient"""
         logits = 2 * rng.normal(5, 6)
-        call = self.call(logits, 1, True)
-        assert_same(student(call), reference(call))
-        outcome = student(self.call(logits, 1, True, grad=True))
+        compare(student, reference, route_call(logits, 1, True))
+        outcome = student(route_call(logits, 1, True, grad=True))
         assert outcome.failure is None, "it raised an error when gradients were asked for"
         assert outcome.grads["router_logits"].abs().max() < 1e-5, "the gradient is not zero"
 
     def test_large_logits(self, student, reference, rng):
         """logits in the hundreds"""
-        call = self.call(200 + 2 * rng.normal(5, 6), 2, False)
-        assert_same(student(call), reference(call))
+        compare(student, reference, route_call(200 + 2 * rng.normal(5, 6), 2, False))
 
     @pytest.mark.parametrize("norm", [True, False])
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype, norm):
         """{dtype} logits, norm_topk_prob={norm}"""
-        call = self.call(steps(rng, 8, 7, 0.25, dtype), 3, norm)
-        assert_same(student(call), reference(call))
+        compare(student, reference, route_call(distinct_logits(rng, 8, 7, dtype), 3, norm))
 
     @pytest.mark.points(2)
     def test_close_logits(self, student, reference, rng):
         """bfloat16 logits that lie close together"""
         close = 0.25 + torch.argsort(rng.normal(64, 9), dim=-1) / 512
-        call = self.call(close.bfloat16(), 2, True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, route_call(close.bfloat16(), 2, True))
 
     def test_positions(self, student, reference, rng):
         """arguments by position: router_logits, top_k, norm_topk_prob"""
-        call = self.call(2 * rng.normal(4, 6), 3, False, by_position=True)
-        assert_same(student(call), reference(call))
+        call = route_call(2 * rng.normal(4, 6), 3, False, by_position=True)
+        compare(student, reference, call)
 
     def test_strided_input(self, student, reference, rng):
         """logits that are not contiguous, and that stay as they were"""
-        call = self.call(2 * rng.normal(6, 5).T, 2, True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, route_call(2 * rng.normal(6, 5).T, 2, True))
 
     @pytest.mark.parametrize(("top_k", "norm"), [(2, True), (3, False), (1, False)])
     def test_gradients(self, student, reference, rng, top_k, norm):
         """gradients with top_k {top_k}, norm_topk_prob={norm}"""
-        call = self.call(2 * rng.normal(5, 6), top_k, norm, grad=True)
-        assert_same(student(call), reference(call))
-
-
-def config(experts, top_k, norm, size, inner):
-    """A tiny model; its dense layers, which are not built here, would have size 11."""
-    attention = {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 2}
-    dense = {"vocab_size": 8, "num_hidden_layers": 1, "intermediate_size": 11}
-    return New(
-        "Qwen3Config",
-        **(attention | dense),
-        hidden_size=size,
-        num_experts=experts,
-        num_experts_per_tok=top_k,
-        moe_intermediate_size=inner,
-        norm_topk_prob=norm,
-    )
-
-
-def state(experts, size, inner, draw):
-    """Weights of the block, made by `draw(rows, columns)`."""
-    weights = {"gate.weight": draw(experts, size)}
-    for x in range(experts):
-        for name in ("gate_proj", "up_proj"):
-            weights[f"experts.{x}.{name}.weight"] = draw(inner, size)
-        weights[f"experts.{x}.down_proj.weight"] = draw(size, inner)
-    return weights
+        compare(student, reference, route_call(2 * rng.normal(5, 6), top_k, norm, grad=True))
 
 
 @pytest.mark.exercise("5.2")
 class TestBlock:
-    def call(
-        self, rng, experts=5, top_k=2, norm=True, shape=(2, 5, 8), inner=6, **options
-    ):  # fmt: skip
-        size = shape[-1]
-        init = {"config": config(experts, top_k, norm, size, inner)}
-        weights = state(experts, size, inner, lambda *sizes: 0.6 * rng.normal(*sizes))
-        inputs = {"hidden_states": rng.normal(*shape)}
-        return Call("Qwen3MoeSparseMoeBlock", init=init, state=weights, **inputs, **options)
+    def call(self, rng, experts=5, top_k=2, norm=True, shape=(2, 5, 8), moe_size=6, **options):
+        sizes = {"sizes": (moe_size, 11), "scale": 0.6}
+        return block_call(rng, experts, top_k, norm, shape, **sizes, **options)
 
     @pytest.mark.parametrize(("experts", "size", "inner"), [(3, 8, 5), (6, 4, 9)])
     def test_parameters(self, student, reference, rng, experts, size, inner):
         """{experts} experts of sizes {size} and {inner}: names and shapes"""
-        call = self.call(rng, experts, shape=(2, 3, size), inner=inner, names=True)
+        call = self.call(rng, experts, shape=(2, 3, size), moe_size=inner, names=True)
         call.state = None  # loading it would fail before the names are seen
         call.steps.clear()
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("norm", [True, False])
     @pytest.mark.parametrize("top_k", [1, 2, 5])
     def test_values(self, student, reference, rng, top_k, norm):
         """top_k {top_k} of 5, norm_topk_prob={norm}"""
-        call = self.call(rng, top_k=top_k, norm=norm)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, top_k=top_k, norm=norm))
 
     @pytest.mark.parametrize("shape", [(1, 1, 8), (3, 1, 8), (1, 7, 8), (5, 5, 5)])
     def test_shapes(self, student, reference, rng, shape):
         """input of shape {shape}"""
-        call = self.call(rng, shape=shape, norm=False)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, shape=shape, norm=False))
 
     def test_one_expert_in_all(self, student, reference, rng):
         """one expert and nothing to choose: an ordinary MLP"""
-        call = self.call(rng, experts=1, top_k=1)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, experts=1, top_k=1))
 
     def test_crowded(self, student, reference, rng):
         """many tokens with one favourite expert"""
         call = self.call(rng, shape=(4, 6, 8))
         call.state["gate.weight"][3, 0] = 8.0
         call.steps[0][1]["hidden_states"][..., 0] = 1.0
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.points(3)
     @pytest.mark.parametrize("norm", [True, False])
@@ -178,7 +128,7 @@ class TestBlock:
         for name, weight in call.state.items():
             if name.startswith(tuple(f"experts.{x}." for x in idle)):
                 weight.fill_(torch.nan)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.points(2)
     def test_only_its_own_tokens(self, student, reference, rng):
@@ -191,7 +141,7 @@ class TestBlock:
         gate[:, 1], gate[x, 1] = 0.0, -60.0  # but not of this token
         call.state[f"experts.{x}.gate_proj.weight"][:, 1] = 3e38
         call.state[f"experts.{x}.up_proj.weight"][:, 1] = 3e38
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize(("dtype", "top_k"), [(HALF[0], 2), (HALF[0], 3), (HALF[1], 2)])
@@ -201,27 +151,26 @@ class TestBlock:
         call.state = state(5, 8, 6, lambda *sizes: rng.uniform(*sizes, low=0.1, high=0.4))
         call.state["gate.weight"] = torch.eye(5, 8)  # the logits are the first five features
         hidden = rng.uniform(10, 8, low=0.5)
-        hidden[:, :5] = steps(rng, 10, 5, 0.25, torch.float32) + 1
+        hidden[:, :5] = distinct_logits(rng, 10, 5, torch.float32) + 1
         call.steps[0][1]["hidden_states"] = hidden.view(2, 5, 8).to(dtype)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_strided_input(self, student, reference, rng):
         """an input that is not contiguous, and that stays as it was"""
         call = self.call(rng)
         call.steps[0][1]["hidden_states"] = rng.normal(8, 5, 2).transpose(0, 2)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_two_calls(self, student, reference, rng):
         """a second input of another size"""
-        call = self.call(rng).then(hidden_states=rng.normal(1, 3, 8))
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng).then(hidden_states=rng.normal(1, 3, 8)))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize(("top_k", "norm"), [(2, True), (2, False), (1, False)])
     def test_gradients(self, student, reference, rng, top_k, norm):
         """gradients of input, router and experts with top_k {top_k}, norm_topk_prob={norm}"""
         call = self.call(rng, top_k=top_k, norm=norm, shape=(1, 6, 8), grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
 
 @pytest.mark.exercise("5.3")
@@ -239,44 +188,37 @@ class TestBalanceLoss:
     @pytest.mark.parametrize(("tokens", "experts", "top_k"), [(12, 6, 2), (1, 4, 2), (7, 5, 1)])
     def test_values(self, student, reference, rng, tokens, experts, top_k):
         """{tokens} tokens, {experts} experts, top_k {top_k}"""
-        call = self.call(2 * rng.normal(tokens, experts), top_k)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(2 * rng.normal(tokens, experts), top_k))
 
     @pytest.mark.parametrize("top_k", [1, 3])
     def test_even(self, student, reference, rng, top_k):
         """perfect balance scores top_k, here {top_k}"""
         row = torch.sort(2 * rng.normal(6)).values
         call = self.call(torch.stack([row.roll(turn) for turn in range(6)]), top_k)
-        outcome = student(call)
-        assert_same(outcome, reference(call))
+        outcome = compare(student, reference, call)
         assert abs(outcome.value.item() - top_k) < 1e-4
 
     @pytest.mark.parametrize("top_k", [1, 2])
     def test_collapse(self, student, reference, rng, top_k):
         """all on the same experts scores the number of experts, top_k {top_k}"""
         lift = torch.tensor([0.0, 60, 0, 90, 0, 0, 0])
-        call = self.call(rng.normal(9, 7) + lift, top_k)
-        outcome = student(call)
-        assert_same(outcome, reference(call))
+        outcome = compare(student, reference, self.call(rng.normal(9, 7) + lift, top_k))
         assert abs(outcome.value.item() - 7) < 1e-4
 
     def test_every_expert(self, student, reference, rng):
         """top_k is the number of experts"""
-        call = self.call(2 * rng.normal(6, 4), 4)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(2 * rng.normal(6, 4), 4))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("layers", [2, 4])
     def test_layers(self, student, reference, rng, layers):
         """{layers} layers are pooled"""
-        call = self.call([2 * rng.normal(6, 5) for _ in range(layers)], 2)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call([2 * rng.normal(6, 5) for _ in range(layers)], 2))
 
     def test_tuple(self, student, reference, rng):
         """a tuple of layers, or one layer in a list"""
         for given in ((2 * rng.normal(6, 5), 2 * rng.normal(6, 5)), [2 * rng.normal(6, 5)]):
-            call = self.call(given, 2)
-            assert_same(student(call), reference(call))
+            compare(student, reference, self.call(given, 2))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize(("batch", "tokens"), [(3, 4), (1, 5)])
@@ -284,36 +226,33 @@ class TestBalanceLoss:
         """padding in a batch of {batch}"""
         mask = self.mask(rng, batch, tokens)
         call = self.call(2 * rng.normal(batch * tokens, 5), 2, attention_mask=mask)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.points(2)
     def test_layers_and_mask(self, student, reference, rng):
         """padding in three layers"""
         mask, logits = self.mask(rng, 2, 5), [2 * rng.normal(10, 6) for _ in range(3)]
-        call = self.call(logits, 2, attention_mask=mask)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(logits, 2, attention_mask=mask))
 
     def test_mask_of_ones(self, student, reference, rng):
         """a mask without padding changes nothing"""
         call = self.call(2 * rng.normal(6, 5), 2, attention_mask=torch.ones(2, 3).long())
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
         """{dtype} logits give a float32 loss"""
-        call = self.call(steps(rng, 11, 6, 0.25, dtype), 2)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(distinct_logits(rng, 11, 6, dtype), 2))
 
     def test_positions(self, student, reference, rng):
         """arguments by position: router_logits, top_k, attention_mask"""
         mask = self.mask(rng, 2, 4)
         call = self.call(2 * rng.normal(8, 5), 3, attention_mask=mask, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_strided_input(self, student, reference, rng):
         """logits that are not contiguous, and that stay as they were"""
-        call = self.call(2 * rng.normal(5, 8).T, 2)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(2 * rng.normal(5, 8).T, 2))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("layers", [1, 2])
@@ -322,4 +261,4 @@ class TestBalanceLoss:
         logits = [2 * rng.normal(8, 5) for _ in range(layers)]
         given = logits[0] if layers == 1 else logits
         call = self.call(given, 2, attention_mask=self.mask(rng, 2, 4), grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)

@@ -2,55 +2,18 @@
 
 import pytest
 import torch
+from visible.test_swiglu import (
+    HALF,
+    config,
+    feed_forward_call,
+    feed_forward_init,
+    matrices,
+    mlp_call,
+    pickers,
+    positive_pickers,
+)
 
-from labkit.checks.runner import Call, New, assert_same
-
-HALF = [torch.bfloat16, torch.float16]
-
-
-def config(hidden_size, intermediate_size):
-    sizes = {"hidden_size": hidden_size, "intermediate_size": intermediate_size}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4}
-    return New("Qwen3Config", vocab_size=32, num_hidden_layers=1, **sizes, **heads)
-
-
-def matrices(rng, hidden_size, intermediate_size, gated=True):
-    """Weights of an uneven layer: what the gate reads differs from what it lets through."""
-    wide = (intermediate_size, hidden_size)
-    gate = {"gate_proj.weight": 0.8 * rng.normal(*wide)} if gated else {}
-    return {
-        **gate,
-        "up_proj.weight": 0.5 * rng.normal(*wide),
-        "down_proj.weight": 0.4 * rng.normal(hidden_size, intermediate_size),
-    }
-
-
-def pickers(rng, hidden_size, intermediate_size, gated=True):
-    """Weights that pick one number each and multiply it by 1/2, 1 or 2, with either sign.
-
-    So every product is exact in half precision, and no two right orders of rounding differ by
-    more than the tolerance. The gate picks from the first half of x, up from the second.
-    """
-    half = hidden_size // 2
-    gate = {"gate_proj.weight": picked(rng, intermediate_size, hidden_size, 0, half)}
-    first = half if gated else 0
-    return {
-        **(gate if gated else {}),
-        "up_proj.weight": picked(rng, intermediate_size, hidden_size, first, hidden_size),
-        "down_proj.weight": picked(rng, hidden_size, intermediate_size, 0, intermediate_size),
-    }
-
-
-def picked(rng, rows, columns, low, high):
-    weight = torch.zeros(rows, columns)
-    factor = 2.0 ** rng.integers(-1, 2, rows) * (2 * rng.integers(0, 2, rows) - 1)
-    weight[torch.arange(rows), rng.integers(low, high, rows)] = factor
-    return weight
-
-
-def positive_pickers(*arguments, **options):
-    """gelu computed in half precision loses its digits below zero, and no points for it."""
-    return {name: weight.abs() for name, weight in pickers(*arguments, **options).items()}
+from labkit.checks.runner import Call, compare
 
 
 @pytest.mark.exercise("4.1")
@@ -58,71 +21,57 @@ class TestSilu:
     @pytest.mark.parametrize("shape", [(2, 7, 32), (5,), (), (4, 1, 3, 2)])
     def test_values(self, student, reference, rng, shape):
         """values for any number of axes"""
-        call = Call("silu", x=2 * rng.normal(*shape))
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("silu", x=2 * rng.normal(*shape)))
 
     @pytest.mark.points(2)
     def test_far_out(self, student, reference, rng):
         """from -10000 to 10000, with gradients"""
         far = rng.uniform(20, low=100.0, high=1e4)
         near = torch.tensor([-20.0, -1.0, 0.0, 1.0, 20.0])
-        call = Call("silu", x=torch.cat([far, near, -far]), grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("silu", x=torch.cat([far, near, -far]), grad=True))
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
         """{dtype} input"""
-        call = Call("silu", x=3 * rng.normal(3, 4, 16, dtype=dtype))
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("silu", x=3 * rng.normal(3, 4, 16, dtype=dtype)))
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_far_out(self, student, reference, rng, dtype):
         """{dtype} from -10000 to 10000, with gradients"""
         far = rng.uniform(16, low=20.0, high=1e4).to(dtype)
-        call = Call("silu", x=torch.cat([-far, far]), grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("silu", x=torch.cat([-far, far]), grad=True))
 
     def test_strided_input(self, student, reference, rng):
         """an input that is not contiguous, and that stays as it was"""
-        call = Call("silu", x=rng.normal(4, 3, 6).transpose(0, 2))
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("silu", x=rng.normal(4, 3, 6).transpose(0, 2)))
 
     def test_gradients(self, student, reference, rng):
         """gradients"""
-        call = Call("silu", x=2 * rng.normal(3, 5, 12), grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("silu", x=2 * rng.normal(3, 5, 12), grad=True))
 
 
 @pytest.mark.exercise("4.2")
 class TestQwen3MLP:
-    def call(self, rng, hidden_size=6, intermediate_size=10, weights=matrices, **options):
-        init = {"config": config(hidden_size, intermediate_size)}
-        state = weights(rng, hidden_size, intermediate_size)
-        return Call("Qwen3MLP", init=init, state=state, **options)
-
     @pytest.mark.parametrize(("hidden_size", "intermediate_size"), [(6, 10), (8, 3)])
     def test_parameters(self, student, reference, rng, hidden_size, intermediate_size):
         """three matrices with the checkpoint's names and shapes, no bias"""
         init = {"config": config(hidden_size, intermediate_size)}
-        call = Call("Qwen3MLP", init=init, names=True)
-        assert_same(student(call), reference(call))
-        call = self.call(rng, hidden_size, intermediate_size, x=rng.normal(2, hidden_size))
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("Qwen3MLP", init=init, names=True))
+        call = mlp_call(rng, hidden_size, intermediate_size, x=rng.normal(2, hidden_size))
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("shape", [(2, 7, 12), (8,), (5, 6), (1, 3, 2, 10)])
     def test_values(self, student, reference, rng, shape):
         """values for any number of axes"""
-        call = self.call(rng, shape[-1], 9, x=1.5 * rng.normal(*shape))
-        assert_same(student(call), reference(call))
+        compare(student, reference, mlp_call(rng, shape[-1], 9, x=1.5 * rng.normal(*shape)))
 
     @pytest.mark.parametrize("size", [1, 5])
     def test_other_size(self, student, reference, rng, size):
         """another intermediate_size than the config's, as an expert has"""
         init = {"config": config(6, 10), "intermediate_size": size}
-        call = Call("Qwen3MLP", init=init, names=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("Qwen3MLP", init=init, names=True))
         call = Call("Qwen3MLP", init=init, state=matrices(rng, 6, size), x=rng.normal(3, 6))
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.points(2)
     def test_gate_and_up(self, student, reference, rng):
@@ -131,33 +80,29 @@ class TestQwen3MLP:
         state["gate_proj.weight"] = 4 * state["gate_proj.weight"]
         init = {"config": config(6, 10)}
         call = Call("Qwen3MLP", init=init, state=state, x=rng.normal(8, 6))
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
         """{dtype}"""
         x = (2 * rng.normal(7, 8)).to(dtype)
-        call = self.call(rng, 8, 14, pickers, dtype=dtype, x=x)
-        assert_same(student(call), reference(call))
+        compare(student, reference, mlp_call(rng, 8, 14, pickers, dtype=dtype, x=x))
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_extremes(self, student, reference, rng, dtype):
         """{dtype} with gates at plus and minus 10000: finite"""
         x = 0.1 * rng.normal(9, 8)
         x[:, :4] = 1e4 * x[:, :4].sign()
-        call = self.call(rng, 8, 14, pickers, dtype=dtype, x=x.to(dtype))
-        assert_same(student(call), reference(call))
+        compare(student, reference, mlp_call(rng, 8, 14, pickers, dtype=dtype, x=x.to(dtype)))
 
     def test_strided_input(self, student, reference, rng):
         """an input that is not contiguous, and that stays as it was"""
-        call = self.call(rng, 6, 10, x=rng.normal(6, 5, 3).transpose(0, 2))
-        assert_same(student(call), reference(call))
+        compare(student, reference, mlp_call(rng, 6, 10, x=rng.normal(6, 5, 3).transpose(0, 2)))
 
     @pytest.mark.points(2)
     def test_gradients(self, student, reference, rng):
         """gradients of the input and of all three matrices"""
-        call = self.call(rng, 6, 10, x=rng.normal(3, 4, 6), grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, mlp_call(rng, 6, 10, x=rng.normal(3, 4, 6), grad=True))
 
 
 KINDS = ["relu", "gelu", "swish", "geglu", "swiglu"]
@@ -165,34 +110,26 @@ KINDS = ["relu", "gelu", "swish", "geglu", "swiglu"]
 
 @pytest.mark.exercise("4.3")
 class TestFeedForward:
-    def call(self, rng, kind, sizes=(6, 9), weights=matrices, **options):
-        state = weights(rng, *sizes, gated=kind in ("geglu", "swiglu"))
-        return Call("FeedForward", init=self.init(kind, sizes), state=state, **options)
-
-    def init(self, kind, sizes=(6, 9)):
-        return {"hidden_size": sizes[0], "intermediate_size": sizes[1], "kind": kind}
-
     @pytest.mark.parametrize("kind", KINDS)
     def test_values(self, student, reference, rng, kind):
         """kind {kind}"""
-        call = Call("FeedForward", init=self.init(kind, (10, 7)), names=True)
-        assert_same(student(call), reference(call))
-        call = self.call(rng, kind, (10, 7), x=1.5 * rng.normal(2, 5, 10))
-        assert_same(student(call), reference(call))
+        call = Call("FeedForward", init=feed_forward_init(kind, (10, 7)), names=True)
+        compare(student, reference, call)
+        call = feed_forward_call(rng, kind, (10, 7), x=1.5 * rng.normal(2, 5, 10))
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_gradients(self, student, reference, rng, kind):
         """gradients of kind {kind}"""
-        call = self.call(rng, kind, x=rng.normal(4, 6), grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, feed_forward_call(rng, kind, x=rng.normal(4, 6), grad=True))
 
     @pytest.mark.parametrize("dtype", HALF)
     @pytest.mark.parametrize("kind", KINDS)
     def test_half_precision(self, student, reference, rng, kind, dtype):
         """kind {kind} in {dtype}"""
         x = rng.uniform(5, 8, low=0.2, high=2.0).to(dtype)
-        call = self.call(rng, kind, (8, 13), positive_pickers, dtype=dtype, x=x)
-        assert_same(student(call), reference(call))
+        call = feed_forward_call(rng, kind, (8, 13), positive_pickers, dtype=dtype, x=x)
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("kind", ["gelu", "geglu", "swiglu"])
     def test_extremes(self, student, reference, rng, kind):
@@ -200,20 +137,18 @@ class TestFeedForward:
         x = 0.1 * rng.normal(6, 8)
         x[:, :4] = 1e4 * x[:, :4].sign()
         x = x.half()
-        call = self.call(rng, kind, (8, 12), pickers, dtype=torch.float16, x=x)
-        assert_same(student(call), reference(call))
+        call = feed_forward_call(rng, kind, (8, 12), pickers, dtype=torch.float16, x=x)
+        compare(student, reference, call)
 
     def test_strided_input(self, student, reference, rng):
         """an input that is not contiguous, and that stays as it was"""
-        call = self.call(rng, "geglu", x=rng.normal(6, 3, 2).transpose(0, 2))
-        assert_same(student(call), reference(call))
+        call = feed_forward_call(rng, "geglu", x=rng.normal(6, 3, 2).transpose(0, 2))
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("unknown", ["tanh", "SwiGLU", "glu"])
     def test_unknown(self, student, reference, rng, unknown):
         """kind swish is built, an unknown kind raises ValueError that names it"""
-        call = self.call(rng, "swish", x=rng.normal(3, 6))
-        assert_same(student(call), reference(call))
-        call = Call("FeedForward", init=self.init(unknown))
-        outcome = student(call)
-        assert_same(outcome, reference(call))
+        compare(student, reference, feed_forward_call(rng, "swish", x=rng.normal(3, 6)))
+        call = Call("FeedForward", init=feed_forward_init(unknown))
+        outcome = compare(student, reference, call)
         assert unknown in outcome.failure.text, "the error does not name the kind"

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from visible.test_training import train_call
 
-from labkit.checks.runner import Call, Given, assert_same
+from labkit.checks.runner import Call, Given, compare
 
 HALF = [torch.bfloat16, torch.float16]
 
@@ -26,15 +27,13 @@ class TestCausalLmLoss:
     @pytest.mark.parametrize("shape", [(3, 7), (1, 9), (4, 6), (2, 2)])
     def test_values(self, student, reference, rng, shape):
         """values for B and T {shape}"""
-        call = self.call(rng, shape, vocab=13, ignored=0)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, shape, vocab=13, ignored=0))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("shape", [(2, 7), (3, 9)])
     def test_ignored(self, student, reference, rng, shape):
         """labels of -100 do not count"""
-        call = self.call(rng, shape, vocab=17)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, shape, vocab=17))
 
     def test_one_label(self, student, reference, rng):
         """a single label that counts"""
@@ -43,12 +42,11 @@ class TestCausalLmLoss:
         kept = labels[1, 3].clone()
         labels.fill_(-100)
         labels[1, 3] = kept
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_large(self, student, reference, rng):
         """large logits"""
-        call = self.call(rng, (2, 6), vocab=12, scale=300.0)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, (2, 6), vocab=12, scale=300.0))
 
     def test_sure(self, student, reference, rng):
         """a model that is sure and right"""
@@ -56,15 +54,14 @@ class TestCausalLmLoss:
         inputs = call.steps[0][1]
         following = torch.nn.functional.one_hot(inputs["labels"].roll(-1, 1), 12)
         inputs["logits"] = 150.0 * following + inputs["logits"]
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("dtype", HALF)
     @pytest.mark.parametrize("scale", [3.0, 30.0])
     def test_half_precision(self, student, reference, rng, dtype, scale):
         """logits in {dtype}"""
-        call = self.call(rng, (3, 8), vocab=40, scale=scale, dtype=dtype)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, (3, 8), vocab=40, scale=scale, dtype=dtype))
 
     def test_strided(self, student, reference, rng):
         """logits and labels that are not contiguous, and stay as they were"""
@@ -72,19 +69,17 @@ class TestCausalLmLoss:
         inputs = call.steps[0][1]
         inputs["logits"] = rng.normal(7, 6, 3).permute(2, 1, 0)
         inputs["labels"] = inputs["labels"].T.contiguous().T
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_by_position(self, student, reference, rng):
         """arguments by position: logits, labels"""
-        call = self.call(rng, (2, 5), vocab=8, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, (2, 5), vocab=8, by_position=True))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("scale", [1.0, 40.0])
     def test_gradients(self, student, reference, rng, scale):
         """gradients of the logits"""
-        call = self.call(rng, (2, 7), vocab=9, scale=scale, grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, (2, 7), vocab=9, scale=scale, grad=True))
 
 
 @pytest.mark.exercise("8.2")
@@ -100,106 +95,79 @@ class TestLearningRate:
     @pytest.mark.parametrize("step", [0, 2, 4])
     def test_warmup(self, student, reference, rng, step, floor):
         """step {step} of 5 steps of warm-up"""
-        call = self.call(rng, step, floor=floor)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, step, floor=floor))
 
     @pytest.mark.parametrize("step", [5, 6, 19, 27, 32])
     def test_cosine(self, student, reference, rng, step):
         """step {step} of 33, after a warm-up"""
-        call = self.call(rng, step, floor=False)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, step, floor=False))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("step", [5, 13, 26, 32])
     def test_floor(self, student, reference, rng, step):
         """step {step} of 33, with a floor"""
-        call = self.call(rng, step)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, step))
 
     @pytest.mark.parametrize("floor", [False, True])
     @pytest.mark.parametrize("step", [33, 40])
     def test_beyond(self, student, reference, rng, step, floor):
         """step {step}, when all 33 are done"""
-        call = self.call(rng, step, floor=floor)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, step, floor=floor))
 
     @pytest.mark.parametrize("step", [0, 7])
     def test_no_warmup(self, student, reference, rng, step):
         """step {step} without a warm-up"""
-        call = self.call(rng, step, warmup_steps=0, total_steps=9)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, step, warmup_steps=0, total_steps=9))
 
     def test_by_position(self, student, reference, rng):
         """arguments by position: step, peak, warmup_steps, total_steps, floor"""
-        call = self.call(rng, 11, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, 11, by_position=True))
 
 
 @pytest.mark.exercise("8.3")
 class TestTrainStep:
-    def call(self, rng, rates=(0.1,), texts=3, layers=2, experts=0, padded=False, **options):
-        """One step for every rate, all on one model and one optimizer."""
+    def call(self, rng, rates=(0.1,), texts=3, layers=2, experts=0, **options):
         seed, vocab = rng.integers(0, 1000, 1).item(), 13
         sizes = {"vocab_size": vocab, "hidden_size": 5, "layers": layers, "seed": seed}
         given = Given("training", **sizes, experts=experts, coefficient=0.3)
-        max_grad_norm = options.pop("max_grad_norm", 100.0)
-        call = Call("train_step", objects=given, **options)
-        for lr in rates:
-            input_ids = rng.integers(0, vocab, texts, 6)
-            labels = input_ids.clone()
-            labels[0, :3] = -100
-            inputs = {"input_ids": input_ids, "labels": labels, "lr": lr}
-            if padded:
-                mask = torch.ones_like(input_ids)
-                mask[1, :3] = mask[2, :1] = 0
-                labels[mask == 0] = -100
-                inputs["attention_mask"] = mask
-            if max_grad_norm is not None:
-                inputs["max_grad_norm"] = max_grad_norm
-            call.then(**inputs)
-        return call
+        return train_call(rng, given, rates, (texts, 6), vocab, cut=3, **options)
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("experts", [0, 4])
     def test_one_step(self, student, reference, rng, experts):
         """one step of a model with {experts} experts"""
-        call = self.call(rng, experts=experts)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, experts=experts))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("experts", [0, 3])
     def test_clipped(self, student, reference, rng, experts):
         """clipped gradients of a model with {experts} experts"""
-        call = self.call(rng, experts=experts, max_grad_norm=0.2)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, experts=experts, max_grad_norm=0.2))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("experts", [0, 3])
     def test_three_steps(self, student, reference, rng, experts):
         """three steps in a row, {experts} experts: rates change, momentum is kept"""
-        call = self.call(rng, rates=(0.1, 0.02, 0.05), experts=experts)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, rates=(0.1, 0.02, 0.05), experts=experts))
 
     @pytest.mark.parametrize("experts", [0, 4])
     def test_padded(self, student, reference, rng, experts):
         """padding, {experts} experts"""
         call = self.call(rng, rates=(0.1, 0.05), experts=experts, padded=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_one_layer(self, student, reference, rng):
         """experts in a single layer"""
-        call = self.call(rng, layers=1, experts=6)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, layers=1, experts=6))
 
     def test_default_max_grad_norm(self, student, reference, rng):
         """the default of max_grad_norm"""
-        call = self.call(rng, max_grad_norm=None)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, max_grad_norm=None))
 
     def test_by_position(self, student, reference, rng):
         """arguments by position"""
         call = self.call(rng, experts=3, padded=True, max_grad_norm=0.3, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize(("parts", "texts"), [(2, 6), (3, 5), (5, 5)])
@@ -209,7 +177,7 @@ class TestTrainStep:
         for _, inputs in call.steps:
             inputs["labels"][1, :4] = -100
             inputs["accumulation_steps"] = parts
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("parts", [2, 4])
@@ -218,11 +186,11 @@ class TestTrainStep:
         call = self.call(rng, texts=4, experts=4, padded=True, max_grad_norm=0.4)
         call.steps[0][1]["labels"][0, :4] = -100
         call.steps[0][1]["accumulation_steps"] = parts
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_a_part_without_labels(self, student, reference, rng):
         """a part in which no label counts"""
         call = self.call(rng, texts=3)
         call.steps[0][1]["labels"][1] = -100
         call.steps[0][1]["accumulation_steps"] = 3
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)

@@ -1,11 +1,12 @@
 """Visible checks of lab 06: what check("6.1") and its sisters run."""
 
 from dataclasses import replace
+from itertools import accumulate, pairwise
 
 import pytest
 import torch
 
-from labkit.checks.runner import Call, Given, New, assert_same
+from labkit.checks.runner import Call, Given, New, assert_same, compare
 
 SIZES = {
     "vocab_size": 9,
@@ -28,25 +29,27 @@ EXPERTS = {  # the middle one of three layers holds experts
 }
 
 
-def config(**changes):
-    return New("Qwen3Config", **(SIZES | changes))
-
-
-def layer_state(rng, sparse, name=""):
+def layer_state(rng, fields, sparse=False, name=""):
     """Weights of one layer; those of the norms are not 1, and no two of them are alike."""
-    draw = {n: 1 + 0.5 * rng.normal(6) for n in ("input_layernorm", "post_attention_layernorm")}
-    draw |= {f"self_attn.{n}": 1 + 0.5 * rng.normal(4) for n in ("q_norm", "k_norm")}
-    shapes = {"self_attn.q_proj": (16, 6), "self_attn.k_proj": (8, 6)}
-    shapes |= {"self_attn.v_proj": (8, 6), "self_attn.o_proj": (6, 16)}
-    inner, places = 7, ["mlp"]
+    size, D = fields["hidden_size"], fields["head_dim"]
+    q, kv = (fields[f"num_{n}_heads"] * D for n in ("attention", "key_value"))
+    norms = ("input_layernorm", "post_attention_layernorm")
+    draw = {f"{n}.weight": 1 + 0.5 * rng.normal(size) for n in norms}
+    draw |= {f"self_attn.{n}.weight": 1 + 0.5 * rng.normal(D) for n in ("q_norm", "k_norm")}
+    shapes = {"q": (q, size), "k": (kv, size), "v": (kv, size), "o": (size, q)}
+    shapes = {f"self_attn.{n}_proj": shape for n, shape in shapes.items()}
+    if fields.get("attention_bias"):
+        draw |= {f"{n}.bias": rng.normal(shape[0]) for n, shape in shapes.items()}
+    inner, places = fields["intermediate_size"], ["mlp"]
     if sparse:
-        inner, places = 5, [f"mlp.experts.{x}" for x in range(4)]
-        shapes["mlp.gate"] = (4, 6)
+        inner = fields["moe_intermediate_size"]
+        places = [f"mlp.experts.{x}" for x in range(fields["num_experts"])]
+        shapes["mlp.gate"] = (fields["num_experts"], size)
     for place in places:
-        shapes |= {f"{place}.gate_proj": (inner, 6), f"{place}.up_proj": (inner, 6)}
-        shapes[f"{place}.down_proj"] = (6, inner)
-    draw |= {n: rng.normal(*shape) / shape[1] ** 0.5 for n, shape in shapes.items()}
-    return {f"{name}{n}.weight": weight for n, weight in draw.items()}
+        shapes |= {f"{place}.gate_proj": (inner, size), f"{place}.up_proj": (inner, size)}
+        shapes[f"{place}.down_proj"] = (size, inner)
+    draw |= {f"{n}.weight": rng.normal(*s) / s[1] ** 0.5 for n, s in shapes.items()}
+    return {f"{name}{n}": tensor for n, tensor in draw.items()}
 
 
 def causal(new, total):
@@ -54,69 +57,87 @@ def causal(new, total):
     return torch.ones(new, total, dtype=torch.bool).tril(total - new)
 
 
-def rotary(start, end):
-    """cos and sin (1, T, 4) of the positions start to end, as lab 02 makes them."""
-    angles = torch.arange(start, end)[:, None] * torch.tensor([1.0, 0.1])
+def cos_sin(positions, inv_freq):
+    """cos and sin (1, T, D) of these positions, as lab 02 makes them."""
+    angles = positions[:, None] * inv_freq
     angles = torch.cat((angles, angles), dim=-1)[None]
     return {"cos": angles.cos(), "sin": angles.sin()}
 
 
+def rotary(start, end):
+    """cos and sin of the tokens start to end; the first of all stands at position 3."""
+    return cos_sin(torch.arange(3 + start, 3 + end), torch.tensor([1.0, 0.1]))
+
+
+def cache_for(fields, pieces, name, **place):
+    """The cache as an input, where the tokens come in several pieces."""
+    numbers = 2 * fields["num_key_value_heads"] * fields["head_dim"]
+    return {"cache": Given(name, **place, numbers=numbers)} if len(pieces) > 1 else {}
+
+
+def layer_call(
+    rng, fields, layer_idx=2, sparse=False, pieces=(4,), batch=2, rotary=rotary, **options
+):
+    """Layer layer_idx on tokens that are given in pieces."""
+    init = {"config": New("Qwen3Config", **fields), "layer_idx": layer_idx}
+    state = layer_state(rng, fields, sparse)
+    call = Call("Qwen3DecoderLayer", init=init, state=state, **options)
+    x = rng.normal(batch, sum(pieces), fields["hidden_size"])
+    cache = cache_for(fields, pieces, "kv_cache", layer_idx=layer_idx)
+    for start, end in pairwise((0, *accumulate(pieces))):
+        inputs = {"hidden_states": x[:, start:end], **rotary(start, end)}
+        call.then(**inputs, mask=causal(end - start, end), **cache)
+    return call
+
+
 @pytest.mark.exercise("6.1")
 class TestLayer:
-    def call(self, rng, layer_idx=2, pieces=(4,), init=None, **options):
-        """Layer layer_idx on 4 tokens, given in pieces."""
-        given = {"config": init or config(), "layer_idx": layer_idx}
-        state = layer_state(rng, sparse=init is not None and layer_idx == 1)
-        call = Call("Qwen3DecoderLayer", init=given, state=state, **options)
-        x, start = rng.normal(2, 4, 6), 0
-        cache = (
-            {} if len(pieces) == 1 else {"cache": Given("kv_cache", layer_idx=2, numbers=16)}
-        )
-        for piece in pieces:
-            end = start + piece
-            inputs = {"hidden_states": x[:, start:end], **rotary(3 + start, 3 + end)}
-            call.then(**inputs, mask=causal(piece, end), **cache)
-            start = end
-        return call
-
     @pytest.mark.parametrize("layer_idx", [0, 1])
     def test_parameters(self, student, reference, layer_idx):
         """the parameters of layer {layer_idx}, where layer 1 alone holds experts"""
-        init = {"config": config(**EXPERTS), "layer_idx": layer_idx}
-        call = Call("Qwen3DecoderLayer", init=init, names=True)
-        assert_same(student(call), reference(call))
+        init = {"config": New("Qwen3Config", **SIZES, **EXPERTS), "layer_idx": layer_idx}
+        compare(student, reference, Call("Qwen3DecoderLayer", init=init, names=True))
 
     def test_values(self, student, reference, rng):
         """a dense layer"""
-        call = self.call(rng)
-        assert_same(student(call), reference(call))
+        compare(student, reference, layer_call(rng, SIZES))
 
     def test_with_experts(self, student, reference, rng):
         """a layer with experts, and its router logits"""
-        call = self.call(rng, layer_idx=1, init=config(**EXPERTS))
-        assert_same(student(call), reference(call))
+        compare(student, reference, layer_call(rng, SIZES | EXPERTS, layer_idx=1, sparse=True))
 
     def test_cache(self, student, reference, rng):
         """4 tokens in three steps with a cache: 2, then 1, then 1"""
-        call = self.call(rng, pieces=(2, 1, 1))
-        assert_same(student(call), reference(call))
+        compare(student, reference, layer_call(rng, SIZES, pieces=(2, 1, 1)))
 
     def test_positions(self, student, reference, rng):
         """arguments by position: hidden_states, cos, sin, mask"""
-        call = self.call(rng, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, layer_call(rng, SIZES, by_position=True))
 
     def test_gradients(self, student, reference, rng):
         """gradients"""
-        call = self.call(rng, grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, layer_call(rng, SIZES, grad=True))
 
 
-def model_state(rng, sparse=(), layers=3, name=""):
-    draw = {f"{name}embed_tokens.weight": rng.normal(9, 6)}
-    for i in range(layers):
-        draw |= layer_state(rng, i in sparse, f"{name}layers.{i}.")
-    return draw | {f"{name}norm.weight": 1 + 0.5 * rng.normal(6)}
+def model_state(rng, fields, sparse=(), name=""):
+    """Weights of a model in which the layers `sparse` hold experts."""
+    size = fields["hidden_size"]
+    draw = {f"{name}embed_tokens.weight": rng.normal(fields["vocab_size"], size)}
+    for i in range(fields["num_hidden_layers"]):
+        draw |= layer_state(rng, fields, i in sparse, f"{name}layers.{i}.")
+    return draw | {f"{name}norm.weight": 1 + 0.5 * rng.normal(size)}
+
+
+def model_call(rng, fields, sparse=(), pieces=(5,), batch=2, mask=None, **options):
+    """The model on texts whose tokens are given in pieces."""
+    init = {"config": New("Qwen3Config", **fields)}
+    call = Call("Qwen3Model", init=init, state=model_state(rng, fields, sparse), **options)
+    ids = rng.integers(0, fields["vocab_size"], batch, sum(pieces))
+    cache = cache_for(fields, pieces, "model_cache", layers=fields["num_hidden_layers"])
+    for start, end in pairwise((0, *accumulate(pieces))):
+        padding = {} if mask is None else {"attention_mask": mask[:, :end]}
+        call.then(input_ids=ids[:, start:end], **padding, **cache)
+    return call
 
 
 def of_real_tokens(outcome, masks):
@@ -137,144 +158,129 @@ def of_real_tokens(outcome, masks):
     return replace(outcome, values=[blanked(value, mask) for value, mask in pairs])
 
 
+def compare_real_tokens(student, reference, call):
+    """Compare what comes out at real tokens."""
+    masks = [i["attention_mask"][:, -i["input_ids"].size(1) :] for _, i in call.steps]
+    assert_same(*(of_real_tokens(perform(call), masks) for perform in (student, reference)))
+
+
 @pytest.mark.exercise("6.2")
 class TestModel:
     LEFT = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
     GAP = torch.tensor([[0, 1, 0, 1, 1], [1, 1, 1, 1, 1]])
 
-    def call(self, rng, sparse=(), pieces=(5,), mask=None, **options):
-        """The model on two texts of 5 tokens, given in pieces; sparse is () or (1,)."""
-        init = {"config": config(**(EXPERTS if sparse else {}))}
-        call = Call("Qwen3Model", init=init, state=model_state(rng, sparse), **options)
-        ids, start = rng.integers(0, 9, 2, 5), 0
-        cache = {"cache": Given("model_cache", layers=3, numbers=16)} if len(pieces) > 1 else {}
-        for piece in pieces:
-            end = start + piece
-            padding = {} if mask is None else {"attention_mask": mask[:, :end]}
-            call.then(input_ids=ids[:, start:end], **padding, **cache)
-            start = end
-        return call
-
-    def compare(self, student, reference, call, *masks):
-        mine, theirs = student(call), reference(call)
-        if masks:
-            mine, theirs = of_real_tokens(mine, masks), of_real_tokens(theirs, masks)
-        assert_same(mine, theirs)
-
     def test_parameters(self, student, reference):
         """the parameters of three layers, the middle one with experts"""
-        call = Call("Qwen3Model", init={"config": config(**EXPERTS)}, names=True)
-        assert_same(student(call), reference(call))
+        init = {"config": New("Qwen3Config", **SIZES, **EXPERTS)}
+        compare(student, reference, Call("Qwen3Model", init=init, names=True))
 
     def test_one_token(self, student, reference, rng):
         """one token"""
-        call = self.call(rng)
+        call = model_call(rng, SIZES)
         call.steps[0][1]["input_ids"] = torch.tensor([[4]])
-        self.compare(student, reference, call)
+        compare(student, reference, call)
 
     def test_values(self, student, reference, rng):
         """5 tokens, dense"""
-        self.compare(student, reference, self.call(rng))
+        compare(student, reference, model_call(rng, SIZES))
 
     def test_with_experts(self, student, reference, rng):
         """a mixture, and the router logits of its only layer with experts"""
-        self.compare(student, reference, self.call(rng, sparse=(1,)))
+        compare(student, reference, model_call(rng, SIZES | EXPERTS, sparse=(1,)))
 
     def test_left_padding(self, student, reference, rng):
         """a shorter text, padded on the left"""
-        call = self.call(rng, mask=self.LEFT)
-        self.compare(student, reference, call, self.LEFT)
+        compare_real_tokens(student, reference, model_call(rng, SIZES, mask=self.LEFT))
 
     def test_gap(self, student, reference, rng):
         """padding in the middle too: positions count real tokens only"""
-        call = self.call(rng, mask=self.GAP)
-        self.compare(student, reference, call, self.GAP)
+        compare_real_tokens(student, reference, model_call(rng, SIZES, mask=self.GAP))
 
     def test_cache(self, student, reference, rng):
         """5 tokens in three steps with a cache: 2, then 1, then 2"""
-        self.compare(student, reference, self.call(rng, pieces=(2, 1, 2)))
+        compare(student, reference, model_call(rng, SIZES, pieces=(2, 1, 2)))
 
     def test_cache_and_padding(self, student, reference, rng):
         """the same with padding on the left"""
-        call = self.call(rng, pieces=(3, 1, 1), mask=self.LEFT)
-        masks = [self.LEFT[:, :3], self.LEFT[:, 3:4], self.LEFT[:, 4:]]
-        self.compare(student, reference, call, *masks)
+        call = model_call(rng, SIZES, pieces=(3, 1, 1), mask=self.LEFT)
+        compare_real_tokens(student, reference, call)
 
     def test_gradients(self, student, reference, rng):
         """gradients"""
-        call = self.call(rng, grad=True)
-        self.compare(student, reference, call)
+        compare(student, reference, model_call(rng, SIZES, grad=True))
+
+
+def causal_lm_call(rng, fields, sparse=(), batch=2, length=4, **options):
+    """The language model, its weights as they stand in a checkpoint; and tokens for it."""
+    state = model_state(rng, fields, sparse, "model.")
+    if not fields["tie_word_embeddings"]:
+        state["lm_head.weight"] = rng.normal(fields["vocab_size"], fields["hidden_size"])
+    ids = rng.integers(0, fields["vocab_size"], batch, length)
+    init = {"config": New("Qwen3Config", **fields)}
+    return Call("Qwen3ForCausalLM", init=init, state=state, **options), ids
 
 
 @pytest.mark.exercise("6.3")
 class TestCausalLM:
     def call(self, rng, tied=True, sparse=(), **options):
-        """The language model of two layers, its weights as they stand in a checkpoint."""
-        changes = EXPERTS if sparse else {}
-        changes = {**changes, "num_hidden_layers": 2, "tie_word_embeddings": tied}
-        state = model_state(rng, sparse, layers=2, name="model.")
-        if not tied:
-            state["lm_head.weight"] = rng.normal(9, 6)
-        init = {"config": config(**changes)}
-        self.ids = rng.integers(0, 9, 2, 4)
-        return Call("Qwen3ForCausalLM", init=init, state=state, **options)
+        fields = SIZES | (EXPERTS if sparse else {})
+        fields |= {"num_hidden_layers": 2, "tie_word_embeddings": tied}
+        call, self.ids = causal_lm_call(rng, fields, sparse, **options)
+        return call
 
     @pytest.mark.parametrize("tied", [True, False])
     def test_parameters(self, student, reference, rng, tied):
         """the parameters, tie_word_embeddings={tied}"""
-        call = self.call(rng, tied, names=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, tied, names=True))
 
     @pytest.mark.parametrize("tied", [True, False])
     def test_values(self, student, reference, rng, tied):
         """logits, tie_word_embeddings={tied}"""
-        call = self.call(rng, tied).then(input_ids=self.ids)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, tied).then(input_ids=self.ids))
 
     def test_router_logits(self, student, reference, rng):
         """a mixture, with output_router_logits and without"""
         call = self.call(rng, sparse=(1,)).then(input_ids=self.ids)
         call.then(input_ids=self.ids, output_router_logits=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_padding(self, student, reference, rng):
         """a shorter text, padded on the left"""
         mask = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
         call = self.call(rng).then(input_ids=self.ids, attention_mask=mask)
-        mine, theirs = (
-            of_real_tokens(perform(call), [mask]) for perform in (student, reference)
-        )
-        assert_same(mine, theirs)
+        compare_real_tokens(student, reference, call)
 
     def test_cache(self, student, reference, rng):
         """4 tokens in two steps with a cache: 3, then 1"""
         cache = Given("model_cache", layers=2, numbers=16)
         call = self.call(rng).then(input_ids=self.ids[:, :3], cache=cache)
         call.then(input_ids=self.ids[:, 3:], cache=cache)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("tied", [True, False])
     def test_gradients(self, student, reference, rng, tied):
         """gradients, tie_word_embeddings={tied}"""
-        call = self.call(rng, tied, grad=True).then(input_ids=self.ids)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, tied, grad=True).then(input_ids=self.ids))
 
     def test_tie_after_loading(self, student, reference, rng):
         """gradients after load_state_dict(..., assign=True), which brings new Parameters"""
         call = self.call(rng, grad=True)
         call.then("load_state_dict", state_dict=call.state, assign=True)
         call.then(input_ids=self.ids)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_half_precision(self, student, reference, rng):
         """the dtype of the logits is that of the weights: bfloat16"""
         call = self.call(rng, dtype=torch.bfloat16).then(input_ids=self.ids[:, :1])
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
+
+
+def count_call(fields):
+    return Call("count_parameters", config=New("Qwen3Config", **fields))
 
 
 @pytest.mark.exercise("6.4")
 class TestCount:
-    LAYERS = {"num_hidden_layers": 6}
     QWEN = {
         "vocab_size": 151936,
         "hidden_size": 1024,
@@ -286,36 +292,33 @@ class TestCount:
         "tie_word_embeddings": True,
     }
 
-    def compare(self, student, reference, **changes):
-        call = Call("count_parameters", config=config(**changes))
-        assert_same(student(call), reference(call))
-
     def test_dense(self, student, reference):
         """a dense model"""
-        self.compare(student, reference)
+        compare(student, reference, count_call(SIZES))
 
     def test_tied(self, student, reference):
         """tie_word_embeddings"""
-        self.compare(student, reference, tie_word_embeddings=True)
+        compare(student, reference, count_call(SIZES | {"tie_word_embeddings": True}))
 
     def test_bias(self, student, reference):
         """attention_bias"""
-        self.compare(student, reference, attention_bias=True)
+        compare(student, reference, count_call(SIZES | {"attention_bias": True}))
 
     def test_every_layer(self, student, reference):
         """experts in each of 6 layers"""
-        changes = EXPERTS | self.LAYERS | {"decoder_sparse_step": 1}
-        self.compare(student, reference, **changes)
+        fields = SIZES | EXPERTS | {"num_hidden_layers": 6, "decoder_sparse_step": 1}
+        compare(student, reference, count_call(fields))
 
     def test_sparse_step(self, student, reference):
         """experts in every third of 8 layers"""
-        changes = EXPERTS | {"num_hidden_layers": 8, "decoder_sparse_step": 3}
-        self.compare(student, reference, **changes)
+        fields = SIZES | EXPERTS | {"num_hidden_layers": 8, "decoder_sparse_step": 3}
+        compare(student, reference, count_call(fields))
 
     def test_mlp_only_layers(self, student, reference):
         """experts in every second of 6 layers, except layer 1"""
-        self.compare(student, reference, **EXPERTS, **self.LAYERS, mlp_only_layers=(1,))
+        fields = SIZES | EXPERTS | {"num_hidden_layers": 6, "mlp_only_layers": (1,)}
+        compare(student, reference, count_call(fields))
 
     def test_published(self, student, reference):
         """Qwen3-0.6B"""
-        self.compare(student, reference, **self.QWEN)
+        compare(student, reference, count_call(SIZES | self.QWEN))

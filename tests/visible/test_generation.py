@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from labkit.checks.runner import Call, Given, Outcome, assert_drawn, assert_same
+from labkit.checks.runner import Call, Given, Outcome, assert_drawn, assert_same, compare
 from labkit.sandboxed.call import tensors_in
 
 
@@ -18,234 +18,224 @@ def room(outcome):
     return Outcome(values=[dict(named)])
 
 
+def cache_call(layers=2, max_length=6, **options):
+    init = {"num_hidden_layers": layers, "max_length": max_length}
+    return Call("KVCache", init=init, **options)
+
+
+def updated(call, rng, *steps, shape=(2, 3, 4), dtype=torch.float32, wider=0):
+    """The call with more steps: (layer, new tokens) for an update, or ".attribute".
+
+    shape    (B, K, D) of keys; the D of values is `wider`
+    """
+    batch, heads, size = shape
+    for step in steps:
+        if isinstance(step, str):
+            call.then(step)
+            continue
+        layer, tokens = step
+        key = rng.normal(batch, heads, tokens, size).to(dtype)
+        value = rng.normal(batch, heads, tokens, size + wider).to(dtype)
+        call.then("update", layer_idx=layer, key=key, value=value)
+    return call
+
+
 @pytest.mark.exercise("7.1")
 class TestKVCache:
-    def call(self, max_length=6, **options):
-        init = {"num_hidden_layers": 2, "max_length": max_length}
-        return Call("KVCache", init=init, **options)
-
-    def update(self, call, rng, layer, tokens, batch=2, dtype=torch.float32, value_dim=4):
-        key = rng.normal(batch, 3, tokens, 4).to(dtype)
-        value = rng.normal(batch, 3, tokens, value_dim).to(dtype)
-        return call.then("update", layer_idx=layer, key=key, value=value)
-
     def test_first(self, student, reference, rng):
         """the first update gives back what it got"""
-        call = self.update(self.call(), rng, 0, 3)
-        assert_same(student(call), reference(call))
+        compare(student, reference, updated(cache_call(), rng, (0, 3)))
 
     def test_append(self, student, reference, rng):
         """three updates of one layer, up to the last place"""
-        call = self.call()
-        for tokens in (3, 2, 1):
-            self.update(call, rng, 0, tokens)
-        assert_same(student(call), reference(call))
+        compare(student, reference, updated(cache_call(), rng, (0, 3), (0, 2), (0, 1)))
 
     def test_layers(self, student, reference, rng):
         """two layers take turns"""
-        call = self.call()
-        for layer, tokens in ((0, 3), (1, 3), (0, 2), (1, 2)):
-            self.update(call, rng, layer, tokens)
-        assert_same(student(call), reference(call))
+        compare(student, reference, updated(cache_call(), rng, (0, 3), (1, 3), (0, 2), (1, 2)))
 
     def test_length(self, student, reference, rng):
         """length before and after each step"""
-        call = self.call().then(".length")
-        for tokens in (3, 2):
-            for layer in (0, 1):
-                self.update(call, rng, layer, tokens)
-            call.then(".length")
-        assert_same(student(call), reference(call))
+        steps = (".length", (0, 3), (1, 3), ".length", (0, 2), (1, 2), ".length")
+        compare(student, reference, updated(cache_call(), rng, *steps))
 
     def test_length_within(self, student, reference, rng):
         """length while only the first layer has its new tokens"""
-        call = self.call()
-        for layer, tokens in ((0, 3), (1, 3), (0, 2)):
-            self.update(call, rng, layer, tokens)
-        call.then(".length")
-        assert_same(student(call), reference(call))
+        call = updated(cache_call(), rng, (0, 3), (1, 3), (0, 2), ".length")
+        compare(student, reference, call)
 
     def test_dtype(self, student, reference, rng):
         """bfloat16 keys and values"""
-        call = self.call()
-        for tokens in (3, 1):
-            self.update(call, rng, 0, tokens, dtype=torch.bfloat16)
-        assert_same(student(call), reference(call))
+        call = updated(cache_call(), rng, (0, 3), (0, 1), dtype=torch.bfloat16)
+        compare(student, reference, call)
 
     def test_value_size(self, student, reference, rng):
         """values with more features than keys"""
-        call = self.call()
-        for tokens in (2, 2):
-            self.update(call, rng, 0, tokens, value_dim=5)
-        assert_same(student(call), reference(call))
+        compare(student, reference, updated(cache_call(), rng, (0, 2), (0, 2), wider=1))
 
     def test_room(self, student, reference, rng):
         """room for max_length tokens from the first update on"""
-        call = self.update(self.call(), rng, 0, 2).then(".keys").then(".values")
+        call = updated(cache_call(), rng, (0, 2), ".keys", ".values")
         assert_same(room(student(call)), room(reference(call)))
 
     def test_positions(self, student, reference, rng):
         """arguments by position: layer_idx, key, value"""
-        call = self.call(by_position=True)
-        for tokens in (1, 2):
-            self.update(call, rng, 1, tokens)
-        assert_same(student(call), reference(call))
+        compare(student, reference, updated(cache_call(by_position=True), rng, (1, 1), (1, 2)))
 
     def test_full(self, student, reference, rng):
         """a token too many raises ValueError"""
-        call = self.call()
-        for tokens in (5, 2):
-            self.update(call, rng, 0, tokens)
-        assert_same(student(call), reference(call))
+        compare(student, reference, updated(cache_call(), rng, (0, 5), (0, 2)))
 
     def test_batch(self, student, reference, rng):
         """another batch size raises ValueError"""
-        call = self.call()
-        for batch in (2, 1):
-            self.update(call, rng, 0, 2, batch=batch)
-        assert_same(student(call), reference(call))
+        call = updated(cache_call(), rng, (0, 2))
+        compare(student, reference, updated(call, rng, (0, 2), shape=(1, 3, 4)))
+
+
+PROBS = (0.4, 0.3, 0.15, 0.1, 0.05)
+
+
+def logits_of(rng, rows, probs=PROBS, shift=3, dtype=torch.float32):
+    """(rows, V), all rows alike, in an order of its own."""
+    order = torch.from_numpy(rng.generator.permutation(len(probs)))
+    row = torch.zeros(len(probs))
+    row[order] = torch.tensor(probs).log()
+    return (row + shift * rng.normal(1)).to(dtype).repeat(rows, 1)
+
+
+def sample_call(rng, logits, **inputs):
+    generator = Given("generator", seed=int(rng.integers(0, 2**31)))
+    options = {k: inputs.pop(k) for k in ("summary", "by_position") if k in inputs}
+    inputs = {"logits": logits, **inputs, "generator": generator}
+    return Call("sample_next_token", **options, **inputs)
+
+
+def repeated(call):
+    """The call made again, and with another generator; only whether they repeat counts."""
+    again, call.summary = dict(call.steps[0][1]), "repeats"
+    return call.then("", **again).then("", **{**again, "generator": Given("generator", seed=1)})
 
 
 @pytest.mark.exercise("7.2")
 class TestSampleNextToken:
-    PROBS = (0.4, 0.3, 0.15, 0.1, 0.05)
-
-    def logits(self, rng, rows, probs=PROBS):
-        """(rows, V), all rows alike; and for each rank the token that has it."""
-        order = torch.from_numpy(rng.generator.permutation(len(probs)))
-        row = torch.zeros(len(probs))
-        row[order] = torch.tensor(probs).log()
-        return (row + 3 * rng.normal(1)).repeat(rows, 1)
-
-    def call(self, rng, logits, **inputs):
-        generator = Given("generator", seed=int(rng.integers(0, 2**31)))
-        options = {k: inputs.pop(k) for k in ("summary", "by_position") if k in inputs}
-        inputs = {"logits": logits, **inputs, "generator": generator}
-        return Call("sample_next_token", **options, **inputs)
-
-    def drawn(self, rng, rows=600, **inputs):
-        return self.call(rng, self.logits(rng, rows), summary="drawn", **inputs)
+    def drawn(self, rng, **inputs):
+        return sample_call(rng, logits_of(rng, 600), summary="drawn", **inputs)
 
     def test_greedy(self, student, reference, rng):
         """temperature 0 takes the highest score"""
-        call = self.call(rng, rng.normal(7, 9), temperature=0.0)
-        assert_same(student(call), reference(call))
+        compare(student, reference, sample_call(rng, rng.normal(7, 9), temperature=0.0))
 
     def test_certain(self, student, reference, rng):
         """a token that has all the probability"""
         logits = torch.full((4, 6), -torch.inf)
         logits[range(4), rng.integers(0, 6, 4)] = rng.normal(4)
-        call = self.call(rng, logits)
-        assert_same(student(call), reference(call))
+        compare(student, reference, sample_call(rng, logits))
 
     def test_all(self, student, reference, rng):
         """every token may be drawn where nothing is cut off"""
-        call = self.drawn(rng)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.drawn(rng))
 
     def test_top_1(self, student, reference, rng):
         """top_k 1 leaves the best"""
-        call = self.call(rng, rng.normal(40, 6), temperature=1.5, top_k=1)
-        assert_same(student(call), reference(call))
+        call = sample_call(rng, rng.normal(40, 6), temperature=1.5, top_k=1)
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("top_k", [3, 9])
     def test_top_k(self, student, reference, rng, top_k):
         """top_k {top_k} of 5 tokens: which are ever drawn"""
-        call = self.drawn(rng, top_k=top_k)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.drawn(rng, top_k=top_k))
 
     def test_top_p_one(self, student, reference, rng):
         """top_p below the best probability leaves the best"""
-        call = self.call(rng, rng.normal(40, 6), top_p=0.02)
-        assert_same(student(call), reference(call))
+        compare(student, reference, sample_call(rng, rng.normal(40, 6), top_p=0.02))
 
     @pytest.mark.parametrize("top_p", [0.6, 0.92, 1.0])
     def test_top_p(self, student, reference, rng, top_p):
         """top_p {top_p}: which are ever drawn"""
-        call = self.drawn(rng, top_p=top_p)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.drawn(rng, top_p=top_p))
 
     @pytest.mark.parametrize("temperature", [0.5, 3.0])
     def test_temperature_and_top_p(self, student, reference, rng, temperature):
         """top_p 0.8 after temperature {temperature}"""
-        call = self.drawn(rng, temperature=temperature, top_p=0.8)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.drawn(rng, temperature=temperature, top_p=0.8))
 
     def test_top_k_and_top_p(self, student, reference, rng):
         """top_p 0.45 of what top_k 3 has left"""
-        call = self.drawn(rng, top_k=3, top_p=0.45)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.drawn(rng, top_k=3, top_p=0.45))
 
     def test_ties(self, student, reference, rng):
         """two tokens of equal score"""
-        logits = self.logits(rng, 200, (0.35, 0.35, 0.2, 0.07, 0.03))
-        call = self.call(rng, logits, top_p=0.6, summary="drawn")
-        assert_same(student(call), reference(call))
+        logits = logits_of(rng, 200, (0.35, 0.35, 0.2, 0.07, 0.03))
+        compare(student, reference, sample_call(rng, logits, top_p=0.6, summary="drawn"))
 
     def test_cold(self, student, reference, rng):
         """temperature 0.001, for float16 scores"""
         gaps = torch.stack([rng.integers(0, 60, 5) + 100 * torch.arange(5) for _ in range(8)])
-        call = self.call(rng, (gaps / 4).half(), temperature=0.001)
-        assert_same(student(call), reference(call))
+        compare(student, reference, sample_call(rng, (gaps / 4).half(), temperature=0.001))
 
     def test_generator(self, student, reference, rng):
         """the same generator draws the same, another one does not"""
-        logits = rng.normal(64, 20)
-        call = self.call(rng, logits, summary="repeats")
-        again = dict(call.steps[0][1])
-        call.then("", **again).then("", logits=logits, generator=Given("generator", seed=1))
-        assert_same(student(call), reference(call))
+        compare(student, reference, repeated(sample_call(rng, rng.normal(64, 20))))
 
     def test_positions(self, student, reference, rng):
         """arguments by position: logits, temperature, top_k, top_p, generator"""
         call = self.drawn(rng, temperature=0.9, top_k=4, top_p=0.9, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_impossible(self, student, reference, rng):
         """impossible settings raise ValueError"""
         logits = rng.normal(2, 5)
-        call = self.call(rng, logits, top_k=1).then("", logits=logits, top_p=0.0)
-        assert_same(student(call), reference(call))
+        call = sample_call(rng, logits, top_k=1).then("", logits=logits, top_p=0.0)
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("temperature", [0.6, 2.0])
     def test_frequencies(self, student, reference, rng, temperature):
         """how often each is drawn at temperature {temperature}"""
-        logits = self.logits(rng, 4000)
-        call = self.call(rng, logits, temperature=temperature, summary="counts")
+        logits = logits_of(rng, 4000)
+        call = sample_call(rng, logits, temperature=temperature, summary="counts")
         probs = (logits[0].double() / temperature).softmax(-1)
         assert_drawn(student(call), reference(call), probs)
 
 
+def generate_call(rng, rows=1, tokens=4, new=6, **inputs):
+    options = {k: inputs.pop(k) for k in ("summary", "by_position", "grad") if k in inputs}
+    if "model" not in inputs:
+        inputs["model"] = Given("tiny_decoder", seed=int(rng.integers(0, 10**6)))
+    inputs = {"input_ids": rng.integers(0, 23, rows, tokens), **inputs}
+    return Call("generate", **options, max_new_tokens=new, **inputs)
+
+
+def script(*rows, vocab=12, **options):
+    """A model that says these tokens after a prompt of three."""
+    said = torch.tensor([[0, 0, 0, *row] for row in rows])
+    table = 20.0 * torch.nn.functional.one_hot(said, vocab).float()
+    return Given("scripted", script=table, **options)
+
+
+def scripted_call(rng, *rows, vocab=12, **inputs):
+    prompt = {"tokens": 3, "rows": len(rows), "new": len(rows[0])}
+    inputs = {"pad_token_id": 9, **inputs}
+    inputs["input_ids"] = rng.integers(0, 12, len(rows), 3)
+    return generate_call(rng, model=script(*rows, vocab=vocab), **prompt, **inputs)
+
+
+def bag(rng):
+    """A model that gives tokens 0 to 4 probabilities, in an order of its own."""
+    order = torch.from_numpy(rng.generator.permutation(5))
+    table = torch.full((1, 9, 8), -torch.inf)
+    table[:, :, order] = torch.tensor(PROBS).log()
+    return Given("scripted", script=table)
+
+
 @pytest.mark.exercise("7.3")
 class TestGenerate:
-    def call(self, rng, rows=1, tokens=4, new=6, **inputs):
-        options = {k: inputs.pop(k) for k in ("summary", "by_position", "grad") if k in inputs}
-        if "model" not in inputs:
-            inputs["model"] = Given("tiny_decoder", seed=int(rng.integers(0, 10**6)))
-        inputs = {"input_ids": rng.integers(0, 23, rows, tokens), **inputs}
-        return Call("generate", **options, max_new_tokens=new, **inputs)
-
-    def script(self, *rows, vocab=12, **options):
-        """A model that says these tokens after a prompt of three."""
-        said = torch.tensor([[0, 0, 0, *row] for row in rows])
-        table = 20.0 * torch.nn.functional.one_hot(said, vocab).float()
-        return Given("scripted", script=table, **options)
-
-    def scripted(self, rng, *rows, **inputs):
-        prompt = {"tokens": 3, "rows": len(rows), "new": len(rows[0])}
-        inputs = {"pad_token_id": 9, **inputs}
-        inputs["input_ids"] = rng.integers(0, 12, len(rows), 3)
-        return self.call(rng, model=self.script(*rows), **prompt, **inputs)
-
     def test_without_cache(self, student, reference, rng):
         """greedy, without a cache"""
-        call = self.call(rng, rows=2, use_cache=False)
-        assert_same(student(call), reference(call))
+        compare(student, reference, generate_call(rng, rows=2, use_cache=False))
 
     def test_with_cache(self, student, reference, rng):
         """greedy, with the cache"""
-        call = self.call(rng, rows=2)
-        assert_same(student(call), reference(call))
+        compare(student, reference, generate_call(rng, rows=2))
 
     @pytest.mark.parametrize("use_cache", [True, False])
     def test_work(self, student, reference, rng, use_cache):
@@ -253,55 +243,51 @@ class TestGenerate:
         every = torch.arange(40) % 40
         table = 20.0 * torch.nn.functional.one_hot(every, 40).float()[None]
         model = Given("scripted", script=table, count_work=True)
-        call = self.call(rng, model=model, new=5, use_cache=use_cache, grad=True)
-        assert_same(student(call), reference(call))
+        call = generate_call(rng, model=model, new=5, use_cache=use_cache, grad=True)
+        compare(student, reference, call)
 
     def test_padded(self, student, reference, rng):
         """prompts of different lengths, padded on the left"""
         mask = (torch.arange(5) >= torch.tensor([[3], [0], [2]])).long()
-        call = self.call(rng, rows=3, tokens=5, new=5, attention_mask=mask)
-        assert_same(student(call), reference(call))
+        call = generate_call(rng, rows=3, tokens=5, new=5, attention_mask=mask)
+        compare(student, reference, call)
 
     def test_two(self, student, reference, rng):
         """a second prompt after the first"""
-        call = self.call(rng, tokens=5)
+        call = generate_call(rng, tokens=5)
         call.then("", **{**call.steps[0][1], "input_ids": rng.integers(0, 23, 1, 3)})
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_stop(self, student, reference, rng):
         """a stop token ends the text and stays in it"""
-        call = self.scripted(rng, (4, 8, 6, 7, 5), eos_token_id=6)
-        assert_same(student(call), reference(call))
+        compare(student, reference, scripted_call(rng, (4, 8, 6, 7, 5), eos_token_id=6))
 
     def test_stop_at_once(self, student, reference, rng):
         """a stop token as the first word"""
-        call = self.scripted(rng, (6, 5, 7), eos_token_id=6)
-        assert_same(student(call), reference(call))
+        compare(student, reference, scripted_call(rng, (6, 5, 7), eos_token_id=6))
 
     def test_several(self, student, reference, rng):
         """several stop tokens"""
         for stops in ([11, 6], (6, 11)):
-            call = self.scripted(rng, (4, 8, 6, 7, 5), eos_token_id=stops)
-            assert_same(student(call), reference(call))
+            compare(student, reference, scripted_call(rng, (4, 8, 6, 7, 5), eos_token_id=stops))
 
     def test_rows(self, student, reference, rng):
         """each row ends by itself and is padded"""
         rows = ((4, 8, 6, 7, 5, 4), (6, 5, 7, 4, 6, 3), (4, 5, 8, 7, 6, 1))
-        call = self.scripted(rng, *rows, eos_token_id=6)
-        assert_same(student(call), reference(call))
+        compare(student, reference, scripted_call(rng, *rows, eos_token_id=6))
 
     def test_on_token(self, student, reference, rng):
         """on_token hears every new column"""
         rows = ((4, 8, 6, 7), (6, 5, 7, 4), (4, 5, 8, 7))
-        call = self.scripted(rng, *rows, eos_token_id=6, on_token=Given("listener"))
-        assert_same(student(call), reference(call))
+        call = scripted_call(rng, *rows, eos_token_id=6, on_token=Given("listener"))
+        compare(student, reference, call)
 
     def test_at_once(self, student, reference, rng):
         """on_token hears a token before the next is computed"""
-        model = self.script((4, 8, 5, 7), breaks_at=6)
+        model = script((4, 8, 5, 7), breaks_at=6)
         prompt = {"input_ids": rng.integers(0, 12, 1, 3), "new": 4}
-        call = self.call(rng, model=model, on_token=Given("gone_after", tokens=2), **prompt)
-        assert_same(student(call), reference(call))
+        call = generate_call(rng, model=model, on_token=Given("gone_after", tokens=2), **prompt)
+        compare(student, reference, call)
 
     @pytest.mark.parametrize(
         "settings",
@@ -311,39 +297,28 @@ class TestGenerate:
     def test_settings(self, student, reference, rng, settings):
         """settings for the draw: {settings}"""
         settings = {"temperature": 1.0, **settings}
-        call = self.call(rng, model=self.bag(rng), new=1, summary="drawn", **settings)
+        call = generate_call(rng, model=bag(rng), new=1, summary="drawn", **settings)
         call.steps[0][1]["input_ids"] = torch.full((600, 3), 7)
-        assert_same(student(call), reference(call))
-
-    def bag(self, rng):
-        """A model that gives tokens 0 to 4 probabilities, in an order of its own."""
-        order = torch.from_numpy(rng.generator.permutation(5))
-        table = torch.full((1, 9, 8), -torch.inf)
-        table[:, :, order] = torch.tensor([0.4, 0.3, 0.15, 0.1, 0.05]).log()
-        return Given("scripted", script=table)
+        compare(student, reference, call)
 
     def test_generator(self, student, reference, rng):
         """the generator decides the draw"""
-        seed = int(rng.integers(2, 2**31))
-        generator = Given("generator", seed=seed)
-        call = self.call(rng, rows=3, new=12, temperature=1.5, generator=generator)
-        call.summary = "repeats"
-        again = dict(call.steps[0][1])
-        call.then("", **again).then("", **{**again, "generator": Given("generator", seed=1)})
-        assert_same(student(call), reference(call))
+        generator = Given("generator", seed=int(rng.integers(2, 2**31)))
+        call = generate_call(rng, rows=3, new=12, temperature=1.5, generator=generator)
+        compare(student, reference, repeated(call))
 
     def test_positions(self, student, reference, rng):
         """arguments by position, in the order of the stub"""
         inputs = {"attention_mask": torch.ones(1, 3).long(), "max_new_tokens": 4}
         inputs |= {"temperature": 0.0, "top_k": None, "top_p": None, "eos_token_id": (8, 11)}
-        model = self.script((4, 5, 8, 7))
+        model = script((4, 5, 8, 7))
         call = Call("generate", by_position=True, model=model,
                     input_ids=rng.integers(0, 12, 1, 3), **inputs)  # fmt: skip
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_refused(self, student, reference, rng):
         """padding on the right raises ValueError"""
-        call = self.call(rng, rows=1)
+        call = generate_call(rng, rows=1)
         mask = torch.tensor([[1, 1, 1, 0]])
         call.then("", **{**call.steps[0][1], "attention_mask": mask})
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)

@@ -3,129 +3,125 @@
 import pytest
 import torch
 
-from labkit.checks.runner import Call, Given, assert_same
+from labkit.checks.runner import Call, Given, compare
+
+HALF = [torch.bfloat16, torch.float16]
+
+
+def layer_norm_call(
+    rng, shape=(2, 3, 8), scale=1.0, shift=0.0, dtype=torch.float32, eps=1e-5, **options
+):
+    x = (scale * rng.normal(*shape) + shift).to(dtype)
+    weight, bias = 1 + 0.5 * rng.normal(shape[-1]), rng.normal(shape[-1])
+    if dtype != torch.float32:  # a sum that cancels shows the order of the roundings
+        bias = torch.zeros_like(bias)
+    inputs = {"weight": weight.to(dtype), "bias": bias.to(dtype), "eps": eps}
+    return Call("layer_norm", x=x, **inputs, **options)
 
 
 @pytest.mark.exercise("1.1")
 class TestLayerNorm:
-    def call(self, rng, scale=1.0, shift=0.0, dtype=torch.float32, **options):
-        x = (scale * rng.normal(2, 3, 8) + shift).to(dtype)
-        weight, bias = 1 + 0.5 * rng.normal(8), rng.normal(8)
-        if dtype != torch.float32:  # a sum that cancels shows the order of the roundings
-            bias = torch.zeros_like(bias)
-        inputs = {"weight": weight.to(dtype), "bias": bias.to(dtype), "eps": 1e-5}
-        return Call("layer_norm", x=x, **inputs, **options)
-
     def test_values(self, student, reference, rng):
         """values"""
-        call = self.call(rng, shift=0.7)
-        assert_same(student(call), reference(call))
+        compare(student, reference, layer_norm_call(rng, shift=0.7))
 
     def test_small_input(self, student, reference, rng):
         """small numbers, where eps counts"""
-        call = self.call(rng, scale=1e-3)
-        assert_same(student(call), reference(call))
+        compare(student, reference, layer_norm_call(rng, scale=1e-3))
 
     def test_float16(self, student, reference, rng):
         """float16 with squares beyond its range"""
-        call = self.call(rng, scale=400.0, dtype=torch.float16)
-        assert_same(student(call), reference(call))
+        compare(student, reference, layer_norm_call(rng, scale=400.0, dtype=torch.float16))
 
     def test_positions(self, student, reference, rng):
         """arguments by position: x, weight, bias, eps"""
-        call = self.call(rng, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, layer_norm_call(rng, by_position=True))
 
     def test_default_eps(self, student, reference, rng):
         """the default eps"""
-        call = self.call(rng, scale=1e-3)
+        call = layer_norm_call(rng, scale=1e-3)
         del call.steps[0][1]["eps"]
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_shifted_half(self, student, reference, rng):
         """bfloat16 around 300, where a rounded mean shows"""
-        call = self.call(rng, scale=20.0, shift=300.0, dtype=torch.bfloat16)
-        assert_same(student(call), reference(call))
+        call = layer_norm_call(rng, scale=20.0, shift=300.0, dtype=torch.bfloat16)
+        compare(student, reference, call)
 
     def test_gradients(self, student, reference, rng):
         """gradients"""
-        call = self.call(rng, grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, layer_norm_call(rng, grad=True))
+
+
+def rms_norm_call(
+    rng, shape=(2, 3, 8), scale=1.0, shift=0.0, dtype=torch.float32, eps=1e-6, **options
+):
+    x = (scale * rng.normal(*shape) + shift).to(dtype)
+    init = {"hidden_size": shape[-1], "eps": eps}
+    state = {"weight": 1 + 0.5 * rng.normal(shape[-1])}
+    return Call("RMSNorm", init=init, state=state, dtype=dtype, hidden_states=x, **options)
 
 
 @pytest.mark.exercise("1.2")
 class TestRMSNorm:
-    def call(self, rng, scale=1.0, shift=0.0, dtype=torch.float32, eps=1e-6, **options):
-        x = (scale * rng.normal(2, 3, 8) + shift).to(dtype)
-        state = {"weight": 1 + 0.5 * rng.normal(8)}
-        init = {"hidden_size": 8, "eps": eps}
-        return Call("RMSNorm", init=init, state=state, dtype=dtype, hidden_states=x, **options)
-
     def test_parameters(self, student, reference, rng):
         """freshly made, with one parameter, weight"""
         call = Call(
             "RMSNorm", init={"hidden_size": 8}, names=True, hidden_states=rng.normal(3, 8)
         )
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_values(self, student, reference, rng):
         """values"""
-        call = self.call(rng, shift=0.7)
-        assert_same(student(call), reference(call))
+        compare(student, reference, rms_norm_call(rng, shift=0.7))
 
     def test_small_input(self, student, reference, rng):
         """small numbers, where eps counts"""
-        call = self.call(rng, scale=1e-3, eps=1e-5)
-        assert_same(student(call), reference(call))
+        compare(student, reference, rms_norm_call(rng, scale=1e-3, eps=1e-5))
 
     def test_default_eps(self, student, reference, rng):
         """the default eps"""
         call = Call("RMSNorm", init={"hidden_size": 8}, hidden_states=1e-3 * rng.normal(3, 8))
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
-    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+    @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
         """{dtype} input"""
-        call = self.call(rng, scale=400.0, dtype=dtype)
-        assert_same(student(call), reference(call))
+        compare(student, reference, rms_norm_call(rng, scale=400.0, dtype=dtype))
 
     def test_gradients(self, student, reference, rng):
         """gradients"""
-        call = self.call(rng, grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, rms_norm_call(rng, grad=True))
+
+
+def residual_call(rng, placement, shape=(2, 3, 6), alpha=1.0, **options):
+    sublayer = Given("tanh_linear", weight=rng.normal(shape[-1], shape[-1]))
+    functions = {"sublayer": sublayer, "norm": Given("scale_to_max")}
+    inputs = {**functions, "placement": placement, "alpha": alpha}
+    return Call("residual", x=rng.normal(*shape), **inputs, **options)
 
 
 @pytest.mark.exercise("1.3")
 class TestResidual:
-    def call(self, rng, placement, alpha=1.0, **options):
-        sublayer = Given("tanh_linear", weight=rng.normal(6, 6))
-        functions = {"sublayer": sublayer, "norm": Given("scale_to_max")}
-        inputs = {**functions, "placement": placement, "alpha": alpha}
-        return Call("residual", x=rng.normal(2, 3, 6), **inputs, **options)
-
     @pytest.mark.parametrize("placement", ["pre", "post", "sandwich"])
     def test_placement(self, student, reference, rng, placement):
         """placement {placement}"""
-        call = self.call(rng, placement, alpha=3.0, grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, residual_call(rng, placement, alpha=3.0, grad=True))
 
     def test_deepnorm(self, student, reference, rng):
         """placement deepnorm with alpha 2"""
-        call = self.call(rng, "deepnorm", alpha=2.0, grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, residual_call(rng, "deepnorm", alpha=2.0, grad=True))
 
     def test_defaults(self, student, reference, rng):
         """placement pre, where none is named"""
-        call = self.call(rng, "pre")
+        call = residual_call(rng, "pre")
         del call.steps[0][1]["placement"], call.steps[0][1]["alpha"]
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_positions(self, student, reference, rng):
         """arguments by position: x, sublayer, norm, placement, alpha"""
-        call = self.call(rng, "deepnorm", alpha=2.0, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, residual_call(rng, "deepnorm", alpha=2.0, by_position=True))
 
     def test_unknown(self, student, reference, rng):
         """an unknown placement raises ValueError"""
-        call = self.call(rng, "middle")
-        assert_same(student(call), reference(call))
+        compare(student, reference, residual_call(rng, "middle"))

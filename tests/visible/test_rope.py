@@ -3,252 +3,237 @@
 import pytest
 import torch
 
-from labkit.checks.runner import Call, assert_same
+from labkit.checks.runner import Call, compare
+
+
+def cos_sin_call(position_ids, head_dim=6, rope_theta=1e4, **options):
+    inputs = {"head_dim": head_dim, "rope_theta": rope_theta}
+    return Call("rope_cos_sin", position_ids=position_ids, **inputs, **options)
 
 
 @pytest.mark.exercise("2.1")
 class TestRopeCosSin:
-    def call(self, position_ids, head_dim=6, rope_theta=1e4, **options):
-        inputs = {"head_dim": head_dim, "rope_theta": rope_theta}
-        return Call("rope_cos_sin", position_ids=position_ids, **inputs, **options)
-
     def test_values(self, student, reference, rng):
         """values for positions 0 to 4"""
-        call = self.call(torch.arange(5))
-        assert_same(student(call), reference(call))
+        compare(student, reference, cos_sin_call(torch.arange(5)))
 
     def test_theta(self, student, reference, rng):
         """rope_theta 1000000, Qwen3's"""
-        call = self.call(torch.arange(5), rope_theta=1e6)
-        assert_same(student(call), reference(call))
+        compare(student, reference, cos_sin_call(torch.arange(5), rope_theta=1e6))
 
     def test_cache(self, student, reference, rng):
         """positions that do not start at 0"""
-        call = self.call(torch.arange(7, 11))
-        assert_same(student(call), reference(call))
+        compare(student, reference, cos_sin_call(torch.arange(7, 11)))
 
     def test_gaps(self, student, reference, rng):
         """positions with gaps"""
-        call = self.call(torch.tensor([0, 1, 5, 20]))
-        assert_same(student(call), reference(call))
+        compare(student, reference, cos_sin_call(torch.tensor([0, 1, 5, 20])))
 
     def test_rows(self, student, reference, rng):
         """every text with positions of its own"""
-        call = self.call(rng.integers(0, 60, 2, 4))
-        assert_same(student(call), reference(call))
+        compare(student, reference, cos_sin_call(rng.integers(0, 60, 2, 4)))
 
     def test_large(self, student, reference, rng):
         """large positions, where only float32 still counts"""
-        call = self.call(torch.tensor([4097, 12345]), 4, 1e6)
-        assert_same(student(call), reference(call))
+        compare(student, reference, cos_sin_call(torch.tensor([4097, 12345]), 4, 1e6))
 
     def test_by_position(self, student, reference, rng):
         """arguments by position: position_ids, head_dim, rope_theta"""
-        call = self.call(torch.tensor([3, 50]), by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, cos_sin_call(torch.tensor([3, 50]), by_position=True))
 
 
 @pytest.mark.exercise("2.2")
 class TestRotateHalf:
     def test_vector(self, student, reference, rng):
         """one vector, (1, 2, 3, 4, 5, 6)"""
-        call = Call("rotate_half", x=torch.arange(1.0, 7.0))
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("rotate_half", x=torch.arange(1.0, 7.0)))
 
     def test_values(self, student, reference, rng):
         """values for shape (B, H, T, D)"""
-        call = Call("rotate_half", x=rng.normal(2, 4, 6, 8))
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("rotate_half", x=rng.normal(2, 4, 6, 8)))
 
     def test_half_precision(self, student, reference, rng):
         """bfloat16"""
         call = Call("rotate_half", x=rng.normal(2, 4, dtype=torch.bfloat16))
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_gradients(self, student, reference, rng):
         """gradients"""
-        call = Call("rotate_half", x=rng.normal(2, 4), grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("rotate_half", x=rng.normal(2, 4), grad=True))
+
+
+def tables(angles):
+    """cos and sin (..., T, D) of angles (..., T, D/2)."""
+    angles = torch.cat((angles, angles), dim=-1)
+    return {"cos": angles.cos(), "sin": angles.sin()}
+
+
+def rotation_call(rng, angles, heads=(4, 2), length=3, batch=2, **options):
+    query, key = (rng.normal(batch, count, length, 2 * angles.size(-1)) for count in heads)
+    return Call("apply_rotary_pos_emb", query=query, key=key, **tables(angles), **options)
+
+
+def half_precision_rotation_call(rng, angles, dtype):
+    inputs = {}
+    for name, heads in (("query", 4), ("key", 2)):  # nothing cancels: roundings stay small
+        large, small = rng.uniform(2, 2, heads, 3, angles.size(-1), low=-0.1, high=0.1)
+        inputs[name] = torch.cat((1.5 + large, small), dim=-1).to(dtype)
+    return Call("apply_rotary_pos_emb", **inputs, **tables(angles))
 
 
 @pytest.mark.exercise("2.3")
 class TestApplyRotaryPosEmb:
     def call(self, rng, heads=(4, 2), length=3, batch=2, rows=None, **options):
         angles = rng.uniform(*(rows or (batch, length)), 3, low=-3.0, high=3.0)
-        angles = torch.cat((angles, angles), dim=-1)
-        query, key = (rng.normal(batch, count, length, 6) for count in heads)
-        inputs = {"query": query, "key": key, "cos": angles.cos(), "sin": angles.sin()}
-        return Call("apply_rotary_pos_emb", **inputs, **options)
+        return rotation_call(rng, angles, heads, length, batch, **options)
 
     def test_values(self, student, reference, rng):
         """values"""
-        call = self.call(rng)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng))
 
     def test_one_row(self, student, reference, rng):
         """one row of angles for all texts, shape (T, D)"""
-        call = self.call(rng, rows=(3,))
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, rows=(3,)))
 
     @pytest.mark.parametrize("sizes", [(3, 5, 3), (2, 3, 3)])
     def test_equal_sizes(self, student, reference, rng, sizes):
         """as many texts or tokens as heads, where a wrong axis goes unnoticed"""
         batch, length, heads = sizes
-        call = self.call(rng, (heads, heads), length, batch)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, (heads, heads), length, batch))
 
     def test_half_precision(self, student, reference, rng):
         """bfloat16 with tables in float32"""
         angles = rng.uniform(1, 3, 3, low=0.3, high=1.2)
-        angles = torch.cat((angles, angles), dim=-1)
-        inputs = {}
-        for name, heads in (("query", 4), ("key", 2)):  # nothing cancels: roundings stay small
-            large, small = rng.uniform(2, 2, heads, 3, 3, low=-0.1, high=0.1)
-            inputs[name] = torch.cat((1.5 + large, small), dim=-1).bfloat16()
-        call = Call("apply_rotary_pos_emb", **inputs, cos=angles.cos(), sin=angles.sin())
-        assert_same(student(call), reference(call))
+        compare(student, reference, half_precision_rotation_call(rng, angles, torch.bfloat16))
 
     def test_by_position(self, student, reference, rng):
         """arguments by position: query, key, cos, sin"""
-        call = self.call(rng, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, by_position=True))
 
     def test_gradients(self, student, reference, rng):
         """gradients of query and key"""
-        call = self.call(rng, grad=("query", "key"))
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, grad=("query", "key")))
+
+
+def sinusoidal_call(position_ids, hidden_size, **options):
+    inputs = {"position_ids": position_ids, "hidden_size": hidden_size}
+    return Call("sinusoidal_embedding", **inputs, **options)
 
 
 @pytest.mark.exercise("2.4")
 class TestSinusoidalEmbedding:
-    def call(self, position_ids, hidden_size, **options):
-        inputs = {"position_ids": position_ids, "hidden_size": hidden_size}
-        return Call("sinusoidal_embedding", **inputs, **options)
-
     def test_values(self, student, reference, rng):
         """values"""
-        call = self.call(torch.arange(5), 6)
-        assert_same(student(call), reference(call))
+        compare(student, reference, sinusoidal_call(torch.arange(5), 6))
 
     def test_odd_size(self, student, reference, rng):
         """an odd size, with a sine to spare"""
-        call = self.call(torch.arange(4), 5)
-        assert_same(student(call), reference(call))
+        compare(student, reference, sinusoidal_call(torch.arange(4), 5))
 
     def test_rows(self, student, reference, rng):
         """positions that do not start at 0, for each text its own"""
-        call = self.call(rng.integers(5, 60, 2, 3), 6)
-        assert_same(student(call), reference(call))
+        compare(student, reference, sinusoidal_call(rng.integers(5, 60, 2, 3), 6))
 
     def test_large(self, student, reference, rng):
         """large positions, where only float32 still counts"""
-        call = self.call(torch.tensor([4097, 12345]), 2)
-        assert_same(student(call), reference(call))
+        compare(student, reference, sinusoidal_call(torch.tensor([4097, 12345]), 2))
 
     def test_by_position(self, student, reference, rng):
         """arguments by position: position_ids, hidden_size"""
-        call = self.call(torch.tensor([3, 50]), 8, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, sinusoidal_call(torch.tensor([3, 50]), 8, by_position=True))
+
+
+def alibi_call(num_heads, query_length, key_length, **options):
+    lengths = {"query_length": query_length, "key_length": key_length}
+    return Call("alibi_bias", num_heads=num_heads, **lengths, **options)
 
 
 @pytest.mark.exercise("2.5")
 class TestAlibiBias:
-    def call(self, num_heads, query_length, key_length, **options):
-        lengths = {"query_length": query_length, "key_length": key_length}
-        return Call("alibi_bias", num_heads=num_heads, **lengths, **options)
-
     @pytest.mark.parametrize("num_heads", [8, 4, 12])
     def test_heads(self, student, reference, rng, num_heads):
         """{num_heads} heads"""
-        call = self.call(num_heads, 4, 4)
-        assert_same(student(call), reference(call))
+        compare(student, reference, alibi_call(num_heads, 4, 4))
 
     def test_cache(self, student, reference, rng):
         """the last 2 queries of 5 keys"""
-        call = self.call(4, 2, 5)
-        assert_same(student(call), reference(call))
+        compare(student, reference, alibi_call(4, 2, 5))
 
     def test_by_position(self, student, reference, rng):
         """arguments by position: num_heads, query_length, key_length"""
-        call = self.call(2, 3, 4, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, alibi_call(2, 3, 4, by_position=True))
+
+
+def relative_scores_call(rng, new, total, batch=2, heads=3, head_dim=4, **options):
+    inputs = {
+        "query": rng.normal(batch, heads, new, head_dim),
+        "key": rng.normal(batch, heads, total, head_dim),
+        "relative_key": rng.normal(heads, total, head_dim),
+        "content_bias": rng.normal(heads, head_dim),
+        "position_bias": rng.normal(heads, head_dim),
+    }
+    return Call("relative_scores", **inputs, **options)
 
 
 @pytest.mark.exercise("2.6")
 class TestRelativeScores:
-    def call(self, rng, new, total, **options):
-        inputs = {
-            "query": rng.normal(2, 3, new, 4),
-            "key": rng.normal(2, 3, total, 4),
-            "relative_key": rng.normal(3, total, 4),
-            "content_bias": rng.normal(3, 4),
-            "position_bias": rng.normal(3, 4),
-        }
-        return Call("relative_scores", **inputs, **options)
-
     def test_values(self, student, reference, rng):
         """values"""
-        call = self.call(rng, 5, 5)
-        assert_same(student(call), reference(call))
+        compare(student, reference, relative_scores_call(rng, 5, 5))
 
     @pytest.mark.parametrize("new", [1, 2])
     def test_cache(self, student, reference, rng, new):
         """{new} queries over 5 keys"""
-        call = self.call(rng, new, 5)
-        assert_same(student(call), reference(call))
+        compare(student, reference, relative_scores_call(rng, new, 5))
 
     def test_by_position(self, student, reference, rng):
         """arguments by position"""
-        call = self.call(rng, 2, 4, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, relative_scores_call(rng, 2, 4, by_position=True))
 
     def test_gradients(self, student, reference, rng):
         """gradients of all five inputs"""
-        call = self.call(rng, 1, 4, grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, relative_scores_call(rng, 1, 4, grad=True))
+
+
+def yarn_call(position_ids, trained=4096, theta=100.0, factor=4.0, head_dim=16, **options):
+    inputs = {
+        "position_ids": position_ids,
+        "head_dim": head_dim,
+        "rope_theta": theta,
+        "factor": factor,
+        "original_max_position_embeddings": trained,
+    }
+    return Call("yarn_cos_sin", **inputs, **options)
 
 
 @pytest.mark.exercise("2.7")
 class TestYarnCosSin:
-    def call(self, trained=4096, theta=100.0, factor=4.0, head_dim=16, **options):
-        inputs = {
-            "position_ids": torch.tensor([0, 1, 7, 29]),
-            "head_dim": head_dim,
-            "rope_theta": theta,
-            "factor": factor,
-            "original_max_position_embeddings": trained,
-        }
-        return Call("yarn_cos_sin", **inputs, **options)
+    def call(self, **options):
+        return yarn_call(torch.tensor([0, 1, 7, 29]), **options)
 
     def test_values(self, student, reference, rng):
         """values"""
-        call = self.call(trained=1500, theta=1e4, head_dim=10)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(trained=1500, theta=1e4, head_dim=10))
 
     @pytest.mark.parametrize("factor", [1.0, 8.0])
     def test_factor(self, student, reference, rng, factor):
         """factor {factor}"""
-        call = self.call(factor=factor)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(factor=factor))
 
     @pytest.mark.parametrize("trained", [6, 100])
     def test_short(self, student, reference, rng, trained):
         """a trained length of {trained}, where the ramp begins at pair 0"""
-        call = self.call(trained=trained)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(trained=trained))
 
     def test_explicit_factor(self, student, reference, rng):
         """an attention_factor of one's own"""
-        call = self.call(attention_factor=1.7)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(attention_factor=1.7))
 
     def test_betas(self, student, reference, rng):
         """other beta_fast and beta_slow"""
-        call = self.call(beta_fast=60.0, beta_slow=4.0)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(beta_fast=60.0, beta_slow=4.0))
 
     def test_by_position(self, student, reference, rng):
         """arguments by position"""
         more = {"attention_factor": 1.3, "beta_fast": 20.0, "beta_slow": 2.0}
-        call = self.call(**more, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(**more, by_position=True))

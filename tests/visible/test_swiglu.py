@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from labkit.checks.runner import Call, New, assert_same
+from labkit.checks.runner import Call, New, compare
 
 HALF = [torch.bfloat16, torch.float16]
 
@@ -57,104 +57,94 @@ def positive_pickers(*arguments, **options):
 class TestSilu:
     def test_values(self, student, reference, rng):
         """values"""
-        call = Call("silu", x=2 * rng.normal(2, 3, 8))
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("silu", x=2 * rng.normal(2, 3, 8)))
 
     def test_gradients(self, student, reference, rng):
         """gradients"""
-        call = Call("silu", x=2 * rng.normal(3, 6), grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("silu", x=2 * rng.normal(3, 6), grad=True))
 
     def test_far_out(self, student, reference, rng):
         """from -10000 to 10000, with gradients"""
         x = torch.tensor([-1e4, -100.0, -20.0, 0.0, 20.0, 100.0, 1e4, -1.0])
-        call = Call("silu", x=x, grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("silu", x=x, grad=True))
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
         """{dtype} input"""
-        call = Call("silu", x=3 * rng.normal(4, 8, dtype=dtype))
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("silu", x=3 * rng.normal(4, 8, dtype=dtype)))
 
     def test_half_far_out(self, student, reference, rng):
         """float16 from -10000 to 10000, with gradients"""
         x = torch.tensor([-1e4, -100.0, -20.0, 20.0, 100.0, 1e4], dtype=torch.float16)
-        call = Call("silu", x=x, grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("silu", x=x, grad=True))
+
+
+def mlp_call(rng, hidden_size=6, intermediate_size=10, weights=matrices, **options):
+    init = {"config": config(hidden_size, intermediate_size)}
+    state = weights(rng, hidden_size, intermediate_size)
+    return Call("Qwen3MLP", init=init, state=state, **options)
 
 
 @pytest.mark.exercise("4.2")
 class TestQwen3MLP:
-    def call(self, rng, size=10, dtype=None, **options):
-        state = matrices(rng, 6, size)
-        init = {"config": config(6, 10)}
-        return Call("Qwen3MLP", init=init, state=state, dtype=dtype, **options)
-
     def test_parameters(self, student, reference, rng):
         """freshly made, with three matrices and no bias"""
         call = Call("Qwen3MLP", init={"config": config(6, 10)}, names=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_values(self, student, reference, rng):
         """values"""
-        call = self.call(rng, x=1.5 * rng.normal(2, 3, 6))
-        assert_same(student(call), reference(call))
+        compare(student, reference, mlp_call(rng, x=1.5 * rng.normal(2, 3, 6)))
 
     def test_other_size(self, student, reference, rng):
         """another intermediate_size than the config's"""
         init = {"config": config(6, 10), "intermediate_size": 5}
-        call = Call("Qwen3MLP", init=init, names=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, Call("Qwen3MLP", init=init, names=True))
         call = Call("Qwen3MLP", init=init, state=matrices(rng, 6, 5), x=rng.normal(4, 6))
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_strided_input(self, student, reference, rng):
         """an input that is not contiguous"""
-        call = self.call(rng, x=rng.normal(6, 3, 2).transpose(0, 2))
-        assert_same(student(call), reference(call))
+        compare(student, reference, mlp_call(rng, x=rng.normal(6, 3, 2).transpose(0, 2)))
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
         """{dtype}"""
         x = (2 * rng.normal(5, 6)).to(dtype)
-        init = {"config": config(6, 10)}
-        call = Call("Qwen3MLP", init=init, state=pickers(rng, 6, 10), dtype=dtype, x=x)
-        assert_same(student(call), reference(call))
+        compare(student, reference, mlp_call(rng, weights=pickers, dtype=dtype, x=x))
 
     def test_gradients(self, student, reference, rng):
         """gradients"""
-        call = self.call(rng, x=rng.normal(4, 6), grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, mlp_call(rng, x=rng.normal(4, 6), grad=True))
+
+
+def feed_forward_init(kind, sizes=(6, 9)):
+    return {"hidden_size": sizes[0], "intermediate_size": sizes[1], "kind": kind}
+
+
+def feed_forward_call(rng, kind, sizes=(6, 9), weights=matrices, **options):
+    state = weights(rng, *sizes, gated=kind in ("geglu", "swiglu"))
+    return Call("FeedForward", init=feed_forward_init(kind, sizes), state=state, **options)
 
 
 @pytest.mark.exercise("4.3")
 class TestFeedForward:
-    def call(self, rng, kind, dtype=None, weights=matrices, **options):
-        state = weights(rng, 6, 9, gated=kind in ("geglu", "swiglu"))
-        init = {"hidden_size": 6, "intermediate_size": 9, "kind": kind}
-        return Call("FeedForward", init=init, state=state, dtype=dtype, **options)
-
     @pytest.mark.parametrize("kind", ["relu", "gelu", "swish", "geglu", "swiglu"])
     def test_kind(self, student, reference, rng, kind):
         """kind {kind}"""
-        init = {"hidden_size": 6, "intermediate_size": 9, "kind": kind}
-        call = Call("FeedForward", init=init, names=True)
-        assert_same(student(call), reference(call))
-        call = self.call(rng, kind, x=1.5 * rng.normal(2, 4, 6), grad=True)
-        assert_same(student(call), reference(call))
+        call = Call("FeedForward", init=feed_forward_init(kind), names=True)
+        compare(student, reference, call)
+        call = feed_forward_call(rng, kind, x=1.5 * rng.normal(2, 4, 6), grad=True)
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("kind", ["gelu", "swiglu"])
     def test_half_precision(self, student, reference, rng, kind):
         """kind {kind} in bfloat16"""
         x = rng.uniform(5, 6, low=0.2, high=2.0).bfloat16()
-        call = self.call(rng, kind, dtype=torch.bfloat16, weights=positive_pickers, x=x)
-        assert_same(student(call), reference(call))
+        call = feed_forward_call(rng, kind, dtype=torch.bfloat16, weights=positive_pickers, x=x)
+        compare(student, reference, call)
 
     def test_unknown(self, student, reference, rng):
         """kind relu is built, an unknown kind raises ValueError"""
-        call = self.call(rng, "relu", x=rng.normal(6))
-        assert_same(student(call), reference(call))
-        init = {"hidden_size": 6, "intermediate_size": 9, "kind": "tanh"}
-        call = Call("FeedForward", init=init)
-        assert_same(student(call), reference(call))
+        compare(student, reference, feed_forward_call(rng, "relu", x=rng.normal(6)))
+        compare(student, reference, Call("FeedForward", init=feed_forward_init("tanh")))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from labkit.checks.runner import Call, Given, assert_same
+from labkit.checks.runner import Call, Given, compare
 
 VOCAB = 11
 
@@ -20,18 +20,15 @@ class TestCausalLmLoss:
 
     def test_values(self, student, reference, rng):
         """every label counts"""
-        call = self.call(rng, ignored=False)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, ignored=False))
 
     def test_ignored(self, student, reference, rng):
         """labels of -100 do not count"""
-        call = self.call(rng)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng))
 
     def test_large(self, student, reference, rng):
         """large logits"""
-        call = self.call(rng, scale=100.0)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, scale=100.0))
 
     def test_sure(self, student, reference, rng):
         """a model that is sure and right"""
@@ -39,22 +36,19 @@ class TestCausalLmLoss:
         inputs = call.steps[0][1]
         following = torch.nn.functional.one_hot(inputs["labels"].roll(-1, 1), VOCAB)
         inputs["logits"] = 200.0 * following + inputs["logits"]
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     def test_bfloat16(self, student, reference, rng):
         """logits in bfloat16"""
-        call = self.call(rng, scale=4.0, dtype=torch.bfloat16)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, scale=4.0, dtype=torch.bfloat16))
 
     def test_by_position(self, student, reference, rng):
         """arguments by position: logits, labels"""
-        call = self.call(rng, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, by_position=True))
 
     def test_gradients(self, student, reference, rng):
         """gradients"""
-        call = self.call(rng, grad=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, grad=True))
 
 
 @pytest.mark.exercise("8.2")
@@ -66,82 +60,82 @@ class TestLearningRate:
     @pytest.mark.parametrize("step", [0, 1, 3])
     def test_warmup(self, student, reference, step):
         """step {step} of 4 steps of warm-up"""
-        call = self.call(step)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(step))
 
     @pytest.mark.parametrize("step", [4, 5, 9, 12, 17, 19])
     def test_cosine(self, student, reference, step):
         """step {step}, after 4 steps of warm-up, of 20"""
-        call = self.call(step)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(step))
 
     @pytest.mark.parametrize("step", [1, 4, 12, 17, 20, 25])
     def test_floor(self, student, reference, step):
         """step {step} of 20, with a floor"""
-        call = self.call(step, floor=0.3)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(step, floor=0.3))
 
     @pytest.mark.parametrize("step", [20, 23])
     def test_beyond(self, student, reference, step):
         """step {step}, when all 20 are done"""
-        call = self.call(step)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(step))
 
     @pytest.mark.parametrize("step", [0, 1])
     def test_no_warmup(self, student, reference, step):
         """step {step} without a warm-up"""
-        call = self.call(step, warmup_steps=0)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(step, warmup_steps=0))
 
     def test_by_position(self, student, reference):
         """arguments by position: step, peak, warmup_steps, total_steps, floor"""
-        call = self.call(7, floor=0.3, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(7, floor=0.3, by_position=True))
+
+
+def train_call(
+    rng, given, rates, shape, vocab=VOCAB, cut=2, padded=False, max_grad_norm=100.0, **options
+):
+    """One step for every rate, all on one model: the next shows what the last left behind.
+
+    cut    tokens at the beginning of a text that have no label, or are padding
+    """
+    call = Call("train_step", objects=given, **options)
+    for lr in rates:
+        input_ids = rng.integers(0, vocab, *shape)
+        labels = input_ids.clone()
+        labels[0, :cut] = -100
+        inputs = {"input_ids": input_ids, "labels": labels, "lr": lr}
+        if padded:
+            mask = torch.ones_like(input_ids)
+            mask[1, :cut] = mask[2, :1] = 0
+            labels[mask == 0] = -100
+            inputs["attention_mask"] = mask
+        if max_grad_norm:
+            inputs["max_grad_norm"] = max_grad_norm
+        call.then(**inputs)
+    return call
 
 
 @pytest.mark.exercise("8.3")
 class TestTrainStep:
-    def call(self, rng, experts=0, steps=1, padded=False, max_grad_norm=100.0, **options):
-        """One step or more on one model: the next shows what the last left behind."""
-        call = Call("train_step", objects=Given("training", experts=experts), **options)
-        for lr in (0.1, 0.05)[:steps]:
-            input_ids = rng.integers(0, VOCAB, 3, 5)
-            inputs = {"input_ids": input_ids, "labels": input_ids.clone(), "lr": lr}
-            inputs["labels"][0, :2] = -100
-            if padded:
-                mask = torch.ones_like(input_ids)
-                mask[1, :2] = mask[2, :1] = 0
-                inputs["attention_mask"] = mask
-                inputs["labels"][mask == 0] = -100
-            if max_grad_norm:
-                inputs["max_grad_norm"] = max_grad_norm
-            call.then(**inputs)
-        return call
+    def call(self, rng, experts=0, rates=(0.1,), **options):
+        return train_call(rng, Given("training", experts=experts), rates, (3, 5), **options)
 
     def test_one_step(self, student, reference, rng):
         """one step, nothing to clip"""
-        call = self.call(rng)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng))
 
     def test_clipped(self, student, reference, rng):
         """gradients longer than max_grad_norm"""
-        call = self.call(rng, max_grad_norm=0.25)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, max_grad_norm=0.25))
 
     def test_two_steps(self, student, reference, rng):
         """two steps in a row"""
-        call = self.call(rng, steps=2)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, rates=(0.1, 0.05)))
 
     def test_padded(self, student, reference, rng):
         """a model with experts, and padding"""
-        call = self.call(rng, experts=4, padded=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, self.call(rng, experts=4, padded=True))
 
     def test_by_position(self, student, reference, rng):
         """arguments by position, max_grad_norm left at its default"""
         call = self.call(rng, padded=True, max_grad_norm=None, by_position=True)
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
 
     @pytest.mark.parametrize("experts", [0, 4])
     def test_parts(self, student, reference, rng, experts):
@@ -149,4 +143,4 @@ class TestTrainStep:
         call = self.call(rng, experts=experts, padded=True, max_grad_norm=0.25)
         call.steps[0][1]["labels"][2, :4] = -100
         call.steps[0][1]["accumulation_steps"] = 3
-        assert_same(student(call), reference(call))
+        compare(student, reference, call)
