@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from labkit.model.hub import SHIPPED
 from labkit.pretrain.stories import END_OF_TURN, prompt
 from labkit.pretrain.stories import tokenizer as stories_tokenizer
+from labkit.pretrain.stories.reader import score_story, shares
 from labkit.sandboxed.given import WindowConfig, WindowModel
 
 DOCUMENTS = 1500  # to learn a tokenizer from, where none ships
@@ -170,12 +172,8 @@ def _until(end: int, row: list[int], tokenizer: Any) -> str:
 
 def truth(stories: list[str]) -> Mapping[str, float]:
     """Shares: sentences with a meaning, stories without contradiction, without any flaw."""
-    from labkit.pretrain.stories.reader import Scores, score_story
-
-    scores = Scores()
-    for story in stories:
-        scores.counts += score_story(story)
-    return {name: getattr(scores, name) for name in ("understood", "consistent", "sound")}
+    found = shares(sum(map(score_story, stories), Counter()))
+    return {name: found[name] for name in ("understood", "consistent", "sound")}
 
 
 def expert_shares(router_logits: list[Tensor], top_k: int) -> Tensor:

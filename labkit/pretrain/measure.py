@@ -7,6 +7,7 @@ the recipe and the log, and never edited by hand.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -21,12 +22,11 @@ from labkit.model.tokenizer import Tokenizer
 from labkit.pretrain.data import Validation
 from labkit.pretrain.run_folder import replace
 from labkit.pretrain.stories import SPLITS
-from labkit.pretrain.stories.reader import Scores, baselines, measure
+from labkit.pretrain.stories.reader import baselines, measure, shares
 
 AT_ONCE = 64  # prompts in a batch
 NEW_TOKENS = 200  # the longest story has fewer
 SEED = 0
-SHARES = ("understood", "consistent", "sound", "on_topic", "questions_right")
 
 Watch = Callable[[int, int], None]
 
@@ -55,12 +55,12 @@ def scores_of(
             watch(first + done, len(ways) * len(wanted))
 
         answers = continuations(model, tokenizer, write, wanted, sampling, told)
-        found[name] = shares(measure(answers.__getitem__, seeds, stories))
-    return found | {name: shares(s) for name, s in baselines(seeds, stories).items()}
+        found[name] = rounded(measure(answers.__getitem__, seeds, stories))
+    return found | {name: rounded(counts) for name, counts in baselines(seeds, stories).items()}
 
 
-def shares(scores: Scores) -> dict[str, float]:
-    return {name: round(getattr(scores, name), 4) for name in SHARES}
+def rounded(counts: Counter) -> dict[str, float]:
+    return {name: round(share, 4) for name, share in shares(counts).items()}
 
 
 def prompts(seeds: Sequence[int], stories: int) -> list[str]:

@@ -62,8 +62,6 @@ class Story:
 
     text: str
     questions: tuple[tuple[str, str], ...]
-    kinds: tuple[str, ...]  # of the questions: where_thing, who_has ...
-    plot: str
     hero: str
     thing: str  # "red ball"; empty where the story is about no single thing
 
@@ -79,20 +77,17 @@ def stories(seed: int) -> Iterator[Story]:
 
 def tell(rng: Random) -> Story | None:
     """One story; None where the dice gave too few or too many sentences."""
-    name = rng.choice(plots.NAMES)
-    plot = Teller(rng, World())
-    plots.PLOTS[name](plot)
-    sentences = Writer(rng).text(plot.events)
+    plot = rng.choice(plots.PLOTS)
+    teller = Teller(rng, World())
+    plot(teller)
+    sentences = Writer(rng).text(teller.events)
     if not FEWEST <= len(sentences) <= MOST or len(set(sentences)) < len(sentences):
         return None
-    asked = ask(plot.world, rng, QUESTIONS_A_STORY)
     return Story(
         text=" ".join(sentences),
-        questions=tuple((question, reply) for _, question, reply in asked),
-        kinds=tuple(kind for kind, _, _ in asked),
-        plot=name,
-        hero=next(iter(plot.world.people)),
-        thing=next(iter(plot.world.things), ""),
+        questions=tuple(ask(teller.world, rng, QUESTIONS_A_STORY)),
+        hero=next(iter(teller.world.people)),
+        thing=next(iter(teller.world.things), ""),
     )
 
 

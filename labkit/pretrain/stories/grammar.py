@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass, field
 from random import Random
 
+from labkit.pretrain.stories.events import SENTENCES
 from labkit.pretrain.stories.words import (
     ADJECTIVES,
     GENDER,
@@ -24,7 +25,6 @@ from labkit.pretrain.stories.words import (
     PLURALS,
     PREFIXES,
     QUESTIONS,
-    SENTENCES,
     SPOTS,
 )
 
