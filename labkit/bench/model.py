@@ -23,7 +23,7 @@ from torch import Tensor
 
 from labkit.bench import sides, table
 from labkit.bench.sides import Ours, Theirs
-from labkit.model.chat.stream import TalkError
+from labkit.model.chat.stream import ChatError
 from labkit.model.checkpoint import part
 from labkit.model.fast import REFERENCE
 
@@ -75,7 +75,7 @@ class Setting:
 
     def __post_init__(self) -> None:
         if self.size not in SIZES:
-            raise TalkError(f"there is no size {self.size!r}; there are: {', '.join(SIZES)}")
+            raise ChatError(f"there is no size {self.size!r}; there are: {', '.join(SIZES)}")
 
     def config(self, mixture: bool) -> Any:
         sizes, experts, prompt, _ = SIZES[self.size]
@@ -108,7 +108,7 @@ def bench_model(
 ) -> bool:
     """Measure, print the table, write the file; False where results disagree."""
     if file is not None and not file.absolute().parent.is_dir():
-        raise TalkError(f"there is no folder {file.parent} to write {file.name} into")
+        raise ChatError(f"there is no folder {file.parent} to write {file.name} into")
     if threads is not None:
         torch.set_num_threads(threads)
     bandwidth = read_bandwidth(setting.device)

@@ -141,11 +141,11 @@ def training_text(seed: int, n: int) -> Iterator[str]:
         yield document(story, rng)
 
 
-def split_text(split: str, n: int, first: int = 0) -> Iterator[str]:
+def split_text(split: str, n: int) -> Iterator[str]:
     """n documents of "train", "validation" or "test", 1000 of each seed."""
     seeds = SPLITS[split]
     for start in range(0, n, 1000):
-        yield from training_text(seeds[first + start // 1000], min(1000, n - start))
+        yield from training_text(seeds[start // 1000], min(1000, n - start))
 
 
 def fingerprint(seed: int = 0, n: int = 200) -> str:
