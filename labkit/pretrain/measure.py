@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -84,12 +85,12 @@ def continuations(
     told: Callable[[int], None],
 ) -> dict[str, str]:
     """What the model says to each prompt, many at a time, those of like length together."""
-    encoded = sorted(
-        ((tokenizer.encode(text), text) for text in prompts), key=lambda p: len(p[0])
-    )
+    pairs = ((tokenizer.encode(text), text) for text in prompts)
+    encoded = sorted(pairs, key=lambda pair: len(pair[0]))
     generator = torch.Generator().manual_seed(SEED)
     said: dict[str, str] = {}
-    for batch in batches(encoded, AT_ONCE):
+    for start in range(0, len(encoded), AT_ONCE):
+        batch = encoded[start : start + AT_ONCE]
         longest = max(len(ids) for ids, _ in batch)
         padding = [longest - len(ids) for ids, _ in batch]
         input_ids = [[0] * n + ids for n, (ids, _) in zip(padding, batch, strict=True)]
@@ -99,19 +100,13 @@ def continuations(
             output = generate(
                 model, torch.tensor(input_ids), torch.tensor(mask),
                 max_new_tokens=min(NEW_TOKENS, room), eos_token_id=sorted(tokenizer.stop_ids),
-                generator=generator, temperature=sampling.temperature,
-                top_k=sampling.top_k, top_p=sampling.top_p,
+                generator=generator, **asdict(sampling),
             )  # fmt: skip
         for (_, text), row in zip(batch, output[:, longest:].tolist(), strict=True):
             end = next((i for i, t in enumerate(row) if t in tokenizer.stop_ids), len(row))
             said[text] = tokenizer.decode(row[:end])
         told(len(said))
     return said
-
-
-def batches(items: Sequence, size: int) -> Iterator[Sequence]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
 
 
 def write_card(folder: Path, package: ModuleType) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -127,9 +127,7 @@ def stream(
                     model,
                     ids,
                     max_new_tokens=max_new_tokens,
-                    temperature=sampling.temperature,
-                    top_k=sampling.top_k,
-                    top_p=sampling.top_p,
+                    **asdict(sampling),
                     eos_token_id=sorted(tokenizer.stop_ids),
                     generator=generator,
                     on_token=on_token,

@@ -13,7 +13,6 @@ Plain standard library. The text depends on the seed alone, on every Python from
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -146,11 +145,3 @@ def split_text(split: str, n: int) -> Iterator[str]:
     seeds = SPLITS[split]
     for start in range(0, n, 1000):
         yield from training_text(seeds[start // 1000], min(1000, n - start))
-
-
-def fingerprint(seed: int = 0, n: int = 200) -> str:
-    """Twelve digits that change when any byte of the training text does."""
-    digest = hashlib.sha256()
-    for text in training_text(seed, n):
-        digest.update(text.encode())
-    return digest.hexdigest()[:12]
