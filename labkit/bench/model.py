@@ -11,7 +11,7 @@ import copy
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -23,7 +23,8 @@ from torch import Tensor
 
 from labkit.bench import sides, table
 from labkit.bench.sides import Ours, Theirs
-from labkit.model.chat.stream import TalkError
+from labkit.bench.table import BenchRow
+from labkit.model.chat.stream import ChatError
 from labkit.model.checkpoint import part
 from labkit.model.fast import REFERENCE
 
@@ -46,26 +47,6 @@ BUFFER = 2**28  # bytes; larger than a processor's caches
 Work = Callable[[Any, Tensor], tuple[Tensor, Callable[[], float]]]
 
 
-@dataclass
-class BenchRow:
-    """One kind of work by all sides; seconds are those of the fastest round."""
-
-    model: str
-    dtype: str
-    work: str
-    difference: dict[str, float]  # by side, relative to the first side's result
-    seconds: dict[str, float] = field(default_factory=dict)  # empty: results disagree
-    medians: dict[str, float] = field(default_factory=dict)
-    rounds: int = 0
-    bytes_read: int | None = None  # weights and cache, for one step of decoding
-
-    def ratio(self, side: str, other: str) -> float | None:
-        """How many times as fast as `other` a side is."""
-        if side not in self.seconds or other not in self.seconds:
-            return None
-        return self.seconds[other] / self.seconds[side]
-
-
 @dataclass(frozen=True)
 class Setting:
     package: ModuleType
@@ -75,7 +56,7 @@ class Setting:
 
     def __post_init__(self) -> None:
         if self.size not in SIZES:
-            raise TalkError(f"there is no size {self.size!r}; there are: {', '.join(SIZES)}")
+            raise ChatError(f"there is no size {self.size!r}; there are: {', '.join(SIZES)}")
 
     def config(self, mixture: bool) -> Any:
         sizes, experts, prompt, _ = SIZES[self.size]
@@ -108,7 +89,7 @@ def bench_model(
 ) -> bool:
     """Measure, print the table, write the file; False where results disagree."""
     if file is not None and not file.absolute().parent.is_dir():
-        raise TalkError(f"there is no folder {file.parent} to write {file.name} into")
+        raise ChatError(f"there is no folder {file.parent} to write {file.name} into")
     if threads is not None:
         torch.set_num_threads(threads)
     bandwidth = read_bandwidth(setting.device)
@@ -125,15 +106,14 @@ def bench_model(
 def measured(setting: Setting, tell: Callable[[str], None]) -> Iterator[BenchRow]:
     for mixture in (False, True):
         for dtype in ALLOWED:
-            kind = "MoE" if mixture else "dense"
-            kind_of_number = str(dtype).removeprefix("torch.")
-            tell(f"{kind}, {kind_of_number}")
+            kind, numbers = "MoE" if mixture else "dense", str(dtype).removeprefix("torch.")
+            tell(f"{kind}, {numbers}")
             plain = sides.ours(setting.config(mixture), setting.package, dtype, setting.device)
             racing = contestants(plain, mixture)
             for name, (work, ids) in setting.jobs().items():
-                tell(f"{kind}, {kind_of_number}: {name}")
+                tell(f"{kind}, {numbers}: {name}")
                 done = {side.name: work(side, ids) for side in racing}
-                row = BenchRow(kind, kind_of_number, name, differences(done))
+                row = BenchRow(kind, numbers, name, differences(done))
                 if work is decoding:
                     row.bytes_read = bytes_of_a_step(plain, ids)
                 if max(row.difference.values()) <= ALLOWED[dtype]:

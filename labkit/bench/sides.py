@@ -7,7 +7,7 @@ it, and compute gradients. Weights are drawn at random, the same for all sides.
 from __future__ import annotations
 
 import copy
-import importlib
+from collections import defaultdict
 from dataclasses import dataclass
 from types import MethodType, ModuleType
 from typing import Any
@@ -41,27 +41,21 @@ class Ours:
     package: ModuleType
 
     def read(self, ids: Tensor, room: int) -> tuple[Tensor, State]:
-        cache = self._function("generation", "KVCache")(
-            self.model.config.num_hidden_layers, ids.size(1) + room
-        )
-        state = State(cache, torch.ones_like(ids))
-        return self.model(ids, state.mask, cache)[:, -1], state
+        layers, mask = self.model.config.num_hidden_layers, torch.ones_like(ids)
+        cache = part(self.package, "KVCache")(layers, ids.size(1) + room)
+        return self.model(ids, mask, cache)[:, -1], State(cache, mask)
 
     def step(self, token: Tensor, state: State) -> Tensor:
         return self.model(token, state.grown().mask, state.cache)[:, -1]
 
     def loss(self, ids: Tensor) -> Tensor:
         logits, router_logits = self.model(ids, output_router_logits=True)
-        loss = self._function("training", "causal_lm_loss")(logits, ids)
+        loss = part(self.package, "causal_lm_loss")(logits, ids)
         if not router_logits:
             return loss
-        config = self.model.config
-        balance = self._function("moe", "load_balancing_loss")
+        config, balance = self.model.config, part(self.package, "load_balancing_loss")
         aux = balance(router_logits, config.num_experts_per_tok)
         return loss + config.router_aux_loss_coef * aux
-
-    def _function(self, module: str, name: str) -> Any:
-        return getattr(importlib.import_module(f"{self.package.__name__}.{module}"), name)
 
 
 @dataclass
@@ -77,15 +71,12 @@ class Theirs:
         return out.logits[:, -1], State(out.past_key_values, mask)
 
     def step(self, token: Tensor, state: State) -> Tensor:
-        mask = state.grown().mask
-        cache = state.cache
-        out = self.model(token, attention_mask=mask, past_key_values=cache, logits_to_keep=1)
-        return out.logits[:, -1]
+        how = {"attention_mask": state.grown().mask, "past_key_values": state.cache}
+        return self.model(token, **how, logits_to_keep=1).logits[:, -1]
 
     def loss(self, ids: Tensor) -> Tensor:
-        extra = (
-            {"output_router_logits": True} if hasattr(self.model.config, "num_experts") else {}
-        )
+        experts = hasattr(self.model.config, "num_experts")
+        extra = {"output_router_logits": True} if experts else {}
         return self.model(ids, labels=ids, use_cache=False, **extra).loss
 
 
@@ -104,9 +95,8 @@ def ours(
 
 def sped_up(side: Ours) -> Ours:
     """The fast path on the same Parameters."""
-    return Ours(
-        "fast", fast.accelerate(shared(side.model), last_logits_only=True), side.package
-    )
+    model = fast.accelerate(shared(side.model), last_logits_only=True)
+    return Ours("fast", model, side.package)
 
 
 def every_expert(side: Ours) -> Ours:
@@ -130,9 +120,8 @@ def _every_expert(block: nn.Module, hidden_states: Tensor) -> tuple[Tensor, Tens
     weights, chosen = probs.topk(block.top_k, dim=-1)  # (N, k)
     if block.norm_topk_prob:
         weights = weights / weights.sum(dim=-1, keepdim=True)
-    share = torch.zeros_like(router_logits).scatter(
-        1, chosen, weights.to(tokens.dtype)
-    )  # (N, X)
+    share = torch.zeros_like(router_logits)  # (N, X)
+    share.scatter_(1, chosen, weights.to(tokens.dtype))
     mixed = torch.zeros_like(tokens)
     for index, expert in enumerate(block.experts):
         mixed = mixed + share[:, index, None] * expert(tokens)
@@ -155,18 +144,16 @@ def theirs(side: Ours) -> Theirs:
 
 def _stacked(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Experts as transformers holds them in memory: one tensor a layer, gate above up."""
-    found, experts = {}, {}
-    for name, tensor in state.items():
+    found, experts = {}, defaultdict(list)
+    for name, tensor in state.items():  # expert by expert: gate_proj, up_proj, down_proj
         before, is_expert, after = name.partition(".experts.")
-        if not is_expert:
+        if is_expert:
+            experts[before, after.split(".")[1]].append(tensor)
+        else:
             found[name] = tensor
-            continue
-        index, kind = after.split(".")[:2]
-        experts.setdefault(before, {})[int(index), kind] = tensor
-    for before, parts in experts.items():
-        count = 1 + max(index for index, _ in parts)
-        pairs = [torch.cat((parts[x, "gate_proj"], parts[x, "up_proj"])) for x in range(count)]
-        found[f"{before}.experts.gate_up_proj"] = torch.stack(pairs)
-        downs = [parts[x, "down_proj"] for x in range(count)]
-        found[f"{before}.experts.down_proj"] = torch.stack(downs)
+    stacks = {key: torch.stack(tensors) for key, tensors in experts.items()}  # (X, ., .)
+    for before in {before for before, _ in stacks}:
+        gate_up = (stacks[before, "gate_proj"], stacks[before, "up_proj"])
+        found[f"{before}.experts.gate_up_proj"] = torch.cat(gate_up, dim=1)
+        found[f"{before}.experts.down_proj"] = stacks[before, "down_proj"]
     return found

@@ -7,17 +7,15 @@ import os
 import platform
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from rich import box
 from rich.console import Console
 from rich.table import Table
-
-if TYPE_CHECKING:
-    from labkit.bench.model import BenchRow
 
 THERE = "transformers"
 GIB = 2**30
@@ -26,6 +24,26 @@ NO_TRANSFORMERS = (
     "transformers is not installed, so the columns that compare with it are left out; "
     "`pip install -c constraints.txt -e '.[dev]'` brings it."
 )
+
+
+@dataclass
+class BenchRow:
+    """One kind of work by all sides; seconds are those of the fastest round."""
+
+    model: str
+    dtype: str
+    work: str
+    difference: dict[str, float]  # by side, relative to the first side's result
+    seconds: dict[str, float] = field(default_factory=dict)  # empty: results disagree
+    medians: dict[str, float] = field(default_factory=dict)
+    rounds: int = 0
+    bytes_read: int | None = None  # weights and cache, for one step of decoding
+
+    def ratio(self, side: str, other: str) -> float | None:
+        """How many times as fast as `other` a side is."""
+        if side not in self.seconds or other not in self.seconds:
+            return None
+        return self.seconds[other] / self.seconds[side]
 
 
 def about(size: str, device: torch.device, bandwidth: float) -> dict[str, Any]:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import importlib
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from traceback import walk_tb
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,8 +20,9 @@ from torch import Tensor
 from labkit.core.syllabus import LABS, Exercise, Lab
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
+from labkit.learner.models import error_text, first_working
 from labkit.model import checkpoint, hub
-from labkit.model.chat.stream import TalkError
+from labkit.model.chat.stream import ChatError
 from labkit.model.tokenizer import Tokenizer
 from labkit.model.weights import CheckpointError, stored_tensors
 from labkit.sandboxed.importer import PACKAGE, imported
@@ -33,29 +38,24 @@ class NotReady(Exception):
     """Something a cell needs and that is not here; the message says what."""
 
 
-class when_ready:
+@contextmanager
+def when_ready() -> Iterator[None]:
     """Ends its block with one printed line where it lacks a model, room, or what a block
     above it had to leave out. All other errors pass."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> bool:
-        if isinstance(error, NameError) and _in_one_file(trace):
-            print(f"left out: {error}; the cell that makes it was left out or not run")
-            return True
-        if isinstance(error, (NotReady, CheckpointError, TalkError)):
-            print(f"left out: {error}")
-            return True
-        return False
+    try:
+        yield
+    except NameError as error:
+        if not _in_one_file(error.__traceback__.tb_next):  # the first frame is this one
+            raise
+        print(f"left out: {error}; the cell that makes it was left out or not run")
+    except (NotReady, CheckpointError, ChatError) as error:
+        print(f"left out: {error}")
 
 
 def _in_one_file(trace: Any) -> bool:
     """Whether the cell itself raised, and no code that it called."""
-    first = trace.tb_frame.f_code.co_filename
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace.tb_frame.f_code.co_filename == first
+    files = [frame.f_code.co_filename for frame, _ in walk_tb(trace)]
+    return files[0] == files[-1]
 
 
 # Whose code
@@ -67,45 +67,47 @@ def your_code() -> SimpleNamespace:
     Prints whose it is. The reference takes over where your model raises an error or
     gives other logits; without a reference (a learners' edition) each part raises NotReady.
     """
-    there = _reference_is_here()
-    empty = [exercise for _, exercise in core_exercises() if exercise in _unfinished()]
-    problem = None
-    try:
-        yours = _yours(there)
-        logits = _trial(yours)
-        if there:
-            gap = _distance(logits, _trial(_reference()))
-            if not gap < CLOSE:  # nan is not
-                problem = f"its logits are {gap:.2g} away from the reference's"
-    except Exception as error:  # whatever an unfinished or faulty model raises
-        first = (str(error).splitlines() or [""])[0]
-        problem = f"it raises {type(error).__name__}: {first}"
-    total = len(core_exercises())
-    listed = ", ".join(f"{e.id} {e.title}" for e in empty) if len(empty) < total else "all"
+    here, exercises = _reference_is_here(), core_exercises()
+    empty = [f"{each.id} {each.title}" for _, each, is_empty in exercises if is_empty]
+    total = len(exercises)
     print(f"{total - len(empty)} of the {total} core exercises of labs 01 to 07 are written.")
-    if problem:
-        print(f"Your model does not run yet: {problem}. `tinyllm status` shows where.")
-        print("The course's own code runs instead." if there else "Its cells are left out.")
-        return _reference() if there else _refusing(problem)
-    print(f"The course's own code stands in for {listed}." if empty else "The model is yours.")
-    return yours
+    candidates = {"yours": partial(_yours, here)}
+    if here:
+        candidates["the course's"] = _reference
+    whose, code, errors = first_working(candidates)
+    if whose == "yours":
+        listed = ", ".join(empty) if len(empty) < total else "all"
+        stands_in = f"The course's own code stands in for {listed}."
+        print(stands_in if empty else "The model is yours.")
+        return code
+    error = errors["yours"]
+    problem = str(error) if isinstance(error, NotReady) else f"it raises {error_text(error)}"
+    print(f"Your model does not run yet: {problem}. `tinyllm status` shows where.")
+    print("The course's own code runs instead." if here else "Its cells are left out.")
+    return code or _refusing(problem)
 
 
-def core_exercises() -> list[tuple[Lab, Exercise]]:
-    return [(lab, each) for lab in MODEL_LABS for each in lab.exercises if each.core]
-
-
-def _unfinished() -> list[Exercise]:
-    return [exercise for lab in MODEL_LABS for exercise in workspace.unfinished(lab)]
+def core_exercises() -> list[tuple[Lab, Exercise, bool]]:
+    """Those of the labs on the model, and whether they are still empty."""
+    empty = [exercise for lab in MODEL_LABS for exercise in workspace.unfinished(lab)]
+    return [(lab, e, e in empty) for lab in MODEL_LABS for e in lab.exercises if e.core]
 
 
 def _yours(reference: bool) -> SimpleNamespace:
-    """tinyllm as its files are now; the reference, if there is one, plays what is empty."""
+    """tinyllm as its files are now, once it has run; the reference, if there is one, plays what
+    is empty, and its logits are the right ones."""
     package = workspace.own_package()
     if reference:
         package |= workspace.made_whole(MODEL_LABS)
     with imported(package, workspace.folder()):
-        return _namespace(importlib.import_module(PACKAGE), "yours")
+        code = _namespace(importlib.import_module(PACKAGE), "yours")
+    logits = _trial(code)
+    if reference:
+        pairs = zip(logits, _trial(_reference()), strict=True)
+        gap = max(float((a - b).abs().max()) for a, b in pairs)
+        if not gap < CLOSE:  # nan is not
+            raise NotReady(f"its logits are {gap:.2g} away from the reference's")
+    return code
 
 
 def _reference_is_here() -> bool:
@@ -117,8 +119,9 @@ def _reference() -> SimpleNamespace:
 
 
 def _namespace(package: Any, whose: str) -> SimpleNamespace:
-    parts = {name: checkpoint.part(package, name) for name in PARTS}
-    return SimpleNamespace(whose=whose, **parts)
+    return SimpleNamespace(
+        whose=whose, **{name: checkpoint.part(package, name) for name in PARTS}
+    )
 
 
 def _refusing(problem: str) -> SimpleNamespace:
@@ -144,17 +147,12 @@ def _trial(code: SimpleNamespace) -> list[Tensor]:
     return found
 
 
-def _distance(ours: list[Tensor], theirs: list[Tensor]) -> float:
-    return max(float((a - b).abs().max()) for a, b in zip(ours, theirs, strict=True))
-
-
 def whose_parts() -> None:
     """Print which core exercises pass their checks, which do not, and which are borrowed."""
     borrowed = "borrowed" if _reference_is_here() else "not written yet"
     found: dict[str, list[str]] = {"yours": [], "yours, not right yet": [], borrowed: []}
-    empty = _unfinished()
-    for lab, exercise in core_exercises():
-        if exercise in empty:
+    for lab, exercise, is_empty in core_exercises():
+        if is_empty:
             state = borrowed
         elif check_exercise(lab, exercise, "")[0].passed:
             state = "yours"
@@ -209,14 +207,13 @@ def _usable(folder: Path, code: SimpleNamespace) -> Path:
 
 
 class Memory:
-    """The memory of this process in bytes, before, at most and after a `with` block.
+    """How far this process grew in a `with` block, in bytes: at its end, and at most.
 
     What counts is what is resident: of a file that is mapped, the part that was touched.
     """
 
     def __enter__(self) -> Memory:
-        self.before = self.peak = resident()
-        self._over = threading.Event()
+        self.before, self.highest, self._over = resident(), 0, threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
         return self
@@ -224,20 +221,12 @@ class Memory:
     def __exit__(self, *_) -> None:
         self._over.set()
         self._watcher.join()
-        self.after = resident()
-        self.peak = max(self.peak, self.after)
+        self.grown = resident() - self.before
+        self.highest = max(self.highest, self.grown)
 
     def _watch(self) -> None:
         while not self._over.wait(0.001):
-            self.peak = max(self.peak, resident())
-
-    @property
-    def grown(self) -> int:
-        return self.after - self.before
-
-    @property
-    def highest(self) -> int:
-        return self.peak - self.before
+            self.highest = max(self.highest, resident() - self.before)
 
 
 def resident() -> int:

@@ -1,11 +1,11 @@
-"""A model that a notebook can talk with, whatever is finished and whatever is at hand."""
+"""Whose code runs in a notebook, and a model to chat with whatever is finished or at hand."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,7 +31,29 @@ class CharTokenizer:
         return "".join(chr(token) if 32 <= token < 127 else "?" for token in ids)
 
 
-def load_talker(
+def first_working(
+    candidates: Mapping[str, Callable[[], Any]],
+) -> tuple[str | None, Any, dict[str, Exception]]:
+    """Whose code runs: that of the first candidate that works, yours or the reference's.
+
+    Returns its name, what it gave, and the errors of those that failed before it; (None, None,
+    all errors) where nobody's works, and the caller puts a stand-in in its place.
+    """
+    errors = {}
+    for name, attempt in candidates.items():
+        try:
+            return name, attempt(), errors
+        except Exception as error:  # whatever unfinished, faulty or missing code raises
+            errors[name] = error
+    return None, None, errors
+
+
+def error_text(error: Exception) -> str:
+    """Its kind and the first line of its message."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+def load_chat_model(
     name: str = "stories-dense", packages: Sequence[str] = ("solutions", "tinyllm")
 ) -> tuple[nn.Module, Any]:
     """A model in float32 and its tokenizer; one printed line says whose code runs.
@@ -41,31 +63,32 @@ def load_talker(
     stand-in with random weights takes its place: it babbles, but it can be timed, cached and
     sampled like any other.
     """
-    reasons = []
-    for package in filter(_has_decoder, packages):
-        try:
-            folder = checkpoint.resolve(name)
-            model = checkpoint.load(folder, importlib.import_module(package)).float()
-            with torch.no_grad():
-                model(torch.tensor([[1, 2]]))
-        except Exception as error:  # whatever an unfinished or faulty decoder raises
-            first = (str(error).splitlines() or [""])[0]
-            reasons.append(f"{package}: {type(error).__name__}: {first}")
-        else:
-            print(f"{name} talks, with the decoder of {package}/")
-            return model, Tokenizer(folder)
-    with suppress(CheckpointError):
-        folder = checkpoint.resolve(name)
-        if model := load_program(folder):
-            print(f"{name} talks, with the course's own program in the place of your decoder")
-            return model, Tokenizer(folder)
-    print("a stand-in with random weights babbles here (" + "; ".join(reasons) + ")")
+    package, found, errors = first_working(
+        {package: partial(_loaded, name, package) for package in filter(_has_decoder, packages)}
+    )
+    if package:
+        print(f"{name} talks, with the decoder of {package}/")
+        return found
     try:
-        tokenizer = Tokenizer(checkpoint.resolve(name))
+        folder = checkpoint.resolve(name)
+        tokenizer, program = Tokenizer(folder), load_program(folder)
         size = tokenizer.library.get_vocab_size()
     except CheckpointError:
-        tokenizer, size = CharTokenizer(), 128
+        tokenizer, program, size = CharTokenizer(), None, 128
+    if program:
+        print(f"{name} talks, with the course's own program in the place of your decoder")
+        return program, tokenizer
+    reasons = "; ".join(f"{package}: {error_text(error)}" for package, error in errors.items())
+    print(f"a stand-in with random weights babbles here ({reasons})")
     return TinyDecoder(vocab_size=size).eval(), tokenizer
+
+
+@torch.no_grad()
+def _loaded(name: str, package: str) -> tuple[nn.Module, Any]:
+    folder = checkpoint.resolve(name)
+    model = checkpoint.load(folder, importlib.import_module(package)).float()
+    model(torch.tensor([[1, 2]]))
+    return model, Tokenizer(folder)
 
 
 def say(
@@ -76,12 +99,12 @@ def say(
     temperature 0 always takes the best token; above it, the same seed draws the same text.
     """
     generator = torch.Generator().manual_seed(seed)
-    ids, sampling, heard = tokenizer.encode(text), Sampling(temperature), []
+    ids, sampling, written = tokenizer.encode(text), Sampling(temperature), []
     for piece in stream(model, tokenizer, ids, generate, sampling, None, generator):
         print(piece, end="", flush=True)
-        heard.append(piece)
+        written.append(piece)
     print()
-    return "".join(heard)
+    return "".join(written)
 
 
 def _has_decoder(package: str) -> bool:

@@ -1,1 +1,1 @@
-"""Models on disk and in conversation: load, save, tokenize, generate, chat."""
+"""Models: load, save, tokenize, generate, chat."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from labkit.core.paths import CHECKPOINTS
@@ -16,32 +15,24 @@ WANTED = ("*.safetensors", "*.json", "tokenizer*", "merges.txt", "*.jinja")
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
-def resolve(name: str | None = None, shipped: Mapping[str, Path] | None = None) -> Path:
+def resolve(name: str | None = None) -> Path:
     """The folder of a model: an existing folder, a shipped name, a hub name such as
     Qwen/Qwen3-0.6B; no name means the first that ships.
 
     Errors: nothing of this name, no network, huggingface_hub not installed: CheckpointError
             says what exists
     """
-    shipped = SHIPPED if shipped is None else shipped
     if name is None:
-        if not shipped:
-            raise CheckpointError(f"which model? {_choice(shipped)}")
-        name = next(iter(shipped))
+        name = next(iter(SHIPPED))
     if name and Path(name).expanduser().exists():
         return Path(name).expanduser()
-    if name in shipped:
-        return Path(shipped[name])
+    if name in SHIPPED:
+        return SHIPPED[name]
     if HUB_NAME.fullmatch(name):
         return _from_hub(name)
-    raise CheckpointError(f"there is no model {name!r}: {_choice(shipped)}")
-
-
-def _choice(shipped: Mapping[str, Path]) -> str:
-    names = ", ".join(shipped) or "none here"
-    return (
-        f"give one that ships with the course ({names}), a folder, or a name on the hub such "
-        "as Qwen/Qwen3-0.6B"
+    raise CheckpointError(
+        f"there is no model {name!r}: give one that ships with the course "
+        f"({', '.join(SHIPPED)}), a folder, or a name on the hub such as Qwen/Qwen3-0.6B"
     )
 
 

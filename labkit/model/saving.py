@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from labkit.model.weights import DTYPES, EMBEDDING, HEAD, INDEX, SINGLE, CheckpointError, listed
+from labkit.model.weights import DTYPES, EMBEDDING, HEAD, SINGLE, CheckpointError, listed
 
 WRITTEN = re.compile(r"config\.json|model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 TOKENIZER = (
@@ -41,9 +41,8 @@ def save(
     config: Any,
     folder: str | Path,
     tokenizer_folder: str | Path | None = None,
-    max_shard_size: int = 5 << 30,
 ) -> None:
-    """Write config.json and weights (shards where more than max_shard_size bytes).
+    """Write config.json and model.safetensors.
 
     Everything is written beside `folder` first and then renamed, so that its name never
     leads to half a checkpoint. An older checkpoint there is replaced; the tokenizer and
@@ -62,7 +61,10 @@ def save(
         for name, path in kept.items():
             shutil.copyfile(path, temporary / name)
         _write_config(temporary, config, next(iter(tensors.values())).dtype)
-        _write_shards(temporary, _shards(tensors, max_shard_size), needed)
+        ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        save_file(ready, temporary / SINGLE, metadata={"format": "pt"})
+        # save_file lets only the owner read; config.json has the mode files get here
+        (temporary / SINGLE).chmod((temporary / "config.json").stat().st_mode & 0o777)
 
 
 def _tensors(model: nn.Module, config: Any) -> dict[str, Tensor]:
@@ -78,35 +80,6 @@ def _tensors(model: nn.Module, config: Any) -> dict[str, Tensor]:
         name, dtype = next(iter(odd.items()))
         raise CheckpointError(f"{name} is {dtype}; a checkpoint holds {', '.join(DTYPES)}")
     return tensors
-
-
-def _shards(tensors: dict[str, Tensor], max_shard_size: int) -> list[dict[str, Tensor]]:
-    """Tensors in order, as many to a shard as fit; a larger one gets its own."""
-    if max_shard_size < 1:
-        raise CheckpointError(f"max_shard_size is {max_shard_size}; it must be positive")
-    shards, room = [], 0
-    for name, tensor in tensors.items():
-        if not shards or tensor.nbytes > room:
-            shards.append({})
-            room = max_shard_size
-        shards[-1][name] = tensor
-        room -= tensor.nbytes
-    return shards
-
-
-def _write_shards(folder: Path, shards: list[dict[str, Tensor]], total: int) -> None:
-    places = {}
-    for number, shard in enumerate(shards, start=1):
-        many = len(shards) > 1
-        name = f"model-{number:05}-of-{len(shards):05}.safetensors" if many else SINGLE
-        ready = {key: tensor.detach().cpu().contiguous() for key, tensor in shard.items()}
-        save_file(ready, folder / name, metadata={"format": "pt"})
-        # save_file lets only the owner read; config.json has the mode files get here
-        (folder / name).chmod((folder / "config.json").stat().st_mode & 0o777)
-        places |= dict.fromkeys(shard, name)
-    if len(shards) > 1:
-        index = {"metadata": {"total_size": total}, "weight_map": places}
-        (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", "utf-8")
 
 
 def _write_config(folder: Path, config: Any, dtype: torch.dtype) -> None:

@@ -12,7 +12,6 @@ from labkit.pretrain.stories import SPLITS, split_text, training_text
 
 IGNORE = -100
 VALIDATION_BATCH = 16
-Loss = Callable[[Tensor, Tensor], Tensor]  # logits and labels to nats per counted token
 
 
 class Rows:
@@ -49,7 +48,7 @@ class Validation:
     def __init__(self, tokenizer, documents: int, longest: int, split: str = "validation"):
         texts = split_text(split, documents)
         encoded = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
-        encoded = sorted((one.ids[:longest] for one in encoded), key=len)  # little padding
+        encoded = sorted((text.ids[:longest] for text in encoded), key=len)  # little padding
         kept = tokenizer.decode_batch(encoded, skip_special_tokens=False)
         self.bytes = sum(len(text.encode()) for text in kept)
         self.batches = [

@@ -9,15 +9,19 @@ from __future__ import annotations
 import importlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from labkit.learner.models import error_text, first_working
 from labkit.model.hub import SHIPPED
 from labkit.pretrain.stories import END_OF_TURN, prompt
 from labkit.pretrain.stories import tokenizer as stories_tokenizer
+from labkit.pretrain.stories.reader import score_story, shares
 from labkit.sandboxed.given import WindowConfig, WindowModel
 
 DOCUMENTS = 1500  # to learn a tokenizer from, where none ships
@@ -64,20 +68,21 @@ def decoder() -> tuple[Any, str]:
     The learner's own of labs 01 to 06 if they work, else the course's. Without those, as in a
     class, None: then `build` gives a small model in their place.
     """
-    problem = ""
-    for package, whose in (
-        ("tinyllm", "yours, of labs 01 to 06"),
-        ("solutions", "the course's"),
-    ):
-        try:
-            config = importlib.import_module(f"{package}.config").Qwen3Config
-            model = importlib.import_module(f"{package}.decoder").Qwen3ForCausalLM
-            for extra in ({}, {"num_experts": 2, "num_experts_per_tok": 1}):
-                _tried(model(config(**SHAPE | {"vocab_size": 8} | extra)))
-            return (config, model), whose + problem
-        except Exception as error:  # whatever an unfinished or a missing decoder raises
-            problem = problem or f"; with yours came {type(error).__name__}: {error}"
-    return None, "a small given one, which learns less" + problem
+    whose = {"tinyllm": "yours, of labs 01 to 06", "solutions": "the course's"}
+    package, found, errors = first_working({name: partial(_classes, name) for name in whose})
+    yours = f"; with yours came {error_text(errors['tinyllm'])}" if errors else ""
+    return found, whose.get(package, "a small given one, which learns less") + yours
+
+
+def _classes(package: str) -> tuple[Any, Any]:
+    """Config and model of a package, tried forwards and backwards, dense and with experts."""
+    config = importlib.import_module(f"{package}.config").Qwen3Config
+    model = importlib.import_module(f"{package}.decoder").Qwen3ForCausalLM
+    for extra in ({}, {"num_experts": 2, "num_experts_per_tok": 1}):
+        small = model(config(**SHAPE | {"vocab_size": 8} | extra))
+        logits, router_logits = small(torch.arange(6)[None], output_router_logits=True)
+        (logits.sum() + sum(r.sum() for r in router_logits)).backward()
+    return config, model
 
 
 SHAPE = {
@@ -85,11 +90,6 @@ SHAPE = {
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "rope_theta": 1e5,
     "max_position_embeddings": 256, "tie_word_embeddings": True,
 }  # fmt: skip
-
-
-def _tried(model: nn.Module) -> None:
-    logits, router_logits = model(torch.arange(6)[None], output_router_logits=True)
-    (logits.sum() + sum(r.sum() for r in router_logits)).backward()
 
 
 def build(seed: int = 0, **changes: Any) -> nn.Module:
@@ -170,12 +170,8 @@ def _until(end: int, row: list[int], tokenizer: Any) -> str:
 
 def truth(stories: list[str]) -> Mapping[str, float]:
     """Shares: sentences with a meaning, stories without contradiction, without any flaw."""
-    from labkit.pretrain.stories.reader import Scores, score_story
-
-    scores = Scores()
-    for story in stories:
-        scores.counts += score_story(story)
-    return {name: getattr(scores, name) for name in ("understood", "consistent", "sound")}
+    found = shares(sum(map(score_story, stories), Counter()))
+    return {name: found[name] for name in ("understood", "consistent", "sound")}
 
 
 def expert_shares(router_logits: list[Tensor], top_k: int) -> Tensor:

@@ -7,7 +7,9 @@ the recipe and the log, and never edited by hand.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,12 +23,11 @@ from labkit.model.tokenizer import Tokenizer
 from labkit.pretrain.data import Validation
 from labkit.pretrain.run_folder import replace
 from labkit.pretrain.stories import SPLITS
-from labkit.pretrain.stories.reader import Scores, baselines, measure
+from labkit.pretrain.stories.reader import baselines, measure, shares
 
 AT_ONCE = 64  # prompts in a batch
 NEW_TOKENS = 200  # the longest story has fewer
 SEED = 0
-SHARES = ("understood", "consistent", "sound", "on_topic", "questions_right")
 
 Watch = Callable[[int, int], None]
 
@@ -55,12 +56,12 @@ def scores_of(
             watch(first + done, len(ways) * len(wanted))
 
         answers = continuations(model, tokenizer, write, wanted, sampling, told)
-        found[name] = shares(measure(answers.__getitem__, seeds, stories))
-    return found | {name: shares(s) for name, s in baselines(seeds, stories).items()}
+        found[name] = rounded(measure(answers.__getitem__, seeds, stories))
+    return found | {name: rounded(counts) for name, counts in baselines(seeds, stories).items()}
 
 
-def shares(scores: Scores) -> dict[str, float]:
-    return {name: round(getattr(scores, name), 4) for name in SHARES}
+def rounded(counts: Counter) -> dict[str, float]:
+    return {name: round(share, 4) for name, share in shares(counts).items()}
 
 
 def prompts(seeds: Sequence[int], stories: int) -> list[str]:
@@ -84,12 +85,12 @@ def continuations(
     told: Callable[[int], None],
 ) -> dict[str, str]:
     """What the model says to each prompt, many at a time, those of like length together."""
-    encoded = sorted(
-        ((tokenizer.encode(text), text) for text in prompts), key=lambda p: len(p[0])
-    )
+    pairs = ((tokenizer.encode(text), text) for text in prompts)
+    encoded = sorted(pairs, key=lambda pair: len(pair[0]))
     generator = torch.Generator().manual_seed(SEED)
     said: dict[str, str] = {}
-    for batch in batches(encoded, AT_ONCE):
+    for start in range(0, len(encoded), AT_ONCE):
+        batch = encoded[start : start + AT_ONCE]
         longest = max(len(ids) for ids, _ in batch)
         padding = [longest - len(ids) for ids, _ in batch]
         input_ids = [[0] * n + ids for n, (ids, _) in zip(padding, batch, strict=True)]
@@ -99,19 +100,13 @@ def continuations(
             output = generate(
                 model, torch.tensor(input_ids), torch.tensor(mask),
                 max_new_tokens=min(NEW_TOKENS, room), eos_token_id=sorted(tokenizer.stop_ids),
-                generator=generator, temperature=sampling.temperature,
-                top_k=sampling.top_k, top_p=sampling.top_p,
+                generator=generator, **asdict(sampling),
             )  # fmt: skip
         for (_, text), row in zip(batch, output[:, longest:].tolist(), strict=True):
             end = next((i for i, t in enumerate(row) if t in tokenizer.stop_ids), len(row))
             said[text] = tokenizer.decode(row[:end])
         told(len(said))
     return said
-
-
-def batches(items: Sequence, size: int) -> Iterator[Sequence]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
 
 
 def write_card(folder: Path, package: ModuleType) -> None:

@@ -76,8 +76,8 @@ class Recipe:
                 )
 
     @classmethod
-    def from_file(cls, path: Path, **changes: Any) -> Recipe:
-        """The recipe in a file, with some values changed.
+    def from_file(cls, path: Path) -> Recipe:
+        """The recipe in a file.
 
         Errors: no file, no JSON, a field that is missing, unknown or impossible: TrainError
         """
@@ -89,7 +89,7 @@ class Recipe:
             raise TrainError(f"{path} is not valid JSON: {error}") from error
         if not isinstance(values, dict):
             raise TrainError(f"{path} holds a JSON {type(values).__name__}, not an object")
-        return cls.from_dict({**values, **changes}, str(path))
+        return cls.from_dict(values, str(path))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = "the recipe") -> Recipe:

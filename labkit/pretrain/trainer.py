@@ -64,10 +64,15 @@ class Trainer:
                 unlogged = []
             yield seen
 
+    def batch(self, step: int) -> Tensor:
+        """This process's rows of a step."""
+        team = self.team
+        ids = self.rows.batch(step, self.recipe.batch_size, team.rank, team.world)
+        return ids.to(team.device)
+
     def one_step(self) -> dict[str, float]:
         recipe, team = self.recipe, self.team
-        input_ids = self.rows.batch(self.step, recipe.batch_size, team.rank, team.world)
-        objective, losses = self.objective(input_ids.to(team.device), self.precision)
+        objective, losses = self.objective(self.batch(self.step), self.precision)
         objective.backward()
         parameters = list(self.model.parameters())
         team.sum_gradients(parameters)
@@ -107,8 +112,7 @@ class Trainer:
         """bfloat16 where asked for, or faster here; float32 where the model cannot do it."""
         if self.recipe.precision != "auto":
             return self.recipe.precision
-        input_ids = self.rows.batch(0, self.recipe.batch_size, self.team.rank, self.team.world)
-        input_ids = input_ids.to(self.team.device)
+        input_ids = self.batch(0)
         seconds = {"float32": self.seconds(input_ids, "float32")}
         try:
             seconds["bfloat16"] = self.seconds(input_ids, "bfloat16")
@@ -187,23 +191,17 @@ def optimizers(model: nn.Module, recipe: Recipe) -> list[torch.optim.Optimizer]:
     Embeddings, routers and vectors are AdamW's in any case, and only matrices decay.
     Source: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon (Muon)
     """
-    named = dict(model.named_parameters())
-    inner = [
-        name
-        for name, weight in named.items()
-        if weight.dim() == 2 and not name.endswith(("embed_tokens.weight", "mlp.gate.weight"))
-    ]
-    matrices = [named[name] for name in inner]
-    others = [weight for name, weight in named.items() if name not in inner]
-    muon = recipe.optimizer == "muon"
-    if muon and not hasattr(torch.optim, "Muon"):
-        raise TrainError(f"torch {torch.__version__} has no Muon; set optimizer to adamw")
-    peak, rest = recipe.learning_rate, recipe.adamw_learning_rate
-    decay = recipe.weight_decay
+    matrices, others = [], []
+    for name, weight in model.named_parameters():
+        outer = name.endswith(("embed_tokens.weight", "mlp.gate.weight"))
+        (others if outer or weight.dim() != 2 else matrices).append(weight)
+    peak, decay = recipe.learning_rate, recipe.weight_decay
     adamw = {"betas": (0.9, 0.95), "weight_decay": 0.0, "fused": True}
-    if muon:
+    if recipe.optimizer == "muon":
+        if not hasattr(torch.optim, "Muon"):
+            raise TrainError(f"torch {torch.__version__} has no Muon; set optimizer to adamw")
         first = torch.optim.Muon(matrices, lr=peak, weight_decay=decay)
-        made = [first, torch.optim.AdamW(others, lr=rest, **adamw)]
+        made = [first, torch.optim.AdamW(others, lr=recipe.adamw_learning_rate, **adamw)]
     else:
         groups = [{"params": matrices, "weight_decay": decay}, {"params": others}]
         made = [torch.optim.AdamW(groups, lr=peak, **adamw)]

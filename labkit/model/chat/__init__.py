@@ -1,1 +1,1 @@
-"""A model in conversation."""
+"""A model that writes while one reads, and that one can chat with."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from labkit.core.paths import SOLUTIONS
-from labkit.model.chat.session import Conversation, Voice, note, read_anything
-from labkit.model.chat.stream import Sampling, TalkError, stream
+from labkit.model.chat.session import ChatModel, ChatSession, note, read_anything
+from labkit.model.chat.stream import ChatError, Sampling, stream
 
 if TYPE_CHECKING:
     import torch
@@ -72,8 +72,8 @@ def generate(
     with problems_told():
         asked = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "greedy": greedy}
         text = _read_prompt() if prompt is None else prompt
-        voice = load_voice(model, package, asked, max_new_tokens, seed, dtype, device, plain)
-        voice.continue_text(text)
+        chosen = chat_model(model, package, asked, max_new_tokens, seed, dtype, device, plain)
+        chosen.continue_text(text)
 
 
 def chat(
@@ -94,8 +94,8 @@ def chat(
     """Talk with a model; lines come from the keyboard or a pipe."""
     with problems_told():
         asked = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "greedy": greedy}
-        voice = load_voice(model, package, asked, max_new_tokens, seed, dtype, device, plain)
-        Conversation(voice, system, think).run()
+        chosen = chat_model(model, package, asked, max_new_tokens, seed, dtype, device, plain)
+        ChatSession(chosen, system, think).run()
 
 
 def bench(
@@ -117,7 +117,7 @@ def bench(
             raise typer.Exit(1)
 
 
-def load_voice(
+def chat_model(
     name: str | None,
     package: str,
     asked: dict[str, Any],
@@ -126,7 +126,7 @@ def load_voice(
     dtype: str | None,
     device: str,
     plain: bool = False,
-) -> Voice:
+) -> ChatModel:
     """Find the model, check every setting, then load it: what is wrong is said at once."""
     import torch
 
@@ -138,7 +138,7 @@ def load_voice(
 
     code = load_package(package)
     if max_new_tokens is not None and max_new_tokens < 1:
-        raise TalkError(f"max_new_tokens is {max_new_tokens}; it must be at least 1")
+        raise ChatError(f"max_new_tokens is {max_new_tokens}; it must be at least 1")
     kind, place = _dtype(dtype), _device(device)
     Sampling.chosen({}, **asked)
     folder = checkpoint.resolve(name)
@@ -155,7 +155,7 @@ def load_voice(
     if not (plain or isinstance(model, Program)):
         accelerate(model, last_logits_only=True)
     generator = _generator(seed, place)
-    return Voice(model, tokenizer, written_by, sampling, max_new_tokens, generator)
+    return ChatModel(model, tokenizer, written_by, sampling, max_new_tokens, generator)
 
 
 def _program(folder: Path, error: NotImplementedError) -> tuple[nn.Module, Callable]:
@@ -177,7 +177,7 @@ def problems_told() -> Iterator[None]:
     read_anything()
     try:
         yield
-    except (CheckpointError, TalkError) as error:
+    except (CheckpointError, ChatError) as error:
         note(str(error), style="red")
         raise typer.Exit(2) from error
     except NotImplementedError as error:
@@ -202,14 +202,14 @@ def load_package(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
-        raise TalkError(f"there is no package {name!r}; yours is called tinyllm") from error
+        raise ChatError(f"there is no package {name!r}; yours is called tinyllm") from error
 
 
 def _dtype(name: str | None) -> torch.dtype | None:
     import torch
 
     if name is not None and name not in DTYPES:
-        raise TalkError(f"dtype is {name!r}; it may be {', '.join(DTYPES)}")
+        raise ChatError(f"dtype is {name!r}; it may be {', '.join(DTYPES)}")
     return None if name is None else getattr(torch, name)
 
 
@@ -220,7 +220,7 @@ def _device(name: str) -> torch.device:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:  # unknown, or not on this machine
         first = str(error).partition("\n")[0]
-        raise TalkError(f"device {name!r} cannot be used: {first}") from error
+        raise ChatError(f"device {name!r} cannot be used: {first}") from error
 
 
 def _generator(seed: int | None, device: torch.device) -> torch.Generator:

@@ -1,4 +1,4 @@
-"""A model that talks in a terminal or a pipe: one text continued, or turn by turn."""
+"""A model that writes in a terminal or a pipe: one text continued, or a chat, turn by turn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from labkit.model.chat.stream import NEW_TOKENS, Sampling, Speed, TalkError, fit_history, stream
+from labkit.model.chat.stream import NEW_TOKENS, ChatError, Sampling, Speed, fit_history, stream
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +24,7 @@ HELP = "/reset forgets the conversation, /quit or Ctrl-D ends, Ctrl-C ends an an
 
 
 @dataclass
-class Voice:
+class ChatModel:
     """A model that is ready to write, and how it shall."""
 
     model: nn.Module
@@ -43,46 +43,26 @@ class Voice:
         before = text if sys.stdout.isatty() else ""
         self.say(self.tokenizer.encode(text), self.max_new_tokens, [], before)
 
-    def pieces(
-        self,
-        prompt_ids: list[int],
-        max_new_tokens: int | None = None,
-        speed: Speed | None = None,
-    ) -> Iterator[str]:
-        """What follows the prompt, piece by piece."""
-        return stream(
-            self.model,
-            self.tokenizer,
-            prompt_ids,
-            self.generate,
-            self.sampling,
-            max_new_tokens,
-            self.generator,
-            speed,
-        )
-
     def say(
-        self,
-        prompt_ids: list[int],
-        max_new_tokens: int | None,
-        heard: list[str],
-        before: str = "",
+        self, ids: list[int], max_new_tokens: int | None, written: list[str], before: str = ""
     ) -> None:
-        """Print what follows the prompt, as it comes; `heard` collects the pieces."""
-        speed = Speed()
-        with closing(self.pieces(prompt_ids, max_new_tokens, speed)) as pieces:
+        """Print what follows the prompt, as it comes; `written` collects the pieces."""
+        speed, how = Speed(), (self.sampling, max_new_tokens, self.generator)
+        with closing(
+            stream(self.model, self.tokenizer, ids, self.generate, *how, speed)
+        ) as pieces:
             for piece in pieces:
-                show(piece if heard else before + piece)
-                heard.append(piece)
+                show(piece if written else before + piece)
+                written.append(piece)
         show("\n")
         note(str(speed), only_terminal=True)
 
 
 @dataclass
-class Conversation:
+class ChatSession:
     """Questions and answers so far, and the loop that adds to them."""
 
-    voice: Voice
+    chat_model: ChatModel
     system: str | None = None
     think: bool = True
     messages: list[Message] = field(default_factory=list)
@@ -108,28 +88,28 @@ class Conversation:
 
     def answer(self, question: str) -> None:
         """Print the answer and remember both; Ctrl-C keeps what was said until then."""
-        heard = []
+        written = []
         try:
             kept, prompt_ids, new = self._fitting({"role": "user", "content": question})
-            self.voice.say(prompt_ids, new, heard)
-        except TalkError as error:
+            self.chat_model.say(prompt_ids, new, written)
+        except ChatError as error:
             note(str(error))
             return
         except KeyboardInterrupt:
             show("\n")
             note("interrupted")
-            if not heard:
+            if not written:
                 return
-        self.messages = [*kept, {"role": "assistant", "content": "".join(heard)}]
+        self.messages = [*kept, {"role": "assistant", "content": "".join(written)}]
 
     def _fitting(self, question: Message) -> tuple[list[Message], list[int], int]:
         """Messages, their prompt and the room for an answer; says what had to be dropped."""
-        asked, limit = [*self.messages, question], self.voice.limit
-        new = self.voice.max_new_tokens or NEW_TOKENS
+        asked, limit = [*self.messages, question], self.chat_model.limit
+        new = self.chat_model.max_new_tokens or NEW_TOKENS
         room = limit - min(new, max(1, limit // 2))  # an answer may take half of it and more
-        kept, prompt_ids = fit_history(self.voice.tokenizer, asked, room, self.think)
+        kept, prompt_ids = fit_history(self.chat_model.tokenizer, asked, room, self.think)
         if len(prompt_ids) >= limit:
-            raise TalkError(
+            raise ChatError(
                 f"this message makes {len(prompt_ids)} tokens, the model has room for {limit} "
                 "with its answer (max_position_embeddings); say it shorter"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # these take a second to import; the command line should not
 NEW_TOKENS = 256  # how many to write, if not said and if there is room
 
 
-class TalkError(ValueError):
+class ChatError(ValueError):
     """A request that cannot be met; the message names the argument and what it may be."""
 
 
@@ -27,7 +27,7 @@ class TalkError(ValueError):
 class Sampling:
     """How each token is chosen; temperature 0 takes the best one.
 
-    Errors: a value that means nothing raises TalkError and names it
+    Errors: a value that means nothing raises ChatError and names it
     """
 
     temperature: float = 0.0
@@ -36,18 +36,18 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
-            raise TalkError(f"temperature is {self.temperature}; it must be 0 or above")
+            raise ChatError(f"temperature is {self.temperature}; it must be 0 or above")
         if self.top_k is not None and self.top_k < 1:
-            raise TalkError(f"top_k is {self.top_k}; it must be at least 1")
+            raise ChatError(f"top_k is {self.top_k}; it must be at least 1")
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise TalkError(f"top_p is {self.top_p}; it must be above 0 and at most 1")
+            raise ChatError(f"top_p is {self.top_p}; it must be above 0 and at most 1")
 
     @classmethod
     def chosen(cls, advised: Mapping[str, Any], greedy: bool = False, **asked) -> Sampling:
         """What was asked for (None: nothing), over what generation_config.json advises."""
         asked = {name: value for name, value in asked.items() if value is not None}
         if greedy and asked:
-            raise TalkError(f"greedy draws nothing at random; leave out {', '.join(asked)}")
+            raise ChatError(f"greedy draws nothing at random; leave out {', '.join(asked)}")
         samples = bool(advised.get("do_sample"))
         if greedy or not (asked or samples):
             return cls()
@@ -127,9 +127,7 @@ def stream(
                     model,
                     ids,
                     max_new_tokens=max_new_tokens,
-                    temperature=sampling.temperature,
-                    top_k=sampling.top_k,
-                    top_p=sampling.top_p,
+                    **asdict(sampling),
                     eos_token_id=sorted(tokenizer.stop_ids),
                     generator=generator,
                     on_token=on_token,
@@ -158,20 +156,20 @@ def stream(
 
 
 def check_prompt(model: nn.Module, prompt_ids: Sequence[int], max_new_tokens: int) -> None:
-    """Raise TalkError unless the model can continue this prompt by that many tokens."""
+    """Raise ChatError unless the model can continue this prompt by that many tokens."""
     config, length = model.config, len(prompt_ids)
     if length == 0:
-        raise TalkError("the prompt is empty; there is nothing to continue")
+        raise ChatError("the prompt is empty; there is nothing to continue")
     wrong = [token for token in prompt_ids if not 0 <= token < config.vocab_size]
     if wrong:
-        raise TalkError(
+        raise ChatError(
             f"the prompt holds token {wrong[0]}, the model knows 0 to {config.vocab_size - 1}: "
             "does the tokenizer belong to this model?"
         )
     if max_new_tokens < 1:
-        raise TalkError(f"max_new_tokens is {max_new_tokens}; it must be at least 1")
+        raise ChatError(f"max_new_tokens is {max_new_tokens}; it must be at least 1")
     if length + max_new_tokens > config.max_position_embeddings:
-        raise TalkError(
+        raise ChatError(
             f"the prompt has {length} tokens and {max_new_tokens} shall follow; the model has "
             f"room for {config.max_position_embeddings} (max_position_embeddings)"
         )

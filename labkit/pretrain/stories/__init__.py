@@ -13,7 +13,6 @@ Plain standard library. The text depends on the seed alone, on every Python from
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -62,8 +61,6 @@ class Story:
 
     text: str
     questions: tuple[tuple[str, str], ...]
-    kinds: tuple[str, ...]  # of the questions: where_thing, who_has ...
-    plot: str
     hero: str
     thing: str  # "red ball"; empty where the story is about no single thing
 
@@ -79,20 +76,17 @@ def stories(seed: int) -> Iterator[Story]:
 
 def tell(rng: Random) -> Story | None:
     """One story; None where the dice gave too few or too many sentences."""
-    name = rng.choice(plots.NAMES)
-    plot = Teller(rng, World())
-    plots.PLOTS[name](plot)
-    sentences = Writer(rng).text(plot.events)
+    plot = rng.choice(plots.PLOTS)
+    teller = Teller(rng, World())
+    plot(teller)
+    sentences = Writer(rng).text(teller.events)
     if not FEWEST <= len(sentences) <= MOST or len(set(sentences)) < len(sentences):
         return None
-    asked = ask(plot.world, rng, QUESTIONS_A_STORY)
     return Story(
         text=" ".join(sentences),
-        questions=tuple((question, reply) for _, question, reply in asked),
-        kinds=tuple(kind for kind, _, _ in asked),
-        plot=name,
-        hero=next(iter(plot.world.people)),
-        thing=next(iter(plot.world.things), ""),
+        questions=tuple(ask(teller.world, rng, QUESTIONS_A_STORY)),
+        hero=next(iter(teller.world.people)),
+        thing=next(iter(teller.world.things), ""),
     )
 
 
@@ -146,16 +140,8 @@ def training_text(seed: int, n: int) -> Iterator[str]:
         yield document(story, rng)
 
 
-def split_text(split: str, n: int, first: int = 0) -> Iterator[str]:
+def split_text(split: str, n: int) -> Iterator[str]:
     """n documents of "train", "validation" or "test", 1000 of each seed."""
     seeds = SPLITS[split]
     for start in range(0, n, 1000):
-        yield from training_text(seeds[first + start // 1000], min(1000, n - start))
-
-
-def fingerprint(seed: int = 0, n: int = 200) -> str:
-    """Twelve digits that change when any byte of the training text does."""
-    digest = hashlib.sha256()
-    for text in training_text(seed, n):
-        digest.update(text.encode())
-    return digest.hexdigest()[:12]
+        yield from training_text(seeds[start // 1000], min(1000, n - start))

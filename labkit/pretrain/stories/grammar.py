@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass, field
 from random import Random
 
+from labkit.pretrain.stories.events import SENTENCES
 from labkit.pretrain.stories.words import (
     ADJECTIVES,
     GENDER,
@@ -24,7 +25,6 @@ from labkit.pretrain.stories.words import (
     PLURALS,
     PREFIXES,
     QUESTIONS,
-    SENTENCES,
     SPOTS,
 )
 
@@ -212,17 +212,8 @@ def joinable(kind: str, template: str) -> bool:
 
 def can_be_it(template: str) -> bool:
     """No other "it" in the sentence, and none of the orders in which "it" sounds wrong."""
-    wrong = (
-        " it",
-        "{x} of",
-        "{y} of",
-        "up the {x}",
-        "out the {x}",
-        "{b} the {x}",
-        "{B} the {x}",
-        "told",
-    )
-    return not any(words in template for words in wrong)
+    orders = ("{x} of", "{y} of", "up the {x}", "out the {x}", "{b} the {x}", "{B} the {x}")
+    return not any(words in template for words in (" it", "told", *orders))
 
 
 def skeleton(template: str) -> tuple[str, list[str]]:

@@ -22,10 +22,8 @@ from labkit.pretrain.stories.words import (
 def search(t: Teller) -> None:
     """Somebody loses a thing, looks for it, and finds it with help."""
     here, there = t.place(), t.place()
-    a, x = t.hero(here), t.toy()
-    t("have", a=a, x=x)
-    if t.chance(0.4):
-        t.use(a, x)
+    a, x = t.owner(here)
+    t.maybe(0.4, "use", a=a, x=x)
     if t.chance(0.6):
         t.go(a, there)
     here = t.where(a)
@@ -42,10 +40,8 @@ def search(t: Teller) -> None:
         t("find", "At last, " if t.chance(0.5) else "", a=a, x=x, s=t.spot(here))
         return t.ending(a, x=x)
     b = t.friend(a, here if t.chance(0.7) else last)
-    if t.where(b) != here:
-        t.go(a, t.where(b))
-    if t.chance(0.6):
-        t("ask", a=a, b=b, x=x)
+    t.join(a, b)
+    t.maybe(0.6, "ask", a=a, b=b, x=x)
     how = t.rng.choice(("spot", "place", "finds"))
     if how == "finds":
         spot = t.spot(t.where(b))
@@ -84,44 +80,35 @@ def gift(t: Teller) -> None:
         t("put_in", a=a, x=x, v=v)
     there = t.place()
     b = t.friend(a, there if t.chance(0.7) else here)
-    if t.chance(0.4):
-        t("sad", a=b)
+    t.maybe(0.4, "sad", a=b)
     if t.where(b) != here:
         t.go(a, there, "So " if t.chance(0.2) else "")
-        if t.chance(0.3):
-            t("meet", a=a, b=b)
+        t.maybe(0.3, "meet", a=a, b=b)
     t("give", a=a, b=b, x=v if wrapped else x)
     if wrapped:
         t("take_out", a=b, x=x, v=v)
     t.thanks(b, a)
-    if t.chance(0.4):
-        t("like", a=b, x=x)
-    if t.chance(0.4):
-        t.use(b, x)
+    t.maybe(0.4, "like", a=b, x=x)
+    t.maybe(0.4, "use", a=b, x=x)
     t.ending(b, a, x)
 
 
 def trade(t: Teller) -> None:
     """Two people swap what they have."""
     here = t.place()
-    a, x = t.hero(here), t.toy()
-    t("have", a=a, x=x)
+    a, x = t.owner(here)
     b, y = t.friend(a, here if t.chance(0.5) else t.place()), t.toy()
     t("have", a=b, x=y)
-    if t.where(b) != t.where(a):
-        t.go(a, t.where(b))
-    if t.chance(0.5):
-        t("show", a=b, b=a, x=y)
-    if t.chance(0.5):
-        t("want", a=a, x=y)
+    t.join(a, b)
+    t.maybe(0.5, "show", a=b, b=a, x=y)
+    t.maybe(0.5, "want", a=a, x=y)
     if t.chance(0.7):
         t("offer", a=a, b=b, x=x, y=y)
         t("agree", a=b)
     t("swap", a=a, b=b, x=x, y=y)
-    if t.chance(0.5):
-        t.use(a, y)
+    t.maybe(0.5, "use", a=a, x=y)
     if t.chance(0.4):
-        t.use(b, x)
+        t("use", a=b, x=x)
     elif t.chance(0.4):
         t.go(b, t.place())
     t.ending(a, b, y)
@@ -140,12 +127,10 @@ def trip(t: Teller) -> None:
     t("go_both", a=a, b=b, p=there)
     if t.has(a, v):
         t("take_out", a=a, x=x, v=v)
-    if t.chance(0.6):
-        t.use(a, x)
+    t.maybe(0.6, "use", a=a, x=x)
     if t.chance(0.5):
         t("lend" if t.chance(0.4) else "give", a=a, b=b, x=x)
-        if t.chance(0.5):
-            t.use(b, x)
+        t.maybe(0.5, "use", a=b, x=x)
     else:
         t("see", a=b, x=t.toy(), s=t.spot(there))
     if t.chance(0.4):
@@ -179,24 +164,21 @@ def meal(t: Teller) -> None:
     t("cook" if t.chance(0.4) else "have", a=b, x=x)
     if t.where(b) != here:
         t.go(a, there, "So " if t.chance(0.4) else "")
-    if t.chance(0.3):
-        t("meet", a=a, b=b)
+    t.maybe(0.3, "meet", a=a, b=b)
     if t.chance(0.4):
         t("share", a=b, b=a, x=x)
     else:
         t("give", a=b, b=a, x=x)
         t("eat", a=a, x=x)
     t.thanks(a, b)
-    if t.chance(0.6):
-        t("full", a=a)
+    t.maybe(0.6, "full", a=a)
     return t.ending(a, b)
 
 
 def hidden(t: Teller) -> None:
     """One hides a thing, another moves it, and the first looks in the wrong spot."""
     here, there = t.place(), t.place()
-    a, x = t.hero(here), t.toy()
-    t("have", a=a, x=x)
+    a, x = t.owner(here)
     first, second = t.spot(here), t.spot(here)
     t("hide", a=a, x=x, s=first)
     t.go(a, there)
@@ -207,19 +189,17 @@ def hidden(t: Teller) -> None:
     if how != "keep":
         t(how, a=b, x=x, s=second)
     elif t.chance(0.5):
-        t.use(b, x)
+        t("use", a=b, x=x)
     if t.chance(0.75):
         t.go(a, here)
         t("look", a=a, x=x, s=first)
-        if t.chance(0.5):
-            t("ask", a=a, b=b, x=x)
+        t.maybe(0.5, "ask", a=a, b=b, x=x)
         if how == "keep":
             if t.chance(0.7):
                 t("give_back", a=b, b=a, x=x)
                 t.thanks(a, b)
         elif t.chance(0.8):
-            if t.chance(0.6):
-                t("tell_spot", a=b, x=x, s=second)
+            t.maybe(0.6, "tell_spot", a=b, x=x, s=second)
             t("find", a=a, x=x, s=second)
             return t.ending(a, b, x)
     return t.ending(b, a)
@@ -233,8 +213,7 @@ def counting(t: Teller) -> None:
     t("count_find", a=a, n=number(n), f=f)
     b = t.friend(a, here if t.chance(0.6) else t.place())
     theirs = 0
-    if t.where(b) != here:
-        t.go(a, t.where(b))
+    t.join(a, b)
     if t.chance(0.3):
         theirs = t.rng.choice(range(1, 4))
         t("count_have", a=b, n=number(theirs), f=f)
@@ -299,47 +278,37 @@ def rain(t: Teller) -> None:
 def repair(t: Teller) -> None:
     """A thing breaks and somebody mends it."""
     here = t.place()
-    a, x = t.hero(here), t.toy()
-    t("have", a=a, x=x)
-    if t.chance(0.5):
-        t.use(a, x)
+    a, x = t.owner(here)
+    t.maybe(0.5, "use", a=a, x=x)
     t("break", a=a, x=x, prefix="But " if t.chance(0.2) else "")
-    if t.chance(0.6):
-        t("sad", a=a)
+    t.maybe(0.6, "sad", a=a)
     there = t.place(["workshop"]) if t.chance(0.4) and here != "workshop" else t.place()
     b = t.friend(a, there if t.chance(0.7) else here)
     if t.where(b) != here:
         t.go(a, t.where(b), "So " if t.chance(0.3) else "")
-    if t.chance(0.5):
-        t("show", a=a, b=b, x=x)
-    if t.chance(0.4):
-        t("help", a=b, b=a)
+    t.maybe(0.5, "show", a=a, b=b, x=x)
+    t.maybe(0.4, "help", a=b, b=a)
     t("fix", a=b, x=x)
-    if t.chance(0.4):
-        t("fixed", x=x)
+    t.maybe(0.4, "fixed", x=x)
     t.thanks(a, b)
-    if t.chance(0.5):
-        t.use(a, x)
+    t.maybe(0.5, "use", a=a, x=x)
     t.ending(a, b, x)
 
 
 def lending(t: Teller) -> None:
     """A thing is borrowed and, mostly, brought back."""
     here = t.place()
-    a, x = t.hero(here), t.toy()
-    t("have", a=a, x=x)
+    a, x = t.owner(here)
     b = t.friend(a, here)
-    if t.chance(0.4):
-        t("want", a=b, x=x)
+    t.maybe(0.4, "want", a=b, x=x)
     t("lend", a=a, b=b, x=x)
     t.thanks(b, a)
     there = t.place()
     if t.chance(0.7):
         t.go(b, there)
-    t.use(b, x)
+    t("use", a=b, x=x)
     if t.chance(0.6):
-        if t.where(b) != here:
-            t.go(b, here)
+        t.join(b, a)
         t("give_back", "In the evening, " if t.chance(0.3) else "", a=b, b=a, x=x)
         return t.ending(a, b, x)
     if t.chance(0.5):
@@ -355,8 +324,7 @@ def twins(t: Teller) -> None:
     t("have", a=a, x=x)
     t("find_new", a=a, x=y, s=t.spot(here))
     b = t.friend(a, here if t.chance(0.6) else t.place())
-    if t.where(b) != here:
-        t.go(a, t.where(b))
+    t.join(a, b)
     one, other = (x, y) if t.chance(0.5) else (y, x)
     t("give", a=a, b=b, x=one)
     t.thanks(b, a)
@@ -372,8 +340,7 @@ def twins(t: Teller) -> None:
 def wandering(t: Teller) -> None:
     """A thing passes from hand to hand and from place to place."""
     here = t.place()
-    a, x = t.hero(here), t.toy()
-    t("have", a=a, x=x)
+    a, x = t.owner(here)
     people = [a, t.friend(a, here)]
     holder = a
     for _ in range(t.rng.choice((3, 4, 5))):
@@ -399,11 +366,7 @@ def wandering(t: Teller) -> None:
     t.ending(holder, next(p for p in people if p != holder))
 
 
-PLOTS = {
-    plot.__name__: plot
-    for plot in (
-        *(search, gift, trade, trip, meal, hidden),
-        *(counting, rain, repair, lending, twins, wandering),
-    )
-}
-NAMES = list(PLOTS)
+PLOTS = (
+    *(search, gift, trade, trip, meal, hidden),
+    *(counting, rain, repair, lending, twins, wandering),
+)

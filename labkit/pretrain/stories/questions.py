@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import product
 from random import Random
 
-from labkit.pretrain.stories.grammar import Args, articles, at, noun, number
+from labkit.pretrain.stories.grammar import SLOT, Args, articles, at, key, noun, number
 from labkit.pretrain.stories.words import COLOURS, GENDER, PLURALS, QUESTIONS
 from labkit.pretrain.stories.world import World
 
@@ -147,47 +148,49 @@ def did_rain(world: World) -> str | None:
     return "No, it did not." if world.weather == "sun" else None
 
 
-ANSWERS = {kind: globals()[kind] for kind in QUESTIONS}
+ANSWERS = {
+    answer.__name__: answer
+    for answer in (
+        *(where_thing, who_has, where_person, did_give, who_gave, how_many, who_found),
+        *(where_found, where_hid, why_sad, colour, what_kind, what_ate, what_in, who_fixed),
+        *(is_hungry, did_rain),
+    )
+}
 
 
 def candidates(world: World, kind: str, rng: Random) -> list[Args]:
     """Arguments worth asking about."""
-    people, things = list(world.people), list(world.things)
+    gifts = [{k: g[k] for k in "abx"} for g in told(world, GIFTS)]
     if kind == "did_give":  # as often no as yes
-        true = [{k: g[k] for k in "abx"} for g in told(world, GIFTS)]
-        others = [(a, b) for a in people for b in people if a != b]
-        false = [{"a": a, "b": b, "x": g["x"]} for g in true for a, b in others]
-        false = [args for args in false if args not in true]
-        return [rng.choice(true), rng.choice(false)] if true and false else []
+        pairs = [(a, b) for a in world.people for b in world.people if a != b]
+        false = [{"a": a, "b": b, "x": g["x"]} for g in gifts for a, b in pairs]
+        false = [args for args in false if args not in gifts]
+        return [rng.choice(gifts), rng.choice(false)] if gifts and false else []
+    if kind == "who_gave":
+        return [{"b": g["b"], "x": g["x"]} for g in gifts]
     if kind == "how_many":
         return [{"a": a, "f": f} for a, f in world.counts]
-    if kind in ("where_thing", "who_has", "who_found", "colour", "who_fixed"):
-        return [{"x": x} for x in things]
-    if kind in ("where_found", "where_hid"):
-        return [{"a": a, "x": x} for a in people for x in things]
-    if kind == "who_gave":
-        return [{"b": g["b"], "x": g["x"]} for g in told(world, GIFTS)]
-    if kind == "what_in":
-        return [{"v": x} for x in things]
-    return [{"a": a} for a in people] if kind != "did_rain" else [{}]
+    slots = [key(slot) for _, slot in SLOT.findall(QUESTIONS[kind][0])]
+    options = [world.people if slot == "a" else world.things for slot in slots]
+    return [dict(zip(slots, values, strict=True)) for values in product(*options)]
 
 
-def ask(world: World, rng: Random, most: int) -> list[tuple[str, str, str]]:
-    """Up to `most` (kind, question, answer), each of another kind."""
+def ask(world: World, rng: Random, most: int) -> list[tuple[str, str]]:
+    """Up to `most` questions, each of another kind, with their answers."""
     kinds = list(QUESTIONS)
     rng.shuffle(kinds)
     if rng.random() < 0.5:  # what has to be followed through the story comes first
         kinds.sort(key=lambda kind: kind not in ("where_thing", "who_has", "where_person"))
     if rng.random() < 0.7:  # ... and what the first sentence says comes last
         kinds.sort(key=lambda kind: kind == "what_kind")
-    asked: list[tuple[str, str, str]] = []
+    asked: list[tuple[str, str]] = []
     for kind in kinds:
         options = candidates(world, kind, rng)
         rng.shuffle(options)
         for args in options:
             reply = answer(world, kind, args)
             if reply and len(asked) < most:
-                asked.append((kind, question(world, kind, args), reply))
+                asked.append((question(world, kind, args), reply))
                 break
     rng.shuffle(asked)
     return asked

@@ -130,54 +130,21 @@ def resolve(raw: Args, scene: Scene) -> tuple[Args, list[str]]:
     return args, problems
 
 
-@dataclass
-class Scores:
-    """Counts, and the shares they make. Add them up with +."""
+SHARES = {
+    "understood": ("understood", "sentences"),  # sentences that have a meaning
+    "consistent": ("consistent", "stories"),  # contradict nothing (no meaning aside)
+    "sound": ("sound", "stories"),  # at least five sentences, without any flaw
+    "on_topic": ("on_topic", "stories"),  # speak of everything that was asked for
+    "questions_right": ("right", "asked"),
+}
 
-    counts: Counter = field(default_factory=Counter)
-    by_kind: Counter = field(default_factory=Counter)  # (question kind, "right" or "asked")
 
-    def share(self, part: str, whole: str) -> float:
-        return self.counts[part] / self.counts[whole] if self.counts[whole] else 0.0
-
-    @property
-    def understood(self) -> float:
-        """Share of sentences that have a meaning."""
-        return self.share("understood", "sentences")
-
-    @property
-    def consistent(self) -> float:
-        """Share of stories that contradict nothing (sentences without meaning aside)."""
-        return self.share("consistent", "stories")
-
-    @property
-    def sound(self) -> float:
-        """Share of stories of at least five sentences without any flaw at all."""
-        return self.share("sound", "stories")
-
-    @property
-    def on_topic(self) -> float:
-        """Share of stories that speak of everything that was asked for."""
-        return self.share("on_topic", "stories")
-
-    @property
-    def questions_right(self) -> float:
-        return self.share("right", "asked")
-
-    def __str__(self) -> str:
-        c = self.counts
-        rows = [
-            ("sentences understood", "understood", "sentences"),
-            ("stories that contradict nothing", "consistent", "stories"),
-            ("stories without any flaw", "sound", "stories"),
-            ("stories about what was asked", "on_topic", "stories"),
-            ("questions answered right", "right", "asked"),
-        ]
-        lines = [
-            f"{name:<32} {self.share(part, whole):7.1%}  {c[part]} of {c[whole]}"
-            for name, part, whole in rows
-        ]
-        return "\n".join([*lines, f"{'contradictions':<32} {c['contradictions']:7}"])
+def shares(counts: Counter) -> dict[str, float]:
+    """What the counts of stories and answers come to."""
+    return {
+        name: counts[part] / counts[whole] if counts[whole] else 0.0
+        for name, (part, whole) in SHARES.items()
+    }
 
 
 def score_story(text: str, asked_for: Iterable[str] = ()) -> Counter:
@@ -189,7 +156,6 @@ def score_story(text: str, asked_for: Iterable[str] = ()) -> Counter:
         stories=1,
         sentences=len(reading.sentences),
         understood=reading.understood,
-        contradictions=len(reading.contradictions),
         consistent=int(bool(reading.sentences) and not reading.contradictions),
         sound=int(reading.sound),
         on_topic=int(all(word in named for word in asked_for)),
@@ -207,22 +173,20 @@ def reply(text: str) -> str:
     return text.split(END_OF_TURN)[0].split(END_OF_TEXT)[0].strip()
 
 
-def measure(generate: Generate, seeds: Sequence[int], n: int) -> Scores:
+def measure(generate: Generate, seeds: Sequence[int], n: int) -> Counter:
     """Score `generate(prompt) -> continuation` on n stories and their questions a seed.
 
     For every story of a seed (take seeds of SPLITS["test"]), one prompt asks for a story like
     it, whose text is read; and for each of its questions a prompt gives the true story with
     the question. An answer is right if it is exactly the one that follows from the story.
     """
-    scores = Scores()
+    scores = Counter()
     for story, wanted in tasks(seeds, n):
         text = reply(generate(prompt(wanted)))
-        scores.counts += score_story(text, asked_for(story, wanted))
-        for kind, (question, right) in zip(story.kinds, story.questions, strict=True):
-            said = reply(generate(prompt(f"{story.text}\n{question}")))
-            scores.counts += Counter(asked=1, right=int(said == right))
-            scores.by_kind[kind, "asked"] += 1
-            scores.by_kind[kind, "right"] += said == right
+        scores.update(score_story(text, asked_for(story, wanted)))
+        for question, right in story.questions:
+            answered = reply(generate(prompt(f"{story.text}\n{question}")))
+            scores.update(asked=1, right=int(answered == right))
     return scores
 
 
@@ -255,7 +219,7 @@ def trivial(text: str) -> str:
     return "Anna was a girl. She was happy. She was happy. She was happy. She was happy."
 
 
-def baselines(seeds: Sequence[int], n: int) -> dict[str, Scores]:
+def baselines(seeds: Sequence[int], n: int) -> dict[str, Counter]:
     """Scores of true stories with answers by reading; of the same with their sentences
     shuffled; and of one story and one answer for everything."""
     told = {wanted: story.text for story, wanted in tasks(seeds, n)}

@@ -35,6 +35,8 @@ class Teller:
 
     def __call__(self, kind: str, prefix: str = "", **args: str) -> None:
         """Tell an event; a connecting word such as "Then" comes by chance."""
+        if kind == "use":  # each thing in its own way
+            kind += ":" + VERBS[noun(args["x"])]
         if not prefix and kind in MOVES and len(self.events) > 2 and self.chance(0.2):
             prefix = self.rng.choice(NEXT)
         errors = self.world.apply(kind, args, prefix)
@@ -43,6 +45,10 @@ class Teller:
 
     def chance(self, share: float) -> bool:
         return self.rng.random() < share
+
+    def maybe(self, share: float, kind: str, prefix: str = "", **args: str) -> None:
+        if self.chance(share):
+            self(kind, prefix, **args)
 
     def new(self, options: list[str]) -> str:
         """One that the story has not used yet, as long as there is one."""
@@ -84,22 +90,24 @@ class Teller:
         return self.world.things[x].where == ("person", a)
 
     # beats that many plots share
-    def weather(self) -> None:
-        if self.chance(0.15):
-            self("sun")
-
     def hero(self, place: str) -> str:
         """Introduce somebody who is in a place."""
         a = self.name()
         opening = self.rng.choice(OPENINGS)
         if self.chance(0.5):
             self("intro", a=a, k=self.kind(a))
-            self.weather()
+            self.maybe(0.15, "sun")
             self("be", prefix=opening, a=a, p=place)
         else:
             self("intro_at", a=a, k=self.kind(a), p=place)
-            self.weather()
+            self.maybe(0.15, "sun")
         return a
+
+    def owner(self, place: str) -> tuple[str, str]:
+        """Introduce somebody in a place, and a thing that is theirs."""
+        a, x = self.hero(place), self.toy()
+        self("have", a=a, x=x)
+        return a, x
 
     def friend(self, a: str, place: str) -> str:
         """Introduce a friend of a in a place."""
@@ -114,11 +122,7 @@ class Teller:
     def thanks(self, a: str, b: str) -> None:
         if self.chance(0.6):
             self("thank", a=a, b=b)
-            if self.chance(0.35):
-                self("welcome", a=b, b=a)
-
-    def use(self, a: str, x: str) -> None:
-        self("use:" + VERBS[noun(x)], a=a, x=x)
+            self.maybe(0.35, "welcome", a=b, b=a)
 
     def ending(self, a: str, b: str = "", x: str = "") -> None:
         """One or two sentences that are true at the end."""
@@ -155,3 +159,8 @@ class Teller:
     def go(self, a: str, place: str, prefix: str = "") -> None:
         back = place in self.world.people[a].been and self.chance(0.7)
         self("go_back" if back else "go", prefix, a=a, p=place)
+
+    def join(self, a: str, b: str) -> None:
+        """Let a go where b is, if that is elsewhere."""
+        if self.where(a) != self.where(b):
+            self.go(a, self.where(b))

@@ -33,6 +33,8 @@ def tokenizer_folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def talker(tmp_path_factory, tokenizer_folder):
+def chat_folder(tmp_path_factory, tokenizer_folder):
     """A whole checkpoint folder: a random tiny model and the tokenizer."""
-    return small.write_talker(tmp_path_factory.mktemp("talkers") / "talker", tokenizer_folder)
+    return small.write_chat_folder(
+        tmp_path_factory.mktemp("chat") / "chat_folder", tokenizer_folder
+    )

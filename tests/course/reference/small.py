@@ -106,7 +106,7 @@ def write_tokenizer(folder, template=TEMPLATE, vocab_size=420):
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
-def write_talker(folder, tokenizer_folder, **changes):
+def write_chat_folder(folder, tokenizer_folder, **changes):
     """A random dense model with the tokenizer's vocabulary; it babbles."""
     size = tokenizers.Tokenizer.from_file(
         str(tokenizer_folder / "tokenizer.json")

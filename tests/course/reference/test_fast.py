@@ -171,13 +171,14 @@ def test_other_models_are_left_alone():
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_chat_and_generate_use_it_unless_told(talker, plain):
-    voice = commands.load_voice(str(talker), "solutions", {}, None, 0, None, "cpu", plain)
-    assert any("forward" in vars(module) for module in voice.model.modules()) != plain
+def test_chat_and_generate_use_it_unless_told(chat_folder, plain):
+    chosen = commands.chat_model(str(chat_folder), "solutions", {}, None, 0, None, "cpu", plain)
+    assert any("forward" in vars(module) for module in chosen.model.modules()) != plain
 
 
-def test_both_ways_write_the_same(talker):
-    arguments = ["generate", str(talker), "-p", "Anna has", "--greedy", "--max-new-tokens", "9"]
+def test_both_ways_write_the_same(chat_folder):
+    arguments = ["generate", str(chat_folder), "-p", "Anna has"]
+    arguments += ["--greedy", "--max-new-tokens", "9"]
     fast, slow = (CliRunner().invoke(app, arguments + more) for more in ([], ["--plain"]))
     assert fast.exit_code == slow.exit_code == 0
     assert fast.stdout == slow.stdout and fast.stdout.strip()

@@ -160,14 +160,14 @@ def test_no_network_no_such_name(package, capsys):
 
 
 def test_an_earlier_download_is_found(package, tokenizer_folder, tmp_path, capsys):
-    hub = tmp_path / "no-hub" / "hub" / "models--Qwen--Qwen3-0.6B"
+    home = tmp_path / "no-hub" / "hub" / "models--Qwen--Qwen3-0.6B"
     small.write_released(tmp_path / "x", tokenizer_folder, oracle.DENSE, torch.bfloat16)
-    (hub / "snapshots").mkdir(parents=True)
-    (tmp_path / "x" / "released").rename(hub / "snapshots" / "abc")
-    (hub / "refs").mkdir()
-    (hub / "refs" / "main").write_text("abc")
-    assert hub.cached(finale.REAL) == hub / "snapshots" / "abc"
-    assert finale.choose(None, finale._reference()) == hub / "snapshots" / "abc"
+    (home / "snapshots").mkdir(parents=True)
+    (tmp_path / "x" / "released").rename(home / "snapshots" / "abc")
+    (home / "refs").mkdir()
+    (home / "refs" / "main").write_text("abc")
+    assert hub.cached(finale.REAL) == home / "snapshots" / "abc"
+    assert finale.choose(None, finale._reference()) == home / "snapshots" / "abc"
 
 
 # Whose code

@@ -5,25 +5,27 @@ import types
 
 import pytest
 
+from labkit.model import hub
 from labkit.model.checkpoint import CheckpointError, resolve
 
 
 def test_folders_and_shipped_names(tmp_path, monkeypatch):
     shipped = {"stories": tmp_path / "a", "stories-moe": tmp_path / "b"}
-    assert resolve("stories-moe", shipped) == tmp_path / "b"
-    assert resolve(None, shipped) == tmp_path / "a"
+    monkeypatch.setattr(hub, "SHIPPED", shipped)
+    assert resolve("stories-moe") == tmp_path / "b"
+    assert resolve(None) == tmp_path / "a"
     (tmp_path / "mine").mkdir()
-    assert resolve(str(tmp_path / "mine"), shipped) == tmp_path / "mine"
+    assert resolve(str(tmp_path / "mine")) == tmp_path / "mine"
     monkeypatch.setenv("HOME", str(tmp_path))
     assert resolve("~/mine") == tmp_path / "mine"
     with pytest.raises(CheckpointError, match=r"no model 'storys'.*\(stories, stories-moe\)"):
-        resolve("storys", shipped)
-    for unknown in (None, "", "./nowhere", "/no/where", "a/b/c", "--", "x y/z"):
+        resolve("storys")
+    for unknown in ("", "./nowhere", "/no/where", "a/b/c", "--", "x y/z"):
         with pytest.raises(CheckpointError, match="ships with the course"):
-            resolve(unknown, {})
+            resolve(unknown)
 
 
-def hub(monkeypatch, download):
+def offer(monkeypatch, download):
     module = types.ModuleType("huggingface_hub")
     module.snapshot_download = download
     monkeypatch.setitem(sys.modules, "huggingface_hub", module)
@@ -36,7 +38,7 @@ def test_hub(tmp_path, monkeypatch):
         asked.append((name, allow_patterns))
         return str(tmp_path)
 
-    hub(monkeypatch, download)
+    offer(monkeypatch, download)
     assert resolve("Qwen/Qwen3-0.6B") == tmp_path
     ((name, patterns),) = asked
     assert name == "Qwen/Qwen3-0.6B"
@@ -47,7 +49,7 @@ def test_hub_out_of_reach(monkeypatch):
     def download(*_, **__):
         raise ConnectionError("no route to host\nand much more")
 
-    hub(monkeypatch, download)
+    offer(monkeypatch, download)
     with pytest.raises(CheckpointError, match=r"no folder Qwen/X.*no route to host$"):
         resolve("Qwen/X")
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 import solutions
 from labkit.model import saving
 from labkit.model.checkpoint import CheckpointError, load, save
-from labkit.model.weights import INDEX, SINGLE
+from labkit.model.weights import SINGLE
 
 MODEL = oracle.ours(oracle.DENSE)
 IDS = oracle.tokens(1, 7)
@@ -36,31 +36,15 @@ def test_layout(tmp_path):
     assert len(modes) == 1  # weights are as readable as the rest
 
 
-def test_shards(tmp_path):
-    save(MODEL, oracle.DENSE, tmp_path / "x", max_shard_size=9_000)
-    index = json.loads((tmp_path / "x" / INDEX).read_text())
-    files = sorted(set(index["weight_map"].values()))
-    assert files == [
-        f"model-{i + 1:05}-of-{len(files):05}.safetensors" for i in range(len(files))
-    ]
-    assert len(files) > 3
-    assert index["metadata"]["total_size"] == sum(p.nbytes for p in MODEL.parameters())
-    for file in files:
-        tensors = load_file(tmp_path / "x" / file)
-        assert sum(t.nbytes for t in tensors.values()) <= 9_000 or len(tensors) == 1
-        assert all(index["weight_map"][name] == file for name in tensors)
-    save(MODEL, oracle.DENSE, tmp_path / "y", max_shard_size=1)
-    assert torch.equal(load(tmp_path / "y", solutions)(IDS), MODEL(IDS))
-
-
 def test_over_the_folder_it_is_mapped_from(tmp_path):
     save(MODEL, oracle.DENSE, tmp_path / "x")
     model = load(tmp_path / "x", solutions)
     expected = model(IDS)
     with torch.no_grad():
         model.model.norm.weight.mul_(2)
-    save(model, oracle.DENSE, tmp_path / "x", max_shard_size=9_000)
-    assert not (tmp_path / "x" / SINGLE).exists()
+    (tmp_path / "x" / "model-00001-of-00001.safetensors").write_bytes(b"of an older checkpoint")
+    save(model, oracle.DENSE, tmp_path / "x")
+    assert sorted(os.listdir(tmp_path / "x")) == ["config.json", SINGLE]
     again = load(tmp_path / "x", solutions)(IDS)
     assert torch.equal(again, model(IDS)) and not torch.equal(again, expected)
     assert os.listdir(tmp_path) == ["x"]
@@ -115,23 +99,19 @@ def test_an_empty_folder_and_a_link_to_one(tmp_path):
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()]
 )
-def test_nothing_is_left_when_the_second_shard_fails(existing, error, tmp_path, monkeypatch):
+def test_nothing_is_left_when_writing_fails(existing, error, tmp_path, monkeypatch):
     if existing:
         save(MODEL, oracle.DENSE, tmp_path / "x")
-    before, real, calls = contents(tmp_path), saving.save_file, []
+    before = contents(tmp_path)
 
     def failing(tensors, path, metadata):
-        calls.append(path)
-        if len(calls) == 2:
-            path.write_bytes(b"half")
-            raise error
-        real(tensors, path, metadata)
+        path.write_bytes(b"half")
+        raise error
 
     monkeypatch.setattr(saving, "save_file", failing)
     kind = KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else CheckpointError
     with pytest.raises(kind) as caught:
-        save(oracle.ours(oracle.DENSE, 3), oracle.DENSE, tmp_path / "x", max_shard_size=9_000)
-    assert len(calls) == 2
+        save(oracle.ours(oracle.DENSE, 3), oracle.DENSE, tmp_path / "x")
     assert contents(tmp_path) == before
     assert os.listdir(tmp_path) == (["x"] if existing else [])
     if kind is CheckpointError:
@@ -165,9 +145,9 @@ def test_a_really_full_disk(tmp_path):
         large = oracle.ours(config)
         save(MODEL, oracle.DENSE, tmp_path / "old")
         before = contents(tmp_path)
-        for name, size in (("new", 5 << 30), ("new", 100_000), ("old", 5 << 30)):
+        for name in ("new", "old"):
             with pytest.raises(CheckpointError, match="no room on the disk: 1,"):
-                save(large, config, tmp_path / name, max_shard_size=size)
+                save(large, config, tmp_path / name)
             assert contents(tmp_path) == before
             assert os.listdir(tmp_path) == ["old"]
         assert torch.equal(load(tmp_path / "old", solutions)(IDS), MODEL(IDS))
@@ -203,8 +183,6 @@ def test_models_that_cannot_be_saved(tmp_path):
     untied.lm_head.weight = torch.nn.Parameter(untied.lm_head.weight + 1)
     with pytest.raises(CheckpointError, match="the model does not"):
         save(untied, oracle.DENSE, tmp_path / "x")
-    with pytest.raises(CheckpointError, match="max_shard_size is 0"):
-        save(MODEL, oracle.DENSE, tmp_path / "x", max_shard_size=0)
     assert os.listdir(tmp_path) == []
 
 

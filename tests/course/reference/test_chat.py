@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import solutions
 from labkit.model.chat import commands
-from labkit.model.chat.stream import Sampling, Speed, TalkError, fit_history, stream
+from labkit.model.chat.stream import ChatError, Sampling, Speed, fit_history, stream
 from labkit.model.checkpoint import load
 from labkit.model.tokenizer import Tokenizer
 from solutions import generation
@@ -32,8 +32,8 @@ app.command()(commands.chat)
 
 
 @pytest.fixture(scope="module")
-def loaded(talker):
-    return load(talker, solutions), Tokenizer(talker)
+def loaded(chat_folder):
+    return load(chat_folder, solutions), Tokenizer(chat_folder)
 
 
 def run(*arguments, stdin=""):
@@ -117,7 +117,7 @@ def test_errors_of_generate_reach_the_reader(loaded):
 )
 def test_prompts_that_cannot_be_continued(loaded, ids, new, words):
     model, tokenizer = loaded
-    with pytest.raises(TalkError, match=words):
+    with pytest.raises(ChatError, match=words):
         next(stream(model, tokenizer, ids, generation.generate, max_new_tokens=new))
 
 
@@ -133,15 +133,15 @@ def test_prompts_that_cannot_be_continued(loaded, ids, new, words):
         ({"greedy": True, "top_k": 3}, "leave out top_k"),
     ],
 )
-def test_impossible_settings(settings, words, talker):
-    with pytest.raises(TalkError, match=words):
+def test_impossible_settings(settings, words, chat_folder):
+    with pytest.raises(ChatError, match=words):
         Sampling.chosen({}, **settings)
     flags = [
         part
         for name, value in settings.items()
         for part in ([f"--{name.replace('_', '-')}"] + ([] if value is True else [f"{value}"]))
     ]
-    result = run("generate", talker, "-p", "x", *flags)
+    result = run("generate", chat_folder, "-p", "x", *flags)
     assert result.exit_code == 2
     assert words in result.stderr and not result.stdout
 
@@ -175,27 +175,27 @@ def test_history_drops_whole_turns(loaded):
 # ------------------------------------------------------------------------------- generate
 
 
-def test_generate_from_an_option_and_from_a_pipe(talker, loaded):
+def test_generate_from_an_option_and_from_a_pipe(chat_folder, loaded):
     model, tokenizer = loaded
     ids = tokenizer.encode("Anna has")
     expected = "".join(stream(model, tokenizer, ids, generation.generate, max_new_tokens=20))
     for arguments, stdin in ((["-p", "Anna has"], ""), ([], "Anna has\n")):
-        result = run("generate", talker, "--max-new-tokens", 20, *arguments, stdin=stdin)
+        result = run("generate", chat_folder, "--max-new-tokens", 20, *arguments, stdin=stdin)
         assert result.exit_code == 0, result.stderr
         assert result.stdout == expected + "\n"
         assert result.stderr == ""  # no speed, no bar: this is no terminal
 
 
-def test_seed(talker):
+def test_seed(chat_folder):
     outputs = [
-        run("generate", talker, "-p", "A", "--temperature", 2, "--seed", seed).stdout
+        run("generate", chat_folder, "-p", "A", "--temperature", 2, "--seed", seed).stdout
         for seed in (1, 1, 2)
     ]
     assert outputs[0] == outputs[1] != outputs[2]
 
 
-def test_dtype_and_as_much_as_fits(talker):
-    result = run("generate", talker, "-p", "A " * 70, "--dtype", "bfloat16")
+def test_dtype_and_as_much_as_fits(chat_folder):
+    result = run("generate", chat_folder, "-p", "A " * 70, "--dtype", "bfloat16")
     assert result.exit_code == 0, result.stderr
 
 
@@ -213,8 +213,8 @@ def test_dtype_and_as_much_as_fits(talker):
         (["-p", "a", "--package", "json"], "", "json offers no Qwen3Config"),
     ],
 )
-def test_bad_requests(talker, arguments, stdin, words):
-    result = run("generate", talker, *arguments, stdin=stdin)
+def test_bad_requests(chat_folder, arguments, stdin, words):
+    result = run("generate", chat_folder, *arguments, stdin=stdin)
     assert result.exit_code == 2, result.output
     assert words in result.stderr
     assert result.stdout == ""
@@ -230,8 +230,8 @@ def test_unknown_model_says_what_exists(monkeypatch, tmp_path):
         assert f"there is no model '{name}'" in result.stderr and "(stories)" in result.stderr
 
 
-def test_another_models_tokenizer(talker, tmp_path):
-    shutil.copytree(talker, tmp_path / "x")
+def test_another_models_tokenizer(chat_folder, tmp_path):
+    shutil.copytree(chat_folder, tmp_path / "x")
     content = json.loads((tmp_path / "x" / "tokenizer.json").read_text())
     content["added_tokens"].append(dict(content["added_tokens"][0], id=9000, content="<|far|>"))
     (tmp_path / "x" / "tokenizer.json").write_text(json.dumps(content))
@@ -241,14 +241,14 @@ def test_another_models_tokenizer(talker, tmp_path):
     assert "does the tokenizer belong to this model" in result.stderr
 
 
-def test_an_unfinished_package_is_told_kindly(talker, monkeypatch):
+def test_an_unfinished_package_is_told_kindly(chat_folder, monkeypatch):
     def stub(config):
         raise NotImplementedError("Exercise 6.3: Qwen3ForCausalLM")
 
     mine = types.ModuleType("mine")
     mine.Qwen3Config, mine.Qwen3ForCausalLM = oracle.Qwen3Config, stub
     monkeypatch.setitem(sys.modules, "mine", mine)
-    result = run("generate", talker, "-p", "a", "--package", "mine")
+    result = run("generate", chat_folder, "-p", "a", "--package", "mine")
     assert result.exit_code == 2
     assert "Exercise 6.3: Qwen3ForCausalLM is not written yet" in result.stderr
 
@@ -267,12 +267,12 @@ def scripted_answers(monkeypatch, tokenizer, seen):
     monkeypatch.setattr(generation, "generate", scripted)
 
 
-def test_chat_through_a_pipe(talker, loaded, monkeypatch):
+def test_chat_through_a_pipe(chat_folder, loaded, monkeypatch):
     _, tokenizer = loaded
     seen = []
     scripted_answers(monkeypatch, tokenizer, seen)
     lines = "one\n\n  \ntwo\n/reset\nthree\n/what\n/quit\nnever\n"
-    result = run("chat", talker, "--system", "S", "--no-think", stdin=lines)
+    result = run("chat", chat_folder, "--system", "S", "--no-think", stdin=lines)
     assert result.exit_code == 0, result.stderr
     assert result.stdout == "answer 1\nanswer 2\nanswer 3\n"
     assert result.stderr.splitlines()[0] == "forgotten"
@@ -284,12 +284,12 @@ def test_chat_through_a_pipe(talker, loaded, monkeypatch):
     assert seen == [tokenizer.chat_text(chat, thinking=False) for chat in chats]
 
 
-def test_chat_forgets_the_oldest_and_says_so(talker, loaded, monkeypatch):
+def test_chat_forgets_the_oldest_and_says_so(chat_folder, loaded, monkeypatch):
     _, tokenizer = loaded
     seen = []
     scripted_answers(monkeypatch, tokenizer, seen)
     lines = "".join(f"question number {i}\n" for i in range(8))
-    result = run("chat", talker, stdin=lines)
+    result = run("chat", chat_folder, stdin=lines)
     assert result.exit_code == 0, result.stderr
     assert len(seen) == 8
     assert re.search(r"outgrew 160 tokens: oldest \d+ messages dropped", result.stderr)
@@ -298,26 +298,26 @@ def test_chat_forgets_the_oldest_and_says_so(talker, loaded, monkeypatch):
     assert all(prompt.startswith("<|im_start|>user\n") for prompt in seen)
 
 
-def test_chat_goes_on_after_a_message_that_is_too_long(talker, loaded, monkeypatch):
+def test_chat_goes_on_after_a_message_that_is_too_long(chat_folder, loaded, monkeypatch):
     _, tokenizer = loaded
     seen = []
     scripted_answers(monkeypatch, tokenizer, seen)
-    result = run("chat", talker, stdin="one\n" + "long " * 200 + "\ntwo")
+    result = run("chat", chat_folder, stdin="one\n" + "long " * 200 + "\ntwo")
     assert result.exit_code == 0, result.stderr
     assert "say it shorter" in result.stderr
     assert result.stdout == "answer 1\nanswer 2\n"
     assert "one" in seen[1] and "long" not in seen[1]
 
 
-def test_really_chat_through_a_pipe(talker):
-    result = run("chat", talker, "--max-new-tokens", 12, stdin="hello\nhow are you\n")
+def test_really_chat_through_a_pipe(chat_folder):
+    result = run("chat", chat_folder, "--max-new-tokens", 12, stdin="hello\nhow are you\n")
     assert result.exit_code == 0, result.stderr
     assert result.stdout.endswith("\n") and "you>" not in result.stdout
 
 
 def command(*arguments):
     script = (
-        "import typer\nfrom labkit.model import talk\napp = typer.Typer()\n"
+        "import typer\nfrom labkit.model.chat import commands\napp = typer.Typer()\n"
         "app.command()(commands.generate)\napp.command()(commands.chat)\napp()"
     )
     return [sys.executable, "-c", script, *map(str, arguments)]
@@ -332,15 +332,15 @@ def environment():
     }
 
 
-def test_input_that_is_no_utf8_and_a_reader_that_leaves(talker):
+def test_input_that_is_no_utf8_and_a_reader_that_leaves(chat_folder):
     out = subprocess.run(
-        command("chat", talker, "--max-new-tokens", 5),
+        command("chat", chat_folder, "--max-new-tokens", 5),
         input=b"caf\xe9 \xff\n",
         capture_output=True,
         env=environment(),
     )
     assert out.returncode == 0, out.stderr.decode()
-    shell = " ".join(f"'{part}'" for part in command("generate", talker, "-p", "Anna"))
+    shell = " ".join(f"'{part}'" for part in command("generate", chat_folder, "-p", "Anna"))
     out = subprocess.run(
         f"{shell} | head -c 1", shell=True, capture_output=True, env=environment()
     )
@@ -387,12 +387,12 @@ class Terminal:
 def endless(tmp_path_factory, tokenizer_folder):
     """Arguments for an answer of minutes."""
     folder = tmp_path_factory.mktemp("endless") / "endless"
-    small.write_talker(folder, tokenizer_folder, max_position_embeddings=40_000)
+    small.write_chat_folder(folder, tokenizer_folder, max_position_embeddings=40_000)
     return folder, "--package", "endless", "--temperature", 9, "--seed", 3
 
 
-def test_chat_in_a_terminal(talker):
-    terminal = Terminal("chat", talker, "--max-new-tokens", 20, "--seed", 1)
+def test_chat_in_a_terminal(chat_folder):
+    terminal = Terminal("chat", chat_folder, "--max-new-tokens", 20, "--seed", 1)
     terminal.read_until("you> ")
     terminal.type("hello\r")
     shown = terminal.read_until("you> ")
