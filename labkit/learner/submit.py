@@ -8,6 +8,7 @@ import nbformat
 
 from labkit.core import cells
 from labkit.core.answers import answers_in, cell_name
+from labkit.core.files import write_whole
 from labkit.core.paths import NOTEBOOKS
 from labkit.core.syllabus import Exercise, Lab
 from labkit.learner import workspace
@@ -43,7 +44,7 @@ def prepare(lab: Lab, notebook: Path | None) -> tuple[Path, list[str]]:
     written = FOLDER / f"{lab.name}.ipynb"
     if written.exists():  # one step back, should this one hold less
         written.replace(written.with_suffix(".ipynb~"))
-    workspace.write_whole(written, nbformat.writes(content))
+    write_whole(written, nbformat.writes(content))
     return written, notes
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from types import ModuleType
 import tinyllm
 from labkit.checks.package import compose, modules_in, reference_modules
 from labkit.core import cells
+from labkit.core.files import write_whole
 from labkit.core.paths import SOLUTIONS, TESTS
 from labkit.core.syllabus import LABS, Exercise, Lab
 
@@ -97,13 +97,6 @@ def is_empty(exercise: Exercise, cell: str | None) -> bool:
 def stubs() -> dict[str, str]:
     """{exercise id: fingerprint of its stub}, as the last `tinyllm build` wrote them."""
     return json.loads(STUBS.read_text("utf-8"))
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write so that a crash leaves the old file or the new one, never half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, "utf-8")
-    temporary.replace(path)
 
 
 def load(lab: Lab) -> ModuleType:

@@ -67,9 +67,9 @@ def measure(
     """Measure a model's stories and answers; write scores.json and the model card."""
     from rich.progress import Progress
 
+    from labkit.core.files import write_whole
     from labkit.model import checkpoint
     from labkit.pretrain import measure as measuring
-    from labkit.pretrain.run_folder import replace
 
     console = Console()
     with talk.problems_told():
@@ -80,7 +80,7 @@ def measure(
             found = measuring.scores_of(folder, code, stories, watch)
     _print_scores(console, found)
     if (folder / "recipe.json").exists():
-        replace(folder / "scores.json", (json.dumps(found, indent=2) + "\n").encode())
+        write_whole(folder / "scores.json", (json.dumps(found, indent=2) + "\n").encode())
         measuring.write_card(folder, code)
         console.print(f"written: {folder}/scores.json, README.md", soft_wrap=True)
 

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from labkit.core.files import write_whole
 from labkit.model import checkpoint
 from labkit.model.chat.stream import Sampling
 from labkit.model.tokenizer import Tokenizer
 from labkit.pretrain.data import Validation
-from labkit.pretrain.run_folder import replace
 from labkit.pretrain.stories import SPLITS
 from labkit.pretrain.stories.reader import baselines, measure, shares
 
@@ -111,7 +111,7 @@ def continuations(
 
 def write_card(folder: Path, package: ModuleType) -> None:
     """README.md, rendered from what lies beside it."""
-    replace(folder / "README.md", card(folder, package).encode())
+    write_whole(folder / "README.md", card(folder, package).encode())
 
 
 def card(folder: Path, package: ModuleType) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import errno
 import io
-import os
 import shutil
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import Any
 
 import torch
 
+from labkit.core.files import write_whole
 from labkit.pretrain.recipe import Recipe, TrainError
 
 COLUMNS = (
@@ -45,7 +45,7 @@ class Run:
                         f"{self.folder} holds {', '.join(strangers[:3])} and no recipe.json; "
                         "give another folder with --out"
                     )
-                replace(path, self.recipe.text().encode())
+                write_whole(path, self.recipe.text().encode())
         before = Recipe.from_file(path).to_dict()
         changed = [key for key, value in self.recipe.to_dict().items() if before[key] != value]
         if changed:
@@ -71,9 +71,9 @@ class Run:
         buffer = io.BytesIO()
         torch.save({**state, "log": self.log}, buffer)
         with self.errors_explained():
-            replace(self.folder / "state.pt", buffer.getbuffer())
-            replace(self.folder / "log.csv", self.table().encode())
-            replace(self.folder / "loss.png", loss_plot(self.log, self.recipe.steps))
+            write_whole(self.folder / "state.pt", buffer.getbuffer(), sync=True)
+            write_whole(self.folder / "log.csv", self.table().encode())
+            write_whole(self.folder / "loss.png", loss_plot(self.log, self.recipe.steps))
 
     def table(self) -> str:
         text = io.StringIO()
@@ -96,19 +96,6 @@ class Run:
                 f"{self.folder} was not written: {reason}. What was saved before is whole; "
                 "the same command goes on from there"
             ) from error
-
-
-def replace(path: Path, content) -> None:
-    """Write beside `path`, then take its name: there is never half a file."""
-    temporary = path.with_name(f".{path.name}.writing")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def loss_plot(log: list[dict[str, Any]], steps: int) -> bytes:

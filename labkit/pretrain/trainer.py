@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from labkit.core.files import write_whole
 from labkit.model import checkpoint
 from labkit.pretrain.data import Rows, Validation
 from labkit.pretrain.parallel import Team
 from labkit.pretrain.recipe import Recipe, TrainError
-from labkit.pretrain.run_folder import Run, replace
+from labkit.pretrain.run_folder import Run
 from labkit.pretrain.stories import tokenizer as story_tokenizer
 
 TIMED = 2  # steps that are timed to choose the precision
@@ -182,7 +183,7 @@ class Trainer:
         model = copy.deepcopy(self.model).to("cpu", dtype)
         checkpoint.save(model, self.config, folder, self.run.folder / "tokenizer")
         for name in ("recipe.json", "log.csv", "loss.png"):
-            replace(folder / name, (self.run.folder / name).read_bytes())
+            write_whole(folder / name, (self.run.folder / name).read_bytes())
 
 
 def optimizers(model: nn.Module, recipe: Recipe) -> list[torch.optim.Optimizer]:
@@ -220,7 +221,9 @@ def _tokenizer(run: Run, vocab_size: int, team: Team):
         made = story_tokenizer.train_on_stories(run.recipe.tokenizer_documents, vocab_size)
         with run.errors_explained():
             story_tokenizer.save(made, folder)
-            replace(folder / "generation_config.json", _generation_config(run.recipe).encode())
+            write_whole(
+                folder / "generation_config.json", _generation_config(run.recipe).encode()
+            )
     team.agree(True)  # the others wait here
     return Tokenizer.from_file(str(folder / "tokenizer.json"))
 

@@ -19,6 +19,7 @@ from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
 from labkit.author.build import filled, notebook_path, read_notebook, serialised
+from labkit.core.files import write_whole
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS, Lab
 from labkit.grading.judge.graded import GradedSubmission
@@ -194,7 +195,7 @@ class Course:
                 changed.append((path, content))
         self.gradebook.do(lambda book: record(book, self.late, lab.name, rows))
         for path, content in changed:
-            replace_file(path, content)
+            write_whole(path, content)
 
     def handed_at(self, handed: SubmittedFile) -> datetime | None:
         """What timestamp.txt beside the notebook says, in UTC; None without one."""
@@ -243,11 +244,3 @@ class Course:
         if not outcome["success"]:
             raise CourseError(f"nbgrader generate_feedback failed:\n{command_log(outcome)}")
         return sorted(self.root.glob(f"feedback/*/{lab.name}/{lab.name}.html"))
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file so that at no time it is there in part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_bytes(content)
-    part.replace(path)

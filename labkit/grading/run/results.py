@@ -19,10 +19,11 @@ import nbformat
 import torch
 from nbformat import NotebookNode
 
+from labkit.core.files import write_whole
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission, broke_off
-from labkit.grading.nbgrader.course import CourseError, replace_file
+from labkit.grading.nbgrader.course import CourseError
 from labkit.sandboxed.limits import CPU_SECONDS
 
 # Rooms that can change a score; colours, commands and pages regrade nobody.
@@ -86,7 +87,7 @@ class Results:
 
     def put(self, key: str, submission: GradedSubmission) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        replace_file(self._path(key), submission.to_json().encode())
+        write_whole(self._path(key), submission.to_json().encode())
 
     def of_class(self) -> dict[str, GradedSubmission] | None:
         """{learner: record} as the lab was graded last; None if it never was."""
@@ -105,7 +106,7 @@ class Results:
         return graded
 
     def put_class(self, keys: Mapping[str, str | None]) -> None:
-        replace_file(self.learners, json.dumps(dict(keys)).encode())
+        write_whole(self.learners, json.dumps(dict(keys)).encode())
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.json"
