@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 
@@ -16,11 +15,6 @@ from multiprocessing.util import Finalize
 def processes_of(executor: ProcessPoolExecutor) -> list[BaseProcess]:
     """The running processes of a pool; Python 3.14 can kill them by itself."""
     return list((getattr(executor, "_processes", None) or {}).values())
-
-
-def start_forkserver() -> None:
-    """Have the server import what it was told to import while something else is done."""
-    forkserver.ensure_running()
 
 
 def at_end_of_pool_process(work: Callable[[], None]) -> None:

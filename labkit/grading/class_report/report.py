@@ -182,6 +182,15 @@ def causes(results: Iterable[LabResults]) -> list[Cause]:
     )
 
 
+def by_learner(results: Iterable[LabResults]) -> list[tuple[str, dict[str, Entry]]]:
+    """(learner, {lab: how they stand in it}), in the order of the names."""
+    entries: dict[str, dict[str, Entry]] = defaultdict(dict)
+    for each in results:
+        for entry in each.entries:
+            entries[entry.learner][each.lab.name] = entry
+    return sorted(entries.items(), key=lambda item: item[0].casefold())
+
+
 # Pages
 
 
@@ -232,10 +241,6 @@ def write_lab(path: Path, results: LabResults) -> Path:
 def write_course(path: Path, results: list[LabResults]) -> Path:
     from labkit.grading.class_report import plots
 
-    entries: dict[str, dict[str, Entry]] = defaultdict(dict)
-    for one in results:
-        for entry in one.entries:
-            entries[entry.learner][one.lab.name] = entry
     hardest = sorted(
         ((one, exercise) for one in results for exercise in one.lab.exercises if one.handed),
         key=lambda pair: pair[0].share(pair[1]),
@@ -247,7 +252,7 @@ def write_course(path: Path, results: list[LabResults]) -> Path:
         figure=Markup(plots.of_course(results)),
         hardest_figure=Markup(plots.hardest(hardest)) if hardest else "",
         mistakes=[cause for cause in causes(results) if cause.named][:MISTAKES],
-        learners=sorted(entries.items(), key=lambda item: item[0].casefold()),
+        learners=by_learner(results),
         names=NAMES,
     )
 
@@ -293,15 +298,11 @@ def write_csv(path: Path, results: LabResults) -> Path:
 
 def write_course_csv(path: Path, results: list[LabResults]) -> Path:
     """One line a learner: the total of each lab, empty where nothing was handed in."""
-    totals: dict[str, dict[str, Entry]] = defaultdict(dict)
-    for one in results:
-        for entry in one.entries:
-            totals[entry.learner][one.lab.name] = entry
     lines: list[list[object]] = [
         ["learner", "name", *(one.lab.name for one in results), "total", "handed in"]
     ]
-    for learner in sorted(totals, key=str.casefold):
-        got = [totals[learner].get(one.lab.name, Entry(learner)) for one in results]
+    for learner, labs in by_learner(results):
+        got = [labs.get(one.lab.name, Entry(learner)) for one in results]
         name = next((entry.name for entry in got if entry.name), "")
         points = [f"{entry.total:g}" if entry.handed_in else "" for entry in got]
         total = f"{sum(entry.total for entry in got):g}"

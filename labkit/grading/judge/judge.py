@@ -25,15 +25,15 @@ from dataclasses import replace
 from nbformat import NotebookNode
 
 from labkit.author.mistakes import live_reference
+from labkit.author.reference import reference_block
 from labkit.checks.compare import error_text
 from labkit.checks.diagnose import reasons, remarks
 from labkit.checks.explain import graded_report
-from labkit.checks.package import localised
+from labkit.checks.package import compose, localised, reference_modules
 from labkit.checks.runner import Result, run_checks
 from labkit.core import cells
-from labkit.core.paths import SOLUTIONS
 from labkit.core.report import Status
-from labkit.core.syllabus import LABS, Exercise, Lab
+from labkit.core.syllabus import Exercise, Lab
 from labkit.grading.judge import assembly
 from labkit.grading.judge.assembly import Answers
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission, zero
@@ -65,8 +65,7 @@ class Judge:
         self.lab, self.released, self.secret, self.workers = lab, released, secret, workers
         self.cpu_seconds = cpu_seconds  # for each exercise
         self.oracle = live_reference(lab)
-        self.sources = package_sources(lab)
-        self.modules: dict[str, str] = {}  # the reference's module as it is for an exercise
+        self.packages: dict[str, dict[str, str]] = {}  # by exercise, without its answer
         self.plans: dict[str, ExpectedCalls] = {}  # by exercise
         self.worker: Worker | None = None  # that may go on with the learner's next exercise
         self.layers: tuple[str, ...] = ()  # of protection round the learner's code
@@ -187,17 +186,11 @@ class Judge:
     def _sources_for(self, exercise: Exercise) -> dict[str, str]:
         """The package for one exercise: later exercises of the lab are stubs, so that no
         worker ever holds a reference that is still to be graded."""
-        if exercise.id in self.modules:
-            return {**self.sources, self.lab.module: self.modules[exercise.id]}
-        place = [e.id for e in self.lab.exercises].index(exercise.id)
-        later = {e.id: e for e in self.lab.exercises[place:]}
-        marked = (SOLUTIONS / f"{self.lab.module}.py").read_text("utf-8")
-        texts = [
-            cells.stub(text, later[key]) if key in later else cells.plain(text)
-            for key, text in cells.split(marked)
-        ]
-        self.modules[exercise.id] = "".join(texts)
-        return self._sources_for(exercise)
+        if exercise.id not in self.packages:
+            later = self.lab.exercises[self.lab.exercises.index(exercise) :]
+            stubs = {e.id: cells.stub(reference_block(self.lab, e), e) for e in later}
+            self.packages[exercise.id] = compose(reference_modules(), stubs, self.lab)
+        return dict(self.packages[exercise.id])
 
     def _verdict(self, result: Result, note: str, late: bool = False) -> GradedExercise:
         why = reasons(result, self.oracle)
@@ -244,16 +237,3 @@ def line_in_cell(line: int, module: str, exercise: Exercise) -> str:
     outcome = localised(Outcome(failure=Failure("", "", line)), module, exercise.id)
     found = outcome.failure and outcome.failure.line
     return f"line {found}: " if found else "in another cell: "
-
-
-def package_sources(lab: Lab) -> dict[str, str]:
-    """The reference modules that a worker may hold: this lab's, earlier ones', given ones.
-
-    A later lab's module is not sent; nor are solution marks.
-    """
-    later = {other.module for other in LABS if other.number > lab.number}
-    return {
-        path.stem: cells.plain(path.read_text("utf-8"))
-        for path in sorted(SOLUTIONS.glob("*.py"))
-        if path.stem not in later and path.stem != "__init__"
-    }

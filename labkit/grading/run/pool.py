@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import forkserver
 
 from nbformat import NotebookNode
 
@@ -19,7 +20,7 @@ from labkit.core.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.judge.sandbox import GradingError, Sandbox, best_sandbox, required
 from labkit.grading.judge.worker_client import ONE_THREAD
-from labkit.grading.private_api import processes_of, start_forkserver
+from labkit.grading.private_api import processes_of
 from labkit.grading.run import judge_process
 from labkit.grading.run.results import GradingSpec
 from labkit.sandboxed.limits import CPU_SECONDS
@@ -105,7 +106,7 @@ def local_processes(pool: GradingPool) -> RunningExecutor:
     try:
         if FORKSERVER:  # it imports torch while the sandbox is tried out here
             context.set_forkserver_preload(["__main__", judge_process.__name__])
-            start_forkserver()
+            forkserver.ensure_running()
         first = (pool.sandbox(),)
         executor = ProcessPoolExecutor(pool.jobs, context, judge_process.begin, first)
     finally:

@@ -26,16 +26,23 @@ from labkit.grading.judge.graded import GradedSubmission, broke_off
 from labkit.grading.nbgrader.course import CourseError
 from labkit.sandboxed.limits import CPU_SECONDS
 
-# Rooms that can change a score; colours, commands and pages regrade nobody.
-JUDGING = ("core", "sandboxed", "checks", "grading/judge")
+# What can change a score; colours, commands and pages regrade nobody.
+JUDGING = (
+    "labkit/core/*.py",
+    "labkit/sandboxed/**/*.py",
+    "labkit/checks/*.py",
+    "labkit/author/mistakes.py",
+    "labkit/grading/judge/*.py",
+    "solutions/*.py",
+    "solutions/mistakes/{lab}.*",
+    "tests/*/test_{lab}.py",
+)
 
 
 @cache
-def judging(lab_module: str) -> str:
+def judging(lab: str) -> str:
     """Tells apart versions of everything that has a say in a score."""
-    names = [f"labkit/{room}/**/*.py" for room in JUDGING]
-    names += ["solutions/*.py", f"solutions/mistakes/{lab_module}.*"]
-    names += [f"tests/*/test_{lab_module}.py"]
+    names = [name.format(lab=lab) for name in JUDGING]
     hasher = hashlib.sha256(f"{platform.python_version()} {torch.__version__}".encode())
     for path in sorted(path for name in names for path in ROOT.glob(name)):
         hasher.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())

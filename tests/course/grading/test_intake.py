@@ -271,24 +271,6 @@ def test_right_answers_share_a_process_and_others_have_their_own(judges, perfect
     assert len(launched) == 3  # the second exercise once more, alone
 
 
-def test_the_same_answers_are_compared_once(judges, perfect, monkeypatch):
-    judge, checked = judges[LAB.name], []
-    check = judge._check
-    monkeypatch.setattr(judge, "_check", lambda *a: checked.append(a) or check(*a))
-    monkeypatch.setattr(judge, "known", {})
-    cell(perfect, SECOND).source = cell(perfect, SECOND).source.replace(".mean(", ".sum(")
-    first = judge.grade(encoded(perfect))
-    checked.clear()
-    cell(perfect).source += "\n# the same in other words\n"
-    again = judge.grade(encoded(perfect))
-    assert not checked
-    assert [str(one.report) for one in again.exercises] == [
-        str(one.report) for one in first.exercises
-    ]
-    cell(perfect, SECOND).source += "\n    nowhere\n"  # and raises: no answer at all
-    assert judge.grade(encoded(perfect)).exercises[1].report != first.exercises[1].report
-
-
 def test_the_line_of_an_error_is_ones_own(judges, perfect):
     text = cell(perfect, SECOND).source
     head, body = text.rsplit('"""\n', 1)
