@@ -26,9 +26,8 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from rich.table import Table
 
-from labkit.core.report import clean
+from labkit.core.report import clean, csv_safe
 from labkit.core.syllabus import LABS, Lab
-from labkit.grading.class_report.report import csv_safe
 from labkit.grading.collect.archives import (
     FoundNotebook,
     OtherFile,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from labkit.author.build import notebook_path
+from labkit.author.owned_cells import notebook_path
 from labkit.cli import app
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS

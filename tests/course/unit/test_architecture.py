@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.patches import FancyBboxPatch
 
-from labkit.author.build import filled, notebook_path, read_notebook
+from labkit.author.owned_cells import filled, notebook_path, read_notebook
 from labkit.core.syllabus import LABS
 from labkit.learner.figures.architecture import BOXES, PARTS, alt_text, draw
 from tinyllm.config import PRESETS
