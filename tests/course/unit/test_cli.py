@@ -181,6 +181,14 @@ def test_without_nbgrader_it_says_what_to_install(arguments, monkeypatch):
     assert code == 2 and "nbgrader.apps is not installed; `pip install" in text
 
 
+def test_importing_the_command_line_is_light():
+    code = (
+        "import sys, labkit.cli; print({'torch', 'matplotlib', 'IPython'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "set()", done.stderr
+
+
 def test_collecting_imports_neither_torch_nor_the_judge(tmp_path):
     code = (
         "import sys\nfrom labkit.cli import app\n"
