@@ -18,8 +18,6 @@ LEARNERS_HAVE = ("core", "sandboxed", "checks", "model", "learner", "pretrain", 
 WRONG = {
     # the learner's package should be composed below checks
     ("labkit.checks.assembly", "labkit.learner.workspace"),
-    # the live reference belongs to those who write the course
-    ("labkit.author.build", "labkit.grading.judge.live"),
 }
 # Half of a circle of two files
 CIRCLES = {
@@ -29,15 +27,7 @@ CIRCLES = {
     ("labkit.grading.class_report.plots", "labkit.grading.class_report.report"),
 }
 # What comes with the extras of pyproject.toml, which a learner does not install
-EXTRAS = {
-    "nbgrader",
-    "nbconvert",
-    "sqlalchemy",
-    "bleach",
-    "distributed",
-    "psycopg2",
-    "nbclient",
-}
+EXTRAS = {"nbgrader", "nbconvert", "sqlalchemy", "bleach", "distributed", "transformers"}
 # What may be used beside the standard library and the package itself
 TENSORS = {"torch", "numpy"}
 USE = {"labkit.sandboxed": {*TENSORS, "safetensors"}, "solutions": TENSORS, "tinyllm": TENSORS}
