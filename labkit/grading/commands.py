@@ -145,7 +145,8 @@ def collected(
     replace: bool = False,
 ) -> bool:
     """Collect and show the table; whether all is well."""
-    from labkit.grading.collect.deliver import TROUBLE, collect, show
+    from labkit.grading.collect.deliver import collect
+    from labkit.grading.collect.table import TROUBLE, show
     from labkit.grading.nbgrader.course import CourseError
 
     with ending_on(CourseError, OSError):
