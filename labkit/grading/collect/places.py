@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from labkit.core.files import write_whole
 from labkit.core.syllabus import Lab
 from labkit.grading.collect.archives import Parts, handed_in
 from labkit.grading.collect.identify import NOBODY, Identity, safe_id
@@ -85,17 +85,16 @@ class Places:
         sha = hashlib.sha256(data).hexdigest()
         path = Path(self.spool_folder.name) / sha
         if not path.exists():
-            write(path, data)
+            write_whole(path, data)
         return path, sha
 
     def keep(self, one: Attempt) -> None:
         """A copy under collected/, named by time and content; the same one only once."""
         owner = Path(one.learner) if one.learner else Path("unknown", safe_id(one.who.shown))
         folder = self.collected / owner / one.lab.name
-        folder.mkdir(parents=True, exist_ok=True)
         if not any(folder.glob(f"*{one.sha[:12]}.ipynb")):
             when = f"{one.when:%Y-%m-%dT%H-%M-%SZ}-" if one.when else ""
-            write(folder / f"{when}{one.sha[:12]}.ipynb", one.spooled.read_bytes())
+            write_whole(folder / f"{when}{one.sha[:12]}.ipynb", one.spooled.read_bytes())
 
     def deliver(self, one: Attempt, replace_newer: bool) -> str:
         """Make `one` what counts, unless what is there is later; returns what was done."""
@@ -114,17 +113,16 @@ class Places:
                 return OLDER
             self.keep(replace(one, spooled=spooled, sha=sha, when=when))
             state = NEWER
-        folder.mkdir(parents=True, exist_ok=True)
         if one.when:  # first: should this be the last thing done, the notebook comes again
-            write(folder / "timestamp.txt", one.when.strftime(STAMP).encode())
+            write_whole(folder / "timestamp.txt", one.when.strftime(STAMP).encode())
         else:
             (folder / "timestamp.txt").unlink(missing_ok=True)
-        write(path, one.spooled.read_bytes())
+        write_whole(path, one.spooled.read_bytes())
         self.manifest[key] = entry(one)
         return state
 
     def finish(self, lines: list[Line]) -> None:
-        write(self.path, json.dumps(self.manifest, indent=1, sort_keys=True).encode())
+        write_whole(self.path, json.dumps(self.manifest, indent=1, sort_keys=True).encode())
         write_log(self.collected / "last.csv", lines)
 
 
@@ -141,10 +139,3 @@ def later(one: Attempt, order: tuple) -> bool:
     if one.who.number and number:
         return one.who.number > number
     return one.when is not None and one.order[1:3] > tuple(rest[:2])
-
-
-def write(path: Path, data: bytes) -> None:
-    """Whole or not at all."""
-    part = path.with_name(f"{path.name[:60]}.{os.getpid()}.part")
-    part.write_bytes(data)
-    part.replace(path)
