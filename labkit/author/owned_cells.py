@@ -93,7 +93,8 @@ def owned(
 def fill_exercise(lab: Lab, notebook: NotebookNode, exercise: Exercise, solved: bool) -> None:
     """Its text with heading and badge, its answer cell and its check cell."""
     block, name = reference_block(lab, exercise), f"about-{exercise.slug}"
-    later = [f"about-{other.slug}" for other in lab.exercises if other.id > exercise.id]
+    place = lab.exercises.index(exercise)
+    later = [f"about-{other.slug}" for other in lab.exercises[place + 1 :]]
     above = (exercise.answer_cell, exercise.check_cell, *later, LAST)
     about = owned(notebook, name, new_markdown_cell, above=above)
     about.source = with_badge(about.source, exercise, block)
@@ -108,7 +109,8 @@ def fill_exercise(lab: Lab, notebook: NotebookNode, exercise: Exercise, solved: 
 def fill_question(lab: Lab, notebook: NotebookNode, question: Question, solved: bool) -> None:
     """The cell for its answer; the text above it is authored, only a missing one is begun."""
     name = question.answer_cell.replace("written", "question")
-    later = [other.answer_cell for other in lab.questions if other.id > question.id]
+    place = lab.questions.index(question)
+    later = [other.answer_cell for other in lab.questions[place + 1 :]]
     later += [cell.replace("written", "question") for cell in later]
     if question.answer_cell not in [cell.id for cell in notebook.cells]:
         text = owned(notebook, name, new_markdown_cell, above=(*later, LAST))
