@@ -16,8 +16,9 @@ from nbformat import NotebookNode
 from rich.console import Console
 from rich.table import Table
 
-from labkit.author.build import filled, notebook_path, read_notebook, serialised
+from labkit.author.edition import write_source
 from labkit.author.mistakes import live_reference
+from labkit.author.owned_cells import filled, notebook_path, read_notebook, serialised
 from labkit.checks.reference import RecordedReference
 from labkit.checks.runner import run_checks
 from labkit.core.paths import ROOT
@@ -159,7 +160,7 @@ def our_seconds(
     Seconds to start, with the first submissions; for each further one; the layers.
     """
     course = Course(folder)
-    course.build_source()
+    write_source(course.root)
     course.release(lab)
     with GradingPool(jobs) as pool:
         first = 2 * pool.jobs  # so that every process has been at work

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from labkit.core import cells
 from labkit.core.paths import SOLUTIONS
 from labkit.core.syllabus import NOTEBOOKS, Lab
-from labkit.sandboxed.call import Outcome
+
+if TYPE_CHECKING:  # collecting reads cells and needs no torch
+    from labkit.sandboxed.call import Outcome
 
 
 def modules_in(folder: Path) -> dict[str, str]:

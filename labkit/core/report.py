@@ -88,6 +88,12 @@ def clean(text: str) -> str:
     return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+def csv_safe(text: str) -> str:
+    """A clean text that no spreadsheet takes for a formula."""
+    text = clean(text)
+    return "'" + text if text.lstrip()[:1] in tuple("=+-@\N{FULLWIDTH EQUALS SIGN}") else text
+
+
 def wrap(text: str) -> str:
     """Fold a long row under its own first word."""
     lines = []

@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
+from labkit.author.edition import write_source
 from labkit.checks.compare import error_text
 from labkit.core.paths import LABKIT
 from labkit.core.report import clean
@@ -44,7 +45,7 @@ def demo(folder: Path, console: Console, labs: Sequence[Lab] = LABS) -> list[Cla
     """
     fresh(folder)
     course = Course(folder)
-    course.build_source()
+    write_source(course.root)
     graded: list[Class] = []
     with GradingPool() as pool:
         for lab in labs:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 from rich.console import Console
 
+from labkit.core.terminal import ending_on
 from labkit.model.chat import commands as talk
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 # ruff: noqa: UP045  typer on Python 3.10 needs Optional
 
 
+app = typer.Typer()
+
+
+@app.command()
 def train(
     recipe: Annotated[
         Optional[str], typer.Argument(help="a recipe, or a shipped model to train it again")
@@ -43,22 +48,20 @@ def train(
     from labkit.pretrain.run_folder import Run
     from labkit.pretrain.trainer import Trainer
 
-    try:
-        with talk.problems_told(), team(device) as members:
-            path = _recipe_file(checkpoint, recipe)
-            made = Recipe.from_file(path)
-            if steps is not None:
-                made = made.with_steps(steps)
-            run = Run(out or _run_folder(path), made)
-            if members.leads:
-                run.begin()
-            members.agree(True)
-            _train(Trainer(run, talk.load_package(package), members), members.leads)
-    except (TrainError, ValueError) as error:
-        Console(stderr=True, soft_wrap=True).print(str(error), style="red", markup=False)
-        raise typer.Exit(2) from error
+    errors = ending_on(TrainError, ValueError)
+    with errors, talk.problems_told(), team(device) as members:
+        path = _recipe_file(checkpoint, recipe)
+        made = Recipe.from_file(path)
+        if steps is not None:
+            made = made.with_steps(steps)
+        run = Run(out or _run_folder(path), made)
+        if members.leads:
+            run.begin()
+        members.agree(True)
+        _train(Trainer(run, talk.load_package(package), members), members.leads)
 
 
+@app.command()
 def measure(
     model: talk.ModelName = None,
     stories: Annotated[int, typer.Option(min=1, help="how many, with their questions")] = 200,

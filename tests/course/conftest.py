@@ -7,7 +7,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from labkit.author.build import filled, notebook_path, read_notebook
+from labkit.author.owned_cells import filled, notebook_path, read_notebook
 from labkit.core.syllabus import LABS, NOTEBOOKS
 from labkit.grading.demo import demo
 from labkit.grading.judge.judge import Judge

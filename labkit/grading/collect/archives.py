@@ -24,7 +24,10 @@ from labkit.grading.judge.intake import MAX_NOTEBOOK
 MEGABYTE = 1 << 20
 ENTRY = b"PK\x01\x02"  # begins each entry of a zip's directory
 SYSTEM = ("__MACOSX", ".ipynb_checkpoints", "Thumbs.db")
-
+STAMP_BYTES = 100  # the most of a timestamp.txt
+# What zipfile raises for zips that are damaged or made to do damage
+BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError,
+          ValueError)  # fmt: skip
 
 Parts = tuple[str, ...]  # folders, zips, name
 
@@ -49,20 +52,13 @@ class FoundNotebook:
 
 @dataclass(frozen=True)
 class Refused:
-    """Something that was not read, and why."""
+    """Something that was not read, and why; no reason: it is neither notebook nor zip."""
 
     parts: Parts
-    reason: str
+    reason: str = ""
 
 
-@dataclass(frozen=True)
-class OtherFile:
-    """A file that is neither notebook nor zip."""
-
-    parts: Parts
-
-
-Read = FoundNotebook | Refused | OtherFile
+Read = FoundNotebook | Refused
 
 
 @dataclass
@@ -94,9 +90,9 @@ class Reader:
                     yield from self._file(path, parts)
 
     def _file(self, path: Path, parts: Parts) -> Iterator[Read]:
-        kind = path.suffix.lower()
-        if kind not in (".ipynb", ".zip"):
-            yield OtherFile(parts)
+        kind = kind_of(parts)
+        if not kind:
+            yield Refused(parts)
             return
         try:
             about = path.lstat()
@@ -107,19 +103,16 @@ class Reader:
                     yield from self._zip(file, parts, 1)
             elif about.st_size > MAX_NOTEBOOK:
                 yield Refused(parts, too_large(about.st_size))
-            elif self._one_more():
-                beside = path.with_name("timestamp.txt")
-                text = beside.read_bytes()[:100] if beside.is_file() else b""
-                when = datetime.fromtimestamp(about.st_mtime, timezone.utc)
-                yield FoundNotebook(parts, path.read_bytes(), stamp(text) or when)
             else:
-                yield Refused(parts, f"more than {self.limits.files:,} notebooks in one source")
+                yield self._notebook(parts, path.read_bytes(), handed_in(path))
         except OSError as error:
             yield Refused(parts, f"cannot be read: {error.strerror or error}")
 
-    def _one_more(self) -> bool:
+    def _notebook(self, parts: Parts, data: bytes, when: datetime | None) -> Read:
         self.notebooks += 1
-        return self.notebooks <= self.limits.files
+        if self.notebooks > self.limits.files:
+            return Refused(parts, f"more than {self.limits.files:,} notebooks in one source")
+        return FoundNotebook(parts, data, when)
 
     # Zips
 
@@ -132,52 +125,45 @@ class Reader:
             return
         try:
             archive = zipfile.ZipFile(file)
-        except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
+        except BROKEN as error:
             yield Refused(parts, f"not a readable zip ({error})")
             return
         with archive:
             members = {name_of(member): member for member in archive.infolist()}
             if len(members) < len(archive.infolist()):
-                yield Refused(
-                    parts, "two files of one name in this zip: the later one is taken"
-                )
+                twice = "two files of one name in this zip: the later one is taken"
+                yield Refused(parts, twice)
             for name, member in members.items():
                 inner = PurePosixPath(name).parts
-                if not member.is_dir() and not any(map(hidden, inner)):
-                    yield from self._member(archive, members, member, parts, inner, depth)
+                if inner and not name.endswith("/") and not any(map(hidden, inner)):
+                    beside = members.get(str(PurePosixPath(*inner[:-1], "timestamp.txt")))
+                    yield from self._member(archive, parts + inner, member, beside, depth)
 
     def _member(
         self,
         archive: zipfile.ZipFile,
-        members: dict[str, zipfile.ZipInfo],
+        parts: Parts,
         member: zipfile.ZipInfo,
-        outer: Parts,
-        inner: Parts,
+        beside: zipfile.ZipInfo | None,
         depth: int,
     ) -> Iterator[Read]:
-        parts, kind = outer + inner, PurePosixPath(inner[-1]).suffix.lower()
-        if kind not in (".ipynb", ".zip"):
-            yield OtherFile(parts)
-            return
-        problem = self._problem(member, inner, kind)
-        if problem:
+        """What a file of a zip is; `beside` holds the time at which it was handed in."""
+        kind = kind_of(parts)
+        problem = self._problem(member, kind) if kind else ""
+        if problem or not kind:
             yield Refused(parts, problem)
             return
         try:
-            data = self._bytes(archive, member)
-            beside = members.get(str(PurePosixPath(*inner[:-1], "timestamp.txt")))
-            small = beside is not None and not self._problem(beside, inner, ".txt")
-            text = self._bytes(archive, beside) if beside is not None and small else b""
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError,
-                RuntimeError, ValueError, struct.error) as error:  # fmt: skip
+            data, text = self._bytes(archive, member), b""
+            if beside and not self._problem(beside, ".txt"):
+                text = self._bytes(archive, beside)
+        except BROKEN as error:
             yield Refused(parts, f"broken in the zip ({error})")
             return
         if kind == ".zip":
             yield from self._zip(io.BytesIO(data), parts, depth + 1)
-        elif self._one_more():
-            yield FoundNotebook(parts, data, stamp(text) or time_of(member))
         else:
-            yield Refused(parts, f"more than {self.limits.files:,} notebooks in one source")
+            yield self._notebook(parts, data, stamp(text) or time_of(member))
 
     def _bytes(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
         with archive.open(member) as stream:
@@ -185,10 +171,11 @@ class Reader:
         self.read += len(data)
         return data
 
-    def _problem(self, member: zipfile.ZipInfo, inner: Parts, kind: str) -> str | None:
+    def _problem(self, member: zipfile.ZipInfo, kind: str) -> str:
         """Why this file of a zip must not be read; told before any of it is."""
-        size, most = member.file_size, {".zip": self.limits.nested, ".txt": 100}
+        size, most = member.file_size, {".zip": self.limits.nested, ".txt": STAMP_BYTES}
         packed = max(member.compress_size, 1)
+        inner = PurePosixPath(name_of(member)).parts
         if ".." in inner or inner[0] == "/" or ":" in inner[0][1:2]:
             return "its path leads out of the zip"
         if stat.S_ISLNK(member.external_attr >> 16):
@@ -203,7 +190,13 @@ class Reader:
             return f"a zip bomb: {packed:,} bytes that unpack to {size:,}"
         if self.read + size > self.limits.total:
             return f"more than {self.limits.total:,} bytes in one source"
-        return None
+        return ""
+
+
+def kind_of(parts: Parts) -> str:
+    """.ipynb or .zip; empty for what is not read."""
+    suffix = PurePosixPath(parts[-1]).suffix.lower()
+    return suffix if suffix in (".ipynb", ".zip") else ""
 
 
 def hidden(name: str) -> bool:
@@ -242,6 +235,14 @@ def stamp(text: bytes) -> datetime | None:
         return parse_utc(text.decode("utf-8").strip()).replace(tzinfo=timezone.utc)
     except (ValueError, OverflowError, AttributeError):
         return None
+
+
+def handed_in(path: Path) -> datetime:
+    """When a notebook in a folder was handed in: by the timestamp.txt beside it, if it has
+    one, else by its own time."""
+    beside = path.with_name("timestamp.txt")
+    text = beside.read_bytes()[:STAMP_BYTES] if beside.is_file() else b""
+    return stamp(text) or datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
 
 
 def time_of(member: zipfile.ZipInfo) -> datetime | None:

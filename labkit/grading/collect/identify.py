@@ -1,21 +1,17 @@
-"""Whose notebook is it, and of which lab? What file names, folders, cells and rosters tell."""
+"""Whose notebook is it, and of which lab? What file names, folders and cells tell."""
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 from labkit.core.answers import answers_in, cell_name
 from labkit.core.syllabus import LABS, Lab
 from labkit.grading.collect.archives import Parts
 from labkit.grading.judge.intake import NotANotebook, cells_of, text_of
-from labkit.grading.nbgrader.gradebook_connection import CourseError, RosterEntry
 
 # doejohn_LATE_12345_67890_01_rmsnorm-1.ipynb
 CANVAS = re.compile(r"(?P<who>[^_]+)_(?:(?P<late>late)_)?(?P<user>\d{3,})_(?P<file>\d{3,})_"
@@ -39,6 +35,13 @@ class Identity:
     late: bool | None = None  # None: nothing says so
     system: str = ""  # Canvas, Moodle, nbgrader
 
+    @property
+    def shown(self) -> str:
+        return self.names[0] if self.names else "?"
+
+
+NOBODY = Identity(())
+
 
 # Labs
 
@@ -60,12 +63,12 @@ def labs_named(text: str) -> list[Lab]:
 
 
 def full_name(lab: Lab) -> str:
-    """01_rmsnorm"""
+    """A pattern for 01_rmsnorm."""
     return rf"(?<!\d){lab.number}[ _-]{lab.module}(?![a-z])"
 
 
 def short_name(lab: Lab) -> str:
-    """rmsnorm, lab1, lab 01"""
+    """A pattern for rmsnorm, lab1, lab 01."""
     number = rf"lab[ _-]?0?{int(lab.number)}(?!\d)"
     return rf"(?<![a-z])(?:{lab.module}(?![a-z])|{number})"
 
@@ -137,9 +140,7 @@ def names_a_person(folder: str, lab: Lab) -> bool:
     return bool(leftover(folder, lab)) and folder.casefold() not in GENERIC
 
 
-def shared_folders(
-    found: Iterable[tuple[Parts, Lab]],
-) -> set[tuple[Parts, str]]:
+def shared_folders(found: Iterable[tuple[Parts, Lab]]) -> set[tuple[Parts, str]]:
     """(folder, lab) with notebooks of one lab by several learners, one name for each."""
     stems: dict[tuple[Parts, str], set[str]] = defaultdict(set)
     for parts, lab in found:
@@ -159,98 +160,3 @@ def squeezed(text: str) -> str:
     """Letters and digits alone, without case and accents: how names are compared."""
     plain = unicodedata.normalize("NFKD", text).casefold()
     return "".join(letter for letter in plain if letter.isalnum())
-
-
-# Rosters
-
-
-@dataclass
-class Roster:
-    """Who is in the class; finds a person by any of the names that LMSs make of theirs."""
-
-    people: list[RosterEntry]
-    closed: bool = True  # whoever is not in it is unknown
-    by_key: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-
-    def __post_init__(self) -> None:
-        for person in self.people:
-            first, last = squeezed(person.first_name), squeezed(person.last_name)
-            mail = person.email.split("@")[0]
-            keys = {person.id, mail, person.email, first + last, last + first}
-            for key in {squeezed(key) for key in keys} - {""}:
-                self.by_key[key].add(person.id)
-
-    def find(self, who: Identity) -> set[str]:
-        """Ids that fit: one is a match, none is unknown, more are a question."""
-        ids = {person.id for person in self.people}
-        if who.system == "Canvas":
-            found = {person.id for person in self.people if person.lms_user_id == who.user}
-            if found:
-                return found
-        for name in who.names:
-            if name in ids:
-                return {name}
-        for name in who.names:
-            found = self.by_key.get(squeezed(name), set())
-            if found:
-                return set(found)
-        return set()
-
-
-COLUMNS = {
-    "id": ("id", "student_id", "student id", "username", "login", "user name"),
-    "name": ("name", "full name", "full_name", "student", "student name"),
-    "first_name": ("first_name", "first name", "firstname", "given name"),
-    "last_name": ("last_name", "last name", "lastname", "surname", "family name"),
-    "email": ("email", "e-mail", "email address", "mail"),
-    "lms_user_id": ("lms_user_id", "lms user id", "canvas id", "canvas_id"),
-}
-CANVAS_COLUMNS = {"id": ("sis login id", "sis user id"), "lms_user_id": ("id",)}
-LONGEST_ROSTER = 8 << 20
-
-
-def read_roster(path: Path) -> list[RosterEntry]:
-    """A CSV with the columns id and name (or first_name, last_name), perhaps email and
-    lms_user_id; Canvas's gradebook export will do."""
-    try:
-        data = path.read_bytes()[: LONGEST_ROSTER + 1]
-    except OSError as error:
-        raise CourseError(f"the roster {path} cannot be read: {error.strerror}") from error
-    if len(data) > LONGEST_ROSTER:
-        raise CourseError(f"the roster {path} is larger than {LONGEST_ROSTER:,} bytes")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = data.decode("cp1252", errors="replace")
-    head = text.split("\n", 1)[0]
-    table = csv.DictReader(io.StringIO(text), delimiter=max(",;\t", key=head.count))
-    titles = {(title or "").strip().casefold(): title for title in table.fieldnames or ()}
-    canvas = "sis login id" in titles or "sis user id" in titles
-    columns = COLUMNS | CANVAS_COLUMNS if canvas else COLUMNS
-    chosen = {
-        key: next((titles[name] for name in names if name in titles), None)
-        for key, names in columns.items()
-    }
-    if chosen["id"] is None:
-        raise CourseError(f"the roster {path} has no column id; it has {', '.join(titles)}")
-    people = {}
-    for row in table:
-        said = {key: (row.get(title) or "").strip() for key, title in chosen.items() if title}
-        name = said.pop("name", "")
-        if said["id"] and name and not said.get("last_name"):
-            said |= split_name(name)
-        if said["id"]:
-            said["id"] = safe_id(said["id"])
-            people[said["id"]] = RosterEntry(**said)
-    if not people:
-        raise CourseError(f"the roster {path} has nobody in it")
-    return list(people.values())
-
-
-def split_name(name: str) -> dict[str, str]:
-    """`Doe, John` or `John Doe`."""
-    if "," in name:
-        last, first = name.split(",", 1)
-    else:
-        first, _, last = name.rpartition(" ")
-    return {"first_name": first.strip(), "last_name": last.strip()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from labkit.author.build import reference_block
+from labkit.author.reference import reference_block
 from labkit.checks.assembly import judged, with_trace
 from labkit.checks.compare import error_text
 from labkit.core import cells

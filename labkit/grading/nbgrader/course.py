@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -18,10 +17,9 @@ from nbgrader.utils import parse_utc
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
-from labkit.author.build import filled, notebook_path, read_notebook, serialised
 from labkit.core.files import write_whole
 from labkit.core.paths import ROOT
-from labkit.core.syllabus import LABS, Lab
+from labkit.core.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.judge.intake import MAX_NOTEBOOK, rebuild
 from labkit.grading.nbgrader import gradebook_connection
@@ -109,19 +107,7 @@ class Course:
         with_scripts_on_path()
         return NbGraderAPI(config=self.config())
 
-    # What the instructor makes
-
-    def build_source(self) -> list[Path]:
-        """The instructor edition: source/LAB/LAB.ipynb with the reference in every answer."""
-        written = []
-        for lab in LABS:
-            path = self.root / "source" / lab.name / f"{lab.name}.ipynb"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            notebook = filled(lab, read_notebook(notebook_path(lab)), solved=True)
-            path.write_bytes(serialised(notebook))
-            written.append(path)
-        shutil.copyfile(ROOT / "nbgrader_config.py", self.root / "nbgrader_config.py")
-        return written
+    # What learners are given
 
     def release(self, lab: Lab) -> None:
         """nbgrader generate_assignment: the learner's notebook, and the gradebook's rows."""

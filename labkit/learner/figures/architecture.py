@@ -9,19 +9,22 @@ It needs matplotlib, so nothing that `import labkit` loads may import this modul
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Circle, FancyBboxPatch, Polygon
+from matplotlib.textpath import TextPath
 
 from labkit.core.syllabus import LABS
 from labkit.learner.figures import drawing
 from labkit.learner.figures.drawing import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
 
-# part -> (colour, what it is called, what its lab writes); a part is the module of a lab
-PARTS = {
+# module of a lab -> (colour, what its part is called, what the lab writes)
+DRAWN = {
     "rmsnorm": (SKY, "norms", "the norms and the residual additions"),
     "rope": (ORANGE, "positions", "the rotation of queries and keys"),
     "gqa": (BLUE, "attention", "attention, from q_proj to o_proj"),
@@ -31,12 +34,15 @@ PARTS = {
     "generation": (VERMILION, "generation", "the KV cache and the loop that writes"),
     "training": ("#000000", "training", "the loss and the step that learns"),
 }
+# a lab whose work is no part of the decoder stands in the legend alone
+PARTS = {lab.module: DRAWN.get(lab.module, (GREY, lab.module, lab.title)) for lab in LABS}
 LETTERS = {
     "B": "texts", "T": "new tokens", "N": "B·T", "S": "cached + new", "E": "hidden_size",
     "H": "query heads", "K": "KV heads", "D": "head_dim", "I": "intermediate",
     "X": "experts", "k": "experts a token", "V": "vocabulary",
 }  # fmt: skip
 WIDTH, HEIGHT = 960, 640  # in hundredths of an inch
+MARGIN = 24
 DIM_EDGE, DIM_TEXT, WIRE = "#CFCFCF", "#767676", "#8C8C8C"
 
 # (part or parts, label, left, bottom, width, height)
@@ -173,6 +179,8 @@ def alt_text(lit: str | None = None) -> str:
     )
     if lit in (None, "all"):
         return whole
+    if lit not in DRAWN:
+        return f"The map of Qwen3, to which this lab adds no part: {PARTS[lit][2]}. {whole}"
     return f"The map of Qwen3 with this lab's part lit: {PARTS[lit][2]}. {whole}"
 
 
@@ -186,8 +194,9 @@ def draw(lit: str | None = None, config: Any = None) -> Figure:
 class _Map:
     """One drawing: an axis in hundredths of an inch, and which part is lit on it."""
 
-    def __init__(self, lit: str | None, config: Any):
-        self.lit, self.config = lit, config
+    def __init__(self, lab: str | None, config: Any):
+        self.lab, self.config = lab, config
+        self.lit = lab if lab in DRAWN else None
         size = (WIDTH / 100, HEIGHT / 100)
         self.figure = plt.figure(figsize=size, layout="none")
         self.axis = self.figure.add_axes((0, 0, 1, 1))
@@ -213,7 +222,7 @@ class _Map:
 
     def colour(self, parts: str) -> str | None:
         """The colour of the lit part, of the last one named if all are; None: dim."""
-        names = [name for name in parts.split() if name in PARTS]
+        names = [name for name in parts.split() if name in DRAWN]
         if self.lit is None:
             return PARTS[names[0]][0] if names else None
         return PARTS[self.lit][0] if self.lit in names else None
@@ -263,14 +272,13 @@ class _Map:
 
     def box(self, parts: str, label: str, x: float, y: float, width: float, height: float):
         colour = self.colour(parts)
-        fill = _tint(colour, 0.86 if colour == GREY else 0.72) if colour else "white"
-        self.rectangle(x, y, width, height, fill, colour or DIM_EDGE, 1.8 if colour else 1.0)
+        fill, edge = _fill(colour), colour or DIM_EDGE
+        self.rectangle(x, y, width, height, fill, edge, 1.8 if colour else 1.0)
         self.text(parts, x + width / 2, y + height / 2, label, size=9, linespacing=1.05)
 
     def node(self, parts: str, x: float, y: float, sign: str) -> None:
         colour = self.colour(parts)
-        face = _tint(colour, 0.72) if colour else "white"
-        edge = colour or DIM_EDGE
+        face, edge = _tint(colour, 0.72) if colour else "white", colour or DIM_EDGE
         self.axis.add_patch(Circle((x, y), 8, facecolor=face, edgecolor=edge, lw=1.6, zorder=5))
         self.text(parts, x, y - 0.5, sign, size=10, zorder=6)
 
@@ -294,22 +302,35 @@ class _Map:
 
     def legend(self) -> None:
         """The labs along the top, the letters along the bottom."""
-        numbers = {lab.module: lab.number for lab in LABS}
-        places = (24, 124, 242, 366, 478, 596, 714, 850)
-        for x, (part, (colour, name, _)) in zip(places, PARTS.items(), strict=True):
-            on = self.lit in (None, part)
-            fill, edge = (
-                (_tint(colour, 0.86 if colour == GREY else 0.72), colour)
-                if on
-                else ("white", DIM_EDGE)
-            )
-            self.rectangle(x, 600, 14, 14, fill, edge, 1.6)
-            weight = "bold" if self.lit == part else "normal"
-            label = f"{numbers[part]} {name}"
-            self.text(part, x + 20, 607, label, size=9.5, ha="left", weight=weight)
+        labels = {lab.module: f"{lab.number} {PARTS[lab.module][1]}" for lab in LABS}
+        size, places = _spread(list(labels.values()))
+        for x, (part, label) in zip(places, labels.items(), strict=True):
+            colour = PARTS[part][0] if self.lit in (None, part) else None
+            self.rectangle(x, 600, 14, 14, _fill(colour), colour or DIM_EDGE, 1.6)
+            weight = "bold" if self.lab == part else "normal"
+            self.text(part, x + 20, 607, label, size=size, ha="left", weight=weight)
         words = [f"{letter}  {meaning}" for letter, meaning in LETTERS.items()]
         for y, row in ((15, words[:6]), (0, words[6:])):
             self.text("", WIDTH / 2, y, "      ".join(row), size=8)
+
+
+def _spread(labels: list[str]) -> tuple[float, list[float]]:
+    """The size of the legend's labels, each behind its square, and where they begin: with
+    equal gaps, smaller if there are many. Room is left for each to be bold."""
+    room, size = WIDTH - 2 * MARGIN, 9.5
+    bold = FontProperties(weight="bold", size=size)
+    widths = [TextPath((0, 0), label, prop=bold).get_extents().x1 / 0.72 for label in labels]
+    squares = len(labels) * 20
+    shrink = min(1, (room - squares - 10 * len(labels)) / sum(widths))
+    ends = list(accumulate(20 + width * shrink for width in widths))
+    gap = (room - ends[-1]) / max(1, len(labels) - 1)
+    begins = [0.0, *ends[:-1]]
+    return size * shrink, [MARGIN + end + place * gap for place, end in enumerate(begins)]
+
+
+def _fill(colour: str | None) -> tuple[float, ...] | str:
+    """Inside of a box: a lit one's colour, paler; dim ones are white."""
+    return _tint(colour, 0.86 if colour == GREY else 0.72) if colour else "white"
 
 
 def _tint(colour: str, white: float) -> tuple[float, ...]:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from labkit.core.paths import SOLUTIONS
+from labkit.core.terminal import Problem
 from labkit.model.chat.session import ChatModel, ChatSession, note, read_anything
-from labkit.model.chat.stream import ChatError, Sampling, stream
+from labkit.model.chat.stream import ChatError, Sampling
 
 if TYPE_CHECKING:
     import torch
-    from rich.console import Console
     from torch import nn
 
-__all__ = ["chat", "generate", "stream"]
+app = typer.Typer()
 
 # whose model talks, if not said: the reference's, or yours where there is no reference
 REFERENCE = SOLUTIONS / "decoder.py"
@@ -54,6 +54,7 @@ Think = Annotated[bool, typer.Option("--think/--no-think", help="let the model t
 System = Annotated[Optional[str], typer.Option(help="what the model is told beforehand")]
 
 
+@app.command()
 def generate(
     model: ModelName = None,
     prompt: Prompt = None,
@@ -76,6 +77,7 @@ def generate(
         chosen.continue_text(text)
 
 
+@app.command()
 def chat(
     model: ModelName = None,
     system: System = None,
@@ -96,25 +98,6 @@ def chat(
         asked = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "greedy": greedy}
         chosen = chat_model(model, package, asked, max_new_tokens, seed, dtype, device, plain)
         ChatSession(chosen, system, think).run()
-
-
-def bench(
-    console: Console,
-    package: str,
-    device: str,
-    size: str,
-    seconds: float,
-    threads: int | None,
-    file: Path | None,
-) -> None:
-    """`tinyllm bench model`; exit status 1 where the sides' results disagree."""
-    with problems_told():
-        code, place = load_package(package), _device(device)
-        from labkit.bench.model import Setting, bench_model
-
-        setting = Setting(code, size, place, seconds)
-        if not bench_model(console, setting, threads, file):
-            raise typer.Exit(1)
 
 
 def chat_model(
@@ -139,7 +122,7 @@ def chat_model(
     code = load_package(package)
     if max_new_tokens is not None and max_new_tokens < 1:
         raise ChatError(f"max_new_tokens is {max_new_tokens}; it must be at least 1")
-    kind, place = _dtype(dtype), _device(device)
+    kind, place = _dtype(dtype), usable_device(device)
     Sampling.chosen({}, **asked)
     folder = checkpoint.resolve(name)
     tokenizer = Tokenizer(folder)
@@ -178,13 +161,13 @@ def problems_told() -> Iterator[None]:
     try:
         yield
     except (CheckpointError, ChatError) as error:
-        note(str(error), style="red")
-        raise typer.Exit(2) from error
+        raise Problem(error) from error
     except NotImplementedError as error:
         if not str(error).startswith("Exercise"):
             raise
-        note(f"{error} is not written yet; `--package {PACKAGE}` is finished", style="red")
-        raise typer.Exit(2) from error
+        raise Problem(
+            f"{error} is not written yet; `--package {PACKAGE}` is finished"
+        ) from error
 
 
 def _read_prompt() -> str:
@@ -213,7 +196,7 @@ def _dtype(name: str | None) -> torch.dtype | None:
     return None if name is None else getattr(torch, name)
 
 
-def _device(name: str) -> torch.device:
+def usable_device(name: str) -> torch.device:
     import torch
 
     try:

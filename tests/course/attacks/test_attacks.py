@@ -27,6 +27,7 @@ from attacks import ATTACKS, WRONG, gathered
 from attacks.on_intake import BYTES
 from attacks.on_people import LEARNERS, RAISED, WRITTEN
 from attacks.world import World
+from labkit.author.edition import write_source
 from labkit.author.mistakes import mistakes_of
 from labkit.core.cells import directive
 from labkit.core.paths import ROOT
@@ -274,7 +275,7 @@ def graded(released, tmp_path_factory):
     """The honest class alone, then among all who are not."""
     folder = tmp_path_factory.mktemp("course")
     course = Course(folder)
-    course.build_source()
+    write_source(course.root)
     course.release(LAB)
     (folder / "gradebook-of-last-year.db").write_text("kept")
     console = Console(file=io.StringIO(), width=200)

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 import tinyllm
-from labkit.author.build import reference_block
 from labkit.author.mistakes import mistakes_of
+from labkit.author.reference import reference_block
 from labkit.checks import assembly
 from labkit.cli import app
 from labkit.core import cells

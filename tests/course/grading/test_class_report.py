@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from labkit.core.report import Status
+from labkit.core.report import Status, csv_safe
 from labkit.core.syllabus import LABS
 from labkit.grading.class_report.report import (
     ABSENT,
@@ -15,7 +15,6 @@ from labkit.grading.class_report.report import (
     NONE,
     PART,
     causes,
-    csv_safe,
     joined,
     state,
     write_course,

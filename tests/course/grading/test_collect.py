@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from labkit.author.build import notebook_path
+from labkit.author.owned_cells import notebook_path
 from labkit.cli import app
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS
-from labkit.grading.collect import archives, deliver, identify
+from labkit.grading.collect import archives, deliver, identify, roster, table
 from labkit.grading.collect.archives import FoundNotebook, Limits, Reader, Refused
 from labkit.grading.judge.intake import MAX_NOTEBOOK
 from labkit.grading.nbgrader.course import Course
@@ -96,7 +96,7 @@ def test_canvas(course, take):
     assert (submitted(course, "poejim")) == notebook("by its cells")
     assert first in kept(course)
     said = {line.source.rpartition("/")[2]: line.state for line in lines}
-    assert said["doejohn_12345_67890_01_rmsnorm.ipynb"] == deliver.EARLIER
+    assert said["doejohn_12345_67890_01_rmsnorm.ipynb"] == table.EARLIER
     assert any(line.learner == "loesue" and "no notebook" in line.note for line in lines)
 
 
@@ -163,7 +163,7 @@ def test_composed_and_decomposed_names_are_one(course, take):
     take(zipped({unicodedata.normalize("NFD", name): notebook("1")}))
     times = {unicodedata.normalize("NFC", name): (2026, 3, 2, 12, 0, 0)}
     lines = take(zipped({unicodedata.normalize("NFC", name): notebook("2")}, times))
-    assert states(lines) == {("José Ñuñez", LAB.name): deliver.NEWER}
+    assert states(lines) == {("José Ñuñez", LAB.name): table.NEWER}
     assert [path.name for path in (course.root / "submitted").iterdir()] == ["José Ñuñez"]
 
 
@@ -213,10 +213,10 @@ def test_the_lab_that_is_asked_for(course, take):
         "bob_222_1002_02_rope.ipynb": notebook("b", SECOND),
     })  # fmt: skip
     lines = take(data, LAB)
-    assert states(lines) == {("ada", LAB.name): deliver.NEW}
-    assert any(line.state == deliver.SKIPPED and SECOND.name in line.note for line in lines)
+    assert states(lines) == {("ada", LAB.name): table.NEW}
+    assert any(line.state == table.SKIPPED and SECOND.name in line.note for line in lines)
     lines = take(data)
-    assert any(line.state == deliver.REFUSED and "--lab" in line.note for line in lines)
+    assert any(line.state == table.REFUSED and "--lab" in line.note for line in lines)
 
 
 # Again, later, earlier
@@ -227,7 +227,7 @@ def test_twice_changes_nothing(course, take):
     take(data)
     before = {p: p.stat().st_mtime_ns for p in (course.root / "submitted").rglob("*")}
     lines = take(data)
-    assert states(lines) == {("ada", LAB.name): deliver.SAME}
+    assert states(lines) == {("ada", LAB.name): table.SAME}
     assert {p: p.stat().st_mtime_ns for p in (course.root / "submitted").rglob("*")} == before
     assert not list(course.root.rglob(".spool*")) and len(kept(course)) == 1
 
@@ -235,12 +235,12 @@ def test_twice_changes_nothing(course, take):
 def test_a_later_attempt_replaces_and_the_earlier_is_kept(course, take):
     take(zipped({"ada_111_1001_01_rmsnorm.ipynb": notebook("a")}))
     lines = take(zipped({"ada_111_1009_01_rmsnorm-1.ipynb": notebook("b")}))
-    assert states(lines) == {("ada", LAB.name): deliver.NEWER}
+    assert states(lines) == {("ada", LAB.name): table.NEWER}
     assert submitted(course, "ada") == notebook("b") and kept(course) == {
         notebook("a"), notebook("b")
     }  # fmt: skip
     lines = take(zipped({"ada_111_1001_01_rmsnorm.ipynb": notebook("a")}))
-    assert states(lines) == {("ada", LAB.name): deliver.OLDER}
+    assert states(lines) == {("ada", LAB.name): table.OLDER}
     assert submitted(course, "ada") == notebook("b")
 
 
@@ -250,9 +250,9 @@ def test_what_was_put_there_by_hand_is_kept_and_not_replaced_by_older(course, ta
     (folder / f"{LAB.name}.ipynb").write_bytes(notebook("by hand"))
     (folder / "timestamp.txt").write_text("2026-03-05 12:00:00 UTC")
     data = zipped({"ada_111_1001_01_rmsnorm.ipynb": notebook("a")})
-    assert states(take(data)) == {("ada", LAB.name): deliver.OLDER}
+    assert states(take(data)) == {("ada", LAB.name): table.OLDER}
     assert submitted(course, "ada") == notebook("by hand")
-    assert states(take(data, replace=True)) == {("ada", LAB.name): deliver.NEWER}
+    assert states(take(data, replace=True)) == {("ada", LAB.name): table.NEWER}
     assert submitted(course, "ada") == notebook("a")
     assert notebook("by hand") in kept(course)
 
@@ -305,17 +305,15 @@ def test_a_roster_maps_names_to_students_and_the_unknown_are_kept(course, take):
     assert submitted(course, "km02") == notebook("k")
     assert submitted(course, "jd01") == notebook("j")
     said = {line.learner: line for line in lines}
-    assert said["mallory"].state == deliver.UNKNOWN and "roster" in said["mallory"].note
-    assert said["doejohn"].state == deliver.AMBIGUOUS
+    assert said["mallory"].state == table.UNKNOWN and "roster" in said["mallory"].note
+    assert said["doejohn"].state == table.AMBIGUOUS
     assert "jd01 or jd02" in said["doejohn"].note
     assert not (course.root / "submitted" / "mallory").exists()
     assert {notebook("m"), notebook("which")} <= kept(course)
     people = {person.id: person for person in course.people()}
     assert people["al17"].name == "Ada Lovelace" and people["al17"].email == "ada@example.edu"
     lines = take(zipped({"adalovelace_111_1001_01_rmsnorm.ipynb": notebook("a")}))
-    assert states(lines) == {
-        ("al17", LAB.name): deliver.SAME
-    }  # the gradebook is the roster now
+    assert states(lines) == {("al17", LAB.name): table.SAME}  # the gradebook is the roster now
 
 
 def test_canvas_gradebook_export_is_a_roster(course, take):
@@ -326,7 +324,7 @@ def test_canvas_gradebook_export_is_a_roster(course, take):
     lines = take(
         zipped({"anything_12345_1001_01_rmsnorm.ipynb": notebook()}), roster=roster.encode()
     )
-    assert states(lines) == {("jdoe", LAB.name): deliver.NEW}
+    assert states(lines) == {("jdoe", LAB.name): table.NEW}
 
 
 def test_namesakes_without_a_roster_stay_apart(course, take):
@@ -369,12 +367,12 @@ def test_ids_stay_in_their_folder(name):
 
 
 def test_rosters_compare_names_without_case_and_accents():
-    roster = identify.Roster(
+    class_ = roster.Roster(
         [RosterEntry("x1", "Zoë", "Åström-Müller"), RosterEntry("x2", "Zoe", "Other")]
     )
-    assert roster.find(identify.Identity(("astrommullerzoe",))) == {"x1"}
-    assert roster.find(identify.Identity(("Zoe Astrom Muller",))) == {"x1"}
-    assert roster.find(identify.Identity(("zoe",))) == set()
+    assert class_.find(identify.Identity(("astrommullerzoe",))) == {"x1"}
+    assert class_.find(identify.Identity(("Zoe Astrom Muller",))) == {"x1"}
+    assert class_.find(identify.Identity(("zoe",))) == set()
 
 
 # Hostile and broken archives
@@ -449,6 +447,16 @@ HOSTILE = {
 }
 
 
+@pytest.mark.parametrize("name", ["", "/", "\\", ".."])
+def test_a_file_without_a_name_costs_no_other(tmp_path, name):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("a.ipynb", notebook())
+        archive.writestr(zipfile.ZipInfo("b"), b"")
+        archive.filelist[-1].filename = name  # as the directory of the zip says it
+    found = list(Reader().walk(tmp_path / "x.zip"))
+    assert [type(one) for one in found if isinstance(one, FoundNotebook)] == [FoundNotebook]
+
+
 @pytest.mark.parametrize(("make", "words"), HOSTILE.values(), ids=HOSTILE)
 def test_hostile_and_broken_zips_are_refused_with_a_reason(tmp_path, make, words):
     path = tmp_path / "x.zip"
@@ -494,7 +502,7 @@ def test_one_bad_file_costs_no_other(course, take):
         "../eve_333_1003_01_rmsnorm.ipynb": notebook("e"),
     }))  # fmt: skip
     assert submitted(course, "ada") == notebook("a")
-    assert sum(line.state == deliver.REFUSED for line in lines) == 2
+    assert sum(line.state == table.REFUSED for line in lines) == 2
 
 
 # The command

@@ -15,6 +15,7 @@ from nbgrader.preprocessors import AssignLatePenalties, SaveAutoGrades
 from nbgrader.utils import parse_utc
 from traitlets.config import Config
 
+from labkit.author.edition import write_source
 from labkit.core.report import Status
 from labkit.core.syllabus import LABS
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission
@@ -42,7 +43,7 @@ DUE = "2026-03-01 12:00:00 UTC"
 def template(tmp_path_factory):
     """A course with one lab released, due at a time, and nothing handed in."""
     course = Course(tmp_path_factory.mktemp("template") / "course")
-    course.build_source()
+    write_source(course.root)
     course.release(LAB)
     set_due(course)
     return course

@@ -6,7 +6,7 @@ import json
 import nbformat
 import pytest
 
-from labkit.author.build import reference_block
+from labkit.author.reference import reference_block
 from labkit.core import cells
 from labkit.core.syllabus import LABS
 from labkit.grading.judge.intake import MAX_CELL, cell_called, rebuild

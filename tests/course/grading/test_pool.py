@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from nbgrader.api import Gradebook
 
+from labkit.author.edition import write_source
 from labkit.author.mistakes import mistakes_of
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS
@@ -37,7 +38,7 @@ COUNT = 6
 def template(tmp_path_factory):
     """A course with a few submissions: right ones that differ, and the first mistake."""
     course = Course(tmp_path_factory.mktemp("pool"))
-    course.build_source()
+    write_source(course.root)
     course.release(LAB)
     notebook = solved(course.released(LAB), LAB)
     for number in range(COUNT):

@@ -9,7 +9,7 @@ from IPython.utils.capture import capture_output
 from traitlets.config import Config
 
 import tinyllm
-from labkit.author.build import setup_cell
+from labkit.author.owned_cells import setup_cell
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS
 from labkit.learner import notebook

@@ -13,13 +13,13 @@ import pytest
 from nbclient import NotebookClient
 
 import labkit.checks.package
-from labkit.author.build import (
+from labkit.author.owned_cells import (
     filled,
     notebook_path,
     read_notebook,
-    reference_block,
     setup_cell,
 )
+from labkit.author.reference import reference_block
 from labkit.core import cells
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import NOTEBOOKS, find_exercise, find_lab

@@ -10,9 +10,10 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell
 
 import solutions
-from labkit.author.build import reference_block, write_edition
+from labkit.author.edition import write_learners
 from labkit.author.export import write_program
 from labkit.author.mistakes import mistakes_of
+from labkit.author.reference import reference_block
 from labkit.checks.diagnose import reasons
 from labkit.checks.reference import RecordedReference
 from labkit.checks.runner import run_checks
@@ -51,7 +52,7 @@ def both(edition):
 
 @pytest.fixture(scope="module")
 def edition(tmp_path_factory):
-    return write_edition(tmp_path_factory.mktemp("learners") / "edition")
+    return write_learners(tmp_path_factory.mktemp("learners") / "edition")
 
 
 @pytest.mark.parametrize(("texts", "tokens"), [(1, 1), (2, 1), (1, 9), (3, 4)])

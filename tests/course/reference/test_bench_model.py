@@ -108,7 +108,7 @@ def test_bytes_of_a_step():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["speed"], "no benchmark 'speed'; there are: check, grade, model"),
+        (["speed"], "No such command 'speed'"),
         (["model", "--size", "huge"], "no size 'huge'; there are: tiny, small, 0.6B"),
         (["model", "--device", "abacus"], "device 'abacus' cannot be used"),
         (["model", "--package", "nobody"], "no package 'nobody'"),

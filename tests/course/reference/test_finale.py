@@ -11,7 +11,7 @@ import small
 import torch
 
 import tinyllm
-from labkit.author.build import read_notebook
+from labkit.author.owned_cells import read_notebook
 from labkit.core import cells
 from labkit.core.paths import ROOT
 from labkit.learner import finale, workspace

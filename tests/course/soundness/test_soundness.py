@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from labkit.author.build import reference_block
 from labkit.author.mistakes import live_reference, mistakes_of
+from labkit.author.reference import reference_block
 from labkit.checks.diagnose import reasons, remarks
 from labkit.checks.reference import RecordedReference
 from labkit.checks.runner import run_checks

@@ -6,9 +6,10 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.patches import FancyBboxPatch
 
-from labkit.author.build import filled, notebook_path, read_notebook
-from labkit.core.syllabus import LABS
-from labkit.learner.figures.architecture import BOXES, PARTS, alt_text, draw
+from labkit.core.syllabus import LABS, Lab
+from labkit.learner.figures import architecture
+from labkit.learner.figures.architecture import BOXES, DRAWN, PARTS, alt_text, draw
+from labkit.learner.figures.drawing import GREY
 from tinyllm.config import PRESETS
 
 DRAWINGS = [(part, None) for part in (None, *PARTS)] + [("moe", name) for name in PRESETS]
@@ -23,7 +24,22 @@ def apart(one, other, slack=1.0):
 
 @pytest.mark.parametrize(("part", "name"), DRAWINGS)
 def test_no_text_touches_another_or_leaves_its_box(part, name):
-    figure = draw(part, PRESETS.get(name))
+    is_legible(draw(part, PRESETS.get(name)))
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_lab_that_is_no_part_of_the_decoder_stands_in_the_legend(count, monkeypatch):
+    new = tuple(Lab(f"{9 + i}", f"quantisation{i}", "Fewer bits") for i in range(count))
+    monkeypatch.setattr(architecture, "LABS", LABS + new)
+    parts = PARTS | {lab.module: (GREY, lab.module, lab.title) for lab in new}
+    monkeypatch.setattr(architecture, "PARTS", parts)
+    figure = draw("quantisation0")
+    is_legible(figure)
+    assert "9 quantisation0" in [text.get_text() for text in figure.axes[0].texts]
+    assert "adds no part: Fewer bits" in alt_text("quantisation0")
+
+
+def is_legible(figure):
     figure.canvas.draw()
     plt.close(figure)
     (axis,) = figure.axes
@@ -40,12 +56,11 @@ def test_no_text_touches_another_or_leaves_its_box(part, name):
             assert apart(box, place) or inside, f"{text!r} crosses the edge of a box"
 
 
-def test_every_lab_has_its_part_and_says_so():
-    assert list(PARTS) == [lab.module for lab in LABS]
+def test_every_part_is_drawn_and_said():
     labels = {label.replace("\n", "") for _, label, *_ in BOXES}
     parts = " ".join(parts for parts, *_ in BOXES).split()
-    for part in PARTS:
-        assert part in parts and PARTS[part][2] in alt_text(part)
+    for part in DRAWN:
+        assert part in parts and DRAWN[part][2] in alt_text(part)
     named = {"causal_mask", "scaled_dot_product_attention", "repeat_kv", "causal_lm_loss"}
     assert (
         named | {"rope_cos_sin", "sample_next_token", "train_step", "learning_rate"} <= labels
@@ -55,13 +70,3 @@ def test_every_lab_has_its_part_and_says_so():
 def test_an_unknown_part_is_refused_by_name():
     with pytest.raises(ValueError, match="no part 'rms'; the parts are rmsnorm"):
         draw("rms")
-
-
-@pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
-def test_the_build_puts_the_map_where_it_is_missing(lab):
-    notebook = read_notebook(notebook_path(lab))
-    notebook.cells = [cell for cell in notebook.cells if cell.id != "map"]
-    ids = [cell.id for cell in filled(lab, notebook).cells]
-    assert ids[ids.index("setup") + 1] == "map" and ids.count("map") == 1
-    (cell,) = [cell for cell in notebook.cells if cell.id == "map"]
-    assert f'architecture("{lab.module}")' in cell.source and not cell.metadata

@@ -2,7 +2,7 @@
 
 import pytest
 
-from labkit.author.build import reference_block
+from labkit.author.reference import reference_block
 from labkit.core import cells
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tinyllm
-from labkit.author.build import reference_block
+from labkit.author.reference import reference_block
 from labkit.cli import app
 from labkit.core import cells
 from labkit.core.paths import ROOT
@@ -164,9 +164,40 @@ def test_the_learners_edition_checks_without_any_answer(tmp_path):
     assert "summed instead of averaged" in tinyllm("check", "1.2")
     assert "rung 1 of 3" in tinyllm("hint", "1.2")
     assert "ask your instructor" in tinyllm("solution", "1.2")
-    assert "nothing to build from" in tinyllm("build")
-    assert "not installed" in tinyllm("grade", "rmsnorm")
+    assert "No such command 'build'" in tinyllm("build")
+    assert "No such command 'grade'" in tinyllm("grade", "rmsnorm")
     assert "is not empty" in said("build", "--learners", str(folder))[1]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("grade", "rmsnorm"), ("collect", "x.zip"), ("demo",), ("bench", "check")]
+)
+def test_without_nbgrader_it_says_what_to_install(arguments, monkeypatch):
+    loaded = [name for name in sys.modules if re.match(r"labkit\.(grading|bench)\b", name)]
+    for name in loaded:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "nbgrader.apps", None)
+    code, text = said(*arguments)
+    assert code == 2 and "nbgrader.apps is not installed; `pip install" in text
+
+
+def test_importing_the_command_line_is_light():
+    code = (
+        "import sys, labkit.cli; print({'torch', 'matplotlib', 'IPython'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "set()", done.stderr
+
+
+def test_collecting_imports_neither_torch_nor_the_judge(tmp_path):
+    code = (
+        "import sys\nfrom labkit.cli import app\n"
+        f"app(['collect', {str(tmp_path)!r}, '--course', {str(tmp_path)!r}],"
+        " standalone_mode=False)\n"
+        "print(sorted({'torch', 'labkit.grading.judge.judge'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 
 def test_course_can_be_built_released_and_found_empty(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from nbformat.v4 import new_code_cell
 
 import tinyllm
-from labkit.author.build import reference_block
+from labkit.author.reference import reference_block
 from labkit.core import cells
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS

@@ -1,0 +1,176 @@
+"""The cells of a notebook that the build owns: written from the reference and the syllabus.
+
+A cell that is missing is put in where it belongs; all other cells are authored and stay as
+they are.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from labkit.author.reference import BuildError, reference, reference_block
+from labkit.core import cells
+from labkit.core.paths import NOTEBOOKS, SOLUTIONS
+from labkit.core.syllabus import LABS, Exercise, Lab, Question
+from labkit.learner import hints
+
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+MAP = """\
+# Where this lab sits in the whole of Qwen3
+from labkit.learner.figures.architecture import architecture
+
+architecture("{}")"""
+BADGE = re.compile(r"\A(?:### Exercise[^\n]*\n+)?(?:\*[^\n]*minutes[^\n]*\*\n*)?")
+LAST = "summary"  # the id of a notebook's last cell
+
+
+def notebook_path(lab: Lab) -> Path:
+    return NOTEBOOKS / f"{lab.name}.ipynb"
+
+
+def read_notebook(path: Path) -> NotebookNode:
+    if not path.exists():
+        raise BuildError(f"{path} is missing: `tinyllm build` begins one")
+    return nbformat.read(path, as_version=4)
+
+
+def begun(lab: Lab) -> NotebookNode:
+    """A notebook for a lab that has none yet: headings, between which the rest is put."""
+    title = new_markdown_cell(f"# Lab {lab.number}: {lab.title}", id="title")
+    return new_notebook(cells=[title, new_markdown_cell("## Summary", id=LAST)])
+
+
+def serialised(notebook: NotebookNode) -> bytes:
+    return (nbformat.writes(notebook, version=4).rstrip("\n") + "\n").encode()
+
+
+def filled(lab: Lab, notebook: NotebookNode, solved: bool = False) -> NotebookNode:
+    """The notebook with every cell that the build owns; `solved` leaves the reference in."""
+    notebook.metadata = nbformat.from_dict(METADATA)
+    for cell in notebook.cells:
+        cell.metadata = nbformat.from_dict({})
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    if lab.exercises:
+        setup = owned(notebook, "setup", below=notebook.cells[0].id)
+        setup.source = setup_cell(lab)
+    if lab in LABS:
+        owned(notebook, "map", below="setup").source = MAP.format(lab.module)
+    for exercise in lab.exercises:
+        fill_exercise(lab, notebook, exercise, solved)
+    for question in lab.questions:
+        fill_question(lab, notebook, question, solved)
+    return notebook
+
+
+def owned(
+    notebook: NotebookNode,
+    name: str,
+    make: Callable[..., NotebookNode] = new_code_cell,
+    below: str = "",
+    above: Iterable[str] = (),
+) -> NotebookNode:
+    """The cell with this id; a missing one is made below another cell, else above the first
+    of those that are there, else at the end."""
+    places = {cell.id: place for place, cell in enumerate(notebook.cells)}
+    if name not in places:
+        end = min((places[other] for other in above if other in places), default=len(places))
+        places[name] = places[below] + 1 if below in places else end
+        notebook.cells.insert(places[name], make(id=name))
+    return notebook.cells[places[name]]
+
+
+def fill_exercise(lab: Lab, notebook: NotebookNode, exercise: Exercise, solved: bool) -> None:
+    """Its text with heading and badge, its answer cell and its check cell."""
+    block, name = reference_block(lab, exercise), f"about-{exercise.slug}"
+    place = lab.exercises.index(exercise)
+    later = [f"about-{other.slug}" for other in lab.exercises[place + 1 :]]
+    above = (exercise.answer_cell, exercise.check_cell, *later, LAST)
+    about = owned(notebook, name, new_markdown_cell, above=above)
+    about.source = with_badge(about.source, exercise, block)
+    answer = owned(notebook, exercise.answer_cell, below=name)
+    answer.source = block if solved else cells.stub(block, exercise)
+    mark(answer, exercise.answer_cell, solution=True)
+    test = owned(notebook, exercise.check_cell, below=exercise.answer_cell)
+    test.source = f'check("{exercise.id}")'
+    mark(test, exercise.check_cell, grade=True, locked=True, points=exercise.points)
+
+
+def fill_question(lab: Lab, notebook: NotebookNode, question: Question, solved: bool) -> None:
+    """The cell for its answer; the text above it is authored, only a missing one is begun."""
+    name = question.answer_cell.replace("written", "question")
+    place = lab.questions.index(question)
+    later = [other.answer_cell for other in lab.questions[place + 1 :]]
+    later += [cell.replace("written", "question") for cell in later]
+    if question.answer_cell not in [cell.id for cell in notebook.cells]:
+        text = owned(notebook, name, new_markdown_cell, above=(*later, LAST))
+        heading = f"### Written question {question.id} ({question.points} points)"
+        text.source = text.source or heading
+    answer = owned(notebook, question.answer_cell, new_markdown_cell, below=name)
+    answer.source = model_answer(lab, question) if solved else "YOUR ANSWER HERE"
+    mark(answer, question.answer_cell, solution=True, grade=True, points=question.points)
+
+
+def mark(cell: NotebookNode, grade_id: str, **fields: object) -> None:
+    """nbgrader's metadata, schema 3: exactly the keys that it allows."""
+    base = {"schema_version": 3, "grade_id": grade_id, "grade": False, "solution": False}
+    base |= {"locked": False, "task": False, "cell_type": cell.cell_type}
+    cell.metadata["nbgrader"] = nbformat.from_dict({**base, **fields})
+
+
+def setup_cell(lab: Lab) -> str:
+    """The module's own imports, so that a cell sees the same names here and there."""
+    own = ["from labkit.learner.notebook import check, hint, solution, start"]
+    return "\n".join([*imports(reference(lab)), "", *own, "", f'start("{lab.module}")'])
+
+
+def imports(source: str) -> list[str]:
+    lines = []
+    last = None
+    for node in ast.parse(source).body:
+        if not isinstance(node, (ast.Import, ast.ImportFrom)):
+            continue
+        if isinstance(node, ast.ImportFrom) and node.level:
+            node = ast.ImportFrom(f"tinyllm.{node.module}", node.names, 0)
+        elif last is not None and node.lineno > last + 1:
+            lines.append("")
+        last = getattr(node, "end_lineno", last)
+        lines.append(ast.unparse(node))
+    return lines
+
+
+def with_badge(text: str, exercise: Exercise, block: str) -> str:
+    """The authored text under the exercise's heading and badge, which the syllabus says."""
+    lines = cells.solution_lines(block)
+    kind = "core" if exercise.core else "stretch: counts, but nothing later needs it"
+    worth = f"{exercise.points} points · {kind}" if exercise.points else "practice, no points"
+    badge = (
+        f"{exercise.minutes} minutes · about {lines} line{'s' if lines > 1 else ''} · {worth}"
+    )
+    body = BADGE.sub("", text.lstrip())
+    heading = f"### Exercise {exercise.id}  {exercise.title}"
+    return f"{heading}\n*{badge}*\n\n{body}".rstrip()
+
+
+def written_answer(lab: Lab, question: Question) -> dict[str, str]:
+    """{"rubric": text, "model answer": text} of a written question."""
+    path = SOLUTIONS / "answers" / f"{lab.module}.md"
+    found = hints.sections(path.read_text("utf-8")).get(question.id, {})
+    if not {"rubric", "model answer"} <= set(found):
+        raise BuildError(f"{path.name} lacks rubric or model answer for question {question.id}")
+    return found
+
+
+def model_answer(lab: Lab, question: Question) -> str:
+    found = written_answer(lab, question)
+    return f"{found['model answer']}\n\n**Rubric.** {found['rubric']}"

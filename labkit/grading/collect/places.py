@@ -1,0 +1,141 @@
+"""The folders that collect writes, and the manifest of what it wrote.
+
+course/submitted/NAME/LAB/LAB.ipynb     the attempt that counts, with timestamp.txt
+course/collected/NAME/LAB/*.ipynb       every attempt there was, this one too
+course/collected/unknown/...            those of names that are not on the roster
+course/collected/manifest.json          where each counting attempt came from
+course/collected/last.csv               the table of the last run
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from labkit.core.files import write_whole
+from labkit.core.syllabus import Lab
+from labkit.grading.collect.archives import Parts, handed_in
+from labkit.grading.collect.identify import NOBODY, Identity, safe_id
+from labkit.grading.collect.table import NEW, NEWER, OLDER, SAME, Line, write_log
+
+STAMP = "%Y-%m-%d %H:%M:%S.%f %Z"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A notebook on its way: its content lies in a spool file until it is known whose it is."""
+
+    source: Path  # in which it lay
+    parts: Parts  # where in it
+    spooled: Path
+    sha: str
+    lab: Lab
+    when: datetime | None
+    who: Identity = NOBODY
+    learner: str = ""
+    note: str = ""
+
+    @property
+    def order(self) -> tuple:
+        """Later attempts are greater: by the LMS's count of files, else by time."""
+        when = self.when.timestamp() if self.when else 0.0
+        return (self.who.number, when, self.who.attempt, path_in(self.source, self.parts))
+
+    def line(self, state: str) -> Line:
+        source, learner = path_in(self.source, self.parts), self.learner or self.who.shown
+        return Line(source, state, learner, self.lab.name, self.when, self.note)
+
+
+def path_in(source: Path, parts: Parts) -> str:
+    return "/".join(parts if parts[:1] == (source.name,) else (source.name, *parts))
+
+
+class Places:
+    """Where a run puts what it found; what it spooled is gone at its end."""
+
+    def __init__(self, root: Path):
+        self.submitted, self.collected = root / "submitted", root / "collected"
+        self.collected.mkdir(parents=True, exist_ok=True)
+        self.spool_folder = TemporaryDirectory(prefix=".spool-", dir=self.collected)
+        self.path = self.collected / "manifest.json"
+        try:
+            self.manifest = json.loads(self.path.read_text("utf-8"))
+        except (FileNotFoundError, ValueError):
+            self.manifest = {}
+
+    def __enter__(self) -> Places:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.spool_folder.cleanup()
+
+    def users_of(self, learner: str) -> set[str]:
+        """Canvas's numbers of the people whose files went under this name before."""
+        return {
+            entry["user"]
+            for key, entry in self.manifest.items()
+            if key.rpartition("/")[0] == learner and entry.get("system") == "Canvas"
+        }
+
+    def spool(self, data: bytes) -> tuple[Path, str]:
+        sha = hashlib.sha256(data).hexdigest()
+        path = Path(self.spool_folder.name) / sha
+        if not path.exists():
+            write_whole(path, data)
+        return path, sha
+
+    def keep(self, one: Attempt) -> None:
+        """A copy under collected/, named by time and content; the same one only once."""
+        owner = Path(one.learner) if one.learner else Path("unknown", safe_id(one.who.shown))
+        folder = self.collected / owner / one.lab.name
+        if not any(folder.glob(f"*{one.sha[:12]}.ipynb")):
+            when = f"{one.when:%Y-%m-%dT%H-%M-%SZ}-" if one.when else ""
+            write_whole(folder / f"{when}{one.sha[:12]}.ipynb", one.spooled.read_bytes())
+
+    def deliver(self, one: Attempt, replace_newer: bool) -> str:
+        """Make `one` what counts, unless what is there is later; returns what was done."""
+        folder = self.submitted / one.learner / one.lab.name
+        path, key = folder / f"{one.lab.name}.ipynb", f"{one.learner}/{one.lab.name}"
+        state = NEW
+        if path.is_file():
+            spooled, sha = self.spool(path.read_bytes())
+            if sha == one.sha:
+                self.manifest.setdefault(key, entry(one))
+                return SAME
+            before, when = self.manifest.get(key, {}), handed_in(path)
+            by_hand = (0, when.timestamp())  # put there by other means
+            order = before["order"] if before.get("sha") == sha else by_hand
+            if not later(one, order) and not replace_newer:
+                return OLDER
+            self.keep(replace(one, spooled=spooled, sha=sha, when=when))
+            state = NEWER
+        if one.when:  # first: should this be the last thing done, the notebook comes again
+            write_whole(folder / "timestamp.txt", one.when.strftime(STAMP).encode())
+        else:
+            (folder / "timestamp.txt").unlink(missing_ok=True)
+        write_whole(path, one.spooled.read_bytes())
+        self.manifest[key] = entry(one)
+        return state
+
+    def finish(self, lines: list[Line]) -> None:
+        write_whole(self.path, json.dumps(self.manifest, indent=1, sort_keys=True).encode())
+        write_log(self.collected / "last.csv", lines)
+
+
+def entry(one: Attempt) -> dict:
+    """What the manifest says of the attempt that counts."""
+    order = list(one.order)
+    return {"sha": one.sha, "order": order, "user": one.who.user, "system": one.who.system,
+            "source": order[-1]}  # fmt: skip
+
+
+def later(one: Attempt, order: tuple) -> bool:
+    """Whether an attempt comes after this order: by numbers of files if both have them."""
+    number, *rest = order
+    if one.who.number and number:
+        return one.who.number > number
+    return one.when is not None and one.order[1:3] > tuple(rest[:2])

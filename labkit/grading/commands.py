@@ -1,0 +1,177 @@
+"""An instructor's commands: collect what was handed in, grade it, report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from labkit.core.syllabus import Lab
+from labkit.core.terminal import LabName, Problem, console, ending_on, lab_called
+
+if TYPE_CHECKING:
+    from labkit.grading.nbgrader.course import Course
+
+app = typer.Typer()
+
+# ruff: noqa: UP045  typer on Python 3.10 needs Optional
+CourseFolder = Annotated[
+    Path, typer.Option("--course", envvar="TINYLLM_COURSE", help="nbgrader's course folder")
+]
+Database = Annotated[
+    Optional[str],
+    typer.Option(
+        "--db", envvar="TINYLLM_DB", help="the gradebook, such as postgresql+psycopg2://..."
+    ),
+]
+Sources = Annotated[
+    Optional[list[Path]],
+    typer.Argument(help="folders, notebooks, zips as Canvas and Moodle export them"),
+]
+Jobs = Annotated[
+    Optional[int],
+    typer.Option(min=1, help="processes on this machine; else one a core"),
+]
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="the folder for all that is written")] = Path(
+        "demo"
+    ),
+) -> None:
+    """Grade a small class from notebooks to gradebook, feedback and report."""
+    with grading_extra():
+        from labkit.grading.demo import demo as run
+        from labkit.grading.nbgrader.course import CourseError
+
+    with ending_on(CourseError):
+        run(out, console)
+
+
+@app.command()
+def collect(
+    sources: Sources,
+    lab: Annotated[
+        Optional[str],
+        typer.Option(help="only this lab; it is also that of notebooks that do not say"),
+    ] = None,
+    roster: Annotated[
+        Optional[Path],
+        typer.Option(help="CSV: id, name (or first_name, last_name), email"),
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="even a later submission by an earlier one")
+    ] = False,
+    course: CourseFolder = Path("course"),
+    db: Database = None,
+) -> None:
+    """Bring what was handed in to COURSE/submitted/NAME/LAB; status 1 if some needs a look."""
+    found = lab_called(lab) if lab else None
+    if not collected(existing_course(course, db), sources or [], found, roster, replace):
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(course: CourseFolder = Path("course"), db: Database = None) -> None:
+    """Write the class reports again, with points given by hand since, and that of all labs."""
+    folder = existing_course(course, db)
+    from labkit.grading.class_report.report import write_reports
+    from labkit.grading.nbgrader.course import CourseError
+
+    with ending_on(CourseError):
+        written = write_reports(folder)
+    if not written:
+        raise Problem("nothing is graded yet: `tinyllm grade LAB`")
+    for path in written:
+        print(path)
+
+
+@app.command()
+def grade(
+    lab: LabName,
+    sources: Sources = None,
+    course: CourseFolder = Path("course"),
+    db: Database = None,
+    jobs: Jobs = None,
+    dask: Annotated[
+        Optional[str],
+        typer.Option(help="a Dask scheduler whose workers do it, tcp://HOST:8786"),
+    ] = None,
+    require_sandbox: Annotated[
+        bool, typer.Option("--require-sandbox", help="refuse to grade without bubblewrap")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh/--resume", help="grade again what is graded already")
+    ] = False,
+) -> None:
+    """Grade everything in COURSE/submitted/*/LAB into nbgrader's gradebook.
+
+    Stopped or killed, the same command goes on where it was.
+    SOURCES are collected first, as `tinyllm collect` does.
+    """
+    found = lab_called(lab)
+    folder = existing_course(course, db)
+    if sources:
+        collected(folder, sources, found)
+    from labkit.grading.judge.sandbox import GradingError
+    from labkit.grading.nbgrader.course import CourseError
+    from labkit.grading.run.grade import grade_and_report
+    from labkit.grading.run.pool import GradingPool
+
+    try:
+        with (
+            ending_on(CourseError, GradingError),
+            GradingPool(jobs, dask, require_sandbox) as crew,
+        ):
+            rows = grade_and_report(folder, found, console, crew, fresh)
+    except KeyboardInterrupt:
+        console.print("stopped; what is graded is kept, and the same command goes on")
+        raise typer.Exit(130) from None
+    if not rows:
+        raise Problem(
+            f"nothing to grade: no {folder.root}/submitted/*/{found.name}/{found.name}.ipynb"
+        )
+
+
+def collected(
+    course: Course,
+    sources: Sequence[Path],
+    lab: Lab | None,
+    roster: Path | None = None,
+    replace: bool = False,
+) -> bool:
+    """Collect and show the table; whether all is well."""
+    from labkit.grading.collect.deliver import collect
+    from labkit.grading.collect.table import TROUBLE, show
+    from labkit.grading.nbgrader.course import CourseError
+
+    with ending_on(CourseError, OSError):
+        lines = collect(course, sources, lab, roster, replace)
+    show(lines, console)
+    return all(line.state not in TROUBLE for line in lines)
+
+
+def existing_course(folder: Path, database: str | None) -> Course:
+    with grading_extra():
+        from labkit.grading.nbgrader.course import Course
+
+    course = Course(folder, database)
+    if not course.root.exists():
+        raise Problem(f"there is no folder {course.root}; `tinyllm build --course` makes one")
+    return course
+
+
+@contextmanager
+def grading_extra() -> Iterator[None]:
+    """Imports that need nbgrader; where it is missing, how to get it is said."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise Problem(
+            f"{error.name} is not installed; "
+            "`pip install -c constraints.txt -e .[grading]` installs what grading needs"
+        ) from error

@@ -1,0 +1,101 @@
+"""A learner's commands: how far am I, is it right, help me, hand it in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+from rich.table import Table
+
+from labkit.core.syllabus import NOTEBOOKS
+from labkit.core.terminal import (
+    ExerciseId,
+    LabName,
+    console,
+    ending_on,
+    exercise_called,
+    lab_called,
+)
+
+app = typer.Typer()
+
+
+@app.command()
+def status() -> None:
+    """Show every exercise and how far you are with it."""
+    from labkit.learner.check import check_exercise
+
+    table = Table("", "exercise", "minutes", "points", "state")
+    for lab in NOTEBOOKS:
+        if not lab.exercises:
+            table.add_row(lab.number, lab.title, "", "", "to read")
+        for exercise in lab.exercises:
+            report, _ = check_exercise(lab, exercise, "")
+            state = report.status.value + ("" if exercise.core else " stretch")
+            numbers = f"{exercise.minutes}", f"{exercise.points}"
+            table.add_row(exercise.id, exercise.title, *numbers, state)
+    console.print(table)
+
+
+@app.command()
+def check(exercise: ExerciseId) -> None:
+    """Check one exercise of your tinyllm package; exit status 1 if it is not right yet."""
+    from labkit.learner.check import check_exercise
+
+    lab, found = exercise_called(exercise)
+    report, _ = check_exercise(lab, found, f"`tinyllm hint {found.id}` helps in three steps")
+    print(report)
+    if not report.passed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def assemble() -> None:
+    """Run a whole model on your own parts; names the first that deviates, exit status 1."""
+    from labkit.checks.assembly import assembly_report
+
+    report = assembly_report("`tinyllm check {}`".format)
+    print(report)
+    if not report.passed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def hint(
+    exercise: ExerciseId,
+    rung: Annotated[int, typer.Option(min=1, max=3, help="1 idea, 2 API, 3 near-code")] = 1,
+) -> None:
+    """Show a rung of the ladder of help."""
+    from labkit.learner import hints
+
+    lab, found = exercise_called(exercise)
+    again = f"`tinyllm hint {found.id} --rung {rung + 1}` shows rung {rung + 1} of 3"
+    print(hints.hint_report(lab, found, rung, again, f"`tinyllm solution {found.id}`"))
+
+
+@app.command()
+def solution(exercise: ExerciseId) -> None:
+    """Print the reference's code for an exercise: the last step of the ladder."""
+    from labkit.learner import hints
+
+    with ending_on(LookupError):
+        print(hints.solution_text(*exercise_called(exercise)))
+
+
+@app.command()
+def submit(
+    lab: LabName,
+    notebook: Annotated[
+        Optional[Path],  # noqa: UP045  typer on Python 3.10 needs the long form
+        typer.Argument(help="your notebook; notebooks/LAB.ipynb if not said"),
+    ] = None,
+) -> None:
+    """Write the file to hand in: your notebook, completed from tinyllm/ where it has gaps."""
+    from labkit.learner.submit import SubmitError, prepare
+
+    with ending_on(SubmitError):
+        written, notes = prepare(lab_called(lab), notebook)
+    for note in notes:
+        print(note)
+    print(f"hand in {written}")

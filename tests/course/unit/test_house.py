@@ -1,0 +1,111 @@
+"""The house: who may import whom, read from every import there is, lazy ones included."""
+
+import ast
+import sys
+from graphlib import TopologicalSorter
+
+import nbformat
+import pytest
+
+from labkit.core.paths import LABKIT, ROOT
+
+# A room imports itself and rooms on the floors below its own, which are listed before it.
+FLOORS = ("core sandboxed", "checks", "model", "learner", "author pretrain", "grading", "bench",
+          "cli")  # fmt: skip
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms.split()}
+LEARNERS_HAVE = ("core", "sandboxed", "checks", "model", "learner", "pretrain", "cli")
+# Arrows that are still to be turned: (from, to)
+WRONG = {
+    # the learner's package should be composed below checks
+    ("labkit.checks.assembly", "labkit.learner.workspace"),
+}
+# Half of a circle of two files
+CIRCLES = {
+    # the probe starts a worker: it should stand beside the client
+    ("labkit.grading.judge.sandbox", "labkit.grading.judge.worker_client"),
+    # a type alone: it should stand in a file of its own
+    ("labkit.grading.class_report.plots", "labkit.grading.class_report.report"),
+}
+# What comes with the extras of pyproject.toml, which a learner does not install
+EXTRAS = {"nbgrader", "nbconvert", "sqlalchemy", "bleach", "distributed", "transformers"}
+# What may be used beside the standard library and the package itself
+TENSORS = {"torch", "numpy"}
+USE = {"labkit.sandboxed": {*TENSORS, "safetensors"}, "solutions": TENSORS, "tinyllm": TENSORS}
+
+
+def name_of(path):
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+FILES = {name_of(path): path for path in LABKIT.rglob("*.py")}
+
+
+def imported(source):
+    """The dotted names that a source imports; `from a import b` is a.b."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def arrows(name):
+    """The modules of labkit that this one imports."""
+    for target in imported(FILES[name].read_text()):
+        if target.startswith("labkit."):
+            yield target if target in FILES else target.rpartition(".")[0]
+
+
+def room(name):
+    return (name.split(".") + [""])[1]
+
+
+def test_arrows_run_down_the_house():
+    assert {room(name) for name in FILES} == {"", *FLOOR}
+    found = {
+        (name, target)
+        for name in FILES
+        for target in arrows(name)
+        if room(target) != room(name) and FLOOR[room(target)] >= FLOOR[room(name)]
+    }
+    assert found == WRONG
+
+
+def test_no_files_import_each_other_in_a_circle():
+    graph = {name: set(arrows(name)) for name in FILES}
+    for name, target in WRONG | CIRCLES:
+        graph[name].remove(target)  # raises for what is mended: then out of the table with it
+    TopologicalSorter(graph).prepare()  # names the circle, if there is one
+
+
+@pytest.mark.parametrize("package", USE)
+def test_what_runs_in_the_sandbox_and_the_model_need_little(package):
+    allowed = USE[package] | set(sys.stdlib_module_names)
+    for path in (ROOT / package.replace(".", "/")).rglob("*.py"):
+        for name in imported(path.read_text()):
+            assert name.startswith(f"{package}.") or name.split(".")[0] in allowed, path
+
+
+def what_a_learner_has():
+    for name, path in FILES.items():
+        if room(name) in LEARNERS_HAVE:
+            yield name, path.read_text()
+    for path in (ROOT / "tests" / "visible").glob("*.py"):
+        yield name_of(path), path.read_text()
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        for cell in nbformat.read(path, as_version=4).cells:
+            if cell.cell_type == "code":
+                yield f"{path.name} {cell.id}", cell.source
+
+
+def test_what_a_learner_has_never_imports_the_answers_or_the_instructors_rooms():
+    barred = {f"labkit.{room}" for room in FLOOR if room not in LEARNERS_HAVE}
+    for where, source in what_a_learner_has():
+        for name in imported(source):
+            assert name.split(".")[0] not in {"solutions", *EXTRAS}, where
+            assert ".".join(name.split(".")[:2]) not in barred, where
+
+
+def test_no_folder_is_a_drawer():
+    for folder in [path for path in LABKIT.rglob("*") if path.is_dir()]:
+        assert len(list(folder.glob("[!_]*.py"))) <= 10, folder
