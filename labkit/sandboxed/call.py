@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from labkit.sandboxed import given
 from labkit.sandboxed.doubles import Listener
 from labkit.sandboxed.given import GIVEN, KEPT
+from labkit.sandboxed.torch_private import set_deterministic
 
 # Kept from before any learner code can replace them.
 _equal, _generator = torch.equal, torch.default_generator
@@ -211,18 +212,14 @@ def copied(value: Any) -> Any:
 
 @contextmanager
 def strict_torch():
-    """Uninitialised memory reads as NaN, so that torch.empty cannot pass by luck.
-
-    This is torch.use_deterministic_algorithms without its import of the compiler, which takes
-    longer than a whole check.
-    """
+    """Uninitialised memory reads as NaN, so that torch.empty cannot pass by luck."""
     before = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    torch._C._set_deterministic_algorithms(True, warn_only=True)
+    set_deterministic(True, warn_only=True)
     try:
         yield
     finally:
-        torch._C._set_deterministic_algorithms(before, warn_only=warn_only)
+        set_deterministic(before, warn_only)
 
 
 @contextmanager

@@ -144,7 +144,7 @@ class Split(Sandbox):
 
     OFF = (
         "from labkit.sandboxed import limits, seccomp; "
-        "limits.landlock_rules = lambda *_: None; seccomp.install = lambda *_: False; "
+        "limits.landlock_rules = lambda *_: None; seccomp.Filter.install = lambda *_: False; "
         "from labkit.sandboxed.worker import main"
     )
 

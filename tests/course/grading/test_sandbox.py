@@ -1,7 +1,7 @@
 """The sandbox: every protection is really tripped, and refused where it is not there."""
 
+import errno
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -137,25 +137,93 @@ def test_a_required_sandbox_that_is_missing_is_an_error():
 
 def test_without_bubblewrap_the_remedy_is_named(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    monkeypatch.setattr(sandbox, "tried", lambda found: found)
+    monkeypatch.setattr(sandbox, "probed", lambda found: found)
     found = sandbox.best_sandbox.__wrapped__()
     assert found.bubblewrap is None and found.lacking
 
 
-def test_the_system_calls_have_the_numbers_of_the_kernels_headers():
-    header = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
-    if not header.exists() or platform.machine() != "x86_64":
-        pytest.skip("not checked: no kernel headers here")
-    numbers = dict(re.findall(r"#define __NR_(\w+) (\d+)", header.read_text()))
-    listed = re.findall(r"(\w+) (\d+|-) (\d+|-),", seccomp.REFUSED)
-    assert len(listed) > 90
-    assert not [n for n, number, _ in listed if numbers.get(n, number) != number]
+SYSTEM_CALLS = """
+import ctypes
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+def f(calls):
+    return {name: error(*call) for name, call in calls.items()}
+
+def error(number, *arguments):
+    texts = [a.encode() if isinstance(a, str) else ctypes.c_long(a) for a in arguments]
+    ctypes.set_errno(0)
+    return ctypes.get_errno() if libc.syscall(number, *texts) == -1 else 0
+"""
+SOME = {
+    "a signal to another process": ("tgkill", 1, 1, 0),
+    "news of a file as a signal": ("fcntl", 0, seccomp.F_SETOWN, 1),
+    "the same by a longer number": ("fcntl", 0, (1 << 32) + seccomp.F_SETOWN, 1),
+    "news of a socket as a signal": ("ioctl", 0, seccomp.FIOSETOWN, 0),
+    "typing into a terminal": ("ioctl", 0, seccomp.TIOCSTI, 0),
+    "a limit": ("prlimit64", 0, 7, 1, 0),
+}
+OTHERS = {
+    "the flags of a file": ("fcntl", 0, 3),
+    "what a limit is": ("prlimit64", 0, 7, 0, 0),
+}
+# With arguments that do no harm where a capability is left.
+NEED_CAPABILITIES = {
+    **{name: (name, 0, 0, 0, 0) for name in ("reboot", "acct", "vhangup")},
+    **{name: (name, ".", 0) for name in ("umount2", "chroot", "swapon", "swapoff")},
+    **{name: (name, platform.node(), 1) for name in ("sethostname", "setdomainname")},
+    "pivot_root": ("pivot_root", ".", "."),
+    "mount": ("mount", "none", ".", "tmpfs", 0, 0),
+    "fsopen": ("fsopen", "tmpfs", 0),
+    "fspick": ("fspick", -100, ".", 0),
+    "fsmount": ("fsmount", 0, 0, 0),
+    "move_mount": ("move_mount", -100, ".", -100, ".", 0),
+    "settimeofday": ("settimeofday", 0, "\0" * 8),
+    "adjtimex": ("adjtimex", "\0 " + "\0" * 300),
+}
+
+
+@pytest.fixture(scope="module")
+def errors():
+    """{name: the error number that a system call ends with in a worker without bubblewrap}"""
+    refusals = seccomp.Filter()
+    if not refusals.complete:
+        pytest.skip("not checked: no libseccomp here")
+    calls = {name: (name, *[-1] * 6) for name in seccomp.REFUSED}
+    calls |= {**SOME, **OTHERS, **NEED_CAPABILITIES}
+    calls = {key: [refusals.number(name), *rest] for key, (name, *rest) in calls.items()}
+    calls |= {f"number {n}": [n, *[-1] * 6] for n in seccomp.YOUNGER}
+    with WorkerLauncher(Sandbox()) as workers:
+        request = LoadRequest({"lab": SYSTEM_CALLS}, "lab", (), audit=False)
+        worker = workers.launch(request)
+        assert "seccomp" in worker.layers
+        outcome = worker.ask(Call("f", calls=calls))
+    assert outcome.failure is None
+    return {name: error for name, error in outcome.value.items() if calls[name][0] >= 0}
+
+
+def test_the_filter_refuses_what_it_lists(errors):
+    listed = [name for name in [*seccomp.REFUSED, *SOME] if name in errors]
+    assert len(listed) > 60
+    assert not [name for name in listed if errors[name] != errno.EPERM]
+
+
+def test_the_filter_knows_no_younger_system_call(errors):
+    assert {errors[f"number {n}"] for n in seccomp.YOUNGER} == {errno.ENOSYS}
+
+
+def test_the_filter_leaves_the_rest(errors):
+    assert not [name for name in OTHERS if errors[name]]
+
+
+def test_what_needs_a_capability_fails_without_the_filters_help(errors):
+    assert not [name for name in NEED_CAPABILITIES if errors[name] != errno.EPERM]
 
 
 def test_grade_refuses_without_the_required_sandbox(monkeypatch, graded_class):
     course, _, _ = graded_class
     missing = Sandbox(lacking="bubblewrap is not installed")
-    monkeypatch.setattr("labkit.grading.run.pool.chosen", lambda: missing)
+    monkeypatch.setattr("labkit.grading.run.pool.best_sandbox", lambda: missing)
     arguments = ["grade", "rmsnorm", "--course", str(course.root), "--fresh"]
     done = CliRunner().invoke(app, [*arguments, "--require-sandbox"])
     assert done.exit_code == 2 and "not installed" in done.output
