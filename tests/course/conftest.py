@@ -9,6 +9,7 @@ from labkit.author.build import filled, notebook_path, read_notebook
 from labkit.core.syllabus import LABS, NOTEBOOKS
 from labkit.grading.demo import demo
 from labkit.grading.judge.judge import Judge
+from labkit.grading.judge.probe import best_sandbox
 from labkit.grading.judge.worker_client import WorkerLauncher
 from labkit.grading.nbgrader.course import Course
 
@@ -24,7 +25,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def workers():
-    with WorkerLauncher() as running:
+    with WorkerLauncher(best_sandbox()) as running:
         yield running
 
 

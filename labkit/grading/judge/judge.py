@@ -166,7 +166,7 @@ class Judge:
         The worker that has got everything right so far goes on; else there is a fresh one.
         """
         if self.worker is None:
-            self.worker = self.workers.launch(order, plan, self._plans().values())
+            self.worker = self.workers.launch(order, plan)
         else:
             self.worker.go_on(order, plan)
         worker, module = self.worker, order.sources[order.module]

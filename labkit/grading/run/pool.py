@@ -26,7 +26,8 @@ from nbformat import NotebookNode
 
 from labkit.core.syllabus import Lab, find_lab
 from labkit.grading.judge.judge import REMEMBER, Judge
-from labkit.grading.judge.sandbox import GradingError, Sandbox, best_sandbox, required
+from labkit.grading.judge.probe import best_sandbox
+from labkit.grading.judge.sandbox import GradingError, Sandbox, required
 from labkit.grading.judge.worker_client import ONE_THREAD, WorkerLauncher
 from labkit.grading.run.results import GradingSpec, Verdict, judging
 from labkit.sandboxed.limits import CPU_SECONDS
@@ -70,7 +71,7 @@ given: Sandbox | None = None  # by the process that started this one
 def running_workers() -> WorkerLauncher:
     """This process's sandbox, for all submissions of all labs."""
     torch.set_num_threads(1)
-    workers = WorkerLauncher(given)
+    workers = WorkerLauncher(given or best_sandbox())
     workers.__enter__()
     workers.prepare()
     Finalize(None, workers.__exit__, exitpriority=10)  # in processes of a pool

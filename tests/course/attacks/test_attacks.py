@@ -34,7 +34,8 @@ from labkit.core.report import CONTROL
 from labkit.core.syllabus import LABS
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.judge.judge import Judge
-from labkit.grading.judge.sandbox import Sandbox, best_sandbox
+from labkit.grading.judge.probe import best_sandbox
+from labkit.grading.judge.sandbox import Sandbox
 from labkit.grading.judge.worker_client import WorkerLauncher
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.run.grade import grade_and_report

@@ -12,21 +12,19 @@ import torch
 from typer.testing import CliRunner
 
 from labkit.cli import app
-from labkit.grading.judge import sandbox
+from labkit.grading.judge import attempts, probe, sandbox
+from labkit.grading.judge.attempts import ATTEMPTS
 from labkit.grading.judge.sandbox import NoSandbox, Sandbox
 from labkit.grading.judge.worker_client import LoadRequest, WorkerLauncher
 from labkit.sandboxed import seccomp
 from labkit.sandboxed.call import Call
 
-ATTEMPTS = [
-    line.split('"')[1] for line in sandbox.PROBE.splitlines() if line.startswith('    "')
-]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="not checked: needs Linux")
 
 
 @pytest.fixture(scope="session")
 def best():
-    found = sandbox.best_sandbox()
+    found = probe.best_sandbox()
     if found.bubblewrap is None:
         pytest.skip(f"not checked: {found.lacking}")
     return found
@@ -34,7 +32,7 @@ def best():
 
 @pytest.fixture(scope="session")
 def bare():
-    return sandbox.probed(Sandbox())
+    return probe.probed(Sandbox())
 
 
 @pytest.mark.parametrize("what", ATTEMPTS)
@@ -43,7 +41,7 @@ def test_bubblewrap_stops(best, what):
 
 
 @linux
-@pytest.mark.parametrize("what", [a for a in ATTEMPTS if a not in sandbox.ONLY_BUBBLEWRAP])
+@pytest.mark.parametrize("what", [a for a in ATTEMPTS if a not in probe.ONLY_BUBBLEWRAP])
 def test_the_kernel_stops_without_bubblewrap_too(bare, what):
     assert what in bare.stopped
 
@@ -51,13 +49,14 @@ def test_the_kernel_stops_without_bubblewrap_too(bare, what):
 @linux
 def test_the_attempts_would_get_through_without_any_protection(tmp_path):
     """Else the probe would prove nothing."""
+    source = Path(attempts.__file__).read_text("utf-8")
     (tmp_path / "secret").write_text("the gradebook")
     harmless = ["read a file", "write a file", "write a huge file", "take uncounted memory",
                 "start a process", "signal another process",
                 "find what another left"]  # fmt: skip
     asked = f"[attempt(what, {str(tmp_path / 'secret')!r}) for what in {harmless}]"
     done = subprocess.run(
-        [sys.executable, "-c", f"{sandbox.PROBE}\nprint({asked})"],
+        [sys.executable, "-c", f"{source}\nprint({asked})"],
         cwd=tmp_path, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.stdout.strip() == str(["got through"] * len(harmless)), done.stderr
@@ -89,7 +88,7 @@ def test_inside_there_is_nothing_but_python(best):
 def test_an_installed_copy_of_the_course_is_hidden(tmp_path):
     packages = tmp_path / "site-packages"
     (packages / "solutions").mkdir(parents=True)
-    assert sandbox.covered([str(packages)]) == [str(packages / "solutions")]
+    assert sandbox.course_folders([str(packages)]) == [str(packages / "solutions")]
 
 
 def test_the_next_learner_finds_no_process_and_no_file(best):
@@ -137,8 +136,8 @@ def test_a_required_sandbox_that_is_missing_is_an_error():
 
 def test_without_bubblewrap_the_remedy_is_named(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    monkeypatch.setattr(sandbox, "probed", lambda found: found)
-    found = sandbox.best_sandbox.__wrapped__()
+    monkeypatch.setattr(probe, "probed", lambda found: found)
+    found = probe.best_sandbox.__wrapped__()
     assert found.bubblewrap is None and found.lacking
 
 
