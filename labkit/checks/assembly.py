@@ -143,7 +143,7 @@ def judged(run: Callable[[Call], Outcome], sources: Mapping[str, str]) -> Assemb
 
 def recorded(sources: Mapping[str, str]) -> dict[str, Any]:
     """What the package of these sources gives for every case, as Recorded keeps it."""
-    from labkit.sandboxed.wire import digest, outcome_fields
+    from labkit.sandboxed.wire import call_hash, outcome_fields
 
     entries = {}
     with imported(with_trace(sources)):
@@ -151,7 +151,7 @@ def recorded(sources: Mapping[str, str]) -> dict[str, Any]:
             inputs = inputs_of(name, config)
             call = Call("trace", **inputs)
             fields = outcome_fields(performed(call))
-            entries[name] = {"digest": digest(call), "reference": fields, "suspects": []}
+            entries[name] = {"digest": call_hash(call), "reference": fields, "suspects": []}
             entries[name]["inputs"] = inputs
     return entries
 

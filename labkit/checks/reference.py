@@ -13,8 +13,7 @@ from typing import Any, Protocol
 from labkit.checks.runner import TESTS, KnownMistake, Oracle
 from labkit.sandboxed.call import Call, Outcome, perform
 from labkit.sandboxed.wire import (
-    digest,
-    fingerprint,
+    call_hash,
     outcome_fields,
     outcome_from,
     pack,
@@ -41,23 +40,23 @@ class Performable(Protocol):
 class LiveReference:
     """Performs calls with the reference and with mistakes, on demand.
 
-    Outcomes are kept by the fingerprint, so that a class that meets the same calls does not
-    pay for them again.
+    Outcomes are kept by the hash of their call, so that a class that meets the same calls does
+    not pay for them again.
     """
 
     def __init__(self, namespace: dict[str, Any], mistakes: Sequence[Performable]):
         self.namespace, self.mistakes = namespace, mistakes
-        self.outcomes: dict[bytes, Outcome] = {}
-        self.wrong: dict[bytes, list[KnownMistake]] = {}
+        self.outcomes: dict[str, Outcome] = {}
+        self.wrong: dict[str, list[KnownMistake]] = {}
 
     def reference(self, call: Call) -> Outcome:
-        key = fingerprint(call)
+        key = call_hash(call)
         if key not in self.outcomes:
             self.outcomes[key] = perform(call, self.namespace)
         return self.outcomes[key]
 
     def suspects(self, call: Call) -> list[KnownMistake]:
-        key = fingerprint(call)
+        key = call_hash(call)
         if key not in self.wrong:
             self.wrong[key] = [
                 KnownMistake(m.name, m.sentence, m.costs, perform(call, m.namespace))
@@ -88,7 +87,7 @@ class RecordedReference:
 
     def _entry(self, call: Call) -> dict[str, Any]:
         entry = self.entries.get(call.key)
-        if entry is None or entry["digest"] != digest(call):
+        if entry is None or entry["digest"] != call_hash(call):
             raise Stale(
                 f"no recorded answer fits {call.key}; `tinyllm build` records them anew"
             )
@@ -112,7 +111,7 @@ class RecordingReference:
             kept = None if same else theirs
             suspects.append([suspect.name, suspect.sentence, suspect.costs, kept])
         self.entries[call.key] = {
-            "digest": digest(call),
+            "digest": call_hash(call),
             "reference": fields,
             "suspects": suspects,
         }

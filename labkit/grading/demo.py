@@ -18,6 +18,7 @@ from labkit.core.paths import LABKIT
 from labkit.core.report import clean
 from labkit.core.syllabus import LABS, Lab
 from labkit.grading.judge.assembly import put_together
+from labkit.grading.judge.probe import best_sandbox
 from labkit.grading.judge.worker_client import LoadRequest, WorkerLauncher
 from labkit.grading.nbgrader.course import Course, CourseError
 from labkit.grading.run.grade import grade_and_report
@@ -89,7 +90,7 @@ def talk(course: Course, labs: Sequence[Lab], learner: str, console: Console) ->
     folder = resolve(None)
     tokenizer, inputs = Tokenizer(folder), inputs_of(folder)
     messages: list[dict[str, str]] = []
-    with WorkerLauncher() as workers:
+    with WorkerLauncher(best_sandbox()) as workers:
         worker = workers.launch(LoadRequest(sources, "talk", ()))
         for question in QUESTIONS:
             messages.append({"role": "user", "content": question})

@@ -19,6 +19,7 @@ from labkit.model import weights
 from labkit.model.hub import resolve
 from labkit.model.saving import save
 from labkit.model.weights import EMBEDDING, HEAD, CheckpointError, Stored, listed
+from labkit.sandboxed.torch_private import parameters_without_memory
 
 __all__ = ["CheckpointError", "bar", "load", "part", "resolve", "save"]
 
@@ -105,28 +106,6 @@ def check_fit(folder: Path, model: nn.Module, stored: Mapping[str, Stored], tied
     if lines:
         head = f"{folder} does not fit the model built from its config.json"
         raise CheckpointError("\n".join([head, *lines]))
-
-
-@contextmanager
-def parameters_without_memory() -> Iterator[None]:
-    """Within it, new parameters have a shape and no numbers, so none are drawn or stored.
-
-    Only parameters: unlike under torch.device("meta"), tables that a model computes for
-    itself stay real.
-    """
-    register = nn.Module.register_parameter
-
-    def register_empty(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        if parameter is not None and not parameter.is_meta:
-            empty = torch.empty_like(parameter, device="meta")
-            parameter = nn.Parameter(empty, requires_grad=parameter.requires_grad)
-        register(module, name, parameter)
-
-    nn.Module.register_parameter = register_empty
-    try:
-        yield
-    finally:
-        nn.Module.register_parameter = register
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from labkit.model.hub import SHIPPED
 from labkit.pretrain.stories import END_OF_TURN, prompt
 from labkit.pretrain.stories import tokenizer as stories_tokenizer
 from labkit.pretrain.stories.reader import score_story, shares
-from labkit.sandboxed.given import WindowConfig, WindowModel
+from labkit.sandboxed.doubles import WindowConfig, WindowModel
 
 DOCUMENTS = 1500  # to learn a tokenizer from, where none ships
 

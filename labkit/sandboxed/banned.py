@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from labkit.sandboxed.torch_private import operator_libraries
+
 
 class NotAllowed(Exception):
     """Learner code used something that does the exercise for it."""
@@ -81,11 +83,6 @@ def _dotted(node: ast.AST, aliases: dict[str, str]) -> str | None:
     return ".".join([aliases[node.id], *reversed(parts)])
 
 
-# Where torch looks an operator up for the tensors of a CPU.
-KEYS = ("CPU", "AutogradCPU", "MkldnnCPU", "SparseCPU", "SparseCsrCPU", "NestedTensorCPU",
-        "QuantizedCPU")  # fmt: skip
-
-
 def refuse_operators(banned: Iterable[str]) -> list[Any]:
     """Put a refusal in the place of the operators among the banned names ("aten::..."), so
     that no road to them works; they stay refused as long as the result is kept.
@@ -93,17 +90,16 @@ def refuse_operators(banned: Iterable[str]) -> list[Any]:
     For a process of its own. A mode of torch's dispatcher would do the same, but it imports
     a second of modules and slows every operator down.
     """
-    libraries = [torch._C._dispatch_library("IMPL", "aten", key) for key in KEYS]
+    libraries = operator_libraries()
     for name in banned:
         packet = getattr(torch.ops.aten, name.removeprefix("aten::"), None)
         if not name.startswith("aten::") or packet is None:
             continue
-        refusal = _refusal(name)
         for overload in packet.overloads():
-            full = f"{name}.{overload}".removesuffix(".default")
-            for library, key in zip(libraries, KEYS, strict=True):
-                library.impl(full, key, refusal)
-    return libraries
+            full_name = f"{name}.{overload}".removesuffix(".default")
+            for key, library in libraries:
+                library.impl(full_name, key, _refusal(name))
+    return [library for _, library in libraries]
 
 
 def hold_for_good(libraries: list[Any]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.sandboxed import given
-from labkit.sandboxed.doubles import Listener
-from labkit.sandboxed.given import GIVEN, KEPT
+from labkit.sandboxed.doubles import DOUBLES, SHARED, Listener, Momentum
+from labkit.sandboxed.torch_private import set_deterministic
 
 # Kept from before any learner code can replace them.
 _equal, _generator = torch.equal, torch.default_generator
@@ -31,15 +30,15 @@ class New:
 
 
 class Given:
-    """Something that the course hands to the learner's code, from the table given.GIVEN.
+    """Something that the course hands to the learner's code, from the table doubles.DOUBLES.
 
-    Those in KEPT are one object through all steps of a call: a cache keeps what it holds,
+    Those in SHARED are one object through all steps of a call: a cache keeps what it holds,
     and a model what was stored on it.
     """
 
     def __init__(self, name: str, /, **arguments: Any):
-        if name not in GIVEN:
-            raise ValueError(f"no given function {name!r}; there are {', '.join(GIVEN)}")
+        if name not in DOUBLES:
+            raise ValueError(f"nothing is given as {name!r}; there are {', '.join(DOUBLES)}")
         self.name, self.arguments = name, arguments
 
 
@@ -114,13 +113,13 @@ class Call:
         self.dtype, self.grad, self.names = dtype, grad, names
         self.by_position, self.summary, self.objects = by_position, summary, objects
         self.key = ""  # set by the check that makes the call: "test_values[2]#1"
-        self.mark: bytes | None = None  # its fingerprint, once it is asked
+        self.hash = ""  # see wire.call_hash
         self.steps: list[tuple[str, dict[str, Any]]] = [("", inputs)] if inputs else []
 
     def then(self, method: str = "", /, **inputs: Any) -> Call:
         """Add a step: call the same object again, or its `method`, or read ".attribute"."""
         self.steps.append((method, inputs))
-        self.mark = None
+        self.hash = ""
         return self
 
 
@@ -167,30 +166,26 @@ def tensors_in(value: Any, path: str) -> list[tuple[str, Tensor]]:
     return []
 
 
-def resolve(value: Any, namespace: Mapping[str, Any], made: dict[str, Any]) -> Any:
+def resolve(value: Any, namespace: Mapping[str, Any], shared: dict[str, Any]) -> Any:
     """`value` with every New made from the namespace and every Given looked up.
 
-    made    the Givens of this call so far, for its later steps
+    shared    the objects of SHARED that this call has so far, for its later steps
     """
     if isinstance(value, New):
-        return namespace[value.symbol](**resolve(value.arguments, namespace, made))
+        return namespace[value.symbol](**resolve(value.arguments, namespace, shared))
     if isinstance(value, Given):
-        return _given(value, namespace, made)
+        arguments = resolve(value.arguments, namespace, shared)
+        if value.name not in SHARED:
+            return DOUBLES[value.name](**arguments)
+        key = repr((value.name, arguments))
+        if key not in shared:
+            shared[key] = DOUBLES[value.name](**arguments)
+        return shared[key]
     if isinstance(value, Mapping):
-        return {key: resolve(item, namespace, made) for key, item in value.items()}
+        return {key: resolve(item, namespace, shared) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(resolve(item, namespace, made) for item in value)
+        return type(value)(resolve(item, namespace, shared) for item in value)
     return value
-
-
-def _given(value: Given, namespace: Mapping[str, Any], made: dict[str, Any]) -> Any:
-    arguments = resolve(value.arguments, namespace, made)
-    if value.name not in KEPT:
-        return GIVEN[value.name](**arguments)
-    key = repr((value.name, arguments))
-    if key not in made:
-        made[key] = GIVEN[value.name](**arguments)
-    return made[key]
 
 
 def copied(value: Any) -> Any:
@@ -211,18 +206,14 @@ def copied(value: Any) -> Any:
 
 @contextmanager
 def strict_torch():
-    """Uninitialised memory reads as NaN, so that torch.empty cannot pass by luck.
-
-    This is torch.use_deterministic_algorithms without its import of the compiler, which takes
-    longer than a whole check.
-    """
+    """Uninitialised memory reads as NaN, so that torch.empty cannot pass by luck."""
     before = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    torch._C._set_deterministic_algorithms(True, warn_only=True)
+    set_deterministic(True, warn_only=True)
     try:
         yield
     finally:
-        torch._C._set_deterministic_algorithms(before, warn_only=warn_only)
+        set_deterministic(before, warn_only)
 
 
 @contextmanager
@@ -257,64 +248,72 @@ def perform(call: Call, namespace: Mapping[str, Any], filename: str | None = Non
 
 
 def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None:
-    if call.symbol not in namespace:
-        raise NameError(f"{call.symbol} is not defined")
-    target = namespace[call.symbol]
-    made: dict[str, Any] = {}
-    if call.init is not None:
-        target = target(**resolve(copied(call.init), namespace, made))
-    if isinstance(target, nn.Module):
-        if call.state is not None:
-            target.load_state_dict(copied(call.state), strict=True)
-        if call.dtype is not None:
-            target.to(call.dtype)
-        target.eval()
-        if call.names:
-            state = target.state_dict().items()
-            outcome.names = {name: list(t.shape) for name, t in state}
-    objects = {} if call.objects is None else resolve(copied(call.objects), namespace, made)
-    leaves: dict[str, Tensor] = {}
+    shared: dict[str, Any] = {}
+    target = _build(call, namespace, shared)
+    if call.names and isinstance(target, nn.Module):
+        state = target.state_dict().items()
+        outcome.names = {name: list(tensor.shape) for name, tensor in state}
+    objects = {} if call.objects is None else resolve(copied(call.objects), namespace, shared)
+    leaves: dict[str, Tensor] = {}  # of which gradients are wanted
     for number, (method, inputs) in enumerate(call.steps):
-        inputs = resolve(copied(inputs), namespace, made)
-        tag = "" if len(call.steps) == 1 else f"step {number + 1} "
-        mine = [(tag + p, t) for key, v in inputs.items() for p, t in tensors_in(v, key)]
-        if call.grad:
-            chosen = inputs if call.grad is True else call.grad
-            of = [(tag + p, t) for key in chosen for p, t in tensors_in(inputs[key], key)]
-            for path, tensor in of:
-                if tensor.is_floating_point():
-                    leaves[path] = tensor.requires_grad_()
-        before = {path: tensor.detach().clone() for path, tensor in mine}
-        inputs = {**objects, **inputs}
+        inputs = resolve(copied(inputs), namespace, shared)
+        step = "" if len(call.steps) == 1 else f"step {number + 1} "
+        for path, tensor in _tensors(inputs, inputs if call.grad is True else call.grad or ()):
+            if tensor.is_floating_point():
+                leaves[step + path] = tensor.requires_grad_()
+        before = [(step + p, t, t.detach().clone()) for p, t in _tensors(inputs, inputs)]
         with torch.set_grad_enabled(bool(call.grad or objects)):
-            value = _step(target, method, inputs, call.by_position)
-        heard = {name: v.heard for name, v in inputs.items() if isinstance(v, Listener)}
-        value = {"returned": value, **heard} if heard else value
+            value = _run(target, method, {**objects, **inputs}, call.by_position)
         outcome.values.append(value if call.grad else detached(value))  # later steps may write
-        outcome.changed += [
-            path for path, t in mine if not _as_before(t.detach(), before[path])
-        ]
+        outcome.changed += [path for path, t, old in before if not _same(t.detach(), old)]
     if call.grad:
-        if isinstance(target, nn.Module):
-            # a shared Parameter under each of its names, in whichever order they were set
-            named = target.named_parameters(remove_duplicate=False)
-            leaves |= {f"parameter {name}": parameter for name, parameter in named}
-        outcome.grads = gradients(outcome.values, leaves)
+        outcome.grads = gradients(outcome.values, leaves | _parameters(target))
     outcome.values = [detached(value) for value in outcome.values]
     if call.summary is not None:
         outcome.values = SUMMARIES[call.summary](outcome.values)
     outcome.state = state_of(objects)
 
 
-def _as_before(tensor: Tensor, before: Tensor) -> bool:
-    return _equal(tensor, before) or _equal(tensor.nan_to_num(), before.nan_to_num())
+def _build(call: Call, namespace: Mapping[str, Any], shared: dict[str, Any]) -> Any:
+    """The function, or the object with its weights, that the steps are about."""
+    if call.symbol not in namespace:
+        raise NameError(f"{call.symbol} is not defined")
+    target = namespace[call.symbol]
+    if call.init is not None:
+        target = target(**resolve(copied(call.init), namespace, shared))
+    if isinstance(target, nn.Module):
+        if call.state is not None:
+            target.load_state_dict(copied(call.state), strict=True)
+        if call.dtype is not None:
+            target.to(call.dtype)
+        target.eval()
+    return target
 
 
-def _step(target: Any, method: str, inputs: dict[str, Any], by_position: bool) -> Any:
+def _tensors(inputs: Mapping[str, Any], names: Iterable[str]) -> list[tuple[str, Tensor]]:
+    return [found for name in names for found in tensors_in(inputs[name], name)]
+
+
+def _run(target: Any, method: str, inputs: dict[str, Any], by_position: bool) -> Any:
+    """What one step gives, and beside it what its listeners heard."""
     if method.startswith("."):
         return getattr(target, method[1:])
     function = getattr(target, method) if method else target
-    return function(*inputs.values()) if by_position else function(**inputs)
+    value = function(*inputs.values()) if by_position else function(**inputs)
+    heard = {name: item.tokens for name, item in inputs.items() if isinstance(item, Listener)}
+    return {"returned": value, **heard} if heard else value
+
+
+def _same(tensor: Tensor, before: Tensor) -> bool:
+    return _equal(tensor, before) or _equal(tensor.nan_to_num(), before.nan_to_num())
+
+
+def _parameters(target: Any) -> dict[str, Tensor]:
+    """A shared Parameter under each of its names, in whichever order they were set."""
+    if not isinstance(target, nn.Module):
+        return {}
+    named = target.named_parameters(remove_duplicate=False)
+    return {f"parameter {name}": parameter for name, parameter in named}
 
 
 def state_of(objects: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -324,7 +323,7 @@ def state_of(objects: Mapping[str, Any]) -> dict[str, Tensor]:
         if isinstance(item, nn.Module):
             weights = item.state_dict().items()
             state |= {f"{name}.{key}": weight.detach().clone() for key, weight in weights}
-        if isinstance(item, given.Momentum):
+        if isinstance(item, Momentum):
             for number, group in enumerate(item.param_groups):
                 rate = torch.tensor(float(group["lr"]))
                 state[f"the learning rate of group {number + 1}"] = rate

@@ -1,11 +1,14 @@
-"""Small stand-ins for what a learner's code is handed: models that generate can run, listeners
-for its tokens, and caches. They need no part of the package under test.
+"""Test doubles: what the course hands to the learner's code in the place of parts that may be
+unfinished. They need no part of the package under test, nor those parts of torch that take a
+second to import its compiler.
 
 Shapes: B batch, T new tokens, S cached + new tokens, E features, V vocabulary.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -115,14 +118,81 @@ class Scripted(nn.Module):
         return torch.stack(rows, dim=1)  # (B, T, V)
 
 
+@dataclass(frozen=True)
+class WindowConfig:
+    vocab_size: int
+    hidden_size: int
+    window: int = 4  # tokens that are seen, the newest included
+    num_hidden_layers: int = 1
+    num_experts: int = 0
+    num_experts_per_tok: int = 2
+    router_aux_loss_coef: float = 0.1
+
+
+class WindowModel(nn.Module):
+    """Foresees the next token from the last few: embed them, mix, one or two hidden layers.
+
+    With experts every hidden layer is a mixture of `num_experts` linear layers, weighed by a
+    router. Tokens where attention_mask is 0 are seen as zeros.
+
+    Shapes: input_ids, attention_mask (B, T) -> logits (B, T, V);
+            with output_router_logits (logits, list of router logits (N, X))
+    """
+
+    def __init__(self, config: WindowConfig, seed: int = 0):
+        super().__init__()
+        self.config = config
+        size, experts = config.hidden_size, max(config.num_experts, 1)
+        self.embed_tokens = nn.Embedding(config.vocab_size, size)
+        self.mix = nn.Linear(config.window * size, size)
+        self.layers = nn.ModuleList(
+            nn.ModuleDict({"experts": nn.Linear(size, experts * size)})
+            for _ in range(config.num_hidden_layers)
+        )
+        if config.num_experts:
+            for layer in self.layers:
+                layer["gate"] = nn.Linear(size, experts, bias=False)
+        self.lm_head = nn.Linear(size, config.vocab_size)
+        generator = torch.Generator().manual_seed(seed)
+        for weight in self.parameters():
+            std = weight.size(-1) ** -0.5 if weight.dim() == 2 else 0.1
+            nn.init.normal_(weight, std=std, generator=generator)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        cache: Any = None,
+        output_router_logits: bool = False,
+    ) -> Tensor | tuple[Tensor, list[Tensor]]:
+        x = self.embed_tokens(input_ids)  # (B, T, E)
+        if attention_mask is not None:
+            x = x * attention_mask[..., None].to(x.dtype)
+        before = self.config.window - 1
+        x = nn.functional.pad(x, (0, 0, before, 0))  # (B, window - 1 + T, E)
+        x = x.unfold(1, self.config.window, 1).flatten(2)  # (B, T, E * window)
+        x = torch.tanh(self.mix(x))  # (B, T, E)
+        router_logits = []
+        for layer in self.layers:
+            said = layer["experts"](x).unflatten(-1, (-1, self.config.hidden_size))
+            weights = torch.ones_like(said[..., 0])  # (B, T, X)
+            if self.config.num_experts:
+                scores = layer["gate"](x)
+                router_logits.append(scores.flatten(0, 1))  # (N, X)
+                weights = scores.softmax(dim=-1)
+            x = x + torch.tanh((weights[..., None] * said).sum(dim=-2))  # (B, T, E)
+        logits = self.lm_head(x)  # (B, T, V)
+        return (logits, router_logits) if output_router_logits else logits
+
+
 class Listener:
     """An on_token that keeps what it hears; a check compares it with the result."""
 
     def __init__(self) -> None:
-        self.heard: list[Any] = []
+        self.tokens: list[Any] = []
 
     def __call__(self, token: Any) -> None:
-        self.heard.append(token.clone() if isinstance(token, Tensor) else token)
+        self.tokens.append(token.clone() if isinstance(token, Tensor) else token)
 
 
 class GoneAfter:
@@ -137,7 +207,7 @@ class GoneAfter:
             raise InterruptedError("the reader has gone")
 
 
-class GivenCache:
+class Cache:
     """A KV cache for layers under test: it joins what it is given to what it holds.
 
     layer_idx   the only layer that may use it
@@ -146,7 +216,7 @@ class GivenCache:
 
     def __init__(self, layer_idx: int, numbers: int):
         self.layer_idx, self.numbers = layer_idx, numbers
-        self.held: tuple[Tensor, Tensor] | None = None
+        self.stored: tuple[Tensor, Tensor] | None = None
 
     def update(self, layer_idx: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         if layer_idx != self.layer_idx:
@@ -160,23 +230,24 @@ class GivenCache:
             raise ValueError(
                 f"the cache was given {came} numbers a token; it stores {self.numbers}"
             )
-        if self.held is not None:
-            pairs = zip(self.held, (key, value), strict=True)
+        if self.stored is not None:
+            pairs = zip(self.stored, (key, value), strict=True)
             key, value = (torch.cat(pair, dim=2) for pair in pairs)
-        self.held = (key, value)
-        return self.held
+        self.stored = (key, value)
+        return self.stored
 
 
-class GivenModelCache:
-    """A KV cache for a whole model under test: one GivenCache for each layer."""
+class ModelCache:
+    """A KV cache for a whole model under test: one Cache for each layer."""
 
     def __init__(self, layers: int, numbers: int):
-        self.layers = [GivenCache(layer_idx, numbers) for layer_idx in range(layers)]
+        self.layers = [Cache(layer_idx, numbers) for layer_idx in range(layers)]
 
     @property
     def length(self) -> int:
         """How many tokens every layer holds."""
-        return min(0 if layer.held is None else layer.held[0].size(2) for layer in self.layers)
+        stored = [layer.stored for layer in self.layers]
+        return min(0 if each is None else each[0].size(2) for each in stored)
 
     def update(self, layer_idx: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         if layer_idx not in range(len(self.layers)):
@@ -184,3 +255,66 @@ class GivenModelCache:
                 f"cache.update got layer {layer_idx}; there are {len(self.layers)}, from 0 on"
             )
         return self.layers[layer_idx].update(layer_idx, key, value)
+
+
+class Momentum:
+    """Gradient descent that keeps a part of its last step, as torch.optim.SGD does."""
+
+    def __init__(self, groups: list[dict[str, Any]], lr: float, momentum: float):
+        self.param_groups = [{"lr": lr, "momentum": momentum, **group} for group in groups]
+        self.moving: dict[Tensor, Tensor] = {}
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for weight in [weight for group in self.param_groups for weight in group["params"]]:
+            if set_to_none or weight.grad is None:
+                weight.grad = None
+            else:
+                weight.grad.zero_()
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    before = self.moving.get(weight, torch.zeros_like(weight))
+                    self.moving[weight] = group["momentum"] * before + weight.grad
+                    weight -= group["lr"] * self.moving[weight]
+
+
+def training(
+    vocab_size: int = 11,
+    hidden_size: int = 6,
+    layers: int = 2,
+    experts: int = 0,
+    coefficient: float = 0.1,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """{"model", "optimizer"}: a WindowModel, and its weights with Momentum in two groups."""
+    config = WindowConfig(
+        vocab_size,
+        hidden_size,
+        num_hidden_layers=layers,
+        num_experts=experts,
+        router_aux_loss_coef=coefficient,
+    )
+    model = WindowModel(config, seed)
+    matrices = [weight for weight in model.parameters() if weight.dim() == 2]
+    others = [weight for weight in model.parameters() if weight.dim() != 2]
+    groups = [{"params": matrices}, {"params": others}]
+    return {"model": model, "optimizer": Momentum(groups, lr=0.7, momentum=0.9)}
+
+
+# By the names that a Given uses.
+DOUBLES: dict[str, Callable[..., Any]] = {
+    "tanh_linear": lambda weight: lambda x: torch.tanh(x @ weight.T),
+    "scale_to_max": lambda: lambda x: x / x.abs().amax(dim=-1, keepdim=True).clamp_min(1e-3),
+    "generator": lambda seed: torch.Generator().manual_seed(seed),
+    "tiny_decoder": TinyDecoder,
+    "scripted": Scripted,
+    "listener": Listener,
+    "gone_after": GoneAfter,
+    "kv_cache": Cache,
+    "model_cache": ModelCache,
+    "training": training,
+}
+SHARED = ("kv_cache", "model_cache", "tiny_decoder")  # one object in all steps of a call

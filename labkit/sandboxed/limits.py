@@ -67,13 +67,12 @@ class Confinement:
     """
 
     def __init__(self, scratch: Path):
-        self.scratch, self.readable = scratch, readable_folders()
-        self.memory = mapped_bytes() + MEMORY_BYTES
-        self.watch = Watch(self.readable, scratch)
+        readable = readable_folders()
+        self.scratch, self.memory = scratch, mapped_bytes() + MEMORY_BYTES
+        self.audit_hook, self.filter = AuditHook([*readable, scratch]), seccomp.Filter()
         self.ruleset = None
-        seccomp.prepare()
         if sys.platform == "linux":
-            self.ruleset = landlock_rules(self.readable, [scratch])
+            self.ruleset = landlock_rules(readable, [scratch])
 
     def enter(self, cpu_seconds: int = CPU_SECONDS, audit: bool = True) -> list[str]:
         """Give up what exercise code has no use for; returns the names of the layers.
@@ -89,10 +88,10 @@ class Confinement:
             drop_capabilities()
         if self.ruleset is not None and landlock(self.ruleset):
             layers.append("landlock")
-        if seccomp.install():
+        if self.filter.install():
             layers.append("seccomp")
         if audit:
-            sys.addaudithook(self.watch)
+            sys.addaudithook(self.audit_hook)
             layers.append("audit hook")
         return layers
 
@@ -138,20 +137,14 @@ def drop_capabilities() -> None:
 def readable_folders() -> list[Path]:
     """Python, its packages and the system's libraries; never the course."""
     names = [sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
-    names += [
-        os.path.join(sys.base_prefix, "lib"),
-        "/usr/lib",
-        "/usr/local/lib",
-        "/lib",
-        "/lib64",
-    ]
+    names += [f"{sys.base_prefix}/lib", "/usr/lib", "/usr/local/lib", "/lib", "/lib64"]
     names += ["/usr/share/zoneinfo", "/dev/null", "/dev/urandom"]
-    found = {Path(name).resolve() for name in names if name}
-    return sorted(path for path in found if path.exists())
+    paths = {Path(name).resolve() for name in names if name}
+    return sorted(path for path in paths if path.exists())
 
 
-class Watch:
-    """The audit hook: refuses files outside the allowed folders, programs, and the network."""
+class AuditHook:
+    """Refuses files outside the allowed folders, programs, and the network."""
 
     REFUSED = (
         *("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork"),
@@ -159,19 +152,12 @@ class Watch:
     )
     PATHS = (
         *("open", "os.listdir", "os.scandir", "os.remove", "os.rename", "os.rmdir", "os.mkdir"),
-        *(
-            "os.link",
-            "os.symlink",
-            "os.truncate",
-            "os.chmod",
-            "os.chown",
-            "os.chdir",
-            "shutil.",
-        ),
+        *("os.link", "os.symlink", "os.truncate", "os.chmod", "os.chown", "os.chdir"),
+        "shutil.",
     )
 
-    def __init__(self, readable: list[Path], scratch: Path):
-        self.allowed = [str(path.resolve()) for path in [*readable, scratch]]
+    def __init__(self, allowed: list[Path]):
+        self.allowed = [str(path.resolve()) for path in allowed]
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event.startswith(self.REFUSED):

@@ -1,150 +1,118 @@
-"""System calls that exercise code has no use for, refused by the kernel (Linux, seccomp).
+"""System calls that exercise code has no use for, refused by the kernel (Linux, libseccomp).
 
-A filter is a small program for the kernel's packet-filter machine; it sees the number and the
-arguments of every system call. What it refuses fails with EPERM: starting processes and
-threads, signals to others, sockets, memory that no limit counts, and the kernel's levers.
+What is refused fails with EPERM: starting processes and threads, signals to others, sockets,
+memory that no limit counts, and the kernel's levers. Not listed is what needs a capability
+(mount, reboot, setting the clock, ...): it fails anyway, since limits.py drops them all.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import platform
-import re
-import struct
 import sys
-from functools import cache
 
-# Name, number on x86-64, number on 64-bit Arm (from the kernel's unistd headers).
-REFUSED = """
-# processes
-fork 57 -, vfork 58 -, clone 56 220, clone3 435 435, execve 59 221, execveat 322 281,
-# other processes
-kill 62 129, tkill 200 130, rt_sigqueueinfo 129 138, rt_tgsigqueueinfo 297 240,
-pidfd_open 434 434, pidfd_send_signal 424 424, pidfd_getfd 438 438, ptrace 101 117,
-process_vm_readv 310 270, process_vm_writev 311 271, process_madvise 440 440,
-kcmp 312 272, process_mrelease 448 448, setpriority 141 140, ioprio_set 251 30,
-sched_setaffinity 203 122, sched_setscheduler 144 119, sched_setparam 142 118,
-sched_setattr 314 274, migrate_pages 256 238, move_pages 279 239,
-# network and descriptors of others
-socket 41 198, socketpair 53 199, connect 42 203, bind 49 200, listen 50 201,
-accept 43 202, accept4 288 242, sendmsg 46 211, sendmmsg 307 269, recvmsg 47 212,
-recvmmsg 299 243,
-# memory that no limit counts
-memfd_create 319 279, memfd_secret 447 447, userfaultfd 323 282, shmget 29 194,
-shmat 30 196, shmctl 31 195, semget 64 190, semop 65 193, semtimedop 220 192,
-semctl 66 191, msgget 68 186,
-msgsnd 69 189, msgrcv 70 188, msgctl 71 187, mq_open 240 180, mq_unlink 241 181,
-# limits
-setrlimit 160 164,
-# modes and owners of others' files
-chmod 90 -, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452, chown 92 -, lchown 94 -,
-fchown 93 55, fchownat 260 54, utime 132 -, utimes 235 -, utimensat 280 88,
-futimesat 261 -, setxattr 188 5, lsetxattr 189 6, fsetxattr 190 7, removexattr 197 14,
-lremovexattr 198 15, fremovexattr 199 16, setxattrat 463 463, removexattrat 466 466,
-file_setattr 469 469, truncate 76 45, mknod 133 -, mknodat 259 33,
-# the kernel
-mount 165 40, umount2 166 39, pivot_root 155 41, chroot 161 51, unshare 272 97,
-setns 308 268, open_tree 428 428, move_mount 429 429, fsopen 430 430, fsconfig 431 431,
-fsmount 432 432, fspick 433 433, mount_setattr 442 442, bpf 321 280,
-perf_event_open 298 241, io_uring_setup 425 425, io_uring_enter 426 426,
-io_uring_register 427 427, fanotify_init 300 262, name_to_handle_at 303 264,
-open_by_handle_at 304 265, add_key 248 217, request_key 249 218, keyctl 250 219,
-personality 135 92, iopl 172 -, ioperm 173 -, modify_ldt 154 -, kexec_load 246 104,
-kexec_file_load 320 294, init_module 175 105, finit_module 313 273, delete_module 176 106,
-reboot 169 142, swapon 167 224, swapoff 168 225, acct 163 89, quotactl 179 60,
-syslog 103 116, settimeofday 164 170, clock_settime 227 112, clock_adjtime 305 266,
-adjtimex 159 171, sethostname 170 161, setdomainname 171 162, vhangup 153 58,
-"""
-# Allowed with certain arguments only: signals to oneself, asking for limits.
-TGKILL = {"x86_64": 234, "aarch64": 131}
-PRLIMIT = {"x86_64": 302, "aarch64": 261}
-# Allowed but for certain arguments: F_SETOWN and its kind, by which news of a descriptor
-# become a signal to anybody, and TIOCSTI, which types into a terminal.
-FCNTL = {"x86_64": 72, "aarch64": 25}
-IOCTL = {"x86_64": 16, "aarch64": 29}
-OWNERS, LEVERS = (8, 15), (0x8901, 0x8902, 0x5412)
-ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*
-X32 = 0x40000000  # numbers of x86-64's second set of calls
+BY_PURPOSE = {
+    "processes": "fork vfork clone clone3 execve execveat",
+    "processes of others": """
+        kill tkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open pidfd_send_signal pidfd_getfd
+        ptrace process_vm_readv process_vm_writev process_madvise kcmp setpriority ioprio_set
+        sched_setaffinity sched_setscheduler sched_setparam sched_setattr migrate_pages
+        move_pages""",
+    "network and descriptors of others": """
+        socket socketpair connect bind listen accept accept4 sendmsg sendmmsg recvmsg recvmmsg
+        """,
+    "memory that no limit counts": """
+        memfd_create userfaultfd shmget shmat shmctl semget semop semtimedop semctl msgget
+        msgsnd msgrcv msgctl mq_open mq_unlink""",
+    "limits": "setrlimit",
+    "modes and owners of others' files": """
+        chmod fchmod fchmodat chown lchown fchown fchownat utime utimes utimensat futimesat
+        setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr truncate mknod
+        mknodat""",
+    "the kernel": """
+        unshare setns open_tree bpf perf_event_open io_uring_setup io_uring_enter
+        io_uring_register fanotify_init name_to_handle_at open_by_handle_at add_key request_key
+        keyctl personality iopl ioperm modify_ldt kexec_load kexec_file_load init_module
+        finit_module delete_module syslog""",
+}
+REFUSED = " ".join(BY_PURPOSE.values()).split()
+# Since Linux 5.12 a call has the same number everywhere, whether or not the library knows its
+# name. These fail with ENOSYS, as on an older kernel. (At 512 the x32 calls begin.)
+YOUNGER = range(442, 512)
 
-LOAD, EQUAL, AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06
-ALLOW, KILL, EPERM, ENOSYS = 0x7FFF0000, 0x80000000, 0x00050001, 0x00050026
-NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # offsets in what the filter sees
-NO_NEW_PRIVS, SET_SECCOMP, FILTER = 38, 22, 2
+ALLOW, EPERM, ENOSYS = 0x7FFF0000, 0x00050001, 0x00050026  # SCMP_ACT_*, from seccomp.h
+NOT_EQUAL, MASKED_EQUAL = 1, 7  # SCMP_CMP_*
+NO_SUCH_NAME = -1
+F_SETOWN, F_SETOWN_EX, FIOSETOWN, SIOCSPGRP, TIOCSTI = 8, 15, 0x8901, 0x8902, 0x5412
 
 
-class Program(ctypes.Structure):
-    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
+class Comparison(ctypes.Structure):
+    """Which argument of a call, and what its value has to be for the rule to hold."""
 
-
-def refused_numbers(machine: str) -> list[int]:
-    column = list(ARCH).index(machine)
-    found = re.findall(r"\w+ (\d+|-) (\d+|-),", REFUSED)
-    return sorted(int(row[column]) for row in found if row[column] != "-")
-
-
-@cache
-def fixed_part(machine: str) -> bytes:
-    """The filter up to where it depends on the process."""
-    lines = [(LOAD, 0, 0, ARCHITECTURE), (EQUAL, 1, 0, ARCH[machine]), (RETURN, 0, 0, KILL)]
-    lines += [(LOAD, 0, 0, NUMBER), (AT_LEAST, 0, 1, X32), (RETURN, 0, 0, ENOSYS)]
-    for number in refused_numbers(machine):
-        lines += [(EQUAL, 0, 1, number), (RETURN, 0, 0, EPERM)]
-    return packed(lines)
-
-
-def program(machine: str, pid: int) -> bytes:
-    """The filter for a process with this id."""
-    lines = only_if(TGKILL[machine], 0, pid) + only_if(PRLIMIT[machine], 2, 0)
-    lines += never_if(FCNTL[machine], 1, OWNERS) + never_if(IOCTL[machine], 1, LEVERS)
-    return fixed_part(machine) + packed([*lines, (RETURN, 0, 0, ALLOW)])
-
-
-def packed(lines: list[tuple[int, int, int, int]]) -> bytes:
-    return b"".join(struct.pack("=HBBI", *line) for line in lines)
-
-
-def only_if(number: int, argument: int, value: int) -> list[tuple[int, int, int, int]]:
-    """Refuse a call unless its argument, a small number, has this value."""
-    low = ARGUMENTS + 8 * argument
-    return [
-        (EQUAL, 0, 6, number),
-        (LOAD, 0, 0, low),
-        (EQUAL, 0, 3, value),
-        (LOAD, 0, 0, low + 4),
-        (EQUAL, 0, 1, 0),
-        (RETURN, 0, 0, ALLOW),
-        (RETURN, 0, 0, EPERM),
+    _fields_ = [
+        ("argument", ctypes.c_uint),
+        ("operator", ctypes.c_int),
+        ("a", ctypes.c_uint64),
+        ("b", ctypes.c_uint64),
     ]
 
 
-def never_if(
-    number: int, argument: int, values: tuple[int, ...]
-) -> list[tuple[int, int, int, int]]:
-    """Refuse a call if its argument, of which the kernel reads 32 bits, has such a value."""
-    lines = [(EQUAL, 0, 2 + 2 * len(values), number), (LOAD, 0, 0, ARGUMENTS + 8 * argument)]
-    for value in values:
-        lines += [(EQUAL, 0, 1, value), (RETURN, 0, 0, EPERM)]
-    return [*lines, (RETURN, 0, 0, ALLOW)]
+class Filter:
+    """What the kernel is to refuse. Made before a process is forked, put on by the process.
+
+    Other architectures' calls, among them x86-64's second set, end the process; that and what
+    a call is called on this machine is libseccomp's business.
+    """
+
+    def __init__(self) -> None:
+        self.library = libseccomp()
+        self.complete = self.library is not None
+        if self.library is None:
+            return
+        self.context = ctypes.c_void_p(self.library.seccomp_init(ALLOW))
+        for name in REFUSED:
+            self._refuse(self.number(name))
+        for number in YOUNGER:
+            self._refuse(number, action=ENOSYS)
+        # Asking for limits is allowed, setting them is not.
+        self._refuse(self.number("prlimit64"), Comparison(2, NOT_EQUAL, 0))
+        # By these news of a descriptor become a signal to anybody; the last one types into a
+        # terminal. Of the argument the kernel reads 32 bits.
+        for command in (F_SETOWN, F_SETOWN_EX):
+            self._refuse(self.number("fcntl"), low_32_bits(1, command))
+        for command in (FIOSETOWN, SIOCSPGRP, TIOCSTI):
+            self._refuse(self.number("ioctl"), low_32_bits(1, command))
+
+    def install(self) -> bool:
+        """Put the filter on this process for good. True if the kernel took it."""
+        if self.library is None:
+            return False
+        # A signal to oneself is allowed: abort() needs it.
+        self._refuse(self.number("tgkill"), Comparison(0, NOT_EQUAL, os.getpid()))
+        return self.complete and self.library.seccomp_load(self.context) == 0
+
+    def number(self, name: str) -> int:
+        """Of the system call on this machine; negative where it has none."""
+        return self.library.seccomp_syscall_resolve_name(name.encode())
+
+    def _refuse(self, number: int, *only_if: Comparison, action: int = EPERM) -> None:
+        if number == NO_SUCH_NAME:  # the library is older than the call
+            return
+        comparisons = (Comparison * len(only_if))(*only_if)
+        rule = self.context, action, number, len(only_if), comparisons
+        self.complete &= self.library.seccomp_rule_add_array(*rule) == 0
 
 
-def possible() -> bool:
-    return sys.platform == "linux" and platform.machine() in ARCH and sys.maxsize > 2**32
+def libseccomp() -> ctypes.CDLL | None:
+    if sys.platform != "linux":
+        return None
+    try:
+        library = ctypes.CDLL("libseccomp.so.2")
+    except OSError:
+        return None
+    library.seccomp_init.restype = ctypes.c_void_p
+    return library
 
 
-def prepare() -> None:
-    """Make ready what every process forked from this one will need."""
-    if possible():
-        fixed_part(platform.machine())
-
-
-def install() -> bool:
-    """Put the filter on this process for good. True if the kernel took it."""
-    if not possible():
-        return False
-    machine = platform.machine()
-    code = program(machine, os.getpid())
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(NO_NEW_PRIVS, 1, 0, 0, 0)
-    filter_ = Program(len(code) // 8, code)
-    return libc.prctl(SET_SECCOMP, FILTER, ctypes.byref(filter_), 0, 0) == 0
+def low_32_bits(argument: int, value: int) -> Comparison:
+    return Comparison(argument, MASKED_EQUAL, 0xFFFFFFFF, value)

@@ -23,18 +23,9 @@ MAX_DEPTH = 13
 MAX_NAMES = 10_000
 MAX_HEADER = 1 << 20  # of outcomes: everything in them but the numbers
 
-DTYPES = {
-    str(dtype): dtype
-    for dtype in (
-        torch.float32,
-        torch.float64,
-        torch.float16,
-        torch.bfloat16,
-        torch.int64,
-        torch.int32,
-        torch.bool,
-    )
-}
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+DTYPES = {str(dtype): dtype for dtype in (*FLOATS, torch.int64, torch.int32, torch.bool)}
+SETTINGS = ("init", "state", "dtype", "grad", "names", "by_position", "summary", "objects")
 
 
 class Malformed(ValueError):
@@ -72,8 +63,7 @@ class Packer:
             return {"dict": [["a tensor of dtype", str(tensor.dtype)]]}
         plain = tensor.detach().as_subclass(Tensor)
         self.tensors[name] = plain.clone(memory_format=torch.contiguous_format)
-        strides = None if plain.is_contiguous() else list(plain.stride())
-        return {"tensor": name, "strides": strides}
+        return {"tensor": name, "strides": odd_strides(plain)}
 
 
 class Unpacker:
@@ -123,6 +113,10 @@ class Unpacker:
         return fresh.copy_(tensor) if 0 not in strides else tensor
 
 
+def odd_strides(tensor: Tensor) -> list[int] | None:
+    return None if tensor.is_contiguous() else list(tensor.stride())
+
+
 def pack(value: Any) -> bytes:
     """Values (see labkit.sandboxed.call.Call for the kinds) as one safetensors file."""
     packer = Packer()
@@ -141,71 +135,14 @@ def unpack(blob: bytes) -> Any:
         return Unpacker(load(blob)).unpack(packed)
     except Malformed:
         raise
-    except (
-        SafetensorError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+    except (SafetensorError, ValueError, LookupError, TypeError, AttributeError,
+            RecursionError) as error:  # fmt: skip
         raise Malformed(f"not a message: {error}") from error
 
 
 def encode_call(call: Call) -> bytes:
-    objects = {} if call.objects is None else {"objects": call.objects}
-    return pack(
-        {
-            **objects,
-            "symbol": call.symbol,
-            "init": None if call.init is None else dict(call.init),
-            "state": None if call.state is None else dict(call.state),
-            "dtype": call.dtype,
-            "grad": call.grad,
-            "names": call.names,
-            "by_position": call.by_position,
-            **({"summary": call.summary} if call.summary else {}),
-            "steps": [[method, inputs] for method, inputs in call.steps],
-        }
-    )
-
-
-def digest(call: Call) -> str:
-    """Tells calls apart by everything that is in them."""
-    return hashlib.sha256(encode_call(call)).hexdigest()[:16]
-
-
-def fingerprint(call: Call) -> bytes:
-    """The same as digest, several times faster, and good for this process only; a call that
-    was performed does not change any more."""
-    if call.mark is not None:
-        return call.mark
-    hasher = hashlib.sha256()
-
-    def feed(value: Any) -> None:
-        kind = type(value)
-        if kind in (list, tuple):
-            hasher.update(f"{kind.__name__}{len(value)}".encode())
-            for item in value:
-                feed(item)
-        elif kind is dict:
-            hasher.update(f"dict{len(value)}".encode())
-            for key, item in value.items():
-                hasher.update(f"{key!r};".encode())
-                feed(item)
-        elif isinstance(value, Tensor):
-            hasher.update(f"{value.dtype}{value.shape}{value.stride()}".encode())
-            plain = value.detach().as_subclass(Tensor).contiguous()
-            hasher.update(plain.view(-1).view(torch.uint8).numpy())
-        elif kind in (New, Given):
-            feed([kind.__name__, vars(value)])
-        else:
-            hasher.update(f"{value!r};".encode())
-
-    feed([call.symbol, call.init, call.state, call.dtype, call.grad, call.names])
-    feed([call.by_position, call.summary, call.objects, call.steps])
-    call.mark = hasher.digest()
-    return call.mark
+    settings = {name: getattr(call, name) for name in SETTINGS}
+    return pack({"symbol": call.symbol, "steps": call.steps, **settings})
 
 
 def decode_call(blob: bytes) -> Call:
@@ -215,6 +152,39 @@ def decode_call(blob: bytes) -> Call:
     for method, inputs in steps:
         call.then(method, **inputs)
     return call
+
+
+def call_hash(call: Call) -> str:
+    """Tells calls apart by everything that is in them, in every process alike.
+
+    It is kept with the call, since a call that was performed does not change any more.
+    """
+    if not call.hash:
+        hasher = hashlib.sha256()
+        _feed(hasher, [call.symbol, call.steps, *(getattr(call, name) for name in SETTINGS)])
+        call.hash = hasher.hexdigest()[:32]
+    return call.hash
+
+
+def _feed(hasher: Any, value: Any) -> None:
+    """Hash a value without making bytes of all its tensors first, as encode_call does."""
+    if isinstance(value, Tensor):
+        hasher.update(f"{value.dtype}{list(value.shape)}{odd_strides(value)}".encode())
+        plain = value.detach().as_subclass(Tensor).contiguous()
+        hasher.update(plain.view(-1).view(torch.uint8).numpy())
+    elif isinstance(value, (New, Given)):
+        _feed(hasher, {type(value).__name__: vars(value)})
+    elif isinstance(value, Mapping):
+        hasher.update(f"dict{len(value)}".encode())
+        for key, item in value.items():
+            hasher.update(f"{key!r};".encode())
+            _feed(hasher, item)
+    elif isinstance(value, (list, tuple)):
+        hasher.update(f"{type(value).__name__}{len(value)}".encode())
+        for item in value:
+            _feed(hasher, item)
+    else:
+        hasher.update(f"{value!r};".encode())
 
 
 def encode_outcomes(outcomes: Sequence[Outcome]) -> bytes:
@@ -227,20 +197,13 @@ def decode_outcomes(blob: bytes) -> list[Outcome]:
     fields = unpack(blob)
     if type(fields) is not list:
         raise Malformed("no list of outcomes")
-    return [outcome_from(one) for one in fields]
+    return [outcome_from(each) for each in fields]
 
 
 def outcome_fields(outcome: Outcome) -> dict[str, Any]:
     failure = outcome.failure
-    packed = failure and [failure.kind, failure.text, failure.line, failure.bases]
-    return {
-        "values": list(outcome.values),
-        "grads": dict(outcome.grads),
-        "names": {name: list(shape) for name, shape in outcome.names.items()},
-        "changed": list(outcome.changed),
-        "state": dict(outcome.state),
-        "failure": packed,
-    }
+    fields = failure and [failure.kind, failure.text, failure.line, failure.bases]
+    return {**vars(outcome), "failure": fields}
 
 
 def outcome_from(fields: Any) -> Outcome:
@@ -250,7 +213,7 @@ def outcome_from(fields: Any) -> Outcome:
             grads=_typed_items(fields["grads"], Tensor),
             names={name: _shape(shape) for name, shape in _items(fields["names"], list)},
             changed=[_typed(name, str)[:200] for name in _typed(fields["changed"], list)],
-            state=_typed_items(fields.get("state", {}), Tensor),
+            state=_typed_items(fields["state"], Tensor),
             failure=_failure(fields["failure"]),
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -277,10 +240,10 @@ def _typed(value: Any, kind: type) -> Any:
 
 
 def _items(value: Any, kind: type) -> Iterator[tuple[str, Any]]:
-    found = _typed(value, dict)
-    if len(found) > MAX_NAMES:
-        raise ValueError(f"{len(found)} names; {MAX_NAMES} are the most")
-    for key, item in found.items():
+    items = _typed(value, dict)
+    if len(items) > MAX_NAMES:
+        raise ValueError(f"{len(items)} names; {MAX_NAMES} are the most")
+    for key, item in items.items():
         yield key[:200], _typed(item, kind)
 
 

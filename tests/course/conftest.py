@@ -11,6 +11,7 @@ from labkit.author.owned_cells import filled, notebook_path, read_notebook
 from labkit.core.syllabus import LABS, NOTEBOOKS
 from labkit.grading.demo import demo
 from labkit.grading.judge.judge import Judge
+from labkit.grading.judge.probe import best_sandbox
 from labkit.grading.judge.worker_client import WorkerLauncher
 from labkit.grading.nbgrader.course import Course
 
@@ -34,7 +35,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def workers():
-    with WorkerLauncher() as running:
+    with WorkerLauncher(best_sandbox()) as running:
         yield running
 
 

@@ -131,7 +131,7 @@ class Judge:
         """What the checks say of `order`, or why it could not be loaded: asked in the
         learner's running process, or else in a fresh one."""
         if self.worker is None:
-            self.worker = self.workers.launch(order, plan, self._plans().values())
+            self.worker = self.workers.launch(order, plan)
         else:
             self.worker.go_on(order, plan)
         worker, module = self.worker, order.sources[order.module]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import secrets
@@ -11,20 +10,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from labkit.core.paths import ROOT
-from labkit.grading.judge.sandbox import SCRATCH, Sandbox, best_sandbox
+from labkit.grading.judge.sandbox import SCRATCH, Sandbox
 from labkit.sandboxed import frames
 from labkit.sandboxed.call import Call, Failure, Outcome
 from labkit.sandboxed.frames import Gone, TimedOut
 from labkit.sandboxed.limits import CPU_SECONDS
-from labkit.sandboxed.wire import decode_outcomes, encode_call, fingerprint
-from labkit.sandboxed.worker import CALL, NONCE, ORDER, empty
+from labkit.sandboxed.wire import call_hash, decode_outcomes, encode_call
+from labkit.sandboxed.worker import CALL, HUGE_PAGES, LOAD, NONCE, empty
 
 WALL_SECONDS = 4 * CPU_SECONDS + 10  # a busy machine must not change a score
 START_SECONDS = 120
@@ -37,6 +36,27 @@ BOOT = (
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
+class ExpectedCalls:
+    """The calls that the checks of an exercise make, known from the first time they ran: a
+    worker gets them all at once and answers them all at once."""
+
+    MOST = 16 << 20  # bytes
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, tuple[int, str]] = {}  # and the hash of a call, by its key
+        self.message = b""
+
+    def learn(self, call: Call) -> None:
+        blob = frames.framed(encode_call(call))
+        if call.key not in self.numbers and len(self.message) + len(blob) < self.MOST:
+            self.numbers[call.key] = (len(self.numbers), call_hash(call))
+            self.message += blob
+
+    def number_of(self, call: Call) -> int | None:
+        number, expected = self.numbers.get(call.key, (None, ""))
+        return number if expected == call_hash(call) else None
+
+
 @dataclass(frozen=True)
 class LoadRequest:
     """What a worker loads: the package's sources, the module under test, the banned names."""
@@ -47,48 +67,25 @@ class LoadRequest:
     cpu_seconds: int = CPU_SECONDS
     audit: bool = True
 
-    def encode(self, nonce: bytes, plan: str) -> bytes:
+    def message(self, nonce: bytes, plan: ExpectedCalls) -> bytes:
         fields = {name: getattr(self, name) for name in ("module", "cpu_seconds", "audit")}
-        fields |= {"sources": dict(self.sources), "nonce": nonce.hex(), "plan": plan}
-        return ORDER + json.dumps(fields).encode()
-
-
-class ExpectedCalls:
-    """The calls that the checks of an exercise make, known from the first time they ran: a
-    worker gets them all at once and answers them all at once."""
-
-    MOST = 16 << 20  # bytes
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, tuple[int, bytes]] = {}  # of a call, by its key
-        self.message = b""
-        self.name = ""  # by which the worker's parent knows it
-
-    def learn(self, call: Call) -> None:
-        blob = frames.framed(encode_call(call))
-        if call.key not in self.numbers and len(self.message) + len(blob) < self.MOST:
-            self.numbers[call.key] = (len(self.numbers), fingerprint(call))
-            self.message += blob
-            self.name = hashlib.sha256(self.name.encode() + blob).hexdigest()
-
-    def number_of(self, call: Call) -> int | None:
-        number, known = self.numbers.get(call.key, (None, b""))
-        return number if known == fingerprint(call) else None
+        fields |= {"sources": dict(self.sources), "nonce": nonce.hex()}
+        fields["calls"] = len(plan.numbers)
+        return frames.framed(LOAD + json.dumps(fields).encode()) + plan.message
 
 
 class WorkerLauncher:
     """A context in which workers can be launched; one torch import for all of them, and one
     worker at a time: launching the next one ends the last one."""
 
-    def __init__(self, sandbox: Sandbox | None = None):
-        self.sandbox = best_sandbox() if sandbox is None else sandbox
+    def __init__(self, sandbox: Sandbox):
+        self.sandbox = sandbox
 
     def __enter__(self) -> WorkerLauncher:
         inside = self.sandbox.bubblewrap  # then the folder is its own, and nothing stays behind
         self.scratch = Path(SCRATCH if inside else tempfile.mkdtemp(prefix="tinyllm-"))
         self.control: socket.socket | None = None
         self.process: subprocess.Popen[bytes] | None = None
-        self.told = {""}  # plans that the parent has, by their names
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -98,35 +95,14 @@ class WorkerLauncher:
                 empty(self.scratch)
                 self.scratch.rmdir()
 
-    def launch(
-        self,
-        order: LoadRequest,
-        plan: ExpectedCalls | None = None,
-        more: Iterable[ExpectedCalls] = (),
-    ) -> Worker:
-        """A fresh process that has loaded `order`.
-
-        more    plans of exercises that it may go on with
-        """
+    def launch(self, request: LoadRequest, plan: ExpectedCalls | None = None) -> Worker:
+        """A fresh process that has loaded what is requested."""
         plan = plan or ExpectedCalls()
         try:
-            return self._launched(order, plan, [plan, *more])
+            return Worker(self._channel(), request, plan, self.end)
         except (OSError, Gone):  # the forking parent is gone: a new one, once
             self._stop_parent()
-            return self._launched(order, plan, [plan, *more])
-
-    def _launched(
-        self, order: LoadRequest, plan: ExpectedCalls, plans: list[ExpectedCalls]
-    ) -> Worker:
-        channel = self._channel()
-        new = {one.name: one for one in plans if one.name not in self.told}
-        counts = {name: len(one.numbers) for name, one in new.items()}
-        said = json.dumps({"banned": list(order.banned), "plans": counts}).encode()
-        prelude = frames.framed(said) + b"".join(one.message for one in new.values())
-        worker = Worker(channel, order, plan, prelude, self.end)
-        if hasattr(os, "fork"):
-            self.told |= set(new)
-        return worker
+            return Worker(self._channel(), request, plan, self.end)
 
     def end(self) -> None:
         """End the worker that was launched last."""
@@ -172,7 +148,7 @@ class WorkerLauncher:
     def _start(self, door: str, **options: Any) -> subprocess.Popen[bytes]:
         keep = ("PATH", "SYSTEMROOT", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
         environment = {name: os.environ[name] for name in keep if name in os.environ}
-        environment |= dict.fromkeys(ONE_THREAD, "1")
+        environment |= dict.fromkeys(ONE_THREAD, "1") | HUGE_PAGES
         environment |= {"TORCHDYNAMO_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
         environment |= {"TMPDIR": str(self.scratch), "USER": "learner", "LOGNAME": "learner"}
         python = [sys.executable, "-I", "-c", BOOT]
@@ -183,7 +159,6 @@ class WorkerLauncher:
         )  # fmt: skip
 
     def _stop_parent(self) -> None:
-        self.told = {""}
         if self.control is not None:
             self.control.close()
             self.control = None
@@ -202,33 +177,33 @@ class Worker:
     def __init__(
         self,
         channel: socket.socket,
-        order: LoadRequest,
+        request: LoadRequest,
         plan: ExpectedCalls,
-        prelude: bytes,
         end: Callable[[], None],
     ):
         self.channel, self.end = channel, end
         self.over: Failure | None = None  # why no further answer can come
         self.late = False  # the wall clock ended it, which a busy machine can do
         self.layers: list[str] = []  # of protection, as labkit.sandboxed.limits names them
+        banned = frames.framed(json.dumps(list(request.banned)).encode())
         try:
             channel.settimeout(START_SECONDS)
-            channel.sendall(prelude + frames.framed(self._begin(order, plan)))
+            channel.sendall(banned + self._begin(request, plan))
             self.layers = json.loads(frames.receive(channel, 1000, START_SECONDS))
         except BaseException:  # before any learner code: no fault of theirs
             self.close()
             raise
         self._load(b"")
 
-    def go_on(self, order: LoadRequest, plan: ExpectedCalls) -> None:
+    def go_on(self, request: LoadRequest, plan: ExpectedCalls) -> None:
         """Load another exercise of the same learner in the same process."""
-        self._load(frames.framed(self._begin(order, plan)))
+        self._load(self._begin(request, plan))
 
-    def _begin(self, order: LoadRequest, plan: ExpectedCalls) -> bytes:
+    def _begin(self, request: LoadRequest, plan: ExpectedCalls) -> bytes:
         self.plan, self.nonce = plan, secrets.token_bytes(NONCE)
         self.answers: list[Outcome] | None = None  # to the calls of the plan, once they came
-        self.allowed = WALL_SECONDS * order.cpu_seconds / CPU_SECONDS
-        return order.encode(self.nonce, plan.name)
+        self.allowed = WALL_SECONDS * request.cpu_seconds / CPU_SECONDS
+        return request.message(self.nonce, plan)
 
     def _load(self, message: bytes) -> None:
         self.deadline = time.monotonic() + self.allowed

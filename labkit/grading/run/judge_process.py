@@ -20,6 +20,7 @@ import torch
 from labkit.core.syllabus import find_lab
 from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.judge.judge import Judge
+from labkit.grading.judge.probe import best_sandbox
 from labkit.grading.judge.sandbox import GradingError, Sandbox, required
 from labkit.grading.judge.worker_client import WorkerLauncher
 from labkit.grading.private_api import at_end_of_pool_process
@@ -57,7 +58,7 @@ given_sandbox: Sandbox | None = None  # by the process that started this one
 def running_workers() -> WorkerLauncher:
     """This process's sandbox, for all submissions of all labs."""
     torch.set_num_threads(1)
-    workers = WorkerLauncher(given_sandbox)
+    workers = WorkerLauncher(given_sandbox or best_sandbox())
     workers.__enter__()
     workers.prepare()
     at_end_of_pool_process(workers.__exit__)

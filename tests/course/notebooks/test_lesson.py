@@ -9,7 +9,7 @@ import torch
 from labkit.checks.compare import Difference, assert_same
 from labkit.pretrain import lesson
 from labkit.sandboxed.call import Call, Given, perform
-from labkit.sandboxed.given import Momentum, WindowConfig, WindowModel
+from labkit.sandboxed.doubles import Momentum, WindowConfig, WindowModel
 from labkit.sandboxed.wire import decode_call, decode_outcomes, encode_call, encode_outcomes
 
 

@@ -1,0 +1,54 @@
+"""All that the course takes from torch beyond what torch documents. Tried on torch 2.13.0.
+
+After an update of torch this is the file to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+# Where torch looks an operator up for the tensors of a CPU.
+CPU_KEYS = ("CPU", "AutogradCPU", "MkldnnCPU", "SparseCPU", "SparseCsrCPU", "NestedTensorCPU",
+            "QuantizedCPU")  # fmt: skip
+
+
+def operator_libraries() -> list[tuple[str, Any]]:
+    """For each of CPU_KEYS a library, whose .impl(operator, key, function) puts the function
+    in the operator's place as long as the library lives.
+
+    torch.library.Library does the same, and imports the compiler for it.
+    """
+    return [(key, torch._C._dispatch_library("IMPL", "aten", key)) for key in CPU_KEYS]
+
+
+def set_deterministic(wanted: bool, warn_only: bool) -> None:
+    """torch.use_deterministic_algorithms without its import of the compiler, which takes
+    longer than a whole check."""
+    torch._C._set_deterministic_algorithms(wanted, warn_only=warn_only)
+
+
+@contextmanager
+def parameters_without_memory() -> Iterator[None]:
+    """Within it, new parameters have a shape and no numbers, so none are drawn or stored.
+
+    Only parameters: unlike under torch.device("meta"), tables that a model computes for
+    itself stay real.
+    """
+    register = nn.Module.register_parameter
+
+    def register_empty(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is not None and not parameter.is_meta:
+            empty = torch.empty_like(parameter, device="meta")
+            parameter = nn.Parameter(empty, requires_grad=parameter.requires_grad)
+        register(module, name, parameter)
+
+    nn.Module.register_parameter = register_empty
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register
