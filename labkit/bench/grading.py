@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -27,7 +28,7 @@ from labkit.grading.judge.graded import common_layers
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.run.pool import GradingPool, cores
-from labkit.grading.run.schedule import grade_lab
+from labkit.grading.run.schedule import Class, grade_lab
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
 from labkit.learner.check import SEED
 from labkit.sandboxed.call import perform
@@ -44,7 +45,21 @@ c.Execute.iopub_timeout = 60
 
 def bench_check(console: Console) -> None:
     """Print how long visible checks take; every number is of this run on this machine."""
-    console.print(visible_checks())
+    table = Table(title="A visible check, torch loaded", title_justify="left")
+    for heading in ("exercise", "first, s", f"median of {REPEATS}, s"):
+        table.add_column(heading, justify="left" if heading == "exercise" else "right")
+    for lab in LABS:
+        namespace, oracle = live_reference(lab).namespace, RecordedReference(lab.module)
+        for exercise in lab.exercises:
+            student = partial(perform, namespace=namespace)
+            seconds = []
+            for _ in range(REPEATS):
+                start = time.perf_counter()
+                run_checks("visible", lab.module, exercise, student, oracle, SEED)
+                seconds.append(time.perf_counter() - start)
+            shown = [f"{seconds[0]:.3f}", f"{median(seconds):.3f}"]
+            table.add_row(f"{exercise.id} {exercise.title}", *shown)
+    console.print(table)
 
 
 def bench_grade(console: Console, labs: Sequence[Lab], count: int, jobs: int | None) -> None:
@@ -54,9 +69,7 @@ def bench_grade(console: Console, labs: Sequence[Lab], count: int, jobs: int | N
         table.add_column(heading, justify="left" if heading in ("lab", "by") else "right")
     before, layers = load(), []
     for lab in labs:
-        rows, layers = grading(lab, count, jobs)
-        for row in rows:
-            table.add_row(lab.module, *row)
+        layers = grading(table, lab, count, jobs)
     console.print(table)
     console.print(
         "s each: one further submission, without start-up. Last column: a whole class with "
@@ -72,40 +85,20 @@ def load() -> str:
     return f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
 
 
-def visible_checks() -> Table:
-    table = Table(title="A visible check, torch loaded", title_justify="left")
-    for heading in ("exercise", "first, s", f"median of {REPEATS}, s"):
-        table.add_column(heading, justify="left" if heading == "exercise" else "right")
-    for lab in LABS:
-        namespace, oracle = live_reference(lab).namespace, RecordedReference(lab.module)
-        for exercise in lab.exercises:
-            seconds = []
-            for _ in range(REPEATS):
-                start = time.perf_counter()
-                run_checks(
-                    *("visible", lab.module, exercise),
-                    *(lambda call, names=namespace: perform(call, names), oracle, SEED),
-                )
-                seconds.append(time.perf_counter() - start)
-            shown = [f"{seconds[0]:.3f}", f"{median(seconds):.3f}"]
-            table.add_row(f"{exercise.id} {exercise.title}", *shown)
-    return table
-
-
-def grading(lab: Lab, count: int, jobs: int | None) -> tuple[list[tuple[str, ...]], list[str]]:
-    """A row for each way: by, seconds, submissions a minute, and ratios to the first; and the
-    layers round learner code."""
+def grading(table: Table, lab: Lab, count: int, jobs: int | None) -> list[str]:
+    """A row of the table for each way to grade a lab; returns the layers round learner code."""
     with tempfile.TemporaryDirectory(prefix="tinyllm-bench-") as name:
         folder = Path(name)
         released = lean(filled(lab, read_notebook(notebook_path(lab))))
         answers = solved(released, lab)
         stock_start, stock = stock_seconds(folder / "stock", lab, released, answers)
-        rows = [("nbgrader autograde", f"{stock:.3f}", f"{60 / stock:.0f}", "1", "1")]
         start, ours, layers = our_seconds(folder / "ours", lab, answers, count, jobs)
-        whole = (stock_start + count * stock) / (start + count * ours)
-        ratios = f"{stock / ours:.0f}", f"{whole:.0f}"
-        rows.append(("tinyllm grade", f"{ours:.4f}", f"{60 / ours:.0f}", *ratios))
-    return rows, layers
+    whole = (stock_start + count * stock) / (start + count * ours)
+    ratios = f"{stock / ours:.0f}", f"{whole:.0f}"
+    by = "nbgrader autograde"
+    table.add_row(lab.module, by, f"{stock:.3f}", f"{60 / stock:.0f}", "1", "1")
+    table.add_row(lab.module, "tinyllm grade", f"{ours:.4f}", f"{60 / ours:.0f}", *ratios)
+    return layers
 
 
 def lean(notebook: NotebookNode) -> NotebookNode:
@@ -162,18 +155,19 @@ def our_seconds(
     course = Course(folder)
     write_source(course.root)
     course.release(lab)
+
+    def timed(numbers: range) -> tuple[float, Class]:
+        hand_in_many(folder, lab, answers, numbers)
+        start = time.perf_counter()
+        graded = grade_lab(course, lab, pool)
+        return time.perf_counter() - start, graded
+
     with GradingPool(jobs) as pool:
         first = 2 * pool.jobs  # so that every process has been at work
-        hand_in_many(folder, lab, answers, range(first))
-        start = time.perf_counter()
-        grade_lab(course, lab, pool=pool)
-        begun = time.perf_counter()
+        begun, _ = timed(range(first))
         shutil.rmtree(folder / "submitted")
-        hand_in_many(folder, lab, answers, range(first, first + count))
-        again = time.perf_counter()
-        graded = grade_lab(course, lab, pool=pool)
-        end = time.perf_counter()
+        seconds, graded = timed(range(first, first + count))
     possible = sum(exercise.points for exercise in lab.exercises)
     if any(submission.score != possible for submission in graded.values()):
         raise RuntimeError("a right answer lost points: these are no times to believe")
-    return begun - start, (end - again) / count, common_layers(graded.values())
+    return begun, seconds / count, common_layers(graded.values())

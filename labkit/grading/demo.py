@@ -72,7 +72,8 @@ def best(graded: Sequence[Class]) -> str:
     """Who has the most points of all labs; of several the first one handed in."""
     points: Counter[str] = Counter()
     for each in graded:
-        points.update({learner: submission.score for learner, submission in each.items()})
+        for learner, submission in each.items():
+            points[learner] += submission.score
     return max(points, key=points.__getitem__)
 
 
@@ -88,7 +89,8 @@ def talk(course: Course, labs: Sequence[Lab], learner: str, console: Console) ->
         console.print(f"(the reference plays what is missing of {names})", highlight=False)
     sources["talk"] = TALK.read_text("utf-8")
     folder = resolve(None)
-    tokenizer, inputs = Tokenizer(folder), inputs_of(folder)
+    tokenizer = Tokenizer(folder)
+    inputs = inputs_of(folder, tokenizer)
     messages: list[dict[str, str]] = []
     with WorkerLauncher(best_sandbox()) as workers:
         worker = workers.launch(LoadRequest(sources, "talk", ()))
@@ -96,8 +98,7 @@ def talk(course: Course, labs: Sequence[Lab], learner: str, console: Console) ->
             messages.append({"role": "user", "content": question})
             console.print(f"you> {question}", style="bold", highlight=False)
             prompt_ids = tokenizer.chat_prompt(messages)
-            settings = settings_of(tokenizer)
-            outcome = worker.ask(Call("reply", prompt_ids=prompt_ids, **inputs, **settings))
+            outcome = worker.ask(Call("reply", prompt_ids=prompt_ids, **inputs))
             answer = answer_of(outcome, tokenizer)
             console.print(answer, markup=False, highlight=False, soft_wrap=True)
             messages.append({"role": "assistant", "content": answer})
@@ -105,17 +106,17 @@ def talk(course: Course, labs: Sequence[Lab], learner: str, console: Console) ->
     console.print("`tinyllm chat` goes on from here", highlight=False)
 
 
-def inputs_of(folder: Path) -> dict[str, Any]:
-    """Config and weights of a checkpoint, in float32, which a processor works with best."""
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    weights = {name: t.float() for name, t in read(stored_tensors(folder))}
-    return {"config": config, "weights": weights}
-
-
-def settings_of(tokenizer: Tokenizer) -> dict[str, Any]:
-    sampling = Sampling.chosen(tokenizer.generation)
-    stops = sorted(tokenizer.stop_ids)
-    return {"seed": SEED, "max_new_tokens": LONGEST, "eos_token_id": stops, **asdict(sampling)}
+def inputs_of(folder: Path, tokenizer: Tokenizer) -> dict[str, Any]:
+    """What `reply` needs beside the prompt: the checkpoint, in float32, which a processor
+    works with best, and how to sample from it."""
+    return {
+        "config": json.loads((folder / "config.json").read_text("utf-8")),
+        "weights": {name: t.float() for name, t in read(stored_tensors(folder))},
+        "seed": SEED,
+        "max_new_tokens": LONGEST,
+        "eos_token_id": sorted(tokenizer.stop_ids),
+        **asdict(Sampling.chosen(tokenizer.generation)),
+    }
 
 
 def answer_of(outcome: Outcome, tokenizer: Tokenizer) -> str:

@@ -5,35 +5,40 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-import matplotlib
-
-matplotlib.use("agg")
-
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from labkit.core.syllabus import Exercise
-from labkit.learner.figures.drawing import BLUE, GREY, ORANGE, SKY, STYLE, as_html
+from labkit.learner.figures.drawing import BLUE, GREY, ORANGE, SKY, as_html
 
 if TYPE_CHECKING:
     from labkit.grading.class_report.report import LabResults
 
 # all points, some, none, not started; told apart in grey, too
 COLOURS, HATCHES = (BLUE, SKY, ORANGE, "#D9D9D9"), ("", "//", "", "")
-LEGEND = ("all points", "some points", "no points", "not started")
+OF_EXERCISE = ("all points", "some points", "no points", "not started")
+OF_LAB = ("all points", "some", "none", "nothing handed in")
 
 
 def of_lab(results: LabResults) -> str:
     """Points of the class, whole and by exercise."""
-    with plt.rc_context(STYLE):
-        height = max(3.0, 0.42 * len(results.lab.exercises) + 1.5)
-        figure, (left, right) = plt.subplots(1, 2, figsize=(11, height), width_ratios=(4, 5))
-        histogram(left, results)
-        exercises(right, results)
-        html = as_html(figure, about_lab(results))
-        plt.close(figure)
-    return html
+    figure = Figure(figsize=(11, max(3.0, 0.42 * len(results.lab.exercises) + 1.5)))
+    left, right = figure.subplots(1, 2, width_ratios=(4, 5))
+    histogram(left, results)
+    listed = list(reversed(results.lab.exercises))
+    counts = [results.states(exercise) for exercise in listed]
+    stacked(right, [label(exercise) for exercise in listed], counts, OF_EXERCISE)
+    right.set(xlabel="share of submissions, %")
+    right.set_title("Exercises", loc="left", pad=24)
+    hardest = min(results.lab.exercises, key=results.share)
+    return as_html(
+        figure,
+        f"Left: of {len(results.handed)} submissions half have {results.median:g} points or "
+        f"more of {results.possible}, {results.full} have all. Right: how many have all, some "
+        f"and no points in each exercise; the hardest is {hardest.id} {hardest.title}, with "
+        f"{100 * results.share(hardest):.0f} percent of its points on average.",
+    )
 
 
 def histogram(axis: Axes, results: LabResults) -> None:
@@ -52,27 +57,19 @@ def histogram(axis: Axes, results: LabResults) -> None:
         side.set_major_locator(MaxNLocator(integer=True))
 
 
-def exercises(axis: Axes, results: LabResults) -> None:
-    """A bar an exercise: what share got all, some, no points."""
-    listed = list(reversed(results.lab.exercises))
-    labels = [label(exercise) for exercise in listed]
-    stacked(axis, labels, [results.states(exercise) for exercise in listed])
-    axis.set(xlabel="share of submissions, %")
-    axis.set_title("Exercises", loc="left", pad=24)
-
-
-def stacked(axis: Axes, labels: list[str], counts: list[list[int]]) -> None:
-    totals = [max(sum(row), 1) for row in counts]
+def stacked(
+    axis: Axes, labels: list[str], counts: list[list[int]], legend: tuple[str, ...]
+) -> None:
+    """A bar a label: what share is in each state of the legend."""
     left = [0.0] * len(counts)
-    for place, (colour, hatch, name) in enumerate(zip(COLOURS, HATCHES, LEGEND, strict=True)):
-        width = [100 * row[place] / total for row, total in zip(counts, totals, strict=True)]
-        bars = axis.barh(labels, width, left=left, color=colour, hatch=hatch, label=name,
-                         edgecolor="white", linewidth=0.5)  # fmt: skip
-        dark = colour == BLUE
+    for place, name in enumerate(legend):
+        width = [100 * row[place] / max(sum(row), 1) for row in counts]
+        bars = axis.barh(labels, width, left=left, color=COLOURS[place], label=name,
+                         hatch=HATCHES[place], edgecolor="white", linewidth=0.5)  # fmt: skip
         shares = zip(counts, width, strict=True)
         texts = [f"{row[place]}" if share >= 7 else "" for row, share in shares]
         axis.bar_label(bars, texts, label_type="center", fontsize=8,
-                       color="white" if dark else "black")  # fmt: skip
+                       color="white" if COLOURS[place] == BLUE else "black")  # fmt: skip
         left = [start + share for start, share in zip(left, width, strict=True)]
     axis.set_xlim(0, 100)
     axis.grid(axis="y", visible=False)
@@ -85,36 +82,22 @@ def label(exercise: Exercise) -> str:
     return f"{exercise.id} {title}"
 
 
-def about_lab(results: LabResults) -> str:
-    handed = len(results.handed)
-    hardest = min(results.lab.exercises, key=results.share)
-    return (
-        f"Left: of {handed} submissions half have {results.median:g} points or more of "
-        f"{results.possible}, {results.full} have all. Right: how many have all, some and no "
-        f"points in each exercise; the hardest is {hardest.id} {hardest.title}, with "
-        f"{100 * results.share(hardest):.0f} percent of its points on average."
-    )
-
-
 def of_course(results: list[LabResults]) -> str:
     """The labs side by side: who handed in, and how the points spread."""
-    labels = [one.lab.name for one in reversed(results)]
-    counts = [hand_ins(one) for one in reversed(results)]
-    with plt.rc_context(STYLE):
-        height = max(2.6, 0.42 * len(results) + 1.5)
-        figure, (left, right) = plt.subplots(1, 2, figsize=(11, height), sharey=True)
-        stacked(left, labels, counts)
-        left.get_legend().remove()
-        left.legend([bar[0] for bar in left.containers[:4]],
-                    ("all points", "some", "none", "nothing handed in"), loc="lower left",
-                    bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2, handlelength=1.2,
-                    columnspacing=1.2)  # fmt: skip
-        left.set(xlabel="share of the class, %")
-        left.set_title("Learners", loc="left", pad=24)
-        spread(right, list(reversed(results)))
-        html = as_html(figure, about_course(results))
-        plt.close(figure)
-    return html
+    upwards = list(reversed(results))
+    figure = Figure(figsize=(11, max(2.6, 0.42 * len(results) + 1.5)))
+    left, right = figure.subplots(1, 2, sharey=True)
+    stacked(left, [one.lab.name for one in upwards], [hand_ins(one) for one in upwards], OF_LAB)
+    left.set(xlabel="share of the class, %")
+    left.set_title("Learners", loc="left", pad=24)
+    spread(right, upwards)
+    each = "; ".join(
+        f"{one.lab.name}: {len(one.handed)} of {len(one.entries)} handed in, median "
+        f"{one.median:g} of {one.possible} points"
+        for one in results
+    )
+    about = "Left: how many handed in and with what success. Right: the spread."
+    return as_html(figure, f"{about} {each}.")
 
 
 def hand_ins(results: LabResults) -> list[int]:
@@ -125,38 +108,27 @@ def hand_ins(results: LabResults) -> list[int]:
 
 def spread(axis: Axes, results: list[LabResults]) -> None:
     shares = [[100 * entry.automatic / one.possible for entry in one.handed] for one in results]
-    line = {"color": "black", "linewidth": 1.6}
     axis.boxplot(shares, orientation="horizontal", positions=range(len(results)), widths=0.55,
                  patch_artist=True, boxprops={"facecolor": SKY, "edgecolor": GREY},
-                 medianprops=line, flierprops={"marker": ".", "markersize": 3},
-                 whis=(5, 95), manage_ticks=False)  # fmt: skip
+                 medianprops={"color": "black", "linewidth": 1.6}, whis=(5, 95),
+                 flierprops={"marker": ".", "markersize": 3}, manage_ticks=False)  # fmt: skip
     axis.set(xlabel="share of the points of a submission, %", xlim=(-2, 102))
     axis.set_title("Points: median, middle half, middle 90%", loc="left", pad=24)
     axis.grid(axis="y", visible=False)
-
-
-def about_course(results: list[LabResults]) -> str:
-    told = "; ".join(
-        f"{one.lab.name}: {len(one.handed)} of {len(one.entries)} handed in, median "
-        f"{one.median:g} of {one.possible} points"
-        for one in results
-    )
-    return f"Left: how many handed in and with what success. Right: the spread. {told}."
 
 
 def hardest(pairs: list[tuple[LabResults, Exercise]]) -> str:
     """The exercises with the smallest share of their points."""
     labels = [label(exercise) for _, exercise in reversed(pairs)]
     shares = [100 * results.share(exercise) for results, exercise in reversed(pairs)]
-    with plt.rc_context(STYLE):
-        figure, axis = plt.subplots(figsize=(11, max(1.6, 0.34 * len(pairs) + 0.9)))
-        bars = axis.barh(labels, shares, color=ORANGE)
-        axis.bar_label(bars, [f"{share:.0f}%" for share in shares], padding=3, fontsize=9)
-        axis.set(xlabel="mean share of its points, %", xlim=(0, 105))
-        axis.grid(axis="y", visible=False)
-        first = f"{labels[-1]} ({shares[-1]:.0f} percent)"
-        middle = f"; the median of those shown is {median(shares):.0f} percent"
-        html = as_html(figure, f"Exercises by their mean share of points: {first} is the "
-                               f"hardest{middle}.")  # fmt: skip
-        plt.close(figure)
-    return html
+    figure = Figure(figsize=(11, max(1.6, 0.34 * len(pairs) + 0.9)))
+    axis = figure.subplots()
+    bars = axis.barh(labels, shares, color=ORANGE)
+    axis.bar_label(bars, [f"{share:.0f}%" for share in shares], padding=3, fontsize=9)
+    axis.set(xlabel="mean share of its points, %", xlim=(0, 105))
+    axis.grid(axis="y", visible=False)
+    return as_html(
+        figure,
+        f"Exercises by their mean share of points: {labels[-1]} ({shares[-1]:.0f} percent) is "
+        f"the hardest; the median of those shown is {median(shares):.0f} percent.",
+    )

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
-from labkit.core.report import Status, clean, csv_safe
+from labkit.core.report import Status, clean
 from labkit.core.syllabus import LABS, Exercise, Lab
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission, common_layers
 from labkit.grading.nbgrader.course import Course
@@ -33,33 +33,29 @@ STATES = (FULL, PART, NONE, ABSENT)
 
 @dataclass
 class Entry:
-    """One learner in one lab. There is no submission where nothing was handed in."""
+    """One learner in one lab. There is no submission where nothing was handed in.
+
+    written    points given by hand
+    waiting    written answers that a person has to grade
+    """
 
     learner: str
     name: str = ""
     submission: GradedSubmission | None = None
     written: float = 0.0
-    waiting: int = 0  # written answers that a person has to grade
+    waiting: int = 0
     late_penalty: float = 0.0
     total: float = 0.0
-
-    @property
-    def handed_in(self) -> bool:
-        return self.submission is not None
 
     @property
     def automatic(self) -> float:
         return self.submission.score if self.submission else 0.0
 
     @property
-    def why(self) -> str:
-        return self.submission.why if self.submission else "nothing handed in"
-
-    @property
     def exercises(self) -> dict[str, GradedExercise]:
         """By their ids."""
-        submission = self.submission
-        return {graded.id: graded for graded in submission.exercises} if submission else {}
+        graded = self.submission.exercises if self.submission else ()
+        return {each.id: each for each in graded}
 
 
 def state(graded: GradedExercise) -> str:
@@ -81,11 +77,11 @@ class LabResults:
 
     @property
     def handed(self) -> list[Entry]:
-        return [entry for entry in self.entries if entry.handed_in]
+        return [entry for entry in self.entries if entry.submission]
 
     @property
     def missing(self) -> list[Entry]:
-        return [entry for entry in self.entries if not entry.handed_in]
+        return [entry for entry in self.entries if not entry.submission]
 
     @property
     def possible(self) -> int:
@@ -118,7 +114,6 @@ class LabResults:
 class Cause:
     """A reason for lost points, and whom it cost them."""
 
-    lab: Lab
     exercise: Exercise
     reason: str
     named: bool
@@ -151,17 +146,26 @@ def joined(
     missing: Iterable[str],
 ) -> LabResults:
     names = {person.id: person.name for person in people}
+    written = [question.answer_cell for question in lab.questions]
     entries = []
     for learner in sorted({*submissions, *names, *missing}, key=str.casefold):
         entry = Entry(learner, names.get(learner, ""), submissions.get(learner))
-        if entry.handed_in:
+        if entry.submission:
             standing = standings.get(learner, Standing())
-            written = [question.answer_cell for question in lab.questions]
             entry.written = sum(standing.scores.get(cell, 0.0) for cell in written)
             entry.waiting = sum(cell in standing.waiting for cell in written)
             entry.late_penalty, entry.total = standing.late_penalty, standing.total
         entries.append(entry)
     return LabResults(lab, entries, common_layers(submissions.values()))
+
+
+def by_learner(results: Iterable[LabResults]) -> list[tuple[str, dict[str, Entry]]]:
+    """(learner, {lab: how they stand in it}), in the order of the names."""
+    entries: dict[str, dict[str, Entry]] = defaultdict(dict)
+    for each in results:
+        for entry in each.entries:
+            entries[entry.learner][each.lab.name] = entry
+    return sorted(entries.items(), key=lambda item: item[0].casefold())
 
 
 def causes(results: Iterable[LabResults]) -> list[Cause]:
@@ -174,21 +178,12 @@ def causes(results: Iterable[LabResults]) -> list[Cause]:
                 if state(graded) in (FULL, ABSENT):
                     continue
                 key = (exercise.id, graded.reason, bool(graded.why))
-                cause = found.setdefault(key, Cause(each.lab, exercise, *key[1:], []))
+                cause = found.setdefault(key, Cause(exercise, *key[1:], []))
                 cause.learners.append(entry.learner)
     return sorted(
         found.values(),
         key=lambda cause: (-len(cause.learners), cause.exercise.id, cause.reason),
     )
-
-
-def by_learner(results: Iterable[LabResults]) -> list[tuple[str, dict[str, Entry]]]:
-    """(learner, {lab: how they stand in it}), in the order of the names."""
-    entries: dict[str, dict[str, Entry]] = defaultdict(dict)
-    for each in results:
-        for entry in each.entries:
-            entries[entry.learner][each.lab.name] = entry
-    return sorted(entries.items(), key=lambda item: item[0].casefold())
 
 
 # Pages
@@ -209,29 +204,28 @@ def write_reports(course: Course, only: Lab | None = None) -> list[Path]:
 
 
 def write_lab(path: Path, results: LabResults) -> Path:
+    """The page of a lab."""
     from labkit.grading.class_report import plots
 
-    found = causes([results])
+    found, lab = causes([results]), results.lab
     feedback = {
-        entry.learner: quote(
-            f"feedback/{entry.learner}/{results.lab.name}/{results.lab.name}.html"
-        )
+        entry.learner: quote(f"feedback/{entry.learner}/{lab.name}/{lab.name}.html")
         for entry in results.handed
-        if (path.parent / "feedback" / entry.learner / results.lab.name).exists()
+        if (path.parent / "feedback" / entry.learner / lab.name).exists()
     }
     return page(
         path,
         "class.html",
         results=results,
-        lab=results.lab,
+        lab=lab,
         figure=Markup(plots.of_lab(results)) if results.handed else "",
         mistakes=[cause for cause in found if cause.named][:MISTAKES],
         others=[cause for cause in found if not cause.named][:OTHERS],
         people=[
-            (entry, exercise)
+            (entry, graded)
             for entry in results.handed
-            for exercise in results.lab.exercises
-            if entry.exercises[exercise.id].needs_person
+            for graded in entry.exercises.values()
+            if graded.needs_person
         ],
         feedback=feedback,
         states=STATES,
@@ -239,12 +233,11 @@ def write_lab(path: Path, results: LabResults) -> Path:
 
 
 def write_course(path: Path, results: list[LabResults]) -> Path:
+    """The page of all labs."""
     from labkit.grading.class_report import plots
 
-    hardest = sorted(
-        ((one, exercise) for one in results for exercise in one.lab.exercises if one.handed),
-        key=lambda pair: pair[0].share(pair[1]),
-    )[:HARDEST]
+    pairs = [(one, exercise) for one in results if one.handed for exercise in one.lab.exercises]
+    hardest = sorted(pairs, key=lambda pair: pair[0].share(pair[1]))[:HARDEST]
     return page(
         path,
         "course.html",
@@ -258,11 +251,9 @@ def write_course(path: Path, results: list[LabResults]) -> Path:
 
 
 def page(path: Path, template: str, **content: object) -> Path:
+    loader = PackageLoader("labkit.grading", "templates")
     environment = Environment(
-        loader=PackageLoader("labkit.grading", "templates"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["state"] = state
     environment.filters["points"] = lambda number: f"{round(number, 2):g}"
@@ -276,42 +267,43 @@ def page(path: Path, template: str, **content: object) -> Path:
 
 def write_csv(path: Path, results: LabResults) -> Path:
     """One line a learner: points by exercise, by hand, off for lateness, in sum; the reason."""
-    lab = results.lab
-    head = ["learner", "name", *(e.id for e in lab.exercises), "automatic", "written",
-            "to be graded", "late penalty", "total", "why"]  # fmt: skip
-    lines: list[list[object]] = [head]
+    ids = [exercise.id for exercise in results.lab.exercises]
+    head = ["learner", "name", *ids, "automatic", "written", "to be graded", "late penalty",
+            "total", "why"]  # fmt: skip
+    lines = [head]
     for entry in results.entries:
-        graded = entry.exercises
-        points = [f"{graded[e.id].score:g}" if graded else "" for e in lab.exercises]
-        numbers = [
-            entry.automatic,
-            entry.written,
-            entry.waiting,
-            entry.late_penalty,
-            entry.total,
-        ]
-        texts = [f"{number:g}" if graded else "" for number in numbers]
-        who = csv_safe(entry.learner), csv_safe(entry.name)
-        lines.append([*who, *points, *texts, csv_safe(entry.why)])
+        line = [csv_safe(entry.learner), csv_safe(entry.name)]
+        if entry.submission:
+            numbers = [entry.exercises[key].score for key in ids]
+            numbers += [entry.automatic, entry.written, entry.waiting, entry.late_penalty]
+            line += [f"{number:g}" for number in (*numbers, entry.total)]
+            line += [csv_safe(entry.submission.why)]
+        else:
+            line += [""] * (len(head) - 3) + ["nothing handed in"]
+        lines.append(line)
     return write_table(path, lines)
 
 
 def write_course_csv(path: Path, results: list[LabResults]) -> Path:
     """One line a learner: the total of each lab, empty where nothing was handed in."""
-    lines: list[list[object]] = [
-        ["learner", "name", *(one.lab.name for one in results), "total", "handed in"]
-    ]
-    for learner, labs in by_learner(results):
-        got = [labs.get(one.lab.name, Entry(learner)) for one in results]
-        name = next((entry.name for entry in got if entry.name), "")
-        points = [f"{entry.total:g}" if entry.handed_in else "" for entry in got]
-        total = f"{sum(entry.total for entry in got):g}"
-        handed = sum(entry.handed_in for entry in got)
-        lines.append([csv_safe(learner), csv_safe(name), *points, total, handed])
+    labs = [one.lab.name for one in results]
+    lines = [["learner", "name", *labs, "total", "handed in"]]
+    for learner, entries in by_learner(results):
+        name = next((entry.name for entry in entries.values() if entry.name), "")
+        handed = {lab: entry.total for lab, entry in entries.items() if entry.submission}
+        points = [f"{handed[lab]:g}" if lab in handed else "" for lab in labs]
+        total = f"{sum(handed.values()):g}"
+        lines.append([csv_safe(learner), csv_safe(name), *points, total, str(len(handed))])
     return write_table(path, lines)
 
 
-def write_table(path: Path, lines: list[list[object]]) -> Path:
+def write_table(path: Path, lines: list[list[str]]) -> Path:
     with path.open("w", newline="", encoding="utf-8-sig") as file:  # so that Excel reads names
         csv.writer(file).writerows(lines)
     return path
+
+
+def csv_safe(text: str) -> str:
+    """A text that no spreadsheet takes for a formula."""
+    text = clean(text)
+    return "'" + text if text.lstrip()[:1] in tuple("=+-@\N{FULLWIDTH EQUALS SIGN}") else text

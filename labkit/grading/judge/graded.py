@@ -99,13 +99,11 @@ class GradedSubmission:
     def from_json(cls, text: str) -> GradedSubmission:
         """What `to_json` wrote; ValueError, TypeError or KeyError for anything else."""
         fields = json.loads(text)
-        exercises = tuple(exercise_of(one) for one in fields.pop("exercises"))
-        return cls(exercises, fields.pop("problem"), tuple(fields.pop("layers")), **fields)
-
-
-def exercise_of(fields: dict) -> GradedExercise:
-    lists = {"rows": tuple(map(tuple, fields["rows"])), "why": tuple(fields["why"])}
-    return GradedExercise(**{**fields, **lists, "status": Status(fields["status"])})
+        exercises = []
+        for one in fields.pop("exercises"):
+            one |= {"rows": tuple(map(tuple, one["rows"])), "why": tuple(one["why"])}
+            exercises.append(GradedExercise(**one | {"status": Status(one["status"])}))
+        return cls(tuple(exercises), layers=tuple(fields.pop("layers")), **fields)
 
 
 def zero(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
@@ -29,12 +28,14 @@ MAX_CODE = 1_000_000  # characters: to read them takes seconds, and a class is w
 
 @dataclass
 class Intake:
-    """The rebuilt notebook, the source of each exercise cell (None: missing), and notes."""
+    """The rebuilt notebook, the source of each exercise cell, and notes.
+
+    answers    "" where nobody has begun, None where there is something that cannot be read
+    """
 
     notebook: NotebookNode
     answers: dict[str, str | None] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
-    absent: set[str] = field(default_factory=set)  # exercises that nobody has begun
     problem: str | None = None  # the whole file could not be read
 
 
@@ -44,15 +45,23 @@ class NotANotebook(ValueError):
 
 def rebuild(data: bytes, released: NotebookNode, lab: Lab) -> Intake:
     """The released notebook with the submission's answers; never raises for odd bytes."""
-    intake = Intake(sheet(released))
+    cells_to_fill = [NotebookNode(cell) for cell in released.cells]
+    intake = Intake(NotebookNode(released, cells=cells_to_fill))
     try:
         cells = cells_of(data)
     except NotANotebook as error:
         intake.problem = str(error)
-        cells = []
+        intake.answers = {exercise.id: None for exercise in lab.exercises}
+        intake.notes = {exercise.id: intake.problem for exercise in lab.exercises}
+        return intake
     found = candidates(cells, lab)
     for exercise in lab.exercises:
-        _take_exercise(intake, exercise, found, cells)
+        cell = cell_called(intake.notebook, exercise.answer_cell)
+        answer, note = _answer(exercise, found[exercise.id], cell.source, cells)
+        intake.answers[exercise.id] = answer
+        if note:
+            intake.notes[exercise.id] = note
+        cell.source = answer or cell.source
     for question in lab.questions:
         texts = [text for text in found[question.answer_cell] if text.strip()]
         answered = [text for text in texts if text.strip() != EMPTY_ANSWER]
@@ -61,50 +70,26 @@ def rebuild(data: bytes, released: NotebookNode, lab: Lab) -> Intake:
     return intake
 
 
-def sheet(released: NotebookNode) -> NotebookNode:
-    """A copy of the released notebook with cells that can be filled in."""
-    return NotebookNode(released, cells=[NotebookNode(cell) for cell in released.cells])
-
-
-def _take_exercise(
-    intake: Intake, exercise: Exercise, found: dict[str, list[str]], cells: list[dict]
-) -> None:
-    copies = found[exercise.id]
-    stub = fingerprint(cell_called(intake.notebook, exercise.answer_cell).source)
-    filled = [text for text in copies if len(text) > MAX_CELL or not is_empty(text, stub)]
-    if intake.problem:
-        intake.answers[exercise.id] = None
-        intake.notes[exercise.id] = intake.problem
-        return
+def _answer(
+    exercise: Exercise, copies: list[str], released: str, cells: list[dict]
+) -> tuple[str | None, str]:
+    """Of all copies of an exercise cell the one that counts, as in Intake, and a note."""
     if not copies:
-        intake.answers[exercise.id] = None
-        intake.notes[exercise.id] = (
-            f"the cell of exercise {exercise.id} is missing" + _elsewhere(exercise, cells)
-        )
-        intake.absent.add(exercise.id)
-        return
+        missing = f"the cell of exercise {exercise.id} is missing"
+        return "", missing + _elsewhere(exercise, cells)
+    stub = fingerprint(released)
+    filled = [text for text in copies if len(text) > MAX_CELL or not is_empty(text, stub)]
     if not filled:
-        intake.answers[exercise.id] = ""
-        intake.notes[exercise.id] = Status.NOT_STARTED.value
-        intake.absent.add(exercise.id)
-        return
+        return "", Status.NOT_STARTED.value
     answer = filled[-1]
     if len(answer) > MAX_CELL:
-        intake.answers[exercise.id] = None
-        intake.notes[exercise.id] = (
-            f"the cell has {len(answer):,} characters; {MAX_CELL:,} is the most"
-        )
-        return
+        return None, f"the cell has {len(answer):,} characters; {MAX_CELL:,} is the most"
     if len(set(filled)) > 1:
-        intake.notes[exercise.id] = (
-            f"{len(filled)} cells answer this exercise; the last one counts"
-        )
-    elif not set(exercise.symbols) & set(defined_names(tidied(answer))):
-        extra = _elsewhere(exercise, cells)
-        if extra:
-            intake.notes[exercise.id] = "the exercise's cell does not hold the answer" + extra
-    intake.answers[exercise.id] = answer
-    cell_called(intake.notebook, exercise.answer_cell).source = answer
+        return answer, f"{len(filled)} cells answer this exercise; the last one counts"
+    if set(exercise.symbols) & set(defined_names(tidied(answer))):
+        return answer, ""
+    elsewhere = _elsewhere(exercise, cells)
+    return answer, elsewhere and f"the exercise's cell does not hold the answer{elsewhere}"
 
 
 def _elsewhere(exercise: Exercise, cells: list[dict]) -> str:
@@ -141,7 +126,12 @@ def cells_of(data: bytes) -> list[dict]:
     except (ValueError, RecursionError) as error:
         raise NotANotebook(f"the file is not a notebook: it is not JSON ({error})") from error
     if isinstance(content, dict) and content.get("nbformat") in (1, 2, 3):
-        content = _upgraded(content)
+        try:
+            content = nbformat.convert(nbformat.from_dict(content), 4)
+        except Exception as error:  # nbformat raises whatever it stumbles over
+            raise NotANotebook(
+                f"the file is an old notebook that cannot be converted ({error})"
+            ) from error
     cells = content.get("cells") if isinstance(content, dict) else None
     if not isinstance(cells, list):
         raise NotANotebook("the file is not a notebook: it is JSON without a list of cells")
@@ -156,15 +146,6 @@ def is_code(cell: dict) -> bool:
     """Whether anybody will read the cell as Python; pictures pasted into text may be large."""
     text = cell.get("cell_type") in ("markdown", "raw")
     return not text or exercise_in(text_of(cell)[:MAX_CELL]) is not None
-
-
-def _upgraded(content: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return nbformat.convert(nbformat.from_dict(content), 4)
-    except Exception as error:  # nbformat raises whatever an old file makes it stumble over
-        raise NotANotebook(
-            f"the file is an old notebook that cannot be converted ({error})"
-        ) from error
 
 
 def text_of(cell: dict) -> str:

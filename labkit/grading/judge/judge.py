@@ -21,6 +21,7 @@ import hashlib
 import hmac
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from nbformat import NotebookNode
 
@@ -65,8 +66,7 @@ class Judge:
         self.lab, self.released, self.secret, self.workers = lab, released, secret, workers
         self.cpu_seconds = cpu_seconds  # for each exercise
         self.oracle = live_reference(lab)
-        self.packages: dict[str, dict[str, str]] = {}  # by exercise, without its answer
-        self.plans: dict[str, ExpectedCalls] = {}  # by exercise
+        self.packages = packages_of(lab)
         self.worker: Worker | None = None  # that may go on with the learner's next exercise
         self.layers: tuple[str, ...] = ()  # of protection round the learner's code
 
@@ -92,8 +92,7 @@ class Judge:
         note = intake.notes.get(exercise.id, "")
         answer = intake.answers[exercise.id]
         if not answer:
-            begun = exercise.id not in intake.absent
-            return zero(exercise, note, Status.NOT_YET if begun else Status.NOT_STARTED)
+            return zero(exercise, note, Status.NOT_STARTED if answer == "" else Status.NOT_YET)
         try:
             return self._run(exercise, answer, intake, note)
         except Exception as error:  # a fault of ours must not stop a class
@@ -104,7 +103,7 @@ class Judge:
     def _run(
         self, exercise: Exercise, answer: str, intake: Intake, note: str
     ) -> GradedExercise:
-        sources = self._sources_for(exercise)
+        sources = dict(self.packages[exercise.id])
         others = [text for key, text in intake.answers.items() if key != exercise.id and text]
         module, own = laid_over(sources[self.lab.module], self.lab, exercise, answer, others)
         found = mentioned(own, module, self.lab.not_allowed)
@@ -114,7 +113,7 @@ class Judge:
         sources[self.lab.module] = module
         order = LoadRequest(sources, self.lab.module, self.lab.not_allowed, self.cpu_seconds)
         quick = replace(order, cpu_seconds=min(QUICK_SECONDS, self.cpu_seconds))
-        result = self._asked(exercise, quick, self._plans()[exercise.id])
+        result = self._asked(exercise, quick, self.plans[exercise.id])
         if isinstance(result, Result) and result.score >= exercise.points:
             return self._verdict(result, note)
         self._end_worker()
@@ -142,8 +141,7 @@ class Judge:
 
         if worker.over is not None:
             loading = localised(Outcome(failure=worker.over), module, exercise.id)
-            assert loading.failure is not None
-            return loading.failure
+            return loading.failure or worker.over
         result = self._check(exercise, student)
         if result.interrupted:
             raise KeyboardInterrupt
@@ -167,11 +165,10 @@ class Judge:
         seed = hmac.new(self.secret, exercise.id.encode(), hashlib.sha256).hexdigest()
         return run_checks("hidden", self.lab.module, exercise, student, self.oracle, seed)
 
-    def _plans(self) -> dict[str, ExpectedCalls]:
+    @cached_property
+    def plans(self) -> dict[str, ExpectedCalls]:
         """The calls that right answers meet; found by checking the reference, once."""
-        if not self.plans:
-            self.plans = {one.id: self._plan(one) for one in self.lab.exercises}
-        return self.plans
+        return {exercise.id: self._plan(exercise) for exercise in self.lab.exercises}
 
     def _plan(self, exercise: Exercise) -> ExpectedCalls:
         plan = ExpectedCalls()
@@ -182,15 +179,6 @@ class Judge:
 
         self._check(exercise, noted)
         return plan
-
-    def _sources_for(self, exercise: Exercise) -> dict[str, str]:
-        """The package for one exercise: later exercises of the lab are stubs, so that no
-        worker ever holds a reference that is still to be graded."""
-        if exercise.id not in self.packages:
-            later = self.lab.exercises[self.lab.exercises.index(exercise) :]
-            stubs = {e.id: cells.stub(reference_block(self.lab, e), e) for e in later}
-            self.packages[exercise.id] = compose(reference_modules(), stubs, self.lab)
-        return dict(self.packages[exercise.id])
 
     def _verdict(self, result: Result, note: str, late: bool = False) -> GradedExercise:
         why = reasons(result, self.oracle)
@@ -237,3 +225,16 @@ def line_in_cell(line: int, module: str, exercise: Exercise) -> str:
     outcome = localised(Outcome(failure=Failure("", "", line)), module, exercise.id)
     found = outcome.failure and outcome.failure.line
     return f"line {found}: " if found else "in another cell: "
+
+
+def packages_of(lab: Lab) -> dict[str, dict[str, str]]:
+    """{exercise id: the package that it is laid over}: the reference up to this lab.
+
+    The exercise and later ones are stubs: no worker ever holds a reference that is still to
+    be graded.
+    """
+    package, packages = compose(reference_modules(), {}, lab), {}
+    for exercise in reversed(lab.exercises):
+        stub = cells.stub(reference_block(lab, exercise), exercise)
+        package = packages[exercise.id] = compose(package, {exercise.id: stub})
+    return packages

@@ -31,7 +31,6 @@ from labkit.grading.nbgrader.gradebook_connection import (
     RosterEntry,
     Standing,
     quiet_logs,
-    with_scripts_on_path,
 )
 from labkit.grading.nbgrader.gradebook_rows import GradebookRow, record
 from labkit.grading.nbgrader.graded_notebook import file_content
@@ -59,9 +58,11 @@ class SubmittedFile:
             return file.read(MAX_NOTEBOOK + 1)
 
 
-def command_log(outcome: dict) -> str:
-    """What an nbgrader command wrote when it failed."""
-    return str(outcome.get("log") or outcome.get("error") or outcome)
+def succeeded(command: str, outcome: dict) -> None:
+    """Raises what an nbgrader command wrote if it failed."""
+    if not outcome["success"]:
+        log = outcome.get("log") or outcome.get("error") or outcome
+        raise CourseError(f"nbgrader {command} failed:\n{log}")
 
 
 class Course:
@@ -78,15 +79,14 @@ class Course:
 
     @property
     def database(self) -> str:
-        return (
-            self.config().CourseDirectory.get("db_url") or f"sqlite:///{self.root}/gradebook.db"
-        )
+        file = f"sqlite:///{self.root}/gradebook.db"
+        return self.config().CourseDirectory.get("db_url", file)
 
     @cached_property
     def gradebook(self) -> GradebookConnection:
         """The gradebook, as long as this object lives; one writer."""
-        course_id = self.config().CourseDirectory.get("course_id")
-        return GradebookConnection(self.database, course_id or COURSE_ID)
+        course_id = self.config().CourseDirectory.get("course_id", COURSE_ID)
+        return GradebookConnection(self.database, course_id)
 
     @cached_property
     def late(self) -> LatePenalty:
@@ -104,16 +104,13 @@ class Course:
         return config
 
     def api(self) -> NbGraderAPI:
-        with_scripts_on_path()
         return NbGraderAPI(config=self.config())
 
     # What learners are given
 
     def release(self, lab: Lab) -> None:
         """nbgrader generate_assignment: the learner's notebook, and the gradebook's rows."""
-        outcome = self.api().generate_assignment(lab.name)
-        if not outcome["success"]:
-            raise CourseError(f"nbgrader generate_assignment failed:\n{command_log(outcome)}")
+        succeeded("generate_assignment", self.api().generate_assignment(lab.name))
 
     def released(self, lab: Lab) -> NotebookNode:
         """The notebook that learners were given."""
@@ -162,10 +159,6 @@ class Course:
 
     # What comes out
 
-    def autograded(self, handed: SubmittedFile) -> Path:
-        """Where nbgrader looks for the graded notebook."""
-        return self.root / "autograded" / handed.learner / handed.lab.name / handed.path.name
-
     def store(
         self, lab: Lab, graded: Iterable[tuple[SubmittedFile, GradedSubmission, NotebookNode]]
     ) -> None:
@@ -173,10 +166,11 @@ class Course:
         the graded notebooks into autograded/."""
         rows, changed = [], []
         for handed, submission, notebook in graded:
-            path, content = self.autograded(handed), file_content(notebook)
+            path = self.root / "autograded" / handed.learner / lab.name / handed.path.name
+            content = file_content(notebook)
             unchanged = path.exists() and path.read_bytes() == content
             when = self.handed_at(handed)
-            rows.append(GradebookRow.of(handed.learner, when, submission, notebook, unchanged))
+            rows.append(GradebookRow(handed.learner, when, submission, notebook, unchanged))
             if not unchanged:
                 changed.append((path, content))
         self.gradebook.do(lambda book: record(book, self.late, lab.name, rows))
@@ -227,6 +221,5 @@ class Course:
         """nbgrader generate_feedback for all that was graded; the HTML files."""
         with quiet_logs():
             outcome = self.api().generate_feedback(lab.name, force=True)
-        if not outcome["success"]:
-            raise CourseError(f"nbgrader generate_feedback failed:\n{command_log(outcome)}")
+        succeeded("generate_feedback", outcome)
         return sorted(self.root.glob(f"feedback/*/{lab.name}/{lab.name}.html"))

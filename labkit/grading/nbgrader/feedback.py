@@ -19,7 +19,7 @@ from nbconvert.preprocessors import Preprocessor
 from nbformat import NotebookNode
 from nbgrader.api import Gradebook
 from nbgrader.preprocessors import NbGraderPreprocessor
-from nbgrader.utils import is_grade, is_solution, is_task
+from nbgrader.utils import is_grade, is_solution
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
@@ -37,7 +37,7 @@ TAGS = {"a", "b", "blockquote", "br", "code", "div", "em", "h1", "h2", "h3", "h4
 ATTRIBUTES = {"a": ["href"], "th": ["scope"]}
 PROTOCOLS = {"http", "https", "mailto"}
 HEADING = re.compile(r"^#+ .*$", re.MULTILINE)
-CODE = HtmlFormatter(nowrap=False, classprefix="p-")
+CODE = HtmlFormatter(classprefix="p-")
 
 
 def clean_lines(text: str) -> str:
@@ -46,8 +46,8 @@ def clean_lines(text: str) -> str:
 
 def sanitized_html(html: str) -> Markup:
     """HTML of which only tags for text are left."""
-    allowed = {"tags": TAGS, "attributes": ATTRIBUTES, "protocols": PROTOCOLS}
-    return Markup(bleach.clean(clean_lines(html), strip=True, **allowed))
+    html = bleach.clean(clean_lines(html), TAGS, ATTRIBUTES, PROTOCOLS, strip=True)
+    return Markup(html)
 
 
 def rendered(markdown: str) -> Markup:
@@ -93,27 +93,23 @@ class GetGrades(NbGraderPreprocessor):
             comments = {comment.name: comment for comment in found.comments}
             for cell in notebook.cells:
                 marks = cell.metadata.get("nbgrader", {})
-                if is_solution(cell) or is_task(cell):
+                if is_solution(cell):
                     marks["comment"] = comments[marks["grade_id"]].comment
-                if is_grade(cell) or is_task(cell):
+                if is_grade(cell):
                     grade = grades[marks["grade_id"]]
                     marks["score"], marks["points"] = grade.score, grade.max_score
                     marks["waiting"] = bool(grade.needs_manual_grade)
 
         if self.connection is None:
-            self.connection = GradebookConnection(
-                names["db_url"], course_id=""
-            )  # whichever it is
+            self.connection = GradebookConnection(names["db_url"], "")  # whichever course
         self.connection.do(write)
         return notebook, resources
 
 
 @cache
 def template() -> Template:
-    templates = Environment(
-        loader=PackageLoader("labkit.grading", "templates"), autoescape=True
-    )
-    return templates.get_template("feedback.html")
+    loader = PackageLoader("labkit.grading", "templates")
+    return Environment(loader=loader, autoescape=True).get_template("feedback.html")
 
 
 class FeedbackPage(Exporter):

@@ -7,7 +7,6 @@ grader holds the database, or its server goes away for a moment, the piece is do
 from __future__ import annotations
 
 import logging
-import os
 import re
 import sys
 import time
@@ -39,7 +38,7 @@ COURSE_ID = "tinyllm"
 PATIENCE = 60.0  # seconds for a database that has answered before
 FIRST_PATIENCE = 5.0  # for one that has not: its address may be wrong
 LONGEST_PAUSE = 5.0
-PERMANENT = re.compile(
+PERMANENT = re.compile(  # faults with which waiting cannot help
     r"authentication failed|(database|role) \".*\" does not exist"
     r"|readonly database|no such column"
 )
@@ -80,30 +79,13 @@ def quiet_logs() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def with_scripts_on_path() -> None:
-    """nbgrader starts `alembic` by its bare name."""
-    scripts = str(Path(sys.executable).parent)
-    if scripts not in os.environ.get("PATH", "").split(os.pathsep):
-        os.environ["PATH"] = scripts + os.pathsep + os.environ.get("PATH", "")
-
-
 class GradebookConnection:
-    """One writer's hold on a gradebook: opened late, kept open, reopened after a fault.
-
-    with GradebookConnection(url) as connection:
-        connection.do(lambda gradebook: gradebook.update_or_create_student("ada"))
-    """
+    """One writer's hold on a gradebook: opened late, kept open, reopened after a fault."""
 
     def __init__(self, url: str, course_id: str = COURSE_ID, patience: float = PATIENCE):
         self.url, self.course_id, self.patience = url, course_id, patience
         self.gradebook: Gradebook | None = None
         self.answered = False
-
-    def __enter__(self) -> GradebookConnection:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def shown(self) -> str:
@@ -129,42 +111,41 @@ class GradebookConnection:
         began, pause, warned = time.monotonic(), 0.05, False
         while True:
             try:
-                with quiet_logs():
-                    gradebook = self._opened()
-                    done = work(gradebook)
-                    gradebook.db.remove()  # ends the transaction of what only read
-                self.answered = True
-                return done
+                return self._do_once(work)
             except (DBAPIError, InvalidEntry) as error:
-                self.close()
-                patience = (
-                    self.patience if self.answered else min(FIRST_PATIENCE, self.patience)
-                )
-                if time.monotonic() - began > patience or is_permanent(error):
+                waited, patience = time.monotonic() - began, self.patience
+                if not self.answered:
+                    patience = min(FIRST_PATIENCE, patience)
+                if waited > patience or PERMANENT.search(str(error)):
                     raise CourseError(self._gone(error)) from error
-                if not warned and time.monotonic() - began > 1:
+                if not warned and waited > 1:
                     log.warning("the gradebook does not answer; trying for %g s", patience)
                     warned = True
-            except MissingEntry as error:
-                self.close()
-                raise CourseError(
-                    f"{error} in {self.shown}: run `nbgrader generate_assignment` first"
-                ) from error
-            except UnicodeEncodeError as error:
-                self.close()
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _do_once(self, work: Callable[[Gradebook], T]) -> T:
+        try:
+            with quiet_logs():
+                gradebook = self._opened()
+                done = work(gradebook)
+                gradebook.db.remove()  # ends the transaction of what only read
+        except BaseException as error:
+            self.close()
+            if isinstance(error, MissingEntry):
+                remedy = "run `nbgrader generate_assignment` first"
+                raise CourseError(f"{error} in {self.shown}: {remedy}") from error
+            if isinstance(error, UnicodeEncodeError):
                 raise CourseError(
                     f"{self.shown} cannot hold {error.object[:40]!r}: "
                     "a gradebook needs the encoding UTF-8 (createdb -E UTF8)"
                 ) from error
-            except BaseException:
-                self.close()
-                raise
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            raise
+        self.answered = True
+        return done
 
     def _opened(self) -> Gradebook:
         if self.gradebook is None:
-            with_scripts_on_path()
             try:
                 self.gradebook = Gradebook(self.url, self.course_id)
             except ModuleNotFoundError as error:
@@ -182,11 +163,6 @@ class GradebookConnection:
             f"the gradebook {self.shown} cannot be written: {reason}. What is in it is whole; "
             "see that the database runs and give the same command again, it goes on from here"
         )
-
-
-def is_permanent(error: Exception) -> bool:
-    """Whether waiting cannot help."""
-    return PERMANENT.search(str(error)) is not None
 
 
 class LatePenalty:

@@ -27,46 +27,18 @@ NO_RESPONSE = "No response."  # nbgrader's own comment on an answer that is as i
 
 @dataclass(frozen=True)
 class GradebookRow:
-    """What the gradebook keeps of one submission.
+    """One submission for the gradebook.
 
-    grades    {grade cell: points}; None where a person gives them
-    comments  {answer cell: nbgrader's own comment, or None}
-    person    grade cells that a person has to look at besides
-    unchanged the same verdicts on the same answers are stored already, so that what a person
-              has graded by hand need not be looked at again
+    notebook   the graded one
+    unchanged  the same verdicts on the same answers are stored already, so that what a person
+               has graded by hand need not be looked at again
     """
 
     learner: str
     timestamp: datetime | None
-    grades: dict[str, float | None]
-    comments: dict[str, str | None]
-    person: frozenset[str] = frozenset()
+    submission: GradedSubmission
+    notebook: NotebookNode
     unchanged: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        learner: str,
-        timestamp: datetime | None,
-        submission: GradedSubmission,
-        notebook: NotebookNode,
-        unchanged: bool,
-    ) -> GradebookRow:
-        """The judge's points; a written answer waits for a person, or is blank: no points."""
-        exercises = {graded.exercise.check_cell: graded for graded in submission.exercises}
-        grades: dict[str, float | None] = {}
-        comments = {}
-        for cell in notebook.cells:
-            name = cell.metadata.get("nbgrader", {}).get("grade_id")
-            blank = is_solution(cell) and is_blank(cell)
-            if name in exercises:
-                grades[name] = exercises[name].score
-            elif is_grade(cell):
-                grades[name] = 0.0 if blank else None
-            if is_solution(cell):
-                comments[name] = NO_RESPONSE if blank else None
-        odd = frozenset(name for name, e in exercises.items() if e.needs_person)
-        return cls(learner, timestamp, grades, comments, odd, unchanged)
 
 
 def is_blank(cell: NotebookNode) -> bool:
@@ -114,17 +86,22 @@ def blank(assignment: Any, student: Student) -> SubmittedAssignment:
     submission = SubmittedAssignment(assignment=assignment, student=student)
     for notebook in assignment.notebooks:
         rows = SubmittedNotebook(notebook=notebook, assignment=submission)
-        for cell in [*notebook.grade_cells, *notebook.task_cells]:
+        for cell in notebook.grade_cells:
             Grade(cell=cell, notebook=rows)
-        for cell in [*notebook.solution_cells, *notebook.task_cells]:
+        for cell in notebook.solution_cells:
             Comment(cell=cell, notebook=rows)
     return submission
 
 
 def fill(notebook: SubmittedNotebook, entry: GradebookRow, lab_name: str) -> None:
-    """Points and comments, by the rules of nbgrader's SaveAutoGrades."""
+    """The judge's points, and comments, by the rules of nbgrader's SaveAutoGrades; a written
+    answer waits for a person, or is blank: no points."""
+    marked = [cell for cell in entry.notebook.cells if "nbgrader" in cell.metadata]
+    cells = {cell.metadata.nbgrader.grade_id: cell for cell in marked}
+    blanks = {name for name, cell in cells.items() if is_solution(cell) and is_blank(cell)}
+    exercises = {graded.exercise.check_cell: graded for graded in entry.submission.exercises}
     rows = {grade.cell.name: grade for grade in notebook.grades}
-    unknown = set(entry.grades) ^ set(rows)
+    unknown = {name for name, cell in cells.items() if is_grade(cell)} ^ set(rows)
     if unknown:
         raise CourseError(
             f"the gradebook and the released notebook of {lab_name} differ in the cells "
@@ -132,11 +109,15 @@ def fill(notebook: SubmittedNotebook, entry: GradebookRow, lab_name: str) -> Non
             f"`nbgrader generate_assignment {lab_name} --force`"
         )
     for name, grade in rows.items():
-        grade.auto_score = entry.grades[name]
+        if name in exercises:
+            grade.auto_score = exercises[name].score
+            person = exercises[name].needs_person
+        else:
+            grade.auto_score = 0.0 if name in blanks else None
+            person = name not in blanks
         if grade.manual_score is None:
-            grade.needs_manual_grade = grade.auto_score is None or name in entry.person
+            grade.needs_manual_grade = person
         elif not entry.unchanged:
             grade.needs_manual_grade = True
     for comment in notebook.comments:
-        if comment.cell.name in entry.comments:
-            comment.auto_comment = entry.comments[comment.cell.name]
+        comment.auto_comment = NO_RESPONSE if comment.cell.name in blanks else None

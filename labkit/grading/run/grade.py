@@ -33,13 +33,10 @@ def grade_and_report(
     course: Course,
     lab: Lab,
     console: Console,
-    pool: GradingPool | None = None,
+    pool: GradingPool,
     fresh: bool = False,
 ) -> Class:
     """Grade what was handed in, with a progress bar; then table, feedback, CSV and HTML."""
-    if pool is None:
-        with GradingPool() as own:
-            return grade_and_report(course, lab, console, own, fresh)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
@@ -48,7 +45,7 @@ def grade_and_report(
         def advance(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        graded = grade_lab(course, lab, advance, pool, fresh)
+        graded = grade_lab(course, lab, pool, advance, fresh)
         task = bar.add_task("writing feedback", total=None)
         pages = course.feedback(lab) if graded else []
         bar.update(task, total=len(pages), completed=len(pages))
@@ -61,14 +58,13 @@ def grade_and_report(
     for remark in dict.fromkeys(course.remarks):
         console.print(clean(remark), style="yellow", markup=False)
     course.remarks.clear()
-    layers = common_layers(graded.values())
-    reports = write_reports(course, lab)
     console.print(
         f"[bold]{len(graded)}[/] graded into {course.gradebook.shown}", highlight=False
     )
     console.print(f"feedback: {course.root / 'feedback'}", highlight=False, soft_wrap=True)
-    for report in reports:
+    for report in write_reports(course, lab):
         console.print(f"class report: {report}", highlight=False, soft_wrap=True)
+    layers = common_layers(graded.values())
     if layers:
         console.print(f"learner code ran in: {', '.join(layers)}", highlight=False)
         if "bubblewrap" not in layers:

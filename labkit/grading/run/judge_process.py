@@ -29,10 +29,6 @@ from labkit.grading.run.results import GradingSpec, judging
 ONE_AT_A_TIME = threading.Lock()  # a Dask worker may have several threads
 
 
-class OtherVersion(GradingError):
-    """A worker of the cluster has another version of the course than this machine."""
-
-
 def grade(spec: GradingSpec, data: bytes, before: str) -> GradedSubmission:
     """The verdict on one submission; what an executor is given to do."""
     earlier = {find_lab(module): answers for module, answers in json.loads(before).items()}
@@ -43,7 +39,7 @@ def grade(spec: GradingSpec, data: bytes, before: str) -> GradedSubmission:
 @lru_cache(maxsize=4)
 def judge_for(spec: GradingSpec) -> Judge:
     if judging(spec.lab) != spec.judging:
-        raise OtherVersion("this worker has another version of the course, or of torch")
+        raise GradingError("this worker has another version of the course, or of torch")
     workers = running_workers()
     if spec.require_sandbox:
         required(workers.sandbox)

@@ -31,10 +31,6 @@ STALLS = 3
 Class = dict[str, GradedSubmission]  # by learner, in their order
 
 
-class Stalled(GradingError):
-    """The pool gives no results any more."""
-
-
 @dataclass(frozen=True)
 class Task:
     """One content to grade, and everybody who handed it in; it is read again when its turn
@@ -46,11 +42,14 @@ class Task:
     data: bytes = b""  # the content, when its turn has come
 
 
+Finished = Iterator[tuple[Task, GradedSubmission | None]]  # None: grading broke off
+
+
 def grade_lab(
     course: Course,
     lab: Lab,
+    pool: GradingPool,
     progress: Callable[[int, int], None] = lambda *_: None,
-    pool: GradingPool | None = None,
     fresh: bool = False,
 ) -> Class:
     """Grade what has no result yet, store all results, return the class in its order.
@@ -58,9 +57,6 @@ def grade_lab(
     progress    called with the numbers of learners done and of all
     fresh       grade again what has a result
     """
-    if pool is None:
-        with GradingPool() as own:
-            return grade_lab(course, lab, progress, own, fresh)
     released = course.released(lab)
     spec, results = pool.spec(lab, released, course.secret()), Results(course.root, lab)
     tasks = tasks_of(course, lab, spec)
@@ -90,7 +86,7 @@ def tasks_of(course: Course, lab: Lab, spec: GradingSpec) -> list[Task]:
 
 def with_stored(
     tasks: Iterable[Task], results: Results, fresh: bool, spec: GradingSpec, pool: GradingPool
-) -> Iterator[tuple[Task, GradedSubmission | None]]:
+) -> Finished:
     """Every task with its record: those that are there first, then new ones, stored at once."""
     todo = []
     for task in tasks:
@@ -105,9 +101,7 @@ def with_stored(
         yield task, submission
 
 
-def judged(
-    tasks: Iterable[Task], spec: GradingSpec, pool: GradingPool
-) -> Iterator[tuple[Task, GradedSubmission | None]]:
+def judged(tasks: Iterable[Task], spec: GradingSpec, pool: GradingPool) -> Finished:
     """Every task with its record as soon as there is one; None: broke off twice."""
     again: list[Task] = []
     for task, submission in one_round(tasks, spec, pool):
@@ -120,7 +114,7 @@ def judged(
 
 def one_round(
     tasks: Iterable[Task], spec: GradingSpec, pool: GradingPool, alone: bool = False
-) -> Iterator[tuple[Task, GradedSubmission | None]]:
+) -> Finished:
     """Keep the pool busy; None for what was under way when it broke or hung."""
     waiting, running, stalls = deque(tasks), dict[Future[GradedSubmission], Task](), 0
     while waiting or running:
@@ -134,13 +128,13 @@ def one_round(
                 waiting.popleft()
             done, _ = wait(running, timeout=pool.patience, return_when=FIRST_COMPLETED)
         except OSError as error:  # the scheduler is gone
-            raise Stalled(f"no results can be had ({error})") from error
+            raise GradingError(f"no results can be had ({error})") from error
         except RuntimeError:  # the pool broke before it could be given anything
             done = set()
         if not done:
             stalls += 1
             if stalls == STALLS:
-                raise Stalled("no results are coming any more")
+                raise GradingError("no results are coming any more")
         works = bool(done)
         for future in [each for each in running if each in done]:
             submission, fine = outcome(future)

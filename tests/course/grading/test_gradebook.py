@@ -5,6 +5,7 @@ import re
 import shutil
 import sqlite3
 import threading
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -248,7 +249,7 @@ def test_a_locked_file_is_waited_for(course):
     other = sqlite3.connect(database, check_same_thread=False)
     other.execute("BEGIN EXCLUSIVE")
     threading.Timer(1.0, other.rollback).start()
-    with GradebookConnection(f"sqlite:///{database}?timeout=0.05") as writer:
+    with closing(GradebookConnection(f"sqlite:///{database}?timeout=0.05")) as writer:
         writer.do(lambda book: gradebook_connection.enrol(book, [RosterEntry("ada", "Ada")]))
         assert [p.name for p in writer.do(gradebook_connection.people)] == ["Ada"]
 
@@ -256,7 +257,7 @@ def test_a_locked_file_is_waited_for(course):
 def write_class(url, config, row, learners, failures):
     try:
         late = LatePenalty(config)
-        with GradebookConnection(url) as writer:
+        with closing(GradebookConnection(url)) as writer:
             for learner in learners:
                 writer.do(
                     lambda book, name=learner: gradebook_rows.record(
@@ -271,7 +272,7 @@ def two_at_once(course, count=12):
     """Two graders write the same learners at the same time; the rows there are."""
     learners, failures = [f"learner {i}" for i in range(count)], []
     submission = judged()
-    row = GradebookRow.of("", None, submission, notebook_of(course, submission), False)
+    row = GradebookRow("", None, submission, notebook_of(course, submission))
     threads = [
         threading.Thread(
             target=write_class,

@@ -14,6 +14,8 @@ from labkit.author.mistakes import mistakes_of
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS
 from labkit.grading.nbgrader.course import Course
+from labkit.grading.run.pool import GradingPool
+from labkit.grading.run.schedule import grade_lab
 from labkit.grading.sample_class import ODD, small_class
 
 LAB = LABS[0]
@@ -100,8 +102,6 @@ def test_written_answers_wait_for_a_person(graded_class):
 def test_an_answered_question_goes_to_a_person_and_its_score_counts(graded_class, tmp_path):
     from nbgrader.api import Gradebook
 
-    from labkit.grading.run.schedule import grade_lab
-
     course = copy_of(graded_class[0], tmp_path, keep=["perfect"])
     path = course.root / "submitted" / "perfect" / LAB.name / f"{LAB.name}.ipynb"
     notebook = nbformat.read(path, as_version=4)
@@ -109,7 +109,8 @@ def test_an_answered_question_goes_to_a_person_and_its_score_counts(graded_class
     for name in ("written-1-b", "written-1-c"):
         next(c for c in notebook.cells if c.id == name).source = "YOUR ANSWER HERE"
     nbformat.write(notebook, path)
-    (submission,) = grade_lab(course, LAB).values()
+    with GradingPool(1) as pool:
+        (submission,) = grade_lab(course, LAB, pool).values()
     assert submission.score == ALL
     with Gradebook(course.database, "tinyllm") as gradebook:
         grade = gradebook.find_grade("written-1-a", LAB.name, LAB.name, "perfect")

@@ -3,7 +3,7 @@
 import pytest
 
 from labkit.core.paths import ROOT
-from labkit.sandboxed.limits import Watch, readable_folders
+from labkit.sandboxed.limits import AuditHook, readable_folders
 
 SECRET = str(ROOT / "solutions" / "rmsnorm.py")
 
@@ -11,7 +11,7 @@ SECRET = str(ROOT / "solutions" / "rmsnorm.py")
 @pytest.fixture
 def watch(tmp_path):
     (tmp_path / "scratch").mkdir()
-    return Watch([tmp_path / "python"], tmp_path / "scratch")
+    return AuditHook([tmp_path / "python"], tmp_path / "scratch")
 
 
 @pytest.mark.parametrize(
