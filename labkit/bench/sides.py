@@ -80,12 +80,10 @@ class Theirs:
         return self.model(ids, labels=ids, use_cache=False, **extra).loss
 
 
-def ours(
-    config: Any, package: ModuleType, dtype: torch.dtype, device: Any = "cpu", seed: int = 0
-) -> Ours:
+def ours(config: Any, package: ModuleType, dtype: torch.dtype, device: Any = "cpu") -> Ours:
     """A new random model; norm weights around 1, never 1, so that all of it matters."""
     model = part(package, "Qwen3ForCausalLM")(config)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
@@ -116,12 +114,9 @@ def shared(model: nn.Module) -> nn.Module:
 def _every_expert(block: nn.Module, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
     tokens = hidden_states.flatten(0, 1)  # (N, E)
     router_logits = block.gate(tokens)  # (N, X)
-    probs = router_logits.softmax(dim=-1, dtype=torch.float32)
-    weights, chosen = probs.topk(block.top_k, dim=-1)  # (N, k)
-    if block.norm_topk_prob:
-        weights = weights / weights.sum(dim=-1, keepdim=True)
-    share = torch.zeros_like(router_logits)  # (N, X)
-    share.scatter_(1, chosen, weights.to(tokens.dtype))
+    route = fast.home(block).route
+    weights, chosen = route(router_logits, block.top_k, block.norm_topk_prob)  # (N, k)
+    share = torch.zeros_like(router_logits).scatter(1, chosen, weights)  # (N, X)
     mixed = torch.zeros_like(tokens)
     for index, expert in enumerate(block.experts):
         mixed = mixed + share[:, index, None] * expert(tokens)

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from rich import box
 from rich.console import Console
@@ -39,11 +40,11 @@ class BenchRow:
     rounds: int = 0
     bytes_read: int | None = None  # weights and cache, for one step of decoding
 
-    def ratio(self, side: str, other: str) -> float | None:
-        """How many times as fast as `other` a side is."""
+    def ratio(self, side: str, other: str) -> str:
+        """How many times as fast as `other` a side is; "" where one of them is not there."""
         if side not in self.seconds or other not in self.seconds:
-            return None
-        return self.seconds[other] / self.seconds[side]
+            return ""
+        return f"{self.seconds[other] / self.seconds[side]:.2f}"
 
 
 def about(size: str, device: torch.device, bandwidth: float) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def about(size: str, device: torch.device, bandwidth: float) -> dict[str, Any]:
         "torch": torch.__version__,
         "transformers": version(THERE) if here else None,
         "read_bytes_per_second": bandwidth,
-        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "load": psutil.getloadavg()[0],
     }
 
 
@@ -99,20 +100,16 @@ def _columns(rows: Sequence[BenchRow], bandwidth: float) -> dict[str, Any]:
 
     columns = {
         f"{best}, ms": lambda row: f"{1000 * row.seconds[best]:.2f}",
-        "plain/HF": lambda row: _times(row.ratio("plain", THERE)),
-        "fast/HF": lambda row: _times(row.ratio("fast", THERE)),
-        "fast/plain": lambda row: "" if there else _times(row.ratio("fast", "plain")),
-        f"{best}/all": lambda row: _times(row.ratio(best, "all experts")),
+        "plain/HF": lambda row: row.ratio("plain", THERE),
+        "fast/HF": lambda row: row.ratio("fast", THERE),
+        "fast/plain": lambda row: "" if there else row.ratio("fast", "plain"),
+        f"{best}/all": lambda row: row.ratio(best, "all experts"),
         "memory": share,
         "differs": lambda row: f"{max(row.difference.values()):.0e}",
     }
     return {
         heading: cell for heading, cell in columns.items() if any(cell(row) for row in timed)
     }
-
-
-def _times(ratio: float | None) -> str:
-    return "" if ratio is None else f"{ratio:.2f}"
 
 
 def _legend(rows: Sequence[BenchRow], about: dict[str, Any]) -> list[str]:
@@ -129,7 +126,7 @@ def _legend(rows: Sequence[BenchRow], about: dict[str, Any]) -> list[str]:
     ]
     if about["transformers"] is None:
         text.append(NO_TRANSFORMERS)
-    if about["load"] is not None and about["load"] > cores + 1:
+    if about["load"] > cores + 1:
         text.append(
             f"The machine was busy (load {about['load']:.0f} on {cores} cores): "
             "repeat it on a quiet one."

@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from traceback import walk_tb
 from types import SimpleNamespace
@@ -20,7 +19,7 @@ from torch import Tensor
 from labkit.core.syllabus import LABS, Exercise, Lab
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
-from labkit.learner.models import error_text, first_working
+from labkit.learner.models import error_text
 from labkit.model import checkpoint, hub
 from labkit.model.chat.stream import ChatError
 from labkit.model.tokenizer import Tokenizer
@@ -71,20 +70,18 @@ def your_code() -> SimpleNamespace:
     empty = [f"{each.id} {each.title}" for _, each, is_empty in exercises if is_empty]
     total = len(exercises)
     print(f"{total - len(empty)} of the {total} core exercises of labs 01 to 07 are written.")
-    candidates = {"yours": partial(_yours, here)}
-    if here:
-        candidates["the course's"] = _reference
-    whose, code, errors = first_working(candidates)
-    if whose == "yours":
-        listed = ", ".join(empty) if len(empty) < total else "all"
-        stands_in = f"The course's own code stands in for {listed}."
-        print(stands_in if empty else "The model is yours.")
-        return code
-    error = errors["yours"]
-    problem = str(error) if isinstance(error, NotReady) else f"it raises {error_text(error)}"
-    print(f"Your model does not run yet: {problem}. `tinyllm status` shows where.")
-    print("The course's own code runs instead." if here else "Its cells are left out.")
-    return code or _refusing(problem)
+    try:
+        code = _yours(here)
+    except Exception as error:  # a learner's code may fail in any way
+        known = isinstance(error, NotReady)
+        problem = str(error) if known else f"it raises {error_text(error)}"
+        print(f"Your model does not run yet: {problem}. `tinyllm status` shows where.")
+        print("The course's own code runs instead." if here else "Its cells are left out.")
+        return _reference() if here else _refusing(problem)
+    listed = ", ".join(empty) if len(empty) < total else "all"
+    stands_in = f"The course's own code stands in for {listed}."
+    print(stands_in if empty else "The model is yours.")
+    return code
 
 
 def core_exercises() -> list[tuple[Lab, Exercise, bool]]:

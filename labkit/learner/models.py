@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -11,12 +10,15 @@ from typing import Any
 import torch
 from torch import nn
 
+from labkit.core.paths import SOLUTIONS
 from labkit.model import checkpoint
 from labkit.model.chat.stream import Sampling, stream
 from labkit.model.program import generate, load_program
 from labkit.model.tokenizer import Tokenizer
 from labkit.model.weights import CheckpointError
 from labkit.sandboxed.doubles import TinyDecoder
+
+REFERENCE = SOLUTIONS / "decoder.py"  # a learners' edition does not have it
 
 
 class CharTokenizer:
@@ -63,8 +65,9 @@ def load_chat_model(
     stand-in with random weights takes its place: it babbles, but it can be timed, cached and
     sampled like any other.
     """
+    here = [each for each in packages if each != "solutions" or REFERENCE.exists()]
     package, found, errors = first_working(
-        {package: partial(_loaded, name, package) for package in filter(_has_decoder, packages)}
+        {package: partial(_loaded, name, package) for package in here}
     )
     if package:
         print(f"{name} talks, with the decoder of {package}/")
@@ -105,11 +108,3 @@ def say(
         written.append(piece)
     print()
     return "".join(written)
-
-
-def _has_decoder(package: str) -> bool:
-    """A learner's edition holds no solutions/*.py."""
-    try:
-        return importlib.util.find_spec(f"{package}.decoder") is not None
-    except ModuleNotFoundError:
-        return False

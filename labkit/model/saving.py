@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -57,10 +58,12 @@ def save(
         kept |= _tokenizer_files(Path(tokenizer_folder))
     tensors = _tensors(model, config)
     needed = sum(tensor.nbytes for tensor in tensors.values())
-    with _errors_explained(target, needed), _written_whole(target) as temporary:
+    with _written_whole(target, needed) as temporary:
         for name, path in kept.items():
             shutil.copyfile(path, temporary / name)
-        _write_config(temporary, config, next(iter(tensors.values())).dtype)
+        dtype = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
+        values = json.dumps({**config.to_dict(), "dtype": dtype}, indent=2)
+        (temporary / "config.json").write_text(values + "\n", "utf-8")
         ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         save_file(ready, temporary / SINGLE, metadata={"format": "pt"})
         # save_file lets only the owner read; config.json has the mode files get here
@@ -80,11 +83,6 @@ def _tensors(model: nn.Module, config: Any) -> dict[str, Tensor]:
         name, dtype = next(iter(odd.items()))
         raise CheckpointError(f"{name} is {dtype}; a checkpoint holds {', '.join(DTYPES)}")
     return tensors
-
-
-def _write_config(folder: Path, config: Any, dtype: torch.dtype) -> None:
-    values = {**config.to_dict(), "dtype": str(dtype).removeprefix("torch.")}
-    (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n", "utf-8")
 
 
 def _files_to_keep(target: Path) -> dict[str, Path]:
@@ -114,43 +112,36 @@ def _tokenizer_files(folder: Path) -> dict[str, Path]:
 
 
 @contextmanager
-def _written_whole(target: Path) -> Iterator[Path]:
+def _written_whole(target: Path, needed: int) -> Iterator[Path]:
     """A folder beside `target` to write into; at the end it takes target's name."""
-    temporary = target.with_name(f".{target.name}.saving-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
     try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        for path in temporary.iterdir():
-            with path.open("r+b") as file:
-                os.fsync(file.fileno())  # on the disk before the name says it is
-        _take_name(temporary, target)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-
-
-def _take_name(temporary: Path, target: Path) -> None:
-    if not target.exists():
-        temporary.rename(target)
-        return
-    old = target.with_name(f".{target.name}.old-{os.getpid()}")
-    target.rename(old)
-    try:
-        temporary.rename(target)
-    except OSError:
-        old.rename(target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-@contextmanager
-def _errors_explained(target: Path, needed: int) -> Iterator[None]:
-    try:
-        yield
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(
+            prefix=f".{target.name}.saving-", dir=target.parent, ignore_cleanup_errors=True
+        ) as beside:
+            new = Path(beside) / target.name
+            new.mkdir()
+            yield new
+            for path in new.iterdir():
+                with path.open("r+b") as file:
+                    os.fsync(file.fileno())  # on the disk before the name says it is
+            _take_name(new, target)
     except (OSError, SafetensorError) as error:
         reason = str(error)
         if "No space left" in reason:  # SafetensorError carries no errno
             free = shutil.disk_usage(target.parent).free
             reason = f"no room on the disk: {needed:,} bytes are needed, {free:,} are free"
         raise CheckpointError(f"{target} was not saved: {reason}") from error
+
+
+def _take_name(new: Path, target: Path) -> None:
+    old = target.with_name(f".{target.name}.old-{os.getpid()}")
+    if target.exists():
+        target.rename(old)
+    try:
+        new.rename(target)
+    except OSError:
+        if old.exists():
+            old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

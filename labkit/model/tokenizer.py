@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,36 +115,26 @@ class Tokenizer:
         return frozenset(stops | {self.token_id(name) for name in named} - {None})
 
 
-class TextStream:
-    """Turns tokens into text one by one, and never shows half a character.
+def text_pieces(tokenizer: Tokenizer, ids: Iterable[int]) -> Iterator[str]:
+    """The text of tokens, piece by piece as they come, and never half a character.
 
-    What `push` and `flush` return, joined, is what decoding all tokens at once gives.
+    The pieces, joined, are what decoding all tokens at once gives.
     """
-
-    def __init__(self, tokenizer: Tokenizer):
-        self.tokenizer = tokenizer
-        self.waiting: list[int] = []  # tokens whose text is not all shown; the last otherwise
-        self.shown = 0  # characters of their text that are
-
-    def push(self, token_id: int) -> str:
-        """The text that this token completes, "" while a character is unfinished."""
-        self.waiting.append(token_id)
-        text = self.tokenizer.decode(self.waiting)
-        if text.endswith(UNFINISHED):
-            return self._show(text[:-1])
-        piece = self._show(text)
-        self.waiting = [token_id]
-        self.shown = len(self.tokenizer.decode(self.waiting))
-        return piece
-
-    def flush(self) -> str:
-        """What is left at the end, unfinished as it is."""
-        return self._show(self.tokenizer.decode(self.waiting))
-
-    def _show(self, text: str) -> str:
-        piece = text[self.shown :]
-        self.shown = max(self.shown, len(text))
-        return piece
+    waiting = []  # tokens whose text is not all shown; the last one otherwise
+    text, shown = "", 0  # theirs, and how many of its characters are shown
+    for token_id in ids:
+        waiting.append(token_id)
+        text = tokenizer.decode(waiting)
+        whole = text.removesuffix(UNFINISHED)
+        if piece := whole[shown:]:
+            yield piece
+        shown = max(shown, len(whole))
+        if whole == text:
+            waiting = [token_id]
+            text = tokenizer.decode(waiting)
+            shown = len(text)
+    if rest := text[shown:]:
+        yield rest
 
 
 def plain_turn(message: Message) -> str:

@@ -119,33 +119,32 @@ def _damage(path: Path, error: Exception) -> str:
 def _sharded(folder: Path) -> dict[str, Stored]:
     found = {}
     for file, names in _read_index(folder / INDEX).items():
+        if not (folder / file).is_file():
+            raise CheckpointError(
+                f"{folder / file} is missing; {INDEX} says it holds {listed(names)}"
+            )
         header = _header(folder / file)
-        if header.keys() - names:
-            extra = listed(header.keys() - names)
-            raise CheckpointError(f"{folder / file} holds {extra}, unknown to {INDEX}")
-        if names - header.keys():
-            lost = listed(names - header.keys())
-            raise CheckpointError(f"{folder / file} lacks {lost}, which {INDEX} places there")
+        if extra := header.keys() - names:
+            raise CheckpointError(f"{folder / file} holds {listed(extra)}, unknown to {INDEX}")
+        if lost := names - header.keys():
+            raise CheckpointError(
+                f"{folder / file} lacks {listed(lost)}, which {INDEX} places there"
+            )
         found |= header
     return found
 
 
 def _read_index(path: Path) -> dict[str, set[str]]:
-    """Which tensors every shard must hold; all shards are there."""
+    """Which tensors every shard must hold."""
     try:
         places = dict(json.loads(path.read_text("utf-8"))["weight_map"])
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} is no index with a weight_map: {error!r}") from error
+    if not places:
+        raise CheckpointError(f"{path} names no tensor")
     shards = defaultdict(set)
     for name, file in places.items():
         if not isinstance(file, str) or Path(file).name != file:
             raise CheckpointError(f"{path} places {name} in {file!r}, which is no file name")
         shards[file].add(name)
-    for file, names in shards.items():
-        if not (path.parent / file).is_file():
-            raise CheckpointError(
-                f"{path.parent / file} is missing; {path.name} says it holds {listed(names)}"
-            )
-    if not shards:
-        raise CheckpointError(f"{path} names no tensor")
-    return dict(shards)
+    return shards

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -54,102 +57,102 @@ Think = Annotated[bool, typer.Option("--think/--no-think", help="let the model t
 System = Annotated[Optional[str], typer.Option(help="what the model is told beforehand")]
 
 
+@dataclass
+class ModelOptions:
+    """Which model writes, and how: the options that `generate` and `chat` share."""
+
+    model: ModelName = None
+    max_new_tokens: NewTokens = None
+    temperature: Temperature = None
+    top_k: TopK = None
+    top_p: TopP = None
+    seed: Seed = None
+    greedy: Greedy = False
+    dtype: Dtype = None
+    device: Device = "cpu"
+    package: PackageName = PACKAGE
+    plain: Plain = False
+
+    def chat_model(self) -> ChatModel:
+        """Find the model, check every setting, then load it: what is wrong is said at once."""
+        import torch
+
+        from labkit.model.fast import accelerate
+        from labkit.model.hub import resolve
+        from labkit.model.tokenizer import Tokenizer
+
+        code = load_package(self.package)
+        if self.max_new_tokens is not None and self.max_new_tokens < 1:
+            raise ChatError(f"max_new_tokens is {self.max_new_tokens}; it must be at least 1")
+        kind, place = _dtype(self.dtype), usable_device(self.device)
+        self._sampling({})
+        folder = resolve(self.model)
+        tokenizer = Tokenizer(folder)
+        sampling = self._sampling(tokenizer.generation)
+        model, written_by = _loaded(folder, code, kind, place)
+        if not self.plain:
+            accelerate(model, last_logits_only=True)
+        generator = torch.Generator(place)
+        generator.seed() if self.seed is None else generator.manual_seed(self.seed)
+        return ChatModel(model, tokenizer, written_by, sampling, self.max_new_tokens, generator)
+
+    def _sampling(self, advised: Mapping[str, Any]) -> Sampling:
+        asked = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
+        return Sampling.chosen(advised, self.greedy, **asked)
+
+
+def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, with an option for each of ModelOptions in place of its first parameter."""
+    _, *own = inspect.signature(command, eval_str=True).parameters.values()
+    shared = inspect.signature(ModelOptions, eval_str=True).parameters
+
+    @wraps(command)
+    def run(**given) -> None:
+        options = ModelOptions(**{name: given.pop(name) for name in shared})
+        with problems_told():
+            command(options, **given)
+
+    run.__signature__ = inspect.Signature([*own, *shared.values()])
+    return run
+
+
 @app.command()
-def generate(
-    model: ModelName = None,
-    prompt: Prompt = None,
-    max_new_tokens: NewTokens = None,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    seed: Seed = None,
-    greedy: Greedy = False,
-    dtype: Dtype = None,
-    device: Device = "cpu",
-    package: PackageName = PACKAGE,
-    plain: Plain = False,
-) -> None:
+@with_model_options
+def generate(options: ModelOptions, prompt: Prompt = None) -> None:
     """Continue one text."""
-    with problems_told():
-        asked = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "greedy": greedy}
-        text = _read_prompt() if prompt is None else prompt
-        chosen = chat_model(model, package, asked, max_new_tokens, seed, dtype, device, plain)
-        chosen.continue_text(text)
+    text = _read_prompt() if prompt is None else prompt
+    options.chat_model().continue_text(text)
 
 
 @app.command()
-def chat(
-    model: ModelName = None,
-    system: System = None,
-    think: Think = True,
-    max_new_tokens: NewTokens = None,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    seed: Seed = None,
-    greedy: Greedy = False,
-    dtype: Dtype = None,
-    device: Device = "cpu",
-    package: PackageName = PACKAGE,
-    plain: Plain = False,
-) -> None:
+@with_model_options
+def chat(options: ModelOptions, system: System = None, think: Think = True) -> None:
     """Talk with a model; lines come from the keyboard or a pipe."""
-    with problems_told():
-        asked = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "greedy": greedy}
-        chosen = chat_model(model, package, asked, max_new_tokens, seed, dtype, device, plain)
-        ChatSession(chosen, system, think).run()
+    ChatSession(options.chat_model(), system, think).run()
 
 
-def chat_model(
-    name: str | None,
-    package: str,
-    asked: dict[str, Any],
-    max_new_tokens: int | None,
-    seed: int | None,
-    dtype: str | None,
-    device: str,
-    plain: bool = False,
-) -> ChatModel:
-    """Find the model, check every setting, then load it: what is wrong is said at once."""
+def _loaded(
+    folder: Path, code: ModuleType, dtype: torch.dtype | None, device: torch.device
+) -> tuple[nn.Module, Callable]:
+    """The model and its `generate`; the course's program for those that are not written yet."""
     import torch
 
-    from labkit.model import checkpoint
-    from labkit.model.fast import accelerate
-    from labkit.model.program import FILE as PROGRAM
-    from labkit.model.program import Program
-    from labkit.model.tokenizer import Tokenizer
+    from labkit.model import checkpoint, program
 
-    code = load_package(package)
-    if max_new_tokens is not None and max_new_tokens < 1:
-        raise ChatError(f"max_new_tokens is {max_new_tokens}; it must be at least 1")
-    kind, place = _dtype(dtype), usable_device(device)
-    Sampling.chosen({}, **asked)
-    folder = checkpoint.resolve(name)
-    tokenizer = Tokenizer(folder)
-    sampling = Sampling.chosen(tokenizer.generation, **asked)
-    with checkpoint.bar(f"loading {folder.name}") as progress:
-        try:
-            model = checkpoint.load(folder, code, kind, place, progress)
-            written_by = checkpoint.part(code, "generate")
-            if (folder / PROGRAM).exists():  # then something else can talk if this cannot
-                written_by(model, torch.zeros(1, 2, dtype=torch.long), max_new_tokens=1)
-        except NotImplementedError as error:
-            model, written_by = _program(folder, error)
-    if not (plain or isinstance(model, Program)):
-        accelerate(model, last_logits_only=True)
-    generator = _generator(seed, place)
-    return ChatModel(model, tokenizer, written_by, sampling, max_new_tokens, generator)
-
-
-def _program(folder: Path, error: NotImplementedError) -> tuple[nn.Module, Callable]:
-    """The course's program and its loop, in the place of an unfinished decoder."""
-    from labkit.model.program import generate, load_program
-
-    model = load_program(folder)
-    if model is None:
-        raise error
-    note(f"{error} is not written yet: the course's own program talks, by temperature alone")
-    return model, generate
+    try:
+        with checkpoint.bar(f"loading {folder.name}") as progress:
+            model = checkpoint.load(folder, code, dtype, device, progress)
+            generate = checkpoint.part(code, "generate")
+            if (folder / program.FILE).exists():  # then something else can talk if this cannot
+                generate(model, torch.zeros(1, 2, dtype=torch.long), max_new_tokens=1)
+        return model, generate
+    except NotImplementedError as error:
+        model = program.load_program(folder)
+        if model is None:
+            raise
+        instead = "the course's own program talks, by temperature alone"
+        note(f"{error} is not written yet: {instead}")
+        return model, program.generate
 
 
 @contextmanager
@@ -204,11 +207,3 @@ def usable_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:  # unknown, or not on this machine
         first = str(error).partition("\n")[0]
         raise ChatError(f"device {name!r} cannot be used: {first}") from error
-
-
-def _generator(seed: int | None, device: torch.device) -> torch.Generator:
-    import torch
-
-    generator = torch.Generator(device)
-    generator.seed() if seed is None else generator.manual_seed(seed)
-    return generator

@@ -48,13 +48,14 @@ class Sampling:
         asked = {name: value for name, value in asked.items() if value is not None}
         if greedy and asked:
             raise ChatError(f"greedy draws nothing at random; leave out {', '.join(asked)}")
-        samples = bool(advised.get("do_sample"))
-        if greedy or not (asked or samples):
+        if not advised.get("do_sample"):
+            advised = {}
+        if greedy or not (asked or advised):
             return cls()
         own = {
-            "temperature": advised.get("temperature", 1.0) if samples else 1.0,
-            "top_k": (advised.get("top_k") or None) if samples else None,  # 0 means no limit
-            "top_p": advised.get("top_p") if samples else None,
+            "temperature": advised.get("temperature", 1.0),
+            "top_k": advised.get("top_k") or None,  # 0 means no limit
+            "top_p": advised.get("top_p"),
         }
         return cls(**{**own, **asked})
 
@@ -66,9 +67,6 @@ class Speed:
     prompt: int = 0
     started: float = 0.0
     arrivals: list[float] = field(default_factory=list)
-
-    def start(self, prompt: int) -> None:
-        self.prompt, self.started, self.arrivals = prompt, time.perf_counter(), []
 
     def __str__(self) -> str:
         if not self.arrivals:
@@ -105,13 +103,13 @@ def stream(
     """
     import torch
 
-    from labkit.model.tokenizer import TextStream
+    from labkit.model.tokenizer import text_pieces
 
     if max_new_tokens is None:
         room = model.config.max_position_embeddings - len(prompt_ids)
         max_new_tokens = max(1, min(NEW_TOKENS, room))
     check_prompt(model, prompt_ids, max_new_tokens)
-    sampling, speed, text = sampling or Sampling(), speed or Speed(), TextStream(tokenizer)
+    sampling, speed = sampling or Sampling(), speed or Speed()
     tokens, gone = SimpleQueue(), threading.Event()
     ids = torch.tensor([list(prompt_ids)], device=next(model.parameters()).device)  # (1, T)
 
@@ -138,18 +136,19 @@ def stream(
         except BaseException as error:  # whatever it is, the reader must hear of it
             tokens.put(error)
 
-    speed.start(len(prompt_ids))
-    worker = threading.Thread(target=work, daemon=True)
-    worker.start()
-    try:
+    def arriving() -> Iterator[int]:
         while (token := tokens.get()) is not None:
             if isinstance(token, BaseException):
                 raise token
             speed.arrivals.append(time.perf_counter())
-            if token not in tokenizer.stop_ids and (piece := text.push(token)):
-                yield piece
-        if rest := text.flush():
-            yield rest
+            if token not in tokenizer.stop_ids:
+                yield token
+
+    speed.prompt, speed.started, speed.arrivals = len(prompt_ids), time.perf_counter(), []
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    try:
+        yield from text_pieces(tokenizer, arriving())
     finally:
         gone.set()
         worker.join()

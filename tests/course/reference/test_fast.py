@@ -172,7 +172,8 @@ def test_other_models_are_left_alone():
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_chat_and_generate_use_it_unless_told(chat_folder, plain):
-    chosen = commands.chat_model(str(chat_folder), "solutions", {}, None, 0, None, "cpu", plain)
+    options = commands.ModelOptions(str(chat_folder), seed=0, package="solutions", plain=plain)
+    chosen = options.chat_model()
     assert any("forward" in vars(module) for module in chosen.model.modules()) != plain
 
 
