@@ -4,9 +4,10 @@ The judge never runs learner code; a Worker does. What the judge learns from it 
 which it compares with those of the reference.
 
 An exercise is asked in one go, in the process that the learner's exercises share, and with
-little time. Whatever is not fully right then is asked once more: call by call, in a fresh
-process, with all its time; that answer counts. So an answer loses nothing to what an earlier
-exercise left behind, nor to a slow machine, and what comes before a crash counts.
+little time. Whatever is not fully right then, and had not a process of its own or was stopped
+in it, is asked once more: call by call, in a fresh process, with all its time; that answer
+counts. So an answer loses nothing to what an earlier exercise left behind, nor to a slow
+machine, and what comes before a crash counts.
 
 Two things make this fast. For a right submission of lab 01 (three exercises), measured one at
 a time, each takes half of the time away, and a class is graded a hundred times faster than by
@@ -113,12 +114,14 @@ class Judge:
         sources[self.lab.module] = module
         order = LoadRequest(sources, self.lab.module, self.lab.not_allowed, self.cpu_seconds)
         quick = replace(order, cpu_seconds=min(QUICK_SECONDS, self.cpu_seconds))
+        alone = self.worker is None
         result = self._asked(exercise, quick, self.plans[exercise.id])
         if isinstance(result, Result) and result.score >= exercise.points:
             return self._verdict(result, note)
-        self._end_worker()
-        result = self._asked(exercise, order, ExpectedCalls())
-        late = self.worker is not None and self.worker.late
+        if not alone or self.worker.stopped:
+            self._end_worker()
+            result = self._asked(exercise, order, ExpectedCalls())
+        late = self.worker.late
         self._end_worker()
         if isinstance(result, Failure):
             return zero(exercise, error_text(result), late=late)

@@ -231,6 +231,11 @@ class Worker:
             self.over = outcome.failure
         return outcome
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the process, or a limit, ended before everything was answered."""
+        return self.over is not None and self.over.kind in ("NoAnswer", "TimeLimit")
+
     def close(self) -> None:
         self.channel.close()
         self.end()
