@@ -119,10 +119,6 @@ def _damage(path: Path, error: Exception) -> str:
 def _sharded(folder: Path) -> dict[str, Stored]:
     found = {}
     for file, names in _read_index(folder / INDEX).items():
-        if not (folder / file).is_file():
-            raise CheckpointError(
-                f"{folder / file} is missing; {INDEX} says it holds {listed(names)}"
-            )
         header = _header(folder / file)
         if extra := header.keys() - names:
             raise CheckpointError(f"{folder / file} holds {listed(extra)}, unknown to {INDEX}")
@@ -135,7 +131,7 @@ def _sharded(folder: Path) -> dict[str, Stored]:
 
 
 def _read_index(path: Path) -> dict[str, set[str]]:
-    """Which tensors every shard must hold."""
+    """Which tensors every shard must hold; all shards are there."""
     try:
         places = dict(json.loads(path.read_text("utf-8"))["weight_map"])
     except (ValueError, KeyError, TypeError) as error:
@@ -147,4 +143,9 @@ def _read_index(path: Path) -> dict[str, set[str]]:
         if not isinstance(file, str) or Path(file).name != file:
             raise CheckpointError(f"{path} places {name} in {file!r}, which is no file name")
         shards[file].add(name)
+    for file, names in shards.items():
+        if not (path.parent / file).is_file():
+            raise CheckpointError(
+                f"{path.parent / file} is missing; {path.name} says it holds {listed(names)}"
+            )
     return shards
