@@ -21,17 +21,18 @@ TOLERANCE = {
 }
 GRAD_TOLERANCE = 1e-4
 Performer = Callable[[Call], Outcome]
+Pair = tuple[str, Tensor, Tensor]  # where two tensors stand, and the two
 OURS = ("NoAnswer", "TimeLimit", "OutputLimit")  # not raised by code: what stopped it
 
 
 @dataclass(eq=False)
 class Difference(AssertionError):
-    """Raised where two outcomes differ: `look` says how, `held` what was right before it."""
+    """Raised where two outcomes differ: `look` says how, `right` what was right before it."""
 
     kind: str
     look: str
-    held: list[str] = field(default_factory=list)
-    secret: str = ""  # `look` without numbers of the reference, for checks that are hidden
+    right: list[str] = field(default_factory=list)
+    redacted: str = ""  # `look` without numbers of the reference, for checks that are hidden
 
     def __str__(self) -> str:
         return self.look
@@ -43,7 +44,6 @@ def assert_same(student: Outcome, reference: Outcome, tolerance: float | None = 
 
     tolerance    of values; TOLERANCE if not said
     """
-    held: list[str] = []
     if reference.failure is not None:
         _same_failure(student, reference.failure)
         return
@@ -52,29 +52,19 @@ def assert_same(student: Outcome, reference: Outcome, tolerance: float | None = 
     _same_names(student.names, reference.names)
     if len(student.values) != len(reference.values):
         raise Difference("type", "the call did not return")
-    pairs = []
+    pairs: list[Pair] = []
     for step, (mine, theirs) in enumerate(zip(student.values, reference.values, strict=True)):
         where = "" if len(reference.values) == 1 else f"step {step + 1}: "
         pairs += _same_structure(mine, theirs, where)
-    for look in (_shape, _dtype, _nan):
-        for where, mine, theirs in pairs:
-            fault = look(mine, theirs)
-            if fault:
-                raise Difference(look.__name__.strip("_"), where + fault, held)
-        if pairs:
-            mine = pairs[-1][1]
-            held += {
-                _shape: [f"shape {tuple(mine.shape)}"],
-                _dtype: [f"dtype {short(mine.dtype)}"],
-            }.get(look, [])
+    right = _same_form(pairs)
     new = [name for name in student.changed if name not in reference.changed]
     if new:
-        raise Difference("changed", f"the call changed its input {new[0]} in place", held)
-    held.append("input left unchanged")
+        raise Difference("changed", f"the call changed its input {new[0]} in place", right)
+    right.append("input left unchanged")
     for where, mine, theirs in pairs:
-        _same_values(where, mine, theirs, held, tolerance)
-    _same_state(student.state, reference.state, [*held, "values"] if pairs else held)
-    _same_grads(student.grads, reference.grads, [*held, "values"])
+        _same_values(where, mine, theirs, right, tolerance)
+    _same_state(student.state, reference.state, [*right, "values"] if pairs else right)
+    _same_grads(student.grads, reference.grads, [*right, "values"])
 
 
 def compare(student: Performer, reference: Performer, call: Call) -> Outcome:
@@ -93,21 +83,24 @@ def assert_drawn(student: Outcome, reference: Outcome, probs: Tensor) -> None:
     mine, theirs = student.value, reference.value
     if student.failure or not isinstance(mine, Tensor) or mine.dim() != 1:
         assert_same(student, reference)
-    counts, fresh = torch.zeros(len(probs)), int(theirs.sum())
-    if int(mine.sum()) != fresh or len(mine) > len(probs):
+    draws = int(theirs.sum())
+    if int(mine.sum()) != draws or len(mine) > len(probs):
         raise Difference("values", f"{int(mine.sum())} tokens of 0 to {len(mine) - 1} came out")
+    counts = torch.zeros(len(probs))
     counts[: len(mine)] = mine.float()
-    expected = fresh * probs / probs.sum()
-    for token in (expected == 0).nonzero().flatten().tolist():
-        if counts[token]:
-            raise Difference("values", f"token {token} came out, which must not be drawn")
-    kept = expected > 0
-    gaps = (counts - expected).square()[kept] / expected[kept]
-    freedom = max(int(kept.sum()) - 1, 1)  # Wilson and Hilferty's quantile; z of 1e-6 is 4.75
+    expected = draws * probs / probs.sum()
+    possible = expected > 0
+    forbidden = (counts > 0) & ~possible
+    if forbidden.any():
+        token = index_of(forbidden)[0]
+        raise Difference("values", f"token {token} came out, which must not be drawn")
+    gaps = (counts - expected).square()[possible] / expected[possible]
+    freedom = max(int(possible.sum()) - 1, 1)
+    # Wilson and Hilferty's quantile; z of 1e-6 is 4.75
     limit = freedom * (1 - 2 / (9 * freedom) + 4.75 * (2 / (9 * freedom)) ** 0.5) ** 3
     if float(gaps.sum()) > limit:
-        token = int(kept.nonzero().flatten()[gaps.argmax()])
-        look = f"token {token} was drawn {int(counts[token])} times in {fresh}"
+        token = int(possible.nonzero().flatten()[gaps.argmax()])
+        look = f"token {token} was drawn {int(counts[token])} times in {draws}"
         raise Difference("values", f"{look}, not about {float(expected[token]):.0f}", [], look)
 
 
@@ -155,9 +148,8 @@ def _same_failure(student: Outcome, expected: Failure) -> None:
     if student.failure is None:
         raise Difference("error", f"{expected.kind} was expected, nothing was raised")
     if expected.kind not in (student.failure.kind, *student.failure.bases):
-        raise Difference(
-            "error", f"{expected.kind} was expected; {error_text(student.failure)}"
-        )
+        look = f"{expected.kind} was expected; {error_text(student.failure)}"
+        raise Difference("error", look)
 
 
 def _same_names(mine: dict[str, list[int]], theirs: dict[str, list[int]]) -> None:
@@ -174,7 +166,8 @@ def _same_names(mine: dict[str, list[int]], theirs: dict[str, list[int]]) -> Non
             raise Difference("names", look)
 
 
-def _same_structure(mine: Any, theirs: Any, where: str) -> list[tuple[str, Tensor, Tensor]]:
+def _same_structure(mine: Any, theirs: Any, where: str) -> list[Pair]:
+    """The pairs of tensors in two values, after the place where they stand."""
     if isinstance(theirs, Tensor):
         if not isinstance(mine, Tensor):
             raise Difference("type", f"{where}a tensor was expected, not {kind_of(mine)}")
@@ -194,18 +187,15 @@ def _same_structure(mine: Any, theirs: Any, where: str) -> list[tuple[str, Tenso
         return [p for k in theirs for p in _same_structure(mine[k], theirs[k], f"{where}{k}: ")]
     if isinstance(theirs, float) and isinstance(mine, (int, float)):
         if abs(mine - theirs) > 1e-5 * max(1.0, abs(theirs)):
-            raise Difference(
-                "values",
-                f"{where}{mine:.5g} instead of {theirs:.5g}",
-                secret=f"{where}{mine:.5g}",
-            )
+            got = f"{where}{mine:.5g}"
+            raise Difference("values", f"{got} instead of {theirs:.5g}", redacted=got)
         return []
     if type(mine) is not type(theirs) or mine != theirs:
         got, wanted = kind_of(mine), kind_of(theirs)
         if type(mine) is type(theirs) and isinstance(mine, (bool, int, str)):
             got, wanted = str(mine)[:60], str(theirs)[:60]
         look = f"{where}{got} instead of {wanted}"
-        raise Difference("values", look, secret=f"{where}{got} is wrong")
+        raise Difference("values", look, redacted=f"{where}{got} is wrong")
     return []
 
 
@@ -225,27 +215,25 @@ def kind_of(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def _shape(mine: Tensor, theirs: Tensor) -> str | None:
-    if mine.shape != theirs.shape:
-        return f"the shape is {tuple(mine.shape)} instead of {tuple(theirs.shape)}"
-    return None
-
-
-def _dtype(mine: Tensor, theirs: Tensor) -> str | None:
-    if mine.dtype != theirs.dtype:
-        return f"the dtype is {short(mine.dtype)} instead of {short(theirs.dtype)}"
-    return None
-
-
-def _nan(mine: Tensor, theirs: Tensor) -> str | None:
-    if not mine.is_floating_point() or torch.equal(mine, theirs):
-        return None
-    bad = ~mine.isfinite() & theirs.isfinite()
-    if not bad.any():
-        return None
-    count = f"{int(bad.sum())} of {mine.numel()} entries are"
-    at = index_of(bad)
-    return f"{count} {float(mine[at])}, first at {list(at)}"
+def _same_form(pairs: list[Pair]) -> list[str]:
+    """Compare all shapes, then dtypes, then NaN; what is right about the last pair."""
+    for where, mine, theirs in pairs:
+        if mine.shape != theirs.shape:
+            look = f"the shape is {tuple(mine.shape)} instead of {tuple(theirs.shape)}"
+            raise Difference("shape", where + look)
+    right = [f"shape {tuple(mine.shape)}" for _, mine, _ in pairs[-1:]]
+    for where, mine, theirs in pairs:
+        if mine.dtype != theirs.dtype:
+            look = f"the dtype is {short(mine.dtype)} instead of {short(theirs.dtype)}"
+            raise Difference("dtype", where + look, right)
+    right += [f"dtype {short(mine.dtype)}" for _, mine, _ in pairs[-1:]]
+    for where, mine, theirs in pairs:
+        bad = ~mine.isfinite() & theirs.isfinite()
+        if bad.any():
+            count, at = f"{int(bad.sum())} of {mine.numel()} entries are", index_of(bad)
+            look = f"{count} {float(mine[at])}, first at {list(at)}"
+            raise Difference("nan", where + look, right)
+    return right
 
 
 def close(mine: Tensor, theirs: Tensor, tolerance: float | None = None) -> Tensor:
@@ -264,40 +252,39 @@ def close(mine: Tensor, theirs: Tensor, tolerance: float | None = None) -> Tenso
 
 def index_of(where: Tensor) -> tuple[int, ...]:
     """The first True."""
-    if where.dim() == 0:
-        return ()
-    return tuple(int(i) for i in where.nonzero()[0])
+    return tuple(where.nonzero()[0].tolist())
 
 
 def _same_values(
-    where: str, mine: Tensor, theirs: Tensor, held: list[str], tolerance: float | None
+    where: str, mine: Tensor, theirs: Tensor, right: list[str], tolerance: float | None
 ) -> None:
     off = ~close(mine, theirs, tolerance)
     if not off.any():
         return
     at = index_of(off)
     share = "all entries" if off.all() else f"{percent(off)} of the entries"
-    look = f"{where}values differ in {share}, first at {list(at)}"
+    redacted = f"{where}values differ in {share}, first at {list(at)}"
     got = number(mine[at])
-    told = f"{look}: {got}"
+    look = f"{redacted}: {got}"
     if mine.dim() == 0:
-        look, told = f"{where}the value differs", f"{where}the value is {got}"
-    raise Difference("values", f"{told} instead of {number(theirs[at], got)}", held, look)
+        redacted, look = f"{where}the value differs", f"{where}the value is {got}"
+    look = f"{look} instead of {number(theirs[at], got)}"
+    raise Difference("values", look, right, redacted)
 
 
-def _same_state(mine: dict[str, Tensor], theirs: dict[str, Tensor], held: list[str]) -> None:
+def _same_state(mine: dict[str, Tensor], theirs: dict[str, Tensor], right: list[str]) -> None:
     """The weights and learning rates that the call left behind."""
-    for name, right in theirs.items():
+    for name, expected in theirs.items():
         got = mine.get(name)
-        if got is None or got.shape != right.shape:
-            raise Difference("state", f"afterwards there is no {name} of its old shape", held)
-        off = ~close(got, right, GRAD_TOLERANCE)
+        if got is None or got.shape != expected.shape:
+            raise Difference("state", f"afterwards there is no {name} of its old shape", right)
+        off = ~close(got, expected, GRAD_TOLERANCE)
         if off.any():
-            look = secret = f"after the call, {name} differs in {percent(off)} of its entries"
+            look = redacted = f"after the call, {name} differs in {percent(off)} of its entries"
             if got.dim() == 0:
-                secret = f"after the call, {name} is {number(got)}"
-                look = f"{secret} instead of {number(right, number(got))}"
-            raise Difference("state", look, held, secret)
+                redacted = f"after the call, {name} is {number(got)}"
+                look = f"{redacted} instead of {number(expected, number(got))}"
+            raise Difference("state", look, right, redacted)
 
 
 def percent(off: Tensor) -> str:
@@ -314,18 +301,19 @@ def number(entry: Tensor, other: str | None = None) -> str:
     return f"{value:.9g}" if text == other else text
 
 
-def _same_grads(mine: dict[str, Tensor], theirs: dict[str, Tensor], held: list[str]) -> None:
+def _same_grads(mine: dict[str, Tensor], theirs: dict[str, Tensor], right: list[str]) -> None:
     extra = [name for name in mine if name not in theirs]
     if extra:
-        raise Difference("names", f"there is a {extra[0]} too many", held)
+        raise Difference("names", f"there is a {extra[0]} too many", right)
     for name, gradient in theirs.items():
         got = mine.get(name)
         if got is None or got.shape != gradient.shape:
-            raise Difference("grad", f"no gradient reaches {name}", held)
+            raise Difference("grad", f"no gradient reaches {name}", right)
         if not got.any() and gradient.any():
-            raise Difference("grad", f"no gradient reaches {name}: it is zero everywhere", held)
+            look = f"no gradient reaches {name}: it is zero everywhere"
+            raise Difference("grad", look, right)
         tolerance = max(GRAD_TOLERANCE, TOLERANCE[gradient.dtype])
         off = ~close(got, gradient, tolerance)
         if off.any():
             look = f"the gradient of {name} differs in {percent(off)} of its entries"
-            raise Difference("grad", look, held, secret=look)
+            raise Difference("grad", look, right)

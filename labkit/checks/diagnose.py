@@ -40,12 +40,14 @@ def reasons(result: Result, oracle: Oracle) -> list[str]:
     failed = [check for check in result.checks if check.passed is False]
     if not failed:
         return []
-    everywhere = _fitting(result.checks, oracle)
-    best = _best(everywhere or _fitting(failed, oracle) or _fitting(failed[:1], oracle))
-    return best or _said_by_the_error(failed[0], result.exercise.id)
+    for checks in (result.checks, failed, failed[:1]):
+        matching = _matching(checks, oracle)
+        if matching:
+            return _nearest(matching)
+    return _error_advice(failed[0], result.exercise.id)
 
 
-def _said_by_the_error(check: Check, exercise_id: str) -> list[str]:
+def _error_advice(check: Check, exercise_id: str) -> list[str]:
     """What the error itself points to, where no known mistake fits."""
     text = next((got.failure.text for _, got in check.evidence if got.failure), "")
     other = re.match(r"Exercise (\d+\.\d+):", text)
@@ -54,62 +56,52 @@ def _said_by_the_error(check: Check, exercise_id: str) -> list[str]:
     return [advice for part, advice in ERRORS.items() if part in text][:1]
 
 
-def _fitting(checks: list[Check], oracle: Oracle) -> dict[str, float]:
+def _matching(checks: list[Check], oracle: Oracle) -> dict[str, float]:
     """{sentence: distance} of the mistakes that agree with the learner on all of `checks`."""
-    far: dict[str, list[float]] = defaultdict(list)
+    gaps: dict[str, list[float]] = defaultdict(list)
     sentences: dict[str, str] = {}
-    wrong: set[str] = set()
+    contradicted: set[str] = set()
     for call, got in [pair for check in checks for pair in check.evidence]:
         for suspect in oracle.suspects(call):
-            if not suspect.costs or suspect.name in wrong:
+            if not suspect.costs or suspect.name in contradicted:
                 continue
             sentences[suspect.name] = suspect.sentence
-            if fits(got, suspect.outcome):
-                far[suspect.name].append(0.0 if got.failure else distance(got, suspect.outcome))
+            if matches(got, suspect.outcome):
+                gap = 0.0 if got.failure else distance(got, suspect.outcome)
+                gaps[suspect.name].append(gap)
             else:
-                wrong.add(suspect.name)
-    return {
-        sentences[name]: sum(gaps) / len(gaps)
-        for name, gaps in far.items()
-        if name not in wrong
-    }
+                contradicted.add(suspect.name)
+                gaps.pop(suspect.name, None)
+    return {sentences[name]: sum(g) / len(g) for name, g in gaps.items()}
 
 
-def fits(got: Outcome, theirs: Outcome) -> bool:
+def matches(got: Outcome, theirs: Outcome) -> bool:
     """Whether a mistake gave the learner's very outcome; two errors need the same words too.
 
     Long errors are cut where they are described, so that a name of another length moves the
     cut: their beginnings count.
     """
-    if got.failure and theirs.failure:
-        mine, known = got.failure.text[:BEGINNING], theirs.failure.text[:BEGINNING]
-        if mine != known:
-            return False
-    return agree(got, theirs)
+    errors = {o.failure.text[:BEGINNING] for o in (got, theirs) if o.failure}
+    return len(errors) < 2 and agree(got, theirs)
 
 
-def _best(fitting: dict[str, float]) -> list[str]:
-    if not fitting:
-        return []
-    nearest = min(fitting.values())
-    close = [s for s, gap in fitting.items() if gap <= 1.5 * nearest + 1e-12]
-    return close[:MOST]
+def _nearest(matching: dict[str, float]) -> list[str]:
+    limit = 1.5 * min(matching.values()) + 1e-12
+    return [sentence for sentence, gap in matching.items() if gap <= limit][:MOST]
 
 
 def remarks(result: Result, oracle: Oracle) -> list[str]:
     """Sentences for a right answer that equals a harmless variant and not the reference."""
     if not result.passed:
         return []
-    apart: dict[str, bool] = {}
-    for check in result.checks:
-        for call, got in check.evidence:
-            harmless = [one for one in oracle.suspects(call) if not one.costs]
-            same = harmless and identical(got, oracle.reference(call))
-            for suspect in harmless:
-                told_apart = not same and identical(got, suspect.outcome)
-                contradicted = same and not identical(got, suspect.outcome)
-                if told_apart:
-                    apart.setdefault(suspect.sentence, True)
-                elif contradicted:
-                    apart[suspect.sentence] = False
-    return [sentence for sentence, seen in apart.items() if seen]
+    told_apart: dict[str, bool] = {}
+    for call, got in [pair for check in result.checks for pair in check.evidence]:
+        harmless = [suspect for suspect in oracle.suspects(call) if not suspect.costs]
+        as_reference = harmless and identical(got, oracle.reference(call))
+        for suspect in harmless:
+            as_suspect = identical(got, suspect.outcome)
+            if as_suspect and not as_reference:
+                told_apart.setdefault(suspect.sentence, True)
+            elif as_reference and not as_suspect:
+                told_apart[suspect.sentence] = False
+    return [sentence for sentence, shown in told_apart.items() if shown]

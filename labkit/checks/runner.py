@@ -23,7 +23,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from labkit.checks.compare import Difference, Performer, assert_drawn, assert_same, compare
+from labkit.checks.compare import (
+    Difference,
+    Performer,
+    assert_drawn,
+    assert_same,
+    compare,
+    short,
+)
 from labkit.core.paths import TESTS
 from labkit.core.syllabus import Exercise
 from labkit.sandboxed.call import Call, Given, New, Outcome
@@ -60,18 +67,15 @@ class Rng:
         self.generator = numpy.random.default_rng(int.from_bytes(digest[:8], "little"))
 
     def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        return tensor(self.generator.standard_normal(shape), torch.float32).to(dtype)
+        numbers = self.generator.standard_normal(shape)
+        return torch.as_tensor(numbers, dtype=torch.float32).to(dtype)
 
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
-        return tensor(self.generator.uniform(low, high, shape), torch.float32)
+        return torch.as_tensor(self.generator.uniform(low, high, shape), dtype=torch.float32)
 
     def integers(self, low: int, high: int, *shape: int) -> Tensor:
         """Whole numbers from low up to and without high."""
-        return tensor(self.generator.integers(low, high, shape), torch.int64)
-
-
-def tensor(numbers: object, dtype: torch.dtype) -> Tensor:
-    return torch.from_numpy(numpy.asarray(numbers)).to(dtype)
+        return torch.as_tensor(self.generator.integers(low, high, shape), dtype=torch.int64)
 
 
 @dataclass
@@ -146,7 +150,7 @@ class Collector:
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
-            parameters = item.callspec.params if hasattr(item, "callspec") else {}
+            parameters = parameters_of(item)
             fixtures = set(item.fixturenames) - set(parameters) - {"request"}
             marks = {mark.name for mark in item.iter_markers()} - MARKS
             if not fixtures <= set(FIXTURES) or marks:
@@ -174,13 +178,16 @@ def declare_markers(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "points(n): the weight of a test within its exercise")
 
 
+def parameters_of(item: pytest.Item) -> dict[str, Any]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
+
+
 def title_of(item: pytest.Item) -> str:
     """The first line of the test's docstring, with its parameters filled in."""
     text = (getattr(item.function, "__doc__", None) or item.name).strip().splitlines()[0]
-    parameters = getattr(getattr(item, "callspec", None), "params", {})
     shown = {
-        key: str(value).removeprefix("torch.") if isinstance(value, torch.dtype) else value
-        for key, value in parameters.items()
+        key: short(value) if isinstance(value, torch.dtype) else value
+        for key, value in parameters_of(item).items()
     }
     try:
         return text.format(**shown)
@@ -215,16 +222,15 @@ def run_checks(
     """Run the tests of one exercise, from tests/visible or tests/hidden, in this process."""
     tests, broken = tests_in(TESTS / folder / f"test_{module}.py")
     result = Result(exercise, broken=broken)
-    pairs = [(t, Check(t.title, t.points)) for t in tests if t.exercise == exercise.id]
-    result.checks = [check for _, check in pairs]
-    if not pairs and not broken:
+    tests = [test for test in tests if test.exercise == exercise.id]
+    result.checks = [Check(test.title, test.points) for test in tests]
+    if not tests and not broken:
         result.broken = f"there are no checks for exercise {exercise.id} in tests/{folder}"
-    for test, check in pairs:
-        try:
+    try:
+        for test, check in zip(tests, result.checks, strict=True):
             run_test(test, check, result, student, oracle, seed)
-        except KeyboardInterrupt:
-            result.interrupted = True
-            break
+    except KeyboardInterrupt:
+        result.interrupted = True
     return result
 
 
@@ -262,17 +268,8 @@ def run_test(
 # Parts of pytest that would print, write files, or (unraisableexception) collect all garbage
 # six times a run, half a second with torch in memory.
 UNUSED = (
-    *(
-        "terminal",
-        "cacheprovider",
-        "logging",
-        "faulthandler",
-        "junitxml",
-        "pastebin",
-        "doctest",
-    ),
-    *("unittest", "stepwise", "unraisableexception", "threadexception", "warnings"),
-    *("setuponly", "setupplan"),
+    "terminal cacheprovider logging faulthandler junitxml pastebin doctest unittest stepwise "
+    "unraisableexception threadexception warnings setuponly setupplan"
 )
 
 QUIET = [
@@ -283,5 +280,5 @@ QUIET = [
     f"--rootdir={TESTS}",
     f"--config-file={TESTS / 'checks.ini'}",
     "--import-mode=importlib",
-    *(f"-pno:{name}" for name in UNUSED),
+    *(f"-pno:{name}" for name in UNUSED.split()),
 ]
