@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,12 +26,11 @@ OURS = ("NoAnswer", "TimeLimit", "OutputLimit")  # not raised by code: what stop
 
 @dataclass(eq=False)
 class Difference(AssertionError):
-    """Raised where two outcomes differ: `look` says how, `held` what was right before it."""
+    """Raised where two outcomes differ: `look` says how, `facts` what was right before it."""
 
-    kind: str
     look: str
-    held: list[str] = field(default_factory=list)
     secret: str = ""  # `look` without numbers of the reference, for checks that are hidden
+    facts: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         return self.look
@@ -39,42 +38,44 @@ class Difference(AssertionError):
 
 def assert_same(student: Outcome, reference: Outcome, tolerance: float | None = None) -> None:
     """Raise Difference unless the two outcomes agree: errors, names, types, shapes, dtypes,
-    NaN, inputs left unchanged, values, gradients, in this order.
+    NaN, inputs left unchanged, values, state, gradients, in this order.
 
     tolerance    of values; TOLERANCE if not said
     """
-    held: list[str] = []
+    facts: list[str] = []
+    try:
+        for fact in _agreements(student, reference, tolerance):
+            facts.append(fact)
+    except Difference as difference:
+        difference.facts = facts
+        raise
+
+
+def _agreements(student: Outcome, reference: Outcome, tolerance: float | None) -> Iterator[str]:
+    """What is right, one fact after the other; raises Difference at the first that is not."""
     if reference.failure is not None:
-        _same_failure(student, reference.failure)
+        _same_failure(student.failure, reference.failure)
         return
     if student.failure is not None:
-        raise Difference("error", error_text(student.failure))
+        raise Difference(error_text(student.failure))
     _same_names(student.names, reference.names)
-    if len(student.values) != len(reference.values):
-        raise Difference("type", "the call did not return")
-    pairs = []
-    for step, (mine, theirs) in enumerate(zip(student.values, reference.values, strict=True)):
-        where = "" if len(reference.values) == 1 else f"step {step + 1}: "
-        pairs += _same_structure(mine, theirs, where)
-    for look in (_shape, _dtype, _nan):
-        for where, mine, theirs in pairs:
-            fault = look(mine, theirs)
-            if fault:
-                raise Difference(look.__name__.strip("_"), where + fault, held)
-        if pairs:
-            mine = pairs[-1][1]
-            held += {
-                _shape: [f"shape {tuple(mine.shape)}"],
-                _dtype: [f"dtype {short(mine.dtype)}"],
-            }.get(look, [])
+    pairs = _tensor_pairs(student.values, reference.values)
+    _same_shapes(pairs)
+    if pairs:
+        yield f"shape {tuple(pairs[-1].theirs.shape)}"
+    _same_dtypes(pairs)
+    if pairs:
+        yield f"dtype {short(pairs[-1].theirs.dtype)}"
+    _finite(pairs)
     new = [name for name in student.changed if name not in reference.changed]
     if new:
-        raise Difference("changed", f"the call changed its input {new[0]} in place", held)
-    held.append("input left unchanged")
-    for where, mine, theirs in pairs:
-        _same_values(where, mine, theirs, held, tolerance)
-    _same_state(student.state, reference.state, [*held, "values"] if pairs else held)
-    _same_grads(student.grads, reference.grads, [*held, "values"])
+        raise Difference(f"the call changed its input {new[0]} in place")
+    yield "input left unchanged"
+    _same_values(pairs, tolerance)
+    if pairs:
+        yield "values"
+    _same_state(student.state, reference.state)
+    _same_grads(student.grads, reference.grads)
 
 
 def compare(student: Performer, reference: Performer, call: Call) -> Outcome:
@@ -95,12 +96,12 @@ def assert_drawn(student: Outcome, reference: Outcome, probs: Tensor) -> None:
         assert_same(student, reference)
     counts, fresh = torch.zeros(len(probs)), int(theirs.sum())
     if int(mine.sum()) != fresh or len(mine) > len(probs):
-        raise Difference("values", f"{int(mine.sum())} tokens of 0 to {len(mine) - 1} came out")
+        raise Difference(f"{int(mine.sum())} tokens of 0 to {len(mine) - 1} came out")
     counts[: len(mine)] = mine.float()
     expected = fresh * probs / probs.sum()
     for token in (expected == 0).nonzero().flatten().tolist():
         if counts[token]:
-            raise Difference("values", f"token {token} came out, which must not be drawn")
+            raise Difference(f"token {token} came out, which must not be drawn")
     kept = expected > 0
     gaps = (counts - expected).square()[kept] / expected[kept]
     freedom = max(int(kept.sum()) - 1, 1)  # Wilson and Hilferty's quantile; z of 1e-6 is 4.75
@@ -108,7 +109,7 @@ def assert_drawn(student: Outcome, reference: Outcome, probs: Tensor) -> None:
     if float(gaps.sum()) > limit:
         token = int(kept.nonzero().flatten()[gaps.argmax()])
         look = f"token {token} was drawn {int(counts[token])} times in {fresh}"
-        raise Difference("values", f"{look}, not about {float(expected[token]):.0f}", [], look)
+        raise Difference(f"{look}, not about {float(expected[token]):.0f}", look)
 
 
 def agree(mine: Outcome, theirs: Outcome) -> bool:
@@ -151,13 +152,11 @@ def short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _same_failure(student: Outcome, expected: Failure) -> None:
-    if student.failure is None:
-        raise Difference("error", f"{expected.kind} was expected, nothing was raised")
-    if expected.kind not in (student.failure.kind, *student.failure.bases):
-        raise Difference(
-            "error", f"{expected.kind} was expected; {error_text(student.failure)}"
-        )
+def _same_failure(failure: Failure | None, expected: Failure) -> None:
+    if failure is None:
+        raise Difference(f"{expected.kind} was expected, nothing was raised")
+    if expected.kind not in (failure.kind, *failure.bases):
+        raise Difference(f"{expected.kind} was expected; {error_text(failure)}")
 
 
 def _same_names(mine: dict[str, list[int]], theirs: dict[str, list[int]]) -> None:
@@ -165,48 +164,67 @@ def _same_names(mine: dict[str, list[int]], theirs: dict[str, list[int]]) -> Non
     extra = [name for name in mine if name not in theirs]
     if missing:
         more = f"; it has {', '.join(extra)}" if extra else ""
-        raise Difference("names", f"there is no parameter {missing[0]}{more}")
+        raise Difference(f"there is no parameter {missing[0]}{more}")
     if extra:
-        raise Difference("names", f"there is a parameter too many: {extra[0]}")
+        raise Difference(f"there is a parameter too many: {extra[0]}")
     for name, shape in theirs.items():
         if mine[name] != shape:
             look = f"parameter {name} has shape {tuple(mine[name])} instead of {tuple(shape)}"
-            raise Difference("names", look)
+            raise Difference(look)
 
 
-def _same_structure(mine: Any, theirs: Any, where: str) -> list[tuple[str, Tensor, Tensor]]:
+class Pair(NamedTuple):
+    """Two tensors to compare, and where in the outcome they stand."""
+
+    where: str
+    mine: Tensor
+    theirs: Tensor
+
+
+def _tensor_pairs(mine: list[Any], theirs: list[Any]) -> list[Pair]:
+    """The tensors in the values of all steps; whatever else is there is compared at once."""
+    if len(mine) != len(theirs):
+        raise Difference("the call did not return")
+    if len(theirs) == 1:
+        return _pairs_in("", mine[0], theirs[0])
+    steps = enumerate(zip(mine, theirs, strict=True), 1)
+    return [pair for i, (a, b) in steps for pair in _pairs_in(f"step {i}: ", a, b)]
+
+
+def _pairs_in(where: str, mine: Any, theirs: Any) -> list[Pair]:
     if isinstance(theirs, Tensor):
         if not isinstance(mine, Tensor):
-            raise Difference("type", f"{where}a tensor was expected, not {kind_of(mine)}")
-        return [(where, mine, theirs)]
+            raise Difference(f"{where}a tensor was expected, not {kind_of(mine)}")
+        return [Pair(where, mine, theirs)]
     if isinstance(theirs, (list, tuple)):
         if not isinstance(mine, (list, tuple)) or len(mine) != len(theirs):
             look = f"{where}{len(theirs)} values were expected, not {kind_of(mine)}"
-            raise Difference("type", look)
-        return [
-            pair
-            for i, (a, b) in enumerate(zip(mine, theirs, strict=True))
-            for pair in _same_structure(a, b, f"{where}value {i + 1}: ")
-        ]
-    if isinstance(theirs, dict):
+            raise Difference(look)
+        items = enumerate(zip(mine, theirs, strict=True), 1)
+        parts = [_pairs_in(f"{where}value {i}: ", a, b) for i, (a, b) in items]
+    elif isinstance(theirs, dict):
         if not isinstance(mine, dict) or set(mine) != set(theirs):
-            raise Difference("type", f"{where}a dict was expected, not {kind_of(mine)}")
-        return [p for k in theirs for p in _same_structure(mine[k], theirs[k], f"{where}{k}: ")]
+            raise Difference(f"{where}a dict was expected, not {kind_of(mine)}")
+        parts = [_pairs_in(f"{where}{key}: ", mine[key], theirs[key]) for key in theirs]
+    else:
+        _same_plain(where, mine, theirs)
+        parts = []
+    return [pair for part in parts for pair in part]
+
+
+def _same_plain(where: str, mine: Any, theirs: Any) -> None:
+    """Numbers, text, None: what holds no tensor."""
     if isinstance(theirs, float) and isinstance(mine, (int, float)):
         if abs(mine - theirs) > 1e-5 * max(1.0, abs(theirs)):
-            raise Difference(
-                "values",
-                f"{where}{mine:.5g} instead of {theirs:.5g}",
-                secret=f"{where}{mine:.5g}",
-            )
-        return []
-    if type(mine) is not type(theirs) or mine != theirs:
-        got, wanted = kind_of(mine), kind_of(theirs)
-        if type(mine) is type(theirs) and isinstance(mine, (bool, int, str)):
-            got, wanted = str(mine)[:60], str(theirs)[:60]
-        look = f"{where}{got} instead of {wanted}"
-        raise Difference("values", look, secret=f"{where}{got} is wrong")
-    return []
+            look = f"{where}{mine:.5g}"
+            raise Difference(f"{look} instead of {theirs:.5g}", look)
+        return
+    if type(mine) is type(theirs) and mine == theirs:
+        return
+    got, wanted = kind_of(mine), kind_of(theirs)
+    if type(mine) is type(theirs) and isinstance(mine, (bool, int, str)):
+        got, wanted = str(mine)[:60], str(theirs)[:60]
+    raise Difference(f"{where}{got} instead of {wanted}", f"{where}{got} is wrong")
 
 
 def kind_of(value: Any) -> str:
@@ -225,27 +243,28 @@ def kind_of(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def _shape(mine: Tensor, theirs: Tensor) -> str | None:
-    if mine.shape != theirs.shape:
-        return f"the shape is {tuple(mine.shape)} instead of {tuple(theirs.shape)}"
-    return None
+def _same_shapes(pairs: list[Pair]) -> None:
+    for where, mine, theirs in pairs:
+        if mine.shape != theirs.shape:
+            look = f"the shape is {tuple(mine.shape)} instead of {tuple(theirs.shape)}"
+            raise Difference(where + look)
 
 
-def _dtype(mine: Tensor, theirs: Tensor) -> str | None:
-    if mine.dtype != theirs.dtype:
-        return f"the dtype is {short(mine.dtype)} instead of {short(theirs.dtype)}"
-    return None
+def _same_dtypes(pairs: list[Pair]) -> None:
+    for where, mine, theirs in pairs:
+        if mine.dtype != theirs.dtype:
+            look = f"the dtype is {short(mine.dtype)} instead of {short(theirs.dtype)}"
+            raise Difference(where + look)
 
 
-def _nan(mine: Tensor, theirs: Tensor) -> str | None:
-    if not mine.is_floating_point() or torch.equal(mine, theirs):
-        return None
-    bad = ~mine.isfinite() & theirs.isfinite()
-    if not bad.any():
-        return None
-    count = f"{int(bad.sum())} of {mine.numel()} entries are"
-    at = index_of(bad)
-    return f"{count} {float(mine[at])}, first at {list(at)}"
+def _finite(pairs: list[Pair]) -> None:
+    """No NaN and no infinity but where the reference has one."""
+    for where, mine, theirs in pairs:
+        bad = ~mine.isfinite() & theirs.isfinite()
+        if bad.any():
+            at = first(bad)
+            count = f"{int(bad.sum())} of {mine.numel()} entries are"
+            raise Difference(f"{where}{count} {float(mine[at])}, first at {list(at)}")
 
 
 def close(mine: Tensor, theirs: Tensor, tolerance: float | None = None) -> Tensor:
@@ -262,42 +281,56 @@ def close(mine: Tensor, theirs: Tensor, tolerance: float | None = None) -> Tenso
     return (a == b) | (near & b.isfinite()) | (a.isnan() & b.isnan())
 
 
-def index_of(where: Tensor) -> tuple[int, ...]:
-    """The first True."""
-    if where.dim() == 0:
-        return ()
-    return tuple(int(i) for i in where.nonzero()[0])
+def first(where: Tensor) -> tuple[int, ...]:
+    """The index of the first True."""
+    return tuple(where.nonzero()[0].tolist())
 
 
-def _same_values(
-    where: str, mine: Tensor, theirs: Tensor, held: list[str], tolerance: float | None
-) -> None:
-    off = ~close(mine, theirs, tolerance)
-    if not off.any():
-        return
-    at = index_of(off)
-    share = "all entries" if off.all() else f"{percent(off)} of the entries"
-    look = f"{where}values differ in {share}, first at {list(at)}"
-    got = number(mine[at])
-    told = f"{look}: {got}"
-    if mine.dim() == 0:
-        look, told = f"{where}the value differs", f"{where}the value is {got}"
-    raise Difference("values", f"{told} instead of {number(theirs[at], got)}", held, look)
+def _same_values(pairs: list[Pair], tolerance: float | None) -> None:
+    for where, mine, theirs in pairs:
+        off = ~close(mine, theirs, tolerance)
+        if not off.any():
+            continue
+        at = first(off)
+        got = number(mine[at])
+        wanted = number(theirs[at], got)
+        if mine.dim() == 0:
+            look = f"{where}the value is {got} instead of {wanted}"
+            raise Difference(look, f"{where}the value differs")
+        share = "all entries" if off.all() else f"{percent(off)} of the entries"
+        look = f"{where}values differ in {share}, first at {list(at)}"
+        raise Difference(f"{look}: {got} instead of {wanted}", look)
 
 
-def _same_state(mine: dict[str, Tensor], theirs: dict[str, Tensor], held: list[str]) -> None:
+def _same_state(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
     """The weights and learning rates that the call left behind."""
     for name, right in theirs.items():
         got = mine.get(name)
         if got is None or got.shape != right.shape:
-            raise Difference("state", f"afterwards there is no {name} of its old shape", held)
+            raise Difference(f"afterwards there is no {name} of its old shape")
         off = ~close(got, right, GRAD_TOLERANCE)
+        if not off.any():
+            continue
+        if got.dim() == 0:
+            look = f"after the call, {name} is {number(got)}"
+            raise Difference(f"{look} instead of {number(right, number(got))}", look)
+        raise Difference(f"after the call, {name} differs in {percent(off)} of its entries")
+
+
+def _same_grads(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
+    extra = [name for name in mine if name not in theirs]
+    if extra:
+        raise Difference(f"there is a {extra[0]} too many")
+    for name, gradient in theirs.items():
+        got = mine.get(name)
+        if got is None or got.shape != gradient.shape:
+            raise Difference(f"no gradient reaches {name}")
+        if not got.any() and gradient.any():
+            raise Difference(f"no gradient reaches {name}: it is zero everywhere")
+        tolerance = max(GRAD_TOLERANCE, TOLERANCE[gradient.dtype])
+        off = ~close(got, gradient, tolerance)
         if off.any():
-            look = secret = f"after the call, {name} differs in {percent(off)} of its entries"
-            if got.dim() == 0:
-                secret = f"after the call, {name} is {number(got)}"
-                look = f"{secret} instead of {number(right, number(got))}"
-            raise Difference("state", look, held, secret)
+            raise Difference(f"the gradient of {name} differs in {percent(off)} of its entries")
 
 
 def percent(off: Tensor) -> str:
@@ -312,20 +345,3 @@ def number(entry: Tensor, other: str | None = None) -> str:
         return str(value)
     text = f"{value:.5g}"
     return f"{value:.9g}" if text == other else text
-
-
-def _same_grads(mine: dict[str, Tensor], theirs: dict[str, Tensor], held: list[str]) -> None:
-    extra = [name for name in mine if name not in theirs]
-    if extra:
-        raise Difference("names", f"there is a {extra[0]} too many", held)
-    for name, gradient in theirs.items():
-        got = mine.get(name)
-        if got is None or got.shape != gradient.shape:
-            raise Difference("grad", f"no gradient reaches {name}", held)
-        if not got.any() and gradient.any():
-            raise Difference("grad", f"no gradient reaches {name}: it is zero everywhere", held)
-        tolerance = max(GRAD_TOLERANCE, TOLERANCE[gradient.dtype])
-        off = ~close(got, gradient, tolerance)
-        if off.any():
-            look = f"the gradient of {name} differs in {percent(off)} of its entries"
-            raise Difference("grad", look, held, secret=look)

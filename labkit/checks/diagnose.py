@@ -42,10 +42,10 @@ def reasons(result: Result, oracle: Oracle) -> list[str]:
         return []
     everywhere = _fitting(result.checks, oracle)
     best = _best(everywhere or _fitting(failed, oracle) or _fitting(failed[:1], oracle))
-    return best or _said_by_the_error(failed[0], result.exercise.id)
+    return best or _advice_of_error(failed[0], result.exercise.id)
 
 
-def _said_by_the_error(check: Check, exercise_id: str) -> list[str]:
+def _advice_of_error(check: Check, exercise_id: str) -> list[str]:
     """What the error itself points to, where no known mistake fits."""
     text = next((got.failure.text for _, got in check.evidence if got.failure), "")
     other = re.match(r"Exercise (\d+\.\d+):", text)
@@ -100,16 +100,15 @@ def remarks(result: Result, oracle: Oracle) -> list[str]:
     """Sentences for a right answer that equals a harmless variant and not the reference."""
     if not result.passed:
         return []
-    apart: dict[str, bool] = {}
+    equals: dict[str, bool] = {}
     for check in result.checks:
         for call, got in check.evidence:
             harmless = [one for one in oracle.suspects(call) if not one.costs]
             same = harmless and identical(got, oracle.reference(call))
             for suspect in harmless:
-                told_apart = not same and identical(got, suspect.outcome)
-                contradicted = same and not identical(got, suspect.outcome)
-                if told_apart:
-                    apart.setdefault(suspect.sentence, True)
-                elif contradicted:
-                    apart[suspect.sentence] = False
-    return [sentence for sentence, seen in apart.items() if seen]
+                equal = identical(got, suspect.outcome)
+                if equal and not same:
+                    equals.setdefault(suspect.sentence, True)
+                elif same and not equal:
+                    equals[suspect.sentence] = False
+    return [sentence for sentence, always in equals.items() if always]

@@ -8,43 +8,38 @@ from labkit.core.report import Report, Status
 MOST_LOOKS = 4
 
 
-def learner_report(
-    result: Result, why: list[str], notes: list[str], next_step: str, earlier: str = ""
-) -> Report:
+def learner_report(result: Result, why: list[str], notes: list[str], next_step: str) -> Report:
     """The report under a check cell: only the first thing wrong."""
     heading = f"Exercise {result.exercise.id}  {result.exercise.title}"
     if result.broken:
         rows = [("look", f"the check itself failed, not you: {result.broken}")]
         return Report(heading, Status.NOT_CHECKED, [*rows, ("next", "please report this")])
     if result.interrupted:
-        rows = [
-            ("look", "the check was interrupted"),
-            ("next", "look for a loop that never ends"),
-        ]
-        return Report(heading, Status.NOT_CHECKED, rows)
-    rows = [("ok", " | ".join(held(result)))] if held(result) else []
+        rows = [("look", "the check was interrupted")]
+        step = "look for a loop that never ends"
+        return Report(heading, Status.NOT_CHECKED, [*rows, ("next", step)])
+    facts = right_so_far(result)
+    rows = [("ok", " | ".join(facts))] if facts else []
     if result.passed:
         rows += [("note", note) for note in notes]
         return Report(heading, Status.PASSED, [*rows, ("next", next_step)])
     failure = result.first_failure
     assert failure is not None and failure.difference is not None
     rows.append(("look", f"{failure.title}: {failure.difference.look}"))
-    rows += because(why)
+    rows += cause_rows(why)
     return Report(heading, Status.NOT_YET, [*rows, ("next", next_step)])
 
 
-def because(why: list[str]) -> list[tuple[str, str]]:
-    """The row of causes; empty if no known mistake fits."""
-    if not why:
-        return []
-    return [("why", "this is what comes out when " + ", or when ".join(why))]
+def cause_rows(why: list[str]) -> list[tuple[str, str]]:
+    """The row of causes; none if no known mistake fits."""
+    return [("why", "this is what comes out when " + ", or when ".join(why))] if why else []
 
 
-def held(result: Result) -> list[str]:
-    """What is right: titles of passed checks, then what held in the first failed one."""
+def right_so_far(result: Result) -> list[str]:
+    """What is right: titles of passed checks, then what is right in the first failed one."""
     titles = list(dict.fromkeys(check.title for check in result.checks if check.passed))
     failure = result.first_failure
-    facts = failure.difference.held if failure and failure.difference else []
+    facts = failure.difference.facts if failure and failure.difference else []
     skipped = [f"{check.title}: not checked" for check in result.checks if check.passed is None]
     return titles + facts + skipped
 
@@ -59,17 +54,17 @@ def graded_report(result: Result, why: list[str], notes: list[str], intake: str 
     failed = {check.title for check in result.checks if check.passed is False}
     passed = dict.fromkeys(c.title for c in result.checks if c.passed and c.title not in failed)
     rows += [("ok", title) for title in passed]
-    looks, told = [], set[str]()  # no check twice, and no fault
+    looks, seen = [], set[str]()  # no check twice, and no fault
     for check in result.checks:
         if check.passed is False and check.difference:
             look = check.difference.secret or check.difference.look
-            if not told & {check.title, look}:
+            if not seen & {check.title, look}:
                 looks.append(f"{check.title}: {look}")
-            told |= {check.title, look}
+            seen |= {check.title, look}
     rows += [("look", look) for look in looks[:MOST_LOOKS]]
     if len(looks) > MOST_LOOKS:
         rows.append(("look", f"and {len(looks) - MOST_LOOKS} more"))
-    rows += because(why)
+    rows += cause_rows(why)
     rows += [("note", note) for note in notes]
     status = Status.PASSED if result.passed else Status.NOT_YET
     return Report(heading, status, rows, verdict)

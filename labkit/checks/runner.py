@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,7 +24,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from labkit.checks.compare import Difference, Performer, assert_drawn, assert_same, compare
+from labkit.checks.compare import (
+    Difference,
+    Performer,
+    assert_drawn,
+    assert_same,
+    compare,
+    short,
+)
 from labkit.core.paths import TESTS
 from labkit.core.syllabus import Exercise
 from labkit.sandboxed.call import Call, Given, New, Outcome
@@ -119,15 +127,12 @@ class Test:
     title: str
     points: float
     exercise: str | None
-    owner: Any  # its module or class
-    name: str
+    function: Callable[..., None]
     parameters: dict[str, Any]
-    fixtures: tuple[str, ...]
+    fixtures: set[str]
 
     def run(self, offered: dict[str, Any]) -> None:
-        owner = self.owner() if isinstance(self.owner, type) else self.owner
-        taken = {name: offered[name] for name in self.fixtures}
-        getattr(owner, self.name)(**self.parameters, **taken)
+        self.function(**self.parameters, **{name: offered[name] for name in self.fixtures})
 
 
 class Collector:
@@ -157,13 +162,12 @@ class Collector:
             self.tests.append(
                 Test(
                     item.nodeid.split("::", 1)[1],
-                    title_of(item),
+                    title_of(item.function, parameters),
                     points.args[0] if points else 1,
                     exercise.args[0] if exercise else None,
-                    item.cls or item.module,
-                    item.originalname,
+                    item.obj,
                     parameters,
-                    tuple(fixtures),
+                    fixtures,
                 )
             )
         items.clear()
@@ -174,16 +178,12 @@ def declare_markers(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "points(n): the weight of a test within its exercise")
 
 
-def title_of(item: pytest.Item) -> str:
+def title_of(function: Callable[..., None], parameters: dict[str, Any]) -> str:
     """The first line of the test's docstring, with its parameters filled in."""
-    text = (getattr(item.function, "__doc__", None) or item.name).strip().splitlines()[0]
-    parameters = getattr(getattr(item, "callspec", None), "params", {})
-    shown = {
-        key: str(value).removeprefix("torch.") if isinstance(value, torch.dtype) else value
-        for key, value in parameters.items()
-    }
+    text = (function.__doc__ or function.__name__).strip().splitlines()[0]
+    dtypes = {k: short(v) for k, v in parameters.items() if isinstance(v, torch.dtype)}
     try:
-        return text.format(**shown)
+        return text.format(**parameters | dtypes)
     except (KeyError, IndexError, ValueError):
         return text
 
@@ -214,12 +214,11 @@ def run_checks(
 ) -> Result:
     """Run the tests of one exercise, from tests/visible or tests/hidden, in this process."""
     tests, broken = tests_in(TESTS / folder / f"test_{module}.py")
-    result = Result(exercise, broken=broken)
-    pairs = [(t, Check(t.title, t.points)) for t in tests if t.exercise == exercise.id]
-    result.checks = [check for _, check in pairs]
-    if not pairs and not broken:
+    tests = [test for test in tests if test.exercise == exercise.id]
+    result = Result(exercise, [Check(test.title, test.points) for test in tests], broken)
+    if not tests and not broken:
         result.broken = f"there are no checks for exercise {exercise.id} in tests/{folder}"
-    for test, check in pairs:
+    for test, check in zip(tests, result.checks, strict=True):
         try:
             run_test(test, check, result, student, oracle, seed)
         except KeyboardInterrupt:
@@ -253,26 +252,18 @@ def run_test(
         check.passed, check.difference = False, error
     except AssertionError as error:
         look = (str(error) or check.title).splitlines()[0]
-        check.passed, check.difference = False, Difference("property", look)
+        check.passed, check.difference = False, Difference(look)
     except (Exception, pytest.fail.Exception) as error:
         check.passed = False
-        result.broken = f"{test.name}: {type(error).__name__}: {error}"
+        result.broken = f"{test.function.__name__}: {type(error).__name__}: {error}"
 
 
 # Parts of pytest that would print, write files, or (unraisableexception) collect all garbage
 # six times a run, half a second with torch in memory.
 UNUSED = (
-    *(
-        "terminal",
-        "cacheprovider",
-        "logging",
-        "faulthandler",
-        "junitxml",
-        "pastebin",
-        "doctest",
-    ),
-    *("unittest", "stepwise", "unraisableexception", "threadexception", "warnings"),
-    *("setuponly", "setupplan"),
+    *("terminal", "cacheprovider", "logging", "faulthandler", "junitxml", "pastebin"),
+    *("doctest", "unittest", "stepwise", "unraisableexception", "threadexception"),
+    *("warnings", "setuponly", "setupplan"),
 )
 
 QUIET = [

@@ -65,32 +65,32 @@ RIGHT = {
 }
 # The last fault first: each stands before those above it.
 FAULTS = {
-    "grad": {"grads": {"x": 2 * X}},
-    "state": {"state": {"the learning rate of group 1": torch.tensor(0.25)}},
-    "values": {"values": [2 * X]},
-    "changed": {"changed": ["x"]},
-    "nan": {"values": [NAN * X]},
-    "dtype": {"values": [NAN * X.double()]},
-    "shape": {"values": [NAN * X.double()[:1]]},
-    "type": {"values": ["text"]},
-    "names": {"names": {"gain": [3]}},
-    "error": {"failure": Failure("ValueError", "no", 3)},
+    "the gradient of x": {"grads": {"x": 2 * X}},
+    "after the call": {"state": {"the learning rate of group 1": torch.tensor(0.25)}},
+    "values differ": {"values": [2 * X]},
+    "the call changed": {"changed": ["x"]},
+    "6 of 6 entries are nan": {"values": [NAN * X]},
+    "the dtype is": {"values": [NAN * X.double()]},
+    "the shape is": {"values": [NAN * X.double()[:1]]},
+    "a tensor was expected": {"values": ["text"]},
+    "there is no parameter": {"names": {"gain": [3]}},
+    "it raised": {"failure": Failure("ValueError", "no", 3)},
 }
 
 
 def test_of_several_faults_the_first_in_order_is_said():
     fields = dict(RIGHT)
     assert_same(Outcome(**fields), Outcome(**RIGHT))
-    for kind, fault in FAULTS.items():
+    for look, fault in FAULTS.items():
         fields |= fault
-        assert difference(Outcome(**fields), Outcome(**RIGHT)).kind == kind
+        assert difference(Outcome(**fields), Outcome(**RIGHT)).look.startswith(look)
 
 
 def test_what_is_right_before_the_fault_is_listed():
-    found = difference(Outcome(**RIGHT | FAULTS["grad"]), Outcome(**RIGHT))
+    found = difference(Outcome(**RIGHT | FAULTS["the gradient of x"]), Outcome(**RIGHT))
     right = ["shape (2, 3)", "dtype float32", "input left unchanged", "values"]
-    assert found.held == right
-    assert difference(Outcome([X[:1]]), Outcome([X])).held == []
+    assert found.facts == right
+    assert difference(Outcome([X[:1]]), Outcome([X])).facts == []
 
 
 LOOKS = {
@@ -142,13 +142,13 @@ NUMBERS = {
 def test_numbers_of_the_reference_are_said_and_not_in_secret(look, pair):
     mine, theirs = pair
     found = difference(Outcome([X, mine]), Outcome([X, theirs]))
-    assert found.kind == "values" and found.look.startswith("step 2: ") and look in found.look
+    assert found.look.startswith("step 2: ") and look in found.look
     assert found.secret.startswith("step 2: ") and "instead" not in found.secret
     assert not any(text in found.secret for text in ("0.1875", "1875'", "mine", "False"))
 
 
 def test_the_state_that_is_right_is_said_and_not_in_secret():
-    found = difference(Outcome(**RIGHT | FAULTS["state"]), Outcome(**RIGHT))
+    found = difference(Outcome(**RIGHT | FAULTS["after the call"]), Outcome(**RIGHT))
     assert found.look == "after the call, the learning rate of group 1 is 0.25 instead of 0.5"
     assert found.secret == "after the call, the learning rate of group 1 is 0.25"
 

@@ -13,7 +13,7 @@ from labkit.core.syllabus import LABS
 from labkit.sandboxed.call import Call, Failure, Outcome
 
 EXERCISE = LABS[0].exercises[0]  # 1.1 layer_norm, 4 points
-WRONG = Difference("values", "1 instead of 0.1875", ["shape (2,)"], "1 is wrong")
+WRONG = Difference("1 instead of 0.1875", "1 is wrong", ["shape (2,)"])
 
 
 def result(*checks, **fields):
@@ -23,7 +23,7 @@ def result(*checks, **fields):
 
 
 def test_a_learner_reads_what_is_right_the_first_fault_why_and_what_next():
-    other = Difference("dtype", "never said")
+    other = Difference("never said")
     found = result(
         ("names", True), ("mean", False, WRONG), ("cast", False, other), ("big", None)
     )
@@ -81,7 +81,7 @@ def test_a_graded_report_says_no_title_and_no_fault_twice_and_few_in_all():
         ("b", "x"),
         *((f"t{i}", f"f{i}") for i in range(MOST_LOOKS)),
     ]
-    faults = [(title, False, Difference("values", look)) for title, look in looks]
+    faults = [(title, False, Difference(look)) for title, look in looks]
     rows = graded_report(result(("a", True), ("ok", True), ("ok", True), *faults), [], []).rows
     assert rows[0] == ("ok", "ok")
     assert [text for label, text in rows if label == "look"] == [
