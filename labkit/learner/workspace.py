@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import tinyllm
-from labkit.checks.package import modules_in, reference_modules
+from labkit.checks.package import compose, modules_in, reference_modules
 from labkit.core import cells
 from labkit.core.files import write_whole
 from labkit.core.paths import SOLUTIONS, TESTS
@@ -127,14 +127,12 @@ def fill_from_reference(lab: Lab, module: ModuleType) -> bool:
 
 def completed_modules(labs: Sequence[Lab]) -> dict[str, str]:
     """The labs' modules, the reference's code in their unfinished exercises."""
-    modules, reference = {}, reference_modules()
-    for lab in labs:
-        source = module_source(lab)
-        for exercise in unfinished(lab):
-            answer = cells.block(reference[lab.module], exercise.id) or ""
-            source = cells.with_block(source, exercise, answer)
-        modules[lab.module] = source
-    return modules
+    own = {lab.module: module_source(lab) for lab in labs}
+    reference = reference_modules()
+    empty = [(lab, exercise) for lab in labs for exercise in unfinished(lab)]
+    return compose(
+        own, {e.id: cells.block(reference[lab.module], e.id) or "" for lab, e in empty}
+    )
 
 
 def unfinished(lab: Lab) -> list[Exercise]:
