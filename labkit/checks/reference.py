@@ -8,7 +8,8 @@ fits them is reported as stale.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from functools import cache
+from typing import Any
 
 from labkit.checks.runner import TESTS, KnownMistake, Oracle
 from labkit.sandboxed.call import Call, Outcome, perform
@@ -27,24 +28,14 @@ class Stale(Exception):
     """The record does not know this call: a check changed and was not recorded again."""
 
 
-class Performable(Protocol):
-    """A wrong version of `symbol` that can be run: labkit.author.mistakes has them."""
-
-    symbol: str
-    name: str
-    sentence: str
-    costs: bool
-    namespace: dict[str, Any]
-
-
 class LiveReference:
-    """Performs calls with the reference and with mistakes, on demand.
+    """Performs calls with the reference and with labkit.author's mistakes, on demand.
 
     Outcomes are kept by the hash of their call, so that a class that meets the same calls does
     not pay for them again.
     """
 
-    def __init__(self, namespace: dict[str, Any], mistakes: Sequence[Performable]):
+    def __init__(self, namespace: dict[str, Any], mistakes: Sequence[Any]):
         self.namespace, self.mistakes = namespace, mistakes
         self.outcomes: dict[str, Outcome] = {}
         self.wrong: dict[str, list[KnownMistake]] = {}
@@ -66,14 +57,20 @@ class LiveReference:
         return self.wrong[key]
 
 
+@cache
+def recorded_entries(module: str) -> dict[str, Any]:
+    """A module's record, unpacked once a process: that takes longer than most checks."""
+    path = FOLDER / f"{module}.safetensors"
+    if not path.exists():
+        raise Stale(f"{path} is missing; `tinyllm build` writes it")
+    return unpack(path.read_bytes())
+
+
 class RecordedReference:
     """An oracle that looks answers up."""
 
     def __init__(self, module: str):
-        path = FOLDER / f"{module}.safetensors"
-        if not path.exists():
-            raise Stale(f"{path} is missing; `tinyllm build` writes it")
-        self.entries: dict[str, Any] = unpack(path.read_bytes())
+        self.entries = recorded_entries(module)
 
     def reference(self, call: Call) -> Outcome:
         return outcome_from(self._entry(call)["reference"])
@@ -88,9 +85,8 @@ class RecordedReference:
     def _entry(self, call: Call) -> dict[str, Any]:
         entry = self.entries.get(call.key)
         if entry is None or entry["digest"] != call_hash(call):
-            raise Stale(
-                f"no recorded answer fits {call.key}; `tinyllm build` records them anew"
-            )
+            again = "`tinyllm build` records them anew"
+            raise Stale(f"no recorded answer fits {call.key}; {again}")
         return entry
 
 
@@ -107,9 +103,9 @@ class RecordingReference:
         suspects = []
         for suspect in self.live.suspects(call):
             theirs = outcome_fields(suspect.outcome)
-            same = pack(theirs) == pack(fields)
-            kept = None if same else theirs
-            suspects.append([suspect.name, suspect.sentence, suspect.costs, kept])
+            if pack(theirs) == pack(fields):
+                theirs = None  # the reference's own outcome
+            suspects.append([suspect.name, suspect.sentence, suspect.costs, theirs])
         self.entries[call.key] = {
             "digest": call_hash(call),
             "reference": fields,

@@ -71,9 +71,8 @@ def with_block(module: str, exercise: Exercise, cell: str) -> str:
 
 def with_futures(module: str, futures: list[str]) -> str:
     """`from __future__` lines of a cell, put where Python wants them: before all imports."""
-    new = [line for line in dict.fromkeys(futures) if line not in module]
-    return re.sub(r"^(?=import |from )", "".join(f"{line}\n" for line in new), module, count=1,
-                  flags=re.MULTILINE) if new else module  # fmt: skip
+    new = "".join(f"{line}\n" for line in dict.fromkeys(futures) if line not in module)
+    return re.sub(r"^(?=import |from )", new, module, count=1, flags=re.MULTILINE)
 
 
 @lru_cache(KEPT)
@@ -83,14 +82,11 @@ def tidied(cell: str) -> str:
     Lines are blanked, not removed, so that line numbers stay those of the cell.
     """
     cell = cell.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    tree = parsed(cell)
+    text = cell if parsed(cell) else MAGIC.sub("", cell)
+    tree = parsed(text)
     if tree is None:
-        plainer = MAGIC.sub("", cell)
-        tree = parsed(plainer)
-        if tree is None:
-            return cell
-        cell = plainer
-    lines = cell.split("\n")
+        return cell
+    lines = text.split("\n")
     for node in tree.body:
         if _calls_a_tool(node):
             for number in range(node.lineno - 1, node.end_lineno or node.lineno):
@@ -123,8 +119,7 @@ def stub(text: str, exercise: Exercise) -> str:
     """`text` with every solution region replaced by an error that names the exercise."""
 
     def replaced(region: re.Match[str]) -> str:
-        indent = region["indent"]
-        lines = sum(bool(line.strip()) for line in region["body"].splitlines())
+        indent, lines = region["indent"], solution_lines(region[0])
         about = f"{TODO} (about {lines} line{'s' if lines > 1 else ''})"
         error = f'raise NotImplementedError("Exercise {exercise.id}: {exercise.title}")'
         return f"{indent}{about}\n{indent}{error}\n"

@@ -31,7 +31,7 @@ def check_exercise(lab: Lab, exercise: Exercise, hint: str) -> tuple[Report, flo
     """
     report, score = _judged(lab, exercise, hint)
     if report.status is Status.NOT_YET:
-        report.rows[-1:-1] = _to_mend_first(lab, exercise)
+        report.rows[-1:-1] = _note_on_cause(lab, exercise)
     return report, score
 
 
@@ -40,7 +40,7 @@ def _judged(lab: Lab, exercise: Exercise, hint: str) -> tuple[Report, float]:
     source = workspace.module_source(lab)
     block = cells.block(source, exercise.id)
     if workspace.is_empty(exercise, block):
-        where = workspace.shown(workspace.module_path(lab))
+        where = workspace.short_path(workspace.module_path(lab))
         look = f"{where} has no code for this exercise yet"
         do = f"write the exercise's cell and run it, then check again; stuck? {hint}"
         if block is None and set(exercise.symbols) & set(cells.defined_names(source)):
@@ -83,7 +83,7 @@ def in_process(
     return student, fault
 
 
-def _to_mend_first(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:
+def _note_on_cause(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:
     """A note on the first exercise, among those of the learner's that this one runs on, that
     fails its own check."""
     for home, used in workspace.used_by(lab, exercise):

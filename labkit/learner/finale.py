@@ -95,7 +95,7 @@ def _yours(reference: bool) -> SimpleNamespace:
     is empty, and its logits are the right ones."""
     package = workspace.own_package()
     if reference:
-        package |= workspace.made_whole(MODEL_LABS)
+        package |= workspace.completed_modules(MODEL_LABS)
     with imported(package, workspace.folder()):
         code = _namespace(importlib.import_module(PACKAGE), "yours")
     logits = _trial(code)

@@ -13,10 +13,6 @@ RUNGS = ("idea", "shape and API", "near-code")
 HEADING = re.compile(r"^(##|###) +(.+?) *$", re.MULTILINE)
 
 
-class MissingHint(LookupError):
-    """A hint file without this exercise or rung."""
-
-
 def sections(text: str) -> dict[str, dict[str, str]]:
     """{exercise or question id: {heading: text}} of a hints or answers file."""
     found: dict[str, dict[str, str]] = {}
@@ -37,7 +33,7 @@ def rungs(lab: Lab, exercise: Exercise) -> list[str]:
     found = sections(path.read_text("utf-8")).get(exercise.id, {}) if path.exists() else {}
     missing = [name for name in RUNGS if name not in found]
     if missing:
-        raise MissingHint(f"{path.name} lacks {', '.join(missing)} for exercise {exercise.id}")
+        raise LookupError(f"{path.name} lacks {', '.join(missing)} for exercise {exercise.id}")
     return [found[name] for name in RUNGS]
 
 

@@ -38,7 +38,7 @@ class Session:
         source, name = result.info.raw_cell or "", getattr(result.info, "cell_id", None) or ""
         answers = answers_in(source, name, self.lab)
         if not answers:
-            self._say_what_is_lost(source)
+            self._warn_of_loss(source)
         for exercise_id, answer in answers.items():
             if result.error_before_exec or result.error_in_exec:
                 print(f"exercise {exercise_id} was not saved: the cell raised an error")
@@ -48,13 +48,13 @@ class Session:
                 self._save(self.lab.exercise(exercise_id), answer)
 
     def _save(self, exercise: Exercise, answer: str) -> None:
-        saved = workspace.save(self.lab, exercise, answer)
-        if saved.text:
-            print(saved.text)
-        if saved.kept:
+        message, stored = workspace.save(self.lab, exercise, answer)
+        if message:
+            print(message)
+        if stored:
             self._share(exercise)
 
-    def _say_what_is_lost(self, source: str) -> None:
+    def _warn_of_loss(self, source: str) -> None:
         """Code that looks like an answer and belongs to no exercise of this lab."""
         exercise_id = cells.exercise_in(source)
         if exercise_id:
@@ -63,9 +63,8 @@ class Session:
         defined = set(cells.defined_names(source))
         for exercise in self.lab.exercises:
             if set(exercise.symbols) & defined:
-                print(
-                    f'not saved: an answer begins with the line "{cells.directive(exercise)}"'
-                )
+                line = cells.directive(exercise)
+                print(f'not saved: an answer begins with the line "{line}"')
 
     def _share(self, exercise: Exercise) -> None:
         """Let the notebook use the package's own objects, the ones that will be checked."""
@@ -75,13 +74,11 @@ class Session:
             print(f"but tinyllm/{self.lab.module}.py fails: {type(error).__name__}: {error}")
             print("Put what the cell needs (imports, helpers) into the cell itself.")
             return
-        shell = get_ipython()
-        names = {name: getattr(module, name, None) for name in exercise.symbols}
-        for name, item in names.items():
-            if item is None:
-                shell.user_ns.pop(name, None)
-            else:
-                shell.user_ns[name] = item
+        names = get_ipython().user_ns
+        for name in exercise.symbols:
+            names.pop(name, None)
+            if hasattr(module, name):
+                names[name] = getattr(module, name)
 
     def share_earlier_labs(self) -> None:
         """Say which exercises of earlier labs are still empty, and let the reference stand in
@@ -98,9 +95,9 @@ class Session:
         except Exception:  # whatever the learner's module raises; its check will say so
             return
         names = get_ipython().user_ns
-        names.update(
-            {n: getattr(module, n) for n in workspace.borrowed(self.lab) if n in names}
-        )
+        for name in workspace.borrowed(self.lab):
+            if name in names:
+                names[name] = getattr(module, name)
 
 
 _session: Session | None = None
@@ -121,8 +118,8 @@ def start(lab: str) -> None:
     shell.events.register("post_run_cell", _session.after_cell)
     chosen = _session.lab
     exercises = ", ".join(f"{e.id} {e.title}" for e in chosen.exercises)
-    print(f"Lab {chosen.number}, {chosen.title}\nExercises: {exercises}\n"
-          f"Running an exercise cell saves it to {workspace.module_path(chosen)}")  # fmt: skip
+    print(f"Lab {chosen.number}, {chosen.title}\nExercises: {exercises}")
+    print(f"Running an exercise cell saves it to {workspace.module_path(chosen)}")
     _session.share_earlier_labs()
 
 

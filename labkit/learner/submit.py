@@ -33,7 +33,10 @@ def prepare(lab: Lab, notebook: Path | None) -> tuple[Path, list[str]]:
     except Exception as error:  # nbformat raises many kinds for a file that is none
         raise SubmitError(f"{path} is not a notebook: {error}") from error
     module = workspace.module_source(lab)
-    notes = [note for e in lab.exercises if (note := _complete(content, module, lab, e))]
+    notes = []
+    for exercise in lab.exercises:
+        note = _complete(content, module, lab, exercise)
+        notes += [f"{exercise.id} {exercise.title}: {note}"] if note else []
     notes += [
         f"{question.id}: no answer yet"
         for question in lab.questions
@@ -48,27 +51,23 @@ def prepare(lab: Lab, notebook: Path | None) -> tuple[Path, list[str]]:
     return written, notes
 
 
-def _complete(
-    content: nbformat.NotebookNode, module: str, lab: Lab, exercise: Exercise
-) -> str | None:
-    """Fill an exercise cell that is still a stub from the package; what there is to say."""
+def _complete(content: nbformat.NotebookNode, module: str, lab: Lab, exercise: Exercise) -> str:
+    """Fill an exercise cell that is still a stub from the package; a note, or ""."""
     answers = [(c, answers_in(c.source, cell_name(c), lab)) for c in content.cells]
     found = [(c, parts[exercise.id]) for c, parts in answers if exercise.id in parts]
     code = cells.block(module, exercise.id)
     empty = workspace.is_empty(exercise, code)
     if not found:
-        return f"{exercise.id} {exercise.title}: your notebook has lost this cell"
+        return "your notebook has lost this cell"
     cell, answer = found[-1]
     if cells.parsed(cells.tidied(answer)) is None:
-        return f"{exercise.id} {exercise.title}: the cell does not run, it has a syntax error"
+        return "the cell does not run, it has a syntax error"
     if not workspace.is_empty(exercise, answer):
-        if not empty and code.strip() != answer.strip():
-            return f"{exercise.id} {exercise.title}: the package differs; the notebook counts"
-        return None
+        differs = not empty and code.strip() != answer.strip()
+        return "the package differs; the notebook counts" if differs else ""
     if code is None and set(exercise.symbols) & set(cells.defined_names(module)):
-        line = cells.directive(exercise)
-        return f'{exercise.id} {exercise.title}: in tinyllm/, the line "{line}" is missing'
+        return f'in tinyllm/, the line "{cells.directive(exercise)}" is missing'
     if empty:
-        return f"{exercise.id} {exercise.title}: still empty"
+        return "still empty"
     cell.source = cell.source.replace(answer, code)
-    return f"{exercise.id} {exercise.title}: taken from the package tinyllm"
+    return "taken from the package tinyllm"

@@ -7,7 +7,6 @@ import importlib
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -27,21 +26,13 @@ class MissingModule(FileNotFoundError):
     """A module of tinyllm/ is gone; the message says how to get it back."""
 
 
-@dataclass(frozen=True)
-class Saved:
-    """What became of a cell that was run: `text` says it, `kept` whether the file changed."""
-
-    text: str
-    kept: bool
-
-
-def module_path(lab: Lab) -> Path:
-    return Path(tinyllm.__file__).parent / f"{lab.module}.py"
-
-
 def folder() -> str:
     """Where the learner's package lies."""
     return str(Path(tinyllm.__file__).parent)
+
+
+def module_path(lab: Lab) -> Path:
+    return Path(folder()) / f"{lab.module}.py"
 
 
 def reference_path(lab: Lab) -> Path:
@@ -52,40 +43,42 @@ def reference_path(lab: Lab) -> Path:
 def module_source(lab: Lab) -> str:
     path = module_path(lab)
     if not path.exists():
+        text = f"{path} is missing: `git checkout {short_path(path)}` brings the empty one back"
         backup = path.with_suffix(".py~")
-        last = f"; {shown(backup)} holds what you had before your last change" * backup.exists()
-        raise MissingModule(
-            f"{path} is missing: `git checkout {shown(path)}` brings the empty one back{last}"
-        )
+        if backup.exists():
+            text += f"; {short_path(backup)} holds what you had before your last change"
+        raise MissingModule(text)
     return path.read_text("utf-8")
 
 
-def shown(path: Path) -> str:
+def short_path(path: Path) -> str:
     """The path as a person would type it from the project's folder."""
     return f"{path.parent.name}/{path.name}"
 
 
-def save(lab: Lab, exercise: Exercise, cell: str) -> Saved:
-    """Write an exercise cell into its module; a stub never overwrites an answer."""
+def save(lab: Lab, exercise: Exercise, cell: str) -> tuple[str, bool]:
+    """Write an exercise cell into its module; a stub never overwrites an answer.
+
+    Returns a message, and whether the module holds the cell now.
+    """
     path, source = module_path(lab), module_source(lab)
+    name = short_path(path)
     before = cells.block(source, exercise.id)
     if is_empty(exercise, cell):
         if is_empty(exercise, before):
-            return Saved("", kept=False)
-        text = f"this cell is still empty; your earlier code in {shown(path)} stays as it is"
-        return Saved(text, kept=False)
+            return "", False
+        return f"this cell is still empty; your earlier code in {name} stays as it is", False
     after = cells.with_block(source, exercise, cell)
     if after == source:
-        return Saved(f"{shown(path)} already holds this code", kept=True)
+        return f"{name} already holds this code", True
     write_whole(path.with_suffix(".py~"), source)  # one step back, should a cell go wrong
     write_whole(path, after)
     defined = cells.defined_names(cells.tidied(cell))
-    missing = [name for name in exercise.symbols if name not in defined]
+    missing = [symbol for symbol in exercise.symbols if symbol not in defined]
     if missing:
-        found = ", ".join(defined) or "nothing"
-        text = f"saved to {shown(path)}, but the exercise needs {', '.join(missing)}"
-        return Saved(f"{text}; this cell defines {found}", kept=True)
-    return Saved(f'saved to {shown(path)}; next: check("{exercise.id}")', kept=True)
+        text = f"saved to {name}, but the exercise needs {', '.join(missing)}"
+        return f"{text}; this cell defines {', '.join(defined) or 'nothing'}", True
+    return f'saved to {name}; next: check("{exercise.id}")', True
 
 
 def is_empty(exercise: Exercise, cell: str | None) -> bool:
@@ -127,12 +120,12 @@ def fill_from_reference(lab: Lab, module: ModuleType) -> bool:
     """
     if not unfinished(lab) or not reference_path(lab).exists():
         return False
-    source = made_whole([lab])[lab.module]
+    source = completed_modules([lab])[lab.module]
     exec(compile(source, str(module_path(lab)), "exec", dont_inherit=True), vars(module))
     return True
 
 
-def made_whole(labs: Sequence[Lab]) -> dict[str, str]:
+def completed_modules(labs: Sequence[Lab]) -> dict[str, str]:
     """The labs' modules, the reference's code in their unfinished exercises."""
     own = {lab.module: module_source(lab) for lab in labs}
     reference = reference_modules()
