@@ -89,8 +89,8 @@ def test_of_several_faults_the_first_in_order_is_said():
 def test_what_is_right_before_the_fault_is_listed():
     found = difference(Outcome(**RIGHT | FAULTS["grad"]), Outcome(**RIGHT))
     right = ["shape (2, 3)", "dtype float32", "input left unchanged", "values"]
-    assert found.held == right
-    assert difference(Outcome([X[:1]]), Outcome([X])).held == []
+    assert found.right == right
+    assert difference(Outcome([X[:1]]), Outcome([X])).right == []
 
 
 LOOKS = {
@@ -143,14 +143,14 @@ def test_numbers_of_the_reference_are_said_and_not_in_secret(look, pair):
     mine, theirs = pair
     found = difference(Outcome([X, mine]), Outcome([X, theirs]))
     assert found.kind == "values" and found.look.startswith("step 2: ") and look in found.look
-    assert found.secret.startswith("step 2: ") and "instead" not in found.secret
-    assert not any(text in found.secret for text in ("0.1875", "1875'", "mine", "False"))
+    assert found.redacted.startswith("step 2: ") and "instead" not in found.redacted
+    assert not any(text in found.redacted for text in ("0.1875", "1875'", "mine", "False"))
 
 
 def test_the_state_that_is_right_is_said_and_not_in_secret():
     found = difference(Outcome(**RIGHT | FAULTS["state"]), Outcome(**RIGHT))
     assert found.look == "after the call, the learning rate of group 1 is 0.25 instead of 0.5"
-    assert found.secret == "after the call, the learning rate of group 1 is 0.25"
+    assert found.redacted == "after the call, the learning rate of group 1 is 0.25"
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_draws_may_be_any_that_fit_the_probabilities():
 def test_draws_that_do_not_fit_are_said(mine, look, secret):
     with pytest.raises(Difference) as caught:
         assert_drawn(drawn(*mine), drawn(500, 251, 249), PROBS)
-    assert caught.value.look == look and caught.value.secret.endswith(secret)
+    assert caught.value.look == look and caught.value.redacted.endswith(secret)
 
 
 def test_identical_is_more_than_agreeing():

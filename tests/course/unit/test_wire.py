@@ -62,7 +62,7 @@ def test_a_call_comes_back_whole():
         objects=Given("training", seed=3),
     ).then("update", cache=Given("kv_cache", size=2)).then(".length")  # fmt: skip
     back = wire.decode_call(wire.encode_call(call))
-    assert wire.fingerprint(back) == wire.fingerprint(call)
+    assert wire.call_hash(back) == wire.call_hash(call)
     assert wire.encode_call(back) == wire.encode_call(call)
     assert [method for method, _ in back.steps] == ["", "update", ".length"]
     assert back.steps[0][1]["x"].stride() == (1, 3)
@@ -76,14 +76,14 @@ def test_a_call_comes_back_whole():
 )  # fmt: skip
 def test_calls_that_differ_in_anything_are_told_apart(change):
     call, other = Call("f", x=X), Call("f", **change)
-    assert wire.fingerprint(call) != wire.fingerprint(other)
-    assert wire.fingerprint(call) == wire.fingerprint(Call("f", x=X.clone()))
-    assert wire.fingerprint(call) != wire.fingerprint(Call("g", x=X))
+    assert wire.call_hash(call) != wire.call_hash(other)
+    assert wire.call_hash(call) == wire.call_hash(Call("f", x=X.clone()))
+    assert wire.call_hash(call) != wire.call_hash(Call("g", x=X))
 
 
-def test_a_step_that_is_added_changes_the_fingerprint():
+def test_a_step_that_is_added_changes_the_hash():
     call = Call("f", x=X)
-    assert wire.fingerprint(call) != wire.fingerprint(call.then(x=X))
+    assert wire.call_hash(call) != wire.call_hash(call.then(x=X))
 
 
 def test_outcomes_come_back_whole():

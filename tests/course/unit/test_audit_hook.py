@@ -11,7 +11,7 @@ SECRET = str(ROOT / "solutions" / "rmsnorm.py")
 @pytest.fixture
 def watch(tmp_path):
     (tmp_path / "scratch").mkdir()
-    return AuditHook([tmp_path / "python"], tmp_path / "scratch")
+    return AuditHook([tmp_path / "python", tmp_path / "scratch"])
 
 
 @pytest.mark.parametrize(
