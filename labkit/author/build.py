@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from labkit.author import assembly
 from labkit.author.mistakes import live_reference
 from labkit.author.owned_cells import begun, filled, notebook_path, read_notebook, serialised
 from labkit.author.reference import BuildError, reference_block, references
-from labkit.checks import assembly
+from labkit.checks.assembly import RECORD
 from labkit.checks.compare import agree
 from labkit.checks.reference import FOLDER as RECORDED
 from labkit.checks.reference import RecordingReference
@@ -90,7 +91,7 @@ def everything() -> Iterator[Derived]:
             yield Derived(RECORDED / f"{lab.module}.safetensors", recorded(lab))
     sources = {path.stem: path.read_text("utf-8") for path in references()}
     record = pack(assembly.recorded(sources))
-    yield Derived(RECORDED / f"{assembly.RECORD}.safetensors", record)
+    yield Derived(RECORDED / f"{RECORD}.safetensors", record)
     yield Derived(STUBS, stub_prints())  # the last one: it speaks of the skeletons above
 
 

@@ -1,175 +1,266 @@
 """All of the learner's own parts together: do they make the model, and if not, which is wrong?
 
-Two tiny models run on the learner's package and are recorded part by part, see
-labkit.sandboxed.injected.trace. What the reference gives lies recorded with the visible
-checks, so that an edition without the reference can compare, too; first_deviation does.
+Two tiny models are run on the learner's package. Where the logits are not right, the search
+goes inwards: it makes the calls that the right model makes of its parts, one by one, with right
+inputs. A part is to blame if it fails although every part that it should call is right. A part
+that the learner wrote into another one is not blamed while that one is right. All this lies
+recorded with the visible checks, so that an edition without the reference can compare, too.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from labkit.checks.compare import error_text
-from labkit.checks.first_deviation import Fault, Pair
+from labkit.checks.compare import OURS, Difference, assert_same, error_text
+from labkit.checks.package import localised
 from labkit.checks.reference import RecordedReference
-from labkit.checks.runner import Rng
-from labkit.core.paths import LABKIT
-from labkit.core.report import Report, Status
-from labkit.core.syllabus import LABS
-from labkit.learner import workspace
-from labkit.sandboxed.call import Call, Outcome, perform
-from labkit.sandboxed.importer import PACKAGE, imported
-from labkit.sandboxed.injected.trace import CLASSES, FUNCTIONS
+from labkit.core import cells
+from labkit.core.syllabus import LABS, Exercise, Lab, UnknownName, find_exercise
+from labkit.sandboxed.call import Call, Failure, Outcome, describe, perform
+from labkit.sandboxed.importer import PACKAGE, filename
+from labkit.sandboxed.wire import outcome_from
 
-HEADING = "Assembly  your own parts"
 RECORD = "assembly"  # its name among the recorded answers
-TRACE = LABKIT / "sandboxed" / "injected" / "trace.py"
+PARTS = (  # of the models, by the exercises' symbols
+    *("rope_cos_sin", "causal_mask", "apply_rotary_pos_emb", "rotate_half", "repeat_kv"),
+    *("scaled_dot_product_attention", "silu", "route", "RMSNorm", "Qwen3Attention", "Qwen3MLP"),
+    *("Qwen3MoeSparseMoeBlock", "Qwen3DecoderLayer", "Qwen3Model", "Qwen3ForCausalLM"),
+)
+TOLERANCE = 1e-4  # of the size of the activations
+WHAT = {  # was wrong about a part, by the kind of difference
+    "error": "got what it should and raised an error",
+    "names": "makes it",
+    "changed": "gave the right result, but others need the input, too",
+}
+Ask = Callable[[str, Call], Outcome]  # what a call gives in a module of the learner's package
 
-# Sizes that differ from each other; head_dim is not E / H; fewer KV heads than heads.
-SIZES = {
-    "vocab_size": 13,
-    "hidden_size": 7,
-    "intermediate_size": 11,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 6,
-    "rope_theta": 500.0,
-    "rms_norm_eps": 0.01,
-}
-EXPERTS = {
-    "num_experts": 5,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 9,
-    "norm_topk_prob": True,
-    "decoder_sparse_step": 2,
-    "mlp_only_layers": [3],  # so of four layers only layer 1 has experts
-}
-CASES = {
-    "dense": {**SIZES, "num_hidden_layers": 3, "tie_word_embeddings": True},
-    "MoE": {**SIZES, "num_hidden_layers": 4, **EXPERTS},
-}
-MASK = [[1] * 8, [0, 0, 1, 1, 1, 1, 1, 1]]  # the second text is padded on the left
-LENGTHS = (5, 3)  # tokens of the first step, and of the second, which continues it
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the right model, and the calls that one other part makes of it.
+
+    caller    the number of that part
+    path      where it stands: "model.layers.0.mlp", a function "model.layers.0.silu"
+    steps     for each step of the call, the step of the model in which it is made
+    real      for each step, which tokens are no padding (B, T)
+    """
+
+    number: int
+    caller: int
+    path: str
+    symbol: str
+    steps: list[int]
+    real: list[Tensor]
+    call: Call
+    right: Outcome
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong, why, the exercise to mend if it is known, and the layer it showed in."""
+
+    look: str
+    why: str = ""
+    exercise: Exercise | None = None
+    layer: int | None = None
 
 
 @dataclass(frozen=True)
 class AssemblyResult:
-    """Models and layers that agree, the fault, and how far the logits are from right ones."""
+    """The rows of a report; the fault, None if all logits are right."""
 
-    agreed: list[str]
+    rows: list[tuple[str, str]]
     fault: Fault | None = None
-    distance: float = 0.0
-
-    @property
-    def rows(self) -> list[tuple[str, str]]:
-        rows = [("ok", " | ".join(self.agreed))] if self.agreed else []
-        if self.fault is None:
-            near = f"within {self.distance:.0e} of" if self.distance else "equal to"
-            return [*rows, ("ok", f"logits {near} the reference's")]
-        why = [("why", self.fault.why)] if self.fault.why else []
-        return [*rows, ("look", self.fault.look), *why]
-
-
-def assembly_report(check: Callable[[str], str]) -> Report:
-    """Run the learner's whole package and say which part is the first to deviate.
-
-    check    how to check an exercise: "1.2" -> 'check("1.2")'
-    """
-    sources = workspace.own_package()
-    with imported(with_trace(sources), workspace.folder()):
-        verdict = judged(performed, sources)
-    if verdict.fault is None:
-        step = "every part of this model is yours; now it can load a checkpoint and talk"
-        return Report(HEADING, Status.PASSED, [*verdict.rows, ("next", step)])
-    parts = {*FUNCTIONS, *CLASSES}
-    labs = [lab for lab in LABS if lab.module in sources]
-    empty = [e for lab in labs for e in workspace.unfinished(lab) if parts & {*e.symbols}]
-    if verdict.fault.exercise in empty:  # say all that is missing, and where to begin
-        look = f"not written yet: {', '.join(f'{e.id} {e.title}' for e in empty)}"
-        verdict = replace(verdict, fault=Fault(look, exercise=empty[0]))
-    to_mend = verdict.fault.exercise
-    step = check(to_mend.id) if to_mend else "mend this, then assemble again"
-    return Report(HEADING, Status.NOT_YET, [*verdict.rows, ("next", step)])
-
-
-def with_trace(sources: Mapping[str, str]) -> dict[str, str]:
-    """A package with the recorder in it."""
-    return {**sources, "trace": TRACE.read_text("utf-8")}
-
-
-def performed(call: Call) -> Outcome:
-    """What the call gives in the package that is imported at this time."""
-    return perform(call, vars(import_module(f"{PACKAGE}.trace")))
 
 
 @cache
-def record() -> RecordedReference:
-    return RecordedReference(RECORD)
+def models() -> dict[str, list[Part]]:
+    """The recorded models, each as the list of its parts; the first is the whole."""
+    recorded = RecordedReference(RECORD).entries.items()
+    return {name: parts_of(entry["weights"], entry["parts"]) for name, entry in recorded}
 
 
-def judged(run: Callable[[Call], Outcome], sources: Mapping[str, str]) -> AssemblyResult:
+def parts_of(weights: Mapping[str, Tensor], recorded: list[Mapping]) -> list[Part]:
+    inputs = recorded[0]["inputs"]
+    masks = [i["attention_mask"][:, -i["input_ids"].size(1) :].bool() for i in inputs]
+    return [
+        Part(
+            *(fields[key] for key in ("number", "caller", "path", "symbol", "steps")),
+            real=[masks[step] for step in fields["steps"]],
+            call=call_of(fields, weights),
+            right=outcome_from(fields["right"]),
+        )
+        for fields in recorded
+    ]
+
+
+def call_of(fields: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Call:
+    """The call of a recorded part; the whole gets its inputs by name."""
+    made: dict[str, Any] = {"by_position": fields["caller"] >= 0}
+    if fields["init"] is not None:
+        within = f"{fields['path']}." if fields["path"] else ""
+        own = {k.removeprefix(within): w for k, w in weights.items() if k.startswith(within)}
+        made |= {"init": fields["init"], "state": own, "names": True}
+    call = Call(fields["symbol"], **made)
+    for inputs in fields["inputs"]:
+        call.then(**inputs)
+    return call
+
+
+def layer_of(path: str) -> int | None:
+    found = re.match(r"model\.layers\.(\d+)", path)
+    return int(found[1]) if found else None
+
+
+def package_in(folder: str = PACKAGE) -> Ask:
+    """Asks the package that is imported at the time; tracebacks place it in `folder`."""
+
+    def ask(module: str, call: Call) -> Outcome:
+        path = filename(module, folder)
+        try:
+            namespace = vars(import_module(f"{PACKAGE}.{module}"))
+        except (Exception, SystemExit) as error:  # the learner's module may raise anything
+            return Outcome(failure=describe(error, path))
+        return perform(call, namespace, path)
+
+    return ask
+
+
+def judged(ask: Ask, sources: Mapping[str, str]) -> AssemblyResult:
     """Run one model after the other, up to the first fault.
 
     sources    the learner's modules, to find the exercise in which an error arose
     """
-    agreed, farthest = [], 0.0
-    for name, entry in record().entries.items():
-        inputs = entry["inputs"]
-        call = Call("trace", **inputs)
-        call.key = name
-        outcome = run(call)
-        if outcome.failure:
-            failure = replace(outcome.failure, line=None)  # the line is in the recorder
-            return AssemblyResult(agreed, Fault(f"{name}: {error_text(failure)}"))
-        pair = Pair(outcome.value, record().reference(call).value, inputs["steps"], sources)
-        fault, layers = pair.fault(), inputs["config"]["num_hidden_layers"]
-        if fault is not None:
+    agreed, distance = [], 0.0
+    for name, parts in models().items():
+        search = Search(parts, ask, sources)
+        if search.differs(parts[0]):
+            fault = search.fault()
             if fault.layer:
                 agreed.append(f"{name}: layer 0" + f" to {fault.layer - 1}" * (fault.layer > 1))
-            return AssemblyResult(agreed, fault.within(name))
+            rows = [("ok", " | ".join(agreed)), ("look", f"{name}: {fault.look}")]
+            rows = [row for row in [*rows, ("why", fault.why)] if row[1]]
+            return AssemblyResult(rows, fault)
+        layers = 1 + max(layer_of(part.path) or 0 for part in parts)
         agreed.append(f"{name}: all {layers} layers, without and with a cache")
-        farthest = max(farthest, pair.distance())
-    return AssemblyResult(agreed, distance=farthest)
+        distance = max(distance, search.distance())
+    near = f"within {distance:.0e} of" if distance else "equal to"
+    return AssemblyResult(
+        [("ok", " | ".join(agreed)), ("ok", f"logits {near} the reference's")]
+    )
 
 
-# The record, for `tinyllm build`
+class Search:
+    """Looks for the wrong part of one model."""
+
+    def __init__(self, parts: list[Part], ask: Ask, sources: Mapping[str, str]):
+        self.parts, self.ask, self.sources = parts, ask, sources
+        self.outcomes: dict[int, Outcome] = {}
+
+    def outcome(self, part: Part) -> Outcome:
+        """What the learner's part gives, and at padding what is right."""
+        if part.number in self.outcomes:
+            return self.outcomes[part.number]
+        lab, exercise = find_exercise(part.symbol)
+        mine = self.ask(lab.module, part.call)
+        if mine.failure and part.call.init is not None:  # its weights may not fit
+            made = self.ask(lab.module, Call(part.symbol, init=part.call.init, names=True))
+            mine = mine if made.failure or made.names == part.right.names else made
+        mine = localised(mine, self.sources.get(lab.module, ""), exercise.id)
+        triples = zip(mine.values, part.right.values, part.real, strict=False)
+        mine.values = [at_real_tokens(*triple) for triple in triples]
+        return self.outcomes.setdefault(part.number, mine)
+
+    def differs(self, part: Part, strict: bool = False) -> Difference | None:
+        """How it differs from the right part; strict: changing an input in place counts."""
+        mine = self.outcome(part)
+        try:
+            assert_same(mine if strict else replace(mine, changed=[]), part.right, TOLERANCE)
+        except Difference as found:
+            return found
+        return None
+
+    def distance(self) -> float:
+        """The largest difference between two logits."""
+        pairs = zip(self.outcome(self.parts[0]).values, self.parts[0].right.values, strict=True)
+        return max(float((mine - right).abs().max()) for mine, right in pairs)
+
+    def fault(self) -> Fault:
+        """What is wrong, where the whole differs."""
+        part = self.innermost(self.parts[0])
+        failure = self.outcome(part).failure
+        if failure and failure.kind in OURS:  # no answer says nothing about this part
+            return Fault(error_text(failure))
+        return self.of_module() or self.of_part(part)
+
+    def innermost(self, part: Part) -> Part:
+        """The first wrong part in a wrong one that has no wrong part itself."""
+        inside = [inner for inner in self.parts if inner.caller == part.number]
+        for strict in (False, True):
+            for inner in inside:
+                if self.differs(inner, strict):
+                    return self.innermost(inner)
+        return part
+
+    def of_part(self, part: Part) -> Fault:
+        exercise, failure = find_exercise(part.symbol)[1], self.outcome(part).failure
+        difference = self.differs(part, strict=True)
+        look, step = difference.look, len(self.outcome(part).values) if failure else 0
+        if numbered := re.search(r"\bstep (\d+):? ", look):
+            look, step = look.replace(numbered[0], "", 1), int(numbered[1]) - 1
+        if failure and failure.text.startswith(f"Exercise {exercise.id}:"):
+            look = f"exercise {exercise.id}, {exercise.title}, is not written yet"
+        place = part.path.removeprefix("model.") or "logits"
+        place = re.sub(r"^layers\.(\d+)\.?", r"layer \1, ", place).removesuffix(", ")
+        later = "continued with a cache: " if part.steps[step] else ""
+        what = WHAT.get(difference.kind, "got what it should and gave something else")
+        why = f"{exercise.title}, exercise {exercise.id}, {what}"
+        return Fault(f"{later}{place}: {look}", why, exercise, layer_of(part.path))
+
+    def of_module(self) -> Fault | None:
+        """The first module that cannot even be imported, and the exercise that stops it."""
+        homes = {find_exercise(symbol)[0].module for symbol in PARTS}
+        for lab in [lab for lab in LABS if lab.module in homes]:
+            loading = self.ask(lab.module, Call("__name__"))  # of nothing in it
+            if loading.failure:
+                exercise, failure = in_cell(loading, lab, self.sources.get(lab.module, ""))
+                look = f"{PACKAGE}/{lab.module}.py: {error_text(failure)}"
+                return Fault(look, exercise=exercise)
+        return None
 
 
-def recorded(sources: Mapping[str, str]) -> dict[str, Any]:
-    """What the package of these sources gives for every case, as Recorded keeps it."""
-    from labkit.sandboxed.wire import call_hash, outcome_fields
-
-    entries = {}
-    with imported(with_trace(sources)):
-        for name, config in CASES.items():
-            inputs = inputs_of(name, config)
-            call = Call("trace", **inputs)
-            fields = outcome_fields(performed(call))
-            entries[name] = {"digest": call_hash(call), "reference": fields, "suspects": []}
-            entries[name]["inputs"] = inputs
-    return entries
+def in_cell(loading: Outcome, lab: Lab, source: str) -> tuple[Exercise | None, Failure]:
+    """The exercise that stops a module, and the error with its line counted in that cell."""
+    failure = loading.failure
+    if missing := re.search(r"cannot import name '(\w+)'", failure.text):
+        with suppress(UnknownName):
+            return find_exercise(missing[1])[1], replace(failure, line=None)
+    for exercise in [e for e in lab.exercises if cells.block(source, e.id)]:
+        if (here := localised(loading, source, exercise.id).failure).line:
+            return exercise, here
+    return None, replace(failure, line=None)
 
 
-def inputs_of(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Config, weights and two steps of tokens; norm weights are around 1, never 1."""
-    rng = Rng(f"assembly:{name}")
-    package = import_module(f"{PACKAGE}.decoder")
-    model = package.Qwen3ForCausalLM(package.Qwen3Config(**config))
-    weights = {
-        key: (1 + 0.3 * rng.normal(*t.shape)) if t.dim() == 1 else 0.4 * rng.normal(*t.shape)
-        for key, t in model.state_dict().items()
-        if not (key == "lm_head.weight" and config.get("tie_word_embeddings"))
-    }
-    steps, held = [], 0
-    for length in LENGTHS:
-        held += length
-        mask = torch.tensor(MASK)[:, :held]
-        tokens = rng.integers(0, config["vocab_size"], 2, length)
-        steps.append({"input_ids": tokens, "attention_mask": mask})
-    return {"config": dict(config), "weights": weights, "steps": steps}
+def at_real_tokens(mine: Any, right: Any, real: Tensor) -> Any:
+    """What came out, but where it speaks of padding what is right; NaN stays, as it spreads."""
+    if isinstance(mine, list) and isinstance(right, list) and len(mine) == len(right):
+        return [at_real_tokens(a, b, real) for a, b in zip(mine, right, strict=True)]
+    if not isinstance(mine, Tensor) or not isinstance(right, Tensor):
+        return mine
+    if (mine.shape, mine.dtype) != (right.shape, right.dtype):
+        return mine
+    for keep in (real, real.flatten(), real[:, None]):  # (B, T, ...), (N, ...), (B, H, T, ...)
+        pairs = zip(keep.shape, mine.shape, strict=False)
+        if mine.dim() >= keep.dim() and all(size in (1, its) for size, its in pairs):
+            keep = keep.reshape(keep.shape + (1,) * (mine.dim() - keep.dim()))
+            return torch.where(keep | ~mine.isfinite(), mine, right)
+    return mine

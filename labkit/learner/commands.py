@@ -53,7 +53,7 @@ def check(exercise: ExerciseId) -> None:
 @app.command()
 def assemble() -> None:
     """Run a whole model on your own parts; names the first that deviates, exit status 1."""
-    from labkit.checks.assembly import assembly_report
+    from labkit.learner.assemble import assembly_report
 
     report = assembly_report("`tinyllm check {}`".format)
     print(report)

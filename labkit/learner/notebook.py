@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from labkit.checks.assembly import assembly_report
 from labkit.core import cells
 from labkit.core.answers import answers_in
 from labkit.core.report import Report, Status
 from labkit.core.syllabus import NOTEBOOKS, Exercise, Lab, UnknownName, find_exercise, find_lab
 from labkit.learner import hints, workspace
+from labkit.learner.assemble import assembly_report
 from labkit.learner.check import check_exercise
 
 try:

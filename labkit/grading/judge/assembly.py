@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from labkit.author.reference import reference_block
-from labkit.checks.assembly import judged, with_trace
-from labkit.checks.compare import error_text
+from labkit.checks.assembly import PARTS, judged
+from labkit.checks.package import compose, reference_modules
 from labkit.core import cells
-from labkit.core.paths import SOLUTIONS
 from labkit.core.syllabus import LABS, Exercise, Lab
-from labkit.grading.judge.worker_client import LoadRequest, WorkerLauncher
-from labkit.sandboxed.injected.trace import CLASSES, FUNCTIONS
+from labkit.grading.judge.worker_client import ExpectedCalls, LoadRequest, WorkerLauncher
+from labkit.sandboxed.call import Call, Outcome
 
 MODULE = "decoder"  # the lab in whose report it stands
 EXERCISE = "6.3"
@@ -34,20 +33,10 @@ def put_together(
 ) -> tuple[dict[str, str], list[Exercise]]:
     """The package up to the last lab with the learner's cells in it, and the exercises that
     nobody answered, which the reference plays."""
-    sources, played = {}, []
-    for path in sorted(SOLUTIONS.glob("*.py")):
-        sources[path.stem] = cells.plain(path.read_text("utf-8"))
-    for lab in LABS:
-        if lab.number > last.number:
-            sources.pop(lab.module, None)
-            continue
-        for exercise in lab.exercises:
-            answer = answers.get(lab, {}).get(exercise.id)
-            if answer:
-                sources[lab.module] = cells.with_block(sources[lab.module], exercise, answer)
-            else:
-                played.append(exercise)
-    return sources, played
+    labs = [lab for lab in LABS if lab.number <= last.number]
+    own = {key: cell for lab in labs for key, cell in answers.get(lab, {}).items() if cell}
+    played = [e for lab in labs for e in lab.exercises if e.id not in own]
+    return compose(reference_modules(), own, last), played
 
 
 def assembly_rows(
@@ -58,18 +47,24 @@ def assembly_rows(
     stubs = {e.id: cells.stub(reference_block(last, e), e) for e in last.exercises}
     own = {key: answers[last].get(key) or stub for key, stub in stubs.items()}
     sources, played = put_together({**answers, last: own}, last)
-    worker = workers.launch(LoadRequest(with_trace(sources), "trace", ()))
+    worker = workers.launch(LoadRequest(sources, MODULE, ()))
+    loaded = MODULE
+
+    def ask(module: str, call: Call) -> Outcome:
+        nonlocal loaded
+        if module != loaded:
+            worker.go_on(LoadRequest(sources, module, ()), ExpectedCalls())
+            loaded = module
+        return worker.ask(call)
+
     try:
-        if worker.over is not None:
-            return [("look", f"assembly: {error_text(worker.over)}")], worker.late
-        verdict = judged(worker.ask, sources)
-        rows = [(label, f"assembly: {text}"[:LONGEST]) for label, text in verdict.rows]
-    except Exception as error:  # an odd trace; it must not cost the exercises their grades
-        rows = [("look", f"assembly: the parts gave no trace ({type(error).__name__})")]
+        rows = judged(ask, sources).rows
+    except Exception as error:  # odd answers; they must not cost the exercises their grades
+        rows = [("look", f"the parts gave no answer ({type(error).__name__})")]
     finally:
         worker.close()
-    used = [e for e in played if set(e.symbols) & {*FUNCTIONS, *CLASSES}]
+    used = [e for e in played if set(e.symbols) & {*PARTS}]
     if used:
         names = ", ".join(f"{e.id} {e.title}" for e in used)
-        rows.append(("ok", f"assembly: not handed in, so played by the course: {names}"))
-    return rows, worker.late
+        rows.append(("ok", f"not handed in, so played by the course: {names}"))
+    return [(label, f"assembly: {text}"[:LONGEST]) for label, text in rows], worker.late

@@ -103,8 +103,8 @@ RIGHT = {
 def assembled(**changed):
     """The verdict on the reference with some modules changed."""
     sources = {**RIGHT, **changed}
-    with imported(assembly.with_trace(sources)):
-        return assembly.judged(assembly.performed, sources)
+    with imported(sources):
+        return assembly.judged(assembly.package_in(), sources)
 
 
 def edited(module, before, after):
@@ -115,8 +115,8 @@ def edited(module, before, after):
 def planted(exercise_id, name):
     """The exercise, and its module with a listed mistake in it."""
     lab, exercise = find_exercise(exercise_id)
-    (mistake,) = [m for m in mistakes_of(lab) if m.name == name]
-    cell = mistake.cell
+    listed = [m for m in mistakes_of(lab) if m.symbol in exercise.symbols]
+    (cell,) = [m.cell for m in listed if m.name == name]
     return exercise, {lab.module: cells.with_block(RIGHT[lab.module], exercise, cell)}
 
 
@@ -129,24 +129,25 @@ def named(verdict):
 
 def test_the_reference_agrees_with_itself():
     verdict = assembled()
-    assert verdict.fault is None and verdict.distance < 1e-5
+    assert verdict.fault is None
     text = str(verdict.rows)
     assert "dense: all 3 layers" in text and "MoE: all 4 layers" in text
+    assert re.search(r"logits (equal to|within \de-0[6-9] of) the reference's", text)
 
 
 PLANTED = {
-    "1.2": ("SumForMean", "layer 0, input_layernorm: values differ in all entries"),
-    "2.1": ("sine_first", "rope_cos_sin: value 1: values differ"),
-    "2.2": ("minus_at_the_wrong_half", "layer 0, rotate_half: values differ"),
-    "2.3": ("key_not_turned", "layer 0, apply_rotary_pos_emb: value 2: values differ"),
-    "3.1": ("not_shifted", "dense: continued with a cache: causal_mask: values differ"),
-    "3.2": ("mask_ignored", "layer 0, scaled_dot_product_attention: values differ"),
-    "3.3": ("heads_tiled", "layer 0, repeat_kv: values differ"),
-    "3.4": ("EpsNotPassedOn", "layer 0, self_attn: values differ"),
-    "4.1": ("relu", "layer 0, silu: values differ in all entries"),
-    "4.2": ("GateAndUpSwapped", "layer 0, mlp: values differ"),
-    "5.1": ("never_renormalised", "MoE: layer 1, route: value 1: values differ"),
-    "5.2": ("WeightsIgnored", "MoE: layer 1, mlp: value 1: values differ"),
+    "1.2": ("sum-for-mean", "layer 0, input_layernorm: values differ in 80%"),
+    "2.1": ("sine-first", "rope_cos_sin: value 1: values differ"),
+    "2.2": ("minus-at-the-wrong-half", "layer 0, rotate_half: values differ"),
+    "2.3": ("key-not-turned", "layer 0, apply_rotary_pos_emb: value 2: values differ"),
+    "3.1": ("not-shifted", "dense: continued with a cache: causal_mask: values differ"),
+    "3.2": ("mask-ignored", "layer 0, scaled_dot_product_attention: values differ"),
+    "3.3": ("heads-tiled", "layer 0, repeat_kv: values differ"),
+    "3.4": ("eps-not-passed-on", "layer 0, self_attn: values differ"),
+    "4.1": ("relu", "layer 0, silu: values differ in 80%"),
+    "4.2": ("gate-and-up-swapped", "layer 0, mlp: values differ"),
+    "5.1": ("never-renormalised", "MoE: layer 1, route: value 1: values differ"),
+    "5.2": ("weights-ignored", "MoE: layer 1, mlp: value 1: values differ"),
 }
 
 
@@ -170,7 +171,7 @@ DECODER = {
     "6.2": (
         "position_ids = (attention_mask.long().cumsum(dim=-1) - 1).clamp(min=0)  # (B, S)",
         "position_ids = torch.arange(total).flip(-1)[None]",
-        "passed something else on to rope_cos_sin",
+        "dense: model: value 1: values differ",
     ),
     "6.3": ("self.lm_head(hidden_states)", "self.lm_head(hidden_states) / 2", "dense: logits:"),
 }
@@ -183,8 +184,52 @@ def test_a_block_that_joins_its_parts_wrongly_is_named(exercise_id):
     assert found == exercise_id and words in text, text
 
 
+ELSEWHERE = {  # wrong in itself, but what fails is somewhere else, or only where it is called
+    "sin-before-cos": "2.3",
+    "arguments-in-another-order": "5.1",
+    "size-of-an-expert": "4.2",
+    "default-eps": "6.1",
+    "one-norm-for-both": "6.1",
+    "always-layer-zero": "6.1",
+    "cache-not-handed-on": "6.1",
+    "one-layer-many-times": "6.2",
+    "all-layers-numbered-zero": "6.2",
+    "tied-always": "6.3",
+    "cache-forgotten": "6.3",
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_the_exercise_that_is_wrong_is_named_and_none_that_it_meets(name):
+    _, changed = planted(ELSEWHERE[name], name)
+    found, text = named(assembled(**changed))
+    assert found == ELSEWHERE[name], text
+
+
+ANOTHER_WAY = {
+    "a list for a pair": ("rope", "return angles.cos(), angles.sin()",
+                          "return [angles.cos(), angles.sin()]"),
+    "positions from 1": ("decoder", "(attention_mask.long().cumsum(dim=-1) - 1).clamp(min=0)",
+                         "attention_mask.long().cumsum(dim=-1)"),
+    "padding sees itself": ("decoder", "mask = mask & attention_mask[:, None, None, :].bool()",
+                            "mask = mask & attention_mask[:, None, None, :].bool() | "
+                            "torch.eye(total, dtype=torch.bool)[cached:]"),
+    "blind queries average": ("gqa", "masked_fill(blind, 0.0)\n    return",
+                              "clone()\n    return"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ANOTHER_WAY)
+def test_what_is_right_in_another_way_is_not_blamed_for_another_part(way):
+    module, before, after = ANOTHER_WAY[way]
+    changed = {module: edited(module, before, after)}
+    assert assembled(**changed).fault is None
+    _, silu = planted("4.1", "relu")
+    assert named(assembled(**changed, **silu))[0] == "4.1"
+
+
 def test_of_several_faults_the_first_is_named():
-    _, norm = planted("1.2", "SumForMean")
+    _, norm = planted("1.2", "sum-for-mean")
     _, silu = planted("4.1", "relu")
     found, text = named(assembled(**norm, **silu))
     assert found == "1.2", text
@@ -192,14 +237,14 @@ def test_of_several_faults_the_first_is_named():
 
 def test_what_only_the_cache_remembers_is_traced_back():
     """The first step is right as it is: a rotation is relative."""
-    _, changed = planted("2.1", "counted_on")
+    _, changed = planted("2.1", "counted-on")
     assert named(assembled(**changed))[0] == "2.1"
 
 
 def test_a_part_that_spoils_its_input_is_named():
-    _, changed = planted("1.2", "InPlace")
+    _, changed = planted("1.2", "in-place")
     found, text = named(assembled(**changed))
-    assert found == "1.2" and "changed its input in place" in text
+    assert found == "1.2" and "changed its input hidden_states in place" in text
 
 
 INLINE = edited("rope", "rotate_half(query)", "torch.cat((-query.chunk(2, -1)[1], "
@@ -224,7 +269,7 @@ def test_another_order_and_other_kinds_of_mask_are_right():
     assert assembled(gqa=swapped, decoder=added).fault is None
     _, changed = planted("4.1", "relu")
     assert named(assembled(gqa=swapped, decoder=added, **changed))[0] == "4.1"
-    _, changed = planted("3.3", "heads_tiled")
+    _, changed = planted("3.3", "heads-tiled")
     wrong = cells.with_block(
         swapped, find_exercise("3.3")[1], cells.block(changed["gqa"], "3.3")
     )
@@ -238,20 +283,24 @@ ODD = {
     "crashing": ("swiglu", "gated = silu", "1 / 0\n        gated = silu", "4.2",
                  ("layer 0, mlp: it raised ZeroDivisionError: division by zero (line 22",)),
     "crashing when made": ("rmsnorm", "self.eps = eps", "self.eps = epsilon",
-                           "1.2", ("tinyllm/rmsnorm.py: it raised NameError", "(line 18")),
+                           "1.2", ("input_layernorm: it raised NameError", "(line 18")),
     "NaN": ("swiglu", "self.down_proj(gated)", "self.down_proj(gated / 0)", "4.2",
-            ("layer 0, mlp: 56 of 70 entries are nan",)),
+            ("layer 0, mlp: 70 of 70 entries are nan",)),
     "another shape": ("gqa", ".flatten(2))  #", ".flatten(2))[:, 1:]  #", "3.4",
                       ("layer 0, self_attn: the shape is (2, 4, 7) instead of (2, 5, 7)",)),
     "not importing": ("rope", "def rotate_half(", "import nowhere\ndef rotate_half(", "2.2",
                       ("tinyllm/rope.py: it raised ModuleNotFoundError", "(line 2 of")),
     "no Python": ("rope", "def rotate_half(", "def rotate half(", "2.2", ("SyntaxError",)),
+    "no Python in what only one model uses": ("moe", "def route(", "def ro ute(", "5.1",
+                                              ("tinyllm/moe.py: it raised SyntaxError",)),
+    "ending the process": ("swiglu", "def silu(", "raise SystemExit(0)\ndef silu(", "4.1",
+                           ("tinyllm/swiglu.py: it raised SystemExit: 0 (line 2 of",)),
     "renamed": ("rmsnorm", "class RMSNorm(", "class RootNorm(", "1.2",
                 ("cannot import name 'RMSNorm'",)),
     "other names": ("gqa", "self.q_norm", "self.query_norm", "3.4",
-                    ("there is no parameter model.layers.0.self_attn.q_norm.weight",)),
+                    ("self_attn: there is no parameter q_norm.weight; it has query_norm",)),
     "other sizes": ("gqa", "q_norm = RMSNorm(config.head_dim,", "q_norm = RMSNorm(12,", "3.4",
-                    ("self_attn.q_norm.weight has shape (12,) instead of (6,)",)),
+                    ("self_attn: parameter q_norm.weight has shape (12,) instead of (6,)",)),
 }  # fmt: skip
 
 
@@ -265,32 +314,17 @@ def test_whatever_goes_wrong_ends_in_a_report(odd):
 
 def test_a_missing_module_ends_in_a_report():
     sources = {name: text for name, text in RIGHT.items() if name != "rope"}
-    with imported(assembly.with_trace(sources)):
-        verdict = assembly.judged(assembly.performed, sources)
+    with imported(sources):
+        verdict = assembly.judged(assembly.package_in(), sources)
     assert "No module named 'tinyllm.rope'" in verdict.fault.look
 
 
-def test_no_wrapped_name_is_left_behind(package):
+def test_assembling_leaves_the_package_in_memory_alone(package):
     import tinyllm.gqa as mine
 
     functions = dict(vars(mine))
-    with imported(assembly.with_trace(RIGHT)):
-        before = [dict(vars(sys.modules[name])) for name in loaded_modules()]
-        assembly.judged(assembly.performed, RIGHT)
-        assert (
-            before
-            == [dict(vars(sys.modules[name])) for name in loaded_modules()][: len(before)]
-        )
-        from tinyllm import gqa, rmsnorm, trace
-
-        hooked = [*vars(gqa).values(), rmsnorm.RMSNorm.__init__, rmsnorm.RMSNorm.forward]
-        assert not any(getattr(item, "__module__", "") == trace.__name__ for item in hooked)
     assert "passed" in str(assemble())
     assert functions == vars(mine) and sys.modules["tinyllm.gqa"] is mine
-
-
-def loaded_modules():
-    return [name for name in sys.modules if name.startswith("tinyllm")]
 
 
 def test_in_a_notebook_and_in_a_terminal(package):
@@ -333,21 +367,24 @@ def test_grading_puts_all_that_was_handed_in_together(workers):
 
 
 def test_grading_names_the_first_part_to_deviate(workers):
-    _, changed = planted("1.2", "SumForMean")
+    _, changed = planted("1.2", "sum-for-mean")
     wrong = cells.block(changed["rmsnorm"], "1.2")
     text = graded(workers, **{"1.2": wrong, "2.3": None})
     assert "layer 0, input_layernorm" in text and "RMSNorm, exercise 1.2" in text
     assert "played by the course: 2.3 apply_rotary_pos_emb" in text
 
 
-FORGED = "import sys\nsys.modules['tinyllm.trace'].trace = lambda **_: {'shapes': 3}\n"
+FORGED = (
+    "import sys\nworker = sys.modules['labkit.sandboxed.worker']\n"
+    "worker.perform = lambda *_: worker.Outcome(values=[3, {'a': None}, 4], names={'b': [5]})\n"
+)
 
 
 @pytest.mark.parametrize(
     ("cell", "words"),
     [
         (None, "exercise 6.1, Qwen3DecoderLayer, is not written yet"),
-        ("import os\nos._exit(0)", "it ended the process"),
+        ("import os\nos._exit(0)", "ended the process"),
         ("class Qwen3DecoderLayer(:", "SyntaxError"),
         (f"{FORGED}class Qwen3DecoderLayer: pass", "look assembly: "),
     ],

@@ -1,0 +1,35 @@
+"""All of the learner's own parts together: what assemble() and `tinyllm assemble` do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from labkit.checks.assembly import PARTS, judged, package_in
+from labkit.core.report import Report, Status
+from labkit.core.syllabus import LABS
+from labkit.learner import workspace
+from labkit.sandboxed.importer import imported
+
+HEADING = "Assembly  your own parts"
+
+
+def assembly_report(check: Callable[[str], str]) -> Report:
+    """Run the learner's whole package and say which part is wrong.
+
+    check    how to check an exercise: "1.2" -> 'check("1.2")'
+    """
+    sources = workspace.own_package()
+    with imported(sources, workspace.folder()):
+        verdict = judged(package_in(workspace.folder()), sources)
+    if verdict.fault is None:
+        step = "every part of this model is yours; now it can load a checkpoint and talk"
+        return Report(HEADING, Status.PASSED, [*verdict.rows, ("next", step)])
+    rows, to_mend = verdict.rows, verdict.fault.exercise
+    labs = [lab for lab in LABS if lab.module in sources]
+    empty = [e for lab in labs for e in workspace.unfinished(lab) if {*PARTS} & {*e.symbols}]
+    if to_mend in empty:  # say all that is missing, and where to begin
+        missing = ", ".join(f"{e.id} {e.title}" for e in empty)
+        rows, to_mend = [row for row in rows if row[0] == "ok"], empty[0]
+        rows.append(("look", f"not written yet: {missing}"))
+    step = check(to_mend.id) if to_mend else "mend this, then assemble again"
+    return Report(HEADING, Status.NOT_YET, [*rows, ("next", step)])
