@@ -89,8 +89,8 @@ def test_of_several_faults_the_first_in_order_is_said():
 def test_what_is_right_before_the_fault_is_listed():
     found = difference(Outcome(**RIGHT | FAULTS["grad"]), Outcome(**RIGHT))
     right = ["shape (2, 3)", "dtype float32", "input left unchanged", "values"]
-    assert found.held == right
-    assert difference(Outcome([X[:1]]), Outcome([X])).held == []
+    assert found.right == right
+    assert difference(Outcome([X[:1]]), Outcome([X])).right == []
 
 
 LOOKS = {
@@ -139,18 +139,18 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize(("look", "pair"), NUMBERS.items(), ids=NUMBERS)
-def test_numbers_of_the_reference_are_said_and_not_in_secret(look, pair):
+def test_numbers_of_the_reference_are_said_and_redacted(look, pair):
     mine, theirs = pair
     found = difference(Outcome([X, mine]), Outcome([X, theirs]))
     assert found.kind == "values" and found.look.startswith("step 2: ") and look in found.look
-    assert found.secret.startswith("step 2: ") and "instead" not in found.secret
-    assert not any(text in found.secret for text in ("0.1875", "1875'", "mine", "False"))
+    assert found.redacted.startswith("step 2: ") and "instead" not in found.redacted
+    assert not any(text in found.redacted for text in ("0.1875", "1875'", "mine", "False"))
 
 
-def test_the_state_that_is_right_is_said_and_not_in_secret():
+def test_the_state_that_is_right_is_said_and_redacted():
     found = difference(Outcome(**RIGHT | FAULTS["state"]), Outcome(**RIGHT))
     assert found.look == "after the call, the learning rate of group 1 is 0.25 instead of 0.5"
-    assert found.secret == "after the call, the learning rate of group 1 is 0.25"
+    assert found.redacted == "after the call, the learning rate of group 1 is 0.25"
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_draws_may_be_any_that_fit_the_probabilities():
 
 
 @pytest.mark.parametrize(
-    ("mine", "look", "secret"),
+    ("mine", "look", "redacted"),
     [
         ([250, 500, 250], "token 1 was drawn 500 times in 1000, not about 250", "in 1000"),
         ([499, 250, 250, 1], "token 3 came out, which must not be drawn", ""),
@@ -221,10 +221,10 @@ def test_draws_may_be_any_that_fit_the_probabilities():
         ([[1000]], "the shape is (1, 1) instead of (3,)", ""),
     ],
 )
-def test_draws_that_do_not_fit_are_said(mine, look, secret):
+def test_draws_that_do_not_fit_are_said(mine, look, redacted):
     with pytest.raises(Difference) as caught:
         assert_drawn(drawn(*mine), drawn(500, 251, 249), PROBS)
-    assert caught.value.look == look and caught.value.secret.endswith(secret)
+    assert caught.value.look == look and caught.value.redacted.endswith(redacted)
 
 
 def test_identical_is_more_than_agreeing():
