@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from labkit.core.syllabus import Exercise
+from labkit.grading.class_report.class_results import LabResults
 from labkit.learner.figures.drawing import BLUE, GREY, ORANGE, SKY, as_html
-
-if TYPE_CHECKING:
-    from labkit.grading.class_report.report import LabResults
 
 # all points, some, none, not started; told apart in grey, too
 COLOURS, HATCHES = (BLUE, SKY, ORANGE, "#D9D9D9"), ("", "//", "", "")

@@ -9,7 +9,7 @@ import pytest
 
 from labkit.core.report import Status, csv_safe
 from labkit.core.syllabus import LABS
-from labkit.grading.class_report.report import (
+from labkit.grading.class_report.class_results import (
     ABSENT,
     FULL,
     NONE,
@@ -17,6 +17,8 @@ from labkit.grading.class_report.report import (
     causes,
     joined,
     state,
+)
+from labkit.grading.class_report.report import (
     write_course,
     write_course_csv,
     write_csv,
