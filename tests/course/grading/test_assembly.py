@@ -60,6 +60,7 @@ def test_a_wrong_norm_does_not_fail_attention(package):
 
 def test_without_the_reference_the_part_to_mend_first_is_named(package, monkeypatch):
     monkeypatch.setattr(workspace, "SOLUTIONS", Path("nowhere"))
+    monkeypatch.setattr("labkit.checks.package.SOLUTIONS", Path("nowhere"))
     assert "passed" in checked("3.4")
     change(package, "rmsnorm", "square().mean(", "square().sum(")
     assert NOTE in " ".join(checked("3.4").split())

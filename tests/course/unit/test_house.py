@@ -14,11 +14,6 @@ FLOORS = ("core sandboxed", "checks", "model", "learner", "author pretrain", "gr
           "cli")  # fmt: skip
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms.split()}
 LEARNERS_HAVE = ("core", "sandboxed", "checks", "model", "learner", "pretrain", "cli")
-# Half of a circle of two files
-CIRCLES = {
-    # a type alone: it should stand in a file of its own
-    ("labkit.grading.class_report.plots", "labkit.grading.class_report.report"),
-}
 # What comes with the extras of pyproject.toml, which a learner does not install
 EXTRAS = {"nbgrader", "nbconvert", "sqlalchemy", "bleach", "distributed", "transformers"}
 # What may be used beside the standard library and the package itself
@@ -66,8 +61,6 @@ def test_arrows_run_down_the_house():
 
 def test_no_files_import_each_other_in_a_circle():
     graph = {name: set(arrows(name)) for name in FILES}
-    for name, target in CIRCLES:
-        graph[name].remove(target)  # raises for what is mended: then out of the table with it
     TopologicalSorter(graph).prepare()  # names the circle, if there is one
 
 
