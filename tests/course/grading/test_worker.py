@@ -11,6 +11,7 @@ import torch
 from labkit.core.syllabus import LABS
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.judge.judge import Judge
+from labkit.grading.judge.probe import best_sandbox
 from labkit.grading.judge.sandbox import Sandbox
 from labkit.grading.judge.worker_client import BOOT, ROOT, LoadRequest, WorkerLauncher
 from labkit.grading.sample_class import encoded, solved
@@ -18,8 +19,6 @@ from labkit.sandboxed import limits
 from labkit.sandboxed.call import Call, perform
 from labkit.sandboxed.wire import decode_call, encode_call
 
-REFERENCE = str(ROOT / "solutions" / "rmsnorm.py")
-HIDDEN = str(ROOT / "tests" / "hidden" / "test_rmsnorm.py")
 ANSWER = "import torch\nfrom torch import Tensor, nn\n"
 
 
@@ -45,27 +44,12 @@ def test_gradients_of_chosen_inputs_alone():
         assert outcome.failure is None
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        f"open({REFERENCE!r}).read()",
-        f"torch.from_file({REFERENCE!r}, size=9, dtype=torch.uint8)",
-        f"__import__('numpy').fromfile({HIDDEN!r}, 'u1')",
-        f"__import__('os').listdir({str(ROOT)!r})",
-        "import solutions.rmsnorm",
-        "import tests.hidden",
-        "from labkit.grading.judge import live",
-        "import subprocess; subprocess.run(['true'])",
-        "__import__('os').system('true')",
-        "__import__('socket').socket().connect(('127.0.0.1', 9))",
-        "__import__('os').kill(__import__('os').getppid(), 9)",
-        "open('/tmp/left-behind', 'w')",
-        "[].append(__import__('os').environ['SECRET_OF_THE_JUDGE'])",
-    ],
-)
-def test_out_of_reach(workers, body):
-    outcome = ask(workers, body + "; return x")
-    assert outcome.failure is not None and outcome.value is None
+def test_the_environment_of_the_judge_does_not_enter(monkeypatch):
+    """All else that is out of reach, the attacks try."""
+    monkeypatch.setenv("SECRET_OF_THE_JUDGE", "the gradebook's password")
+    with WorkerLauncher(best_sandbox()) as fresh:
+        names = ask(fresh, "return ','.join(__import__('os').environ)").value
+    assert "PATH" in names and "SECRET_OF_THE_JUDGE" not in names
 
 
 def test_no_test_and_no_reference_is_in_memory(workers):
