@@ -24,6 +24,7 @@ from labkit.grading.judge.judge import Judge
 from labkit.grading.judge.sandbox import GradingError
 from labkit.grading.nbgrader.course import Course, SubmittedFile
 from labkit.grading.private_api import processes_of
+from labkit.grading.run import pool as pool_module
 from labkit.grading.run import schedule
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.results import GradingSpec, Results
@@ -325,7 +326,7 @@ def test_two_dask_workers_of_which_one_dies(course, quiet):
 
 def test_a_scheduler_that_is_not_there_is_said_so(course, monkeypatch):
     pytest.importorskip("distributed", reason="not checked: needs .[dask]")
-    monkeypatch.setattr("labkit.grading.run.pool.CONNECT", 1)
+    monkeypatch.setattr(pool_module, "CONNECT", 1)
     with (
         GradingPool(dask="tcp://127.0.0.1:9") as pool,
         pytest.raises(GradingError, match="no Dask"),

@@ -270,8 +270,9 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
                 raise OSError(28, "No space left on device")
             return super().open(mode, *rest, **options)
 
-    whole = runs.replace
-    monkeypatch.setattr(runs, "replace", lambda path, content: whole(Full(path), content))
+    whole = runs.write_whole
+    full = lambda path, content, **options: whole(Full(path), content, **options)  # noqa: E731
+    monkeypatch.setattr(runs, "write_whole", full)
     with pytest.raises(TrainError, match=r"no room on the disk.*goes on from there"):
         list(steps)
     after = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
