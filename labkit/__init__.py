@@ -1,6 +1,6 @@
 """The machinery of the course: syllabus, cells, checks, grading, command line.
 
-A learner needs three names, all in `labkit.learner.notebook`: start, check, hint.
+What a learner needs is in `labkit.learner.notebook`.
 """
 
 __version__ = "0.1.0"

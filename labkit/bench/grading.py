@@ -74,7 +74,8 @@ def bench_grade(console: Console, labs: Sequence[Lab], count: int, jobs: int | N
     console.print(
         "s each: one further submission, without start-up. Last column: a whole class with "
         "start-up; stock's is reckoned from its start and its time for each.\n"
-        "All submissions are right and differ in their text only; each is run and compared.\n"
+        "All submissions are right and differ in their text only; each is run, and what is "
+        "right and equal to the last bit is compared once.\n"
         f"Learner code ran in: {', '.join(layers)}. "
         f"Processes waiting for the {cores()} cores: {before} before, {load()} after.",
         highlight=False,

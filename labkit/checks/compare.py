@@ -11,7 +11,8 @@ from torch import Tensor
 
 from labkit.sandboxed.call import Call, Failure, Outcome, tensors_in
 
-# Relative tolerance, also taken of the largest entry: a sum that cancels is not less exact.
+# Relative tolerance, of the entry and of a share of the largest one (see `close`): a sum that
+# cancels is not less exact.
 # float16 and bfloat16: two units in the last place of a number just above a power of two.
 TOLERANCE = {
     torch.float64: 1e-9,

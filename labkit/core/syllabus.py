@@ -13,7 +13,7 @@ ANY_LAB = ("transformers", "torch.compile", "torch.ops", "torch._C")
 
 @dataclass(frozen=True)
 class Exercise:
-    """One graded cell: the learner defines `symbols` (the first one is its title)."""
+    """One graded cell: the learner defines `symbols` (joined, they are its title)."""
 
     id: str
     symbols: tuple[str, ...]

@@ -125,9 +125,9 @@ def grade(
     try:
         with (
             ending_on(CourseError, GradingError),
-            GradingPool(jobs, dask, require_sandbox) as crew,
+            GradingPool(jobs, dask, require_sandbox) as pool,
         ):
-            rows = grade_and_report(folder, found, console, crew, fresh)
+            rows = grade_and_report(folder, found, console, pool, fresh)
     except KeyboardInterrupt:
         console.print("stopped; what is graded is kept, and the same command goes on")
         raise typer.Exit(130) from None

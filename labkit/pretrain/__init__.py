@@ -1,1 +1,1 @@
-"""Training a model of the course on the stories: `tinyllm train`."""
+"""Training a model of the course on the stories: `tinyllm train` and `tinyllm measure`."""

@@ -1,10 +1,11 @@
 """The learner's process: runs submitted code, answers calls, knows no test and no answer.
 
     judge                                      worker (this file)
-      | -- banned names                 -->  |   the parent: fork
+      | -- banned names, calls that will
+      |    be asked anyway              -->  |   the parent: fork
       | -- package sources, module      -->  |   the child: confine
       | <-- the layers of protection           |
-      | -- calls that will be asked anyway --> |   run the learner's cell
+      |                                        |   run the learner's cell
       | <-- an outcome: loaded, or what failed |
       | <-- nonce + the outcomes of those calls|
       | -- nonce + call                 -->  |
@@ -18,7 +19,8 @@ one is dead and its files are gone. Elsewhere each starts a new process.
 What makes it quick, measured on lab 01: torch is imported before the fork (2 s); a child's
 collector leaves alone what was there before (0.1 s where it runs); the parent's memory lies in
 huge pages, see HUGE_PAGES (3 ms of 9 for a fork and the end of the child); one call is
-performed beforehand (2 ms of 16 for all calls of a submission).
+performed beforehand (2 ms of 16 for all calls of a submission); the parent has read the calls
+that are made of everybody (4 ms).
 """
 
 from __future__ import annotations
@@ -70,41 +72,46 @@ def forget_the_course() -> None:
         sys.meta_path.remove(finder)
 
 
-class Refusals:
-    """What the judge says before anything of a learner comes: the banned names. Refusing their
-    operators takes long, and is good for all learners of a lab."""
+class Preload:
+    """What the judge says before anything of a learner comes, and what is good for all learners
+    of a lab: the banned names, whose operators take long to refuse, and the calls that are
+    made of everybody. The parent keeps both; sources go to a child alone, since they hold
+    answers to other exercises."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self.libraries: list[Any] = []
+        self.calls: dict[str, list[Call]] = {"": []}  # by the name of the plan
 
     def receive(self, channel: socket.socket) -> None:
-        names = json.loads(frames.receive(channel, MAX_BYTES))
-        if names != self.names:
-            self.names = names
+        fields = json.loads(frames.receive(channel, MAX_BYTES))
+        if fields["banned"] != self.names:
+            self.names = fields["banned"]
             self.libraries.clear()  # the operators are as they were
-            self.libraries = banned.refuse_operators(names)
+            self.libraries = banned.refuse_operators(self.names)
+        for name, count in fields["plans"].items():
+            blobs = [frames.receive(channel, MAX_BYTES) for _ in range(count)]
+            self.calls[name] = [decode_call(blob) for blob in blobs]
 
 
-def serve(channel: socket.socket, confinement: limits.Confinement, refusals: Refusals) -> None:
+def serve(channel: socket.socket, confinement: limits.Confinement, preload: Preload) -> None:
     """Load exercises of one learner and answer calls until the judge hangs up."""
     scratch = str(confinement.scratch)
     os.environ["TMPDIR"] = os.environ["HOME"] = tempfile.tempdir = scratch
     os.chdir(scratch)
     request = json.loads(frames.receive(channel, MAX_BYTES).removeprefix(LOAD))
-    banned.hold_for_good(refusals.libraries)
+    banned.hold_for_good(preload.libraries)
     layers = confinement.enter(request["cpu_seconds"], request["audit"])
     frames.send(channel, json.dumps(layers).encode())
-    with banned.out_of_reach(refusals.names):
+    with banned.out_of_reach(preload.names):
         while True:
             with imported(request["sources"]):
-                request = carry_out(request, channel)
+                request = carry_out(request, channel, preload.calls[request["plan"]])
 
 
-def carry_out(request: Request, channel: socket.socket) -> Request:
+def carry_out(request: Request, channel: socket.socket, calls: list[Call]) -> Request:
     """Run the learner's cell and answer calls; returns the next request."""
-    blobs = [frames.receive(channel, MAX_BYTES) for _ in range(request["calls"])]
-    calls, module = [decode_call(blob) for blob in blobs], request["module"]
+    module = request["module"]
     outcome, namespace = load(module)
     frames.send(channel, encoded([outcome]))
 
@@ -165,7 +172,7 @@ def warm_up() -> None:
 
 def parent(control: socket.socket, confinement: limits.Confinement) -> None:
     """Fork a child for each socket that the judge sends, end it at the next word."""
-    running, refusals = 0, Refusals()
+    running, preload = 0, Preload()
     while True:
         word, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if running:
@@ -177,14 +184,14 @@ def parent(control: socket.socket, confinement: limits.Confinement) -> None:
             continue
         with socket.socket(fileno=descriptors[0]) as channel:
             try:
-                refusals.receive(channel)
+                preload.receive(channel)
             except frames.Gone:
                 continue
             running = os.fork()
             if running == 0:
                 control.close()
                 os.setsid()
-                child(channel, confinement, refusals)
+                child(channel, confinement, preload)
 
 
 def end(running: int, scratch: Path) -> None:
@@ -217,9 +224,9 @@ def empty(folder: Path) -> None:
             os.rmdir(entry.path)
 
 
-def child(channel: socket.socket, confinement: limits.Confinement, refusals: Refusals) -> None:
+def child(channel: socket.socket, confinement: limits.Confinement, preload: Preload) -> None:
     try:
-        serve(channel, confinement, refusals)
+        serve(channel, confinement, preload)
     except (frames.Gone, OSError):  # the judge hung up
         os._exit(0)
     except BaseException:  # no traceback of ours for a learner to read
@@ -249,6 +256,6 @@ def main() -> None:
     else:
         channel = socket.create_connection(("127.0.0.1", int(door)))
         frames.send(channel, token)
-        refusals = Refusals()
-        refusals.receive(channel)
-        child(channel, confinement, refusals)
+        preload = Preload()
+        preload.receive(channel)
+        child(channel, confinement, preload)

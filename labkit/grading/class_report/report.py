@@ -11,7 +11,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
-from labkit.core.report import clean
+from labkit.core.report import clean, csv_safe
 from labkit.core.syllabus import LABS, Lab
 from labkit.grading.class_report.class_results import (
     NAMES,
@@ -139,9 +139,3 @@ def write_table(path: Path, lines: list[list[str]]) -> Path:
     with path.open("w", newline="", encoding="utf-8-sig") as file:  # so that Excel reads names
         csv.writer(file).writerows(lines)
     return path
-
-
-def csv_safe(text: str) -> str:
-    """A text that no spreadsheet takes for a formula."""
-    text = clean(text)
-    return "'" + text if text.lstrip()[:1] in tuple("=+-@\N{FULLWIDTH EQUALS SIGN}") else text

@@ -9,11 +9,11 @@ in it, is asked once more: call by call, in a fresh process, with all its time; 
 counts. So an answer loses nothing to what an earlier exercise left behind, nor to a slow
 machine, and what comes before a crash counts.
 
-Two things make this fast. For a right submission of lab 01 (three exercises), measured one at
-a time, each takes half of the time away, and a class is graded a hundred times faster than by
-stock nbgrader with both only:
-    one process for all exercises of a learner, as long as they are right: one fork, not three
-    all calls that right answers meet in one message: one round trip, not one for each check
+Three things make this fast, so that a class is graded a hundred times faster than by stock
+nbgrader. For a right submission of lab 01 (three exercises), measured one at a time:
+    one process for all exercises of a learner, as long as they are right: half of the time
+    all calls that right answers meet in one message, not one for each check: half of the time
+    right answers that are equal to the last bit are compared once: a quarter of the time
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ from labkit.sandboxed import banned
 from labkit.sandboxed.call import Call, Failure, Outcome
 from labkit.sandboxed.limits import CPU_SECONDS
 
+REMEMBERED = 1000  # verdicts on right answers
 QUICK_SECONDS = 2  # of CPU for what is asked in one go; right answers take a tenth of one
 
 
@@ -68,6 +69,7 @@ class Judge:
         self.cpu_seconds = cpu_seconds  # for each exercise
         self.oracle = live_reference(lab)
         self.packages = packages_of(lab)
+        self.right: dict[tuple[str, str, bytes], GradedExercise] = {}  # by the answers
         self.worker: Worker | None = None  # that may go on with the learner's next exercise
         self.layers: tuple[str, ...] = ()  # of protection round the learner's code
 
@@ -115,40 +117,45 @@ class Judge:
         order = LoadRequest(sources, self.lab.module, self.lab.not_allowed, self.cpu_seconds)
         quick = replace(order, cpu_seconds=min(QUICK_SECONDS, self.cpu_seconds))
         alone = self.worker is None
-        result = self._asked(exercise, quick, self.plans[exercise.id])
-        if isinstance(result, Result) and result.score >= exercise.points:
-            return self._verdict(result, note)
+        self._load(quick, self.plans[exercise.id])
+        answers = exercise.id, note, hashlib.sha256(self.worker.foreseen()).digest()
+        if answers in self.right:
+            return self.right[answers]
+        graded = self._graded(exercise, module, note)
+        if graded.full:
+            if len(self.right) < REMEMBERED and not self.worker.asked_more:
+                self.right[answers] = graded
+            return graded
         if not alone or self.worker.stopped:
             self._end_worker()
-            result = self._asked(exercise, order, ExpectedCalls())
-        late = self.worker.late
+            self._load(order, ExpectedCalls())
+            graded = self._graded(exercise, module, note)
+        graded = replace(graded, late=self.worker.late)
         self._end_worker()
-        if isinstance(result, Failure):
-            return zero(exercise, error_text(result), late=late)
-        return self._verdict(result, note, late)
+        return graded
 
-    def _asked(
-        self, exercise: Exercise, order: LoadRequest, plan: ExpectedCalls
-    ) -> Result | Failure:
-        """What the checks say of `order`, or why it could not be loaded: asked in the
-        learner's running process, or else in a fresh one."""
+    def _load(self, request: LoadRequest, plan: ExpectedCalls) -> None:
+        """Into the learner's running process, or else into a fresh one."""
         if self.worker is None:
-            self.worker = self.workers.launch(order, plan)
+            self.worker = self.workers.launch(request, plan, self.plans.values())
         else:
-            self.worker.go_on(order, plan)
-        worker, module = self.worker, order.sources[order.module]
-        self.layers = (*self.workers.sandbox.layers, *worker.layers)
+            self.worker.go_on(request, plan)
+        self.layers = (*self.workers.sandbox.layers, *self.worker.layers)
+
+    def _graded(self, exercise: Exercise, module: str, note: str) -> GradedExercise:
+        """The verdict on what the worker has loaded, or why it could not be loaded."""
+        worker = self.worker
 
         def student(call: Call) -> Outcome:
             return localised(worker.ask(call), module, exercise.id)
 
         if worker.over is not None:
             loading = localised(Outcome(failure=worker.over), module, exercise.id)
-            return loading.failure or worker.over
+            return zero(exercise, error_text(loading.failure))
         result = self._check(exercise, student)
         if result.interrupted:
             raise KeyboardInterrupt
-        return result
+        return self._verdict(result, note)
 
     def _end_worker(self) -> None:
         if self.worker is not None:
@@ -183,7 +190,7 @@ class Judge:
         self._check(exercise, noted)
         return plan
 
-    def _verdict(self, result: Result, note: str, late: bool = False) -> GradedExercise:
+    def _verdict(self, result: Result, note: str) -> GradedExercise:
         why = reasons(result, self.oracle)
         report = graded_report(result, why, remarks(result, self.oracle), note)
         failure = result.first_failure
@@ -196,7 +203,6 @@ class Judge:
             tuple(why),
             look,
             needs_person=result.broken is not None,
-            late=late,
         )
 
 

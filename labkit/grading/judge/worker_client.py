@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,12 +46,14 @@ class ExpectedCalls:
     def __init__(self) -> None:
         self.numbers: dict[str, tuple[int, str]] = {}  # and the hash of a call, by its key
         self.message = b""
+        self.name = ""  # by which the worker's parent knows it
 
     def learn(self, call: Call) -> None:
         blob = frames.framed(encode_call(call))
         if call.key not in self.numbers and len(self.message) + len(blob) < self.MOST:
             self.numbers[call.key] = (len(self.numbers), call_hash(call))
             self.message += blob
+            self.name = hashlib.sha256(self.name.encode() + blob).hexdigest()
 
     def number_of(self, call: Call) -> int | None:
         number, expected = self.numbers.get(call.key, (None, ""))
@@ -69,9 +72,8 @@ class LoadRequest:
 
     def message(self, nonce: bytes, plan: ExpectedCalls) -> bytes:
         fields = {name: getattr(self, name) for name in ("module", "cpu_seconds", "audit")}
-        fields |= {"sources": dict(self.sources), "nonce": nonce.hex()}
-        fields["calls"] = len(plan.numbers)
-        return frames.framed(LOAD + json.dumps(fields).encode()) + plan.message
+        fields |= {"sources": dict(self.sources), "nonce": nonce.hex(), "plan": plan.name}
+        return frames.framed(LOAD + json.dumps(fields).encode())
 
 
 class WorkerLauncher:
@@ -86,6 +88,7 @@ class WorkerLauncher:
         self.scratch = Path(SCRATCH if inside else tempfile.mkdtemp(prefix="tinyllm-"))
         self.control: socket.socket | None = None
         self.process: subprocess.Popen[bytes] | None = None
+        self.sent = {""}  # names of the plans that the parent has
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -95,14 +98,35 @@ class WorkerLauncher:
                 empty(self.scratch)
                 self.scratch.rmdir()
 
-    def launch(self, request: LoadRequest, plan: ExpectedCalls | None = None) -> Worker:
-        """A fresh process that has loaded what is requested."""
+    def launch(
+        self,
+        request: LoadRequest,
+        plan: ExpectedCalls | None = None,
+        more: Iterable[ExpectedCalls] = (),
+    ) -> Worker:
+        """A fresh process that has loaded what is requested.
+
+        more    plans of exercises that it may go on with
+        """
         plan = plan or ExpectedCalls()
+        plans = {each.name: each for each in (plan, *more)}
         try:
-            return Worker(self._channel(), request, plan, self.end)
+            return self._launched(request, plan, plans)
         except (OSError, Gone):  # the forking parent is gone: a new one, once
             self._stop_parent()
-            return Worker(self._channel(), request, plan, self.end)
+            return self._launched(request, plan, plans)
+
+    def _launched(
+        self, request: LoadRequest, plan: ExpectedCalls, plans: dict[str, ExpectedCalls]
+    ) -> Worker:
+        channel = self._channel()
+        new = {name: each for name, each in plans.items() if name not in self.sent}
+        counts = {name: len(each.numbers) for name, each in new.items()}
+        preload = json.dumps({"banned": list(request.banned), "plans": counts}).encode()
+        messages = b"".join(each.message for each in new.values())
+        worker = Worker(channel, request, plan, frames.framed(preload) + messages, self.end)
+        self.sent |= set(new)
+        return worker
 
     def end(self) -> None:
         """End the worker that was launched last."""
@@ -159,6 +183,7 @@ class WorkerLauncher:
         )  # fmt: skip
 
     def _stop_parent(self) -> None:
+        self.sent = {""}
         if self.control is not None:
             self.control.close()
             self.control = None
@@ -179,16 +204,16 @@ class Worker:
         channel: socket.socket,
         request: LoadRequest,
         plan: ExpectedCalls,
+        preload: bytes,
         end: Callable[[], None],
     ):
         self.channel, self.end = channel, end
         self.over: Failure | None = None  # why no further answer can come
         self.late = False  # the wall clock ended it, which a busy machine can do
         self.layers: list[str] = []  # of protection, as labkit.sandboxed.limits names them
-        banned = frames.framed(json.dumps(list(request.banned)).encode())
         try:
             channel.settimeout(START_SECONDS)
-            channel.sendall(banned + self._begin(request, plan))
+            channel.sendall(preload + self._begin(request, plan))
             self.layers = json.loads(frames.receive(channel, 1000, START_SECONDS))
         except BaseException:  # before any learner code: no fault of theirs
             self.close()
@@ -201,7 +226,9 @@ class Worker:
 
     def _begin(self, request: LoadRequest, plan: ExpectedCalls) -> bytes:
         self.plan, self.nonce = plan, secrets.token_bytes(NONCE)
-        self.answers: list[Outcome] | None = None  # to the calls of the plan, once they came
+        self.message: bytes | None = None  # the answers to the calls of the plan
+        self.answers: list[Outcome] | None = None  # the same, once they are read
+        self.asked_more = False  # something that is not in the plan
         self.allowed = WALL_SECONDS * request.cpu_seconds / CPU_SECONDS
         return request.message(self.nonce, plan)
 
@@ -215,15 +242,25 @@ class Worker:
         except (Gone, ValueError, OSError) as error:
             self._give_up("its cell ended the process or ran out of time", error)
 
+    def foreseen(self) -> bytes:
+        """The answers to all calls of the plan, as they came; b"" if they did not come."""
+        if self.message is None:
+            self.message = b""
+            if self.over is None and self.plan.numbers:
+                try:
+                    self.message = self._answer_to(self.nonce)
+                except (Gone, OSError) as error:
+                    self._give_up(NO_ANSWER, error)
+        return self.message
+
     def ask(self, call: Call) -> Outcome:
         """The outcome of `call`; once the process is gone, a failure that says why."""
+        self.foreseen()
         if self.over is not None:
             return Outcome(failure=self.over)
         try:
-            if self.answers is None and self.plan.numbers:
-                self.answers = decode_outcomes(self._answer_to(self.nonce))
             number = self.plan.number_of(call)
-            outcome = self._asked(call) if number is None else self._foreseen(number)
+            outcome = self._asked(call) if number is None else self._answer(number)
         except (Gone, ValueError, LookupError, OSError) as error:
             self._give_up(NO_ANSWER, error)
             return Outcome(failure=self.over)
@@ -240,13 +277,14 @@ class Worker:
         self.channel.close()
         self.end()
 
-    def _foreseen(self, number: int) -> Outcome:
-        assert self.answers is not None
+    def _answer(self, number: int) -> Outcome:
+        if self.answers is None:
+            self.answers = decode_outcomes(self.foreseen())
         last = self.answers[-1]
         return last if last.over and number >= len(self.answers) else self.answers[number]
 
     def _asked(self, call: Call) -> Outcome:
-        nonce = secrets.token_bytes(NONCE)
+        self.asked_more, nonce = True, secrets.token_bytes(NONCE)
         frames.send(self.channel, CALL + nonce + encode_call(call))
         (outcome,) = decode_outcomes(self._answer_to(nonce))
         return outcome
