@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.checks.assembly import PARTS, call_of, layer_of, package_in
+from labkit.checks.assembly import PARTS, call_of, layer_of
+from labkit.checks.in_process import package_in
 from labkit.checks.runner import Rng
 from labkit.core.syllabus import find_exercise
 from labkit.sandboxed.call import Given, New, copied

@@ -26,15 +26,15 @@ from labkit.author.reference import BuildError, reference_block, references
 from labkit.checks.assembly import RECORD
 from labkit.checks.compare import GRAD_TOLERANCE, TOLERANCE, close
 from labkit.checks.reference import FOLDER as RECORDED
-from labkit.checks.reference import RecordingReference
+from labkit.checks.reference import LiveReference
 from labkit.checks.runner import run_checks
 from labkit.core import cells
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import NOTEBOOKS, Lab
 from labkit.learner.check import SEED
 from labkit.learner.workspace import STUBS, stubs
-from labkit.sandboxed.call import Given, New
-from labkit.sandboxed.wire import pack, unpack
+from labkit.sandboxed.call import Call, Given, New, Outcome
+from labkit.sandboxed.wire import call_hash, outcome_fields, pack, unpack
 
 
 @dataclass
@@ -117,16 +117,32 @@ def skeleton(source: str, lab: Lab | None) -> str:
 
 def recorded(lab: Lab) -> bytes:
     """Run the visible checks on the reference and keep every answer, also the wrong ones."""
-    recorder = RecordingReference(live_reference(lab))
+    live, entries = live_reference(lab), {}
+
+    def reference(call: Call) -> Outcome:
+        entries[call.key] = entry_of(call, live)
+        return live.reference(call)
+
     for exercise in lab.exercises:
-        student = recorder.live.reference
-        result = run_checks("visible", lab.module, exercise, student, recorder, SEED)
+        checks = ("visible", lab.module, exercise, live.reference, reference, SEED)
+        result = run_checks(*checks)
         if not result.passed:
             fault = result.broken or result.first_failure
             raise BuildError(
                 f"the reference fails the visible checks of {exercise.id}: {fault}"
             )
-    return recorder.blob()
+    return pack(entries)
+
+
+def entry_of(call: Call, live: LiveReference) -> dict[str, Any]:
+    """What RecordedReference reads of one call."""
+    right, suspects = outcome_fields(live.reference(call)), []
+    for suspect in live.suspects(call):
+        wrong = outcome_fields(suspect.outcome)
+        if pack(wrong) == pack(right):
+            wrong = None  # the reference's own outcome
+        suspects.append([suspect.name, suspect.sentence, suspect.costs, wrong])
+    return {"digest": call_hash(call), "reference": right, "suspects": suspects}
 
 
 def stub_prints() -> bytes:

@@ -117,7 +117,7 @@ def fill_question(lab: Lab, notebook: NotebookNode, question: Question, solved: 
         heading = f"### Written question {question.id} ({question.points} points)"
         text.source = text.source or heading
     answer = owned(notebook, question.answer_cell, new_markdown_cell, below=name)
-    answer.source = model_answer(lab, question) if solved else "YOUR ANSWER HERE"
+    answer.source = model_answer(lab, question) if solved else cells.EMPTY_ANSWER
     mark(answer, question.answer_cell, solution=True, grade=True, points=question.points)
 
 
@@ -158,7 +158,7 @@ def with_badge(text: str, exercise: Exercise, block: str) -> str:
         f"{exercise.minutes} minutes · about {lines} line{'s' if lines > 1 else ''} · {worth}"
     )
     body = BADGE.sub("", text.lstrip())
-    heading = f"### Exercise {exercise.id}  {exercise.title}"
+    heading = f"### {exercise.heading}"
     return f"{heading}\n*{badge}*\n\n{body}".rstrip()
 
 

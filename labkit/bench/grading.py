@@ -55,7 +55,7 @@ def bench_check(console: Console) -> None:
             seconds = []
             for _ in range(REPEATS):
                 start = time.perf_counter()
-                run_checks("visible", lab.module, exercise, student, oracle, SEED)
+                run_checks("visible", lab.module, exercise, student, oracle.reference, SEED)
                 seconds.append(time.perf_counter() - start)
             shown = [f"{seconds[0]:.3f}", f"{median(seconds):.3f}"]
             table.add_row(f"{exercise.id} {exercise.title}", *shown)

@@ -10,23 +10,23 @@ recorded with the visible checks, so that an edition without the reference can c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from labkit.checks.compare import OURS, Difference, assert_same, error_text
+from labkit.checks.in_process import Ask
 from labkit.checks.package import localised
 from labkit.checks.reference import RecordedReference
 from labkit.core import cells
 from labkit.core.syllabus import LABS, Exercise, Lab, UnknownName, find_exercise
-from labkit.sandboxed.call import Call, Failure, Outcome, describe, perform
-from labkit.sandboxed.importer import PACKAGE, filename
+from labkit.sandboxed.call import Call, Failure, Outcome
+from labkit.sandboxed.importer import PACKAGE
 from labkit.sandboxed.wire import outcome_from
 
 RECORD = "assembly"  # its name among the recorded answers
@@ -41,7 +41,6 @@ WHAT = {  # was wrong about a part, by the kind of difference
     "names": "makes it",
     "changed": "gave the right result, but others need the input, too",
 }
-Ask = Callable[[str, Call], Outcome]  # what a call gives in a module of the learner's package
 
 
 @dataclass(frozen=True)
@@ -119,20 +118,6 @@ def call_of(fields: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Call:
 def layer_of(path: str) -> int | None:
     found = re.match(r"model\.layers\.(\d+)", path)
     return int(found[1]) if found else None
-
-
-def package_in(folder: str = PACKAGE) -> Ask:
-    """Asks the package that is imported at the time; tracebacks place it in `folder`."""
-
-    def ask(module: str, call: Call) -> Outcome:
-        path = filename(module, folder)
-        try:
-            namespace = vars(import_module(f"{PACKAGE}.{module}"))
-        except (Exception, SystemExit) as error:  # the learner's module may raise anything
-            return Outcome(failure=describe(error, path))
-        return perform(call, namespace, path)
-
-    return ask
 
 
 def judged(ask: Ask, sources: Mapping[str, str]) -> AssemblyResult:

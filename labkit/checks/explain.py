@@ -10,7 +10,7 @@ MOST_LOOKS = 4
 
 def learner_report(result: Result, why: list[str], notes: list[str], next_step: str) -> Report:
     """The report under a check cell: only the first thing wrong."""
-    heading = f"Exercise {result.exercise.id}  {result.exercise.title}"
+    heading = result.exercise.heading
     if result.broken:
         rows = [("look", f"the check itself failed, not you: {result.broken}")]
         return Report(heading, Status.NOT_CHECKED, [*rows, ("next", "please report this")])
@@ -48,7 +48,7 @@ def _right(result: Result) -> list[str]:
 
 def graded_report(result: Result, why: list[str], notes: list[str], intake: str = "") -> Report:
     """The report in a graded notebook: every check, but no number of the reference."""
-    heading = f"Exercise {result.exercise.id}  {result.exercise.title}"
+    heading = result.exercise.heading
     verdict = f"{result.score:g} of {result.exercise.points} points"
     rows = [("look", intake)] if intake else []
     if result.broken:

@@ -11,13 +11,11 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from labkit.checks.runner import TESTS, KnownMistake, Oracle
+from labkit.checks.runner import TESTS, KnownMistake
 from labkit.sandboxed.call import Call, Outcome, perform
 from labkit.sandboxed.wire import (
     call_hash,
-    outcome_fields,
     outcome_from,
-    pack,
     unpack,
 )
 
@@ -88,33 +86,3 @@ class RecordedReference:
             again = "`tinyllm build` records them anew"
             raise Stale(f"no recorded answer fits {call.key}; {again}")
         return entry
-
-
-class RecordingReference:
-    """An oracle that asks another one and keeps every answer."""
-
-    def __init__(self, live: Oracle):
-        self.live = live
-        self.entries: dict[str, Any] = {}
-
-    def reference(self, call: Call) -> Outcome:
-        right = self.live.reference(call)
-        fields = outcome_fields(right)
-        suspects = []
-        for suspect in self.live.suspects(call):
-            theirs = outcome_fields(suspect.outcome)
-            if pack(theirs) == pack(fields):
-                theirs = None  # the reference's own outcome
-            suspects.append([suspect.name, suspect.sentence, suspect.costs, theirs])
-        self.entries[call.key] = {
-            "digest": call_hash(call),
-            "reference": fields,
-            "suspects": suspects,
-        }
-        return right
-
-    def suspects(self, call: Call) -> list[KnownMistake]:
-        return self.live.suspects(call)
-
-    def blob(self) -> bytes:
-        return pack(self.entries)

@@ -216,7 +216,7 @@ def run_checks(
     module: str,
     exercise: Exercise,
     student: Performer,
-    oracle: Oracle,
+    reference: Performer,
     seed: str,
 ) -> Result:
     """Run the tests of one exercise, from tests/visible or tests/hidden, in this process."""
@@ -228,26 +228,31 @@ def run_checks(
         result.broken = f"there are no checks for exercise {exercise.id} in tests/{folder}"
     try:
         for test, check in zip(tests, result.checks, strict=True):
-            run_test(test, check, result, student, oracle, seed)
+            run_test(test, check, result, student, reference, seed)
     except KeyboardInterrupt:
         result.interrupted = True
     return result
 
 
 def run_test(
-    test: Test, check: Check, result: Result, student: Performer, oracle: Oracle, seed: str
+    test: Test,
+    check: Check,
+    result: Result,
+    student: Performer,
+    reference: Performer,
+    seed: str,
 ) -> None:
     """Run one test and note in `check` what it said, in `result` if the test itself broke."""
 
     def perform(call: Call) -> Outcome:
-        call.key, call.mark = f"{test.address}#{len(check.evidence)}", None
+        call.key, call.hash = f"{test.address}#{len(check.evidence)}", ""
         outcome = student(call)
         check.evidence.append((call, outcome))
         return outcome
 
     offered = {
         "student": perform,
-        "reference": oracle.reference,
+        "reference": reference,
         "rng": Rng(f"{seed}:{test.address}"),
     }
     try:

@@ -28,6 +28,7 @@ REGION = re.compile(
 )
 MARK = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION[ \t]*\n?", re.MULTILINE)
 TODO = "# YOUR CODE HERE"
+EMPTY_ANSWER = "YOUR ANSWER HERE"  # of a written question
 RAISE = "raise NotImplementedError("  # stands in every stub
 FUTURE = re.compile(r"^from __future__ import [^\n]*$", re.MULTILINE)
 MAGIC = re.compile(r"^[ \t]*[%!][^\n]*$|^[^\n#]*\?{1,2}[ \t]*$", re.MULTILINE)

@@ -26,6 +26,11 @@ class Exercise:
         return ", ".join(self.symbols)
 
     @property
+    def heading(self) -> str:
+        """What a report begins with."""
+        return f"Exercise {self.id}  {self.title}"
+
+    @property
     def slug(self) -> str:
         """The id as nbgrader and HTML accept it: 1.2 -> 1-2."""
         return self.id.replace(".", "-")

@@ -122,10 +122,11 @@ def grade(
     from labkit.grading.run.grade import grade_and_report
     from labkit.grading.run.pool import GradingPool
 
+    way = "dask" if dask else "processes"
     try:
         with (
             ending_on(CourseError, GradingError),
-            GradingPool(jobs, dask, require_sandbox) as pool,
+            GradingPool(jobs, way, dask, require_sandbox) as pool,
         ):
             rows = grade_and_report(folder, found, console, pool, fresh)
     except KeyboardInterrupt:

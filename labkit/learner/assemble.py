@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from labkit.checks.assembly import PARTS, judged, package_in
+from labkit.checks.assembly import PARTS, judged
+from labkit.checks.in_process import package_in
 from labkit.core.report import Report, Status
 from labkit.core.syllabus import LABS
 from labkit.learner import workspace

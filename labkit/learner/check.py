@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
-
 from labkit.checks.compare import error_text
 from labkit.checks.diagnose import reasons, remarks
 from labkit.checks.explain import learner_report
+from labkit.checks.in_process import package_in
 from labkit.checks.package import localised
 from labkit.checks.reference import RecordedReference
 from labkit.checks.runner import run_checks
@@ -16,8 +14,8 @@ from labkit.core.report import Report, Status
 from labkit.core.syllabus import LABS, Exercise, Lab
 from labkit.learner import workspace
 from labkit.sandboxed import banned
-from labkit.sandboxed.call import Call, Outcome, describe, perform
-from labkit.sandboxed.importer import PACKAGE, filename, imported
+from labkit.sandboxed.call import Call, Outcome
+from labkit.sandboxed.importer import imported
 
 SEED = "visible"
 
@@ -36,7 +34,6 @@ def check_exercise(lab: Lab, exercise: Exercise, hint: str) -> tuple[Report, flo
 
 
 def _judged(lab: Lab, exercise: Exercise, hint: str) -> tuple[Report, float]:
-    heading = f"Exercise {exercise.id}  {exercise.title}"
     source = workspace.module_source(lab)
     block = cells.block(source, exercise.id)
     if workspace.is_empty(exercise, block):
@@ -46,41 +43,29 @@ def _judged(lab: Lab, exercise: Exercise, hint: str) -> tuple[Report, float]:
         if block is None and set(exercise.symbols) & set(cells.defined_names(source)):
             look = f"{where} defines {exercise.title}, but nothing marks it as this exercise"
             do = f'put "{cells.directive(exercise)}" on the line before it'
-        return Report(heading, Status.NOT_STARTED, [("look", look), ("next", do)]), 0.0
+        return Report(exercise.heading, Status.NOT_STARTED, [("look", look), ("next", do)]), 0.0
     mentioned = banned.found_in(block, lab.not_allowed)
     if mentioned:
         name, line = mentioned
         look = f"line {line}: {banned.message(name)}"
-        return Report(heading, Status.NOT_YET, [("look", look), ("next", hint)]), 0.0
-    oracle = RecordedReference(lab.module)
+        return Report(exercise.heading, Status.NOT_YET, [("look", look), ("next", hint)]), 0.0
+    oracle, ask = RecordedReference(lab.module), package_in(workspace.folder())
+
+    def student(call: Call) -> Outcome:
+        return localised(ask(lab.module, call), source, exercise.id)
+
     with imported(workspace.judged_package(lab), workspace.folder()):
-        student, fault = in_process(lab, source, exercise)
-        if fault:
-            do = "mend the line, run the cell, check again"
-            return Report(heading, Status.NOT_YET, [("look", fault), ("next", do)]), 0.0
+        loading = student(Call("__name__"))  # of nothing in it
+        if loading.failure:
+            rows = [("look", error_text(loading.failure))]
+            rows.append(("next", "mend the line, run the cell, check again"))
+            return Report(exercise.heading, Status.NOT_YET, rows), 0.0
         with banned.out_of_reach(lab.not_allowed):
-            result = run_checks("visible", lab.module, exercise, student, oracle, SEED)
+            checks = ("visible", lab.module, exercise, student, oracle.reference, SEED)
+            result = run_checks(*checks)
     why = reasons(result, oracle)
     step = next_step(lab, exercise) if result.passed else hint
     return learner_report(result, why, remarks(result, oracle), step), result.score
-
-
-def in_process(
-    lab: Lab, source: str, exercise: Exercise
-) -> tuple[Callable[[Call], Outcome], str]:
-    """Performs calls right here, with the learner's module; and what it raised when it was
-    imported, "" if nothing."""
-    path, namespace, fault = filename(lab.module, workspace.folder()), {}, ""
-    try:
-        namespace = vars(import_module(f"{PACKAGE}.{lab.module}"))
-    except Exception as error:  # the learner's module may raise anything
-        loading = localised(Outcome(failure=describe(error, path)), source, exercise.id)
-        fault = error_text(loading.failure)
-
-    def student(call: Call) -> Outcome:
-        return localised(perform(call, namespace, path), source, exercise.id)
-
-    return student, fault
 
 
 def _note_on_cause(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:

@@ -14,7 +14,6 @@ from labkit.core.syllabus import Exercise, Lab
 from labkit.learner import workspace
 
 FOLDER = Path("submissions")
-EMPTY_ANSWER = "YOUR ANSWER HERE"
 
 
 class SubmitError(Exception):
@@ -41,7 +40,8 @@ def prepare(lab: Lab, notebook: Path | None) -> tuple[Path, list[str]]:
         f"{question.id}: no answer yet"
         for question in lab.questions
         for cell in content.cells
-        if cell.get("id") == question.answer_cell and cell.source.strip() in ("", EMPTY_ANSWER)
+        if cell.get("id") == question.answer_cell
+        and cell.source.strip() in ("", cells.EMPTY_ANSWER)
     ]
     FOLDER.mkdir(exist_ok=True)
     written = FOLDER / f"{lab.name}.ipynb"

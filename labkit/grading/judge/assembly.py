@@ -67,4 +67,4 @@ def assembly_rows(
     if used:
         names = ", ".join(f"{e.id} {e.title}" for e in used)
         rows.append(("ok", f"not handed in, so played by the course: {names}"))
-    return [(label, f"assembly: {text}"[:LONGEST]) for label, text in rows], worker.late
+    return [(label, f"assembly: {text}"[:LONGEST]) for label, text in rows], worker.timed_out

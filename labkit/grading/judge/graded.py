@@ -25,7 +25,7 @@ class GradedExercise:
     rows    of the report, (label, text)
     why     the sentences of the mistakes that the answer equals
     look    the first thing that was seen wrong, or a note on the cell
-    late    the wall clock decided, which a busy machine can do
+    timed_out    the wall clock decided, which a busy machine can do
     """
 
     id: str
@@ -35,7 +35,7 @@ class GradedExercise:
     why: tuple[str, ...] = ()
     look: str = ""
     needs_person: bool = False
-    late: bool = False
+    timed_out: bool = False
 
     @property
     def exercise(self) -> Exercise:
@@ -53,9 +53,8 @@ class GradedExercise:
     @property
     def report(self) -> Report:
         """What the learner reads in the graded notebook."""
-        heading = f"Exercise {self.id}  {self.exercise.title}"
         verdict = f"{self.score:g} of {self.exercise.points} points"
-        return Report(heading, self.status, list(self.rows), verdict)
+        return Report(self.exercise.heading, self.status, list(self.rows), verdict)
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,8 @@ class GradedSubmission:
         return round(sum(graded.score for graded in self.exercises), 2)
 
     @property
-    def late(self) -> bool:
-        return any(graded.late for graded in self.exercises)
+    def timed_out(self) -> bool:
+        return any(graded.timed_out for graded in self.exercises)
 
     @property
     def why(self) -> str:
@@ -106,14 +105,12 @@ class GradedSubmission:
         return cls(tuple(exercises), layers=tuple(fields.pop("layers")), **fields)
 
 
-def zero(
-    exercise: Exercise, reason: str, status: Status = Status.NOT_YET, late: bool = False
-) -> GradedExercise:
+def zero(exercise: Exercise, reason: str, status: Status = Status.NOT_YET) -> GradedExercise:
     """No points, for a reason found without any check; a person looks at what could not be
     checked."""
     needs_person = status is Status.NOT_CHECKED
     rows = (("look", reason),)
-    return GradedExercise(exercise.id, 0.0, status, rows, (), reason, needs_person, late)
+    return GradedExercise(exercise.id, 0.0, status, rows, (), reason, needs_person)
 
 
 def broke_off(lab: Lab) -> GradedSubmission:

@@ -16,10 +16,16 @@ import nbformat
 from nbformat import NotebookNode
 
 from labkit.core.answers import MAX_CELL, answers_in, cell_name
-from labkit.core.cells import defined_names, exercise_in, fingerprint, is_empty, tidied
+from labkit.core.cells import (
+    EMPTY_ANSWER,
+    defined_names,
+    exercise_in,
+    fingerprint,
+    is_empty,
+    tidied,
+)
 from labkit.core.report import Status
 from labkit.core.syllabus import Exercise, Lab
-from labkit.learner.submit import EMPTY_ANSWER
 
 MAX_NOTEBOOK = 32 << 20
 MAX_CELLS = 5_000

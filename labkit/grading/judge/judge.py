@@ -114,8 +114,8 @@ class Judge:
             where = line_in_cell(found[1], module, exercise)
             return zero(exercise, f"{where}{banned.message(found[0])}")
         sources[self.lab.module] = module
-        order = LoadRequest(sources, self.lab.module, self.lab.not_allowed, self.cpu_seconds)
-        quick = replace(order, cpu_seconds=min(QUICK_SECONDS, self.cpu_seconds))
+        request = LoadRequest(sources, self.lab.module, self.lab.not_allowed, self.cpu_seconds)
+        quick = replace(request, cpu_seconds=min(QUICK_SECONDS, self.cpu_seconds))
         alone = self.worker is None
         self._load(quick, self.plans[exercise.id])
         answers = exercise.id, note, hashlib.sha256(self.worker.foreseen()).digest()
@@ -128,9 +128,9 @@ class Judge:
             return graded
         if not alone or self.worker.stopped:
             self._end_worker()
-            self._load(order, ExpectedCalls())
+            self._load(request, ExpectedCalls())
             graded = self._graded(exercise, module, note)
-        graded = replace(graded, late=self.worker.late)
+        graded = replace(graded, timed_out=self.worker.timed_out)
         self._end_worker()
         return graded
 
@@ -168,12 +168,15 @@ class Judge:
         """The last exercise's report with what all parts give together; others as they are."""
         if graded.id != assembly.EXERCISE:
             return graded
-        rows, late = assembly.assembly_rows(answers, self.lab, self.workers)
-        return replace(graded, rows=(*graded.rows, *rows), late=graded.late or late)
+        rows, timed_out = assembly.assembly_rows(answers, self.lab, self.workers)
+        return replace(
+            graded, rows=(*graded.rows, *rows), timed_out=graded.timed_out or timed_out
+        )
 
     def _check(self, exercise: Exercise, student: Callable[[Call], Outcome]) -> Result:
         seed = hmac.new(self.secret, exercise.id.encode(), hashlib.sha256).hexdigest()
-        return run_checks("hidden", self.lab.module, exercise, student, self.oracle, seed)
+        module, right = self.lab.module, self.oracle.reference
+        return run_checks("hidden", module, exercise, student, right, seed)
 
     @cached_property
     def plans(self) -> dict[str, ExpectedCalls]:

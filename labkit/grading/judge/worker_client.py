@@ -209,7 +209,7 @@ class Worker:
     ):
         self.channel, self.end = channel, end
         self.over: Failure | None = None  # why no further answer can come
-        self.late = False  # the wall clock ended it, which a busy machine can do
+        self.timed_out = False  # the wall clock ended it, which a busy machine can do
         self.layers: list[str] = []  # of protection, as labkit.sandboxed.limits names them
         try:
             channel.settimeout(START_SECONDS)
@@ -300,6 +300,6 @@ class Worker:
         return frames.receive(self.channel, MAX_ANSWER, self.deadline - time.monotonic())
 
     def _give_up(self, why: str, error: Exception) -> None:
-        self.late = isinstance(error, (TimedOut, TimeoutError))
+        self.timed_out = isinstance(error, (TimedOut, TimeoutError))
         self.over = Failure("NoAnswer", why)
         self.close()

@@ -25,9 +25,10 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 from traitlets import default
 
+from labkit.core.cells import EMPTY_ANSWER
 from labkit.core.report import clean
 from labkit.core.syllabus import Exercise, Lab, Question, find_lab
-from labkit.grading.judge.intake import EMPTY_ANSWER, cell_called
+from labkit.grading.judge.intake import cell_called
 from labkit.grading.nbgrader.gradebook_connection import GradebookConnection
 from labkit.grading.nbgrader.gradebook_rows import NO_RESPONSE
 

@@ -16,7 +16,6 @@ from nbgrader.utils import is_solution
 from labkit.core import cells
 from labkit.core.syllabus import find_exercise, find_lab
 from labkit.grading.judge.assembly import earlier_labs
-from labkit.grading.judge.intake import EMPTY_ANSWER
 from labkit.grading.judge.judge import Judge
 from labkit.grading.judge.sandbox import required
 from labkit.grading.nbgrader.course import Course, SubmittedFile
@@ -36,7 +35,7 @@ class InsertStubs(NbGraderPreprocessor):
         if exercise_id:
             cell.source = cells.stub(cell.source, find_exercise(exercise_id)[1])
         elif is_solution(cell):
-            cell.source = EMPTY_ANSWER
+            cell.source = cells.EMPTY_ANSWER
         return cell, resources
 
 

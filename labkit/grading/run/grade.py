@@ -74,7 +74,7 @@ def grade_and_report(
 
 def warning(layers: list[str], pool: GradingPool) -> Panel:
     """What nobody can miss where learner code ran without bubblewrap."""
-    remedy = "" if pool.dask else f"Why: {pool.sandbox().lacking}."
+    remedy = "" if pool.address else f"Why: {pool.sandbox().lacking}."
     text = UNSANDBOXED.format(layers=", ".join(layers), remedy=remedy)
     return Panel(Text(text), style="bold red", border_style="bold red")
 

@@ -47,22 +47,24 @@ class RunningExecutor:
 class GradingPool:
     """An executor that can be made anew, as a context.
 
-    jobs    processes on this machine; as many as it has cores if not said
-    dask    the address of a Dask scheduler, whose workers then do the work
+    jobs        processes on this machine; as many as it has cores if not said
+    way         one of EXECUTORS
+    address     of whoever does the work in that way, where it is elsewhere
     cpu_seconds     that an exercise of a learner may take
     """
 
     def __init__(
         self,
         jobs: int | None = None,
-        dask: str | None = None,
+        way: str = "processes",
+        address: str | None = None,
         require_sandbox: bool = False,
         patience: float = PATIENCE,
         cpu_seconds: int = CPU_SECONDS,
     ):
-        self.jobs, self.dask, self.require_sandbox = jobs or cores(), dask, require_sandbox
-        self.patience, self.cpu_seconds = patience, cpu_seconds
-        self.way = "dask" if dask else "processes"  # of EXECUTORS
+        self.jobs, self.way, self.address = jobs or cores(), way, address
+        self.require_sandbox, self.patience = require_sandbox, patience
+        self.cpu_seconds = cpu_seconds
         self.running: RunningExecutor | None = None
 
     def __enter__(self) -> GradingPool:
@@ -133,9 +135,9 @@ def dask_cluster(pool: GradingPool) -> RunningExecutor:
             "`pip install -c constraints.txt -e .[dask]` installs it"
         ) from error
     try:
-        client = Client(pool.dask, timeout=CONNECT, set_as_default=False)
+        client = Client(pool.address, timeout=CONNECT, set_as_default=False)
     except OSError as error:
-        raise GradingError(f"there is no Dask scheduler at {pool.dask}") from error
+        raise GradingError(f"there is no Dask scheduler at {pool.address}") from error
 
     def stop(at_once: bool) -> None:
         with suppress(TimeoutError, OSError):  # it may be gone
@@ -147,7 +149,7 @@ def dask_cluster(pool: GradingPool) -> RunningExecutor:
     return RunningExecutor(client.get_executor(pure=False), slots, stop)
 
 
-# A further way to judge is an entry here, and an option of GradingPool.
+# A further way to judge is an entry here, and an option of `tinyllm grade`.
 EXECUTORS: dict[str, Callable[[GradingPool], RunningExecutor]] = {
     "processes": local_processes,
     "dask": dask_cluster,

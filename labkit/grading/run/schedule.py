@@ -105,7 +105,7 @@ def judged(tasks: Iterable[Task], spec: GradingSpec, pool: GradingPool) -> Finis
     """Every task with its record as soon as there is one; None: broke off twice."""
     again: list[Task] = []
     for task, submission in one_round(tasks, spec, pool):
-        if submission is None or submission.late:
+        if submission is None or submission.timed_out:
             again.append(task)
         else:
             yield task, submission

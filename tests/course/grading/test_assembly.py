@@ -12,6 +12,7 @@ import tinyllm
 from labkit.author.mistakes import mistakes_of
 from labkit.author.reference import reference_block
 from labkit.checks import assembly
+from labkit.checks.in_process import package_in
 from labkit.cli import app
 from labkit.core import cells
 from labkit.core.paths import ROOT
@@ -105,7 +106,7 @@ def assembled(**changed):
     """The verdict on the reference with some modules changed."""
     sources = {**RIGHT, **changed}
     with imported(sources):
-        return assembly.judged(assembly.package_in(), sources)
+        return assembly.judged(package_in(), sources)
 
 
 def edited(module, before, after):
@@ -316,7 +317,7 @@ def test_whatever_goes_wrong_ends_in_a_report(odd):
 def test_a_missing_module_ends_in_a_report():
     sources = {name: text for name, text in RIGHT.items() if name != "rope"}
     with imported(sources):
-        verdict = assembly.judged(assembly.package_in(), sources)
+        verdict = assembly.judged(package_in(), sources)
     assert "No module named 'tinyllm.rope'" in verdict.fault.look
 
 

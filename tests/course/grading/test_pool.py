@@ -215,7 +215,7 @@ def test_what_was_under_way_in_a_broken_pool_is_done_again_alone(verdict):
 
 
 def test_a_verdict_of_the_wall_clock_is_asked_for_again(verdict):
-    late = replace(verdict, exercises=[replace(verdict.exercises[0], late=True)])
+    late = replace(verdict, exercises=[replace(verdict.exercises[0], timed_out=True)])
     pool = Script({b"a": [late, verdict], b"b": [late, late]})
     found = [(task.key, got) for task, got in judged(tasks("a", "b"), SPEC, pool)]
     assert found == [("a", verdict), ("b", late)] and pool.asked == [b"a", b"b"] * 2
@@ -319,7 +319,7 @@ def test_two_dask_workers_of_which_one_dies(course, quiet):
                 killed.append(cluster.workers[0].pid)
                 os.kill(killed[0], signal.SIGKILL)
 
-        with GradingPool(dask=cluster.scheduler_address, patience=120) as pool:
+        with GradingPool(way="dask", address=cluster.scheduler_address, patience=120) as pool:
             graded = grade_lab(course, LAB, pool, kill_one)
     assert killed and points(graded) == quiet == in_gradebook(course)
 
@@ -328,7 +328,7 @@ def test_a_scheduler_that_is_not_there_is_said_so(course, monkeypatch):
     pytest.importorskip("distributed", reason="not checked: needs .[dask]")
     monkeypatch.setattr(pool_module, "CONNECT", 1)
     with (
-        GradingPool(dask="tcp://127.0.0.1:9") as pool,
+        GradingPool(way="dask", address="tcp://127.0.0.1:9") as pool,
         pytest.raises(GradingError, match="no Dask"),
     ):
         grade_lab(course, LAB, pool)

@@ -39,7 +39,7 @@ def test_the_practice_names_every_mistake(mistake):
     lab, exercise = find_exercise("0.1")
     oracle = RecordedReference(lab.module)
     student = lambda call: perform(call, mistake.namespace)  # noqa: E731
-    result = run_checks("visible", lab.module, exercise, student, oracle, SEED)
+    result = run_checks("visible", lab.module, exercise, student, oracle.reference, SEED)
     assert not result.passed and mistake.sentence in reasons(result, oracle)
 
 

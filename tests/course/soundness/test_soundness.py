@@ -34,7 +34,9 @@ def judged_at_once(lab, mistake):
     """The visible checks of a mistake in this process, and what they compared with."""
     oracle = recorded(lab.module)
     student = lambda call: perform(call, mistake.namespace)  # noqa: E731
-    return run_checks("visible", lab.module, mistake.exercise, student, oracle, SEED), oracle
+    return run_checks(
+        "visible", lab.module, mistake.exercise, student, oracle.reference, SEED
+    ), oracle
 
 
 def grade(judges, lab, exercise, answer):
@@ -84,7 +86,7 @@ def test_every_stub_fails_every_check_by_its_own_name(lab, exercise, folder):
     exec(given + module, namespace)
     oracle = live_reference(lab)
     result = run_checks(
-        folder, lab.module, exercise, lambda c: perform(c, namespace), oracle, "s"
+        folder, lab.module, exercise, lambda c: perform(c, namespace), oracle.reference, "s"
     )
     assert result.checks and result.score == 0
     for check in result.checks:
