@@ -1,0 +1,64 @@
+"""The modules of transformers, put into the course's signatures, earn everything.
+
+Qwen3's own code is the model of this course: where it does what an exercise asks, no check
+may take a point off. transformers_own/X.py holds such answers to lab X, in blocks as in
+solutions/variants/X.py. The judge bans transformers, so the checks run in this process.
+"""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from labkit.author.mistakes import live_reference
+from labkit.author.reference import reference
+from labkit.checks.explain import graded_report
+from labkit.checks.runner import run_checks
+from labkit.core import cells
+from labkit.core.syllabus import LABS
+from labkit.learner.check import SEED
+from labkit.sandboxed.call import perform
+
+OWN = Path(__file__).parent / "transformers_own"
+RUNS = [("visible", SEED), ("hidden", "one seed"), ("hidden", "another seed")]
+
+
+def own(lab):
+    """[(exercise, block)] of what transformers has for a lab."""
+    path = OWN / f"{lab.module}.py"
+    found = cells.split(path.read_text()) if path.exists() else []
+    return [(lab.exercise(key), block) for key, block in found if key]
+
+
+def blocks():
+    for lab in LABS:
+        for exercise, block in own(lab):
+            title = block.split("\n")[0].split(": ")[1]
+            yield pytest.param(lab, exercise, block, id=f"{exercise.id} {title}")
+
+
+live = cache(live_reference)
+
+
+@pytest.mark.parametrize(("lab", "exercise", "block"), blocks())
+def test_transformers_own_code_earns_everything(lab, exercise, block):
+    source = cells.with_block(cells.plain(reference(lab)), exercise, block)
+    namespace = {"__name__": f"solutions.{lab.module}", "__package__": "solutions"}
+    exec(compile(source, f"{exercise.id} of transformers", "exec"), namespace)
+    for folder, seed in RUNS:
+        result = run_checks(
+            folder,
+            lab.module,
+            exercise,
+            lambda call: perform(call, namespace),
+            live(lab).reference,
+            seed,
+        )
+        report = f"{folder}, {seed}:\n{graded_report(result, [], [])}"
+        assert result.checks and all(check.passed for check in result.checks), report
+        assert result.passed and result.score == exercise.points, report
+
+
+def test_every_file_is_that_of_a_lab_and_holds_something():
+    files = {path.stem for path in OWN.glob("*.py")}
+    assert files == {lab.module for lab in LABS if own(lab)}
