@@ -1,13 +1,15 @@
-"""An author's command: derive what is derived, write the editions."""
+"""An author's commands: derive what is derived, write the editions, measure the checks."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
-from labkit.core.terminal import Problem, ending_on
+from labkit.core.syllabus import LABS
+from labkit.core.terminal import Problem, ending_on, exercise_called, lab_called
 
 app = typer.Typer()
 
@@ -46,3 +48,37 @@ def build(
         print(f"{'stale' if check else 'written'}: {path}")
     if check and stale:
         raise Problem("run `tinyllm build` and commit what it writes")
+
+
+@app.command()
+def mutants(
+    lab: Annotated[
+        Optional[list[str]], typer.Argument(help="labs, such as rmsnorm; all, if not said")
+    ] = None,
+    exercise: Annotated[
+        Optional[str], typer.Option(help="only this one, such as 1.2 or RMSNorm")
+    ] = None,
+    sample: Annotated[
+        int, typer.Option(min=0, help="show what the report said of so many an exercise")
+    ] = 0,
+    seed: Annotated[
+        str, typer.Option(help="of the checks' numbers and the sample")
+    ] = "mutants",
+    jobs: Annotated[
+        Optional[int], typer.Option(min=1, help="processes; one for each core, if not said")
+    ] = None,
+) -> None:
+    """Make every mechanical fault of the reference and run it through the hidden checks.
+
+    What survives is a hole in the checks, or a right answer: list that one, with the reason, in
+    solutions/equivalents/. Exit status 1 where something survives.
+    """
+    from labkit.author.mutants.table import show, tally
+
+    labs = [lab_called(name) for name in lab or ()] or LABS
+    if exercise is not None:
+        found = exercise_called(exercise)
+        labs, exercise = [found[0]], found[1].id
+    jobs = jobs or os.cpu_count() or 1
+    if not show(labs, exercise, lambda lab, one: tally(lab, one, seed, sample, jobs)):
+        raise typer.Exit(1)

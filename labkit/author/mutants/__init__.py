@@ -1,0 +1,1 @@
+"""How sharp the hidden checks are: every mechanical fault of an answer, and which are seen."""

@@ -1,0 +1,147 @@
+"""Trying mutants: each in a child process of its own, which may crash or never end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import signal
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from multiprocessing.connection import Connection, wait
+from typing import Any, TypeVar
+
+import torch
+
+from labkit.author.mistakes import live_reference
+from labkit.author.mutants.making import Mutant
+from labkit.author.reference import reference
+from labkit.checks.diagnose import reasons
+from labkit.checks.explain import graded_report
+from labkit.checks.runner import Check, Result, run_checks, run_test, tests_in
+from labkit.core import cells
+from labkit.core.paths import TESTS
+from labkit.core.syllabus import Exercise, Lab
+from labkit.sandboxed.call import Call, Outcome, perform
+from labkit.sandboxed.limits import MEMORY_BYTES, mapped_bytes
+
+CPU_SECONDS = 10  # of a mutant, and on top of it several times what the reference takes
+SLEEPS = 20  # times as many seconds of wall time: the machine may be busy
+Item = TypeVar("Item")
+
+
+class Verdict(Enum):
+    KILLED = "killed"  # a check saw a wrong value
+    CRASHED = "crashed"  # killed, by an error where the reference raises none
+    ENDLESS = "endless"  # killed, by the limit on its time
+    SURVIVED = "survived"
+    BROKEN = "broken"  # the check itself failed: a fault of the course
+
+
+@dataclass
+class Trial:
+    """The hidden checks of one exercise, made ready: children find all answers in memory."""
+
+    lab: Lab
+    exercise: Exercise
+    seed: str
+
+    def __post_init__(self) -> None:
+        self.oracle = live_reference(self.lab)
+        self.module = cells.plain(reference(self.lab))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+        right = self.checked(self.oracle.reference)
+        if not right.passed:
+            failure = right.broken or right.first_failure
+            raise RuntimeError(f"the reference fails its own checks: {failure}")
+        seconds = resource.getrusage(resource.RUSAGE_SELF).ru_utime - before
+        self.cpu_seconds = int(CPU_SECONDS + 10 * seconds)
+        self.calls = [call for check in right.checks for call, _ in check.evidence]
+
+    def checked(self, student: Callable[[Call], Outcome]) -> Result:
+        arguments = (self.lab.module, self.exercise, student, self.oracle.reference, self.seed)
+        return run_checks("hidden", *arguments)
+
+    def namespace(self, mutant: Mutant) -> dict[str, Any]:
+        """The lab's module of the reference with the mutant in it."""
+        source = cells.with_block(self.module, self.exercise, mutant.cell)
+        name = f"solutions.{self.lab.module}"
+        names: dict[str, Any] = {"__name__": name, "__package__": "solutions"}
+        exec(compile(source, "the mutant", "exec", dont_inherit=True), names)
+        return names
+
+    def verdict(self, mutant: Mutant) -> Verdict:
+        """Whether a check fails; the first that does is enough."""
+        try:
+            names = self.namespace(mutant)
+        except Exception:
+            return Verdict.CRASHED
+        tests, _ = tests_in(TESTS / "hidden" / f"test_{self.lab.module}.py")
+        for test in tests:
+            if test.exercise != self.exercise.id:
+                continue
+            check, result = Check(test.title, test.points), Result(self.exercise)
+            oracle = self.oracle.reference
+            run_test(test, check, result, lambda c: perform(c, names), oracle, self.seed)
+            if result.broken:
+                return Verdict.BROKEN
+            if check.passed is False:
+                return self.cause(check)
+        return Verdict.SURVIVED
+
+    def cause(self, failed: Check) -> Verdict:
+        """Whether the mutant raised where the reference does not."""
+        for call, got in failed.evidence:
+            if got.failure and not self.oracle.reference(call).failure:
+                return Verdict.CRASHED
+        return Verdict.KILLED
+
+    def report(self, mutant: Mutant) -> list[str]:
+        """What a learner would read of the mutant: the rows `look` and `why`."""
+        names = self.namespace(mutant)
+        result = self.checked(lambda call: perform(call, names))
+        rows = graded_report(result, reasons(result, self.oracle), []).rows
+        return [f"{label:<5} {text}" for label, text in rows if label in ("look", "why")]
+
+    def recall_mistakes(self) -> None:
+        """What the known mistakes give, once for all reports."""
+        for call in self.calls:
+            self.oracle.suspects(call)
+
+
+def in_children(
+    work: Callable[[Item], Any], items: Sequence[Item], cpu_seconds: int, jobs: int
+) -> Iterator[tuple[Item, Any]]:
+    """Each item with what `work` makes of it in a child; None where that was killed for its
+    time, its memory or a fault of its own."""
+    forked = multiprocessing.get_context("fork")
+    waiting, running = deque(items), dict[Connection, tuple[Item, Any]]()
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            item = waiting.popleft()
+            ours, theirs = forked.Pipe(duplex=False)
+            child = forked.Process(target=_child, args=(theirs, work, item, cpu_seconds))
+            child.start()
+            theirs.close()
+            running[ours] = item, child
+        for ours in wait(list(running)):
+            item, child = running.pop(ours)
+            try:
+                answer = ours.recv()
+            except EOFError:
+                answer = None
+            child.join()
+            ours.close()
+            yield item, answer
+
+
+def _child(theirs: Connection, work: Callable[[Item], Any], item: Item, seconds: int) -> None:
+    memory = mapped_bytes() + MEMORY_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+    signal.alarm(SLEEPS * seconds)
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    theirs.send(work(item))
