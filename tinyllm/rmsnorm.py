@@ -21,7 +21,8 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Te
     Mean and variance are taken over the last axis; the variance divides by E, not E - 1.
 
     Shapes: x (..., E), weight (E,), bias (E,) -> (..., E)
-    dtype:  statistics in float32, the result in the dtype of x
+    dtype:  statistics in float32, the result in the dtype of x; weight and bias may be in
+            half precision where x is in float32
     Source: Ba, Kiros, Hinton 2016, https://arxiv.org/abs/1607.06450
     """
     # YOUR CODE HERE (about 5 lines)
@@ -38,6 +39,7 @@ class RMSNorm(nn.Module):
     square 1, so its Euclidean norm is sqrt(E).
 
     Shapes: hidden_states (..., E) -> (..., E); weight (E,), ones at the start
+    State:  weight alone: another parameter or buffer would be missing from checkpoints
     dtype:  squares, mean and root in float32; back to the input's dtype, then times weight
     Source: Zhang, Sennrich 2019, https://arxiv.org/abs/1910.07467
     """

@@ -76,7 +76,8 @@ class Call:
     Call("KVCache", init={...}).then("update", key=k, value=v)  several steps on one object,
         of which .then(".length") reads an attribute
 
-    init    constructor arguments; None says that the symbol is a function
+    init    constructor arguments by name, or a list of them in their order; None says that
+            the symbol is a function
     state   tensors for load_state_dict(strict=True)
     dtype   the module is moved to it after loading
     grad    also return the gradients of inputs and parameters; a tuple of names says of which
@@ -99,7 +100,7 @@ class Call:
         symbol: str,
         /,
         *,
-        init: Mapping[str, Any] | None = None,
+        init: Mapping[str, Any] | list[Any] | None = None,
         state: Mapping[str, Tensor] | None = None,
         dtype: torch.dtype | None = None,
         grad: bool | tuple[str, ...] = False,
@@ -280,7 +281,8 @@ def _build(call: Call, namespace: Mapping[str, Any], shared: dict[str, Any]) -> 
         raise NameError(f"{call.symbol} is not defined")
     target = namespace[call.symbol]
     if call.init is not None:
-        target = target(**resolve(copied(call.init), namespace, shared))
+        arguments = resolve(copied(call.init), namespace, shared)
+        target = target(*arguments) if isinstance(arguments, list) else target(**arguments)
     if isinstance(target, nn.Module):
         if call.state is not None:
             target.load_state_dict(copied(call.state), strict=True)

@@ -19,15 +19,24 @@ def layer_norm_call(
     return Call("layer_norm", x=x, **inputs, **options)
 
 
+def narrow_weight_call(rng, shape=(2, 3, 8)):
+    call = layer_norm_call(rng, shape, shift=0.7)
+    inputs = call.steps[0][1]
+    for name in ("weight", "bias"):
+        inputs[name] = inputs[name].bfloat16()
+    return call
+
+
 @pytest.mark.exercise("1.1")
 class TestLayerNorm:
     def test_values(self, student, reference, rng):
         """values"""
         compare(student, reference, layer_norm_call(rng, shift=0.7))
 
-    def test_small_input(self, student, reference, rng):
-        """small numbers, where eps counts"""
-        compare(student, reference, layer_norm_call(rng, scale=1e-3))
+    @pytest.mark.parametrize(("scale", "eps"), [(1e-3, 1e-5), (0.3, 0.5)])
+    def test_eps(self, student, reference, rng, scale, eps):
+        """eps {eps} with numbers of about {scale}"""
+        compare(student, reference, layer_norm_call(rng, scale=scale, eps=eps))
 
     def test_float16(self, student, reference, rng):
         """float16 with squares beyond its range"""
@@ -48,6 +57,10 @@ class TestLayerNorm:
         call = layer_norm_call(rng, scale=20.0, shift=300.0, dtype=torch.bfloat16)
         compare(student, reference, call)
 
+    def test_narrow_weight(self, student, reference, rng):
+        """weight and bias in bfloat16, x in float32"""
+        compare(student, reference, narrow_weight_call(rng))
+
     def test_gradients(self, student, reference, rng):
         """gradients"""
         compare(student, reference, layer_norm_call(rng, grad=True))
@@ -65,24 +78,29 @@ def rms_norm_call(
 @pytest.mark.exercise("1.2")
 class TestRMSNorm:
     def test_parameters(self, student, reference, rng):
-        """freshly made, with one parameter, weight"""
-        call = Call(
-            "RMSNorm", init={"hidden_size": 8}, names=True, hidden_states=rng.normal(3, 8)
-        )
+        """freshly made: it holds weight alone, and weight is all ones"""
+        call = Call("RMSNorm", init={"hidden_size": 8}, names=True).then(".weight")
         compare(student, reference, call)
 
     def test_values(self, student, reference, rng):
         """values"""
         compare(student, reference, rms_norm_call(rng, shift=0.7))
 
-    def test_small_input(self, student, reference, rng):
-        """small numbers, where eps counts"""
-        compare(student, reference, rms_norm_call(rng, scale=1e-3, eps=1e-5))
+    @pytest.mark.parametrize(("scale", "eps"), [(1e-3, 1e-5), (0.3, 0.5)])
+    def test_eps(self, student, reference, rng, scale, eps):
+        """eps {eps} with numbers of about {scale}"""
+        compare(student, reference, rms_norm_call(rng, scale=scale, eps=eps))
 
     def test_default_eps(self, student, reference, rng):
         """the default eps"""
         call = Call("RMSNorm", init={"hidden_size": 8}, hidden_states=1e-3 * rng.normal(3, 8))
         compare(student, reference, call)
+
+    def test_by_position(self, student, reference, rng):
+        """arguments by position: hidden_size, eps"""
+        compare(
+            student, reference, Call("RMSNorm", init=[8, 0.5], hidden_states=rng.normal(3, 8))
+        )
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
@@ -99,6 +117,14 @@ def residual_call(rng, placement, shape=(2, 3, 6), alpha=1.0, **options):
     functions = {"sublayer": sublayer, "norm": Given("scale_to_max")}
     inputs = {**functions, "placement": placement, "alpha": alpha}
     return Call("residual", x=rng.normal(*shape), **inputs, **options)
+
+
+def compare_unknown(student, reference, call):
+    outcome = compare(student, reference, call)
+    placement = call.steps[0][1]["placement"]
+    assert placement in outcome.failure.text, (
+        f"the message of the ValueError does not hold {placement!r}, which was asked for"
+    )
 
 
 @pytest.mark.exercise("1.3")
@@ -123,5 +149,5 @@ class TestResidual:
         compare(student, reference, residual_call(rng, "deepnorm", alpha=2.0, by_position=True))
 
     def test_unknown(self, student, reference, rng):
-        """an unknown placement raises ValueError"""
-        compare(student, reference, residual_call(rng, "middle"))
+        """an unknown placement raises ValueError that names it"""
+        compare_unknown(student, reference, residual_call(rng, "middle"))
