@@ -7,9 +7,8 @@
     + keepdim=True).detach()                    what a learner wrote instead
 
 A mistake may have several edits, made one after the other; one of `+` lines alone is a whole
-answer. `name (remark): ...` marks a version that costs nothing. The sentence continues "this
-is what comes out when ..."; that of a remark stands alone. Lines that begin with `# ` are
-comments.
+answer. `name (remark): ...` marks a version that costs nothing. The sentence stands by itself
+and says what the wrong code does. Lines that begin with `# ` are comments.
 """
 
 from __future__ import annotations

@@ -1,78 +1,155 @@
-"""Why is it wrong: the known mistakes perform the same calls, and the one that gives the
-learner's very outcome lends its sentence."""
+"""Why is it wrong: the known mistakes perform the same calls, and those that give the learner's
+very outcomes lend their sentences."""
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
+from labkit.checks.advice import advice_on
 from labkit.checks.compare import agree, distance, identical
-from labkit.checks.runner import Check, Oracle, Result
+from labkit.checks.runner import Check, KnownMistake, Oracle, Result
 from labkit.sandboxed.call import Outcome
 
 BEGINNING = 200  # characters of an error that are compared
-# What errors of Python and torch mostly mean in an exercise cell; each continues
-# "this is what comes out when ...".
-ERRORS = {
-    "is not defined": "a name is used that the cell does not define: only exercise cells are "
-    "saved, so imports and helpers belong into this one",
-    "Exercise ": "a `raise NotImplementedError` line of the stub is still there: delete it",
-    "unexpected keyword argument": "an argument was renamed: keep the names of the stub",
-    "required positional argument": "the arguments are not those of the stub",
-    "multiple values for argument": "`self` is missing as the first argument",
-    "object has no attribute": "something was not stored on `self` in `__init__`",
-    "before Module.__init__() call": "`super().__init__()` does not come first in `__init__`",
-    "same dtype": "two tensors of different dtypes meet: cast one of them with `.to(...)`",
-    "same scalar type": "two tensors have different dtypes: cast one of them with `.to(...)`",
-    "must match the size": "two shapes do not line up: is `keepdim=True` missing, or is the "
-    "axis another one?",
-}
-
-MOST = 2  # sentences shown when several mistakes fit equally well
+ENOUGH = 0.45  # of the failed weight, for a mistake that explains a part of it
+FAULTS = 2  # named in one answer
+MOST = 2  # sentences for mistakes that nothing tells apart
 
 
-def reasons(result: Result, oracle: Oracle) -> list[str]:
-    """The sentences of the mistakes that explain the failed checks, best first.
+@dataclass(frozen=True)
+class Reason:
+    """A sentence for the learner, and how many of the failed checks it explains.
 
-    A mistake that fits every check counts above one that fits the first failed check alone;
-    among equals the one whose numbers are nearest to the learner's wins.
+    either    sentences of mistakes that give the same outcomes; one of them is the cause
+    """
+
+    either: tuple[str, ...]
+    explains: int = 0
+    failed: int = 0
+
+    @property
+    def text(self) -> str:
+        text = "; or: ".join(self.either)
+        if self.explains == self.failed:
+            return text
+        return f"{text} (that explains {self.explains} of the {self.failed} failed checks)"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is said of a wrong answer, and the failed checks for which no mistake was named."""
+
+    reasons: list[Reason]
+    unexplained: list[Check]
+
+    @property
+    def sentences(self) -> list[str]:
+        return [sentence for reason in self.reasons for sentence in reason.either]
+
+
+@dataclass
+class Suspicion:
+    """What speaks for one mistake: the failed checks that it explains."""
+
+    sentence: str
+    checks: list[Check] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)  # how near its numbers are
+
+    @property
+    def gap(self) -> float:
+        return sum(self.gaps) / len(self.gaps)
+
+    def weight(self, among: Iterable[Check]) -> float:
+        return sum(check.points for check in among if check in self.checks)
+
+
+def diagnose(result: Result, oracle: Oracle, cell: str = "") -> Diagnosis:
+    """What is wrong, at most two faults, the one that explains more first.
+
+    A mistake is named by the weight of the failed checks that it explains, if that is most of
+    it, and never where a passed check contradicts it; a second one if it explains most of what
+    the first leaves over. Where no mistake is named, an error may speak for itself.
+
+    cell    the learner's code, for advice on an error
     """
     failed = [check for check in result.checks if check.passed is False]
-    if not failed:
-        return []
-    for checks in (result.checks, failed, failed[:1]):
-        matching = _matching(checks, oracle)
-        if matching:
-            return _nearest(matching)
-    return _error_advice(failed[0], result.exercise.id)
+    passed = [check for check in result.checks if check.passed]
+    suspicions, found, rest = _suspicions(failed, oracle), [], failed
+    while rest and len(found) < FAULTS:
+        likely = _most_likely(suspicions, rest, passed, oracle)
+        if not likely:
+            break
+        explained = [check for check in failed if check in likely[0].checks]
+        sentences = tuple(each.sentence for each in likely)
+        found.append(Reason(sentences, len(explained), len(failed)))
+        rest = [check for check in rest if check not in explained]
+    return Diagnosis(found or _errors(rest, result, cell), rest)
 
 
-def _error_advice(check: Check, exercise_id: str) -> list[str]:
-    """What the error itself points to, where no known mistake fits."""
-    text = next((got.failure.text for _, got in check.evidence if got.failure), "")
-    other = re.match(r"Exercise (\d+\.\d+):", text)
-    if other and other[1] != exercise_id:
-        return [f"exercise {other[1]}, which this one uses, is still empty: write it first"]
-    return [advice for part, advice in ERRORS.items() if part in text][:1]
+def _errors(failed: list[Check], result: Result, cell: str) -> list[Reason]:
+    """What the first error says of its cause, if it is clear."""
+    errors = [got.failure for check in failed for _, got in check.evidence if got.failure]
+    said = advice_on(errors[0], result.exercise, cell) if errors else ""
+    return [Reason((said,))] if said else []
 
 
-def _matching(checks: list[Check], oracle: Oracle) -> dict[str, float]:
-    """{sentence: distance} of the mistakes that agree with the learner on all of `checks`."""
-    gaps: dict[str, list[float]] = defaultdict(list)
-    sentences: dict[str, str] = {}
-    contradicted: set[str] = set()
-    for call, got in [pair for check in checks for pair in check.evidence]:
-        for suspect in oracle.suspects(call):
-            if not suspect.costs or suspect.name in contradicted:
-                continue
-            sentences[suspect.name] = suspect.sentence
-            if matches(got, suspect.outcome):
-                gap = 0.0 if got.failure else distance(got, suspect.outcome)
-                gaps[suspect.name].append(gap)
-            else:
-                contradicted.add(suspect.name)
-                gaps.pop(suspect.name, None)
-    return {sentences[name]: sum(g) / len(g) for name, g in gaps.items()}
+def _suspicions(failed: list[Check], oracle: Oracle) -> dict[str, Suspicion]:
+    """{name: what speaks for it} of the mistakes that explain a failed check."""
+    found: dict[str, Suspicion] = {}
+    for check in failed:
+        gaps: dict[str, list[float]] = {}
+        refuted: set[str] = set()
+        sentences: dict[str, str] = {}
+        for call, got in check.evidence:
+            for suspect in oracle.suspects(call):
+                if not suspect.costs or suspect.name in refuted:
+                    continue
+                if matches(got, suspect.outcome):
+                    gap = 0.0 if got.failure else distance(got, suspect.outcome)
+                    gaps.setdefault(suspect.name, []).append(gap)
+                    sentences[suspect.name] = suspect.sentence
+                else:
+                    refuted.add(suspect.name)
+        for name in [name for name in gaps if name not in refuted]:  # in the file's order
+            suspicion = found.setdefault(name, Suspicion(sentences[name]))
+            suspicion.checks.append(check)
+            suspicion.gaps += gaps[name]
+    return found
+
+
+def _most_likely(
+    suspicions: dict[str, Suspicion], rest: list[Check], passed: list[Check], oracle: Oracle
+) -> list[Suspicion]:
+    """The mistake that explains most of the weight of `rest`, and its equals; [] if too little.
+
+    Those that a passed check contradicts are taken out of `suspicions`.
+    """
+    enough = ENOUGH * sum(check.points for check in rest)
+    for weight in sorted({each.weight(rest) for each in suspicions.values()}, reverse=True):
+        if weight < enough:
+            break
+        names = [name for name, each in suspicions.items() if each.weight(rest) == weight]
+        for name in _contradicted(names, passed, oracle):
+            names.remove(name)
+            del suspicions[name]
+        if names:
+            left = [suspicions[name] for name in names]
+            best = min(left, key=lambda each: each.gap)
+            limit = 1.5 * best.gap + 1e-12
+            return [s for s in left if s.checks == best.checks and s.gap <= limit][:MOST]
+    return []
+
+
+def _contradicted(names: Iterable[str], passed: list[Check], oracle: Oracle) -> set[str]:
+    """Those of the mistakes that would have failed a check which the learner passed."""
+    left, out = set(names), set[str]()
+    for call, got in [pair for check in passed for pair in check.evidence]:
+        for suspect in oracle.suspects(call) if left else ():
+            if suspect.name in left and not matches(got, suspect.outcome):
+                left.remove(suspect.name)
+                out.add(suspect.name)
+    return out
 
 
 def matches(got: Outcome, theirs: Outcome) -> bool:
@@ -85,18 +162,13 @@ def matches(got: Outcome, theirs: Outcome) -> bool:
     return len(errors) < 2 and agree(got, theirs)
 
 
-def _nearest(matching: dict[str, float]) -> list[str]:
-    limit = 1.5 * min(matching.values()) + 1e-12
-    return [sentence for sentence, gap in matching.items() if gap <= limit][:MOST]
-
-
 def remarks(result: Result, oracle: Oracle) -> list[str]:
     """Sentences for a right answer that equals a harmless variant and not the reference."""
     if not result.passed:
         return []
     told_apart: dict[str, bool] = {}
     for call, got in [pair for check in result.checks for pair in check.evidence]:
-        harmless = [suspect for suspect in oracle.suspects(call) if not suspect.costs]
+        harmless: list[KnownMistake] = [s for s in oracle.suspects(call) if not s.costs]
         as_reference = harmless and identical(got, oracle.reference(call))
         for suspect in harmless:
             as_suspect = identical(got, suspect.outcome)

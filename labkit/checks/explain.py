@@ -1,15 +1,29 @@
-"""What the checks found, for a person to read: right first, then the first thing wrong."""
+"""What the checks found, for a person to read: what to look at, why, and what is right."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from labkit.checks.diagnose import Reason
 from labkit.checks.runner import Result
 from labkit.core.report import Report, Status
 
 MOST_LOOKS = 4
+FOLD = 130  # characters
+NOT_CHECKED = ": not checked"
 
 
-def learner_report(result: Result, why: list[str], notes: list[str], next_step: str) -> Report:
-    """The report under a check cell: only the first thing wrong."""
+def learner_report(
+    result: Result,
+    why: Sequence[Reason] = (),
+    known: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    next_step: str = "",
+) -> Report:
+    """The report under a check cell: the first thing wrong, why, then what is right.
+
+    known    what else is known of the failed checks that no reason explains
+    """
     heading = result.exercise.heading
     if result.broken:
         rows = [("look", f"the check itself failed, not you: {result.broken}")]
@@ -18,23 +32,32 @@ def learner_report(result: Result, why: list[str], notes: list[str], next_step: 
         rows = [("look", "the check was interrupted")]
         step = "look for a loop that never ends"
         return Report(heading, Status.NOT_CHECKED, [*rows, ("next", step)])
-    right = _right(result)
-    rows = [("ok", " | ".join(right))] if right else []
+    right = folded(_right(result), result)
+    rows = [("ok", right)] if right else []
     if result.passed:
         rows += [("note", note) for note in notes]
-        return Report(heading, Status.PASSED, [*rows, ("next", next_step)])
+        points = result.exercise.points
+        verdict = f"passed, {points} of {points} points" if points else ""
+        return Report(heading, Status.PASSED, [*rows, ("next", next_step)], verdict)
     failure = result.first_failure
     assert failure is not None and failure.difference is not None
-    rows.append(("look", f"{failure.title}: {failure.difference.look}"))
-    rows += _why_rows(why)
-    return Report(heading, Status.NOT_YET, [*rows, ("next", next_step)])
+    looks = [("look", f"{failure.title}: {failure.difference.look}"), *_cause_rows(why, known)]
+    return Report(heading, Status.NOT_YET, [*looks, *rows, ("next", next_step)])
 
 
-def _why_rows(why: list[str]) -> list[tuple[str, str]]:
-    """The row of causes; empty if no known mistake fits."""
-    if not why:
-        return []
-    return [("why", "this is what comes out when " + ", or when ".join(why))]
+def _cause_rows(why: Sequence[Reason], known: Sequence[str]) -> list[tuple[str, str]]:
+    return [("why", reason.text) for reason in why] + [("look", text) for text in known]
+
+
+def folded(right: list[str], result: Result) -> str:
+    """What is right in two lines; a longer list becomes a count."""
+    text = " | ".join(right)
+    if len(text) <= FOLD:
+        return text
+    passed = sum(bool(check.passed) for check in result.checks)
+    count = f"{passed} of {len(result.checks)} checks"
+    skipped = [part for part in right if part.endswith(NOT_CHECKED)]
+    return " | ".join([count, *skipped])
 
 
 def _right(result: Result) -> list[str]:
@@ -42,31 +65,39 @@ def _right(result: Result) -> list[str]:
     titles = list(dict.fromkeys(check.title for check in result.checks if check.passed))
     failure = result.first_failure
     facts = failure.difference.right if failure and failure.difference else []
-    skipped = [f"{check.title}: not checked" for check in result.checks if check.passed is None]
+    skipped = [f"{check.title}{NOT_CHECKED}" for check in result.checks if check.passed is None]
     return titles + facts + skipped
 
 
-def graded_report(result: Result, why: list[str], notes: list[str], intake: str = "") -> Report:
+def graded_report(
+    result: Result,
+    why: Sequence[Reason] = (),
+    known: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    intake: str = "",
+) -> Report:
     """The report in a graded notebook: every check, but no number of the reference."""
-    heading = result.exercise.heading
     verdict = f"{result.score:g} of {result.exercise.points} points"
     rows = [("look", intake)] if intake else []
     if result.broken:
         rows.append(("look", "the check itself failed: a person has to look at this"))
+    rows += [("look", look) for look in _graded_looks(result)] + _cause_rows(why, known)
     failed = {check.title for check in result.checks if check.passed is False}
     passed = dict.fromkeys(c.title for c in result.checks if c.passed and c.title not in failed)
-    rows += [("ok", title) for title in passed]
-    looks, seen = [], set[str]()  # no check twice, and no fault
+    rows += [("ok", " | ".join(passed))] if passed else []
+    rows += [("note", note) for note in notes]
+    status = Status.PASSED if result.passed else Status.NOT_YET
+    return Report(result.exercise.heading, status, rows, verdict)
+
+
+def _graded_looks(result: Result) -> list[str]:
+    """The first failed checks, no check twice and no fault twice."""
+    looks, seen = [], set[str]()
     for check in result.checks:
         if check.passed is False and check.difference:
             look = check.difference.redacted or check.difference.look
             if not seen & {check.title, look}:
                 looks.append(f"{check.title}: {look}")
             seen |= {check.title, look}
-    rows += [("look", look) for look in looks[:MOST_LOOKS]]
-    if len(looks) > MOST_LOOKS:
-        rows.append(("look", f"and {len(looks) - MOST_LOOKS} more"))
-    rows += _why_rows(why)
-    rows += [("note", note) for note in notes]
-    status = Status.PASSED if result.passed else Status.NOT_YET
-    return Report(heading, status, rows, verdict)
+    rest = len(looks) - MOST_LOOKS
+    return looks[:MOST_LOOKS] + ([f"and {rest} more"] if rest > 0 else [])

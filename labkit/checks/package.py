@@ -45,16 +45,24 @@ def compose(
     return package
 
 
+def placed(module: str, line: int) -> tuple[str | None, int]:
+    """The exercise in whose cell a line of a module stands, and its number in there; None and
+    the line as it is for lines that are in no exercise."""
+    before = 0
+    for exercise_id, text in cells.split(module):
+        length = text.count("\n")
+        if exercise_id and before < line <= before + length:
+            return exercise_id, line - before
+        before += length
+    return None, line
+
+
 def localised(outcome: Outcome, module: str, exercise_id: str) -> Outcome:
     """The outcome with its failure's line counted within the exercise's cell."""
     failure = outcome.failure
     if failure is None or failure.line is None:
         return outcome
-    line = failure.line
-    for key, text in cells.split(module):
-        length = text.count("\n")
-        if key == exercise_id:
-            inside = 1 <= line <= length + 1
-            return replace(outcome, failure=replace(failure, line=line if inside else None))
-        line -= length
-    return outcome
+    home, line = placed(module, failure.line)
+    return replace(
+        outcome, failure=replace(failure, line=line if home == exercise_id else None)
+    )

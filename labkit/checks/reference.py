@@ -8,7 +8,7 @@ fits them is reported as stale.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from labkit.checks.runner import TESTS, KnownMistake
@@ -48,11 +48,15 @@ class LiveReference:
         key = call_hash(call)
         if key not in self.wrong:
             self.wrong[key] = [
-                KnownMistake(m.name, m.sentence, m.costs, perform(call, m.namespace))
+                KnownMistake(m.name, m.sentence, m.costs, partial(self._wrong, call, m))
                 for m in self.mistakes
                 if m.symbol == call.symbol
             ]
         return self.wrong[key]
+
+    @staticmethod
+    def _wrong(call: Call, mistake: Any) -> Outcome:
+        return perform(call, mistake.namespace)
 
 
 @cache
@@ -76,7 +80,9 @@ class RecordedReference:
     def suspects(self, call: Call) -> list[KnownMistake]:
         entry = self._entry(call)
         return [
-            KnownMistake(name, sentence, costs, outcome_from(fields or entry["reference"]))
+            KnownMistake(
+                name, sentence, costs, partial(outcome_from, fields or entry["reference"])
+            )
             for name, sentence, costs, fields in entry["suspects"]
         ]
 

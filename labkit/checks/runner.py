@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -48,7 +49,12 @@ class KnownMistake:
     name: str
     sentence: str
     costs: bool  # False: only worth a remark
-    outcome: Outcome
+    give: Callable[[], Outcome]
+
+    @cached_property
+    def outcome(self) -> Outcome:
+        """Performed when it is asked for: most mistakes are out of the question before."""
+        return self.give()
 
 
 class Oracle(Protocol):
@@ -78,7 +84,7 @@ class Rng:
         return torch.as_tensor(self.generator.integers(low, high, shape), dtype=torch.int64)
 
 
-@dataclass
+@dataclass(eq=False)
 class Check:
     """What one test said of the learner's work."""
 

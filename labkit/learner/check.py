@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from labkit.checks.advice import advice_on
 from labkit.checks.compare import error_text
-from labkit.checks.diagnose import reasons, remarks
+from labkit.checks.diagnose import diagnose, remarks
 from labkit.checks.explain import learner_report
 from labkit.checks.in_process import package_in
-from labkit.checks.package import localised
+from labkit.checks.package import localised, placed
 from labkit.checks.reference import RecordedReference
 from labkit.checks.runner import run_checks
+from labkit.checks.symptoms import symptoms
 from labkit.core import cells
 from labkit.core.report import Report, Status
 from labkit.core.syllabus import LABS, Exercise, Lab
 from labkit.learner import workspace
 from labkit.sandboxed import banned
-from labkit.sandboxed.call import Call, Outcome
+from labkit.sandboxed.call import Call, Failure, Outcome
 from labkit.sandboxed.importer import imported
 
 SEED = "visible"
@@ -55,17 +59,35 @@ def _judged(lab: Lab, exercise: Exercise, hint: str) -> tuple[Report, float]:
         return localised(ask(lab.module, call), source, exercise.id)
 
     with imported(workspace.judged_package(lab), workspace.folder()):
-        loading = student(Call("__name__"))  # of nothing in it
+        loading = ask(lab.module, Call("__name__"))  # of nothing in it
         if loading.failure:
-            rows = [("look", error_text(loading.failure))]
-            rows.append(("next", "mend the line, run the cell, check again"))
-            return Report(exercise.heading, Status.NOT_YET, rows), 0.0
+            return _does_not_load(loading.failure, lab, exercise, source), 0.0
         with banned.out_of_reach(lab.not_allowed):
             checks = ("visible", lab.module, exercise, student, oracle.reference, SEED)
             result = run_checks(*checks)
-    why = reasons(result, oracle)
+    found, notes = diagnose(result, oracle, block or ""), remarks(result, oracle)
+    known = symptoms(result, found.unexplained, oracle)
     step = next_step(lab, exercise) if result.passed else hint
-    return learner_report(result, why, remarks(result, oracle), step), result.score
+    return learner_report(result, found.reasons, known, notes, step), result.score
+
+
+def _does_not_load(failure: Failure, lab: Lab, exercise: Exercise, source: str) -> Report:
+    """The module raised while it was loaded, or cannot be read: whose line that is, and why."""
+    file = workspace.short_path(workspace.module_path(lab))
+    home, line = placed(source, failure.line) if failure.line else (None, None)
+    blamed = next((each for each in lab.exercises if each.id == home), exercise)
+    where = f"{file} does not load: "
+    if home:
+        where = f"{file} stops at line {line} of exercise {home}'s cell: "
+    elif line:
+        where = f"{file} stops at its line {line}: "
+    rows = [("look", where + error_text(replace(failure, line=None)))]
+    cell = cells.block(source, blamed.id) or ""
+    why = advice_on(replace(failure, line=line), blamed, cell)
+    rows += [("why", why)] if why else []
+    do = f"mend it in exercise {home}'s cell and run that" if home else "mend that line"
+    rows.append(("next", f"{do}, then check again"))
+    return Report(exercise.heading, Status.NOT_YET, rows)
 
 
 def _note_on_cause(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:

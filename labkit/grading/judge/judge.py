@@ -28,11 +28,13 @@ from nbformat import NotebookNode
 
 from labkit.author.mistakes import live_reference
 from labkit.author.reference import reference_block
+from labkit.checks.advice import advice_on
 from labkit.checks.compare import error_text
-from labkit.checks.diagnose import reasons, remarks
+from labkit.checks.diagnose import diagnose, remarks
 from labkit.checks.explain import graded_report
 from labkit.checks.package import compose, localised, reference_modules
 from labkit.checks.runner import Result, run_checks
+from labkit.checks.symptoms import symptoms
 from labkit.core import cells
 from labkit.core.report import Status
 from labkit.core.syllabus import Exercise, Lab
@@ -144,18 +146,19 @@ class Judge:
 
     def _graded(self, exercise: Exercise, module: str, note: str) -> GradedExercise:
         """The verdict on what the worker has loaded, or why it could not be loaded."""
-        worker = self.worker
+        worker, cell = self.worker, cells.block(module, exercise.id) or ""
 
         def student(call: Call) -> Outcome:
             return localised(worker.ask(call), module, exercise.id)
 
         if worker.over is not None:
             loading = localised(Outcome(failure=worker.over), module, exercise.id)
-            return zero(exercise, error_text(loading.failure))
+            said = advice_on(loading.failure, exercise, cell)
+            return zero(exercise, "; ".join(filter(None, [error_text(loading.failure), said])))
         result = self._check(exercise, student)
         if result.interrupted:
             raise KeyboardInterrupt
-        return self._verdict(result, note)
+        return self._verdict(result, note, cell)
 
     def _end_worker(self) -> None:
         if self.worker is not None:
@@ -193,9 +196,11 @@ class Judge:
         self._check(exercise, noted)
         return plan
 
-    def _verdict(self, result: Result, note: str) -> GradedExercise:
-        why = reasons(result, self.oracle)
-        report = graded_report(result, why, remarks(result, self.oracle), note)
+    def _verdict(self, result: Result, note: str, cell: str) -> GradedExercise:
+        found = diagnose(result, self.oracle, cell)
+        known = symptoms(result, found.unexplained, self.oracle)
+        notes = remarks(result, self.oracle)
+        report = graded_report(result, found.reasons, known, notes, note)
         failure = result.first_failure
         look = failure.difference.look if failure and failure.difference else note
         return GradedExercise(
@@ -203,7 +208,7 @@ class Judge:
             result.score,
             report.status,
             tuple(report.rows),
-            tuple(why),
+            tuple(found.sentences),
             look,
             needs_person=result.broken is not None,
         )

@@ -14,7 +14,7 @@ from labkit.author.edition import write_learners
 from labkit.author.export import write_program
 from labkit.author.mistakes import mistakes_of
 from labkit.author.reference import reference_block
-from labkit.checks.diagnose import reasons
+from labkit.checks.diagnose import diagnose
 from labkit.checks.reference import RecordedReference
 from labkit.checks.runner import run_checks
 from labkit.core import cells
@@ -40,7 +40,7 @@ def test_the_practice_names_every_mistake(mistake):
     oracle = RecordedReference(lab.module)
     student = lambda call: perform(call, mistake.namespace)  # noqa: E731
     result = run_checks("visible", lab.module, exercise, student, oracle.reference, SEED)
-    assert not result.passed and mistake.sentence in reasons(result, oracle)
+    assert not result.passed and mistake.sentence in diagnose(result, oracle).sentences
 
 
 @pytest.fixture(scope="module")

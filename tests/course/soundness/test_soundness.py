@@ -7,7 +7,7 @@ import pytest
 
 from labkit.author.mistakes import live_reference, mistakes_of
 from labkit.author.reference import reference_block
-from labkit.checks.diagnose import reasons, remarks
+from labkit.checks.diagnose import diagnose, remarks
 from labkit.checks.reference import RecordedReference
 from labkit.checks.runner import run_checks
 from labkit.core import cells
@@ -153,7 +153,7 @@ def test_every_mistake_loses_points_and_is_named_first_in_grading(judges, lab, m
 def test_every_mistake_is_named_by_the_visible_checks(lab, mistake):
     result, oracle = judged_at_once(lab, mistake)
     assert not result.passed and result.first_failure is not None
-    assert mistake.sentence in reasons(result, oracle)
+    assert mistake.sentence in diagnose(result, oracle).sentences
 
 
 @pytest.mark.parametrize(("lab", "mistake"), REMARKS)

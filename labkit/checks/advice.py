@@ -1,0 +1,146 @@
+"""What an error of Python or torch says of its cause. Right or silent: a guess that is wrong
+costs a learner more than none."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from difflib import get_close_matches
+
+from labkit.core import cells
+from labkit.core.syllabus import Exercise
+from labkit.sandboxed.call import Failure
+
+Rule = Callable[[re.Match[str], Failure, Exercise, str], str]
+REDUCTIONS = {"mean", "sum", "var", "std", "norm", "amax", "amin", "prod", "max", "min"}
+
+
+def advice_on(failure: Failure, exercise: Exercise, cell: str) -> str:
+    """A sentence on the cause of an error, or "" where its words leave more than one.
+
+    cell    the learner's code; the failure's line counts within it
+    """
+    for pattern, sentence in RULES:
+        match = re.search(pattern, failure.text)
+        if match:
+            return (
+                sentence
+                if isinstance(sentence, str)
+                else sentence(match, failure, exercise, cell)
+            )
+    return ""
+
+
+def _not_written(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
+    if match[1] == exercise.id:
+        return "a `raise NotImplementedError` line of the stub is still there: delete it"
+    return f"exercise {match[1]}, which this one uses, is still empty: write it first"
+
+
+def _not_defined(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
+    name, own = match[1], cells.defined_names(cells.tidied(cell))
+    if name in exercise.symbols:
+        instead = f", and this cell defines {', '.join(own)}" if own else ""
+        return f"the exercise needs `{name}`{instead}"
+    tree = cells.parsed(cells.tidied(cell))
+    known = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name)] if tree else []
+    known += [n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)] if tree else []
+    near = get_close_matches(name, set(known) - {name}, n=1, cutoff=0.8)
+    slip = f"is it a slip for `{near[0]}`? Or " if near else ""
+    return (
+        f"`{name}` is used and not defined: {slip}does it come from another cell? Only "
+        "exercise cells are saved, so imports and helpers belong into this one"
+    )
+
+
+def _argument(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
+    """Of the learner's own function, called as the contract says; torch's own stay silent."""
+    called, symbol = match[1], match[1].split(".")[0]
+    if symbol not in exercise.symbols or failure.line is not None:
+        return ""
+    if "positional" in match[0] or "multiple" in match[0]:
+        method = called.split(".")[-1]
+        if "." in called and _first_argument(cell, method) != "self":
+            return f"`self` is missing as the first argument of `{method}`"
+    return f"the arguments of `{called}` are not those of the stub: keep their names and order"
+
+
+def _first_argument(cell: str, method: str) -> str | None:
+    tree = cells.parsed(cells.tidied(cell))
+    for node in ast.walk(tree) if tree else ():
+        if isinstance(node, ast.FunctionDef) and node.name == method:
+            return node.args.args[0].arg if node.args.args else None
+    return None
+
+
+def _attribute(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
+    owner, name = match[1], match[2]
+    if owner == "NoneType":
+        return (
+            f"what `.{name}` is asked of is None in this call: an optional argument that was "
+            "not given, or a function without `return`"
+        )
+    if owner in exercise.symbols:
+        return f"`self.{name}` is read, and nothing of that name was stored on `self` before"
+    return ""
+
+
+def _sizes(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
+    """Only where the cell has a reduction along an axis that drops it."""
+    tree = cells.parsed(cells.tidied(cell))
+    lines = cell.splitlines()
+    here = lines[failure.line - 1] if failure.line and failure.line <= len(lines) else ""
+    if tree is None or "@" in here or "matmul" in here:
+        return ""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _drops_an_axis(node):
+            return (
+                f"two shapes do not line up: line {node.lineno} reduces an axis without "
+                "`keepdim=True`, so that the axis is gone"
+            )
+    return ""
+
+
+def _drops_an_axis(node: ast.Call) -> bool:
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    given = {keyword.arg for keyword in node.keywords}
+    return name in REDUCTIONS and bool(node.args or "dim" in given) and "keepdim" not in given
+
+
+def _product(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
+    return f"rows of {match[2]} numbers meet a matrix that takes rows of {match[3]}"
+
+
+# (what the error's text holds, a sentence that is then always so, or who looks closer)
+RULES: tuple[tuple[str, str | Rule], ...] = (
+    (r"^Exercise (\d+\.\d+):", _not_written),
+    (r"^(?:name ')?(\w+)'? is not defined", _not_defined),
+    (r"_forward_unimplemented|missing the required \"forward\"",
+     "the class has no method `forward` of its own"),
+    (r"([\w.]+)\(\) got an unexpected keyword argument", _argument),
+    (r"([\w.]+)\(\) got multiple values for argument", _argument),
+    (r"([\w.]+)\(\) missing \d+ required positional argument", _argument),
+    (r"([\w.]+)\(\) takes .*positional argument", _argument),
+    (r"before Module.__init__\(\) call",
+     "`super().__init__()` does not come first in `__init__`"),
+    (r"'(\w+)' object has no attribute '(\w+)'", _attribute),
+    (r"'NoneType' object is not|for .*'NoneType'",
+     "a value is None in this call: an optional argument that was not given, or a function "
+     "without `return`"),
+    (r"same dtype|same scalar type",
+     "two tensors of different dtypes meet: cast one of them with `.to(...)`"),
+    (r"view size is not compatible",
+     "`.view` cannot read this tensor in another shape, since it does not lie in order in "
+     "memory: `.reshape` copies where it must"),
+    (r"a leaf Variable that requires grad", "a tensor that was handed in is changed in place"),
+    (r"modified by an inplace operation",
+     "a tensor that the gradient still needs is changed in place"),
+    (r"Boolean value of Tensor",
+     "a tensor stands where Python wants one truth value (`if`, `and`, `or`, `not`): ask "
+     "`is None`, or use `&`, `|`, `~`, which go entry by entry"),
+    (r"operator\.invert|bitwise_not", "`~` is for bool masks: this tensor holds numbers"),
+    (r"maximum recursion depth", "the code calls itself without end"),
+    (r"must match the size", _sizes),
+    (r"shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)", _product),
+)  # fmt: skip

@@ -1,0 +1,132 @@
+"""What is known where no mistake is named: what the failed checks have in common, and where in
+a tensor the wrong entries stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from labkit.checks.compare import close
+from labkit.checks.runner import Check, Oracle, Result
+from labkit.sandboxed.call import Call, Given, New, Outcome, tensors_in
+
+HALF = (torch.bfloat16, torch.float16)
+MOST_TITLES = 4
+ONLY = {
+    "grad": "the values are right; only gradients are wrong",
+    "dtype": "only dtypes are wrong",
+    "changed": "the values are right, but an input is changed",
+}
+
+
+def symptoms(result: Result, unexplained: list[Check], oracle: Oracle) -> list[str]:
+    """Sentences on failed checks that nothing explains; "" and [] where nothing is sure."""
+    if not unexplained:
+        return []
+    passed = [check for check in result.checks if check.passed]
+    first = unexplained[0]
+    right = oracle.reference(first.evidence[-1][0]) if first.evidence else Outcome()
+    found = [located(first, right), in_common(unexplained, passed)]
+    titles = list(dict.fromkeys(check.title for check in unexplained))
+    if len(titles) > 1 and passed:
+        shown = " | ".join(titles[:MOST_TITLES]) + (" | ..." if titles[MOST_TITLES:] else "")
+        found.append(f"{len(unexplained)} of {len(result.checks)} checks fail: {shown}")
+    return [text for text in found if text]
+
+
+def in_common(failed: list[Check], passed: list[Check]) -> str:
+    """What all these failed checks share and no passed one has; "" if nothing."""
+    kinds = {check.difference.kind for check in failed if check.difference}
+    if len(kinds) == 1 and kinds <= ONLY.keys():
+        return ONLY[kinds.pop()]
+    if len(failed) < 2 or not passed or not all(check.evidence for check in failed):
+        return ""
+    shared = [features(check.evidence[-1][0]) for check in failed]
+    elsewhere = {f for check in passed for call, _ in check.evidence for f in features(call)}
+    only = [f for f in shared[0] if f not in elsewhere and all(f in each for each in shared)]
+    return f"wrong only {only[0]}" if only else ""
+
+
+def features(call: Call) -> dict[str, None]:
+    """What is special about a call, in words that go on "wrong only ...", in their order."""
+    found: dict[str, None] = {}
+    inputs = [(call.init or {}), *(inputs for _, inputs in call.steps)]
+    tensors = [
+        pair for given in inputs for name in given for pair in tensors_in(given[name], name)
+    ]
+    dtypes = [t.dtype for _, t in tensors if t.is_floating_point()] + [call.dtype]
+    if any(dtype in HALF for dtype in dtypes):
+        found["in half precision"] = None
+    for given in inputs:
+        for name, value in arguments(given):
+            found[f"where `{name}` is {value}"] = None
+    for name, tensor in tensors:
+        if tensor.dtype == torch.bool:
+            found[f"where `{name}` is a tensor of bools"] = None
+        if not tensor.is_contiguous():
+            found[
+                f"where `{name}` does not lie in order in memory (it was transposed or cut)"
+            ] = None
+        for axis in range(tensor.dim()):
+            if tensor.size(axis) == 1:
+                found[f"where axis {axis} of `{name}` has one entry"] = None
+    if len(call.steps) > 1:
+        found["where one object is used several times"] = None
+    return found
+
+
+def arguments(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(name, value) of plain arguments, also of those of objects that are made for a call."""
+    for name, value in given.items():
+        if isinstance(value, (New, Given)):
+            yield name, "given"
+            yield from arguments(value.arguments)
+        elif isinstance(value, Tensor):
+            yield name, "given"
+        elif value is None or isinstance(value, (bool, int, float, str)):
+            yield name, str(value)
+
+
+def located(check: Check, right: Outcome) -> str:
+    """Along which axis wrong entries stand at some places only; "" if they are everywhere."""
+    if check.difference is None or check.difference.kind != "values" or not check.evidence:
+        return ""
+    ours = tensors_in(check.evidence[-1][1].values, "")
+    theirs = tensors_in(right.values, "")
+    for (_, mine), (_, wanted) in zip(ours, theirs, strict=False):
+        if mine.shape == wanted.shape and mine.dtype == wanted.dtype:
+            off = ~close(mine, wanted)
+            if off.any():
+                return _axis(off)
+    return ""
+
+
+def _axis(off: Tensor) -> str:
+    """The axis that tells right from wrong most sharply."""
+    best, share = "", 1.0
+    for axis, size in enumerate(off.shape):
+        others = [other for other in range(off.dim()) if other != axis]
+        wrong = off.any(dim=others) if others else off
+        count = int(wrong.sum())
+        if size > 1 and count < size and count / size < share:
+            best, share = _where(wrong, axis, size), count / size
+    return best
+
+
+def _where(wrong: Tensor, axis: int, size: int) -> str:
+    places = wrong.nonzero().flatten().tolist()
+    name = f"axis {axis} (of {size} entries)"
+    if places == list(range(1, size)):
+        return f"along {name} the first entry is right, all others are wrong"
+    if places == list(range(size - 1)):
+        return f"along {name} the last entry is right, all others are wrong"
+    if len(places) == 1:
+        return f"along {name} only entry {places[0]} is wrong"
+    if places == list(range(places[0], size)):
+        return f"along {name} entries from {places[0]} on are wrong"
+    if places == list(range(places[-1] + 1)):
+        return f"along {name} entries up to {places[-1]} are wrong"
+    return ""
