@@ -110,7 +110,7 @@ class TestApplyRotaryPosEmb:
         angles = positions[..., None] * rng.uniform(head_dim // 2, low=0.01, high=2.0)
         return rotation_call(rng, angles, heads, length, batch, **options)
 
-    @pytest.mark.points(2)
+    @pytest.mark.points(3)
     @pytest.mark.parametrize(
         "sizes", [(3, (4, 2), 5, 6), (1, (5, 1), 1, 2), (2, (3, 3), 7, 10)]
     )
@@ -125,13 +125,12 @@ class TestApplyRotaryPosEmb:
         batch, heads, length = sizes
         compare(student, reference, self.call(rng, heads, length, 6, batch))
 
-    @pytest.mark.points(2)
     @pytest.mark.parametrize("rows", [(5,), (1, 5)])
     def test_one_row_for_all(self, student, reference, rng, rows):
         """one row of positions for all texts, shape {rows}"""
         compare(student, reference, self.call(rng, length=5, batch=3, rows=rows))
 
-    @pytest.mark.points(2)
+    @pytest.mark.points(0.5)
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
         """{dtype} with tables in float32"""
@@ -186,7 +185,7 @@ class TestApplyRotaryPosEmb:
         call.steps[0][1]["key"] = rng.normal(8, 2, 5, 2).permute(1, 3, 2, 0)
         compare(student, reference, call)
 
-    @pytest.mark.points(2)
+    @pytest.mark.points(3)
     def test_gradients(self, student, reference, rng):
         """gradients of query and key"""
         compare(student, reference, self.call(rng, length=4, grad=("query", "key")))
@@ -209,7 +208,6 @@ class TestSinusoidalEmbedding:
         """positions of shape {shape}"""
         compare(student, reference, sinusoidal_call(rng.integers(0, 60, *shape), 6))
 
-    @pytest.mark.points(2)
     def test_large_positions(self, student, reference, rng):
         """large positions, where only float32 still counts"""
         compare(student, reference, sinusoidal_call(rng.integers(5000, 100000, 9), 2))
@@ -241,6 +239,10 @@ class TestAlibiBias:
         call = alibi_call(4, query_length, query_length + int(rng.integers(2, 9, 1)))
         compare(student, reference, call)
 
+    def test_long(self, student, reference, rng):
+        """thousands of keys, where only float32 still counts"""
+        compare(student, reference, alibi_call(3, 2, 2100 + int(rng.integers(0, 200, 1))))
+
     def test_by_position(self, student, reference, rng):
         """arguments by position: num_heads, query_length, key_length"""
         call = alibi_call(5, 2, int(rng.integers(6, 12, 1)), by_position=True)
@@ -258,7 +260,7 @@ class TestRelativeScores:
     @pytest.mark.points(2)
     @pytest.mark.parametrize(("new", "total"), [(1, 6), (3, 7), (1, 1)])
     def test_after_a_cache(self, student, reference, rng, new, total):
-        """{new} queries over {total} keys"""
+        """queries: {new}, keys: {total}"""
         call = relative_scores_call(rng, new, total, batch=1, heads=2, head_dim=6)
         compare(student, reference, call)
 
@@ -310,10 +312,15 @@ class TestYarnCosSin:
         """a trained length of {trained}, where the ramp begins at pair 0"""
         compare(student, reference, self.call(rng, trained=trained))
 
-    @pytest.mark.points(2)
-    def test_explicit_factor(self, student, reference, rng):
-        """an attention_factor of one's own"""
-        compare(student, reference, self.call(rng, attention_factor=1.7))
+    @pytest.mark.parametrize("trained", [500, 800])
+    def test_far_end(self, student, reference, rng, trained):
+        """a trained length of {trained} with rope_theta 10, where the ramp ends at D - 1"""
+        compare(student, reference, self.call(rng, trained=trained, theta=10.0))
+
+    @pytest.mark.parametrize("attention_factor", [1.7, 1.0])
+    def test_explicit_factor(self, student, reference, rng, attention_factor):
+        """attention_factor {attention_factor}, not left to the formula"""
+        compare(student, reference, self.call(rng, attention_factor=attention_factor))
 
     @pytest.mark.points(2)
     def test_betas(self, student, reference, rng):

@@ -159,6 +159,10 @@ class TestAlibiBias:
         """the last 2 queries of 5 keys"""
         compare(student, reference, alibi_call(4, 2, 5))
 
+    def test_long(self, student, reference, rng):
+        """the last query of 2100 keys, where only float32 still counts"""
+        compare(student, reference, alibi_call(2, 1, 2100))
+
     def test_by_position(self, student, reference, rng):
         """arguments by position: num_heads, query_length, key_length"""
         compare(student, reference, alibi_call(2, 3, 4, by_position=True))
@@ -183,7 +187,7 @@ class TestRelativeScores:
 
     @pytest.mark.parametrize("new", [1, 2])
     def test_cache(self, student, reference, rng, new):
-        """{new} queries over 5 keys"""
+        """queries: {new}, keys: 5"""
         compare(student, reference, relative_scores_call(rng, new, 5))
 
     def test_by_position(self, student, reference, rng):
@@ -225,9 +229,14 @@ class TestYarnCosSin:
         """a trained length of {trained}, where the ramp begins at pair 0"""
         compare(student, reference, self.call(trained=trained))
 
-    def test_explicit_factor(self, student, reference, rng):
-        """an attention_factor of one's own"""
-        compare(student, reference, self.call(attention_factor=1.7))
+    def test_far_end(self, student, reference, rng):
+        """a trained length of 800 with rope_theta 10, where the ramp ends at D - 1"""
+        compare(student, reference, self.call(trained=800, theta=10.0))
+
+    @pytest.mark.parametrize("attention_factor", [1.7, 1.0])
+    def test_explicit_factor(self, student, reference, rng, attention_factor):
+        """attention_factor {attention_factor}, not left to the formula"""
+        compare(student, reference, self.call(attention_factor=attention_factor))
 
     def test_betas(self, student, reference, rng):
         """other beta_fast and beta_slow"""
