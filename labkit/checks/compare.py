@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -136,9 +137,29 @@ def distance(mine: Outcome, theirs: Outcome) -> float:
 
 
 def error_text(failure: Failure) -> str:
+    if failure.text.startswith("Error(s) in loading state_dict"):
+        return _state_text(failure.text)
     where = f" (line {failure.line} of your cell)" if failure.line else ""
     raised = "" if failure.kind in OURS else f"it raised {failure.kind}: "
     return f"{raised}{failure.text}{where}"
+
+
+def _state_text(text: str) -> str:
+    """The first thing that keeps weights from being loaded, in a few words."""
+    sizes = re.search(r"mismatch for (\S+): .*?Size\((\[.*?\])\).*?Size\((\[.*?\])\)", text)
+    missing = re.search(r'Missing key\(s\) in state_dict: "([^"]+)"', text)
+    extra = re.search(r'Unexpected key\(s\) in state_dict: "([^"]+)"', text)
+    said = "the weights do not fit: "
+    if missing and extra:
+        return f"{said}there is a {missing[1]} and no {extra[1]}"
+    if missing:
+        return f"{said}there is a {missing[1]} too many; a buffer takes `persistent=False`"
+    if extra:
+        return f"{said}there is no {extra[1]}"
+    if sizes:
+        wanted, got = (f"({shape[1:-1]})" for shape in sizes.groups()[1:])
+        return f"{said}{sizes[1]} has shape {got} instead of {wanted}"
+    return said.removesuffix(": ")
 
 
 def short(dtype: torch.dtype) -> str:
@@ -160,7 +181,8 @@ def _same_names(mine: dict[str, list[int]], theirs: dict[str, list[int]]) -> Non
         more = f"; it has {', '.join(extra)}" if extra else ""
         raise Difference("names", f"there is no parameter {missing[0]}{more}")
     if extra:
-        raise Difference("names", f"there is a parameter too many: {extra[0]}")
+        look = f"there is a parameter too many: {extra[0]} (a buffer takes `persistent=False`)"
+        raise Difference("names", look)
     for name, shape in theirs.items():
         if mine[name] != shape:
             look = f"parameter {name} has shape {tuple(mine[name])} instead of {tuple(shape)}"

@@ -42,10 +42,11 @@ def in_common(failed: list[Check], passed: list[Check]) -> str:
     kinds = {check.difference.kind for check in failed if check.difference}
     if len(kinds) == 1 and kinds <= ONLY.keys():
         return ONLY[kinds.pop()]
-    if len(failed) < 2 or not passed or not all(check.evidence for check in failed):
+    calls = [call for check in passed for call, _ in check.evidence if call.steps]
+    if len(failed) < 2 or not calls or not all(check.evidence for check in failed):
         return ""
     shared = [features(check.evidence[-1][0]) for check in failed]
-    elsewhere = {f for check in passed for call, _ in check.evidence for f in features(call)}
+    elsewhere = {feature for call in calls for feature in features(call)}
     only = [f for f in shared[0] if f not in elsewhere and all(f in each for each in shared)]
     return f"wrong only {only[0]}" if only else ""
 

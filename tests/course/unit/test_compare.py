@@ -10,9 +10,10 @@ from labkit.checks.compare import (
     assert_same,
     close,
     distance,
+    error_text,
     identical,
 )
-from labkit.sandboxed.call import Failure, Outcome
+from labkit.sandboxed.call import Call, Failure, Outcome, perform
 
 NAN, INF = float("nan"), float("inf")
 
@@ -100,7 +101,9 @@ LOOKS = {
     "stopped after 10 s": {"failure": Failure("TimeLimit", "stopped after 10 s")},
     "the call did not return": {"values": []},
     "there is no parameter weight; it has gain": {"names": {"gain": [3]}},
-    "there is a parameter too many: bias": {"names": {"weight": [3], "bias": [3]}},
+    "there is a parameter too many: bias (a buffer takes `persistent=False`)": {
+        "names": {"weight": [3], "bias": [3]}
+    },
     "parameter weight has shape (4,) instead of (3,)": {"names": {"weight": [4]}},
     "not None (is a return missing, or a print in its place?)": {"values": [None]},
     "a tensor was expected, not an object of type T": {"values": [{"an object of type": "T"}]},
@@ -243,3 +246,25 @@ def test_distance_is_the_mean_gap_of_all_that_is_compared():
     assert distance(mine, theirs) == pytest.approx(0.5)
     assert distance(Outcome([torch.tensor([INF, NAN, 1.0])]), Outcome([X[0]])) == 0
     assert distance(Outcome(["a"]), Outcome(["a"])) == 0
+
+
+class Linear(torch.nn.Module):
+    def __init__(self, rows):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(rows, 3))
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"weight": (2, 3)}, "weight has shape (4, 3) instead of (2, 3)"),
+        ({"kernel": (4, 3)}, "there is a weight and no kernel"),
+        ({"weight": (4, 3), "bias": (4,)}, "there is no bias"),
+        ({}, "there is a weight too many; a buffer takes `persistent=False`"),
+    ],
+)
+def test_weights_that_do_not_load_are_told_in_a_few_words(state, said):
+    weights = {name: torch.zeros(shape) for name, shape in state.items()}
+    call = Call("Linear", init={"rows": 4}, state=weights)
+    outcome = perform(call, {"Linear": Linear})
+    assert error_text(outcome.failure) == f"the weights do not fit: {said}"
