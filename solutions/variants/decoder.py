@@ -120,7 +120,7 @@ class Qwen3Model(nn.Module):
         if attention_mask is not None:
             keep = attention_mask == 1
             allowed = (allowed & keep[:, None]) | (column == row)
-            position_ids = torch.cumsum(keep, 1)[:, cached:]
+            position_ids = torch.cumsum(keep, 1)[:, cached:] - 1
         hidden_states = self.embed_tokens(input_ids)
         lowest = torch.finfo(hidden_states.dtype).min
         mask = torch.zeros(B, 1, T, S).to(hidden_states.dtype)
