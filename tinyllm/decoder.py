@@ -27,11 +27,13 @@ class Qwen3DecoderLayer(nn.Module):
         x = x + self_attn(input_layernorm(x))
         x = x + mlp(post_attention_layernorm(x))
 
-    mlp is a mixture of experts where config.uses_experts(layer_idx), else a Qwen3MLP.
+    mlp is a mixture of experts where config.uses_experts(layer_idx), else a Qwen3MLP. Both
+    norms take config.rms_norm_eps. The hidden_states that come in stay as they are.
 
     Shapes: hidden_states (B, T, E), cos and sin (B, T, D) or (1, T, D),
             mask broadcasts to (B, H, T, S)
             -> hidden_states (B, T, E) and router_logits (N, X), None without experts
+    dtype:  that of hidden_states and of the weights
     Source: Qwen3 2025, https://arxiv.org/abs/2505.09388
     """
 
@@ -86,13 +88,15 @@ def check_inputs(
 class Qwen3Model(nn.Module):
     """The stack: embed the tokens, run every layer, normalise once more.
 
-    attention_mask is 1 for real tokens, 0 for padding. Positions count real tokens only, so
-    a prompt padded on the left still starts at 0. With a cache, the new tokens continue
-    after its cache.length tokens, and attention_mask covers all S.
+    attention_mask is 1 (or True) for real tokens, 0 (or False) for padding; without one all
+    are real. Positions count real tokens only, from 0, so a prompt padded on the left still
+    starts at 0. With a cache, the new tokens continue after its cache.length tokens, and
+    attention_mask covers all S. The final norm takes config.rms_norm_eps, too.
 
     Shapes: input_ids (B, T), attention_mask (B, S)
             -> hidden_states (B, T, E) and router_logits: (N, X) for every layer with experts
-    dtype:  that of the weights; angles in float32
+    dtype:  that of the weights; but positions are integers and angles float32 all the same:
+            bfloat16 counts to 256
     Errors: see check_inputs
     """
 
@@ -132,6 +136,7 @@ class Qwen3ForCausalLM(nn.Module):
 
     Shapes: input_ids (B, T), attention_mask (B, S) -> logits (B, T, V);
             with output_router_logits (logits, list of router logits (N, X))
+    dtype:  that of the weights
     Errors: see check_inputs
     """
 
@@ -144,7 +149,10 @@ class Qwen3ForCausalLM(nn.Module):
         init_weights(self, config.initializer_range)
 
     def tie_weights(self) -> None:
-        """Make lm_head and embed_tokens share one Parameter, if the config asks for it."""
+        """Make lm_head and embed_tokens share one Parameter, if the config asks for it.
+
+        Called once more by load_state_dict, which may bring new Parameters.
+        """
         # YOUR CODE HERE (about 2 lines)
         raise NotImplementedError("Exercise 6.3: Qwen3ForCausalLM")
 
@@ -172,8 +180,8 @@ class Qwen3ForCausalLM(nn.Module):
 def count_parameters(config: Qwen3Config) -> tuple[int, int]:
     """How many numbers a model has learnt, and how many of them work on one token.
 
-    Computed from the config alone, without building the model. A tied head counts once.
-    Of each mixture of experts, num_experts_per_tok experts and the router are active; all
+    The config alone says it; the largest models would not fit into memory. A tied head
+    counts once. Of each mixture of experts, num_experts_per_tok experts and the router are active; all
     the rest of the model always is.
 
     Shapes: -> (total, active), equal for a dense model
