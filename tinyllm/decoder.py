@@ -181,8 +181,8 @@ def count_parameters(config: Qwen3Config) -> tuple[int, int]:
     """How many numbers a model has learnt, and how many of them work on one token.
 
     The config alone says it; the largest models would not fit into memory. A tied head
-    counts once. Of each mixture of experts, num_experts_per_tok experts and the router are active; all
-    the rest of the model always is.
+    counts once. Of each mixture of experts, num_experts_per_tok experts and the router are
+    active; all the rest of the model always is.
 
     Shapes: -> (total, active), equal for a dense model
     Source: model cards, for example https://huggingface.co/Qwen/Qwen3-30B-A3B
