@@ -229,7 +229,8 @@ LABS = (
         exercises=(
             Exercise("8.1", ("causal_lm_loss",), points=5, minutes=15),
             Exercise("8.2", ("learning_rate",), points=3, minutes=10),
-            Exercise("8.3", ("train_step",), points=7, minutes=25),
+            Exercise("8.3", ("train_step",), points=5, minutes=20),
+            Exercise("8.4", ("train_step_in_parts",), points=3, minutes=15, core=False),
         ),
         questions=(Question("8.a", 2), Question("8.b", 2), Question("8.c", 2)),
         banned=(

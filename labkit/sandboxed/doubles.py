@@ -288,8 +288,10 @@ def training(
     experts: int = 0,
     coefficient: float = 0.1,
     seed: int = 0,
+    groups: int = 1,
 ) -> dict[str, Any]:
-    """{"model", "optimizer"}: a WindowModel, and its weights with Momentum in two groups."""
+    """{"model", "optimizer"}: a WindowModel, and Momentum with its weights in one group, or
+    in two: matrices, and the rest."""
     config = WindowConfig(
         vocab_size,
         hidden_size,
@@ -298,10 +300,11 @@ def training(
         router_aux_loss_coef=coefficient,
     )
     model = WindowModel(config, seed)
-    matrices = [weight for weight in model.parameters() if weight.dim() == 2]
-    others = [weight for weight in model.parameters() if weight.dim() != 2]
-    groups = [{"params": matrices}, {"params": others}]
-    return {"model": model, "optimizer": Momentum(groups, lr=0.7, momentum=0.9)}
+    parts = [list(model.parameters())]
+    if groups == 2:
+        parts = [[w for w in parts[0] if (w.dim() == 2) is matrix] for matrix in (True, False)]
+    optimizer = Momentum([{"params": part} for part in parts], lr=0.7, momentum=0.9)
+    return {"model": model, "optimizer": optimizer}
 
 
 # By the names that a Given uses.

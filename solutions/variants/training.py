@@ -95,8 +95,88 @@ def learning_rate(
 
 # %% exercise 8.3: zeroed at the end, clipped by hand
 def train_step(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0,
-    accumulation_steps=1,
+    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
+):  # fmt: skip
+    model.train()
+    optimizer.param_groups[0]["lr"] = lr
+    for group in optimizer.param_groups[1:]:
+        group.update(lr=lr)
+    logits, router_logits = model(
+        input_ids, attention_mask=attention_mask, output_router_logits=True
+    )
+    loss = objective = causal_lm_loss(logits, labels)
+    told = {"loss": float(loss.detach()), "balance_loss": 0.0}
+    if len(router_logits) > 0:
+        top_k = model.config.num_experts_per_tok
+        term = load_balancing_loss(router_logits, top_k, attention_mask=attention_mask)
+        objective = loss + model.config.router_aux_loss_coef * term
+        told["balance_loss"] = float(term.detach())
+    objective.backward()
+    grads = [p.grad for group in optimizer.param_groups for p in group["params"]]
+    norm = sum(grad.square().sum() for grad in grads).sqrt()
+    if norm > max_grad_norm:
+        for grad in grads:
+            grad.mul_(max_grad_norm / norm)
+    optimizer.step()
+    optimizer.zero_grad()
+    return {**told, "grad_norm": float(norm)}
+
+
+# %% exercise 8.3: num_experts asked, model.zero_grad, the two terms backward one by one
+def train_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    input_ids: Tensor,
+    labels: Tensor,
+    lr: float,
+    attention_mask: Tensor | None = None,
+    max_grad_norm: float = 1.0,
+) -> dict[str, float]:
+    model.zero_grad()
+    config, balance = model.config, torch.zeros(())
+    if config.num_experts:
+        logits, routers = model(input_ids, attention_mask, output_router_logits=True)
+        balance = load_balancing_loss(routers, config.num_experts_per_tok, attention_mask)
+        (config.router_aux_loss_coef * balance).backward(retain_graph=True)
+    else:
+        logits = model(input_ids, attention_mask)
+    loss = causal_lm_loss(logits, labels)
+    loss.backward()
+    total = torch.nn.utils.clip_grad_norm_(list(model.parameters()), max_grad_norm)
+    for i in range(len(optimizer.param_groups)):
+        optimizer.param_groups[i]["lr"] = lr
+    optimizer.step()
+    names = ("loss", "balance_loss", "grad_norm")
+    return {name: x.item() for name, x in zip(names, (loss, balance, total), strict=True)}
+
+
+# %% exercise 8.3: gradients by autograd.grad
+def train_step(
+    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
+):  # fmt: skip
+    logits, router_logits = model(input_ids, attention_mask, None, True)
+    loss, balance_loss = causal_lm_loss(logits, labels), torch.tensor(0.0)
+    if router_logits:
+        top_k = model.config.num_experts_per_tok
+        balance_loss = load_balancing_loss(router_logits, top_k, attention_mask)
+    weights = list(model.parameters())
+    objective = torch.add(loss, balance_loss, alpha=model.config.router_aux_loss_coef)
+    grads = torch.autograd.grad(objective, weights)
+    norm = torch.cat([grad.flatten() for grad in grads]).norm()
+    scale = torch.clamp(max_grad_norm / (norm + 1e-6), max=1.0)
+    for weight, grad in zip(weights, grads, strict=True):
+        weight.grad = grad * scale
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.step()
+    report = {"loss": loss, "balance_loss": balance_loss, "grad_norm": norm}
+    return {name: value.item() for name, value in report.items()}
+
+
+# %% exercise 8.4: zeroed at the end, clipped by hand
+def train_step_in_parts(
+    model, optimizer, input_ids, labels, lr, accumulation_steps, attention_mask=None,
+    max_grad_norm=1.0,
 ):  # fmt: skip
     model.train()
     told = {"loss": 0.0, "balance_loss": 0.0}
@@ -133,16 +213,16 @@ def train_step(
     return {**told, "grad_norm": float(norm)}
 
 
-# %% exercise 8.3: tensor_split, num_experts asked, parts that hold nothing multiplied by 0
-def train_step(
+# %% exercise 8.4: tensor_split, num_experts asked, parts that hold nothing multiplied by 0
+def train_step_in_parts(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     input_ids: Tensor,
     labels: Tensor,
     lr: float,
+    accumulation_steps: int,
     attention_mask: Tensor | None = None,
     max_grad_norm: float = 1.0,
-    accumulation_steps: int = 1,
 ) -> dict[str, float]:
     for i in range(len(optimizer.param_groups)):
         optimizer.param_groups[i]["lr"] = lr
@@ -176,10 +256,10 @@ def train_step(
     return dict(zip(names, [*sums.tolist(), total.item()], strict=True))
 
 
-# %% exercise 8.3: one objective of all parts, gradients by autograd.grad
-def train_step(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0,
-    accumulation_steps=1,
+# %% exercise 8.4: one objective of all parts, gradients by autograd.grad
+def train_step_in_parts(
+    model, optimizer, input_ids, labels, lr, accumulation_steps, attention_mask=None,
+    max_grad_norm=1.0,
 ):  # fmt: skip
     losses, balances = [], []
     counts = (labels[:, 1:] != IGNORE).sum(dim=1).float()

@@ -57,6 +57,11 @@ class TestLearningRate:
         inputs = {"peak": 2.0, "warmup_steps": warmup_steps, "total_steps": total_steps}
         return Call("learning_rate", step=step, **inputs, **options)
 
+    def test_long_warmup(self, student, reference):
+        """in the middle of a long warm-up"""
+        call = self.call(700_000, warmup_steps=1_000_000, total_steps=3_000_000)
+        compare(student, reference, call)
+
     @pytest.mark.parametrize("step", [0, 1, 3])
     def test_warmup(self, student, reference, step):
         """step {step} of 4 steps of warm-up"""
@@ -67,10 +72,10 @@ class TestLearningRate:
         """step {step}, after 4 steps of warm-up, of 20"""
         compare(student, reference, self.call(step))
 
-    @pytest.mark.parametrize("step", [1, 4, 12, 17, 20, 25])
+    @pytest.mark.parametrize("step", [0, 1, 4, 12, 17, 20, 25])
     def test_floor(self, student, reference, step):
         """step {step} of 20, with a floor"""
-        compare(student, reference, self.call(step, floor=0.3))
+        compare(student, reference, self.call(step, floor=0.6))
 
     @pytest.mark.parametrize("step", [20, 23])
     def test_beyond(self, student, reference, step):
@@ -84,22 +89,27 @@ class TestLearningRate:
 
     def test_by_position(self, student, reference):
         """arguments by position: step, peak, warmup_steps, total_steps, floor"""
-        compare(student, reference, self.call(7, floor=0.3, by_position=True))
+        compare(student, reference, self.call(7, floor=0.6, by_position=True))
 
 
 def train_call(
-    rng, given, rates, shape, vocab=VOCAB, cut=2, padded=False, max_grad_norm=100.0, **options
-):
+    rng, given, rates, shape, vocab=VOCAB, cut=2, padded=False, max_grad_norm=100.0,
+    parts=0, **options,
+):  # fmt: skip
     """One step for every rate, all on one model: the next shows what the last left behind.
 
     cut    tokens at the beginning of a text that have no label, or are padding
+    parts  0: train_step; otherwise train_step_in_parts, and no first label counts
     """
-    call = Call("train_step", objects=given, **options)
+    call = Call("train_step_in_parts" if parts else "train_step", objects=given, **options)
     for lr in rates:
         input_ids = rng.integers(0, vocab, *shape)
         labels = input_ids.clone()
         labels[0, :cut] = -100
         inputs = {"input_ids": input_ids, "labels": labels, "lr": lr}
+        if parts:
+            labels[:, 0] = -100
+            inputs["accumulation_steps"] = parts
         if padded:
             mask = torch.ones_like(input_ids)
             mask[1, :cut] = mask[2, :1] = 0
@@ -113,8 +123,9 @@ def train_call(
 
 @pytest.mark.exercise("8.3")
 class TestTrainStep:
-    def call(self, rng, experts=0, rates=(0.1,), **options):
-        return train_call(rng, Given("training", experts=experts), rates, (3, 5), **options)
+    def call(self, rng, experts=0, groups=1, rates=(0.1,), **options):
+        given = Given("training", experts=experts, groups=groups)
+        return train_call(rng, given, rates, (3, 5), **options)
 
     def test_one_step(self, student, reference, rng):
         """one step, nothing to clip"""
@@ -129,18 +140,79 @@ class TestTrainStep:
         compare(student, reference, self.call(rng, rates=(0.1, 0.05)))
 
     def test_padded(self, student, reference, rng):
+        """padding"""
+        compare(student, reference, self.call(rng, padded=True))
+
+    def test_experts(self, student, reference, rng):
+        """a model with experts"""
+        compare(student, reference, self.call(rng, experts=4))
+
+    def test_experts_padded(self, student, reference, rng):
         """a model with experts, and padding"""
         compare(student, reference, self.call(rng, experts=4, padded=True))
+
+    def test_groups(self, student, reference, rng):
+        """an optimizer with two groups of parameters"""
+        compare(student, reference, self.call(rng, groups=2))
 
     def test_by_position(self, student, reference, rng):
         """arguments by position, max_grad_norm left at its default"""
         call = self.call(rng, padded=True, max_grad_norm=None, by_position=True)
         compare(student, reference, call)
 
-    @pytest.mark.parametrize("experts", [0, 4])
-    def test_parts(self, student, reference, rng, experts):
-        """{experts} experts, the batch in 3 parts, one of them mostly padding"""
-        call = self.call(rng, experts=experts, padded=True, max_grad_norm=0.25)
-        call.steps[0][1]["labels"][2, :4] = -100
-        call.steps[0][1]["accumulation_steps"] = 3
+
+@pytest.mark.exercise("8.4")
+class TestTrainStepInParts:
+    def call(self, rng, parts, shape=(3, 5), experts=0, rates=(0.1,), **options):
+        given = Given("training", experts=experts)
+        return train_call(rng, given, rates, shape, parts=parts, **options)
+
+    def test_whole(self, student, reference, rng):
+        """a batch in a single part"""
+        compare(student, reference, self.call(rng, 1))
+
+    def test_equal_parts(self, student, reference, rng):
+        """2 parts that hold equally many labels"""
+        compare(student, reference, self.call(rng, 2, shape=(4, 5), cut=0))
+
+    def test_unequal_parts(self, student, reference, rng):
+        """3 parts that hold 3, 4 and 1 counted labels"""
+        call = self.call(rng, 3)
+        call.steps[0][1]["labels"][2, 1:4] = -100
+        compare(student, reference, call)
+
+    def test_odd(self, student, reference, rng):
+        """5 texts in 2 parts, two steps in a row"""
+        compare(student, reference, self.call(rng, 2, shape=(5, 4), rates=(0.1, 0.05)))
+
+    def test_clipped(self, student, reference, rng):
+        """gradients longer than max_grad_norm"""
+        compare(student, reference, self.call(rng, 3, max_grad_norm=0.25))
+
+    def test_first_label(self, student, reference, rng):
+        """first labels that are not -100: they are never scored"""
+        call = self.call(rng, 3)
+        inputs = call.steps[0][1]
+        inputs["labels"][1:, 0] = inputs["input_ids"][1:, 0]
+        compare(student, reference, call)
+
+    def test_a_part_without_labels(self, student, reference, rng):
+        """a part in which no label counts"""
+        call = self.call(rng, 3)
+        call.steps[0][1]["labels"][1] = -100
+        compare(student, reference, call)
+
+    def test_padded(self, student, reference, rng):
+        """padding"""
+        compare(student, reference, self.call(rng, 3, padded=True))
+
+    def test_experts(self, student, reference, rng):
+        """a model with experts, padding, and 2 parts that hold 7 and 3 counted labels"""
+        call = self.call(rng, 2, shape=(6, 5), experts=4, padded=True)
+        call.steps[0][1]["labels"][2:, 1:4] = -100
+        compare(student, reference, call)
+
+    def test_by_position(self, student, reference, rng):
+        """arguments by position, max_grad_norm left at its default"""
+        call = self.call(rng, 3, padded=True, max_grad_norm=None, by_position=True)
         compare(student, reference, call)
