@@ -22,10 +22,11 @@ def causal_lm_loss(logits: Tensor, labels: Tensor) -> Tensor:
         loss = mean over counted positions t of -log softmax(logits[t])[labels[t + 1]]
 
     labels are the input tokens, not shifted: position t is compared with label t + 1 here.
-    Labels of -100 do not count, and the mean runs over those that do.
+    Labels of -100 do not count, and the mean runs over those that do, of all texts together.
+    Logits may lie hundreds apart: an improbable label costs its full price, and never inf.
 
-    Shapes: logits (B, T, V), labels (B, T) -> scalar
-    dtype:  float32
+    Shapes: logits (B, T, V), labels (B, T) -> scalar, through which gradients flow
+    dtype:  float32; logits in half precision are widened first
     Source: Radford et al. 2018, GPT, https://openai.com/index/language-unsupervised
     """
     # YOUR CODE HERE (about 6 lines)
@@ -42,9 +43,11 @@ def learning_rate(
         after that:           floor + (peak - floor) * (1 + cos(pi * progress)) / 2
 
     progress runs from 0 at warmup_steps to 1 at total_steps, and stays there. Steps count
-    from 0.
+    from 0: the last step of the warm-up is at the peak, and with warmup_steps 0 there is none.
+    The floor is a rate, not a share of the peak; the warm-up does not know it.
 
-    Errors: a negative step, or warmup_steps not below total_steps, raises ValueError
+    Errors: a negative step, or warmup_steps not in 0 ... total_steps - 1, raises ValueError
+            (given below)
     Source: Loshchilov, Hutter 2016, https://arxiv.org/abs/1608.03983
     """
     if step < 0:
@@ -67,24 +70,50 @@ def train_step(
     lr: float,
     attention_mask: Tensor | None = None,
     max_grad_norm: float = 1.0,
-    accumulation_steps: int = 1,
 ) -> dict[str, float]:
     """Learn from one batch: loss, gradients, clip them, one step of the optimizer.
 
         objective = causal_lm_loss + router_aux_loss_coef * load_balancing_loss
 
-    The second term only where the model has experts. Gradients are scaled down so that the
-    norm of all of them together is at most max_grad_norm.
-
-    What is too large for the memory is cut along B into accumulation_steps parts of texts
-    that follow each other, one forward and backward each; their gradients add up. A part
-    weighs as much as the share of the batch's counted labels that it holds, so loss and
-    gradients are those of the whole batch. The balance loss is taken of each part by itself,
-    with the same weights. A part in which no label counts is left out.
+    The second term only where the model has experts: of all its layers at once, padding left
+    out. The gradients are those of this batch alone. Where the norm of all of them together
+    is above max_grad_norm they are scaled down to it. Every group of the optimizer steps
+    with lr.
 
     Shapes: input_ids, labels and attention_mask (B, T)
-            -> {"loss", "balance_loss", "grad_norm"}: loss without the balance term (0.0
-            without experts), grad_norm of all parts together, before clipping
+            -> {"loss", "balance_loss", "grad_norm"}, plain numbers: loss without the balance
+            term, balance_loss without its coefficient (0.0 without experts), grad_norm of
+            all together, before clipping
+    """
+    # YOUR CODE HERE (about 18 lines)
+    raise NotImplementedError("Exercise 8.3: train_step")
+
+
+# %% exercise 8.4: train_step_in_parts
+def train_step_in_parts(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    input_ids: Tensor,
+    labels: Tensor,
+    lr: float,
+    accumulation_steps: int,
+    attention_mask: Tensor | None = None,
+    max_grad_norm: float = 1.0,
+) -> dict[str, float]:
+    """train_step for a batch too large for the memory: one part at a time, one step at last.
+
+    The texts are cut along B into accumulation_steps parts (no more than B) of neighbours,
+    as torch.chunk does it. Each goes forward and backward alone, and its gradients add up
+    with those of the others. A part weighs as much as the share of the batch's counted
+    labels that it holds, so that loss and gradients are those of the whole batch. A label
+    counts if causal_lm_loss scores it: it is not -100, and not the first of its text. A
+    part in which no label counts is left out.
+
+    The balance loss is taken of each part by itself, with the same weights. Clipping, lr and
+    the optimizer's step come once, after the last part.
+
+    Shapes: as in train_step; loss and balance_loss are those of the parts, summed with their
+            weights, grad_norm is that of all parts together, before clipping
     """
     # YOUR CODE HERE (about 23 lines)
-    raise NotImplementedError("Exercise 8.3: train_step")
+    raise NotImplementedError("Exercise 8.4: train_step_in_parts")

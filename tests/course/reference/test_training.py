@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from transformers.loss.loss_utils import ForCausalLMLoss
 
 from solutions.moe import load_balancing_loss
-from solutions.training import causal_lm_loss, learning_rate, train_step
+from solutions.training import causal_lm_loss, learning_rate, train_step, train_step_in_parts
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -102,9 +102,10 @@ def test_a_batch_in_parts_is_the_whole_batch(parts, max_grad_norm):
     labels = ids.clone()
     labels[0, 2:], labels[1:3, :3], labels[4] = -100, -100, -100
     whole, cut = oracle.ours(oracle.DENSE), oracle.ours(oracle.DENSE)
+    first, second = (torch.optim.SGD(m.parameters()) for m in (whole, cut))
     reports = [
-        train_step(m, torch.optim.SGD(m.parameters()), ids, labels, 0.1, None, max_grad_norm, n)
-        for m, n in ((whole, 1), (cut, parts))
+        train_step(whole, first, ids, labels, 0.1, None, max_grad_norm),
+        train_step_in_parts(cut, second, ids, labels, 0.1, parts, None, max_grad_norm),
     ]
     assert reports[1] == pytest.approx(reports[0], rel=1e-5)
     for ours, theirs in zip(cut.parameters(), whole.parameters(), strict=True):
@@ -122,5 +123,5 @@ def test_the_balance_loss_is_taken_of_each_part():
             for i, m in zip(ids.split(1), mask.split(1), strict=True)
         ]
     optimizer = torch.optim.SGD(model.parameters())
-    report = train_step(model, optimizer, ids, labels, 0.1, mask, accumulation_steps=2)
+    report = train_step_in_parts(model, optimizer, ids, labels, 0.1, 2, mask)
     assert report["balance_loss"] == pytest.approx(alone[0] / 3 + alone[1] * 2 / 3, rel=1e-5)

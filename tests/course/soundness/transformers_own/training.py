@@ -54,9 +54,7 @@ from transformers.loss.loss_utils import ForCausalLMLoss
 from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
 
 
-def train_step(
-    model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
-):
+def train_step(model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0):
     model.train()
     config = model.config
     logits, routers = model(input_ids, attention_mask, output_router_logits=True)
