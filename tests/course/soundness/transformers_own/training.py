@@ -59,7 +59,7 @@ def train_step(model, optimizer, input_ids, labels, lr, attention_mask=None, max
     config = model.config
     logits, routers = model(input_ids, attention_mask, output_router_logits=True)
     loss = ForCausalLMLoss(logits, labels, config.vocab_size)
-    balance = 0
+    balance = torch.zeros(())
     if routers:
         experts, top_k = config.num_experts, config.num_experts_per_tok
         balance = load_balancing_loss_func(tuple(routers), experts, top_k, attention_mask)
@@ -69,7 +69,7 @@ def train_step(model, optimizer, input_ids, labels, lr, attention_mask=None, max
         group["lr"] = lr
     optimizer.step()
     model.zero_grad()
-    return {"loss": loss.item(), "balance_loss": float(balance), "grad_norm": norm.item()}
+    return {"loss": loss.item(), "balance_loss": balance.item(), "grad_norm": norm.item()}
 
 
 # %% exercise 8.4: num_items_in_batch, as its Trainer hands it to the loss
