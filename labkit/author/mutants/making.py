@@ -43,19 +43,23 @@ def key_of(scope: str, before: str, after: str) -> Key:
 
 
 def mutants_of(lab: Lab, exercise: Exercise) -> list[Mutant]:
-    """All mutants of an exercise's cell, with its docstrings and annotations left alone."""
-    return list(mutants(cells.plain(reference_block(lab, exercise))))
+    """All mutants of what a learner writes in an exercise's cell."""
+    return list(mutants(reference_block(lab, exercise)))
 
 
 def mutants(cell: str) -> Iterator[Mutant]:
-    """Each different fault once."""
+    """Each different fault once: between the solution marks, and of the arguments' defaults.
+    Docstrings, annotations and the texts of errors are left alone, as is the code that is
+    given; a cell without marks is all the learner's."""
     source = Source(cell)
     seen = {ast.dump(source.tree)}
     for scope, node in nodes(source.tree):
         found = [*faults(node)]
         if isinstance(node, ast.FunctionDef):
-            found += mistaken_names(node)
+            found += mistaken_names(node, [part for _, part in nodes(node)])
         for rule, old, new in found:
+            if source.is_given(old):
+                continue
             text = source.spliced(old, ast.unparse(ast.fix_missing_locations(new)))
             tree = parsed(text)
             if tree is None or ast.dump(tree) in seen:
@@ -71,6 +75,8 @@ class Source:
     def __init__(self, cell: str):
         self.lines = [line.encode() for line in cell.splitlines(keepends=True)]
         self.tree = ast.parse(cell)
+        places = [found.span() for found in cells.REGION.finditer(cell)]
+        self.regions = [[cell.count("\n", 0, edge) + 1 for edge in span] for span in places]
 
     @cached_property
     def data(self) -> bytes:
@@ -78,6 +84,18 @@ class Source:
 
     def position(self, line: int, column: int) -> int:
         return sum(map(len, self.lines[: line - 1])) + column
+
+    def is_given(self, node: ast.AST) -> bool:
+        """Whether the course wrote it; arguments' defaults are in the learner's hands."""
+        if any(node in ast.walk(default) for default in self.defaults):
+            return False
+        inside = any(start <= node.lineno < end for start, end in self.regions)
+        return bool(self.regions) and not inside
+
+    @cached_property
+    def defaults(self) -> list[ast.expr]:
+        arguments = [n for n in ast.walk(self.tree) if isinstance(n, ast.arguments)]
+        return [d for each in arguments for d in (*each.defaults, *each.kw_defaults) if d]
 
     def spliced(self, old: ast.AST, text: str) -> str:
         """The cell with `text` in the place of `old`: in brackets where they make a

@@ -40,6 +40,7 @@ OTHER_OPERATORS: dict[type[ast.AST], tuple[type[ast.AST], ...]] = {
     ast.Or: (ast.And,),
 }
 ORDER_COUNTS = (ast.Sub, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.MatMult)
+ORDER_IS_FREE = ("min", "max", "transpose")
 # Functions, methods and keywords that are taken for each other
 ALIKE = [
     *("min max", "minimum maximum", "amin amax", "argmin argmax", "any all", "sum mean"),
@@ -119,33 +120,36 @@ def faults(node: ast.AST) -> Iterator[Fault]:
 
 def constants(value: Any) -> list[Any]:
     """Numbers near a number, the other truth, another text."""
+    others: list[Any] = []
     match value:
         case bool():
-            return [not value]
+            others = [not value]
         case int():
-            return [value + 1, value - 1, -value, 2 * value]
+            others = [value + 1, value - 1, -value, 2 * value]
         case float():
-            return [value + 1, value * 2, value / 2, -value, 0.0]
+            others = [value + 1, value * 2, value / 2, -value, 0.0]
         case str():
-            return [value + "_"]
-    return []
+            others = [value + "_"]
+    return [other for other in others if other != value]
 
 
 def other_calls(node: ast.Call) -> Iterator[ast.expr]:
     """The call dropped, with an argument less, two exchanged, or of another function."""
     function, arguments, keywords = node.func, node.args, node.keywords
+    name = getattr(function, "attr", getattr(function, "id", ""))
     if isinstance(function, ast.Attribute) and ast.unparse(function.value) not in MODULES:
         yield function.value
     yield from (a for a in arguments if not isinstance(a, (ast.Starred, ast.GeneratorExp)))
     yield from (changed(node, args=fewer) for fewer in one_dropped(arguments))
     yield from (changed(node, keywords=fewer) for fewer in one_dropped(keywords))
-    yield from (changed(node, args=order) for order in swapped(arguments))
+    if name not in ORDER_IS_FREE:
+        yield from (changed(node, args=order) for order in swapped(arguments))
     for number, keyword in enumerate(keywords):
-        for name in alike(keyword.arg or ""):
-            yield changed(node, keywords=put(keywords, number, changed(keyword, arg=name)))
-    for field in ("attr", "id"):
-        for name in alike(getattr(function, field, "")):
-            yield changed(node, func=changed(function, **{field: name}))
+        for other in alike(keyword.arg or ""):
+            yield changed(node, keywords=put(keywords, number, changed(keyword, arg=other)))
+    for other in alike(name):
+        field = "attr" if isinstance(function, ast.Attribute) else "id"
+        yield changed(node, func=changed(function, **{field: other}))
     if ast.unparse(function) in ("range", "torch.arange"):
         for number, argument in enumerate(arguments):
             for other in neighbours(argument):
@@ -170,7 +174,7 @@ def other_slices(part: ast.expr) -> Iterator[ast.expr]:
         return
     for field in ("lower", "upper", "step"):
         bound = getattr(part, field)
-        if bound is not None:
+        if bound is not None and ast.unparse(bound) != "0":
             yield from (changed(part, **{field: new}) for new in (None, *neighbours(bound)))
 
 
@@ -182,8 +186,6 @@ def statement_faults(node: ast.stmt) -> Iterator[Fault]:
             for default in (*arguments.defaults, *arguments.kw_defaults):
                 if isinstance(default, ast.Constant) and default.value is None:
                     yield "default", default, ast.Constant(1)
-            for decorator in node.decorator_list:
-                yield "decorator dropped", decorator, identity()
             return
         case ast.If(test):
             for other in (ast.Constant(True), ast.Constant(False), negated(test)):
@@ -204,13 +206,14 @@ def statement_faults(node: ast.stmt) -> Iterator[Fault]:
     yield "statement deleted", node, ast.Pass()
 
 
-def mistaken_names(function: ast.FunctionDef) -> Iterator[Fault]:
-    """Each variable taken for the next one of the function, each field of `self` and the
-    config for the next."""
+def mistaken_names(function: ast.FunctionDef, parts: list[ast.AST]) -> Iterator[Fault]:
+    """In these parts of a function: each variable taken for the next one of the function, each
+    field of `self` and of the config for the next of these."""
     alike: dict[str, list[ast.expr]] = defaultdict(list)
-    for node in ast.walk(function):
+    names = bound_in(function)
+    for node in parts:
         match node:
-            case ast.Name(_, ast.Load()) if node.id in bound_in(function):
+            case ast.Name(name, ast.Load()) if name in names:
                 alike["a variable"].append(node)
             case ast.Attribute(base, _, ast.Load()) if ast.unparse(base).endswith(HOLDERS):
                 alike[ast.unparse(base)].append(node)
@@ -247,11 +250,6 @@ def shorter(iterable: ast.expr) -> Iterator[ast.expr]:
 
 def negated(test: ast.expr) -> ast.expr:
     return test.operand if isinstance(test, ast.UnaryOp) else ast.UnaryOp(ast.Not(), test)
-
-
-def identity() -> ast.expr:
-    """A decorator that does nothing."""
-    return ast.parse("lambda same: same", mode="eval").body
 
 
 def one_dropped(items: list[Any]) -> Iterator[list[Any]]:

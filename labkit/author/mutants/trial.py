@@ -18,9 +18,10 @@ import torch
 from labkit.author.mistakes import live_reference
 from labkit.author.mutants.making import Mutant
 from labkit.author.reference import reference
-from labkit.checks.diagnose import reasons
+from labkit.checks.diagnose import diagnose
 from labkit.checks.explain import graded_report
 from labkit.checks.runner import Check, Result, run_checks, run_test, tests_in
+from labkit.checks.symptoms import symptoms
 from labkit.core import cells
 from labkit.core.paths import TESTS
 from labkit.core.syllabus import Exercise, Lab
@@ -102,7 +103,9 @@ class Trial:
         """What a learner would read of the mutant: the rows `look` and `why`."""
         names = self.namespace(mutant)
         result = self.checked(lambda call: perform(call, names))
-        rows = graded_report(result, reasons(result, self.oracle), []).rows
+        found = diagnose(result, self.oracle, mutant.cell)
+        known = symptoms(result, found.unexplained, self.oracle)
+        rows = graded_report(result, found.reasons, known).rows
         return [f"{label:<5} {text}" for label, text in rows if label in ("look", "why")]
 
     def recall_mistakes(self) -> None:
