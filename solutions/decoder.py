@@ -31,7 +31,7 @@ class Qwen3DecoderLayer(nn.Module):
     norms take config.rms_norm_eps. The hidden_states that come in stay as they are.
 
     Shapes: hidden_states (B, T, E), cos and sin (B, T, D) or (1, T, D),
-            mask broadcasts to (B, H, T, S)
+            a bool mask that broadcasts to (B, H, T, S)
             -> hidden_states (B, T, E) and router_logits (N, X), None without experts
     dtype:  that of hidden_states and of the weights
     Source: Qwen3 2025, https://arxiv.org/abs/2505.09388

@@ -47,28 +47,22 @@ def scaled_dot_product_attention(
 
         mixed = softmax(query key^T * scale, masked) value
 
-    scale is D^-0.5 if not given. A bool mask says where a query may attend (True); a float
-    mask is added to the scores (0 = may attend, -inf or the dtype's lowest number = may
-    not). A query that may attend to nothing gets zeros, not NaN.
+    scale is D^-0.5 if not given. The mask is bool: True = may attend, False = the key gets no
+    weight; None hides nothing. Here every query may attend to at least one key (exercise 3.6
+    has the others).
 
-    Shapes: query (B, H, T, D), key and value (B, H, S, D), mask broadcasts to (B, H, T, S)
-            -> (B, H, T, D)
-    dtype:  scores in the dtype of query, softmax in float32, weights back in that dtype
+    Shapes: query (B, H, T, D), key (B, H, S, D), value (B, H, S, features, often D),
+            mask broadcasts to (B, H, T, S) -> (B, H, T, features)
+    dtype:  the result has that of query, which key and value share
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
     """
     ### BEGIN SOLUTION
     scale = query.size(-1) ** -0.5 if scale is None else scale
     scores = query @ key.mT * scale  # (B, H, T, S)
-    if mask is None:
-        mask = torch.ones_like(scores, dtype=torch.bool)
-    elif mask.dtype != torch.bool:
-        scores = scores + mask
-        mask = mask > torch.finfo(mask.dtype).min  # False where nothing may be seen
-    blind = ~mask.any(dim=-1, keepdim=True)  # (B, H, T, 1) queries that see no key at all
-    scores = scores.masked_fill(~mask, -torch.inf)
-    scores = scores.masked_fill(blind, 0.0)  # softmax over nothing but -inf would be NaN
-    weights = scores.softmax(dim=-1, dtype=torch.float32).masked_fill(blind, 0.0)
-    return weights.to(query.dtype) @ value  # (B, H, T, D)
+    if mask is not None:  # with -inf a query that sees no key would give NaN, and it spreads
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    weights = scores.softmax(dim=-1, dtype=torch.float32)  # (B, H, T, S)
+    return weights.to(query.dtype) @ value  # (B, H, T, features)
     ### END SOLUTION
 
 
@@ -91,12 +85,15 @@ class Qwen3Attention(nn.Module):
 
     Project to heads; normalise each head of query and key over its D features; turn them by
     their positions; store keys and values in the cache; attend with scale D^-0.5; project
-    back. The norms have one weight of size D each, shared by all heads.
+    back. D is config.head_dim: H * D need not be E.
 
-    No projection has a bias, unless config.attention_bias gives one to all four.
+    The norms have one weight of size D each, shared by all heads, and config.rms_norm_eps. No
+    projection has a bias, unless config.attention_bias gives one to all four.
 
+    Parameters: q_proj, k_proj, v_proj, o_proj (Linear), q_norm, k_norm (RMSNorm)
     Shapes: hidden_states (B, T, E), cos and sin (B, T, D) or (1, T, D),
-            mask broadcasts to (B, H, T, S) -> (B, T, E)
+            a bool mask that broadcasts to (B, H, T, S), None hides nothing -> (B, T, E)
+    dtype:  that of hidden_states and the weights; cos and sin always come in float32
     Source: Ainslie et al. 2023, https://arxiv.org/abs/2305.13245 (GQA);
             Qwen3 2025, https://arxiv.org/abs/2505.09388 (QK-Norm)
     """
@@ -158,11 +155,21 @@ class MultiHeadLatentAttention(nn.Module):
         query head = [from the query latent, without position | rotated part]
         key head   = [from the KV latent, without position    | shared rotated key]
 
-    Both latents pass an RMSNorm. The scale is (qk_nope_head_dim + qk_rope_head_dim)^-0.5.
+    Both latents pass an RMSNorm with its default eps of 1e-6. No projection has a bias. The
+    scale is (qk_nope_head_dim + qk_rope_head_dim)^-0.5.
     The cache stores (latent, rotated key), each as one head: (B, 1, S, size).
 
-    Shapes: hidden_states (B, T, E), cos and sin (B, T, qk_rope_head_dim),
-            mask broadcasts to (B, H, T, S) -> (B, T, E)
+    Parameters, and what their outputs hold, in this order:
+        q_a_proj            the query latent, q_lora_rank; then q_a_layernorm
+        q_b_proj            head by head: [qk_nope_head_dim | qk_rope_head_dim]
+        kv_a_proj_with_mqa  [the KV latent, kv_lora_rank | the shared key, qk_rope_head_dim];
+                            then kv_a_layernorm on the latent alone
+        kv_b_proj           head by head: [key, qk_nope_head_dim | value, v_head_dim]
+        o_proj              from H * v_head_dim back to E
+
+    Shapes: hidden_states (B, T, E), cos and sin (B, T, qk_rope_head_dim) or with B = 1,
+            a bool mask that broadcasts to (B, H, T, S), None hides nothing -> (B, T, E)
+    dtype:  that of hidden_states and the weights; cos and sin always come in float32
     Source: DeepSeek-V2 2024, https://arxiv.org/abs/2405.04434
     """
 
@@ -221,3 +228,27 @@ class MultiHeadLatentAttention(nn.Module):
         heads = self.config.num_attention_heads
         return x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, H, T, size)
         ### END SOLUTION
+
+
+# %% exercise 3.6: masked_softmax
+def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """The weights of attention under any mask; zeros for a query that may attend to nothing.
+
+    A bool mask says where a query may attend (True). A float mask is added to the scores: 0
+    changes nothing, -inf and the lowest number of its dtype hide a key, any other number is a
+    bias. Where the mask hides every key of a query, its weights are zeros, not NaN, whatever
+    its scores are. No NaN comes back in the gradients, which reach scores and a float mask.
+
+    Shapes: scores (B, H, T, S), mask broadcasts to (B, H, T, S) -> (B, H, T, S)
+    dtype:  scores and a float mask have the same one; so do the weights
+    """
+    ### BEGIN SOLUTION
+    allowed = mask
+    if mask.dtype != torch.bool:
+        allowed = mask > torch.finfo(mask.dtype).min  # False where nothing may be seen
+        scores = scores + mask
+    blind = ~allowed.any(dim=-1, keepdim=True)  # (B, H, T, 1) queries that see no key at all
+    scores = scores.masked_fill(~allowed, -torch.inf)
+    scores = scores.masked_fill(blind, 0.0)  # softmax over nothing but -inf would be NaN
+    return scores.softmax(dim=-1).masked_fill(blind, 0.0)
+    ### END SOLUTION

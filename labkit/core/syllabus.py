@@ -134,10 +134,11 @@ LABS = (
         "Attention: many queries, few keys",
         exercises=(
             Exercise("3.1", ("causal_mask",), points=3, minutes=5),
-            Exercise("3.2", ("scaled_dot_product_attention",), points=6, minutes=20),
+            Exercise("3.2", ("scaled_dot_product_attention",), points=5, minutes=15),
             Exercise("3.3", ("repeat_kv",), points=3, minutes=5),
             Exercise("3.4", ("Qwen3Attention",), points=8, minutes=30),
             Exercise("3.5", ("MultiHeadLatentAttention",), points=5, minutes=30, core=False),
+            Exercise("3.6", ("masked_softmax",), points=3, minutes=15, core=False),
         ),
         questions=(Question("3.a", 2), Question("3.b", 2), Question("3.c", 2)),
         banned=(

@@ -21,34 +21,25 @@ def causal_mask(query_length, key_length):
     return mask
 
 
-# %% exercise 3.2: einsum, nan patched
+# %% exercise 3.2: einsum, hidden with -inf
 def scaled_dot_product_attention(query, key, value, mask=None, scale=None):
     if scale is None:
         scale = 1 / query.shape[-1] ** 0.5
     scores = torch.einsum("bhtd,bhsd->bhts", query, key) * scale
     if mask is not None:
-        if mask.dtype == torch.bool:
-            scores = scores.masked_fill(mask.logical_not(), float("-inf"))
-        else:
-            hidden = mask <= torch.finfo(mask.dtype).min
-            scores = (scores + mask).masked_fill(hidden, float("-inf"))
-    weights = torch.softmax(scores, dim=-1, dtype=torch.float32).nan_to_num(0.0)
-    return torch.einsum("bhts,bhsd->bhtd", weights.type_as(value), value)
+        scores = scores.masked_fill(mask == 0, float("-inf"))
+    weights = torch.softmax(scores, dim=-1)
+    return torch.einsum("bhts,bhsd->bhtd", weights, value)
 
 
-# %% exercise 3.2: scaled query, everything in float32
+# %% exercise 3.2: scaled query, everything in float32, softmax by hand
 def scaled_dot_product_attention(query, key, value, mask=None, scale=None):
     scale = query.size(-1) ** -0.5 if scale is None else scale
     scores = (query.float() * scale) @ key.float().transpose(-2, -1)
-    allowed = torch.ones_like(scores, dtype=torch.bool)
-    if mask is not None and mask.dtype == torch.bool:
-        allowed = mask.expand_as(scores)
-    elif mask is not None:
-        allowed = (mask > torch.finfo(mask.dtype).min).expand_as(scores)
-        scores = scores + mask.float()
+    allowed = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
     scores = torch.where(allowed, scores, torch.finfo(torch.float32).min)
     powers = (scores - scores.amax(dim=-1, keepdim=True)).exp() * allowed
-    weights = powers / powers.sum(dim=-1, keepdim=True).clamp_min(1e-20)
+    weights = powers / powers.sum(dim=-1, keepdim=True)
     return (weights @ value.float()).to(query.dtype)
 
 
@@ -56,16 +47,11 @@ def scaled_dot_product_attention(query, key, value, mask=None, scale=None):
 def scaled_dot_product_attention(query, key, value, mask=None, scale=None):
     if scale is None:
         scale = query.size(-1) ** -0.5
-    lowest = torch.finfo(query.dtype).min
-    if mask is None:
-        bias = torch.zeros(query.size(-2), key.size(-2), dtype=query.dtype)
-    elif mask.dtype == torch.bool:
-        bias = torch.zeros(mask.shape, dtype=query.dtype).masked_fill(~mask, lowest)
-    else:
-        bias = mask.clamp_min(lowest)
-    sees = (bias > lowest).any(-1, keepdim=True)
     scores = torch.matmul(query, key.transpose(2, 3)) * scale
-    weights = torch.softmax(scores + bias, dim=-1, dtype=torch.float32) * sees
+    if mask is not None:
+        bias = torch.zeros(mask.shape, dtype=query.dtype)
+        scores = scores + bias.masked_fill(mask.logical_not(), torch.finfo(query.dtype).min)
+    weights = torch.softmax(scores, dim=-1, dtype=torch.float32)
     return torch.matmul(weights.to(query.dtype), value)
 
 
@@ -77,13 +63,19 @@ def scaled_dot_product_attention(query, key, value, mask=None, scale=None):
     rows = []
     for t in range(query.size(2)):
         scores = (query[:, :, t, None] * key).sum(-1) * scale
-        sees = mask[:, :, t]
-        if mask.dtype != torch.bool:
-            scores, sees = scores + sees, sees > torch.finfo(mask.dtype).min
-        scores = scores.float().masked_fill(~sees, -1e30)
-        weights = scores.softmax(-1) * sees.any(-1, keepdim=True)
+        weights = scores.float().masked_fill(~mask[:, :, t], -1e30).softmax(-1)
         rows.append((weights.to(value.dtype)[..., None] * value).sum(2))
     return torch.stack(rows, dim=2)
+
+
+# %% exercise 3.2: weights masked and divided again
+def scaled_dot_product_attention(query, key, value, mask=None, scale=None):
+    scores = query @ key.mT * (query.size(-1) ** -0.5 if scale is None else scale)
+    weights = scores.float().softmax(-1)
+    if mask is not None:
+        weights = weights * mask
+        weights = weights / weights.sum(-1, keepdim=True)
+    return weights.to(value.dtype) @ value
 
 
 # %% exercise 3.3: expand and reshape
@@ -321,3 +313,38 @@ class MultiHeadLatentAttention(nn.Module):
         q = torch.cat([q, q_rope], -1)
         mixed = scaled_dot_product_attention(q, k, value, mask, (nope + rope) ** -0.5)
         return self.o_proj(mixed.permute(0, 2, 1, 3).flatten(2))
+
+
+# %% exercise 3.6: one way for both kinds
+def masked_softmax(scores, mask):
+    lowest = torch.finfo(scores.dtype).min
+    if mask.dtype == torch.bool:
+        mask = torch.zeros(mask.shape, dtype=scores.dtype).masked_fill(~mask, lowest)
+    sees = (mask > lowest).any(-1, keepdim=True)
+    weights = torch.softmax(scores + mask.clamp_min(lowest), dim=-1, dtype=torch.float32)
+    return (weights * sees).to(scores.dtype)
+
+
+# %% exercise 3.6: the softmax by hand
+def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    wide = scores.float()
+    if mask.dtype == torch.bool:
+        allowed = mask.expand_as(scores)
+    else:
+        allowed = (mask > torch.finfo(mask.dtype).min).expand_as(scores)
+        wide = wide + torch.where(allowed, mask.float(), 0.0)
+    top = torch.where(allowed, wide, -1e30).amax(-1, keepdim=True).detach()
+    powers = torch.where(allowed, wide - top, 0.0).clamp_max(0.0).exp() * allowed
+    return (powers / powers.sum(-1, keepdim=True).clamp_min(1e-20)).to(scores.dtype)
+
+
+# %% exercise 3.6: blind queries see everything, then count for nothing
+def masked_softmax(scores, mask):
+    if mask.dtype != torch.bool:
+        allowed = ~((mask == -torch.inf) | (mask == torch.finfo(mask.dtype).min))
+        scores = scores + mask.masked_fill(~allowed, 0.0)
+    else:
+        allowed = mask
+    blind = torch.logical_not(allowed).all(-1, keepdim=True)
+    weights = torch.where(allowed | blind, scores, float("-inf")).softmax(-1)
+    return weights.masked_fill(blind, 0)

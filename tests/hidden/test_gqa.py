@@ -6,16 +6,25 @@ import pytest
 import torch
 from visible.test_gqa import (
     HALF,
+    SMALL,
     D,
+    E,
+    as_float,
     attention_call,
     causal,
+    half_precision_softmax_call,
+    hidden,
     latent_call,
     latent_state,
+    one_blind,
+    qwen3_call,
     qwen3_config,
     qwen3_state,
     rotary,
+    softmax_call,
     tokens,
     whole_numbers_call,
+    window,
 )
 
 from labkit.checks.compare import close
@@ -26,6 +35,13 @@ SHAPE = (2, 3, 4, 7, 6)
 
 def agree(mine, theirs):
     return bool(close(mine, theirs, 1e-4).all())
+
+
+def own_positions(rng, x, rotary_dim):
+    """Two texts whose tokens stand at positions of their own, with gaps."""
+    positions = rng.integers(1, 6, 2, x.size(1)).cumsum(dim=-1)
+    length = x.size(1)
+    return {"hidden_states": x, **rotary(positions, rotary_dim), "mask": causal(length, length)}
 
 
 @pytest.mark.exercise("3.1")
@@ -53,6 +69,11 @@ class TestCausalMask:
         """arguments by position: query_length, key_length"""
         compare(student, reference, self.call(4, 7, by_position=True))
 
+    @pytest.mark.parametrize(("new", "total"), [(2, 3001), (5, 2600)])
+    def test_long(self, student, reference, new, total):
+        """{new} new tokens, {total} in all"""
+        compare(student, reference, self.call(new, total))
+
 
 @pytest.mark.exercise("3.2")
 class TestAttention:
@@ -66,35 +87,36 @@ class TestAttention:
         """values with scale {scale}"""
         compare(student, reference, attention_call(rng, SHAPE, scale=scale))
 
-    def test_other_value_size(self, student, reference, rng):
-        """values of another size than queries and keys"""
-        call = attention_call(rng, SHAPE)
-        call.steps[0][1]["value"] = rng.normal(2, 3, 7, 9)
+    @pytest.mark.points(0.25)
+    @pytest.mark.parametrize("size", [1, 9])
+    def test_other_value_size(self, student, reference, rng, size):
+        """values of {size} features, queries and keys of 6"""
+        call = attention_call(rng, SHAPE, mask=window(4, 7))
+        call.steps[0][1]["value"] = rng.normal(2, 3, 7, size)
         compare(student, reference, call)
 
     @pytest.mark.parametrize("shape", [(2, 3, 5, 5, 6), (2, 3, 4, 7, 6), (2, 3, 1, 7, 6)])
-    def test_bool_mask(self, student, reference, rng, shape):
-        """a bool mask, True = may attend"""
-        compare(student, reference, attention_call(rng, shape, mask=causal(*shape[2:4])))
+    def test_mask(self, student, reference, rng, shape):
+        """a mask (T, S)"""
+        mask = window(*shape[2:4], width=4)
+        compare(student, reference, attention_call(rng, shape, mask=mask))
+
+    def test_causal_mask(self, student, reference, rng):
+        """a causal mask: the last query sees every key"""
+        compare(student, reference, attention_call(rng, SHAPE, mask=causal(4, 7)))
 
     def test_padding_mask(self, student, reference, rng):
-        """a bool mask (B, 1, T, S), another for each text"""
+        """a mask (B, 1, T, S), another for each text"""
         seen = torch.ones(2, 1, 1, 5, dtype=torch.bool)
         seen[1, ..., :2] = False
         diagonal = torch.eye(5, dtype=torch.bool)
         call = attention_call(rng, (2, 3, 5, 5, 6), mask=causal(5, 5) & seen | diagonal)
         compare(student, reference, call)
 
-    @pytest.mark.parametrize("low", [-torch.inf, torch.finfo(torch.float32).min])
-    def test_float_mask(self, student, reference, rng, low):
-        """a float mask of 0 and {low}"""
-        mask = torch.zeros(4, 7).masked_fill(~causal(4, 7), low)
-        compare(student, reference, attention_call(rng, SHAPE, mask))
-
-    def test_bias(self, student, reference, rng):
-        """a float mask that favours near keys, one for each head"""
-        call = attention_call(rng, SHAPE, mask=-rng.uniform(3, 4, 7, high=3.0))
-        compare(student, reference, call)
+    def test_mask_of_each_head(self, student, reference, rng):
+        """a mask (H, T, S), another for each head, and scale 0.3"""
+        mask = torch.stack([window(4, 7, width) for width in (1, 3, 5)])
+        compare(student, reference, attention_call(rng, SHAPE, mask=mask, scale=0.3))
 
     def test_causality(self, student, reference, rng):
         """what comes later changes nothing before it"""
@@ -112,34 +134,18 @@ class TestAttention:
         call = whole_numbers_call(rng, torch.float32, 150, (1, 3, 5, 6, 4))
         compare(student, reference, call)
 
-    @pytest.mark.parametrize("low", [None, -torch.inf, torch.finfo(torch.float32).min])
-    def test_blind_query(self, student, reference, rng, low):
-        """a query that may attend to nothing gets zeros"""
-        mask = causal(4, 7)
-        mask[2] = False
-        if low is not None:
-            mask = torch.zeros(4, 7).masked_fill(~mask, low)
-        compare(student, reference, attention_call(rng, SHAPE, mask=mask))
-
+    @pytest.mark.points(0.5)
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
-        """{dtype} with a bool mask"""
+        """{dtype} with a mask"""
         call = whole_numbers_call(rng, dtype, shape=(1, 3, 5, 6, 4))
-        call.steps[0][1]["mask"] = causal(5, 6)
+        call.steps[0][1]["mask"] = window(5, 6)
         compare(student, reference, call)
 
-    @pytest.mark.parametrize("dtype", HALF)
-    def test_half_precision_float_mask(self, student, reference, rng, dtype):
-        """{dtype} with a float mask of the dtype's lowest number"""
-        call = whole_numbers_call(rng, dtype, shape=(1, 3, 5, 6, 4))
-        mask = torch.zeros(5, 6, dtype=dtype)
-        mask.masked_fill_(~causal(5, 6), torch.finfo(dtype).min)
-        call.steps[0][1]["mask"] = mask
-        compare(student, reference, call)
-
+    @pytest.mark.points(0.25)
     def test_strided_input(self, student, reference, rng):
         """inputs that are not contiguous, and that stay as they were"""
-        call = attention_call(rng, SHAPE, mask=causal(4, 7))
+        call = attention_call(rng, SHAPE, mask=window(4, 7))
         inputs = call.steps[0][1]
         inputs["query"] = rng.normal(2, 4, 3, 6).transpose(1, 2)
         inputs["key"] = rng.normal(2, 3, 6, 7).mT
@@ -148,18 +154,17 @@ class TestAttention:
 
     def test_positions(self, student, reference, rng):
         """arguments by position: query, key, value, mask, scale"""
-        call = attention_call(rng, SHAPE, mask=causal(4, 7), scale=0.6, by_position=True)
+        call = attention_call(rng, SHAPE, mask=window(4, 7), scale=0.6, by_position=True)
         compare(student, reference, call)
 
     def test_gradients(self, student, reference, rng):
         """gradients of query, key and value"""
-        compare(student, reference, attention_call(rng, SHAPE, mask=causal(4, 7), grad=True))
+        compare(student, reference, attention_call(rng, SHAPE, mask=window(4, 7), grad=True))
 
-    def test_gradients_of_a_blind_query(self, student, reference, rng):
-        """gradients stay finite where a query may attend to nothing"""
-        mask = causal(5, 5)
-        mask[3] = False
-        compare(student, reference, attention_call(rng, (1, 2, 5, 5, 4), mask=mask, grad=True))
+    def test_gradients_without_a_mask(self, student, reference, rng):
+        """gradients of query, key and value without a mask"""
+        call = attention_call(rng, (1, 2, 3, 5, 4), scale=0.4, grad=True)
+        compare(student, reference, call)
 
 
 @pytest.mark.exercise("3.3")
@@ -203,43 +208,56 @@ class TestRepeatKV:
 
 @pytest.mark.exercise("3.4")
 class TestQwen3Attention:
-    def call(self, rng, heads=6, kv_heads=2, bias=False, eps=0.01, state=None, **options):
-        config = qwen3_config(heads, kv_heads, attention_bias=bias, rms_norm_eps=eps)
-        state = qwen3_state(rng, heads, kv_heads, bias) if state is None else state
-        init = {"config": config, "layer_idx": 1}
-        return Call("Qwen3Attention", init=init, state=state, **options)
-
     def cache(self, kv_heads=2):
         return Given("kv_cache", layer_idx=1, numbers=2 * kv_heads * D)
 
-    @pytest.mark.parametrize("bias", [False, True])
-    def test_parameters(self, student, reference, bias):
-        """names and shapes of the parameters, with attention_bias {bias}"""
-        init = {"config": qwen3_config(8, 4, attention_bias=bias), "layer_idx": 0}
-        compare(student, reference, Call("Qwen3Attention", init=init, names=True))
+    def parameters(self, *sizes, **changes):
+        init = {"config": qwen3_config(*sizes, **changes), "layer_idx": 0}
+        return Call("Qwen3Attention", init=init, names=True)
+
+    def test_parameters(self, student, reference):
+        """names and shapes of the parameters"""
+        compare(student, reference, self.parameters())
+
+    @pytest.mark.points(0.5)
+    def test_parameters_with_bias(self, student, reference):
+        """names and shapes of the parameters, with attention_bias"""
+        compare(student, reference, self.parameters(attention_bias=True))
+
+    @pytest.mark.parametrize(("heads", "size"), [(6, SMALL), (4, 24)])
+    def test_parameters_of_other_sizes(self, student, reference, heads, size):
+        """names and shapes of the parameters, hidden_size {size} and {heads} heads of 4"""
+        compare(student, reference, self.parameters(heads, hidden_size=size))
 
     @pytest.mark.points(2)
-    @pytest.mark.parametrize(("heads", "kv_heads"), [(6, 2), (4, 2), (6, 3), (8, 2)])
-    def test_values(self, student, reference, rng, heads, kv_heads):
-        """{heads} query heads, {kv_heads} KV heads"""
-        call = self.call(rng, heads, kv_heads).then(**tokens(rng.normal(2, 7, 10), 0, 7))
+    @pytest.mark.parametrize("kv_heads", [1, 2, 3, 6])
+    def test_values(self, student, reference, rng, kv_heads):
+        """6 query heads, {kv_heads} KV heads"""
+        call = qwen3_call(rng, 6, kv_heads).then(**tokens(hidden(rng, 2, 7, E), 0, 7))
         compare(student, reference, call)
+
+    @pytest.mark.points(2)
+    @pytest.mark.parametrize(("heads", "kv_heads", "size"), [(6, 2, SMALL), (8, 4, 16)])
+    def test_other_sizes(self, student, reference, rng, heads, kv_heads, size):
+        """hidden_size {size}, {heads} heads of 4, {kv_heads} KV heads: H * D is not E"""
+        call = qwen3_call(rng, heads, kv_heads, size)
+        compare(student, reference, call.then(**tokens(hidden(rng, 2, 7, size), 0, 7)))
 
     def test_one_token(self, student, reference, rng):
         """one token"""
-        compare(student, reference, self.call(rng).then(**tokens(rng.normal(3, 1, 10), 0, 1)))
+        compare(student, reference, qwen3_call(rng).then(**tokens(hidden(rng, 3, 1, E), 0, 1)))
 
     @pytest.mark.parametrize("kv_heads", [1, 2, 3])
     def test_shared_heads(self, student, reference, rng, kv_heads):
         """{kv_heads} KV heads do what 6 do whose weights are copies"""
-        x, state = rng.normal(2, 5, 10), qwen3_state(rng, kv_heads=kv_heads)
-        call = self.call(rng, kv_heads=kv_heads, state=state).then(**tokens(x, 0, 5))
+        x, state = hidden(rng, 2, 5, E), qwen3_state(rng, kv_heads=kv_heads)
+        call = qwen3_call(rng, kv_heads=kv_heads, state=state).then(**tokens(x, 0, 5))
         mine = compare(student, reference, call)
         full = dict(state)
         for name in ("k_proj.weight", "v_proj.weight"):
             copies = state[name].unflatten(0, (kv_heads, D))
             full[name] = copies.repeat_interleave(6 // kv_heads, dim=0).flatten(0, 1)
-        other = self.call(rng, kv_heads=6, state=full).then(**tokens(x, 0, 5))
+        other = qwen3_call(rng, kv_heads=6, state=full).then(**tokens(x, 0, 5))
         theirs = compare(student, reference, other)
         assert agree(mine.value, theirs.value), "shared heads differ from equal heads"
 
@@ -247,9 +265,9 @@ class TestQwen3Attention:
     @pytest.mark.parametrize("cuts", [(0, 6, 7), (0, 2, 4, 7), (0, 1, 2, 3), (0, 3, 6)])
     def test_cache(self, student, reference, rng, cuts):
         """a text in pieces with a cache, cut at {cuts}, gives what it gives whole"""
-        x, state = rng.normal(2, cuts[-1], 10), qwen3_state(rng)
-        whole = self.call(rng, state=state).then(**tokens(x, 0, cuts[-1]))
-        pieces = self.call(rng, state=state)
+        x, state = hidden(rng, 2, cuts[-1], E), qwen3_state(rng)
+        whole = qwen3_call(rng, layer_idx=1, state=state).then(**tokens(x, 0, cuts[-1]))
+        pieces = qwen3_call(rng, layer_idx=1, state=state)
         for start, end in pairwise(cuts):
             pieces.then(**tokens(x, start, end), cache=self.cache())
         mine = compare(student, reference, pieces)
@@ -258,8 +276,8 @@ class TestQwen3Attention:
 
     def test_decode_without_mask(self, student, reference, rng):
         """one new token with a cache and no mask sees all"""
-        x = rng.normal(1, 5, 10)
-        call = self.call(rng).then(**tokens(x, 0, 4), cache=self.cache())
+        x = hidden(rng, 1, 5, E)
+        call = qwen3_call(rng, layer_idx=1).then(**tokens(x, 0, 4), cache=self.cache())
         last = tokens(x, 4, 5)
         del last["mask"]
         call.then(**last, cache=self.cache())
@@ -267,63 +285,73 @@ class TestQwen3Attention:
 
     def test_causality(self, student, reference, rng):
         """what comes later changes nothing before it"""
-        x, state = rng.normal(2, 6, 10), qwen3_state(rng)
-        call = self.call(rng, state=state).then(**tokens(x, 0, 6))
+        x, state = hidden(rng, 2, 6, E), qwen3_state(rng)
+        call = qwen3_call(rng, state=state).then(**tokens(x, 0, 6))
         mine = compare(student, reference, call)
-        x = torch.cat((x[:, :4], rng.normal(2, 2, 10)), dim=1)
-        other = self.call(rng, state=state).then(**tokens(x, 0, 6))
+        x = torch.cat((x[:, :4], hidden(rng, 2, 2, E)), dim=1)
+        other = qwen3_call(rng, state=state).then(**tokens(x, 0, 6))
         theirs = compare(student, reference, other)
         assert agree(mine.value[:, :4], theirs.value[:, :4]), "the future leaks in"
 
+    def test_own_positions(self, student, reference, rng):
+        """two texts at positions of their own, with gaps"""
+        x = hidden(rng, 2, 6, E)
+        compare(student, reference, qwen3_call(rng).then(**own_positions(rng, x, D)))
+
     def test_padded_batch(self, student, reference, rng):
-        """a batch padded on the left, with positions of its own for each text"""
-        x, pad = rng.normal(2, 6, 10), torch.tensor([0, 2])
+        """a batch padded on the left, with positions and a mask of its own for each text"""
+        x, pad = hidden(rng, 2, 6, E), torch.tensor([1, 3])
         positions = (torch.arange(6) - pad[:, None]).clamp(min=0)  # (2, 6)
         seen = torch.arange(6) >= pad[:, None]  # (2, 6)
         mask = causal(6, 6) & seen[:, None, None] | torch.eye(6, dtype=torch.bool)
         inputs = {"hidden_states": x, **rotary(positions, D), "mask": mask}
-        compare(student, reference, self.call(rng).then(**inputs))
+        compare(student, reference, qwen3_call(rng).then(**inputs))
 
     def test_without_mask(self, student, reference, rng):
         """without a mask every token sees every other"""
-        inputs = tokens(rng.normal(2, 5, 10), 0, 5)
+        inputs = tokens(hidden(rng, 2, 5, E), 0, 5)
         del inputs["mask"]
-        compare(student, reference, self.call(rng).then(**inputs))
+        compare(student, reference, qwen3_call(rng).then(**inputs))
 
+    @pytest.mark.points(0.5)
     def test_bias(self, student, reference, rng):
         """values with attention_bias"""
-        call = self.call(rng, bias=True).then(**tokens(rng.normal(2, 5, 10), 0, 5))
+        call = qwen3_call(rng, attention_bias=True).then(**tokens(hidden(rng, 2, 5, E), 0, 5))
         compare(student, reference, call)
 
-    def test_small_input(self, student, reference, rng):
-        """small numbers, where rms_norm_eps counts"""
-        x = 1e-3 * rng.normal(2, 5, 10)
-        compare(student, reference, self.call(rng, eps=1e-5).then(**tokens(x, 0, 5)))
+    @pytest.mark.points(0.5)
+    @pytest.mark.parametrize(("eps", "size"), [(1e-5, 2e-3), (0.1, 1.0)])
+    def test_eps(self, student, reference, rng, eps, size):
+        """values with rms_norm_eps {eps}, entries of size {size}"""
+        call = qwen3_call(rng, rms_norm_eps=eps)
+        compare(student, reference, call.then(**tokens(size * rng.normal(2, 5, E), 0, 5)))
 
+    @pytest.mark.points(0.5)
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
-        """{dtype} in, {dtype} out"""
+        """{dtype} in, {dtype} out, cos and sin in float32"""
         state = qwen3_state(rng)
         for name in ("v_proj.weight", "o_proj.weight"):  # positive sums: little rounding
             state[name] = state[name].abs()
-        x = (1.5 + 0.2 * rng.normal(2, 1, 10)).to(dtype)
-        call = self.call(rng, state=state, dtype=dtype).then(**tokens(x, 0, 1))
+        x = (1.5 + 0.2 * rng.normal(2, 1, E)).to(dtype)
+        call = qwen3_call(rng, state=state, dtype=dtype).then(**tokens(x, 0, 1))
         compare(student, reference, call)
 
+    @pytest.mark.points(0.5)
     def test_strided_input(self, student, reference, rng):
         """an input that is not contiguous, and that stays as it was"""
-        x = rng.normal(10, 5, 2).transpose(0, 2)
-        compare(student, reference, self.call(rng).then(**tokens(x, 0, 5)))
+        x = rng.normal(E, 5, 2).transpose(0, 2)
+        compare(student, reference, qwen3_call(rng).then(**tokens(x, 0, 5)))
 
     def test_positions(self, student, reference, rng):
         """arguments by position: hidden_states, cos, sin, mask"""
-        call = self.call(rng, by_position=True)
-        call.then(**tokens(rng.normal(2, 5, 10), 0, 5))
+        call = qwen3_call(rng, by_position=True)
+        call.then(**tokens(hidden(rng, 2, 5, E), 0, 5))
         compare(student, reference, call)
 
     def test_gradients(self, student, reference, rng):
         """gradients of input and parameters"""
-        call = self.call(rng, grad=True).then(**tokens(rng.normal(2, 6, 10), 0, 6))
+        call = qwen3_call(rng, grad=True).then(**tokens(hidden(rng, 2, 6, E), 0, 6))
         compare(student, reference, call)
 
 
@@ -366,14 +394,14 @@ class TestLatentAttention:
     @pytest.mark.parametrize("length", [1, 4, 7])
     def test_values(self, student, reference, rng, length):
         """{length} tokens, nothing cached"""
-        x = rng.normal(2, length, 12)
+        x = hidden(rng, 2, length, 12)
         compare(student, reference, self.call(rng).then(**self.tokens(x, 0, length)))
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize("cuts", [(0, 6, 7), (0, 2, 4, 7), (0, 3, 6)])
     def test_cache(self, student, reference, rng, cuts):
         """a text in pieces with a cache, cut at {cuts}, gives what it gives whole"""
-        x, state = rng.normal(2, cuts[-1], 12), self.state(rng)
+        x, state = hidden(rng, 2, cuts[-1], 12), self.state(rng)
         whole = self.call(rng, state=state).then(**self.tokens(x, 0, cuts[-1]))
         pieces, cache = self.call(rng, state=state), {"layer_idx": 2, "numbers": 13}
         for start, end in pairwise(cuts):
@@ -384,23 +412,35 @@ class TestLatentAttention:
 
     def test_causality(self, student, reference, rng):
         """what comes later changes nothing before it"""
-        x, state = rng.normal(1, 6, 12), self.state(rng)
+        x, state = hidden(rng, 1, 6, 12), self.state(rng)
         call = self.call(rng, state=state).then(**self.tokens(x, 0, 6))
         mine = compare(student, reference, call)
-        x = torch.cat((x[:, :4], rng.normal(1, 2, 12)), dim=1)
+        x = torch.cat((x[:, :4], hidden(rng, 1, 2, 12)), dim=1)
         other = self.call(rng, state=state).then(**self.tokens(x, 0, 6))
         theirs = compare(student, reference, other)
         assert agree(mine.value[:, :4], theirs.value[:, :4]), "the future leaks in"
 
     def test_without_mask(self, student, reference, rng):
         """without a mask every token sees every other"""
-        inputs = self.tokens(rng.normal(2, 5, 12), 0, 5)
+        inputs = self.tokens(hidden(rng, 2, 5, 12), 0, 5)
         del inputs["mask"]
         compare(student, reference, self.call(rng).then(**inputs))
 
+    def test_own_positions(self, student, reference, rng):
+        """two texts at positions of their own, with gaps"""
+        x = hidden(rng, 2, 6, 12)
+        compare(student, reference, self.call(rng).then(**own_positions(rng, x, 6)))
+
+    @pytest.mark.points(0.5)
+    def test_eps(self, student, reference, rng):
+        """very small numbers, where the norms' eps of 1e-6 counts"""
+        x = 2e-3 * rng.normal(2, 5, 12)
+        compare(student, reference, self.call(rng).then(**self.tokens(x, 0, 5)))
+
+    @pytest.mark.points(0.5)
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
-        """{dtype} in, {dtype} out"""
+        """{dtype} in, {dtype} out, cos and sin in float32"""
         state = {name: weight.abs() + 0.1 for name, weight in self.state(rng).items()}
         x = (1.5 + 0.2 * rng.normal(2, 1, 12)).to(dtype)
         call = self.call(rng, state=state, dtype=dtype).then(**self.tokens(x, 0, 1))
@@ -409,10 +449,75 @@ class TestLatentAttention:
     def test_positions(self, student, reference, rng):
         """arguments by position: hidden_states, cos, sin, mask"""
         call = self.call(rng, by_position=True)
-        call.then(**self.tokens(rng.normal(2, 5, 12), 0, 5))
+        call.then(**self.tokens(hidden(rng, 2, 5, 12), 0, 5))
         compare(student, reference, call)
 
     def test_gradients(self, student, reference, rng):
         """gradients of input and parameters"""
-        call = self.call(rng, grad=True).then(**self.tokens(rng.normal(2, 6, 12), 0, 6))
+        call = self.call(rng, grad=True).then(**self.tokens(hidden(rng, 2, 6, 12), 0, 6))
         compare(student, reference, call)
+
+
+@pytest.mark.exercise("3.6")
+class TestMaskedSoftmax:
+    SHAPE = (2, 3, 4, 7)
+
+    @pytest.mark.parametrize("shape", [(2, 3, 4, 7), (1, 2, 5, 5), (3, 1, 1, 6)])
+    def test_bool_mask(self, student, reference, rng, shape):
+        """a bool mask, True = may attend"""
+        compare(student, reference, softmax_call(rng, window(*shape[2:]), shape))
+
+    @pytest.mark.parametrize("low", [-torch.inf, torch.finfo(torch.float32).min])
+    def test_float_mask(self, student, reference, rng, low):
+        """a float mask of 0 and {low}"""
+        compare(student, reference, softmax_call(rng, as_float(window(4, 7), low), self.SHAPE))
+
+    @pytest.mark.parametrize("shape", [(3, 4, 7), (2, 1, 4, 7), (7,)])
+    def test_bias(self, student, reference, rng, shape):
+        """a float mask {shape} of other numbers, which favours some keys"""
+        mask = rng.uniform(*shape, low=-3.0, high=3.0)
+        compare(student, reference, softmax_call(rng, mask, self.SHAPE))
+
+    def test_bias_and_mask(self, student, reference, rng):
+        """a float mask that favours some keys and hides others"""
+        mask = rng.uniform(4, 7, low=-3.0).masked_fill(~window(4, 7), -torch.inf)
+        compare(student, reference, softmax_call(rng, mask, self.SHAPE))
+
+    @pytest.mark.parametrize("low", [None, -torch.inf, torch.finfo(torch.float32).min])
+    def test_blind_query(self, student, reference, rng, low):
+        """all keys hidden from query 2; what hides: {low} (None: False in a bool mask)"""
+        mask = one_blind(4, 7, row=2)
+        mask = mask if low is None else as_float(mask, low)
+        compare(student, reference, softmax_call(rng, mask, self.SHAPE))
+
+    def test_padded_batch(self, student, reference, rng):
+        """a mask (B, 1, T, S) that hides padding, with blind queries in one text of two"""
+        seen = torch.ones(2, 1, 1, 5, dtype=torch.bool)
+        seen[1, ..., :2] = False
+        compare(student, reference, softmax_call(rng, causal(5, 5) & seen, (2, 3, 5, 5)))
+
+    @pytest.mark.points(0.5)
+    @pytest.mark.parametrize("dtype", HALF)
+    def test_half_precision(self, student, reference, rng, dtype):
+        """{dtype}, a float mask of its lowest number, which hides all keys from query 1"""
+        call = half_precision_softmax_call(rng, dtype, shape=(2, 3, 5, 6))
+        compare(student, reference, call)
+
+    @pytest.mark.points(0.5)
+    def test_high_scores(self, student, reference, rng):
+        """float16, a float mask that hides all keys from query 1, its scores near 2000"""
+        call = half_precision_softmax_call(rng, torch.float16, 2000, (2, 3, 5, 6))
+        compare(student, reference, call)
+
+    def test_positions(self, student, reference, rng):
+        """arguments by position: scores, mask"""
+        call = softmax_call(rng, one_blind(4, 7), self.SHAPE, by_position=True)
+        compare(student, reference, call)
+
+    @pytest.mark.parametrize("low", [None, -torch.inf, torch.finfo(torch.float32).min])
+    def test_gradients(self, student, reference, rng, low):
+        """gradients, one query blind; what hides: {low} (None: False in a bool mask)"""
+        mask = one_blind(5, 5, row=3)
+        if low is not None:
+            mask = rng.uniform(5, 5, low=-3.0).masked_fill(~mask, low)
+        compare(student, reference, softmax_call(rng, mask, (1, 2, 5, 5), grad=True))

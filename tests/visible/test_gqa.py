@@ -13,6 +13,11 @@ def causal(new, total):
     return torch.ones(new, total, dtype=torch.bool).tril(total - new)
 
 
+def window(new, total, width=3):
+    """(new, total) bool: causal, and no further back than `width` tokens."""
+    return causal(new, total).triu(total - new - width + 1)
+
+
 def rotary(positions, size):
     """cos and sin (..., T, size) of the angles of these positions, as lab 02 makes them."""
     inv_freq = 100.0 ** -(torch.arange(0, size, 2) / size)
@@ -46,6 +51,10 @@ class TestCausalMask:
         call = Call("causal_mask", query_length=2, key_length=6, by_position=True)
         compare(student, reference, call)
 
+    def test_long(self, student, reference):
+        """4 new tokens after 2100 cached ones"""
+        compare(student, reference, Call("causal_mask", query_length=4, key_length=2104))
+
 
 def attention_call(rng, shape=(2, 3, 4, 5, 6), mask=None, **options):
     batch, heads, new, total, size = shape
@@ -77,54 +86,47 @@ class TestAttention:
 
     def test_scale(self, student, reference, rng):
         """values with scale 0.3"""
-        compare(student, reference, attention_call(rng, scale=0.3))
+        compare(student, reference, attention_call(rng, (2, 1, 4, 5, 6), scale=0.3))
 
-    def test_bool_mask(self, student, reference, rng):
-        """a bool mask, True = may attend"""
-        compare(student, reference, attention_call(rng, mask=causal(4, 5)))
+    def test_mask(self, student, reference, rng):
+        """a mask (T, S): each query sees itself and up to two tokens before it"""
+        compare(student, reference, attention_call(rng, mask=window(4, 5)))
 
-    def test_float_mask(self, student, reference, rng):
-        """a float mask of 0 and -inf"""
-        mask = torch.zeros(4, 5).masked_fill(~causal(4, 5), -torch.inf)
+    def test_mask_of_each_text(self, student, reference, rng):
+        """a mask (B, 1, T, S), another for each text"""
+        mask = torch.stack((window(4, 5), window(4, 5, width=2)))[:, None]
         compare(student, reference, attention_call(rng, mask=mask))
 
-    def test_bias(self, student, reference, rng):
-        """a float mask that favours near keys, one for each head"""
-        compare(student, reference, attention_call(rng, mask=-rng.uniform(3, 4, 5, high=3.0)))
+    def test_mask_and_scale(self, student, reference, rng):
+        """a mask and scale 0.2"""
+        compare(student, reference, attention_call(rng, mask=window(4, 5), scale=0.2))
 
     def test_large_scores(self, student, reference, rng):
         """scores in the thousands"""
         compare(student, reference, whole_numbers_call(rng, torch.float32, size=100))
 
-    def test_blind_query(self, student, reference, rng):
-        """a query that may attend to nothing gets zeros"""
-        mask = causal(4, 5)
-        mask[1] = False
-        compare(student, reference, attention_call(rng, mask=mask))
+    def test_other_value_size(self, student, reference, rng):
+        """values of 9 features, queries and keys of 6"""
+        call = attention_call(rng)
+        call.steps[0][1]["value"] = rng.normal(2, 3, 5, 9)
+        compare(student, reference, call)
 
-    def test_blind_query_float_mask(self, student, reference, rng):
-        """the same with a float mask of the dtype's lowest number"""
-        mask = torch.zeros(4, 5).masked_fill(~causal(4, 5), torch.finfo(torch.float32).min)
-        mask[1] = torch.finfo(torch.float32).min
-        compare(student, reference, attention_call(rng, mask=mask))
-
+    @pytest.mark.points(0.5)
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
-        """{dtype} with a bool mask"""
+        """{dtype} with a mask"""
         call = whole_numbers_call(rng, dtype)
-        call.steps[0][1]["mask"] = causal(4, 5)
+        call.steps[0][1]["mask"] = window(4, 5)
         compare(student, reference, call)
 
     def test_positions(self, student, reference, rng):
         """arguments by position: query, key, value, mask, scale"""
-        call = attention_call(rng, mask=causal(4, 5), scale=0.7, by_position=True)
+        call = attention_call(rng, mask=window(4, 5), scale=0.7, by_position=True)
         compare(student, reference, call)
 
     def test_gradients(self, student, reference, rng):
-        """gradients, with a query that may attend to nothing"""
-        mask = causal(4, 5)
-        mask[1] = False
-        compare(student, reference, attention_call(rng, mask=mask, grad=True))
+        """gradients of query, key and value"""
+        compare(student, reference, attention_call(rng, mask=window(4, 5), grad=True))
 
 
 @pytest.mark.exercise("3.3")
@@ -152,7 +154,9 @@ class TestRepeatKV:
         compare(student, reference, call)
 
 
-D, E = 4, 10  # of Qwen3Attention
+D = 4  # head_dim of Qwen3Attention
+E = 24  # its hidden_size: that of 6 heads
+SMALL = 12  # a hidden_size that is not H * D
 
 
 def qwen3_config(heads=6, kv_heads=2, **changes):
@@ -164,14 +168,14 @@ def qwen3_config(heads=6, kv_heads=2, **changes):
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,
         "head_dim": D,
-        "rms_norm_eps": 0.01,
     }
     return New("Qwen3Config", **(sizes | changes))
 
 
-def qwen3_state(rng, heads=6, kv_heads=2, bias=False):
+def qwen3_state(rng, heads=6, kv_heads=2, bias=False, size=E):
     q, kv = heads * D, kv_heads * D
-    sizes = {"q_proj": (q, E), "k_proj": (kv, E), "v_proj": (kv, E), "o_proj": (E, q)}
+    sizes = {"q_proj": (q, size), "k_proj": (kv, size), "v_proj": (kv, size)}
+    sizes |= {"o_proj": (size, q)}
     state = {f"{n}.weight": rng.normal(*s) / s[1] ** 0.5 for n, s in sizes.items()}
     if bias:
         state |= {f"{n}.bias": rng.normal(s[0]) for n, s in sizes.items()}
@@ -179,17 +183,41 @@ def qwen3_state(rng, heads=6, kv_heads=2, bias=False):
     return state | norms
 
 
+def qwen3_call(rng, heads=6, kv_heads=2, size=E, layer_idx=2, state=None, **options):
+    """A Qwen3Attention; options of its config and of the Call."""
+    fields = ("attention_bias", "rms_norm_eps")
+    changes = {name: options.pop(name) for name in fields if name in options}
+    bias = changes.get("attention_bias", False)
+    state = qwen3_state(rng, heads, kv_heads, bias, size) if state is None else state
+    config = qwen3_config(heads, kv_heads, hidden_size=size, **changes)
+    init = {"config": config, "layer_idx": layer_idx}
+    return Call("Qwen3Attention", init=init, state=state, **options)
+
+
+def hidden(rng, *shape):
+    """hidden_states so large that a small eps does not show."""
+    return 4 * rng.normal(*shape)
+
+
+def own_positions(x, rotary_dim=D):
+    """Two texts whose tokens stand at positions of their own: more than a shift apart."""
+    positions = torch.tensor([[0, 1, 2, 3, 4], [0, 5, 9, 10, 17]])
+    return {"hidden_states": x, **rotary(positions, rotary_dim), "mask": causal(5, 5)}
+
+
 @pytest.mark.exercise("3.4")
 class TestQwen3Attention:
-    def call(self, rng, bias=False, **options):
-        init = {"config": qwen3_config(attention_bias=bias), "layer_idx": 2}
-        return Call("Qwen3Attention", init=init, state=qwen3_state(rng, bias=bias), **options)
-
     def test_parameters(self, student, reference):
         """names and shapes of the parameters"""
         init = {"config": qwen3_config(), "layer_idx": 2}
         compare(student, reference, Call("Qwen3Attention", init=init, names=True))
 
+    def test_parameters_of_other_sizes(self, student, reference):
+        """the same with hidden_size 12 and 6 heads of 4: H * D is not E"""
+        init = {"config": qwen3_config(hidden_size=SMALL), "layer_idx": 2}
+        compare(student, reference, Call("Qwen3Attention", init=init, names=True))
+
+    @pytest.mark.points(0.5)
     def test_parameters_with_bias(self, student, reference):
         """the same with attention_bias"""
         init = {"config": qwen3_config(attention_bias=True), "layer_idx": 2}
@@ -197,39 +225,61 @@ class TestQwen3Attention:
 
     def test_one_token(self, student, reference, rng):
         """one token, which can only see itself"""
-        compare(student, reference, self.call(rng).then(**tokens(rng.normal(2, 1, E), 0, 1)))
+        compare(student, reference, qwen3_call(rng).then(**tokens(hidden(rng, 2, 1, E), 0, 1)))
 
     def test_values(self, student, reference, rng):
         """5 tokens, nothing cached"""
-        compare(student, reference, self.call(rng).then(**tokens(rng.normal(2, 5, E), 0, 5)))
+        compare(student, reference, qwen3_call(rng).then(**tokens(hidden(rng, 2, 5, E), 0, 5)))
+
+    def test_other_sizes(self, student, reference, rng):
+        """5 tokens, hidden_size 12 and 6 heads of 4: H * D is not E"""
+        call = qwen3_call(rng, size=SMALL).then(**tokens(hidden(rng, 2, 5, SMALL), 0, 5))
+        compare(student, reference, call)
 
     def test_without_mask(self, student, reference, rng):
         """without a mask every token sees every other"""
-        call = self.call(rng).then(**tokens(rng.normal(2, 5, E), 0, 5))
+        call = qwen3_call(rng).then(**tokens(hidden(rng, 2, 5, E), 0, 5))
         del call.steps[0][1]["mask"]
+        compare(student, reference, call)
+
+    def test_own_positions(self, student, reference, rng):
+        """two texts at other positions: 0, 1, 2, 3, 4 and 0, 5, 9, 10, 17"""
+        compare(student, reference, qwen3_call(rng).then(**own_positions(hidden(rng, 2, 5, E))))
+
+    def test_own_mask(self, student, reference, rng):
+        """a mask (B, 1, T, S), another for each text"""
+        call = qwen3_call(rng).then(**tokens(hidden(rng, 2, 5, E), 0, 5))
+        call.steps[0][1]["mask"] = torch.stack((window(5, 5), window(5, 5, width=2)))[:, None]
         compare(student, reference, call)
 
     def test_cache(self, student, reference, rng):
         """5 tokens in three steps with a cache: 2, then 2, then 1"""
-        call, x = self.call(rng), rng.normal(2, 5, E)
+        call, x = qwen3_call(rng), hidden(rng, 2, 5, E)
         cache = Given("kv_cache", layer_idx=2, numbers=2 * 2 * D)
         for start, end in ((0, 2), (2, 4), (4, 5)):
             call.then(**tokens(x, start, end), cache=cache)
         compare(student, reference, call)
 
+    def test_eps(self, student, reference, rng):
+        """values with rms_norm_eps 0.01"""
+        call = qwen3_call(rng, rms_norm_eps=0.01).then(**tokens(hidden(rng, 2, 5, E), 0, 5))
+        compare(student, reference, call)
+
+    @pytest.mark.points(0.5)
     def test_bias(self, student, reference, rng):
         """values with attention_bias"""
-        call = self.call(rng, bias=True).then(**tokens(rng.normal(2, 5, E), 0, 5))
+        call = qwen3_call(rng, attention_bias=True).then(**tokens(hidden(rng, 2, 5, E), 0, 5))
         compare(student, reference, call)
 
     def test_positions(self, student, reference, rng):
         """arguments by position: hidden_states, cos, sin, mask"""
-        call = self.call(rng, by_position=True).then(**tokens(rng.normal(2, 5, E), 0, 5))
+        call = qwen3_call(rng, by_position=True).then(**tokens(hidden(rng, 2, 5, E), 0, 5))
         compare(student, reference, call)
 
+    @pytest.mark.points(0.5)
     def test_half_precision(self, student, reference, rng):
-        """bfloat16 in, bfloat16 out"""
-        call = self.call(rng, dtype=torch.bfloat16).then(**tokens(rng.normal(2, 1, E), 0, 1))
+        """bfloat16 in, bfloat16 out, cos and sin in float32"""
+        call = qwen3_call(rng, dtype=torch.bfloat16).then(**tokens(rng.normal(2, 1, E), 0, 1))
         inputs = call.steps[0][1]
         inputs["hidden_states"] = (1.5 + 0.2 * inputs["hidden_states"]).bfloat16()
         for name in ("v_proj.weight", "o_proj.weight"):  # positive sums: little rounding
@@ -237,8 +287,8 @@ class TestQwen3Attention:
         compare(student, reference, call)
 
     def test_gradients(self, student, reference, rng):
-        """gradients"""
-        call = self.call(rng, grad=True).then(**tokens(rng.normal(2, 5, E), 0, 5))
+        """gradients of input and parameters"""
+        call = qwen3_call(rng, grad=True).then(**tokens(hidden(rng, 2, 5, E), 0, 5))
         compare(student, reference, call)
 
 
@@ -286,26 +336,134 @@ class TestLatentAttention:
 
     def test_one_token(self, student, reference, rng):
         """one token, which can only see itself"""
-        compare(student, reference, self.call(rng).then(**tokens(rng.normal(2, 1, 10), 0, 1)))
+        compare(student, reference, self.call(rng).then(**tokens(hidden(rng, 2, 1, 10), 0, 1)))
 
     def test_values(self, student, reference, rng):
         """5 tokens, nothing cached"""
-        compare(student, reference, self.call(rng).then(**tokens(rng.normal(2, 5, 10), 0, 5)))
+        compare(student, reference, self.call(rng).then(**tokens(hidden(rng, 2, 5, 10), 0, 5)))
 
     def test_cache(self, student, reference, rng):
         """5 tokens in three steps with a cache: 2, then 2, then 1"""
-        call, x = self.call(rng), rng.normal(2, 5, 10)
+        call, x = self.call(rng), hidden(rng, 2, 5, 10)
         cache = Given("kv_cache", layer_idx=1, numbers=5 + 4)
         for start, end in ((0, 2), (2, 4), (4, 5)):
             call.then(**tokens(x, start, end), cache=cache)
         compare(student, reference, call)
 
-    def test_positions(self, student, reference, rng):
-        """arguments by position: hidden_states, cos, sin, mask"""
-        call = self.call(rng, by_position=True).then(**tokens(rng.normal(2, 5, 10), 0, 5))
+    def test_without_mask(self, student, reference, rng):
+        """without a mask every token sees every other"""
+        call = self.call(rng).then(**tokens(hidden(rng, 2, 5, 10), 0, 5))
+        del call.steps[0][1]["mask"]
         compare(student, reference, call)
 
-    def test_gradients(self, student, reference, rng):
-        """gradients"""
-        call = self.call(rng, grad=True).then(**tokens(rng.normal(2, 5, 10), 0, 5))
+    def test_own_positions(self, student, reference, rng):
+        """two texts at other positions: 0, 1, 2, 3, 4 and 0, 5, 9, 10, 17"""
+        compare(student, reference, self.call(rng).then(**own_positions(hidden(rng, 2, 5, 10))))
+
+    @pytest.mark.points(0.5)
+    def test_eps(self, student, reference, rng):
+        """very small numbers, where the norms' eps of 1e-6 counts"""
+        x = 2e-3 * rng.normal(2, 5, 10)
+        compare(student, reference, self.call(rng).then(**tokens(x, 0, 5)))
+
+    def test_positions(self, student, reference, rng):
+        """arguments by position: hidden_states, cos, sin, mask"""
+        call = self.call(rng, by_position=True).then(**tokens(hidden(rng, 2, 5, 10), 0, 5))
         compare(student, reference, call)
+
+    @pytest.mark.points(0.5)
+    def test_half_precision(self, student, reference, rng):
+        """bfloat16 in, bfloat16 out, cos and sin in float32"""
+        call = self.call(rng, dtype=torch.bfloat16)
+        call.state = {name: weight.abs() + 0.1 for name, weight in call.state.items()}
+        x = (1.5 + 0.2 * rng.normal(2, 1, 10)).bfloat16()  # positive sums: little rounding
+        compare(student, reference, call.then(**tokens(x, 0, 1)))
+
+    def test_gradients(self, student, reference, rng):
+        """gradients of input and parameters"""
+        call = self.call(rng, grad=True).then(**tokens(hidden(rng, 2, 5, 10), 0, 5))
+        compare(student, reference, call)
+
+
+def as_float(mask, low, dtype=torch.float32):
+    """A bool mask as one to add: 0 where it is True, `low` where it is False."""
+    return torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask, low)
+
+
+def one_blind(new, total, row=1):
+    """A mask that hides every key from one query."""
+    mask = window(new, total)
+    mask[row] = False
+    return mask
+
+
+def softmax_call(rng, mask, shape=(2, 3, 4, 5), **options):
+    return Call("masked_softmax", scores=2 * rng.normal(*shape), mask=mask, **options)
+
+
+def half_precision_softmax_call(rng, dtype, high=0.0, shape=(1, 2, 4, 5)):
+    """Query 1 is blind, told by the lowest number; high lifts its scores."""
+    mask = as_float(one_blind(*shape[2:]), torch.finfo(dtype).min, dtype)
+    call = softmax_call(rng, mask, shape)
+    scores = rng.integers(-4, 5, *shape).to(dtype)
+    scores[:, :, 1] += high
+    call.steps[0][1]["scores"] = scores
+    return call
+
+
+@pytest.mark.exercise("3.6")
+class TestMaskedSoftmax:
+    def test_bool_mask(self, student, reference, rng):
+        """a bool mask, True = may attend"""
+        compare(student, reference, softmax_call(rng, window(4, 5)))
+
+    def test_float_mask(self, student, reference, rng):
+        """a float mask of 0 and -inf"""
+        compare(student, reference, softmax_call(rng, as_float(window(4, 5), -torch.inf)))
+
+    def test_lowest_number(self, student, reference, rng):
+        """a float mask of 0 and float32's lowest number"""
+        mask = as_float(window(4, 5), torch.finfo(torch.float32).min)
+        compare(student, reference, softmax_call(rng, mask))
+
+    def test_bias(self, student, reference, rng):
+        """a float mask that favours near keys, one for each head"""
+        compare(student, reference, softmax_call(rng, -rng.uniform(3, 4, 5, high=3.0)))
+
+    def test_blind_query(self, student, reference, rng):
+        """a bool mask that hides all keys from query 1"""
+        compare(student, reference, softmax_call(rng, one_blind(4, 5)))
+
+    def test_blind_query_float_mask(self, student, reference, rng):
+        """the same as a float mask of 0 and -inf"""
+        compare(student, reference, softmax_call(rng, as_float(one_blind(4, 5), -torch.inf)))
+
+    def test_blind_query_lowest_number(self, student, reference, rng):
+        """the same as a float mask of 0 and float32's lowest number"""
+        mask = as_float(one_blind(4, 5), torch.finfo(torch.float32).min)
+        compare(student, reference, softmax_call(rng, mask))
+
+    @pytest.mark.points(0.5)
+    @pytest.mark.parametrize("dtype", HALF)
+    def test_half_precision(self, student, reference, rng, dtype):
+        """{dtype}, a float mask of its lowest number, which hides all keys from query 1"""
+        compare(student, reference, half_precision_softmax_call(rng, dtype))
+
+    @pytest.mark.points(0.5)
+    def test_high_scores(self, student, reference, rng):
+        """the same in float16, scores of query 1 near 1000"""
+        compare(student, reference, half_precision_softmax_call(rng, torch.float16, high=1000))
+
+    def test_positions(self, student, reference, rng):
+        """a mask (B, 1, T, S); arguments by position: scores, mask"""
+        mask = torch.stack((window(4, 5), one_blind(4, 5, row=2)))[:, None]
+        compare(student, reference, softmax_call(rng, mask, by_position=True))
+
+    def test_gradients(self, student, reference, rng):
+        """gradients, a bool mask that hides all keys from query 1"""
+        compare(student, reference, softmax_call(rng, one_blind(4, 5), grad=True))
+
+    def test_gradients_float_mask(self, student, reference, rng):
+        """gradients of scores and of a float mask that hides all keys from query 1"""
+        mask = -rng.uniform(3, 4, 5, high=3.0).masked_fill(~one_blind(4, 5), torch.inf)
+        compare(student, reference, softmax_call(rng, mask, grad=True))

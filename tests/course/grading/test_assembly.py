@@ -216,8 +216,9 @@ ANOTHER_WAY = {
     "padding sees itself": ("decoder", "mask = mask & attention_mask[:, None, None, :].bool()",
                             "mask = mask & attention_mask[:, None, None, :].bool() | "
                             "torch.eye(total, dtype=torch.bool)[cached:]"),
-    "blind queries average": ("gqa", "masked_fill(blind, 0.0)\n    return",
-                              "clone()\n    return"),
+    "blind queries get zeros": ("gqa", "weights = scores.softmax(dim=-1, dtype=torch.float32)",
+                                "weights = scores.softmax(dim=-1, dtype=torch.float32) * ("
+                                "1 if mask is None else mask.any(dim=-1, keepdim=True))"),
 }  # fmt: skip
 
 
@@ -265,8 +266,11 @@ def test_another_order_and_other_kinds_of_mask_are_right():
     )
     swapped = swapped.replace("        scale = self.head_dim", "        key = repeat_kv(key, "
                               "self.n_rep)\n        scale = self.head_dim")  # fmt: skip
+    swapped = swapped.replace("    if mask is not None:", "    if mask is not None and "
+                              "mask.is_floating_point():\n        scores = scores + mask\n"
+                              "    elif mask is not None:")  # fmt: skip
     added = edited("decoder", "hidden_states = self.embed_tokens",
-                   "mask = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)\n"
+                   "mask = torch.zeros(mask.shape).masked_fill(~mask, -1e30)\n"
                    "        hidden_states = self.embed_tokens")  # fmt: skip
     assert assembled(gqa=swapped, decoder=added).fault is None
     _, changed = planted("4.1", "relu")
