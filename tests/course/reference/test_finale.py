@@ -187,7 +187,7 @@ def test_a_package_finished_in_part_borrows_the_rest(package, run):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("-torch.inf", "0.0", "away from the reference's"),
+        ("torch.finfo(scores.dtype).min", "0.0", "away from the reference's"),
         ("@ value", "@ valeu", "NameError"),
     ],
 )
