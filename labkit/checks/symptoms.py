@@ -54,7 +54,8 @@ def in_common(failed: list[Check], passed: list[Check]) -> str:
 def features(call: Call) -> dict[str, None]:
     """What is special about a call, in words that go on "wrong only ...", in their order."""
     found: dict[str, None] = {}
-    inputs = [(call.init or {}), *(inputs for _, inputs in call.steps)]
+    init = call.init if isinstance(call.init, Mapping) else {}  # by position: no names
+    inputs = [init, *(inputs for _, inputs in call.steps)]
     tensors = [
         pair for given in inputs for name in given for pair in tensors_in(given[name], name)
     ]

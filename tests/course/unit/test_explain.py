@@ -279,6 +279,14 @@ def test_what_failed_checks_have_in_common_is_said(found, said):
     assert (said in told) if said else not any(text.startswith("wrong") for text in told)
 
 
+def test_arguments_by_position_have_no_names_to_be_told():
+    found = [asked(0, x=HALF), asked(0, x=HALF), asked(1, x=X)]
+    for check in found:
+        check.evidence[0][0].init = [8, 1e-2]
+    told = symptoms(Result(EXERCISE, found), found[:2], Same())
+    assert "wrong only in half precision" in told
+
+
 class Same:
     """An oracle whose right value is what anybody else gave."""
 
