@@ -42,7 +42,7 @@ def in_common(failed: list[Check], passed: list[Check]) -> str:
     kinds = {check.difference.kind for check in failed if check.difference}
     if len(kinds) == 1 and kinds <= ONLY.keys():
         return ONLY[kinds.pop()]
-    calls = [call for check in passed for call, _ in check.evidence if call.steps]
+    calls = [c for check in passed for c, _ in check.evidence if any(i for _, i in c.steps)]
     if len(failed) < 2 or not calls or not all(check.evidence for check in failed):
         return ""
     shared = [features(check.evidence[-1][0]) for check in failed]

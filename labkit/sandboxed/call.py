@@ -76,14 +76,13 @@ class Call:
     Call("KVCache", init={...}).then("update", key=k, value=v)  several steps on one object,
         of which .then(".length") reads an attribute
 
-    init    constructor arguments by name, or a list of them in their order; None says that
-            the symbol is a function
+    init    constructor arguments; None says that the symbol is a function
     state   tensors for load_state_dict(strict=True)
     dtype   the module is moved to it after loading
     grad    also return the gradients of inputs and parameters; a tuple of names says of which
             inputs, where a right answer may use only a part of the others
     names   also return the names and shapes of parameters and buffers
-    by_position  pass the inputs in their order instead of by name
+    by_position  pass the arguments, also of the constructor, in their order, not by name
     summary  compare only a summary of the results, one of SUMMARIES
     objects a Given that makes {name: object}, once for all steps: every step gets them as its
             first inputs, and the state they end in is part of the outcome
@@ -100,7 +99,7 @@ class Call:
         symbol: str,
         /,
         *,
-        init: Mapping[str, Any] | list[Any] | None = None,
+        init: Mapping[str, Any] | None = None,
         state: Mapping[str, Tensor] | None = None,
         dtype: torch.dtype | None = None,
         grad: bool | tuple[str, ...] = False,
@@ -282,7 +281,7 @@ def _build(call: Call, namespace: Mapping[str, Any], shared: dict[str, Any]) -> 
     target = namespace[call.symbol]
     if call.init is not None:
         arguments = resolve(copied(call.init), namespace, shared)
-        target = target(*arguments) if isinstance(arguments, list) else target(**arguments)
+        target = target(*arguments.values()) if call.by_position else target(**arguments)
     if isinstance(target, nn.Module):
         if call.state is not None:
             target.load_state_dict(copied(call.state), strict=True)

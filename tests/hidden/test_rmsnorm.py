@@ -4,6 +4,7 @@ import pytest
 import torch
 from visible.test_rmsnorm import (
     HALF,
+    compare_fresh,
     compare_unknown,
     layer_norm_call,
     narrow_weight_call,
@@ -83,8 +84,7 @@ class TestRMSNorm:
     @pytest.mark.parametrize("size", [1, 24])
     def test_parameters(self, student, reference, rng, size):
         """freshly made: it holds weight alone, and weight is all ones"""
-        call = Call("RMSNorm", init={"hidden_size": size}, names=True).then(".weight")
-        compare(student, reference, call)
+        compare_fresh(student, reference, size)
 
     @pytest.mark.parametrize(("scale", "eps"), [(1e-4, 1e-5), (1e-3, 1e-5), (0.2, 0.4)])
     def test_eps(self, student, reference, rng, scale, eps):
@@ -100,8 +100,7 @@ class TestRMSNorm:
 
     def test_by_position(self, student, reference, rng):
         """arguments by position: hidden_size, eps"""
-        call = Call("RMSNorm", init=[6, 0.3], hidden_states=rng.normal(2, 4, 6))
-        compare(student, reference, call)
+        compare(student, reference, rms_norm_call(rng, (4, 6), eps=0.3, by_position=True))
 
     def test_zeros(self, student, reference, rng):
         """a padding row of zeros"""

@@ -75,12 +75,16 @@ def rms_norm_call(
     return Call("RMSNorm", init=init, state=state, dtype=dtype, hidden_states=x, **options)
 
 
+def compare_fresh(student, reference, size):
+    compare(student, reference, Call("RMSNorm", init={"hidden_size": size}, names=True))
+    compare(student, reference, Call("RMSNorm", init={"hidden_size": size}).then(".weight"))
+
+
 @pytest.mark.exercise("1.2")
 class TestRMSNorm:
     def test_parameters(self, student, reference, rng):
         """freshly made: it holds weight alone, and weight is all ones"""
-        call = Call("RMSNorm", init={"hidden_size": 8}, names=True).then(".weight")
-        compare(student, reference, call)
+        compare_fresh(student, reference, 8)
 
     def test_values(self, student, reference, rng):
         """values"""
@@ -98,9 +102,7 @@ class TestRMSNorm:
 
     def test_by_position(self, student, reference, rng):
         """arguments by position: hidden_size, eps"""
-        compare(
-            student, reference, Call("RMSNorm", init=[8, 0.5], hidden_states=rng.normal(3, 8))
-        )
+        compare(student, reference, rms_norm_call(rng, eps=0.5, by_position=True))
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
