@@ -7,6 +7,7 @@ import builtins
 import ctypes
 import importlib
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -145,7 +146,7 @@ class NotInGrading(NameError):
 def as_in_grading() -> Iterator[None]:
     """While open, code finds the names that it finds in grading, where no notebook runs, nobody
     types and there is one thread. What would be harmless does nothing, the rest says why."""
-    ask = input
+    ask, start, here = input, threading.Thread.start, threading.get_ident()
 
     def refuse_input(*prompt: Any) -> str:
         if sys._getframe(1).f_globals.get("__name__", "").startswith(PACKAGE + "."):
@@ -155,11 +156,17 @@ def as_in_grading() -> Iterator[None]:
     def refuse_shell() -> None:
         raise NotInGrading("get_ipython() is not there in grading, where no notebook runs")
 
+    def refuse_thread(thread: threading.Thread) -> None:
+        if threading.get_ident() == here:
+            raise NotInGrading("exercise code cannot start threads in grading")
+        start(thread)
+
     names = {"display": nothing, "get_ipython": refuse_shell, "input": refuse_input}
-    names_in_grading = {(builtins, name): value for name, value in names.items()}
+    there: dict[tuple[Any, str], Any] = {(builtins, name): names[name] for name in names}
+    there[threading.Thread, "start"] = refuse_thread
     for name in ("set_num_threads", "set_num_interop_threads"):
-        names_in_grading[torch, name] = nothing
-    with replaced(names_in_grading):
+        there[torch, name] = nothing
+    with replaced(there):
         yield
 
 
