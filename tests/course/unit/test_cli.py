@@ -63,7 +63,7 @@ def test_status_marks_what_never_ends_and_goes_on(package, monkeypatch):
     monkeypatch.setattr("labkit.learner.room.CPU_SECONDS", 1)
     fill("1.1", "1.2")
     module = package / "rmsnorm.py"
-    loop = "    while True: print(x)\n    wide = x.float()"
+    loop = "    print(x)\n    while True: pass\n    wide = x.float()"
     module.write_text(module.read_text().replace("    wide = x.float()", loop, 1))
     code, text = said("status")
     assert code == 0 and "tensor" not in text
