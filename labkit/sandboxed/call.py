@@ -20,6 +20,7 @@ from labkit.sandboxed.torch_private import set_deterministic
 
 # Kept from before any learner code can replace them.
 _equal, _generator = torch.equal, torch.default_generator
+Step = tuple[str, dict[str, Any]]  # of a call: a method, "" for the call itself, and its inputs
 
 
 class New:
@@ -42,29 +43,47 @@ class Given:
         self.name, self.arguments = name, arguments
 
 
-def _drawn(values: list[Any]) -> list[Any]:
+def _drawn(values: list[Any], steps: list[Step]) -> list[Any]:
     texts = [
         " ".join(map(str, v.unique().tolist())) if isinstance(v, Tensor) else v for v in values
     ]
     return [{"tokens that come out": text} for text in texts]
 
 
-def _counts(values: list[Any]) -> list[Any]:
+def _counts(values: list[Any], steps: list[Step]) -> list[Any]:
     """Of tensors (rows,) alone: another shape stays, so that it shows."""
     fit = [isinstance(v, Tensor) and v.dim() == 1 and v.dtype == torch.int64 for v in values]
     return [v.clamp(min=0).bincount() if ok else v for v, ok in zip(values, fit, strict=True)]
 
 
-def _repeats(values: list[Any]) -> list[Any]:
+def _repeats(values: list[Any], steps: list[Step]) -> list[Any]:
     first, *later = [v if isinstance(v, Tensor) else torch.empty(0) for v in values]
     return [v.shape == first.shape and _equal(v, first) for v in later]
 
 
-# What a check looks at where a right answer may draw random numbers in its own way.
-SUMMARIES: dict[str, Callable[[list[Any]], list[Any]]] = {
+def _real_tokens(values: list[Any], steps: list[Step]) -> list[Any]:
+    """Of each step, zeros where its attention_mask is 0: what comes out at padding is nobody's
+    business."""
+
+    def blanked(value: Any, padding: Tensor) -> Any:
+        if isinstance(value, list):
+            return [blanked(item, padding) for item in value]
+        for where in (padding, padding.flatten()):  # (B, T, ...), (N, ...)
+            if isinstance(value, Tensor) and value.shape[: where.dim()] == where.shape:
+                return value.masked_fill(where.view(*where.shape, 1), 0.0)
+        return value
+
+    masks = [i["attention_mask"][:, -i["input_ids"].size(1) :] for _, i in steps]
+    return [blanked(v, mask == 0) for v, mask in zip(values, masks, strict=True)]
+
+
+# What a check looks at where a right answer may draw random numbers in its own way, or give
+# what it likes.
+SUMMARIES: dict[str, Callable[[list[Any], list[Step]], list[Any]]] = {
     "drawn": _drawn,  # of each step, which numbers occur in it at all
     "counts": _counts,  # of each step, how often 0, 1, 2, ... occur
     "repeats": _repeats,  # of each later step, whether it equals the first
+    "real tokens": _real_tokens,  # of each step, what it says of tokens that are no padding
 }
 
 
@@ -114,7 +133,7 @@ class Call:
         self.by_position, self.summary, self.objects = by_position, summary, objects
         self.key = ""  # set by the check that makes the call: "test_values[2]#1"
         self.hash = ""  # see wire.call_hash
-        self.steps: list[tuple[str, dict[str, Any]]] = [("", inputs)] if inputs else []
+        self.steps: list[Step] = [("", inputs)] if inputs else []
 
     def then(self, method: str = "", /, **inputs: Any) -> Call:
         """Add a step: call the same object again, or its `method`, or read ".attribute"."""
@@ -270,7 +289,7 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
         outcome.grads = gradients(outcome.values, leaves | _parameters(target))
     outcome.values = [detached(value) for value in outcome.values]
     if call.summary is not None:
-        outcome.values = SUMMARIES[call.summary](outcome.values)
+        outcome.values = SUMMARIES[call.summary](outcome.values, call.steps)
     outcome.state = state_of(objects)
 
 

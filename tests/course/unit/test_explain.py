@@ -229,6 +229,8 @@ def error(text, line=None, kind="Error"):
          CELL.replace("= x", "= x @ x"), ""),
         (error("The size of tensor a (8) must match the size of tensor b (7)", 3),
          CELL.replace("(-1)", "(-1, keepdim=True)"), ""),
+        (error("The size of tensor a (8) must match the size of tensor b (7)", 3),
+         CELL.replace("x.pow(2).mean(", "self.norm("), ""),
         (error("mat1 and mat2 shapes cannot be multiplied (6x8 and 10x10)"), CELL,
          "rows of 8 numbers meet a matrix that takes rows of 10"),
         (error("Boolean value of Tensor with more than one value is ambiguous"), "",
