@@ -97,13 +97,28 @@ def assert_drawn(student: Outcome, reference: Outcome, probs: Tensor) -> None:
         token = index_of(forbidden)[0]
         raise Difference("values", f"token {token} came out, which must not be drawn")
     gaps = (counts - expected).square()[possible] / expected[possible]
-    freedom = max(int(possible.sum()) - 1, 1)
-    # Wilson and Hilferty's quantile; z of 1e-6 is 4.75
-    limit = freedom * (1 - 2 / (9 * freedom) + 4.75 * (2 / (9 * freedom)) ** 0.5) ** 3
-    if float(gaps.sum()) > limit:
+    if float(gaps.sum()) > chi_square_limit(int(possible.sum()) - 1):
         token = int(possible.nonzero().flatten()[gaps.argmax()])
         look = f"token {token} was drawn {int(counts[token])} times in {draws}"
         raise Difference("values", f"{look}, not about {float(expected[token]):.0f}", [], look)
+
+
+def chi_square_limit(freedom: int) -> float:
+    """What a chi-square of so many degrees of freedom exceeds once in a million times."""
+    spread = 2 / (9 * max(freedom, 1))  # Wilson and Hilferty; z of 1e-6 is 4.75
+    return max(freedom, 1) * (1 - spread + 4.75 * spread**0.5) ** 3
+
+
+def drawn_alike(mine: Outcome, theirs: Outcome) -> bool:
+    """Whether two counts of draws may come from the same probabilities."""
+    counts = [value for value in (mine.value, theirs.value) if isinstance(value, Tensor)]
+    if mine.failure or theirs.failure or [count.dim() for count in counts] != [1, 1]:
+        return agree(mine, theirs)
+    size = max(map(len, counts))
+    a, b = (torch.nn.functional.pad(count, (0, size - len(count))).double() for count in counts)
+    seen = a + b > 0
+    gaps = (a - b).square()[seen] / (a + b)[seen]
+    return bool(a.sum() == b.sum()) and float(gaps.sum()) <= chi_square_limit(int(seen.sum()) - 1)
 
 
 def agree(mine: Outcome, theirs: Outcome) -> bool:

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from labkit.checks.advice import advice_on
-from labkit.checks.compare import agree, distance, identical
+from labkit.checks.compare import agree, distance, drawn_alike, identical
 from labkit.checks.runner import Check, KnownMistake, Oracle, Result
-from labkit.sandboxed.call import Outcome
+from labkit.sandboxed.call import Call, Outcome
 
 BEGINNING = 200  # characters of an error that are compared
 ENOUGH = 0.45  # of the failed weight, for a mistake that explains a part of it
@@ -84,6 +84,7 @@ def diagnose(result: Result, oracle: Oracle, cell: str = "") -> Diagnosis:
         sentences = tuple(each.sentence for each in likely)
         found.append(Reason(sentences, len(explained), len(failed)))
         rest = [check for check in rest if check not in explained]
+        passed = [*passed, *explained]  # what one fault explains, a second must not change
     return Diagnosis(found or _errors(rest, result, cell), rest)
 
 
@@ -105,8 +106,9 @@ def _suspicions(failed: list[Check], oracle: Oracle) -> dict[str, Suspicion]:
             for suspect in oracle.suspects(call):
                 if not suspect.costs or suspect.name in refuted:
                     continue
-                if matches(got, suspect.outcome):
-                    gap = 0.0 if got.failure else distance(got, suspect.outcome)
+                if matches(call, got, suspect.outcome):
+                    told = got.failure or call.summary
+                    gap = 0.0 if told else distance(got, suspect.outcome)
                     gaps.setdefault(suspect.name, []).append(gap)
                     sentences[suspect.name] = suspect.sentence
                 else:
@@ -145,19 +147,25 @@ def _contradicted(names: Iterable[str], passed: list[Check], oracle: Oracle) -> 
     """Those of the mistakes that would have failed a check which the learner passed."""
     left, out = set(names), set[str]()
     for call, got in [pair for check in passed for pair in check.evidence]:
+        right = oracle.reference(call)  # got may be right in other words or other draws
         for suspect in oracle.suspects(call) if left else ():
-            if suspect.name in left and not matches(got, suspect.outcome):
+            if suspect.name in left and not (
+                agree(suspect.outcome, right) or matches(call, got, suspect.outcome)
+            ):
                 left.remove(suspect.name)
                 out.add(suspect.name)
     return out
 
 
-def matches(got: Outcome, theirs: Outcome) -> bool:
+def matches(call: Call, got: Outcome, theirs: Outcome) -> bool:
     """Whether a mistake gave the learner's very outcome; two errors need the same words too.
 
     Long errors are cut where they are described, so that a name of another length moves the
-    cut: their beginnings count.
+    cut: their beginnings count. Counts of draws need not be equal: who draws in another way
+    makes the same mistake.
     """
+    if call.summary == "counts":
+        return drawn_alike(got, theirs)
     errors = {o.failure.text[:BEGINNING] for o in (got, theirs) if o.failure}
     return len(errors) < 2 and agree(got, theirs)
 
