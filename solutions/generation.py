@@ -15,9 +15,9 @@ from torch import Tensor, nn
 class KVCache:
     """Keys and values of all tokens so far, so that each is computed once.
 
-    A layer's first update sets room aside for max_length tokens, in the dtype and on the
-    device of what it is given; nothing is copied or moved after that. One cache serves one
-    batch of prompts: make a new one for the next.
+    A layer's first update sets room aside for max_length tokens, in its keys and its values,
+    in the dtype and on the device of what it is given; nothing is copied or moved after that.
+    One cache serves one batch of prompts: make a new one for the next.
 
     Errors: more than max_length tokens, or another batch size, raises ValueError
     """
@@ -30,7 +30,10 @@ class KVCache:
 
     @property
     def length(self) -> int:
-        """How many tokens every layer holds: the position of the next one."""
+        """How many tokens every layer holds: the position of the next one.
+
+        While some layers are ahead, whichever they are, this is the count of those behind.
+        """
         ### BEGIN SOLUTION
         return min(self.lengths)
         ### END SOLUTION
@@ -38,7 +41,8 @@ class KVCache:
     def update(self, layer_idx: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Append one layer's new keys and values, return all of them.
 
-        Shapes: key and value (B, K, T, D) -> (B, K, S, D) each
+        Shapes: key and value (B, K, T, D) -> (B, K, S, D) each; the D of values may be
+                another than that of keys
         """
         start = self.lengths[layer_idx]
         end = start + key.size(2)
@@ -74,11 +78,16 @@ def sample_next_token(
     """Choose the next token of every row.
 
     temperature 0 takes the highest score. Otherwise divide by temperature (below 1: bolder,
-    above 1: more even), keep the top_k best, of these the fewest whose probabilities add up
-    to top_p (the token that crosses top_p is kept), and draw one by its probability.
+    above 1: more even), keep the top_k best (all, if there are fewer), scale their
+    probabilities to add up to 1, keep the fewest of the best that add up to top_p or more
+    (the token that crosses or reaches top_p is the last), and draw one by its probability,
+    with the generator or, where none is given, with torch's own.
 
-    Shapes: logits (B, V) -> (B,) token ids
-    dtype:  float32 from the division on
+    Each row is cut and drawn by itself. The logits stay as they are. Which of several equal
+    scores stays at a cut is left open.
+
+    Shapes: logits (B, V) -> (B,) token ids, for B = 1, too
+    dtype:  logits may be float16 or bfloat16; float32 from the division on
     Errors: temperature below 0, top_k below 1, top_p outside (0, 1]: ValueError
     Source: Holtzman et al. 2019, https://arxiv.org/abs/1904.09751 (top-p)
     """
@@ -152,9 +161,11 @@ def generate(
     """Continue every prompt until it says a stop token or max_new_tokens are written.
 
     Prompts of different lengths are padded on the left (attention_mask 0). Any id in
-    eos_token_id ends its row; the row is then filled with pad_token_id, and all stop when
-    every row has ended. on_token, if given, is called with each new column (B,) at once.
-    Without use_cache everything is computed anew for each token: slower, the same words.
+    eos_token_id ends the row that says it; the row keeps it and is then filled with
+    pad_token_id, and all stop when every row has ended. Stop tokens in a prompt end nothing.
+    on_token, if given, is called with each new column (B,) at once, padding included.
+    With use_cache the model is run on each token once; without it everything is computed
+    anew for each token: slower, the same words. The generator goes on from token to token.
 
     Shapes: input_ids and attention_mask (B, T) -> (B, T + new), prompt included
     Errors: an empty prompt, no room for max_new_tokens, padding on the right, impossible

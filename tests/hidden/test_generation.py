@@ -3,15 +3,21 @@
 import pytest
 import torch
 from visible.test_generation import (
-    bag,
+    bag_call,
     cache_call,
+    forgiving,
     generate_call,
     logits_of,
     repeated,
     room,
     sample_call,
+    sampled,
     script,
     scripted_call,
+    shuffled,
+    two_kinds,
+    unsaid,
+    unseeded,
     updated,
 )
 
@@ -45,9 +51,12 @@ class TestKVCache:
             steps += [(0, tokens), (1, tokens), (2, tokens), ".length"]
         compare(student, reference, self.call(rng, *steps, max_length=9))
 
-    def test_length_within(self, student, reference, rng):
-        """length while only the first layers have their new tokens"""
-        steps = ((0, 2), (1, 2), (2, 2), (0, 3), ".length", (1, 3), ".length")
+    @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+    def test_length_within(self, student, reference, rng, order):
+        """length while layers get their new tokens in the order {order}"""
+        steps = [(layer, 2) for layer in order]
+        for layer in order:
+            steps += [(layer, 3), ".length"]
         compare(student, reference, self.call(rng, *steps))
 
     @pytest.mark.parametrize("dtype", HALF)
@@ -72,7 +81,7 @@ class TestKVCache:
     def test_room(self, student, reference, rng, tokens):
         """room for max_length tokens from the first update on"""
         steps, sizes = ((0, tokens), ".keys", ".values"), {"layers": 1, "max_length": 11}
-        call = self.call(rng, *steps, **sizes, wider=1)
+        call = self.call(rng, *steps, **sizes)
         assert_same(room(student(call)), room(reference(call)))
 
     def test_positions(self, student, reference, rng):
@@ -103,13 +112,14 @@ class TestSampleNextToken:
     @pytest.mark.parametrize("shape", [(1, 3), (6, 50), (33, 7)])
     def test_greedy(self, student, reference, rng, shape):
         """temperature 0 takes the highest score, whatever else is set"""
-        call = sample_call(rng, 5 * rng.normal(*shape), temperature=0.0, top_k=3, top_p=0.7)
-        compare(student, reference, call)
+        logits = 5 + 0.01 * rng.normal(*shape)
+        call = sample_call(rng, logits, temperature=0.0, top_k=3, top_p=0.7)
+        sampled(student, reference, call)
 
-    @pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 0.01}, {"temperature": 1e-6}])
+    @pytest.mark.parametrize("settings", [{"top_k": 1}, {"temperature": 1e-6}])
     def test_determined(self, student, reference, rng, settings):
         """settings that leave one token: {settings}"""
-        compare(student, reference, sample_call(rng, rng.normal(50, 9), **settings))
+        sampled(student, reference, sample_call(rng, rng.normal(50, 9), **settings))
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_certain(self, student, reference, rng, dtype):
@@ -117,76 +127,117 @@ class TestSampleNextToken:
         logits = torch.full((9, 5), -torch.inf)
         logits[range(9), rng.integers(0, 5, 9)] = rng.normal(9)
         call = sample_call(rng, logits.to(dtype), temperature=1.7, top_k=4, top_p=0.9)
-        compare(student, reference, call)
+        sampled(student, reference, call)
 
-    def test_peaks(self, student, reference, rng):
-        """rows of different peaks, each with its own cut"""
-        logits = 0.1 * rng.normal(60, 8)
-        logits[range(60), rng.integers(0, 8, 60)] += 6
-        compare(student, reference, sample_call(rng, logits, top_p=0.8))
+    @pytest.mark.parametrize("settings", [{}, {"top_k": 1}, {"top_p": 0.01}])
+    def test_one_row(self, student, reference, rng, settings):
+        """one row gives one token, (1,): {settings}"""
+        logits = rng.normal(1, 9)
+        logits[0, int(rng.integers(0, 9))] += 50
+        sampled(student, reference, sample_call(rng, logits, **settings))
+
+    @pytest.mark.parametrize("settings", [{"temperature": 0.0}, {"top_k": 2, "top_p": 0.6}])
+    def test_many_ids(self, student, reference, rng, settings):
+        """a vocabulary of 5,000 tokens: {settings}"""
+        logits = rng.normal(6, 5000)
+        logits[range(6), 2049 + 2 * rng.integers(0, 1400, 6)] += 30
+        sampled(student, reference, sample_call(rng, logits, **settings))
 
     @pytest.mark.parametrize("top_k", [2, 4, 7, 30])
     def test_top_k(self, student, reference, rng, top_k):
         """top_k {top_k} of 7 tokens: which are ever drawn"""
-        compare(student, reference, self.drawn(rng, self.EVEN, top_k=top_k))
+        sampled(student, reference, self.drawn(rng, self.EVEN, top_k=top_k))
 
-    @pytest.mark.parametrize("top_p", [0.1, 0.5, 0.7, 0.95, 1.0])
+    @pytest.mark.parametrize("top_p", [0.01, 0.5, 0.7, 0.95, 1.0])
     def test_top_p(self, student, reference, rng, top_p):
         """top_p {top_p}: which are ever drawn"""
-        compare(student, reference, self.drawn(rng, self.EVEN, top_p=top_p))
+        sampled(student, reference, self.drawn(rng, self.EVEN, top_p=top_p))
 
     @pytest.mark.parametrize(("temperature", "top_p"), [(0.5, 0.9), (2.5, 0.6)])
     def test_temperature_first(self, student, reference, rng, temperature, top_p):
         """temperature {temperature}, then top_p {top_p}"""
         call = self.drawn(rng, self.STEEP, temperature=temperature, top_p=top_p)
-        compare(student, reference, call)
+        sampled(student, reference, call)
 
-    def test_top_k_first(self, student, reference, rng):
-        """top_p 0.5 of what top_k 3 has left"""
-        probs = (0.35, 0.2, 0.1, 0.09, 0.08, 0.07, 0.06, 0.05)
-        compare(student, reference, self.drawn(rng, probs, top_k=3, top_p=0.5))
+    @pytest.mark.parametrize(("top_k", "top_p"), [(3, 0.45), (5, 0.69), (7, 0.6)])
+    def test_top_k_first(self, student, reference, rng, top_k, top_p):
+        """top_p {top_p} of what top_k {top_k} has left"""
+        probs = (0.33, 0.25, 0.09, 0.08, 0.075, 0.07, 0.06, 0.045)
+        sampled(student, reference, self.drawn(rng, probs, top_k=top_k, top_p=top_p))
+
+    @pytest.mark.points(2)
+    @pytest.mark.parametrize(
+        "cut",
+        [{"top_k": 2}, {"top_p": 0.65}, {"top_k": 4, "top_p": 0.6}],
+        ids=["top_k", "top_p", "both"],
+    )
+    def test_rows(self, student, reference, rng, cut):
+        """rows that differ, each with its own cut: {cut}"""
+        call = sample_call(rng, two_kinds(rng, 800), summary="drawn", temperature=0.9, **cut)
+        sampled(student, reference, call)
 
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):
         """{dtype} scores: which are ever drawn"""
-        call = self.drawn(rng, self.STEEP, dtype=dtype, temperature=0.8, top_k=4, top_p=0.85)
-        compare(student, reference, call)
+        call = self.drawn(rng, self.STEEP, dtype=dtype, temperature=0.8, top_p=0.85)
+        sampled(student, reference, call)
 
     def test_cold(self, student, reference, rng):
         """temperature 0.0005, for float16 scores"""
         gaps = torch.stack([rng.integers(0, 60, 6) + 100 * torch.arange(6) for _ in range(8)])
-        compare(student, reference, sample_call(rng, (gaps / 4).half(), temperature=0.0005))
+        sampled(student, reference, sample_call(rng, (gaps / 4).half(), temperature=0.0005))
+
+    def test_bfloat16(self, student, reference, rng):
+        """top_p 0.691, for bfloat16 scores"""
+        logits = shuffled(rng, (1.625, 1.375, 1.0, 0.25), dtype=torch.bfloat16)
+        sampled(student, reference, sample_call(rng, logits, top_p=0.691, summary="drawn"))
+
+    def test_reached(self, student, reference, rng):
+        """top_p reached exactly leaves no token more"""
+        logits = shuffled(rng, torch.tensor((1, 0.5, 0.5)).log())
+        call = sample_call(rng, logits, top_k=3, top_p=0.5, summary="drawn")
+        sampled(student, reference, call)
 
     def test_ties(self, student, reference, rng):
         """tokens of equal score on both sides of the cut"""
-        compare(student, reference, self.drawn(rng, (0.28, 0.28, 0.28, 0.08, 0.08), top_p=0.7))
+        sampled(student, reference, self.drawn(rng, (0.28, 0.28, 0.28, 0.08, 0.08), top_p=0.7))
 
     def test_many(self, student, reference, rng):
         """a vocabulary of 90 tokens, 12 of them kept"""
         probs = (*(0.05 + 0.002 * i for i in range(12)), *(0.001 + 1e-5 * i for i in range(78)))
-        compare(student, reference, self.drawn(rng, probs, top_k=12))
+        sampled(student, reference, self.drawn(rng, probs, top_k=12))
 
     def test_strided(self, student, reference, rng):
-        """scores that are not contiguous, and that stay as they were"""
+        """scores that are not contiguous"""
         call = sample_call(rng, rng.normal(9, 20).T, top_k=1, temperature=0.7)
+        sampled(student, reference, call)
+
+    def test_logits_kept(self, student, reference, rng):
+        """the logits stay as they are"""
+        call = sample_call(rng, rng.normal(6, 9), temperature=1.3, top_k=1, top_p=0.9)
+        call.then("", **{**call.steps[0][1], "temperature": 1.0})
         compare(student, reference, call)
+
+    def test_no_generator(self, student, reference, rng):
+        """without a generator every call draws anew"""
+        sampled(student, reference, unseeded(rng.normal(80, 30), temperature=1.2, top_p=0.99))
 
     @pytest.mark.points(2)
     def test_generator(self, student, reference, rng):
         """the same generator draws the same, another one does not"""
         call = sample_call(rng, rng.normal(80, 30), temperature=1.2, top_p=0.99)
-        compare(student, reference, repeated(call))
+        sampled(student, reference, repeated(call))
 
     def test_positions(self, student, reference, rng):
         """arguments by position: logits, temperature, top_k, top_p, generator"""
-        call = self.drawn(rng, self.EVEN, temperature=0.9, top_k=5, top_p=0.8, by_position=True)
-        compare(student, reference, call)
+        call = self.drawn(rng, self.EVEN, temperature=0.9, top_k=5, top_p=1.0, by_position=True)
+        sampled(student, reference, call)
 
     def test_impossible(self, student, reference, rng):
         """impossible settings raise ValueError"""
         logits = rng.normal(2, 5)
         call = sample_call(rng, logits, top_k=1).then("", logits=logits, top_p=0.0)
-        compare(student, reference, call)
+        sampled(student, reference, call)
 
     @pytest.mark.points(2)
     @pytest.mark.parametrize(
@@ -201,13 +252,25 @@ class TestSampleNextToken:
         probs = (logits[0].double() / settings.get("temperature", 1.0)).softmax(-1)
         kept = 3 if settings.keys() & {"top_k", "top_p"} else len(probs)
         probs = probs.where(probs >= probs.sort(descending=True).values[kept - 1], 0.0)
-        assert_drawn(student(call), reference(call), probs)
+        assert_drawn(forgiving(student)(call), reference(call), probs)
+
+    def test_frequencies_of_bfloat16(self, student, reference, rng):
+        """how often each is drawn at temperature 1.3, for bfloat16 scores"""
+        logits = shuffled(rng, (128.0, 129.0, 130.0, 131.0), 2500, torch.bfloat16)
+        call = sample_call(rng, logits, temperature=1.3, summary="counts")
+        probs = (logits[0].double() / 1.3).softmax(-1)
+        assert_drawn(forgiving(student)(call), reference(call), probs)
 
 
 @pytest.mark.exercise("7.3")
 class TestGenerate:
     def scripted(self, rng, *rows, **inputs):
         return scripted_call(rng, *rows, vocab=15, pad_token_id=13, **inputs)
+
+    def test_defaults(self, student, reference, rng):
+        """nothing else said: 100 tokens, greedy, with the cache, padded with 0"""
+        rows = ((4, 8, 11, 6, 5, 7), (5, 8, 7, 4, 11, 3), (6, 1, 2, 3, 4, 5))
+        compare(student, reference, unsaid(rng, *rows))
 
     @pytest.mark.parametrize("use_cache", [True, False])
     @pytest.mark.parametrize(("rows", "tokens", "new"), [(1, 1, 1), (3, 7, 9), (2, 2, 12)])
@@ -281,6 +344,13 @@ class TestGenerate:
         call.then("", **late, eos_token_id=12)
         compare(student, reference, call)
 
+    def test_many_tokens(self, student, reference, rng):
+        """a vocabulary of 5,000 tokens"""
+        rows = ((2051, 259, 4999, 2053, 1), (3001, 2055, 2053, 7, 8))
+        call = scripted_call(rng, *rows, vocab=5000, eos_token_id=(4097, 2053))
+        call.steps[0][1]["input_ids"] = 2049 + 2 * rng.integers(0, 1400, 2, 3)
+        compare(student, reference, call)
+
     @pytest.mark.points(2)
     @pytest.mark.parametrize("stops", [6, (6, 11)])
     def test_rows(self, student, reference, rng, stops):
@@ -291,7 +361,7 @@ class TestGenerate:
     @pytest.mark.parametrize("use_cache", [True, False])
     def test_on_token(self, student, reference, rng, use_cache):
         """on_token hears every new column, padding included"""
-        rows = ((4, 8, 6, 7, 5), (6, 5, 7, 4, 2), (4, 5, 8, 7, 6))
+        rows = ((4, 8, 6, 7, 5, 1), (6, 5, 7, 4, 2, 3), (4, 5, 8, 7, 6, 2))
         inputs = {"on_token": Given("listener"), "use_cache": use_cache}
         compare(student, reference, self.scripted(rng, *rows, eos_token_id=6, **inputs))
 
@@ -309,16 +379,25 @@ class TestGenerate:
     )
     def test_settings(self, student, reference, rng, settings):
         """settings for the draw: {settings}"""
-        settings = {"temperature": 1.0, **settings}
-        call = generate_call(rng, model=bag(rng), new=1, summary="drawn", **settings)
-        call.steps[0][1]["input_ids"] = torch.full((600, 3), 7)
-        compare(student, reference, call)
+        compare(student, reference, bag_call(rng, **{"temperature": 1.0, **settings}))
 
     def test_generator(self, student, reference, rng):
         """the generator decides the draw"""
         generator = Given("generator", seed=int(rng.integers(2, 2**31)))
         call = generate_call(rng, rows=4, new=12, temperature=1.8, generator=generator)
         compare(student, reference, repeated(call))
+
+    def test_generator_goes_on(self, student, reference, rng):
+        """the generator goes on from token to token"""
+        generator = Given("generator", seed=int(rng.integers(2, 2**31)))
+        settings = {"temperature": 1.0, "generator": generator, "use_cache": False}
+        call = bag_call(rng, rows=3, new=60, probs=(0.35, 0.3, 0.2, 0.15), **settings)
+        compare(student, reference, call)
+
+    def test_no_generator(self, student, reference, rng):
+        """without a generator every text is drawn anew"""
+        call = generate_call(rng, rows=4, new=14, temperature=1.8, summary="repeats")
+        compare(student, reference, call.then("", **call.steps[0][1]))
 
     def test_positions(self, student, reference, rng):
         """arguments by position, in the order of the stub"""
