@@ -118,7 +118,8 @@ def drawn_alike(mine: Outcome, theirs: Outcome) -> bool:
     a, b = (torch.nn.functional.pad(count, (0, size - len(count))).double() for count in counts)
     seen = a + b > 0
     gaps = (a - b).square()[seen] / (a + b)[seen]
-    return bool(a.sum() == b.sum()) and float(gaps.sum()) <= chi_square_limit(int(seen.sum()) - 1)
+    limit = chi_square_limit(int(seen.sum()) - 1)
+    return bool(a.sum() == b.sum()) and float(gaps.sum()) <= limit
 
 
 def agree(mine: Outcome, theirs: Outcome) -> bool:
