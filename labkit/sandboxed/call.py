@@ -66,7 +66,7 @@ def _real_tokens(values: list[Any], steps: list[Step]) -> list[Any]:
     business."""
 
     def blanked(value: Any, padding: Tensor) -> Any:
-        if isinstance(value, list):
+        if isinstance(value, (list, tuple)):
             return [blanked(item, padding) for item in value]
         for where in (padding, padding.flatten()):  # (B, T, ...), (N, ...)
             if isinstance(value, Tensor) and value.shape[: where.dim()] == where.shape:
@@ -77,13 +77,27 @@ def _real_tokens(values: list[Any], steps: list[Step]) -> list[Any]:
     return [blanked(v, mask == 0) for v, mask in zip(values, masks, strict=True)]
 
 
-# What a check looks at where a right answer may draw random numbers in its own way, or give
-# what it likes.
+def _by_index(values: list[Any], steps: list[Step]) -> list[Any]:
+    """Of pairs (numbers, places) of one shape (rows, k): each row in the order of its places.
+    Another pair stays, so that it shows."""
+    return [[t.gather(1, v[1].argsort(1)) for t in v] if _is_choice(v) else v for v in values]
+
+
+def _is_choice(value: Any) -> bool:
+    pair = isinstance(value, (list, tuple)) and len(value) == 2
+    if not pair or not all(isinstance(v, Tensor) and v.dim() == 2 for v in value):
+        return False
+    return value[0].shape == value[1].shape and value[1].dtype == torch.int64
+
+
+# What a check looks at where a right answer may draw random numbers in its own way, give what
+# it likes, or choose an order.
 SUMMARIES: dict[str, Callable[[list[Any], list[Step]], list[Any]]] = {
     "drawn": _drawn,  # of each step, which numbers occur in it at all
     "counts": _counts,  # of each step, how often 0, 1, 2, ... occur
     "repeats": _repeats,  # of each later step, whether it equals the first
     "real tokens": _real_tokens,  # of each step, what it says of tokens that are no padding
+    "by index": _by_index,  # of each step, numbers and their places, in whichever order
 }
 
 
@@ -285,11 +299,11 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
             value = _run(target, method, {**objects, **inputs}, call.by_position)
         outcome.values.append(value if call.grad else detached(value))  # later steps may write
         outcome.changed += [path for path, t, old in before if not _same(t.detach(), old)]
+    if call.summary is not None:
+        outcome.values = SUMMARIES[call.summary](outcome.values, call.steps)
     if call.grad:
         outcome.grads = gradients(outcome.values, leaves | _parameters(target))
     outcome.values = [detached(value) for value in outcome.values]
-    if call.summary is not None:
-        outcome.values = SUMMARIES[call.summary](outcome.values, call.steps)
     outcome.state = state_of(objects)
 
 
