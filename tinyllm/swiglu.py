@@ -20,6 +20,8 @@ def silu(x: Tensor) -> Tensor:
 
         y = x * sigmoid(x)
 
+    Value and gradient are finite for every finite x: no exp may overflow on the way.
+
     Shapes: x (...) -> (...)
     dtype:  computed in float32, the result in the dtype of x
     Source: Elfwing, Uchibe, Doya 2017, https://arxiv.org/abs/1702.03118
@@ -37,7 +39,8 @@ class Qwen3MLP(nn.Module):
     Three matrices without bias. intermediate_size is config.intermediate_size, unless the
     argument gives another (lab 05 builds its experts so).
 
-    Shapes: x (..., E) -> (..., E)
+    Shapes: x (..., E), contiguous or not -> (..., E)
+    dtype:  that of x and of the matrices
     Source: Shazeer 2020, https://arxiv.org/abs/2002.05202
     """
 
@@ -66,8 +69,8 @@ class FeedForward(nn.Module):
 
     Plain kinds have no gate_proj. No matrix has a bias.
 
-    Shapes: x (..., E) -> (..., E)
-    dtype:  gelu in float32 like silu, its result back in the dtype that came in
+    Shapes: x (..., E), contiguous or not -> (..., E)
+    dtype:  that of x and of the matrices; if gelu widens to float32, it goes back
     Errors: any other kind raises ValueError that names it
     Source: Shazeer 2020, https://arxiv.org/abs/2002.05202
     """
