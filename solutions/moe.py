@@ -25,8 +25,8 @@ def route(router_logits: Tensor, top_k: int, norm_topk_prob: bool) -> tuple[Tens
         weights, chosen = the top_k largest probs and their indices
         weights = weights / sum(weights)        only if norm_topk_prob
 
-    Shapes: router_logits (N, X) -> weights (N, k), chosen (N, k) expert indices, best first
-    dtype:  softmax and division in float32, then weights in the dtype of router_logits
+    Shapes: router_logits (N, X) -> weights (N, k), chosen (N, k), the best expert first
+    dtype:  softmax in float32; weights in the dtype of router_logits, chosen int64
     Source: Fedus, Zoph, Shazeer 2021, https://arxiv.org/abs/2101.03961
     """
     ### BEGIN SOLUTION
@@ -45,9 +45,10 @@ class Qwen3MoeSparseMoeBlock(nn.Module):
         y = sum over the chosen experts x of weight_x * expert_x(token)
 
     `gate` is the router, a linear layer without bias; `experts` are Qwen3MLPs of size
-    moe_intermediate_size. Only chosen experts run, each once, on all tokens that picked it.
+    moe_intermediate_size. An expert works on the tokens that picked it and sees no other.
 
     Shapes: hidden_states (B, T, E) -> (B, T, E) and router_logits (N, X)
+    dtype:  that of hidden_states and of the weights
     Source: Qwen3 2025, https://arxiv.org/abs/2505.09388
     """
 
@@ -94,9 +95,9 @@ def load_balancing_loss(
 
     The gradient reaches router_logits through mean_prob only; load is a count.
 
-    Shapes: router_logits (N, X), or a list of them, one a layer; attention_mask (B, T)
-            -> scalar
-    dtype:  float32
+    Shapes: router_logits (N, X), or a list or tuple of them, one a layer;
+            attention_mask (B, T) of 0 and 1, int64 -> scalar
+    dtype:  the loss is float32, whatever the logits are
     Source: Fedus, Zoph, Shazeer 2021, https://arxiv.org/abs/2101.03961
     """
     layers = [router_logits] if isinstance(router_logits, Tensor) else list(router_logits)

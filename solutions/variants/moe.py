@@ -52,6 +52,16 @@ def route(router_logits, top_k, norm_topk_prob):
     return [weights, chosen]
 
 
+# %% exercise 5.1: a sum that is kept from zero, indices by argsort
+def route(router_logits, top_k, norm_topk_prob):
+    probs = torch.softmax(router_logits, dim=-1, dtype=torch.float32)
+    chosen = torch.argsort(probs, dim=-1, descending=True)[..., :top_k]
+    weights = torch.take_along_dim(probs, chosen, dim=-1)
+    if norm_topk_prob:
+        weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-20)
+    return weights.type_as(router_logits), chosen
+
+
 # %% exercise 5.2: a loop over all experts, some with no token at all
 class Qwen3MoeSparseMoeBlock(nn.Module):
     def __init__(self, config):
@@ -179,6 +189,32 @@ class Qwen3MoeSparseMoeBlock(nn.Module):
         return mixed.to(hidden_states.dtype).view_as(hidden_states), router_logits
 
 
+# %% exercise 5.2: one row for each choice, view
+class Qwen3MoeSparseMoeBlock(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.gate = nn.Linear(config.hidden_size, config.num_experts, bias=False)
+        self.experts = nn.ModuleList(
+            [Qwen3MLP(config, config.moe_intermediate_size) for _ in range(config.num_experts)]
+        )
+
+    def forward(self, hidden_states):
+        batch, length, size = hidden_states.size()
+        top_k = self.config.num_experts_per_tok
+        tokens = hidden_states.view(-1, size)
+        logits = self.gate(tokens)
+        weights, chosen = route(logits, top_k, self.config.norm_topk_prob)
+        rows = tokens.repeat_interleave(top_k, dim=0)
+        said = torch.empty_like(rows)
+        for x, expert in enumerate(self.experts):
+            here = chosen.view(-1) == x
+            if here.any():
+                said[here] = expert(rows[here])
+        mixed = (said.view(-1, top_k, size) * weights[..., None]).sum(dim=1)
+        return mixed.view(batch, length, size), logits
+
+
 # %% exercise 5.2: a dense table of weights, its own routing
 class Qwen3MoeSparseMoeBlock(nn.Module):
     def __init__(self, config):
@@ -266,3 +302,14 @@ def load_balancing_loss(router_logits, top_k, attention_mask=None):
     share = counts / (counts.sum() * len(layers))
     load, mean_prob = (torch.einsum("lnx,n->x", t, share) for t in (picks, probs))
     return (probs.shape[-1] * load @ mean_prob).float()
+
+
+# %% exercise 5.3: softmax and means in the dtype of the logits, counts by scatter
+def load_balancing_loss(router_logits, top_k, attention_mask=None):
+    layers = (router_logits,) if isinstance(router_logits, Tensor) else router_logits
+    probs = torch.cat(list(layers)).softmax(dim=-1)
+    picks = torch.zeros(probs.shape).scatter(1, probs.topk(top_k, dim=-1).indices, 1.0)
+    if attention_mask is not None:
+        keep = attention_mask.reshape(-1).repeat(len(layers)) > 0
+        probs, picks = probs[keep], picks[keep]
+    return probs.size(-1) * (picks.mean(dim=0) * probs.mean(dim=0)).sum()

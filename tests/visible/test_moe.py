@@ -12,8 +12,15 @@ def distinct_logits(rng, rows, columns, dtype):
     return (0.25 * ranks - 1).to(dtype)
 
 
-def route_call(logits, top_k, norm, **options):
-    return Call("route", router_logits=logits, top_k=top_k, norm_topk_prob=norm, **options)
+def close_logits(rng, rows, columns):
+    """Logits that bfloat16 tells apart, and whose probabilities it does not."""
+    return (1 / 16 + torch.argsort(rng.normal(rows, columns), dim=-1) / 2048).bfloat16()
+
+
+def route_call(logits, top_k, norm, summary="by index", **options):
+    """A call that does not ask for the order of the chosen, unless `summary` is None."""
+    inputs = {"router_logits": logits, "top_k": top_k, "norm_topk_prob": norm}
+    return Call("route", summary=summary, **inputs, **options)
 
 
 @pytest.mark.exercise("5.1")
@@ -29,9 +36,19 @@ class TestRoute:
         """norm_topk_prob=False"""
         compare(student, reference, self.call(rng, top_k=3, norm=False))
 
-    def test_one_expert(self, student, reference, rng):
-        """top_k 1"""
-        compare(student, reference, self.call(rng, top_k=1, norm=False))
+    @pytest.mark.parametrize("norm", [True, False])
+    def test_one_expert(self, student, reference, rng, norm):
+        """top_k 1, norm_topk_prob={norm}"""
+        compare(student, reference, self.call(rng, top_k=1, norm=norm))
+
+    def test_best_first(self, student, reference, rng):
+        """the best expert first"""
+        compare(student, reference, route_call(2 * rng.normal(5, 8), 4, False, summary=None))
+
+    def test_many_experts(self, student, reference, rng):
+        """128 experts of nearly the same probability, norm_topk_prob=True"""
+        logits = torch.argsort(rng.normal(5, 128), dim=-1) / 1000
+        compare(student, reference, route_call(logits, 2, True))
 
     def test_large_logits(self, student, reference, rng):
         """logits in the hundreds"""
@@ -40,16 +57,12 @@ class TestRoute:
     @pytest.mark.parametrize("norm", [True, False])
     def test_half_precision(self, student, reference, rng, norm):
         """bfloat16 logits, norm_topk_prob={norm}"""
-        call = self.call(rng, norm=norm)
-        call.steps[0][1]["router_logits"] = distinct_logits(rng, 5, 6, torch.bfloat16)
-        compare(student, reference, call)
+        logits = distinct_logits(rng, 5, 6, torch.bfloat16)
+        compare(student, reference, route_call(logits, 2, norm))
 
     def test_close_logits(self, student, reference, rng):
         """bfloat16 logits that lie close together"""
-        call = self.call(rng, norm=False)
-        ranks = torch.argsort(rng.normal(40, 6), dim=-1)
-        call.steps[0][1]["router_logits"] = (0.25 + ranks / 512).bfloat16()
-        compare(student, reference, call)
+        compare(student, reference, route_call(close_logits(rng, 40, 6), 2, False))
 
     def test_positions(self, student, reference, rng):
         """arguments by position: router_logits, top_k, norm_topk_prob"""
@@ -115,6 +128,11 @@ class TestBlock:
         """norm_topk_prob=False"""
         compare(student, reference, block_call(rng, top_k=3, norm=False))
 
+    @pytest.mark.parametrize("norm", [True, False])
+    def test_one_expert_each(self, student, reference, rng, norm):
+        """one expert a token, norm_topk_prob={norm}"""
+        compare(student, reference, block_call(rng, top_k=1, norm=norm))
+
     def test_crowded(self, student, reference, rng):
         """many tokens with one favourite expert"""
         call = block_call(rng, shape=(3, 5, 6))
@@ -134,13 +152,13 @@ class TestBlock:
 
     def test_only_its_own_tokens(self, student, reference, rng):
         """a token that would overflow in an expert that it did not pick"""
-        call = block_call(rng)
+        call = block_call(rng, grad=True)
         hidden, gate = call.steps[0][1]["hidden_states"], call.state["gate.weight"]
         hidden[..., 0], gate[2, 0] = 1.0, 9.0  # expert 2 is everybody's favourite
         hidden[..., 1], hidden[0, 1, 1] = 0.0, 2.0
         gate[:, 1], gate[2, 1] = 0.0, -60.0  # but not of this token
-        call.state["experts.2.gate_proj.weight"][:, 1] = 3e38
-        call.state["experts.2.up_proj.weight"][:, 1] = 3e38
+        call.state["experts.2.gate_proj.weight"][:, 1] = 1e25
+        call.state["experts.2.up_proj.weight"][:, 1] = 1e25
         compare(student, reference, call)
 
     def test_half_precision(self, student, reference, rng):
@@ -158,6 +176,16 @@ class TestBlock:
         compare(student, reference, block_call(rng, shape=(1, 4, 6), grad=True))
 
 
+def sharp_logits(rng, rows, columns):
+    """Logits whose probabilities are all but 0 and 1, so that no dtype rounds them; the means
+    of 8 or 16 tokens are exact in any, too."""
+    return 16.0 * torch.argsort(rng.normal(rows, columns), dim=-1)
+
+
+def balance_call(logits, top_k, **options):
+    return Call("load_balancing_loss", router_logits=logits, top_k=top_k, **options)
+
+
 @pytest.mark.exercise("5.3")
 class TestBalanceLoss:
     MASK = torch.tensor([[0, 1, 1, 1], [0, 0, 1, 1]])  # left padding, two texts of four tokens
@@ -165,18 +193,24 @@ class TestBalanceLoss:
     def call(self, rng, layers=1, top_k=2, mask=None, **options):
         logits = [2 * rng.normal(8, 5) for _ in range(layers)]
         inputs = {} if mask is None else {"attention_mask": mask}
-        given = logits[0] if layers == 1 else logits
-        return Call(
-            "load_balancing_loss", router_logits=given, top_k=top_k, **inputs, **options
-        )
+        return balance_call(logits[0] if layers == 1 else logits, top_k, **inputs, **options)
 
     def test_values(self, student, reference, rng):
         """one layer"""
         compare(student, reference, self.call(rng))
 
-    def test_one_expert(self, student, reference, rng):
+    def test_one_choice(self, student, reference, rng):
         """top_k 1"""
         compare(student, reference, self.call(rng, top_k=1))
+
+    def test_one_of_a_kind(self, student, reference, rng):
+        """one token, and one expert in all"""
+        compare(student, reference, balance_call(2 * rng.normal(1, 5), 2))
+        compare(student, reference, balance_call(2 * rng.normal(6, 1), 1))
+
+    def test_many_tokens(self, student, reference, rng):
+        """300 tokens"""
+        compare(student, reference, balance_call(rng.normal(300, 4) + 4 * torch.eye(4)[0], 1))
 
     def test_collapse(self, student, reference, rng):
         """every token on the same two experts"""
@@ -185,8 +219,10 @@ class TestBalanceLoss:
         compare(student, reference, call)
 
     def test_layers(self, student, reference, rng):
-        """a list of three layers"""
+        """three layers in a list, two in a tuple"""
         compare(student, reference, self.call(rng, layers=3))
+        two = (2 * rng.normal(8, 5), 2 * rng.normal(8, 5))
+        compare(student, reference, balance_call(two, 2))
 
     def test_mask(self, student, reference, rng):
         """one layer, some tokens padding"""
@@ -197,9 +233,9 @@ class TestBalanceLoss:
         compare(student, reference, self.call(rng, layers=3, mask=self.MASK))
 
     def test_half_precision(self, student, reference, rng):
-        """bfloat16 logits"""
-        call = self.call(rng)
-        call.steps[0][1]["router_logits"] = distinct_logits(rng, 8, 5, torch.bfloat16)
+        """bfloat16 logits, with padding"""
+        mask = (torch.arange(5) >= torch.tensor([[0], [3], [4]])).long()  # 8 tokens count
+        call = balance_call(sharp_logits(rng, 15, 5).bfloat16(), 2, attention_mask=mask)
         compare(student, reference, call)
 
     def test_positions(self, student, reference, rng):

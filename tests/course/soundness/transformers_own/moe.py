@@ -1,0 +1,58 @@
+# What transformers has for lab 05, in the course's signatures.
+
+# %% exercise 5.1: Qwen3MoeTopKRouter, fed with logits by a matrix that changes nothing
+import transformers
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeTopKRouter
+
+
+def route(router_logits, top_k, norm_topk_prob):
+    experts = router_logits.size(-1)
+    sizes = {"hidden_size": experts, "num_experts": experts, "num_experts_per_tok": top_k}
+    config = transformers.Qwen3MoeConfig(norm_topk_prob=norm_topk_prob, **sizes)
+    router = Qwen3MoeTopKRouter(config).to(router_logits.dtype)
+    nn.init.eye_(router.weight)
+    _, weights, chosen = router(router_logits)
+    return weights, chosen
+
+
+# %% exercise 5.2: Qwen3MoeSparseMoeBlock, over experts that lie apart as in a checkpoint
+import transformers
+from transformers.models.qwen3_moe import modeling_qwen3_moe as theirs
+
+
+class Stacked(nn.ModuleList):
+    """Their experts hold one tensor each for all: made here of the experts' own."""
+
+    def forward(self, hidden_states, chosen, weights):
+        gate_up = [torch.cat([x.gate_proj.weight, x.up_proj.weight]) for x in self]
+        tensors = {
+            "gate_up_proj": torch.stack(gate_up),
+            "down_proj": torch.stack([x.down_proj.weight for x in self]),
+        }
+        experts = theirs.Qwen3MoeExperts(self[0].config)
+        return torch.func.functional_call(experts, tensors, (hidden_states, chosen, weights))
+
+
+class Qwen3MoeSparseMoeBlock(theirs.Qwen3MoeSparseMoeBlock):
+    def __init__(self, config):
+        same = ("hidden_size", "num_experts", "num_experts_per_tok", "norm_topk_prob")
+        fields = {name: getattr(config, name) for name in (*same, "moe_intermediate_size")}
+        theirs_config = transformers.Qwen3MoeConfig(**fields)
+        theirs_config._experts_implementation = "eager"
+        super().__init__(theirs_config)
+        size = config.moe_intermediate_size
+        experts = [theirs.Qwen3MoeMLP(theirs_config, size) for _ in range(config.num_experts)]
+        self.experts = Stacked(experts)
+
+    def forward(self, hidden_states):
+        router_logits, _, _ = self.gate(hidden_states)
+        return super().forward(hidden_states), router_logits
+
+
+# %% exercise 5.3: load_balancing_loss_func
+from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
+
+
+def load_balancing_loss(router_logits, top_k, attention_mask=None):
+    layers = (router_logits,) if isinstance(router_logits, Tensor) else tuple(router_logits)
+    return load_balancing_loss_func(layers, layers[0].size(-1), top_k, attention_mask)
