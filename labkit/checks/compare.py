@@ -22,6 +22,7 @@ TOLERANCE = {
     torch.bfloat16: 2**-6,
 }
 GRAD_TOLERANCE = 1e-4
+MAX_LOOK = 400  # characters
 Performer = Callable[[Call], Outcome]
 Pair = tuple[str, Tensor, Tensor]  # where two tensors stand, and the two
 OURS = ("NoAnswer", "TimeLimit", "OutputLimit")  # not raised by code: what stopped it
@@ -35,6 +36,11 @@ class Difference(AssertionError):
     look: str
     right: list[str] = field(default_factory=list)
     redacted: str = ""  # `look` without numbers of the reference, for checks that are hidden
+
+    def __post_init__(self) -> None:
+        """Names and shapes in it are a learner's, and may be long."""
+        self.look, self.redacted = self.look[:MAX_LOOK], self.redacted[:MAX_LOOK]
+        self.right = [text[:MAX_LOOK] for text in self.right]
 
     def __str__(self) -> str:
         return self.look
@@ -224,8 +230,8 @@ def _same_structure(mine: Any, theirs: Any, where: str) -> list[Pair]:
         if not isinstance(mine, dict) or set(mine) != set(theirs):
             raise Difference("type", f"{where}a dict was expected, not {kind_of(mine)}")
         return [p for k in theirs for p in _same_structure(mine[k], theirs[k], f"{where}{k}: ")]
-    if isinstance(theirs, float) and isinstance(mine, (int, float)):
-        if abs(mine - theirs) > 1e-5 * max(1.0, abs(theirs)):
+    if isinstance(theirs, float) and type(mine) in (int, float):
+        if not abs(mine - theirs) <= 1e-5 * max(1.0, abs(theirs)):  # NaN is near nothing
             got = f"{where}{mine:.5g}"
             raise Difference("values", f"{got} instead of {theirs:.5g}", redacted=got)
         return []

@@ -1,7 +1,30 @@
-"""Writing a file so that it is never there in part."""
+"""Files: written so that they are never there in part, read only if they are plain ones, and
+names as they can stand in a path."""
 
 import os
+import re
+import stat
+import unicodedata
 from pathlib import Path
+
+LONGEST_ID = 80
+
+
+def safe_id(name: str) -> str:
+    """A name as it can stand in a path and in nbgrader's patterns."""
+    text = unicodedata.normalize("NFC", name)
+    text = re.sub(r"[^\w .,'@+-]|[\x00-\x1f]", "_", text)
+    text = re.sub(r"\s+", " ", text).strip(" .")[:LONGEST_ID].strip(" .")
+    return text or "nameless"
+
+
+def read_plain(path: Path, most: int) -> bytes:
+    """The first bytes of a regular file; OSError for a link, a pipe, a folder."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with open(os.open(path, flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"{path.name} is not a file")
+        return file.read(most)
 
 
 def write_whole(path: Path, content: str | bytes | memoryview, sync: bool = False) -> None:

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import re
 import textwrap
+import unicodedata
 from dataclasses import dataclass, field
 from enum import Enum
 from html import escape
 
 CODE = re.compile(r"`([^`<>]+)`")
 WIDTH = 76
+# What moves the cursor, turns the direction, or cannot be seen.
 CONTROL = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    r"\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
+    r"\ud800-\udfff\U000e0000-\U000e0fff]"
 )
+FORMULA = tuple("=+-@\t\r")
+MARKS_ON_A_LETTER = 3
 
 
 class Status(Enum):
@@ -87,14 +93,24 @@ def marked_up(text: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Text that cannot repaint a terminal: no control, zero-width or direction characters."""
-    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+    """Text that cannot repaint a terminal: no control, invisible or direction characters, and
+    no letter that carries a tower of marks."""
+    text = CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+    if text.isascii():
+        return text
+    kept, tower = [], 0
+    for letter in text:
+        tower = tower + 1 if unicodedata.category(letter)[0] == "M" else 0
+        if tower <= MARKS_ON_A_LETTER:
+            kept.append(letter)
+    return "".join(kept)
 
 
 def csv_safe(text: str) -> str:
     """A clean text that no spreadsheet takes for a formula."""
     text = clean(text)
-    return "'" + text if text.lstrip()[:1] in tuple("=+-@\N{FULLWIDTH EQUALS SIGN}") else text
+    begin = unicodedata.normalize("NFKC", text.lstrip(" ")[:1])
+    return "'" + text if begin.startswith(FORMULA) else text
 
 
 def wrap(text: str) -> str:

@@ -22,6 +22,9 @@ MAX_BYTES = 64 << 20
 MAX_DEPTH = 13
 MAX_NAMES = 10_000
 MAX_HEADER = 1 << 20  # of outcomes: everything in them but the numbers
+MAX_DIMENSIONS = 16
+# Of a learner's text, which somebody will read: names, errors, texts, how many of them.
+MAX_NAME, MAX_ERROR, MAX_TEXT, MAX_ITEMS = 80, 300, 1_000, 2_000
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 DTYPES = {str(dtype): dtype for dtype in (*FLOATS, torch.int64, torch.int32, torch.bool)}
@@ -67,16 +70,23 @@ class Packer:
 
 
 class Unpacker:
-    """The way back; strict."""
+    """The way back; strict.
 
-    def __init__(self, tensors: Mapping[str, Tensor]):
-        self.tensors = tensors
+    ours    what the course packed: strides count, texts may be long
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor], ours: bool):
+        self.tensors, self.ours = tensors, ours
 
     def unpack(self, packed: Any, depth: int = 0) -> Any:
         if depth > MAX_DEPTH:
             raise Malformed("nested too deeply")
-        if packed is None or type(packed) in (bool, int, float, str):
+        if packed is None or type(packed) in (bool, int, float):
             return packed
+        if type(packed) is str:
+            return packed if self.ours else one_line(packed, MAX_TEXT)
+        if not self.ours and len(packed) > MAX_ITEMS:
+            raise Malformed(f"{len(packed)} values in one")
         if type(packed) is list:
             return [self.unpack(item, depth + 1) for item in packed]
         if type(packed) is not dict:
@@ -89,7 +99,7 @@ class Unpacker:
         if kind == "dtype" and body in DTYPES:
             return DTYPES[body]
         if kind == "dict" and type(body) is list:
-            return {str(key): self.unpack(item, depth + 1) for key, item in body}
+            return {self._name(key): self.unpack(item, depth + 1) for key, item in body}
         if kind == "tuple" and type(body) is list:
             return tuple(self.unpack(item, depth + 1) for item in body)
         if kind in ("new", "given") and type(body) is list and len(body) == 2:
@@ -97,12 +107,17 @@ class Unpacker:
             return made(body[0], **self.unpack(body[1], depth + 1))
         raise Malformed(f"unknown kind {kind!r}")
 
+    def _name(self, key: Any) -> str:
+        return str(key) if self.ours else one_line(str(key), MAX_NAME)
+
     def _tensor(self, packed: Mapping[str, Any]) -> Tensor:
         tensor = self.tensors.get(packed["tensor"])
         if tensor is None:
             raise Malformed("a tensor is missing")
+        if tensor.dim() > MAX_DIMENSIONS or str(tensor.dtype) not in DTYPES:
+            raise Malformed("a tensor of no use")
         strides = packed.get("strides")
-        if not strides:
+        if not strides or not self.ours:
             return tensor
         if len(strides) != tensor.dim() or any(type(s) is not int or s < 0 for s in strides):
             raise Malformed("impossible strides")
@@ -124,20 +139,31 @@ def pack(value: Any) -> bytes:
     return save(packer.tensors, metadata={"value": packed})
 
 
-def unpack(blob: bytes) -> Any:
-    """The values in such a file; Malformed for anything else."""
+def unpack(blob: bytes, ours: bool = True) -> Any:
+    """The values in such a file; Malformed for anything else.
+
+    ours    False for what a learner's process sends: texts are cut, strides dropped
+    """
     if len(blob) > MAX_BYTES:
         raise Malformed(f"{len(blob)} bytes are more than {MAX_BYTES}")
     try:
         size = int.from_bytes(blob[:8], "little")
         header = json.loads(blob[8 : 8 + size])
-        packed = json.loads(header["__metadata__"]["value"])
-        return Unpacker(load(blob)).unpack(packed)
+        packed = json.loads(header["__metadata__"]["value"], parse_constant=_no_number)
+        return Unpacker(load(blob), ours).unpack(packed)
     except Malformed:
         raise
     except (SafetensorError, ValueError, LookupError, TypeError, AttributeError,
             RecursionError) as error:  # fmt: skip
         raise Malformed(f"not a message: {error}") from error
+
+
+def _no_number(name: str) -> Any:
+    raise Malformed(f"{name} is no number that JSON knows")
+
+
+def one_line(text: str, most: int) -> str:
+    return " ".join(text[: 2 * most].split())[:most]
 
 
 def encode_call(call: Call) -> bytes:
@@ -194,7 +220,7 @@ def encode_outcomes(outcomes: Sequence[Outcome]) -> bytes:
 def decode_outcomes(blob: bytes) -> list[Outcome]:
     if int.from_bytes(blob[:8], "little") > MAX_HEADER:
         raise Malformed("outcomes with too much text in them")
-    fields = unpack(blob)
+    fields = unpack(blob, ours=False)
     if type(fields) is not list:
         raise Malformed("no list of outcomes")
     return [outcome_from(each) for each in fields]
@@ -212,7 +238,7 @@ def outcome_from(fields: Any) -> Outcome:
             values=_typed(fields["values"], list),
             grads=_typed_items(fields["grads"], Tensor),
             names={name: _shape(shape) for name, shape in _items(fields["names"], list)},
-            changed=[_typed(name, str)[:200] for name in _typed(fields["changed"], list)],
+            changed=[_typed(name, str)[:MAX_NAME] for name in _typed(fields["changed"], list)],
             state=_typed_items(fields["state"], Tensor),
             failure=_failure(fields["failure"]),
         )
@@ -224,13 +250,15 @@ def _failure(fields: Any) -> Failure | None:
     if fields is None:
         return None
     kind, text, line, bases = fields
-    bases = [_typed(name, str)[:80] for name in _typed(bases, list)[:8]]
+    bases = [_typed(name, str)[:MAX_NAME] for name in _typed(bases, list)[:8]]
     line = line and _typed(line, int)
-    return Failure(_typed(kind, str)[:80], _typed(text, str)[:300], line, bases)
+    kind = _typed(kind, str)[:MAX_NAME]
+    kind = kind if kind.isidentifier() else "Error"
+    return Failure(kind, _typed(text, str)[:MAX_ERROR], line, bases)
 
 
 def _shape(sizes: list[Any]) -> list[int]:
-    return [_typed(size, int) for size in sizes[:8]]
+    return [_typed(size, int) for size in sizes[:MAX_DIMENSIONS]]
 
 
 def _typed(value: Any, kind: type) -> Any:
@@ -244,7 +272,7 @@ def _items(value: Any, kind: type) -> Iterator[tuple[str, Any]]:
     if len(items) > MAX_NAMES:
         raise ValueError(f"{len(items)} names; {MAX_NAMES} are the most")
     for key, item in items.items():
-        yield key[:200], _typed(item, kind)
+        yield key, _typed(item, kind)
 
 
 def _typed_items(value: Any, kind: type) -> dict[str, Any]:

@@ -12,13 +12,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from labkit.core.files import safe_id
 from labkit.core.syllabus import LABS, Lab
 from labkit.grading.collect.archives import Parts, Reader, Refused
 from labkit.grading.collect.identify import (
     NOBODY,
     Identity,
     lab_of,
-    safe_id,
     shared_folders,
     who_in,
 )

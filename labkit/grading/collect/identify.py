@@ -21,7 +21,6 @@ MOODLE = re.compile(r"(?P<who>.+?)_(?P<user>\d+)_assignsubmission_file(?:_(?P<re
 AGAIN = re.compile(r"(?:\s*\((?P<a>\d+)\)|-(?P<b>\d+)|-copy(?P<c>\d*))$", re.IGNORECASE)
 GENERIC = {"submitted", "submissions", "submission", "notebooks", "notebook", "tinyllm",
            "export", "downloads", "course", "files", "autograded", "release"}  # fmt: skip
-LONGEST_ID = 80
 
 
 @dataclass(frozen=True)
@@ -146,14 +145,6 @@ def shared_folders(found: Iterable[tuple[Parts, Lab]]) -> set[tuple[Parts, str]]
     for parts, lab in found:
         stems[parts[:-1], lab.name].add(squeezed(leftover(without_suffix(parts[-1]), lab)))
     return {place for place, names in stems.items() if len(names) > 1 and "" not in names}
-
-
-def safe_id(name: str) -> str:
-    """A name as it can stand in a path and in nbgrader's patterns."""
-    text = unicodedata.normalize("NFC", name)
-    text = re.sub(r"[^\w .,'@+-]|[\x00-\x1f]", "_", text)
-    text = re.sub(r"\s+", " ", text).strip(" .")[:LONGEST_ID].strip(" .")
-    return text or "nameless"
 
 
 def squeezed(text: str) -> str:

@@ -16,10 +16,10 @@ from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from labkit.core.files import write_whole
+from labkit.core.files import safe_id, write_whole
 from labkit.core.syllabus import Lab
 from labkit.grading.collect.archives import Parts, handed_in
-from labkit.grading.collect.identify import NOBODY, Identity, safe_id
+from labkit.grading.collect.identify import NOBODY, Identity
 from labkit.grading.collect.table import NEW, NEWER, OLDER, SAME, Line, write_log
 
 STAMP = "%Y-%m-%d %H:%M:%S.%f %Z"

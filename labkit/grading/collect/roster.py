@@ -8,7 +8,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from labkit.grading.collect.identify import Identity, safe_id, squeezed
+from labkit.core.files import safe_id
+from labkit.grading.collect.identify import Identity, squeezed
 from labkit.grading.nbgrader.gradebook_connection import CourseError, RosterEntry
 
 

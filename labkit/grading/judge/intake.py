@@ -9,6 +9,7 @@ counts. Whatever is missing or odd becomes a note that the learner will read.
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 
@@ -30,6 +31,10 @@ from labkit.core.syllabus import Exercise, Lab
 MAX_NOTEBOOK = 32 << 20
 MAX_CELLS = 5_000
 MAX_CODE = 1_000_000  # characters: to read them takes seconds, and a class is waiting
+MAX_COPIES = 20  # of one exercise's cell
+MAX_WRITTEN = 20_000  # characters of a written answer: 3,000 words
+PASTED = re.compile(r"data:[\w/+.-]*;base64,[A-Za-z0-9+/=%\s]{100,}")
+ANSWER_CELL = re.compile(r"ex-\d+-\d+")
 
 
 @dataclass
@@ -72,8 +77,17 @@ def rebuild(data: bytes, released: NotebookNode, lab: Lab) -> Intake:
         texts = [text for text in found[question.answer_cell] if text.strip()]
         answered = [text for text in texts if text.strip() != EMPTY_ANSWER]
         if answered:
-            cell_called(intake.notebook, question.answer_cell).source = answered[-1]
+            cell_called(intake.notebook, question.answer_cell).source = written(answered[-1])
     return intake
+
+
+def written(text: str) -> str:
+    """A written answer, as much of it as a person would write."""
+    text = PASTED.sub("(a picture)", text)
+    if len(text) <= MAX_WRITTEN:
+        return text
+    cut = f"(cut here: {len(text):,} characters; {MAX_WRITTEN:,} is the most)"
+    return f"{text[:MAX_WRITTEN]}\n\n{cut}"
 
 
 def _answer(
@@ -84,6 +98,8 @@ def _answer(
         missing = f"the cell of exercise {exercise.id} is missing"
         return "", missing + _elsewhere(exercise, cells)
     stub = fingerprint(released)
+    if len(copies) > MAX_COPIES:
+        return None, f"{len(copies)} cells claim this exercise; {MAX_COPIES} is the most"
     filled = [text for text in copies if len(text) > MAX_CELL or not is_empty(text, stub)]
     if not filled:
         return "", Status.NOT_STARTED.value
@@ -132,6 +148,8 @@ def cells_of(data: bytes) -> list[dict]:
     except (ValueError, RecursionError) as error:
         raise NotANotebook(f"the file is not a notebook: it is not JSON ({error})") from error
     if isinstance(content, dict) and content.get("nbformat") in (1, 2, 3):
+        if data.count(b'"cell_type"') > MAX_CELLS:
+            raise NotANotebook(f"an old notebook of more than {MAX_CELLS:,} cells")
         try:
             content = nbformat.convert(nbformat.from_dict(content), 4)
         except Exception as error:  # nbformat raises whatever it stumbles over
@@ -151,7 +169,8 @@ def cells_of(data: bytes) -> list[dict]:
 def is_code(cell: dict) -> bool:
     """Whether anybody will read the cell as Python; pictures pasted into text may be large."""
     text = cell.get("cell_type") in ("markdown", "raw")
-    return not text or exercise_in(text_of(cell)[:MAX_CELL]) is not None
+    claims = ANSWER_CELL.fullmatch(cell_name(cell)) or exercise_in(text_of(cell)[:MAX_CELL])
+    return not text or bool(claims)
 
 
 def text_of(cell: dict) -> str:

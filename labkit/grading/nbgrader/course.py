@@ -17,7 +17,7 @@ from nbgrader.utils import parse_utc
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
-from labkit.core.files import write_whole
+from labkit.core.files import read_plain, safe_id, write_whole
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
@@ -35,6 +35,8 @@ from labkit.grading.nbgrader.gradebook_connection import (
 from labkit.grading.nbgrader.gradebook_rows import GradebookRow, record
 from labkit.grading.nbgrader.graded_notebook import file_content
 
+STAMP_BYTES = 100
+
 
 @dataclass(frozen=True)
 class SubmittedFile:
@@ -45,17 +47,23 @@ class SubmittedFile:
     path: Path
 
     @property
-    def plain(self) -> bool:
-        """Whether it is a file that can be read: no link, no pipe, not locked."""
+    def problem(self) -> str:
+        """Why it is nobody's work, or cannot be read; empty if all is well."""
+        if safe_id(self.learner) != self.learner:
+            return "the folder's name is no name that nbgrader can keep"
         path = self.path
-        return path.is_file() and not path.is_symlink() and os.access(path, os.R_OK)
+        if path.resolve() != path:
+            return "a link leads there, perhaps to another one's work"
+        if not path.is_file() or not os.access(path, os.R_OK):
+            return f"{path.name} is no file to be read"
+        return ""
 
     def read(self) -> bytes:
         """What is in it; of a file that is too large as much as it takes to refuse it."""
-        if not self.plain:  # or no more, while the class is graded
+        try:
+            return b"" if self.problem else read_plain(self.path, MAX_NOTEBOOK + 1)
+        except OSError:  # or no more, while the class is graded
             return b""
-        with self.path.open("rb") as file:
-            return file.read(MAX_NOTEBOOK + 1)
 
 
 def succeeded(command: str, outcome: dict) -> None:
@@ -136,11 +144,10 @@ class Course:
         folder = self.root / "submitted"
         for path in sorted(folder.glob(f"*/{lab.name}/{lab.name}.ipynb")):
             handed = SubmittedFile(path.parent.parent.name, lab, path)
-            if handed.plain:
-                yield handed
+            if handed.problem:
+                self.remarks.append(f"{handed.learner}: {handed.problem}; not graded")
             else:
-                reason = f"{path.name} is no file to be read; not graded"
-                self.remarks.append(f"{handed.learner}: {reason}")
+                yield handed
 
     def answers(self, labs: Iterable[Lab], learner: str) -> dict[Lab, dict[str, str | None]]:
         """The exercise cells that a learner handed in, of those labs that were released."""
@@ -148,7 +155,7 @@ class Course:
         for lab in labs:
             notebook = Path(lab.name, f"{lab.name}.ipynb")
             handed = SubmittedFile(learner, lab, self.root / "submitted" / learner / notebook)
-            if handed.plain and (self.root / "release" / notebook).exists():
+            if not handed.problem and (self.root / "release" / notebook).exists():
                 found[lab] = rebuild(handed.read(), self.released(lab), lab).answers
         return found
 
@@ -180,10 +187,11 @@ class Course:
     def handed_at(self, handed: SubmittedFile) -> datetime | None:
         """What timestamp.txt beside the notebook says, in UTC; None without one."""
         try:
-            return parse_utc((handed.path.parent / "timestamp.txt").read_text("utf-8").strip())
+            text = read_plain(handed.path.with_name("timestamp.txt"), STAMP_BYTES)
+            return parse_utc(text.decode().strip())
         except FileNotFoundError:
             return None
-        except (ValueError, OverflowError):
+        except (OSError, ValueError, OverflowError):
             self.remarks.append(f"{handed.learner}: timestamp.txt holds no time; not late")
             return None
 
@@ -218,8 +226,14 @@ class Course:
         return {learner: one.scores for learner, one in self.standings(lab).items()}
 
     def feedback(self, lab: Lab) -> list[Path]:
-        """nbgrader generate_feedback for all that was graded; the HTML files."""
+        """nbgrader generate_feedback for all that was graded; the HTML files.
+
+        A page that cannot be made is a remark: the others are there.
+        """
         with quiet_logs():
             outcome = self.api().generate_feedback(lab.name, force=True)
-        succeeded("generate_feedback", outcome)
+        if not outcome["success"]:
+            log = str(outcome.get("log") or outcome.get("error") or outcome).strip()
+            last = log.splitlines()[-1] if log else "no reason given"
+            self.remarks.append(f"some pages of feedback could not be made: {last}")
         return sorted(self.root.glob(f"feedback/*/{lab.name}/{lab.name}.html"))

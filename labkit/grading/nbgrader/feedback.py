@@ -37,6 +37,9 @@ TAGS = {"a", "b", "blockquote", "br", "code", "div", "em", "h1", "h2", "h3", "h4
         "thead", "tr", "ul"}  # fmt: skip
 ATTRIBUTES = {"a": ["href"], "th": ["scope"]}
 PROTOCOLS = {"http", "https", "mailto"}
+ATTACHED = re.compile(r"!\[[^\]\n]*\]\(attachment:([^)\n]*)\)")
+MAX_MARKDOWN = 10_000  # characters
+MOST_SHOWN = 100_000
 HEADING = re.compile(r"^#+ .*$", re.MULTILINE)
 CODE = HtmlFormatter(classprefix="p-")
 
@@ -52,7 +55,18 @@ def sanitized_html(html: str) -> Markup:
 
 
 def rendered(markdown: str) -> Markup:
-    return sanitized_html(markdown2html(markdown))
+    """Markdown as HTML for reading; as it was typed where it is too long, or cannot be read.
+
+    Never fails: one learner's text must not stop the pages of a class. Its time grows with
+    the square of its length, half a second for the worst of MAX_MARKDOWN.
+    """
+    markdown = ATTACHED.sub(r"(a picture: \1)", markdown)
+    if len(markdown) <= MAX_MARKDOWN:
+        try:
+            return sanitized_html(markdown2html(markdown))
+        except Exception:  # nbconvert, mistune and bleach raise whatever they stumble over
+            pass
+    return Markup("<pre>{}</pre>").format(clean_lines(markdown[:MOST_SHOWN]))
 
 
 def coloured(code: str) -> Markup:

@@ -104,10 +104,50 @@ def test_outcomes_come_back_whole():
 
 def test_what_learner_code_may_make_long_is_cut():
     long = Failure("k" * 999, "t" * 999, None, ["b" * 999] * 99)
-    outcome = Outcome(names={"n" * 999: [1] * 99}, changed=["c" * 999], failure=long)
+    said = {"a " + "k" * 999: "v" * 9999}
+    outcome = Outcome([said], names={"n" * 999: [1] * 99}, changed=["c" * 999], failure=long)
     (back,) = wire.decode_outcomes(wire.encode_outcomes([outcome]))
     assert back.failure == Failure("k" * 80, "t" * 300, None, ["b" * 80] * 8)
-    assert back.names == {"n" * 200: [1] * 8} and back.changed == ["c" * 200]
+    assert back.names == {"n" * 80: [1] * 16} and back.changed == ["c" * 80]
+    assert back.values == [{"a " + "k" * 78: "v" * 1000}]
+
+
+def test_an_error_is_one_line_of_a_kind_that_has_a_name():
+    forged = Failure("nothing. All checks passed", "no\n  ok    everything\r\n", 3)
+    (back,) = wire.decode_outcomes(wire.encode_outcomes([Outcome(failure=forged)]))
+    assert back.failure == Failure("Error", "no ok everything", 3)
+
+
+FORGED = {
+    "NaN": "[NaN]", "infinity": "[Infinity]", "minus infinity": "[-Infinity]",
+    "a text of ten thousand values": json.dumps([[1] * 10_000]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("values", FORGED.values(), ids=FORGED)
+def test_what_no_worker_packs_does_not_come_in(values):
+    fields = [["values", "HERE"], *([k, v] for k, v in FIELDS.items() if k != "values")]
+    whole = (
+        json.dumps([{"dict": fields}]).replace('"HERE"', values).replace("{}", '{"dict": []}')
+    )
+    with pytest.raises(Malformed):
+        wire.decode_outcomes(message(whole))
+    wire.decode_outcomes(message(whole.replace(values, "[1.0]")))
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [torch.ones([1] * 17), torch.ones(2).to(torch.float8_e4m3fn), torch.ones(2).to(torch.int8)],
+    ids=["17 axes", "float8", "int8"],
+)
+def test_tensors_of_no_use_do_not_come_in(tensor):
+    with pytest.raises(Malformed):
+        unpack(message([{"tensor": "t0"}], t0=tensor), ours=False)
+
+
+def test_strides_of_an_answer_do_not_count():
+    blob = message({"tensor": "t0", "strides": [16, 5]}, t0=X)
+    assert unpack(blob, ours=False).is_contiguous() and not unpack(blob).is_contiguous()
 
 
 def message(value, **tensors):
