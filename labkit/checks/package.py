@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,9 @@ from labkit.core.syllabus import NOTEBOOKS, Lab
 
 if TYPE_CHECKING:  # collecting reads cells and needs no torch
     from labkit.sandboxed.call import Outcome
+
+# from .rope import ..., from tinyllm.rope import ..., import tinyllm.rope
+IMPORTED = re.compile(r"^[ \t]*(?:from|import)[ \t]+(?:tinyllm)?\.(\w+)", re.MULTILINE)
 
 
 def modules_in(folder: Path) -> dict[str, str]:
@@ -43,6 +47,17 @@ def compose(
                 cell, source = answers[exercise.id], package[lab.module]
                 package[lab.module] = cells.with_block(source, exercise, cell)
     return package
+
+
+def needed(modules: Mapping[str, str], module: str) -> set[str]:
+    """The names of the modules that one imports, itself among them, however indirectly."""
+    found, new = set[str](), [module]
+    while new:
+        name = new.pop()
+        if name in modules and name not in found:
+            found.add(name)
+            new += IMPORTED.findall(modules[name])
+    return found
 
 
 def placed(module: str, line: int) -> tuple[str | None, int]:

@@ -225,11 +225,16 @@ def run_checks(
     student: Performer,
     reference: Performer,
     seed: str,
+    only: int | None = None,
 ) -> Result:
-    """Run the tests of one exercise, from tests/visible or tests/hidden, in this process."""
+    """Run the tests of one exercise, from tests/visible or tests/hidden, in this process.
+
+    only    the number of the one test to run
+    """
     tests, broken = tests_in(TESTS / folder / f"test_{module}.py")
     result = Result(exercise, broken=broken)
     tests = [test for test in tests if test.exercise == exercise.id]
+    tests = tests if only is None else [tests[only]]
     result.checks = [Check(test.title, test.points) for test in tests]
     if not tests and not broken:
         result.broken = f"there are no checks for exercise {exercise.id} in tests/{folder}"

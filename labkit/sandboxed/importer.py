@@ -1,7 +1,7 @@
 """The package under test, imported from memory: {"rmsnorm": source, ...} becomes `tinyllm`.
 
 Grading lays one learner's exercise over the reference so, a check in the notebook the
-learner's module of one lab.
+learner's module of one lab. What the reference says is code by then, and no text.
 """
 
 from __future__ import annotations
@@ -11,16 +11,26 @@ import importlib.machinery
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from types import ModuleType
+from types import CodeType, ModuleType
 
 PACKAGE = "tinyllm"
+Source = str | CodeType | BaseException  # an exception: what compiling raised
 
 
 class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds and loads the modules of PACKAGE; `folder` is where tracebacks place them."""
+    """Finds and loads the modules of PACKAGE.
 
-    def __init__(self, sources: Mapping[str, str], folder: str = PACKAGE):
-        self.sources, self.folder = sources, folder
+    folder    where tracebacks place them
+    texts     what may be read of modules that are given as code
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        folder: str = PACKAGE,
+        texts: Mapping[str, str] = {},
+    ):
+        self.sources, self.folder, self.texts = sources, folder, texts
         self.loaded: list[str] = []
 
     def find_spec(self, name: str, path: object = None, target: object = None):
@@ -34,7 +44,9 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def get_source(self, name: str) -> str:
         """What inspect, and with it torch.jit.script, reads."""
-        return self.sources.get(name.removeprefix(PACKAGE).lstrip("."), "")
+        short = name.removeprefix(PACKAGE).lstrip(".")
+        source = self.sources.get(short)
+        return source if isinstance(source, str) else self.texts.get(short, "")
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
         return None
@@ -45,8 +57,15 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if not short:
             return
         module.__file__ = filename(short, self.folder)
-        code = compile(self.sources[short], module.__file__, "exec", dont_inherit=True)
-        exec(code, module.__dict__)
+        exec(compiled(self.sources[short], module.__file__), module.__dict__)
+
+
+def compiled(source: Source, name: str) -> CodeType:
+    if isinstance(source, BaseException):
+        raise source
+    if isinstance(source, CodeType):
+        return source
+    return compile(source, name, "exec", dont_inherit=True)
 
 
 def filename(module: str, folder: str = PACKAGE) -> str:
@@ -55,10 +74,12 @@ def filename(module: str, folder: str = PACKAGE) -> str:
 
 
 @contextmanager
-def imported(sources: Mapping[str, str], folder: str = PACKAGE) -> Iterator[None]:
+def imported(
+    sources: Mapping[str, Source], folder: str = PACKAGE, texts: Mapping[str, str] = {}
+) -> Iterator[None]:
     """While open, PACKAGE is what `sources` say; then all is as it was before."""
     before = _taken_out(sys.modules) if PACKAGE in sys.modules else {}
-    finder = Sources(sources, folder)
+    finder = Sources(sources, folder, texts)
     sys.meta_path.insert(0, finder)
     try:
         yield

@@ -25,10 +25,12 @@ that are made of everybody (4 ms).
 
 from __future__ import annotations
 
+import base64
 import gc
 import importlib
 import itertools
 import json
+import marshal
 import os
 import secrets
 import signal
@@ -43,7 +45,7 @@ import torch
 
 from labkit.sandboxed import banned, frames, limits
 from labkit.sandboxed.call import Call, Outcome, describe, perform
-from labkit.sandboxed.importer import PACKAGE, filename, imported
+from labkit.sandboxed.importer import PACKAGE, Source, compiled, filename, imported
 from labkit.sandboxed.wire import (
     MAX_BYTES,
     Malformed,
@@ -90,8 +92,7 @@ class Preload:
             self.libraries.clear()  # the operators are as they were
             self.libraries = banned.refuse_operators(self.names)
         for name, count in fields["plans"].items():
-            blobs = [frames.receive(channel, MAX_BYTES) for _ in range(count)]
-            self.calls[name] = [decode_call(blob) for blob in blobs]
+            self.calls[name] = received_calls(channel, count)
 
 
 def serve(channel: socket.socket, confinement: limits.Confinement, preload: Preload) -> None:
@@ -100,13 +101,35 @@ def serve(channel: socket.socket, confinement: limits.Confinement, preload: Prel
     os.environ["TMPDIR"] = os.environ["HOME"] = tempfile.tempdir = scratch
     os.chdir(scratch)
     request = json.loads(frames.receive(channel, MAX_BYTES).removeprefix(LOAD))
+    calls = preload.calls[request["plan"]]
+    preload.calls.clear()  # what others are asked is nothing for this process
     banned.hold_for_good(preload.libraries)
     layers = confinement.enter(request["cpu_seconds"], request["audit"])
     frames.send(channel, json.dumps(layers).encode())
     with banned.out_of_reach(preload.names):
         while True:
-            with imported(request["sources"]):
-                request = carry_out(request, channel, preload.calls[request["plan"]])
+            with imported(sealed(request), texts=request["texts"]):
+                request = carry_out(request, channel, calls)
+            calls = received_calls(channel, request["calls"])
+
+
+def received_calls(channel: socket.socket, count: int) -> list[Call]:
+    return [decode_call(frames.receive(channel, MAX_BYTES)) for _ in range(count)]
+
+
+def sealed(request: Request) -> dict[str, Source]:
+    """The package as code, before any of it runs: its text is gone then, since the learner's
+    module holds answers to other exercises, too."""
+    package: dict[str, Source] = {
+        name: marshal.loads(base64.b64decode(code))
+        for name, code in request.pop("compiled").items()
+    }
+    for name, text in request.pop("sources").items():
+        try:
+            package[name] = compiled(text, filename(name))
+        except BaseException as error:  # said when it is imported
+            package[name] = error
+    return package
 
 
 def carry_out(request: Request, channel: socket.socket, calls: list[Call]) -> Request:

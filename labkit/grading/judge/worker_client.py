@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import marshal
 import os
 import secrets
 import socket
@@ -13,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +24,14 @@ from labkit.grading.judge.sandbox import SCRATCH, Sandbox
 from labkit.sandboxed import frames
 from labkit.sandboxed.call import Call, Failure, Outcome
 from labkit.sandboxed.frames import Gone, TimedOut
+from labkit.sandboxed.importer import filename
 from labkit.sandboxed.limits import CPU_SECONDS
 from labkit.sandboxed.wire import call_hash, decode_outcomes, encode_call
 from labkit.sandboxed.worker import CALL, HUGE_PAGES, LOAD, NONCE, empty
 
 WALL_SECONDS = 4 * CPU_SECONDS + 10  # a busy machine must not change a score
 START_SECONDS = 120
-MAX_ANSWER = 8 << 20
+MAX_ANSWER, MAX_ANSWERS = 8 << 20, 16 << 20  # bytes of one, and of all in an exercise
 NO_ANSWER = "it ended the process, ran out of time or answered nonsense"
 BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
@@ -62,18 +65,40 @@ class ExpectedCalls:
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """What a worker loads: the package's sources, the module under test, the banned names."""
+    """What a worker loads: the package's sources, the module under test, the banned names.
+
+    compiled    modules that come as code, see compiled_modules
+    texts       what inspect may read of a module
+    """
 
     sources: Mapping[str, str]
     module: str
     banned: Sequence[str]
     cpu_seconds: int = CPU_SECONDS
     audit: bool = True
+    compiled: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
 
-    def message(self, nonce: bytes, plan: ExpectedCalls) -> bytes:
+    def message(self, nonce: bytes, plan: ExpectedCalls, known: bool) -> bytes:
+        """
+        known    the worker has the calls of the plan; else they follow
+        """
         fields = {name: getattr(self, name) for name in ("module", "cpu_seconds", "audit")}
-        fields |= {"sources": dict(self.sources), "nonce": nonce.hex(), "plan": plan.name}
-        return frames.framed(LOAD + json.dumps(fields).encode())
+        for name in ("sources", "compiled", "texts"):
+            fields[name] = dict(getattr(self, name))
+        fields |= {"nonce": nonce.hex(), "plan": plan.name}
+        fields["calls"] = 0 if known else len(plan.numbers)
+        message = frames.framed(LOAD + json.dumps(fields).encode())
+        return message if known else message + plan.message
+
+
+def compiled_modules(sources: Mapping[str, str]) -> dict[str, str]:
+    """The reference as code without docstrings, so that no learner's code finds it as text."""
+    codes = {
+        name: compile(text, filename(name), "exec", dont_inherit=True, optimize=2)
+        for name, text in sources.items()
+    }
+    return {name: base64.b64encode(marshal.dumps(c)).decode() for name, c in codes.items()}
 
 
 class WorkerLauncher:
@@ -213,7 +238,7 @@ class Worker:
         self.layers: list[str] = []  # of protection, as labkit.sandboxed.limits names them
         try:
             channel.settimeout(START_SECONDS)
-            channel.sendall(preload + self._begin(request, plan))
+            channel.sendall(preload + self._begin(request, plan, known=True))
             self.layers = json.loads(frames.receive(channel, 1000, START_SECONDS))
         except BaseException:  # before any learner code: no fault of theirs
             self.close()
@@ -222,15 +247,16 @@ class Worker:
 
     def go_on(self, request: LoadRequest, plan: ExpectedCalls) -> None:
         """Load another exercise of the same learner in the same process."""
-        self._load(self._begin(request, plan))
+        self._load(self._begin(request, plan, known=False))
 
-    def _begin(self, request: LoadRequest, plan: ExpectedCalls) -> bytes:
+    def _begin(self, request: LoadRequest, plan: ExpectedCalls, known: bool) -> bytes:
         self.plan, self.nonce = plan, secrets.token_bytes(NONCE)
         self.message: bytes | None = None  # the answers to the calls of the plan
         self.answers: list[Outcome] | None = None  # the same, once they are read
         self.asked_more = False  # something that is not in the plan
+        self.received = 0  # bytes
         self.allowed = WALL_SECONDS * request.cpu_seconds / CPU_SECONDS
-        return request.message(self.nonce, plan)
+        return request.message(self.nonce, plan, known)
 
     def _load(self, message: bytes) -> None:
         self.deadline = time.monotonic() + self.allowed
@@ -296,8 +322,11 @@ class Worker:
         return answer[len(expected) :]
 
     def _receive(self) -> bytes:
-        """One wall-clock budget for all that an exercise does."""
-        return frames.receive(self.channel, MAX_ANSWER, self.deadline - time.monotonic())
+        """One budget of wall-clock time and of bytes for all that an exercise does."""
+        left = min(MAX_ANSWER, MAX_ANSWERS - self.received)
+        answer = frames.receive(self.channel, left, self.deadline - time.monotonic())
+        self.received += len(answer)
+        return answer
 
     def _give_up(self, why: str, error: Exception) -> None:
         self.timed_out = isinstance(error, (TimedOut, TimeoutError))

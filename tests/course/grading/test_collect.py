@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from labkit.author.owned_cells import notebook_path
 from labkit.cli import app
+from labkit.core import files
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS
 from labkit.grading.collect import archives, deliver, identify, roster, table
@@ -361,7 +362,7 @@ def test_a_bad_roster_says_so(course, tmp_path, roster, words):
     ["../../etc/passwd", "a/b\\c", "*?[x]", ".", "...", "con\x00trol", "x" * 300, "\u202e"],
 )
 def test_ids_stay_in_their_folder(name):
-    found = identify.safe_id(name)
+    found = files.safe_id(name)
     assert found and len(found) <= 80 and not set(found) & set("/\\*?[]\x00\u202e")
     assert found.strip(".") and Path("/a", found).resolve().parent == Path("/a")
 

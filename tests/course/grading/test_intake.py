@@ -1,6 +1,7 @@
 """Odd notebooks and odd cells: honest answers lose nothing, and nothing stops the judge."""
 
 import copy
+import inspect
 import json
 
 import nbformat
@@ -489,3 +490,46 @@ def test_the_interrupt_of_a_person_is_passed_on(judges, perfect, monkeypatch):
     monkeypatch.setattr(judge.oracle, "reference", interrupted)
     with pytest.raises(KeyboardInterrupt):
         judge.grade(encoded(perfect))
+
+
+HOLDS = Judge._holds_elsewhere
+
+
+def test_right_answers_are_tried_with_numbers_of_their_own(judges, perfect, monkeypatch):
+    tried = []
+    monkeypatch.setattr(Judge, "_holds_elsewhere", lambda *a: tried.append(a) or HOLDS(*a))
+    assert scores(judges, perfect) == FULL and len(tried) == len(FULL)
+
+
+def test_answers_learnt_by_heart_earn_nothing(workers, released, perfect, monkeypatch):
+    """Somebody has read all numbers of a run and hands in a table of right answers."""
+    judge, first, table = Judge(LAB, released[LAB.name], b"s", workers), LAB.exercises[0], {}
+
+    def noted(call):
+        outcome = judge.oracle.reference(call)
+        for (_, inputs), value in zip(call.steps, outcome.values, strict=True):
+            table[key_of(**inputs)] = (value.tolist(), str(value.dtype))
+        return outcome
+
+    judge._check(first, noted)
+    by_heart = (
+        f"import torch\n\n\n{inspect.getsource(key_of)}\n\nTABLE = {table!r}\n{LOOKED_UP}"
+    )
+    intake = rebuild(encoded(perfect), released[LAB.name], LAB)
+    intake.answers[first.id] = by_heart
+    with monkeypatch.context() as trusting:
+        trusting.setattr(Judge, "_holds_elsewhere", lambda *_: True)
+        assert judge.grade_exercise(first, intake).score > 0.5 * first.points
+    assert judge.grade_exercise(first, intake).score == 0
+
+
+def key_of(x, eps=1e-5, **_):
+    return f"{x.double().sum().item():.6f} {tuple(x.shape)} {x.dtype} {eps}"
+
+
+LOOKED_UP = """
+
+def layer_norm(x, weight, bias=None, eps=1e-5):
+    numbers, dtype = TABLE[key_of(x, eps)]
+    return torch.tensor(numbers, dtype=getattr(torch, dtype.removeprefix("torch.")))
+"""
