@@ -289,7 +289,7 @@ ODD = {
     "crashing": ("swiglu", "gated = silu", "1 / 0\n        gated = silu", "4.2",
                  ("layer 0, mlp: it raised ZeroDivisionError: division by zero (line 22",)),
     "crashing when made": ("rmsnorm", "self.eps = eps", "self.eps = epsilon",
-                           "1.2", ("input_layernorm: it raised NameError", "(line 18")),
+                           "1.2", ("input_layernorm: it raised NameError", "of your cell")),
     "NaN": ("swiglu", "self.down_proj(gated)", "self.down_proj(gated / 0)", "4.2",
             ("layer 0, mlp: 70 of 70 entries are nan",)),
     "another shape": ("gqa", ".flatten(2))  #", ".flatten(2))[:, 1:]  #", "3.4",
