@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from labkit.checks.advice import advice_on
 from labkit.checks.compare import error_text
@@ -17,6 +18,7 @@ from labkit.core import cells
 from labkit.core.report import Report, Status
 from labkit.core.syllabus import LABS, Exercise, Lab
 from labkit.learner import workspace
+from labkit.learner.room import ENDLESS, Room, Stopped
 from labkit.sandboxed import banned
 from labkit.sandboxed.call import Call, Failure, Outcome
 from labkit.sandboxed.importer import imported
@@ -24,20 +26,47 @@ from labkit.sandboxed.importer import imported
 SEED = "visible"
 
 
-def check_exercise(lab: Lab, exercise: Exercise, hint: str) -> tuple[Report, float]:
+def check_exercise(
+    lab: Lab, exercise: Exercise, hint: str, quiet: bool = False
+) -> tuple[Report, float]:
     """The report on an exercise of the learner's package, and its points by visible checks.
 
     The lab is judged alone: where this edition has the reference, it plays all other labs.
 
     hint    how the learner asks for one, to be shown where something is wrong
+    quiet   without what the learner's code prints
     """
-    report, score = _judged(lab, exercise, hint)
+    report, score = _judged(lab, exercise, hint, Room(workspace.folder(), quiet))
     if report.status is Status.NOT_YET:
         report.rows[-1:-1] = _note_on_cause(lab, exercise)
     return report, score
 
 
-def _judged(lab: Lab, exercise: Exercise, hint: str) -> tuple[Report, float]:
+def _judged(lab: Lab, exercise: Exercise, hint: str, room: Room) -> tuple[Report, float]:
+    try:
+        return _checked(lab, exercise, hint, room)
+    except Stopped as stopped:
+        return Report(
+            exercise.heading, Status.NOT_CHECKED, stopped_rows(stopped, exercise)
+        ), 0.0
+
+
+def stopped_rows(stopped: Stopped, exercise: Exercise | None) -> list[tuple[str, str]]:
+    """Where the learner's code was when its time was up.
+
+    exercise    the one that is checked
+    """
+    path = Path(stopped.path)
+    home, line = placed(path.read_text("utf-8"), stopped.line)
+    where = (
+        f"line {line} of your cell" if home else f"{workspace.short_path(path)}, line {line}"
+    )
+    if home and (exercise is None or home != exercise.id):
+        where += f" of exercise {home}"
+    return [("look", f"the check was {stopped} ({where})"), ("next", ENDLESS)]
+
+
+def _checked(lab: Lab, exercise: Exercise, hint: str, room: Room) -> tuple[Report, float]:
     source = workspace.module_source(lab)
     block = cells.block(source, exercise.id)
     if workspace.is_empty(exercise, block):
@@ -53,7 +82,7 @@ def _judged(lab: Lab, exercise: Exercise, hint: str) -> tuple[Report, float]:
         name, line = mentioned
         look = f"line {line}: {banned.message(name)}"
         return Report(exercise.heading, Status.NOT_YET, [("look", look), ("next", hint)]), 0.0
-    oracle, ask = RecordedReference(lab.module), package_in(workspace.folder())
+    oracle, ask = RecordedReference(lab.module), room.within(package_in(workspace.folder()))
 
     def student(call: Call) -> Outcome:
         return localised(ask(lab.module, call), source, exercise.id)
@@ -95,7 +124,8 @@ def _note_on_cause(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:
     fails its own check."""
     for home, used in workspace.used_by(lab, exercise):
         own = home is lab or not workspace.reference_path(home).exists()
-        if own and home in LABS and _judged(home, used, "")[0].status is Status.NOT_YET:
+        quiet = Room(workspace.folder(), quiet=True)
+        if own and home in LABS and _judged(home, used, "", quiet)[0].status is Status.NOT_YET:
             what = f"exercise {used.id}, {used.title}, which this one uses,"
             return [("note", f"{what} does not pass its own check: mend it first")]
     return []

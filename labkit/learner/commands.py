@@ -8,6 +8,7 @@ from typing import Annotated, Optional
 import typer
 from rich.table import Table
 
+from labkit.core.report import Status
 from labkit.core.syllabus import NOTEBOOKS
 from labkit.core.terminal import (
     ExerciseId,
@@ -27,15 +28,21 @@ def status() -> None:
     from labkit.learner.check import check_exercise
 
     table = Table("", "exercise", "minutes", "points", "state")
+    unchecked = []
     for lab in NOTEBOOKS:
         if not lab.exercises:
             table.add_row(lab.number, lab.title, "", "", "to read")
         for exercise in lab.exercises:
-            report, _ = check_exercise(lab, exercise, "")
+            with console.status(f"checking {exercise.id} {exercise.title}"):
+                report, _ = check_exercise(lab, exercise, "", quiet=True)
+            if report.status is Status.NOT_CHECKED:
+                unchecked.append(exercise.id)
             state = report.status.value + ("" if exercise.core else " stretch")
             numbers = f"{exercise.minutes}", f"{exercise.points}"
             table.add_row(exercise.id, exercise.title, *numbers, state)
     console.print(table)
+    for name in unchecked:
+        console.print(f"{name} could not be checked: `tinyllm check {name}` says why")
 
 
 @app.command()

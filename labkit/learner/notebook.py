@@ -7,6 +7,8 @@ travel into the lab's module of `tinyllm`, and reloads the package.
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from labkit.core import cells
@@ -16,6 +18,7 @@ from labkit.core.syllabus import NOTEBOOKS, Exercise, Lab, UnknownName, find_exe
 from labkit.learner import hints, workspace
 from labkit.learner.assemble import assembly_report
 from labkit.learner.check import check_exercise
+from labkit.learner.room import ENDLESS, Room, Stopped
 
 try:
     from IPython import get_ipython
@@ -69,16 +72,26 @@ class Session:
     def _share(self, exercise: Exercise) -> None:
         """Let the notebook use the package's own objects, the ones that will be checked."""
         try:
-            module = workspace.load(self.lab)
+            module = self._load()
+        except Stopped as stopped:
+            where = f"tinyllm/{Path(stopped.path).name}, line {stopped.line}"
+            print(f"but loading it was {stopped} ({where}): {ENDLESS}")
+            return
         except Exception as error:  # whatever the learner's module raises
             print(f"but tinyllm/{self.lab.module}.py fails: {type(error).__name__}: {error}")
-            print("Put what the cell needs (imports, helpers) into the cell itself.")
+            if type(error) is NameError:
+                print("Put what the cell needs (imports, helpers) into the cell itself.")
             return
         names = get_ipython().user_ns
         for name in exercise.symbols:
             names.pop(name, None)
             if hasattr(module, name):
                 names[name] = getattr(module, name)
+
+    def _load(self) -> ModuleType:
+        """The lab's module; what it prints was shown when its cells ran."""
+        with Room(workspace.folder(), quiet=True).entered():
+            return workspace.load(self.lab)
 
     def share_earlier_labs(self) -> None:
         """Say which exercises of earlier labs are still empty, and let the reference stand in
@@ -91,8 +104,8 @@ class Session:
         if not empty:
             return
         try:
-            module = workspace.load(self.lab)
-        except Exception:  # whatever the learner's module raises; its check will say so
+            module = self._load()
+        except (Exception, Stopped):  # whatever the learner's module raises; its check says so
             return
         names = get_ipython().user_ns
         for name in workspace.borrowed(self.lab):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import ctypes
 import importlib
-from collections.abc import Iterable, Iterator
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from labkit.sandboxed.importer import PACKAGE
 from labkit.sandboxed.torch_private import operator_libraries
 
 
@@ -113,7 +117,7 @@ def hold_for_good(libraries: list[Any]) -> None:
 @contextmanager
 def out_of_reach(banned: Iterable[str]) -> Iterator[None]:
     """While open, every banned function or class raises NotAllowed when it is called."""
-    replaced: list[tuple[Any, str, Any]] = []
+    refusals: dict[tuple[Any, str], Any] = {}
     for name in banned:
         owner_name, _, attribute = name.rpartition(".")
         try:
@@ -121,15 +125,10 @@ def out_of_reach(banned: Iterable[str]) -> Iterator[None]:
         except ImportError:
             continue
         target = getattr(owner, attribute, None)
-        if not callable(target) or isinstance(target, type(importlib)):
-            continue
-        replaced.append((owner, attribute, target))
-        setattr(owner, attribute, _refusal(name))
-    try:
+        if callable(target) and not isinstance(target, type(importlib)):
+            refusals[owner, attribute] = _refusal(name)
+    with replaced(refusals):
         yield
-    finally:
-        for owner, attribute, target in reversed(replaced):
-            setattr(owner, attribute, target)
 
 
 def _refusal(name: str) -> Any:
@@ -137,3 +136,58 @@ def _refusal(name: str) -> Any:
         raise NotAllowed(message(name))
 
     return refuse
+
+
+class NotInGrading(NameError):
+    """Learner code asked for something that a notebook has and grading has not."""
+
+
+@contextmanager
+def as_in_grading() -> Iterator[None]:
+    """While open, code finds the names that it finds in grading, where no notebook runs, nobody
+    types and there is one thread. What would be harmless does nothing, the rest says why."""
+    ask, start, here = input, threading.Thread.start, threading.get_ident()
+
+    def refuse_input(*prompt: Any) -> str:
+        if sys._getframe(1).f_globals.get("__name__", "").startswith(PACKAGE + "."):
+            raise NotInGrading("input() has nobody to ask in grading: leave it out")
+        return ask(*prompt)  # a debugger's
+
+    def refuse_shell() -> None:
+        raise NotInGrading("get_ipython() is not there in grading, where no notebook runs")
+
+    def refuse_thread(thread: threading.Thread) -> None:
+        if threading.get_ident() == here:
+            raise NotInGrading("exercise code cannot start threads in grading")
+        start(thread)
+
+    names = {"display": nothing, "get_ipython": refuse_shell, "input": refuse_input}
+    there: dict[tuple[Any, str], Any] = {(builtins, name): names[name] for name in names}
+    there[threading.Thread, "start"] = refuse_thread
+    for name in ("set_num_threads", "set_num_interop_threads"):
+        there[torch, name] = nothing
+    with replaced(there):
+        yield
+
+
+def nothing(*_: Any, **__: Any) -> None:
+    """Stands for what may be called and shall have no effect."""
+
+
+MISSING = object()
+
+
+@contextmanager
+def replaced(values: Mapping[tuple[Any, str], Any]) -> Iterator[None]:
+    """While open, these attributes have other values: {(owner, name): value}."""
+    before = {(owner, name): getattr(owner, name, MISSING) for owner, name in values}
+    try:
+        for (owner, name), value in values.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for (owner, name), value in before.items():
+            if value is MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)

@@ -32,6 +32,21 @@ def set_deterministic(wanted: bool, warn_only: bool) -> None:
     torch._C._set_deterministic_algorithms(wanted, warn_only=warn_only)
 
 
+def torch_settings() -> tuple[torch.dtype, bool, Any]:
+    """What code can set for all of torch: the default dtype, whether gradients are noted, and
+    the default device, None if none was set."""
+    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    device = None if context is None else context.device
+    return torch.get_default_dtype(), torch.is_grad_enabled(), device
+
+
+def set_torch(dtype: torch.dtype, grad: bool, device: Any) -> None:
+    torch.set_default_dtype(dtype)
+    torch.set_grad_enabled(grad)
+    if device != torch_settings()[2]:
+        torch.set_default_device(device)
+
+
 @contextmanager
 def parameters_without_memory() -> Iterator[None]:
     """Within it, new parameters have a shape and no numbers, so none are drawn or stored.
