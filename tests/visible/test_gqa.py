@@ -106,8 +106,8 @@ class TestAttention:
         compare(student, reference, whole_numbers_call(rng, torch.float32, size=100))
 
     def test_other_value_size(self, student, reference, rng):
-        """values of 9 features, queries and keys of 6"""
-        call = attention_call(rng)
+        """values of size 9, queries and keys of size 6, with a mask"""
+        call = attention_call(rng, mask=window(4, 5))
         call.steps[0][1]["value"] = rng.normal(2, 3, 5, 9)
         compare(student, reference, call)
 
