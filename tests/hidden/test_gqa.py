@@ -209,7 +209,7 @@ class TestRepeatKV:
 @pytest.mark.exercise("3.4")
 class TestQwen3Attention:
     def cache(self, kv_heads=2):
-        return Given("kv_cache", layer_idx=1, numbers=2 * kv_heads * D)
+        return Given("kv_cache", layer_idx=2, numbers=2 * kv_heads * D)
 
     def parameters(self, *sizes, **changes):
         init = {"config": qwen3_config(*sizes, **changes), "layer_idx": 0}
@@ -266,8 +266,8 @@ class TestQwen3Attention:
     def test_cache(self, student, reference, rng, cuts):
         """a text in pieces with a cache, cut at {cuts}, gives what it gives whole"""
         x, state = hidden(rng, 2, cuts[-1], E), qwen3_state(rng)
-        whole = qwen3_call(rng, layer_idx=1, state=state).then(**tokens(x, 0, cuts[-1]))
-        pieces = qwen3_call(rng, layer_idx=1, state=state)
+        whole = qwen3_call(rng, state=state).then(**tokens(x, 0, cuts[-1]))
+        pieces = qwen3_call(rng, state=state)
         for start, end in pairwise(cuts):
             pieces.then(**tokens(x, start, end), cache=self.cache())
         mine = compare(student, reference, pieces)
@@ -277,7 +277,7 @@ class TestQwen3Attention:
     def test_decode_without_mask(self, student, reference, rng):
         """one new token with a cache and no mask sees all"""
         x = hidden(rng, 1, 5, E)
-        call = qwen3_call(rng, layer_idx=1).then(**tokens(x, 0, 4), cache=self.cache())
+        call = qwen3_call(rng).then(**tokens(x, 0, 4), cache=self.cache())
         last = tokens(x, 4, 5)
         del last["mask"]
         call.then(**last, cache=self.cache())
@@ -340,7 +340,7 @@ class TestQwen3Attention:
     @pytest.mark.points(0.5)
     def test_strided_input(self, student, reference, rng):
         """an input that is not contiguous, and that stays as it was"""
-        x = rng.normal(E, 5, 2).transpose(0, 2)
+        x = hidden(rng, E, 5, 2).transpose(0, 2)
         compare(student, reference, qwen3_call(rng).then(**tokens(x, 0, 5)))
 
     def test_positions(self, student, reference, rng):
