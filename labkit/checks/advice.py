@@ -142,6 +142,11 @@ RULES: tuple[tuple[str, str | Rule], ...] = (
      "a tensor stands where Python wants one truth value (`if`, `and`, `or`, `not`): ask "
      "`is None`, or use `&`, `|`, `~`, which go entry by entry"),
     (r"operator\.invert|bitwise_not", "`~` is for bool masks: this tensor holds numbers"),
+    (r"index -100 is out of bounds",
+     "-100 is used as an index: put a token in its place before, and drop what it gave after"),
+    (r"does not require grad and does not have a grad_fn",
+     "no weight has a share in what `backward` is called on: it was computed under `no_grad`, "
+     "or of detached or plain numbers"),
     (r"maximum recursion depth", "the code calls itself without end"),
     (r"must match the size", _sizes),
     (r"shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)", _product),

@@ -228,7 +228,11 @@ def _same_structure(mine: Any, theirs: Any, where: str) -> list[Pair]:
         ]
     if isinstance(theirs, dict):
         if not isinstance(mine, dict) or set(mine) != set(theirs):
-            raise Difference("type", f"{where}a dict was expected, not {kind_of(mine)}")
+            got = kind_of(mine)
+            if got == "a dict":
+                got = f"one with {', '.join(mine) or 'nothing'}"
+            look = f"{where}a dict with {', '.join(theirs)} was expected, not {got}"
+            raise Difference("type", look)
         return [p for k in theirs for p in _same_structure(mine[k], theirs[k], f"{where}{k}: ")]
     if isinstance(theirs, float) and type(mine) in (int, float):
         if not abs(mine - theirs) <= 1e-5 * max(1.0, abs(theirs)):  # NaN is near nothing

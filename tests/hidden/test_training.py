@@ -216,6 +216,7 @@ class TestTrainStepInParts:
         """clipped gradients of 3 parts"""
         compare(student, reference, self.call(rng, 3, max_grad_norm=0.1))
 
+    @pytest.mark.points(0.6)
     def test_first_label(self, student, reference, rng):
         """first labels that are not -100"""
         call = self.call(rng, 3)
@@ -223,6 +224,7 @@ class TestTrainStepInParts:
         inputs["labels"][1:, 0] = inputs["input_ids"][1:, 0]
         compare(student, reference, call)
 
+    @pytest.mark.points(0.6)
     def test_a_part_without_labels(self, student, reference, rng):
         """a part in which no label counts"""
         call = self.call(rng, 3)
