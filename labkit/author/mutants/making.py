@@ -86,16 +86,23 @@ class Source:
         return sum(map(len, self.lines[: line - 1])) + column
 
     def is_given(self, node: ast.AST) -> bool:
-        """Whether the course wrote it; arguments' defaults are in the learner's hands."""
-        if any(node in ast.walk(default) for default in self.defaults):
+        """Whether the course wrote it: all but what is between marks and such a function's
+        defaults."""
+        if not self.regions or self.has_marks(node.lineno, node.lineno):
             return False
-        inside = any(start <= node.lineno < end for start, end in self.regions)
-        return bool(self.regions) and not inside
+        return node not in self.defaults
+
+    def has_marks(self, first: int, last: int) -> bool:
+        """Whether a learner writes some of these lines."""
+        return any(start <= last and first < end for start, end in self.regions)
 
     @cached_property
-    def defaults(self) -> list[ast.expr]:
-        arguments = [n for n in ast.walk(self.tree) if isinstance(n, ast.arguments)]
-        return [d for each in arguments for d in (*each.defaults, *each.kw_defaults) if d]
+    def defaults(self) -> set[ast.AST]:
+        """Every part of a default of a function in which a learner writes."""
+        functions = [n for n in ast.walk(self.tree) if isinstance(n, ast.FunctionDef)]
+        written = [n.args for n in functions if self.has_marks(n.lineno, n.end_lineno)]
+        values = [d for args in written for d in (*args.defaults, *args.kw_defaults) if d]
+        return {part for value in values for part in ast.walk(value)}
 
     def spliced(self, old: ast.AST, text: str) -> str:
         """The cell with `text` in the place of `old`: in brackets where they make a

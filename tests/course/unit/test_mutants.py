@@ -47,7 +47,8 @@ def test_one_fault_at_a_time(after):
 
 def test_code_that_is_given_is_left_alone():
     cell = "def f(a=1):\n    b = 1\n    ### BEGIN SOLUTION\n    c = 1\n    ### END SOLUTION\n"
-    assert {before for before, _ in made(cell)} == {"def f(a=1):", "c = 1"}
+    given = "\n\ndef g(a=1):\n    return a\n"
+    assert {before for before, _ in made(cell + given)} == {"def f(a=1):", "c = 1"}
 
 
 def test_texts_annotations_and_comments_are_left_alone():
