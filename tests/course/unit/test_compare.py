@@ -10,6 +10,7 @@ from labkit.checks.compare import (
     assert_same,
     close,
     distance,
+    drawn_alike,
     error_text,
     identical,
 )
@@ -228,6 +229,23 @@ def test_draws_that_do_not_fit_are_said(mine, look, secret):
     with pytest.raises(Difference) as caught:
         assert_drawn(drawn(*mine), drawn(500, 251, 249), PROBS)
     assert caught.value.look == look and caught.value.redacted.endswith(secret)
+
+
+@pytest.mark.parametrize(
+    ("mine", "alike"),
+    [
+        ([500, 251, 249], True),
+        ([500, 251, 249, 0], True),
+        ([540, 230, 230], True),
+        ([250, 500, 250], False),
+        ([500, 250, 200, 50], False),
+        ([50, 25, 25], False),
+        ([[500, 250, 250]], False),
+    ],
+)
+def test_two_counts_of_draws_may_come_from_the_same_probabilities(mine, alike):
+    assert drawn_alike(drawn(*mine), drawn(500, 250, 250)) is alike
+    assert drawn_alike(drawn(500, 250, 250), drawn(*mine)) is alike
 
 
 def test_identical_is_more_than_agreeing():

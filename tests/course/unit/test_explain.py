@@ -183,6 +183,35 @@ def test_a_mistake_is_named_by_the_weight_of_what_it_explains(found, known, why)
     assert [r.text for r in diagnose(Result(EXERCISE, found), oracle).reasons] == why
 
 
+def test_a_check_that_is_passed_otherwise_contradicts_nothing():
+    failed = evidence(a=T(2.0))
+    text = evidence(True, b=Outcome(failure=Failure("ValueError", "my own words")))
+    draws = evidence(True, c=T([500, 250, 250]))
+    draws.evidence[0][0].summary = "counts"
+    oracle = Oracle(RIGHT | {"c": T([480, 260, 260])}, doubled=wrong(a=2.0))
+    oracle.known["doubled"][1]["c"] = T([510, 245, 245])
+    refused = Outcome(failure=Failure("ValueError", "the words of the reference"))
+    oracle.reference = lambda call: (
+        refused if call.symbol == "b" else Outcome([oracle.right[call.symbol]])
+    )
+    given = oracle.suspects
+    oracle.suspects = lambda call: (
+        [KnownMistake("doubled", "it is doubled", True, lambda: refused)]
+        if call.symbol == "b"
+        else given(call)
+    )
+    said = diagnose(Result(EXERCISE, [failed, text, draws]), oracle)
+    assert said.sentences == ["it is doubled"]
+
+
+def test_a_second_fault_leaves_alone_what_the_first_explains():
+    found = checks(a=2, b=2, c=7)
+    oracle = Oracle(RIGHT, doubled=wrong(a=2.0, b=2.0), odd=wrong(a=3.0, c=7.0))
+    assert diagnose(Result(EXERCISE, found), oracle).sentences == ["it is doubled"]
+    oracle.known["odd"] = wrong(c=7.0)
+    assert diagnose(Result(EXERCISE, found), oracle).sentences == ["it is doubled", "it is odd"]
+
+
 def test_weight_counts_and_not_the_number_of_checks_or_their_order():
     found = checks(a=2, b=9)
     found[1].points = 3
