@@ -64,7 +64,8 @@ def rotary(start, end):
 @pytest.mark.exercise("6.1")
 class TestLayer:
     def call(self, rng, fields, layer_idx=2, pieces=(5,), batch=3, **options):
-        sparse = layer_idx in expert_layers({**fields, "num_hidden_layers": 4})
+        fields = {**fields, "num_hidden_layers": 4}
+        sparse = layer_idx in expert_layers(fields)
         return layer_call(rng, fields, layer_idx, sparse, pieces, batch, rotary, **options)
 
     @pytest.mark.parametrize(
