@@ -4,6 +4,7 @@ import pytest
 import torch
 from visible.test_decoder import (
     causal_lm_call,
+    compare_growth,
     compare_real_tokens,
     compare_results,
     compare_roughly,
@@ -377,11 +378,27 @@ class TestCount:
         fields = counted(experts=experts, tie_word_embeddings=tied)
         compare(student, reference, count_call(fields))
 
-    @pytest.mark.parametrize("experts", [0, 6])
-    def test_bias(self, student, reference, experts):
-        """attention_bias, {experts} experts"""
-        fields = counted(experts=experts, attention_bias=True)
-        compare(student, reference, count_call(fields))
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("vocab_size", 2004),
+            ("intermediate_size", 308),
+            ("num_attention_heads", 12),
+            ("head_dim", 40),
+            ("attention_bias", True),
+        ],
+    )
+    def test_growth(self, student, reference, field, value):
+        """dense, what another {field} adds"""
+        compare_growth(student, reference, counted(), **{field: value})
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [("num_experts", 7), ("moe_intermediate_size", 72), ("num_experts_per_tok", 4)],
+    )
+    def test_growth_of_a_mixture(self, student, reference, field, value):
+        """6 experts in each layer, what another {field} adds"""
+        compare_growth(student, reference, counted(experts=6), **{field: value})
 
     @pytest.mark.parametrize(("step", "listed"), [*PATTERNS, (2, (0, 1)), (5, ())])
     def test_patterns(self, student, reference, step, listed):
@@ -391,11 +408,12 @@ class TestCount:
 
     @pytest.mark.points(2)
     def test_random(self, student, reference, rng):
-        """sizes drawn at random"""
+        """sizes drawn at random, with attention_bias"""
         names = ("vocab_size", "hidden_size", "intermediate_size", "moe_intermediate_size")
         fields = dict(zip(names, rng.integers(50, 999, 4).tolist(), strict=True))
         layers, experts, kv, groups, half = rng.integers(4, 20, 5).tolist()
         fields |= {"layers": layers, "experts": experts, "head_dim": 2 * half}
+        fields["attention_bias"] = True
         compare(student, reference, count_call(counted((kv * groups, kv), **fields)))
 
     @pytest.mark.points(2)

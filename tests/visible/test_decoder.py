@@ -375,6 +375,22 @@ def count_call(fields):
     return Call("count_parameters", config=New("Qwen3Config", **fields))
 
 
+def compare_growth(student, reference, fields, **changed):
+    """Compare what total and active grow by if these fields change: so one part is counted."""
+    calls = [count_call(fields), count_call(fields | changed)]
+    assert_same(*(growth(*map(perform, calls)) for perform in (student, reference)))
+
+
+def growth(before, after):
+    """What came out after, less what came out before; what is no pair of numbers stays."""
+    pairs = [outcome.value for outcome in (before, after)]
+    if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+        return before if before.failure else after
+    if not all(isinstance(number, (int, float)) for pair in pairs for number in pair):
+        return after
+    return Outcome([[new - old for old, new in zip(*pairs, strict=True)]])
+
+
 @pytest.mark.exercise("6.4")
 class TestCount:
     QWEN = {
@@ -392,13 +408,41 @@ class TestCount:
         """a dense model"""
         compare(student, reference, count_call(COUNTED))
 
+    def test_words(self, student, reference):
+        """what one more word adds"""
+        compare_growth(student, reference, COUNTED, vocab_size=1010)
+
+    def test_layer(self, student, reference):
+        """what one more layer adds"""
+        compare_growth(student, reference, COUNTED, num_hidden_layers=6)
+
+    def test_inner_size(self, student, reference):
+        """what one more in intermediate_size adds"""
+        compare_growth(student, reference, COUNTED, intermediate_size=212)
+
+    def test_query_heads(self, student, reference):
+        """what three more query heads add"""
+        compare_growth(student, reference, COUNTED, num_attention_heads=15)
+
+    def test_head_dim(self, student, reference):
+        """what two more in head_dim add"""
+        compare_growth(student, reference, COUNTED, head_dim=36)
+
     def test_tied(self, student, reference):
         """tie_word_embeddings"""
         compare(student, reference, count_call(COUNTED | {"tie_word_embeddings": True}))
 
     def test_bias(self, student, reference):
-        """attention_bias"""
-        compare(student, reference, count_call(COUNTED | {"attention_bias": True}))
+        """what attention_bias adds"""
+        compare_growth(student, reference, COUNTED, attention_bias=True)
+
+    def test_expert(self, student, reference):
+        """what one more expert adds to each layer"""
+        compare_growth(student, reference, COUNTED | MIXED, num_experts=8)
+
+    def test_expert_size(self, student, reference):
+        """what one more in moe_intermediate_size adds"""
+        compare_growth(student, reference, COUNTED | MIXED, moe_intermediate_size=62)
 
     def test_every_layer(self, student, reference):
         """experts in each of 5 layers"""
