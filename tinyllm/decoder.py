@@ -31,7 +31,7 @@ class Qwen3DecoderLayer(nn.Module):
     norms take config.rms_norm_eps. The hidden_states that come in stay as they are.
 
     Shapes: hidden_states (B, T, E), cos and sin (B, T, D) or (1, T, D),
-            a bool mask that broadcasts to (B, H, T, S)
+            a bool mask that broadcasts to (B, H, T, S), None hides nothing
             -> hidden_states (B, T, E) and router_logits (N, X), None without experts
     dtype:  that of hidden_states and of the weights
     Source: Qwen3 2025, https://arxiv.org/abs/2505.09388
@@ -91,7 +91,8 @@ class Qwen3Model(nn.Module):
     attention_mask is 1 (or True) for real tokens, 0 (or False) for padding; without one all
     are real. Positions count real tokens only, from 0, so a prompt padded on the left still
     starts at 0. With a cache, the new tokens continue after its cache.length tokens, and
-    attention_mask covers all S. The final norm takes config.rms_norm_eps, too.
+    attention_mask covers all S. The layers get a bool mask, as in lab 03: True = may attend.
+    The final norm takes config.rms_norm_eps, too.
 
     Shapes: input_ids (B, T), attention_mask (B, S)
             -> hidden_states (B, T, E) and router_logits: (N, X) for every layer with experts
