@@ -59,6 +59,19 @@ def test_status_shows_every_exercise(package):
     assert code == 0 and "passed" in text and "not started stretch" in text
 
 
+def test_status_marks_what_never_ends_and_goes_on(package, monkeypatch):
+    monkeypatch.setattr("labkit.learner.room.CPU_SECONDS", 1)
+    fill("1.1", "1.2")
+    module = package / "rmsnorm.py"
+    loop = "    print(x)\n    while True: pass\n    wide = x.float()"
+    module.write_text(module.read_text().replace("    wide = x.float()", loop, 1))
+    code, text = said("status")
+    assert code == 0 and "tensor" not in text
+    assert re.search(r"1\.1 . layer_norm [^A-Za-z]* not checked", text)
+    assert re.search(r"1\.2 . RMSNorm [^A-Za-z]* passed", text)
+    assert "`tinyllm check 1.1` says why" in text
+
+
 def test_a_lost_directive_and_a_lost_module_are_named(package):
     fill("1.1")
     module = package / "rmsnorm.py"

@@ -1,0 +1,261 @@
+"""The room at home: what an exercise finds there it finds in grading, and no loop lasts."""
+
+import hashlib
+import signal
+import sys
+import threading
+import time
+
+import pytest
+import torch
+from nbformat.v4 import new_code_cell, new_notebook
+from test_notebooks import answer, execute, finished, text_of
+
+from labkit.author.owned_cells import setup_cell
+from labkit.checks.in_process import package_in
+from labkit.core import cells
+from labkit.core.syllabus import LABS, find_lab
+from labkit.grading.judge.worker_client import LoadRequest
+from labkit.learner import room
+from labkit.learner.room import Room, Stopped
+from labkit.sandboxed.call import Call
+from labkit.sandboxed.importer import imported
+
+FOLDER = "somewhere/tinyllm"
+HEADER = """
+import contextlib, itertools, os, socket, subprocess, threading, time, torch
+from concurrent.futures import ThreadPoolExecutor
+from torch.utils.data import DataLoader
+"""
+
+
+def source_of(body):
+    lines = "\n    ".join(body.split("\n"))
+    return f"{HEADER}\ndef g():\n    return 1\n\ndef f(x):\n    {lines}\n    return x"
+
+
+def at_home(body, within=None):
+    """The outcome of f(x), with `body` as its text."""
+    within = within or Room(FOLDER, quiet=True)
+    with imported({"lab": source_of(body)}, FOLDER):
+        return within.within(package_in(FOLDER))("lab", Call("f", x=torch.arange(3.0)))
+
+
+def in_grading(workers, body):
+    worker = workers.launch(LoadRequest({"lab": source_of(body)}, "lab", []))
+    outcome = worker.ask(Call("f", x=torch.arange(3.0)))
+    worker.close()
+    return outcome
+
+
+@pytest.fixture
+def one_second(monkeypatch):
+    monkeypatch.setattr(room, "CPU_SECONDS", 1)
+
+
+# The same room
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *("print(x)", "display(x)", "torch.set_num_threads(4)"),
+        *("torch.set_num_interop_threads(2)", "torch.set_default_dtype(torch.float64)"),
+        *("list(DataLoader([1, 2]))", "from tqdm import tqdm\nlist(tqdm([1, 2]))"),
+        "try:\n    get_ipython()\nexcept NameError:\n    pass",
+    ],
+)
+def test_what_does_no_harm_is_let_in_both(body, workers):
+    assert at_home(body).failure is None
+    assert in_grading(workers, body).failure is None
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("input('eps? ')", "input() has nobody to ask in grading"),
+        ("get_ipython().run_line_magic('time', '')", "get_ipython() is not there in grading"),
+        ("threading.Thread(target=g).start()", "cannot start threads in grading"),
+        ("ThreadPoolExecutor().submit(g)", "cannot start threads in grading"),
+        ("subprocess.run(['true'])", "cannot start programs in grading"),
+        ("os.system('true')", "cannot start programs in grading"),
+        ("socket.socket()", "cannot use the network in grading"),
+        ("print('x' * 2_000_000)", "it printed more than 1,000,000 characters"),
+    ],
+)
+def test_what_grading_refuses_is_refused_at_home_with_the_same_words(body, words, workers):
+    home, graded = at_home(body).failure, in_grading(workers, body).failure
+    assert words in home.text and (home.kind, home.text) == (graded.kind, graded.text)
+    assert home.line
+
+
+def test_worker_processes_are_refused_in_both(workers):
+    body = "list(DataLoader([1, 2], num_workers=2))"
+    assert "cannot start programs in grading" in at_home(body).failure.text
+    assert in_grading(workers, body).failure
+
+
+def test_packages_that_the_course_does_not_bring_are_refused():
+    assert "yaml may not be there in grading" in at_home("import yaml").failure.text
+    assert at_home("import numpy.linalg, json, matplotlib").failure is None
+    guarded = "try:\n    import labkit.core\nexcept ImportError:\n    pass"
+    assert at_home(guarded).failure is None
+
+
+def test_what_the_code_sets_for_all_of_torch_stays_in_the_room():
+    within = Room(FOLDER, quiet=True)
+    body = "torch.set_default_dtype(torch.float64)\ntorch.set_default_device('meta')"
+    at_home(f"{body}\ntorch.set_grad_enabled(False)", within)
+    kinds = "return [str(torch.ones(1).dtype), torch.ones(1).device.type]"
+    assert at_home(kinds, within).value == ["torch.float64", "meta"]
+    assert torch.is_grad_enabled() and torch.get_default_dtype() is torch.float32
+    assert torch.ones(1).device.type == "cpu"
+    torch.set_default_dtype(torch.float64)  # by the notebook
+    try:
+        assert at_home(kinds).value == ["torch.float32", "cpu"]
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_afterwards_all_is_as_it_was(capsys):
+    names = {"input": input, "__import__": __import__, "threads": torch.set_num_threads}
+    at_home("g()")
+    assert names == {
+        "input": input, "__import__": __import__, "threads": torch.set_num_threads
+    }  # fmt: skip
+    assert not {"display", "get_ipython"} & set(dir(__builtins__))
+    thread = threading.Thread(target=print, args=["a thread"])
+    thread.start()
+    thread.join()
+    assert capsys.readouterr().out == "a thread\n"
+
+
+def test_what_the_code_prints_is_labelled_once(capsys):
+    within = Room(FOLDER)
+    at_home("print(x.shape)", within)
+    at_home("print('end')", within)
+    assert capsys.readouterr().out == "your code printed:\ntorch.Size([3])\nend\n"
+
+
+# Loops
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "while True: pass",
+        "while True: g()",
+        "while True:\n    try: g()\n    except Exception: pass",
+        "while True:\n    try: g()\n    except: pass",
+        "while True:\n    try: g()\n    except BaseException: continue",
+        "while True:\n    with contextlib.suppress(BaseException): g()",
+        "try:\n    while True: pass\nexcept: return x",
+        "for _ in itertools.count(): x = x + 1",
+    ],
+)
+def test_a_loop_is_stopped_whatever_it_catches(body, one_second):
+    start, handler = time.thread_time(), signal.getsignal(signal.SIGPROF)
+    with pytest.raises(Stopped) as stopped:
+        at_home(body)
+    assert stopped.value.line in range(5, 14) and stopped.value.path.startswith(FOLDER)
+    assert time.thread_time() - start < 3
+    assert signal.getsignal(signal.SIGPROF) is handler and sys.gettrace() is None
+    assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_the_calls_of_an_exercise_share_their_time(one_second):
+    within = Room(FOLDER, quiet=True)
+    work = "start = time.thread_time()\nwhile time.thread_time() < start + 0.4: pass"
+    for _ in range(2):
+        assert at_home(work, within).failure is None
+    with pytest.raises(Stopped):
+        at_home(work.replace("0.4", "0.9"), within)
+
+
+def test_only_the_time_of_the_codes_own_thread_counts(one_second):
+    """Not that of a busy machine, and not that of torch's other threads."""
+    work = b"0" * (1 << 27)  # hashed without the interpreter's lock
+    threads = [threading.Thread(target=hashlib.sha256, args=[work * 8]) for _ in range(2)]
+    before = time.process_time()
+    for thread in threads:
+        thread.start()
+    assert at_home("time.sleep(3)").failure is None
+    for thread in threads:
+        thread.join()
+    assert time.process_time() - before > 1
+
+
+def test_a_loop_is_stopped_where_no_timer_is(one_second, monkeypatch):
+    """As on Windows."""
+    monkeypatch.delattr(signal, "setitimer")
+    with pytest.raises(Stopped):
+        at_home("while True: pass")
+
+
+def test_off_the_main_thread_code_runs_without_a_limit():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(at_home("return 2 * x")))
+    thread.start()
+    thread.join()
+    assert found[0].failure is None
+
+
+# As a learner sees it
+
+
+LOOP = answer("1.1").replace("    wide = x.float()", "    while True: pass")
+
+
+def test_the_check_says_where_the_loop_is(run, one_second):
+    run(LOOP)
+    line = LOOP.split("\n").index("    while True: pass") + 1
+    report = run('check("1.1")')
+    assert "not checked" in report and "look for a loop that never ends" in report
+    assert f"stopped after 1 seconds of CPU time (line {line} of your cell)" in report
+
+
+def test_an_interrupt_is_told_as_ever(run):
+    run(answer("1.1").replace("    wide = x.float()", "    raise KeyboardInterrupt"))
+    assert "the check was interrupted" in run('check("1.1")')
+
+
+def test_a_loop_outside_the_cell_is_found_and_does_not_stop_the_hook(run, package, one_second):
+    module = package / "rmsnorm.py"
+    module.write_text(module.read_text().replace("\n# %%", "\nwhile True: pass\n\n# %%", 1))
+    assert "look for a loop that never ends" in run(answer("1.1"))
+    assert "not checked" in (report := run('check("1.1")'))
+    assert "(tinyllm/rmsnorm.py, line " in report
+
+
+def test_assemble_says_in_which_exercise_the_loop_is(run, package, one_second):
+    for lab in LABS:
+        (package / f"{lab.module}.py").write_text(finished(lab))
+    loop = answer("4.1").replace("    return", "    while True: pass\n    return")
+    module = find_lab("swiglu")
+    path = package / f"{module.module}.py"
+    path.write_text(cells.with_block(path.read_text(), module.exercise("4.1"), loop))
+    report = run("from labkit.learner.notebook import assemble\nassemble()")
+    assert "of your cell of exercise 4.1)" in report and "not checked" in report
+
+
+def test_in_a_kernel(package):
+    sources = [
+        setup_cell(LABS[0]),
+        "import labkit.learner.room\nlabkit.learner.room.CPU_SECONDS = 1",
+        LOOP,
+        'check("1.1")',
+        answer("1.1") + "\ndisplay(layer_norm(*torch.ones(3, 2)))",
+        'check("1.1")',
+        answer("1.1").replace("    wide = x.float()", "    print(x.shape); wide = x.float()"),
+        'check("1.1")',
+        answer("1.1") + "\nget_ipython().run_line_magic('time', '')",
+        'check("1.1")',
+    ]
+    done = execute(new_notebook(cells=[new_code_cell(source) for source in sources]), package)
+    texts = [text_of(cell) for cell in done.cells]
+    assert "stopped after 1 seconds of CPU time" in texts[3]
+    assert "tensor" in texts[4] and "passed" in texts[5] and "tensor" not in texts[5]
+    assert texts[7].count("your code printed:") == 1 and "passed" in texts[7]
+    assert "get_ipython() is not there in grading" in texts[8]
+    assert "get_ipython() is not there in grading" in texts[9]
