@@ -9,7 +9,7 @@ from labkit.checks.advice import advice_on
 from labkit.checks.compare import error_text
 from labkit.checks.diagnose import diagnose, remarks
 from labkit.checks.explain import learner_report
-from labkit.checks.in_process import package_in
+from labkit.checks.in_process import Ask, package_in
 from labkit.checks.package import localised, placed
 from labkit.checks.reference import RecordedReference
 from labkit.checks.runner import run_checks
@@ -18,7 +18,7 @@ from labkit.core import cells
 from labkit.core.report import Report, Status
 from labkit.core.syllabus import LABS, Exercise, Lab
 from labkit.learner import workspace
-from labkit.learner.room import ENDLESS, Room, Stopped
+from labkit.learner.room import ENDLESS, PLAIN, Room, Stopped, torch_set_to
 from labkit.sandboxed import banned
 from labkit.sandboxed.call import Call, Failure, Outcome
 from labkit.sandboxed.importer import imported
@@ -36,9 +36,10 @@ def check_exercise(
     hint    how the learner asks for one, to be shown where something is wrong
     quiet   without what the learner's code prints
     """
-    report, score = _judged(lab, exercise, hint, Room(workspace.folder(), quiet))
-    if report.status is Status.NOT_YET:
-        report.rows[-1:-1] = _note_on_cause(lab, exercise)
+    with torch_set_to(PLAIN):
+        report, score = _judged(lab, exercise, hint, Room(workspace.folder(), quiet))
+        if report.status is Status.NOT_YET:
+            report.rows[-1:-1] = _note_on_cause(lab, exercise)
     return report, score
 
 
@@ -88,7 +89,7 @@ def _checked(lab: Lab, exercise: Exercise, hint: str, room: Room) -> tuple[Repor
         return localised(ask(lab.module, call), source, exercise.id)
 
     with imported(workspace.judged_package(lab), workspace.folder()):
-        loading = ask(lab.module, Call("__name__"))  # of nothing in it
+        loading = _loading(ask, lab, source)
         if loading.failure:
             return _does_not_load(loading.failure, lab, exercise, source), 0.0
         with banned.out_of_reach(lab.not_allowed):
@@ -97,7 +98,23 @@ def _checked(lab: Lab, exercise: Exercise, hint: str, room: Room) -> tuple[Repor
     found, notes = diagnose(result, oracle, block or ""), remarks(result, oracle)
     known = symptoms(result, found.unexplained, oracle)
     step = next_step(lab, exercise) if result.passed else hint
+    notes += room.notes
     return learner_report(result, found.reasons, known, notes, step), result.score
+
+
+def _loading(ask: Ask, lab: Lab, source: str) -> Outcome:
+    """What comes of loading the module. One that never ends is tried once a process: `status`
+    would wait for it in each of its exercises."""
+    if source in _endless:
+        raise _endless[source]
+    try:
+        return ask(lab.module, Call("__name__"))  # of nothing in it
+    except Stopped as stopped:
+        _endless[source] = stopped
+        raise
+
+
+_endless: dict[str, Stopped] = {}  # by the source of the module
 
 
 def _does_not_load(failure: Failure, lab: Lab, exercise: Exercise, source: str) -> Report:

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from functools import cache
 from pathlib import Path
 from traceback import walk_stack
@@ -36,6 +36,10 @@ TICK = 0.25  # seconds of CPU between two looks at the time, once it may be up
 SIGNAL = getattr(signal, "SIGPROF", signal.SIGTERM)  # Windows sends itself no other
 
 
+PLAIN = torch.float32, True, None  # torch's settings as they are in a fresh process
+SLOW = 1.0  # seconds of CPU for visible checks; the hidden ones need up to ten times as much
+
+
 class Stopped(BaseException):
     """The learner's code used up its CPU time; path and line say where it was."""
 
@@ -54,24 +58,31 @@ class Room:
     def __init__(self, folder: str, quiet: bool = False):
         self.folder, self.left = folder, float(CPU_SECONDS)
         self.output = CountedOutput() if quiet else LabelledOutput()
-        self.settings = torch.float32, True, None  # of torch: a fresh process's
+        self.settings = PLAIN
         self.place: tuple[str, int] | None = None  # where the time was up
 
     @contextmanager
     def entered(self) -> Iterator[None]:
         """For a block that runs the learner's code: raises Stopped where its time is up."""
-        before = torch_settings()
-        set_torch(*self.settings)
-        try:
-            with self._limited(), same_room(), redirect_stdout(self.output):
-                yield
-        except TimeLimit:
-            pass
-        finally:
-            self.settings = torch_settings()
-            set_torch(*before)
+        with suppress(TimeLimit), torch_set_to(self.settings):
+            try:
+                with self._limited(), same_room(), redirect_stdout(self.output):
+                    yield
+            finally:
+                self.settings = torch_settings()
         if self.place:
             raise Stopped(*self.place)
+
+    @property
+    def notes(self) -> list[str]:
+        """What goes well here and may not in grading."""
+        used = CPU_SECONDS - self.left
+        if used < SLOW:
+            return []
+        return [
+            f"your code took {used:.1f} seconds of CPU time, far more than it needs: grading "
+            f"tries more, and stops it after {CPU_SECONDS}"
+        ]
 
     def within(self, ask: Ask) -> Ask:
         """The same, asked in here."""
@@ -164,6 +175,17 @@ class LabelledOutput(CountedOutput):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.screen, name)
+
+
+@contextmanager
+def torch_set_to(settings: tuple[torch.dtype, bool, Any]) -> Iterator[None]:
+    """While open, torch has these settings, whatever the notebook has set."""
+    before = torch_settings()
+    set_torch(*settings)
+    try:
+        yield
+    finally:
+        set_torch(*before)
 
 
 @contextmanager

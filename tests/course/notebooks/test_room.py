@@ -220,12 +220,32 @@ def test_an_interrupt_is_told_as_ever(run):
     assert "the check was interrupted" in run('check("1.1")')
 
 
+def test_slow_code_is_told_what_grading_will_do(run):
+    wait = "    start = time.thread_time()\n    while time.thread_time() < start + 0.2: pass\n"
+    run(answer("1.1").replace("    wide", f"    import time\n{wait}    wide", 1))
+    report = run('check("1.1")')
+    assert "passed" in report and "seconds of CPU time, far more than it needs" in report
+
+
+def test_what_the_notebook_sets_for_all_of_torch_changes_no_check(run):
+    run(answer("1.1"))
+    run("torch.set_default_dtype(torch.float64)\ntorch.set_default_device('meta')")
+    try:
+        assert "passed" in run('check("1.1")')
+        assert "torch.float64" in run("torch.ones(1).dtype")
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
+
+
 def test_a_loop_outside_the_cell_is_found_and_does_not_stop_the_hook(run, package, one_second):
     module = package / "rmsnorm.py"
     module.write_text(module.read_text().replace("\n# %%", "\nwhile True: pass\n\n# %%", 1))
     assert "look for a loop that never ends" in run(answer("1.1"))
     assert "not checked" in (report := run('check("1.1")'))
     assert "(tinyllm/rmsnorm.py, line " in report
+    start = time.thread_time()
+    assert run('check("1.1")') == report and time.thread_time() - start < 0.9
 
 
 def test_assemble_says_in_which_exercise_the_loop_is(run, package, one_second):
