@@ -27,9 +27,11 @@ def symptoms(result: Result, unexplained: list[Check], oracle: Oracle) -> list[s
     if not unexplained:
         return []
     passed = [check for check in result.checks if check.passed]
+    ours = {id(check) for check in unexplained}
+    others = [check for check in result.checks if id(check) not in ours]
     first = unexplained[0]
     right = oracle.reference(first.evidence[-1][0]) if first.evidence else Outcome()
-    found = [located(first, right), in_common(unexplained, passed)]
+    found = [located(first, right), in_common(unexplained, others)]
     titles = list(dict.fromkeys(check.title for check in unexplained))
     if len(titles) > 1 and passed:
         shown = " | ".join(titles[:MOST_TITLES]) + (" | ..." if titles[MOST_TITLES:] else "")
@@ -37,12 +39,13 @@ def symptoms(result: Result, unexplained: list[Check], oracle: Oracle) -> list[s
     return [text for text in found if text]
 
 
-def in_common(failed: list[Check], passed: list[Check]) -> str:
-    """What all these failed checks share and no passed one has; "" if nothing."""
+def in_common(failed: list[Check], others: list[Check]) -> str:
+    """What all these failed checks share and no other one has, passed or explained by a
+    mistake; "" if nothing."""
     kinds = {check.difference.kind for check in failed if check.difference}
     if len(kinds) == 1 and kinds <= ONLY.keys():
         return ONLY[kinds.pop()]
-    calls = [c for check in passed for c, _ in check.evidence if any(i for _, i in c.steps)]
+    calls = [c for check in others for c, _ in check.evidence if any(i for _, i in c.steps)]
     if len(failed) < 2 or not calls or not all(check.evidence for check in failed):
         return ""
     shared = [features(check.evidence[-1][0]) for check in failed]

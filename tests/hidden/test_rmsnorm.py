@@ -147,9 +147,11 @@ class TestResidual:
         call = residual_call(rng, "deepnorm", SHAPE, alpha=2.0, by_position=True)
         compare(student, reference, call)
 
-    def test_unknown_placement(self, student, reference, rng):
+    @pytest.mark.points(0.5)
+    @pytest.mark.parametrize("placement", ["between", "swapped"])
+    def test_unknown_placement(self, student, reference, rng, placement):
         """an unknown placement raises ValueError that names it"""
-        compare_unknown(student, reference, residual_call(rng, "between", SHAPE))
+        compare_unknown(student, reference, residual_call(rng, placement, SHAPE))
 
     @pytest.mark.parametrize("left_out", ["placement", "alpha"])
     def test_defaults(self, student, reference, rng, left_out):
