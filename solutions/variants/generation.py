@@ -91,6 +91,56 @@ class KVCache:
         return nn.functional.pad(torch.zeros_like(new), (0, 0, 0, places))
 
 
+# %% exercise 7.1: one tensor for all layers, keys and values apart
+class KVCache:
+    def __init__(self, num_hidden_layers, max_length):
+        self.layers, self.max_length = num_hidden_layers, max_length
+        self.lengths = torch.zeros(num_hidden_layers, dtype=torch.long)
+        self.keys = self.values = None
+
+    length = property(lambda self: self.lengths.min().item())
+
+    def update(self, layer_idx, key, value):
+        start = int(self.lengths[layer_idx])
+        if start + key.shape[-2] > self.max_length:
+            raise ValueError("there is no room left")
+        if self.keys is None:
+            batch, heads = key.shape[:2]
+            sizes = (self.layers, batch, heads, self.max_length)
+            self.keys = key.new_empty(*sizes, key.shape[-1])
+            self.values = value.new_empty(*sizes, value.shape[-1])
+        if self.keys.size(1) != len(key):
+            raise ValueError("made for another batch")
+        both = []
+        for room, new in ((self.keys[layer_idx], key), (self.values[layer_idx], value)):
+            room[..., start : start + new.shape[-2], :] = new
+            both.append(room[..., : start + new.shape[-2], :])
+        self.lengths[layer_idx] += key.shape[-2]
+        return both[0], both[1]
+
+
+# %% exercise 7.2: a race of exponentials, over what is left in the order of the vocabulary
+def sample_next_token(logits, temperature=1.0, top_k=None, top_p=None, generator=None):
+    if not 0 <= temperature < float("inf"):
+        raise ValueError("no such temperature")
+    if (top_k is not None and top_k < 1) or (top_p is not None and not 0 < top_p <= 1):
+        raise ValueError("no such cut")
+    if temperature == 0:
+        return logits.argmax(1)
+    scores = logits.to(torch.float32).div(temperature)
+    order = scores.argsort(dim=1, descending=True)
+    place = order.argsort(dim=1)
+    if top_k is not None:
+        scores = scores.where(place < top_k, torch.tensor(-1e30))
+    probs = scores.softmax(1)
+    if top_p is not None:
+        together = probs.gather(1, order).cumsum(1)
+        count = (together < top_p).sum(1, keepdim=True) + 1
+        probs = probs * (place < count)
+    waiting = torch.empty_like(probs).exponential_(generator=generator)
+    return (probs / waiting).argmax(1)
+
+
 # %% exercise 7.2: Gumbel noise
 def sample_next_token(logits, temperature=1.0, top_k=None, top_p=None, generator=None):
     if not 0 <= temperature < float("inf") or (top_k is not None and top_k < 1):
