@@ -207,23 +207,20 @@ def statement_faults(node: ast.stmt) -> Iterator[Fault]:
 
 
 def mistaken_names(function: ast.FunctionDef, parts: list[ast.AST]) -> Iterator[Fault]:
-    """In these parts of a function: each variable taken for the next one of the function, each
-    field of `self` and of the config for the next of these."""
-    alike: dict[str, list[ast.expr]] = defaultdict(list)
+    """In these parts of a function: each variable taken for each other one, each field of
+    `self` and of the config for each other one that is used."""
     names = bound_in(function)
+    read: dict[str, list[ast.expr]] = defaultdict(list)
     for node in parts:
         match node:
             case ast.Name(name, ast.Load()) if name in names:
-                alike["a variable"].append(node)
+                read["a variable"].append(node)
             case ast.Attribute(base, _, ast.Load()) if ast.unparse(base).endswith(HOLDERS):
-                alike[ast.unparse(base)].append(node)
-    for nodes in alike.values():
-        nodes.sort(key=lambda node: (node.lineno, node.col_offset))
-        texts = list(dict.fromkeys(map(ast.unparse, nodes)))
-        following = dict(zip(texts, texts[1:] + texts[:1], strict=True))
-        for node in nodes:
-            other = ast.parse(following[ast.unparse(node)], mode="eval").body
-            yield "mistaken name", node, other
+                read[ast.unparse(base)].append(node)
+    for nodes in read.values():
+        for other in dict.fromkeys(map(ast.unparse, nodes)):
+            for node in nodes:
+                yield "mistaken name", node, ast.parse(other, mode="eval").body
 
 
 def bound_in(function: ast.FunctionDef) -> set[str]:
