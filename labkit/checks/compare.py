@@ -257,6 +257,8 @@ def kind_of(value: Any) -> str:
         key, item = next(iter(value.items()))
         if key.startswith("a") and " " in key:
             return f"{key} {str(item)[:60]}"
+    if value in ("nan", "inf", "-inf"):  # a number, as a call gives it
+        return value
     if isinstance(value, (bool, int, float, str)):
         return f"{type(value).__name__} {str(value)[:40]!r}"
     if isinstance(value, (list, tuple)):
