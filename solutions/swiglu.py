@@ -22,8 +22,9 @@ def silu(x: Tensor) -> Tensor:
 
     Value and gradient are finite for every finite x: no exp may overflow on the way.
 
-    Shapes: x (...) -> (...)
-    dtype:  computed in float32, the result in the dtype of x
+    Shapes: x (...), contiguous or not -> (...)
+    dtype:  the result in the dtype of x, right to two units in its last place; float32 inside
+            keeps the digits
     Source: Elfwing, Uchibe, Doya 2017, https://arxiv.org/abs/1702.03118
     """
     ### BEGIN SOLUTION

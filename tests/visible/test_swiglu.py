@@ -73,6 +73,10 @@ class TestSilu:
         """{dtype} input, from -8 to 8"""
         compare(student, reference, Call("silu", x=rng.uniform(6, 8, low=-8, high=8).to(dtype)))
 
+    def test_strided_input(self, student, reference, rng):
+        """an input that is not contiguous"""
+        compare(student, reference, Call("silu", x=rng.normal(4, 3).T))
+
     def test_half_far_out(self, student, reference, rng):
         """float16 from -10000 to 10000, with gradients"""
         x = torch.tensor([-1e4, -100.0, -20.0, 20.0, 100.0, 1e4], dtype=torch.float16)
@@ -95,6 +99,10 @@ class TestQwen3MLP:
     def test_values(self, student, reference, rng):
         """values"""
         compare(student, reference, mlp_call(rng, x=1.5 * rng.normal(2, 3, 6)))
+
+    def test_one_text(self, student, reference, rng):
+        """a batch of one text"""
+        compare(student, reference, mlp_call(rng, x=rng.normal(1, 3, 6)))
 
     def test_other_size(self, student, reference, rng):
         """another intermediate_size than the config's"""
@@ -143,6 +151,11 @@ class TestFeedForward:
         """kind {kind} in bfloat16"""
         x = rng.uniform(5, 6, low=0.2, high=2.0).bfloat16()
         call = feed_forward_call(rng, kind, dtype=torch.bfloat16, weights=positive_pickers, x=x)
+        compare(student, reference, call)
+
+    def test_strided_input(self, student, reference, rng):
+        """kind geglu, an input that is not contiguous"""
+        call = feed_forward_call(rng, "geglu", x=rng.normal(6, 3, 2).transpose(0, 2))
         compare(student, reference, call)
 
     def test_unknown(self, student, reference, rng):
