@@ -88,13 +88,13 @@ def _checked(lab: Lab, exercise: Exercise, hint: str, room: Room) -> tuple[Repor
     def student(call: Call) -> Outcome:
         return localised(ask(lab.module, call), source, exercise.id)
 
-    with imported(workspace.judged_package(lab), workspace.folder()):
+    package, not_allowed = workspace.judged_package(lab), lab.not_allowed
+    with imported(package, workspace.folder()), banned.out_of_reach(not_allowed):
         loading = _loading(ask, lab, source)
         if loading.failure:
             return _does_not_load(loading.failure, lab, exercise, source), 0.0
-        with banned.out_of_reach(lab.not_allowed):
-            checks = ("visible", lab.module, exercise, student, oracle.reference, SEED)
-            result = run_checks(*checks)
+        checks = ("visible", lab.module, exercise, student, oracle.reference, SEED)
+        result = run_checks(*checks)
     found, notes = diagnose(result, oracle, block or ""), remarks(result, oracle)
     known = symptoms(result, found.unexplained, oracle)
     step = next_step(lab, exercise) if result.passed else hint

@@ -215,6 +215,13 @@ def test_the_check_says_where_the_loop_is(run, one_second):
     assert f"stopped after 1 seconds of CPU time (line {line} of your cell)" in report
 
 
+def test_what_is_not_allowed_is_refused_below_the_answer_too(run):
+    """As in grading; reading the source does not find this one."""
+    line = "getattr(torch.nn.functional, 'rms_' + 'norm')(torch.ones(2, 3), (3,))"
+    run(f"{answer('1.1')}\n{line}")
+    assert "F.rms_norm may not be used here" in run('check("1.1")')
+
+
 def test_an_interrupt_is_told_as_ever(run):
     run(answer("1.1").replace("    wide = x.float()", "    raise KeyboardInterrupt"))
     assert "the check was interrupted" in run('check("1.1")')
