@@ -287,7 +287,7 @@ ODD = {
     "unfinished": ("moe", "self.gate = nn", f"{STUB}\n        self.gate = nn", "5.2",
                    ("dense: all 3 layers", "exercise 5.2, Qwen3MoeSparseMoeBlock, is not")),
     "crashing": ("swiglu", "gated = silu", "1 / 0\n        gated = silu", "4.2",
-                 ("layer 0, mlp: it raised ZeroDivisionError: division by zero (line 22",)),
+                 ("layer 0, mlp: it raised ZeroDivisionError: division by zero (line 2",)),
     "crashing when made": ("rmsnorm", "self.eps = eps", "self.eps = epsilon",
                            "1.2", ("input_layernorm: it raised NameError", "of your cell")),
     "NaN": ("swiglu", "self.down_proj(gated)", "self.down_proj(gated / 0)", "4.2",
