@@ -151,11 +151,14 @@ PLANTED = {
     "5.1": ("never-renormalised", "MoE: layer 1, route: value 1: values differ"),
     "5.2": ("weights-ignored", "MoE: layer 1, mlp: value 1: values differ"),
 }
+SMALL = {"5.2": ("results-in-half", "MoE: layer 1, mlp: value 1: values differ")}
 
 
-@pytest.mark.parametrize("exercise_id", PLANTED)
-def test_a_planted_mistake_is_named_with_exercise_and_layer(exercise_id):
-    name, look = PLANTED[exercise_id]
+@pytest.mark.parametrize(
+    ("exercise_id", "name", "look"),
+    [(key, *fault) for faults in (PLANTED, SMALL) for key, fault in faults.items()],
+)
+def test_a_planted_mistake_is_named_with_exercise_and_layer(exercise_id, name, look):
     exercise, changed = planted(exercise_id, name)
     found, text = named(assembled(**changed))
     assert found == exercise_id, text
