@@ -73,6 +73,7 @@ def repeat_kv(hidden_states: Tensor, n_rep: int) -> Tensor:
     KV heads (a, b) with n_rep 2 become (a, a, b, b): query heads 0 and 1 share a.
 
     Shapes: hidden_states (B, K, S, D) -> (B, K * n_rep, S, D)
+    dtype:  that of hidden_states
     """
     ### BEGIN SOLUTION
     return hidden_states.repeat_interleave(n_rep, dim=1)  # (B, K * n_rep, S, D)

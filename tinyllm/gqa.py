@@ -64,6 +64,7 @@ def repeat_kv(hidden_states: Tensor, n_rep: int) -> Tensor:
     KV heads (a, b) with n_rep 2 become (a, a, b, b): query heads 0 and 1 share a.
 
     Shapes: hidden_states (B, K, S, D) -> (B, K * n_rep, S, D)
+    dtype:  that of hidden_states
     """
     # YOUR CODE HERE (about 1 line)
     raise NotImplementedError("Exercise 3.3: repeat_kv")

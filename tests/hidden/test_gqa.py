@@ -496,6 +496,12 @@ class TestMaskedSoftmax:
         seen[1, ..., :2] = False
         compare(student, reference, softmax_call(rng, causal(5, 5) & seen, (2, 3, 5, 5)))
 
+    def test_low_scores(self, student, reference, rng):
+        """scores near -30000, a bool mask"""
+        call = softmax_call(rng, window(4, 7), self.SHAPE)
+        call.steps[0][1]["scores"] = rng.integers(-4, 5, *self.SHAPE) - 30000.0
+        compare(student, reference, call)
+
     @pytest.mark.points(0.5)
     @pytest.mark.parametrize("dtype", HALF)
     def test_half_precision(self, student, reference, rng, dtype):

@@ -141,6 +141,11 @@ class TestRepeatKV:
         call = Call("repeat_kv", hidden_states=rng.normal(2, 3, 4, 5), n_rep=1)
         compare(student, reference, call)
 
+    def test_half_precision(self, student, reference, rng):
+        """bfloat16 stays bfloat16"""
+        x = rng.normal(2, 2, 3, 4, dtype=torch.bfloat16)
+        compare(student, reference, Call("repeat_kv", hidden_states=x, n_rep=2))
+
     def test_positions(self, student, reference, rng):
         """arguments by position: hidden_states, n_rep"""
         call = Call(
@@ -442,6 +447,12 @@ class TestMaskedSoftmax:
         """the same as a float mask of 0 and float32's lowest number"""
         mask = as_float(one_blind(4, 5), torch.finfo(torch.float32).min)
         compare(student, reference, softmax_call(rng, mask))
+
+    def test_low_scores(self, student, reference, rng):
+        """scores near -20000, a bool mask"""
+        call = softmax_call(rng, window(4, 5))
+        call.steps[0][1]["scores"] = rng.integers(-4, 5, 2, 3, 4, 5) - 20000.0
+        compare(student, reference, call)
 
     @pytest.mark.points(0.5)
     @pytest.mark.parametrize("dtype", HALF)
