@@ -314,7 +314,7 @@ def latent_call(sizes, layer_idx, **options):
 @pytest.mark.exercise("3.5")
 class TestLatentAttention:
     SIZES = {
-        "hidden_size": 10,
+        "hidden_size": 12,
         "num_attention_heads": 3,
         "q_lora_rank": 7,
         "kv_lora_rank": 5,
@@ -323,11 +323,11 @@ class TestLatentAttention:
         "v_head_dim": 8,
     }
     SHAPES = {
-        "q_a_proj": (7, 10),
+        "q_a_proj": (7, 12),
         "q_b_proj": (30, 7),
-        "kv_a_proj_with_mqa": (9, 10),
+        "kv_a_proj_with_mqa": (9, 12),
         "kv_b_proj": (42, 5),
-        "o_proj": (10, 24),
+        "o_proj": (12, 24),
         "q_a_layernorm": (7,),
         "kv_a_layernorm": (5,),
     }
@@ -341,15 +341,15 @@ class TestLatentAttention:
 
     def test_one_token(self, student, reference, rng):
         """one token, which can only see itself"""
-        compare(student, reference, self.call(rng).then(**tokens(hidden(rng, 2, 1, 10), 0, 1)))
+        compare(student, reference, self.call(rng).then(**tokens(hidden(rng, 2, 1, 12), 0, 1)))
 
     def test_values(self, student, reference, rng):
         """5 tokens, nothing cached"""
-        compare(student, reference, self.call(rng).then(**tokens(hidden(rng, 2, 5, 10), 0, 5)))
+        compare(student, reference, self.call(rng).then(**tokens(hidden(rng, 2, 5, 12), 0, 5)))
 
     def test_cache(self, student, reference, rng):
         """5 tokens in three steps with a cache: 2, then 2, then 1"""
-        call, x = self.call(rng), hidden(rng, 2, 5, 10)
+        call, x = self.call(rng), hidden(rng, 2, 5, 12)
         cache = Given("kv_cache", layer_idx=1, numbers=5 + 4)
         for start, end in ((0, 2), (2, 4), (4, 5)):
             call.then(**tokens(x, start, end), cache=cache)
@@ -357,23 +357,23 @@ class TestLatentAttention:
 
     def test_without_mask(self, student, reference, rng):
         """without a mask every token sees every other"""
-        call = self.call(rng).then(**tokens(hidden(rng, 2, 5, 10), 0, 5))
+        call = self.call(rng).then(**tokens(hidden(rng, 2, 5, 12), 0, 5))
         del call.steps[0][1]["mask"]
         compare(student, reference, call)
 
     def test_own_positions(self, student, reference, rng):
         """two texts at other positions: 0, 1, 2, 3, 4 and 0, 5, 9, 10, 17"""
-        compare(student, reference, self.call(rng).then(**own_positions(hidden(rng, 2, 5, 10))))
+        compare(student, reference, self.call(rng).then(**own_positions(hidden(rng, 2, 5, 12))))
 
     @pytest.mark.points(0.5)
     def test_eps(self, student, reference, rng):
         """very small numbers, where the norms' eps of 1e-6 counts"""
-        x = 2e-3 * rng.normal(2, 5, 10)
+        x = 2e-3 * rng.normal(2, 5, 12)
         compare(student, reference, self.call(rng).then(**tokens(x, 0, 5)))
 
     def test_positions(self, student, reference, rng):
         """arguments by position: hidden_states, cos, sin, mask"""
-        call = self.call(rng, by_position=True).then(**tokens(hidden(rng, 2, 5, 10), 0, 5))
+        call = self.call(rng, by_position=True).then(**tokens(hidden(rng, 2, 5, 12), 0, 5))
         compare(student, reference, call)
 
     @pytest.mark.points(0.5)
@@ -381,12 +381,12 @@ class TestLatentAttention:
         """bfloat16 in, bfloat16 out, cos and sin in float32"""
         call = self.call(rng, dtype=torch.bfloat16)
         call.state = {name: weight.abs() + 0.1 for name, weight in call.state.items()}
-        x = (1.5 + 0.2 * rng.normal(2, 1, 10)).bfloat16()  # positive sums: little rounding
+        x = (1.5 + 0.2 * rng.normal(2, 1, 12)).bfloat16()  # positive sums: little rounding
         compare(student, reference, call.then(**tokens(x, 0, 1)))
 
     def test_gradients(self, student, reference, rng):
         """gradients of input and parameters"""
-        call = self.call(rng, grad=True).then(**tokens(hidden(rng, 2, 5, 10), 0, 5))
+        call = self.call(rng, grad=True).then(**tokens(hidden(rng, 2, 5, 12), 0, 5))
         compare(student, reference, call)
 
 
