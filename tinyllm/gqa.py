@@ -126,7 +126,7 @@ class MultiHeadLatentAttention(nn.Module):
 
     Both latents pass an RMSNorm with its default eps of 1e-6. No projection has a bias. The
     scale is (qk_nope_head_dim + qk_rope_head_dim)^-0.5.
-    The cache stores (latent, rotated key), each as one head: (B, 1, S, size).
+    The cache stores the latent and the rotated key, each as one head: (B, 1, S, size).
 
     Parameters, and what their outputs hold, in this order:
         q_a_proj            the query latent, q_lora_rank; then q_a_layernorm
