@@ -2,6 +2,9 @@
 
 Nothing is written here, so a path cannot lead anywhere; still, what tries to is refused, as is
 everything too large, too many, too deep, encrypted or broken. Sizes are looked at before data.
+
+A zip that lies in the source was made by a learner: it has limits of its own, and the time at
+which it was handed in is its own, not that of what it holds.
 """
 
 from __future__ import annotations
@@ -12,13 +15,15 @@ import stat
 import struct
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from labkit.core.files import read_plain
 from labkit.grading.judge.intake import MAX_NOTEBOOK
 
 MEGABYTE = 1 << 20
@@ -38,16 +43,24 @@ class Limits:
     nested: int = 128 * MEGABYTE  # bytes of a zip within a zip
     total: int = 8 << 30  # bytes read out of zips, for one source
     depth: int = 3  # zips within zips
+    own_files: int = 50  # notebooks in a learner's zip
+    own_bytes: int = 256 * MEGABYTE  # read out of it
     ratio: int = 200  # unpacked to packed, from a megabyte on
 
 
 @dataclass(frozen=True)
 class FoundNotebook:
-    """One notebook: where it lay, its bytes, its time in UTC."""
+    """One notebook: where it lay, its bytes, its time in UTC.
+
+    own        how many of the parts lead to the learner's zip that holds it; 0: none does
+    stamped    the time that a timestamp.txt beside it says, as nbgrader writes it
+    """
 
     parts: Parts
     data: bytes
     when: datetime | None = None
+    own: int = 0
+    stamped: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +74,15 @@ class Refused:
 Read = FoundNotebook | Refused
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where something lies; how many parts lead to the learner's zip round it, and its time."""
+
+    parts: Parts
+    own: int = 0
+    when: datetime | None = None
+
+
 @dataclass
 class Reader:
     """Walks one source within its limits."""
@@ -68,6 +90,8 @@ class Reader:
     limits: Limits = field(default_factory=Limits)
     notebooks: int = 0
     read: int = 0
+    own_notebooks: Counter[Parts] = field(default_factory=Counter)  # by learner's zip
+    own_read: Counter[Parts] = field(default_factory=Counter)
 
     def walk(self, source: Path) -> Iterator[Read]:
         """All notebooks of a source, and a word on whatever could not be read."""
@@ -76,9 +100,11 @@ class Reader:
         elif source.is_dir():
             yield from self._folder(source)
         else:
-            yield from self._file(source, (source.name,))
+            yield from self._file(source, (source.name,), alone=True)
 
     def _folder(self, root: Path) -> Iterator[Read]:
+        found = [name for _, _, names in os.walk(root) for name in names if not hidden(name)]
+        alone = len([name for name in found if kind_of((name,))]) == 1
         for folder, folders, names in os.walk(root):
             folders[:] = sorted(name for name in folders if not hidden(name))
             for name in folders + sorted(names):
@@ -87,9 +113,12 @@ class Reader:
                 if path.is_symlink():
                     yield Refused(parts, "a link, which may lead anywhere")
                 elif name in names and not hidden(name):
-                    yield from self._file(path, parts)
+                    yield from self._file(path, parts, alone)
 
-    def _file(self, path: Path, parts: Parts) -> Iterator[Read]:
+    def _file(self, path: Path, parts: Parts, alone: bool) -> Iterator[Read]:
+        """
+        alone    there is no other file: a zip is then the source itself
+        """
         kind = kind_of(parts)
         if not kind:
             yield Refused(parts)
@@ -99,24 +128,30 @@ class Reader:
             if not stat.S_ISREG(about.st_mode):
                 yield Refused(parts, "not a file")
             elif kind == ".zip":
+                theirs = Place(parts, len(parts), modified(path))
                 with path.open("rb") as file:
-                    yield from self._zip(file, parts, 1)
+                    yield from self._zip(file, Place(parts) if alone else theirs, 1)
             elif about.st_size > MAX_NOTEBOOK:
                 yield Refused(parts, too_large(about.st_size))
             else:
-                yield self._notebook(parts, path.read_bytes(), handed_in(path))
+                said = stamp_beside(path)
+                yield self._notebook(Place(parts), path.read_bytes(), modified(path), said)
         except OSError as error:
             yield Refused(parts, f"cannot be read: {error.strerror or error}")
 
-    def _notebook(self, parts: Parts, data: bytes, when: datetime | None) -> Read:
+    def _notebook(
+        self, place: Place, data: bytes, when: datetime | None, stamped: datetime | None
+    ) -> Read:
         self.notebooks += 1
         if self.notebooks > self.limits.files:
-            return Refused(parts, f"more than {self.limits.files:,} notebooks in one source")
-        return FoundNotebook(parts, data, when)
+            text = f"more than {self.limits.files:,} notebooks in one source"
+            return Refused(place.parts, text)
+        return FoundNotebook(place.parts, data, when, place.own, stamped)
 
     # Zips
 
-    def _zip(self, file: BinaryIO, parts: Parts, depth: int) -> Iterator[Read]:
+    def _zip(self, file: BinaryIO, place: Place, depth: int) -> Iterator[Read]:
+        parts = place.parts
         if depth > self.limits.depth:
             yield Refused(parts, f"more than {self.limits.depth} zips within one another")
             return
@@ -137,17 +172,33 @@ class Reader:
                 inner = PurePosixPath(name).parts
                 if inner and not name.endswith("/") and not any(map(hidden, inner)):
                     beside = members.get(str(PurePosixPath(*inner[:-1], "timestamp.txt")))
-                    yield from self._member(archive, parts + inner, member, beside, depth)
+                    here = replace(place, parts=parts + inner)
+                    if self._own_full(here, member):
+                        yield Refused(parts, self._own_full(here, member))
+                        return
+                    yield from self._member(archive, here, member, beside, depth)
+
+    def _own_full(self, place: Place, member: zipfile.ZipInfo) -> str:
+        """Why no more of a learner's zip is read; what was read of it before stays."""
+        if not place.own or not kind_of(place.parts):
+            return ""
+        zipped, limits = place.parts[: place.own], self.limits
+        if self.own_notebooks[zipped] >= limits.own_files:
+            return f"more than {limits.own_files} notebooks in one learner's zip"
+        if self.own_read[zipped] + member.file_size > limits.own_bytes:
+            return f"more than {limits.own_bytes:,} bytes in one learner's zip"
+        return ""
 
     def _member(
         self,
         archive: zipfile.ZipFile,
-        parts: Parts,
+        place: Place,
         member: zipfile.ZipInfo,
         beside: zipfile.ZipInfo | None,
         depth: int,
     ) -> Iterator[Read]:
-        """What a file of a zip is; `beside` holds the time at which it was handed in."""
+        """What a file of a zip is; `beside` may hold the time at which it was handed in."""
+        parts = place.parts
         kind = kind_of(parts)
         problem = self._problem(member, kind) if kind else ""
         if problem or not kind:
@@ -160,10 +211,15 @@ class Reader:
         except BROKEN as error:
             yield Refused(parts, f"broken in the zip ({error})")
             return
+        when = place.when if place.own else time_of(member)
+        if place.own:
+            self.own_read[parts[: place.own]] += len(data)
+            self.own_notebooks[parts[: place.own]] += kind != ".zip"
         if kind == ".zip":
-            yield from self._zip(io.BytesIO(data), parts, depth + 1)
+            theirs = place if place.own else Place(parts, len(parts), when)
+            yield from self._zip(io.BytesIO(data), replace(theirs, parts=parts), depth + 1)
         else:
-            yield self._notebook(parts, data, stamp(text) or time_of(member))
+            yield self._notebook(place, data, when, None if place.own else stamp(text))
 
     def _bytes(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
         with archive.open(member) as stream:
@@ -237,12 +293,20 @@ def stamp(text: bytes) -> datetime | None:
         return None
 
 
+def stamp_beside(path: Path) -> datetime | None:
+    """The time in the timestamp.txt beside a notebook in a folder."""
+    with suppress(OSError):
+        return stamp(read_plain(path.with_name("timestamp.txt"), STAMP_BYTES))
+    return None
+
+
+def modified(path: Path) -> datetime:
+    return datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
+
+
 def handed_in(path: Path) -> datetime:
-    """When a notebook in a folder was handed in: by the timestamp.txt beside it, if it has
-    one, else by its own time."""
-    beside = path.with_name("timestamp.txt")
-    text = beside.read_bytes()[:STAMP_BYTES] if beside.is_file() else b""
-    return stamp(text) or datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
+    """When a notebook in submitted/ was handed in."""
+    return stamp_beside(path) or modified(path)
 
 
 def time_of(member: zipfile.ZipInfo) -> datetime | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from labkit.core.files import safe_id
@@ -98,29 +98,44 @@ def attempts_in(
         elif wanted and lab is not wanted:
             lines.append(Line(name, SKIPPED, note=f"a notebook of {lab.name}"))
         else:
-            attempts.append(Attempt(source, one.parts, *place.spool(one.data), lab, one.when))
+            spooled = place.spool(one.data)
+            made = Attempt(source, one.parts, *spooled, lab, one.when, one.own, one.stamped)
+            attempts.append(made)
     attempts = below_common_folder(attempts)
     shared = shared_folders((one.parts, one.lab) for one in attempts)
-    attempts = [replace(one, who=learner_named(one, shared, alone)) for one in attempts]
+    attempts = [named(one, shared, alone) for one in attempts]
     lines += no_notebooks(source, others, attempts, wanted)
     return attempts
 
 
 def below_common_folder(attempts: list[Attempt]) -> list[Attempt]:
     """Without a first folder that all share, if several folders lie in it."""
-    while attempts and all(len(one.parts) > 2 for one in attempts):
+    while attempts and all(len(one.parts) > 2 and one.own != 1 for one in attempts):
         heads, folders = ({one.parts[level] for one in attempts} for level in (0, 1))
         if len(heads) > 1 or len(folders) == 1:
             break
-        attempts = [replace(one, parts=one.parts[1:]) for one in attempts]
+        attempts = [
+            replace(one, parts=one.parts[1:], own=max(one.own - 1, 0)) for one in attempts
+        ]
     return attempts
 
 
-def learner_named(one: Attempt, shared: set[tuple[Parts, str]], alone: bool) -> Identity:
-    """Of a single zip, the name says nothing of a learner unless nothing else does."""
-    parts, together = one.parts, (one.parts[:-1], one.lab.name) in shared
-    inner = parts[1:] if alone and one.source.is_file() and len(parts) > 1 else parts
-    return who_in(inner, one.lab, together) or who_in(parts, one.lab, together) or NOBODY
+def named(one: Attempt, shared: set[tuple[Parts, str]], alone: bool) -> Attempt:
+    """With its learner, and the time at which it was handed in.
+
+    Who it is say the parts that the instructor or the LMS made: those inside a learner's zip
+    are asked only where the others name nobody. Of a single zip, its own name says nothing of
+    a learner unless nothing else does.
+    """
+    outer = one.parts[: one.own] if one.own else one.parts
+    together = (one.parts[:-1], one.lab.name) in shared and not one.own
+    inner = outer
+    if alone and one.source.is_file() and len(outer) > 1 and outer[0] == one.source.name:
+        inner = outer[1:]
+    who = who_in(inner, one.lab, together) or who_in(outer, one.lab, together)
+    who = who or who_in(one.parts, one.lab, together) or NOBODY
+    when = one.stamped if one.stamped and who.system == "nbgrader" else one.when
+    return replace(one, who=who, when=when)
 
 
 def no_notebooks(
@@ -185,7 +200,10 @@ def by_its_name(one: Attempt, users: Mapping[str, set[str]], place: Places) -> A
 
 
 def clamped(one: Attempt, dues: dict[str, datetime]) -> Attempt:
-    """Canvas's mark counts: a file's time in its zip may be that of the download."""
+    """Canvas's mark counts: a file's time in its zip may be that of the download. A time that
+    has not come yet is none."""
+    if one.when and one.when > datetime.now(timezone.utc) + timedelta(days=1):
+        one = replace(one, when=None, note=f"its time, {one.when:%Y-%m-%d}, has not come yet")
     due = dues.get(one.lab.name)
     if due is None or one.who.late is None or one.when is None:
         return one

@@ -35,6 +35,8 @@ class Attempt:
     sha: str
     lab: Lab
     when: datetime | None
+    own: int = 0  # how many parts lead to the learner's zip that holds it; 0: none does
+    stamped: datetime | None = None  # what nbgrader's timestamp.txt says
     who: Identity = NOBODY
     learner: str = ""
     note: str = ""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from labkit.core.report import clean, csv_safe
 from labkit.core.syllabus import LABS
@@ -55,7 +56,7 @@ def show(lines: list[Line], console: Console) -> None:
     for line in shown[: 4 * ALL_SHOWN]:
         state = f"{line.state}: {line.note}" if line.note else line.state
         texts = (line.learner, line.lab, line.time[:-3], state, line.source)
-        table.add_row(*(clean(text).replace("[", r"\[") for text in texts))
+        table.add_row(*(Text(clean(text)) for text in texts))  # no markup of theirs
     if shown:
         console.print(table)
     for lab in LABS:

@@ -33,6 +33,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SAWarni
 from traitlets import TraitError
 from traitlets.config import Config
 
+from labkit.core.report import csv_safe
+
 T = TypeVar("T")
 COURSE_ID = "tinyllm"
 PATIENCE = 60.0  # seconds for a database that has answered before
@@ -247,7 +249,10 @@ def people(gradebook: Gradebook) -> list[RosterEntry]:
 
 
 def enrol(gradebook: Gradebook, roster: Iterable[RosterEntry]) -> None:
-    """Put a roster into nbgrader's students; what it does not say is left as it is."""
+    """Put a roster into nbgrader's students; what it does not say is left as it is.
+
+    `nbgrader export` writes these texts as they are: none may be a spreadsheet's formula.
+    """
     for person in roster:
-        fields = {key: text for key, text in vars(person).items() if text and key != "id"}
+        fields = {k: csv_safe(v) for k, v in vars(person).items() if v and k != "id"}
         gradebook.update_or_create_student(person.id, **fields)

@@ -123,6 +123,10 @@ def one_round(
                 task = waiting[0]
                 data = task.handed[0].read()
                 key = spec.key(data, task.before)  # perhaps a new one
+                first, others = task.handed[:1], task.handed[1:]
+                if key != task.key and others:  # only the first one's file has changed
+                    waiting.insert(1, replace(task, handed=others))
+                    task = replace(task, handed=first)
                 task = replace(task, key=key, data=data)
                 running[pool.submit(spec, data, task.before)] = task
                 waiting.popleft()

@@ -506,7 +506,125 @@ def test_one_bad_file_costs_no_other(course, take):
     assert sum(line.state == table.REFUSED for line in lines) == 2
 
 
+# Who and when are said by what the LMS or the instructor made
+
+
+def impostor(names=("ann/01_rmsnorm/01_rmsnorm.ipynb",), year=2107):
+    """A learner's own zip with somebody else's name and a time of one's own inside."""
+    return zipped({name: notebook("impostor") for name in names},
+                  dict.fromkeys(names, (year, 1, 1, 0, 0, 0)))  # fmt: skip
+
+
+ANN, EVE = notebook("ann"), "Eve Smith_7_assignsubmission_file_"
+IMPOSTORS = {
+    "Canvas": {"ann_111_1001_01_rmsnorm.ipynb": ANN, "eve_222_1002_mine.zip": impostor()},
+    "Canvas's own pattern": {
+        "ann_111_1001_01_rmsnorm.ipynb": ANN,
+        "eve_222_1002_mine.zip": impostor(["ann_111_9999_01_rmsnorm.ipynb"]),
+    },
+    "Canvas, all zips": {
+        "ann_111_1001_a.zip": zipped({"lab/01_rmsnorm.ipynb": ANN}),
+        "eve_222_1002_b.zip": impostor(["ann/01_rmsnorm.ipynb"]),
+    },
+    "Moodle": {
+        "ann_6_assignsubmission_file_/01_rmsnorm.ipynb": ANN,
+        f"{EVE}/mine.zip": impostor(["ann/01_rmsnorm/01_rmsnorm.ipynb"]),
+    },
+    "nbgrader": {"ann/01_rmsnorm/01_rmsnorm.ipynb": ANN, "eve/01_rmsnorm/x.zip": impostor()},
+    "zips": {"ann.zip": zipped({"01_rmsnorm.ipynb": ANN}), "eve.zip": impostor()},
+}
+
+
+@pytest.mark.parametrize("as_folder", [False, True], ids=["as a zip", "unpacked"])
+@pytest.mark.parametrize("files", IMPOSTORS.values(), ids=IMPOSTORS)
+def test_nobody_hands_in_for_another(course, take, tmp_path, files, as_folder):
+    if as_folder:
+        for name, data in files.items():
+            (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "in" / name).write_bytes(data)
+        deliver.collect(course, [tmp_path / "in"])
+    else:
+        take(zipped(files))
+    assert submitted(course, "ann") == ANN
+    there = {path.name for path in (course.root / "submitted").iterdir()}
+    assert len(there) == 2 and any(name.casefold().startswith("eve") for name in there)
+
+
+def test_a_learners_zip_in_canvas_bears_the_learners_name(course, take):
+    files = {f"{who}_10{n}_20{n}_b.zip": zipped({"lab/01_rmsnorm.ipynb": notebook(who)})
+             for n, who in enumerate(["ann", "bob", "carl"])}  # fmt: skip
+    take(zipped(files))
+    for who in ("ann", "bob", "carl"):
+        assert submitted(course, who) == notebook(who)
+
+
+def when(lines, learner):
+    return next(line.when for line in lines if line.learner == learner)
+
+
+def test_the_time_is_that_of_the_outer_file(course, take):
+    early, utc = (2001, 1, 1, 0, 0, 0), datetime(*NOON).astimezone(timezone.utc)
+    lines = take(zipped({
+        "Moe_6_assignsubmission_file_/01_rmsnorm.ipynb": notebook("moe"),
+        "Moe_6_assignsubmission_file_/timestamp.txt": b"2001-01-01 00:00:00 UTC",
+        "Kim_8_assignsubmission_file_/01_rmsnorm/01_rmsnorm.ipynb": notebook("kim"),
+        "Kim_8_assignsubmission_file_/01_rmsnorm/timestamp.txt": b"2001-01-01 00:00:00 UTC",
+        "Zed_7_assignsubmission_file_/mine.zip": zipped(
+            {"01_rmsnorm.ipynb": notebook("zed")}, {"01_rmsnorm.ipynb": early}),
+    }))  # fmt: skip
+    assert {when(lines, who) for who in ("Moe", "Kim", "Zed")} == {utc}
+
+
+def test_a_time_that_has_not_come_yet_is_none(course, take):
+    name = "ann_111_1001_01_rmsnorm.ipynb"
+    (line,) = take(zipped({name: notebook()}, {name: (2107, 1, 1, 0, 0, 0)}))
+    assert line.when is None and "2107" in line.note and submitted(course, "ann")
+
+
+def test_one_learners_zip_costs_no_other_anything(course, take):
+    many = zipped({f"{n}/01_rmsnorm.ipynb": b"{}" for n in range(500)})
+    lines = take(zipped({
+        "aaron_101_201_x.zip": many,
+        "bob_102_202_01_rmsnorm.ipynb": notebook("b"),
+        "carl_103_203_x.zip": zipped({"01_rmsnorm.ipynb": notebook("c")}),
+    }))  # fmt: skip
+    assert submitted(course, "bob") == notebook("b")
+    assert submitted(course, "carl") == notebook("c")
+    (refused_once,) = [line for line in lines if line.state == table.REFUSED]
+    assert "more than 50 notebooks in one learner's zip" in refused_once.note
+
+
+def test_what_one_learners_zip_unpacks_to_is_bounded(tmp_path):
+    inner = zipped({f"{n}/01_rmsnorm.ipynb": notebook(str(n)) for n in range(3)})
+    path = tmp_path / "x.zip"
+    path.write_bytes(zipped({"eve_101_201_x.zip": inner, "b_102_202_1.ipynb": notebook()}))
+    found = list(Reader(Limits(own_bytes=2 * len(notebook("0")))).walk(path))
+    assert [type(one) for one in found].count(FoundNotebook) == 3
+    assert "in one learner's zip" in found[2].reason
+
+
 # The command
+
+
+@pytest.mark.parametrize("name", [r"\[x]", "[bold]x", "[link=http:x]y", "[red"])
+def test_no_name_is_markup(course, tmp_path, name):
+    folder = tmp_path / "in" / name
+    folder.mkdir(parents=True)
+    (folder / "01_rmsnorm.ipynb").write_bytes(notebook())
+    (folder / "[").mkdir()
+    (folder / "[" / "x].zip").write_bytes(b"")
+    done = CliRunner().invoke(app, ["collect", str(tmp_path / "in"), "--course",
+                                    str(course.root)])  # fmt: skip
+    assert done.exit_code == 1 and isinstance(done.exception, SystemExit), done.exception
+    assert "need" in done.output
+
+
+def test_a_name_in_the_gradebook_is_no_formula(course, take):
+    rows = "id,name,email\nann,=1+1,@SUM(1)\nbob,\uff0bevil,\uff20x\n"
+    take(zipped({"ann/01_rmsnorm/01_rmsnorm.ipynb": notebook()}), roster=rows.encode())
+    for person in course.people():
+        for text in (person.first_name, person.last_name, person.email):
+            assert not unicodedata.normalize("NFKC", text or "")[:1].startswith(("=", "@", "+"))
 
 
 def test_the_command_tells_and_writes_a_table(course, tmp_path):
