@@ -163,7 +163,7 @@ def our_seconds(
         graded = grade_lab(course, lab, pool)
         return time.perf_counter() - start, graded
 
-    with GradingPool(jobs) as pool:
+    with GradingPool(jobs, unsandboxed=True) as pool:
         first = 2 * pool.jobs  # so that every process has been at work
         begun, _ = timed(range(first))
         shutil.rmtree(folder / "submitted")

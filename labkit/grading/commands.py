@@ -101,8 +101,8 @@ def grade(
         Optional[str],
         typer.Option(help="a Dask scheduler whose workers do it, tcp://HOST:8786"),
     ] = None,
-    require_sandbox: Annotated[
-        bool, typer.Option("--require-sandbox", help="refuse to grade without bubblewrap")
+    no_sandbox: Annotated[
+        bool, typer.Option("--no-sandbox", help="grade without bubblewrap: code you trust")
     ] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh/--resume", help="grade again what is graded already")
@@ -126,7 +126,7 @@ def grade(
     try:
         with (
             ending_on(CourseError, GradingError),
-            GradingPool(jobs, way, dask, require_sandbox) as pool,
+            GradingPool(jobs, way, dask, no_sandbox or None) as pool,
         ):
             rows = grade_and_report(folder, found, console, pool, fresh)
     except KeyboardInterrupt:

@@ -48,7 +48,7 @@ def demo(folder: Path, console: Console, labs: Sequence[Lab] = LABS) -> list[Cla
     course = Course(folder)
     write_source(course.root)
     graded: list[Class] = []
-    with GradingPool() as pool:
+    with GradingPool(unsandboxed=True) as pool:  # its learners are ours
         for lab in labs:
             course.release(lab)
             for learner in small_class(lab, course.released(lab), whole=lab is LABS[0]):

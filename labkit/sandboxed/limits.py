@@ -9,6 +9,7 @@ The sandbox round the whole worker is the business of labkit.grading.judge.sandb
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import signal
 import sys
@@ -97,12 +98,38 @@ class Confinement:
 
 
 def mapped_bytes() -> int:
-    """The address space in use; a guess where the system does not say."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-    except OSError:
+    """The address space in use, to a megabyte, found by limits under which nothing more can be
+    mapped: where a worker is started there is no /proc."""
+    if resource is None:
         return 4 << 30
-    return pages * resource.getpagesize()
+    before, low, high = resource.getrlimit(resource.RLIMIT_AS), 0, 1 << 44
+    try:
+        while high - low > 1 << 20:
+            middle = (low + high) // 2
+            if _maps_a_page(middle, before[1]):
+                high = middle
+            else:
+                low = middle
+    except (ValueError, OSError):  # macOS refuses such limits
+        return 4 << 30
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    return high
+
+
+def _maps_a_page(limit: int, most: int) -> bool:
+    resource.setrlimit(resource.RLIMIT_AS, (limit, most))
+    try:
+        mmap.mmap(-1, 1 << 20).close()
+    except (OSError, MemoryError):
+        return False
+    return True
+
+
+def not_dumpable() -> None:
+    """Nobody but root may read or write this process's memory, not even a child of its own."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def limit_resources(cpu_seconds: int, memory: int) -> None:
@@ -191,7 +218,7 @@ CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
 MAKE_ANYTHING = 0x1FF0  # remove, make directories, files, sockets, links
 REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
-NO_NEW_PRIVS = 38
+SET_DUMPABLE, NO_NEW_PRIVS = 4, 38
 
 
 class RulesetAttr(ctypes.Structure):

@@ -264,6 +264,7 @@ def main() -> None:
     this machine, and the token to say there comes in hexadecimal on standard input.
     """
     _, _, scratch, door = sys.argv
+    limits.not_dumpable()
     del sys.argv[1:]
     torch.set_num_threads(1)
     warm_up()

@@ -49,7 +49,15 @@ def call(name, *arguments):
         raise OSError(name)
 
 
+def write_into_the_parent(path, port):
+    """Its memory; where the parent was forked from, addresses are the same."""
+    with open(f"/proc/{os.getppid()}/mem", "r+b", buffering=0) as memory:
+        memory.seek(id(ATTEMPTS))
+        memory.write(memory.read(1))
+
+
 ATTEMPTS = {
+    "write another's memory": write_into_the_parent,
     "reach the network": lambda path, port: socket.create_connection(("127.0.0.1", port), 2),
     "read a file": lambda path, port: os.open(path, os.O_RDONLY),
     "write a file": lambda path, port: write(path + ".new", 1),

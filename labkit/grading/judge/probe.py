@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import platform
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from labkit.core.files import write_whole
+from labkit.core.paths import LABKIT
 from labkit.grading.judge import attempts
+from labkit.grading.judge import sandbox as sandbox_module
 from labkit.grading.judge.attempts import ATTEMPTS
 from labkit.grading.judge.sandbox import Sandbox, bubblewrap_arguments
 from labkit.grading.judge.worker_client import LoadRequest, WorkerLauncher
@@ -23,11 +32,20 @@ from labkit.sandboxed.frames import Gone
 # In a worker after the one with all others, which has left something; the last one ends it.
 IN_A_SECOND_WORKER = ("find what another left", "compute without end")
 ONLY_BUBBLEWRAP = ("fill the disk",)
+PATIENCE = 20  # times as long, for an attempt that a busy machine did not get to
+A_DAY = 24 * 3600
+OUTCOMES = ("stopped", "open", "unknown")
+KEPT = Path.home() / ".cache" / "tinyllm" / "probe.json"
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+SANDBOXED = LABKIT / "sandboxed"
 
 
 @cache
 def best_sandbox() -> Sandbox:
-    """The best sandbox of this machine, tried out once a process."""
+    """The best sandbox of this machine, tried out once a day.
+
+    A bubblewrap that starts is used, whatever the probe says: without it there is less.
+    """
     program, lacking = shutil.which("bwrap"), ""
     if sys.platform != "linux":
         lacking = "bubblewrap exists for Linux only; grade a class there"
@@ -35,12 +53,8 @@ def best_sandbox() -> Sandbox:
         lacking = "bubblewrap is not installed (`apt install bubblewrap`, `dnf install ...`)"
     else:
         lacking = start_error(program)
-    if program and not lacking:
-        sandbox = probed(Sandbox(program))
-        if sandbox.stopped and not sandbox.open:
-            return sandbox
-        lacking = f"bubblewrap runs but lets through: {', '.join(sandbox.open) or 'everything'}"
-    return probed(Sandbox(lacking=lacking))
+    sandbox = Sandbox(lacking=lacking) if lacking else Sandbox(program)
+    return remembered(sandbox) or kept(probed(sandbox))
 
 
 def start_error(program: str) -> str:
@@ -72,22 +86,62 @@ def probed(sandbox: Sandbox) -> Sandbox:
         secret = Path(folder) / "secret"
         secret.write_text("the gradebook")
         aims = {"path": str(secret), "port": server.getsockname()[1]}
-        stopped = _stopped(workers, first, aims)
-        stopped |= _stopped(workers, IN_A_SECOND_WORKER, aims)
-    through = tuple(name for name in names if name not in stopped)
-    return replace(sandbox, stopped=tuple(n for n in names if n in stopped), open=through)
+        heard = _heard(workers, first, aims) | _heard(workers, IN_A_SECOND_WORKER, aims)
+        for name in [name for name in names if name not in heard]:  # a busy machine
+            heard |= _heard(workers, [name], aims, PATIENCE)
+    stopped = tuple(name for name in names if str(heard.get(name)).startswith("stopped by"))
+    through = tuple(name for name in names if heard.get(name) == "got through")
+    unknown = tuple(name for name in names if name not in {*stopped, *through})
+    return replace(sandbox, stopped=stopped, open=through, unknown=unknown)
 
 
-def _stopped(
-    workers: WorkerLauncher, names: Iterable[str], aims: Mapping[str, Any]
-) -> set[str]:
-    """Those of the attempts that fail in a fresh worker."""
+def _heard(
+    workers: WorkerLauncher, names: Iterable[str], aims: Mapping[str, Any], patience: int = 1
+) -> dict[str, str]:
+    """What became of attempts in a fresh worker; of some nothing may be heard in time."""
     source = Path(attempts.__file__).read_text("utf-8")
     request = LoadRequest({"attempts": source}, "attempts", (), cpu_seconds=1, audit=False)
     try:
-        worker = workers.launch(request)
+        worker = workers.launch(request, patience=patience)
     except (OSError, Gone):
-        return set()
-    values = {name: worker.ask(Call("attempt", what=name, **aims)).value for name in names}
+        return {}
+    outcomes = {name: worker.ask(Call("attempt", what=name, **aims)) for name in names}
     worker.close()
-    return {name for name, value in values.items() if str(value).startswith("stopped by")}
+    return {name: outcome.value for name, outcome in outcomes.items() if not outcome.failure}
+
+
+# The outcome of a day: the probe takes seconds, and nothing changes meanwhile.
+
+
+def remembered(sandbox: Sandbox) -> Sandbox | None:
+    """What a probe found of the same sandbox today; None if there was none."""
+    try:
+        if time.time() - KEPT.stat().st_mtime > A_DAY or KEPT.stat().st_uid != os.getuid():
+            return None
+        found = json.loads(KEPT.read_text("utf-8"))[_fingerprint(sandbox)]
+        return replace(sandbox, **{name: tuple(found[name]) for name in OUTCOMES})
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def kept(sandbox: Sandbox) -> Sandbox:
+    """The sandbox, with a note for the rest of the day if all of it is known."""
+    if not sandbox.unknown:
+        found = {name: getattr(sandbox, name) for name in OUTCOMES}
+        with suppress(OSError):
+            KEPT.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(KEPT, json.dumps({_fingerprint(sandbox): found}))
+            KEPT.chmod(0o600)
+    return sandbox
+
+
+def _fingerprint(sandbox: Sandbox) -> str:
+    """Tells apart systems, starts of the machine, users, programs, and our own code."""
+    hasher = hashlib.sha256(f"{platform.platform()} {sys.executable} {os.getuid()}".encode())
+    for path in [BOOT, *sorted(SANDBOXED.glob("*.py")), Path(__file__), Path(attempts.__file__),
+                 Path(sandbox_module.__file__)]:  # fmt: skip
+        hasher.update(path.read_bytes() if path.exists() else b"")
+    if sandbox.bubblewrap:
+        about = Path(sandbox.bubblewrap).stat()
+        hasher.update(f"{sandbox.bubblewrap} {about.st_mtime_ns} {about.st_size}".encode())
+    return hasher.hexdigest()

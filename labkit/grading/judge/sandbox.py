@@ -20,6 +20,11 @@ from labkit.sandboxed.limits import readable_folders
 
 TEMPORARY_BYTES = 64 << 20
 NOBODY = "65534"
+UNSANDBOXED = (
+    "NO SANDBOX: learner code runs beside your own files, with limits but without bubblewrap "
+    "round it. Do not grade strangers' code like this. Why:"
+)
+ASK = "grade on another machine, or tell us which system this is"
 CODE, SCRATCH = "/code", "/scratch"  # the worker's modules, and its TMPDIR, inside
 
 
@@ -28,7 +33,10 @@ class GradingError(Exception):
 
 
 class NoSandbox(GradingError):
-    """There is no bubblewrap and one was required; the message says what to do."""
+    """There is no bubblewrap, and nobody said that it may be missing; what to do is said."""
+
+
+WITHOUT = "TINYLLM_NO_SANDBOX"  # set: as `--no-sandbox`, for nbgrader and formgrader too
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,7 @@ class Sandbox:
     bubblewrap: str | None = None  # the program, where it works
     stopped: tuple[str, ...] = ()  # attempts to break out that failed
     open: tuple[str, ...] = ()  # attempts that got through
+    unknown: tuple[str, ...] = ()  # attempts of which nothing was heard
     lacking: str = ""  # why there is no bubblewrap, and what to do about it
 
     def command(self, python: list[str], code: Path, scratch: Path, door: str) -> list[str]:
@@ -51,6 +60,18 @@ class Sandbox:
         """The names of the layers round the worker, beside those that it puts on itself."""
         return ["bubblewrap"] if self.bubblewrap else []
 
+    @property
+    def warnings(self) -> list[str]:
+        """What a person should know before learner code runs in it."""
+        said = []
+        if self.bubblewrap is None:
+            said.append(f"{UNSANDBOXED} {self.lacking}.")
+        if self.open:
+            said.append(f"learner code here can {', '.join(self.open)}: {ASK}")
+        if self.unknown:
+            said.append(f"not known whether learner code can {', '.join(self.unknown)}: {ASK}")
+        return said
+
 
 def bubblewrap_arguments(program: str) -> list[str]:
     """bubblewrap's arguments: everything new and empty, then what Python needs, read-only."""
@@ -58,7 +79,8 @@ def bubblewrap_arguments(program: str) -> list[str]:
     words += ["--cap-drop", "ALL", "--new-session", "--hostname", "worker"]
     if threading.current_thread() is threading.main_thread():
         words += ["--die-with-parent"]  # means the thread; without it the closed door ends it
-    words += ["--proc", "/proc", "--dir", "/dev"]
+    words += ["--ro-bind-try", "/proc/cpuinfo", "/proc/cpuinfo"]  # and no other of /proc
+    words += ["--dir", "/dev"]
     for device in ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"):
         words += ["--dev-bind", device, device]
     for path in ("/etc/ld.so.cache", "/sys/devices/system/cpu"):
@@ -89,8 +111,15 @@ def course_folders(shown: list[str]) -> list[str]:
     )
 
 
-def required(sandbox: Sandbox) -> Sandbox:
-    """`sandbox`, if it is a real one."""
-    if sandbox.bubblewrap is None:
-        raise NoSandbox(f"a sandbox is required and there is none: {sandbox.lacking}")
+def permitted(sandbox: Sandbox, without: bool | None = None) -> Sandbox:
+    """`sandbox`, if it is a real one or none is wanted.
+
+    without    whether learner code may run without bubblewrap; TINYLLM_NO_SANDBOX if not said
+    """
+    without = bool(os.environ.get(WITHOUT)) if without is None else without
+    if sandbox.bubblewrap is None and not without:
+        raise NoSandbox(
+            f"there is no sandbox here: {sandbox.lacking}. `--no-sandbox` (or {WITHOUT}=1) "
+            "grades without one, beside your own files: only code that you trust"
+        )
     return sandbox

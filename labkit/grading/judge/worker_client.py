@@ -128,28 +128,35 @@ class WorkerLauncher:
         request: LoadRequest,
         plan: ExpectedCalls | None = None,
         more: Iterable[ExpectedCalls] = (),
+        patience: int = 1,
     ) -> Worker:
         """A fresh process that has loaded what is requested.
 
-        more    plans of exercises that it may go on with
+        more        plans of exercises that others will begin with
+        patience    how many times longer than usual it is waited for
         """
         plan = plan or ExpectedCalls()
         plans = {each.name: each for each in (plan, *more)}
         try:
-            return self._launched(request, plan, plans)
+            return self._launched(request, plan, plans, patience)
         except (OSError, Gone):  # the forking parent is gone: a new one, once
             self._stop_parent()
-            return self._launched(request, plan, plans)
+            return self._launched(request, plan, plans, patience)
 
     def _launched(
-        self, request: LoadRequest, plan: ExpectedCalls, plans: dict[str, ExpectedCalls]
+        self,
+        request: LoadRequest,
+        plan: ExpectedCalls,
+        plans: dict[str, ExpectedCalls],
+        patience: int,
     ) -> Worker:
         channel = self._channel()
         new = {name: each for name, each in plans.items() if name not in self.sent}
         counts = {name: len(each.numbers) for name, each in new.items()}
         preload = json.dumps({"banned": list(request.banned), "plans": counts}).encode()
         messages = b"".join(each.message for each in new.values())
-        worker = Worker(channel, request, plan, frames.framed(preload) + messages, self.end)
+        first = frames.framed(preload) + messages
+        worker = Worker(channel, request, plan, first, self.end, patience)
         self.sent |= set(new)
         return worker
 
@@ -231,8 +238,9 @@ class Worker:
         plan: ExpectedCalls,
         preload: bytes,
         end: Callable[[], None],
+        patience: int = 1,
     ):
-        self.channel, self.end = channel, end
+        self.channel, self.end, self.patience = channel, end, patience
         self.over: Failure | None = None  # why no further answer can come
         self.timed_out = False  # the wall clock ended it, which a busy machine can do
         self.layers: list[str] = []  # of protection, as labkit.sandboxed.limits names them
@@ -255,7 +263,7 @@ class Worker:
         self.answers: list[Outcome] | None = None  # the same, once they are read
         self.asked_more = False  # something that is not in the plan
         self.received = 0  # bytes
-        self.allowed = WALL_SECONDS * request.cpu_seconds / CPU_SECONDS
+        self.allowed = self.patience * WALL_SECONDS * request.cpu_seconds / CPU_SECONDS
         return request.message(self.nonce, plan, known)
 
     def _load(self, message: bytes) -> None:

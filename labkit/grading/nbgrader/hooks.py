@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,10 @@ from labkit.core import cells
 from labkit.core.syllabus import find_exercise, find_lab
 from labkit.grading.judge.assembly import earlier_labs
 from labkit.grading.judge.judge import Judge
-from labkit.grading.judge.sandbox import required
+from labkit.grading.judge.sandbox import permitted
 from labkit.grading.nbgrader.course import Course, SubmittedFile
 from labkit.grading.nbgrader.graded_notebook import graded_notebook
 from labkit.grading.run.judge_process import running_workers
-
-REQUIRE = "TINYLLM_REQUIRE_SANDBOX"  # set: refuse to grade without bubblewrap
 
 
 class InsertStubs(NbGraderPreprocessor):
@@ -69,8 +66,6 @@ def judge_of(root: Path, lab_name: str) -> Judge:
     """One judge a lab for the life of nbgrader's process."""
     lab, course = find_lab(lab_name), Course(root)
     workers = running_workers()
-    if os.environ.get(REQUIRE):
-        required(workers.sandbox)
-    elif workers.sandbox.bubblewrap is None:
-        logging.getLogger("traitlets").warning("NO SANDBOX: %s", workers.sandbox.lacking)
+    for text in permitted(workers.sandbox).warnings:
+        logging.getLogger("traitlets").warning(text)
     return Judge(lab, course.released(lab), course.secret(), workers)

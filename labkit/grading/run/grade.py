@@ -18,15 +18,12 @@ from labkit.core.report import clean
 from labkit.core.syllabus import Lab
 from labkit.grading.class_report.report import write_reports
 from labkit.grading.judge.graded import common_layers
+from labkit.grading.judge.sandbox import Sandbox
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.schedule import Class, grade_lab
 
 FEW = 12  # names in a line of the terminal
-UNSANDBOXED = (
-    "NO SANDBOX: learner code ran beside your own files, with limits but without bubblewrap "
-    "round it ({layers}). Do not grade strangers' code like this. {remedy}"
-)
 
 
 def grade_and_report(
@@ -37,6 +34,7 @@ def grade_and_report(
     fresh: bool = False,
 ) -> Class:
     """Grade what was handed in, with a progress bar; then table, feedback, CSV and HTML."""
+    pool.announce = lambda sandbox: announce(sandbox, console)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
@@ -68,15 +66,14 @@ def grade_and_report(
     if layers:
         console.print(f"learner code ran in: {', '.join(layers)}", highlight=False)
         if "bubblewrap" not in layers:
-            console.print(warning(layers, pool))
+            console.print("[bold red]NO SANDBOX[/]: see above, and do not grade strangers so")
     return graded
 
 
-def warning(layers: list[str], pool: GradingPool) -> Panel:
-    """What nobody can miss where learner code ran without bubblewrap."""
-    remedy = "" if pool.address else f"Why: {pool.sandbox().lacking}."
-    text = UNSANDBOXED.format(layers=", ".join(layers), remedy=remedy)
-    return Panel(Text(text), style="bold red", border_style="bold red")
+def announce(sandbox: Sandbox, console: Console) -> None:
+    """What nobody can miss, before learner code runs without what it should run in."""
+    for text in sandbox.warnings:
+        console.print(Panel(Text(text), style="bold red", border_style="bold red"))
 
 
 def table(lab: Lab, graded: Class) -> Table:

@@ -21,10 +21,11 @@ from labkit.core.syllabus import find_lab
 from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.judge.judge import Judge
 from labkit.grading.judge.probe import best_sandbox
-from labkit.grading.judge.sandbox import GradingError, Sandbox, required
+from labkit.grading.judge.sandbox import GradingError, Sandbox, permitted
 from labkit.grading.judge.worker_client import WorkerLauncher
 from labkit.grading.private_api import at_end_of_pool_process
 from labkit.grading.run.results import GradingSpec, judging
+from labkit.sandboxed.limits import not_dumpable
 
 ONE_AT_A_TIME = threading.Lock()  # a Dask worker may have several threads
 
@@ -41,8 +42,7 @@ def judge_for(spec: GradingSpec) -> Judge:
     if judging(spec.lab) != spec.judging:
         raise GradingError("this worker has another version of the course, or of torch")
     workers = running_workers()
-    if spec.require_sandbox:
-        required(workers.sandbox)
+    permitted(workers.sandbox, spec.unsandboxed)
     released = nbformat.reads(spec.released, as_version=4)
     return Judge(find_lab(spec.lab), released, spec.secret, workers, spec.cpu_seconds)
 
@@ -54,6 +54,7 @@ given_sandbox: Sandbox | None = None  # by the process that started this one
 def running_workers() -> WorkerLauncher:
     """This process's sandbox, for all submissions of all labs."""
     torch.set_num_threads(1)
+    not_dumpable()
     workers = WorkerLauncher(given_sandbox or best_sandbox())
     workers.__enter__()
     workers.prepare()

@@ -19,7 +19,7 @@ from nbformat import NotebookNode
 from labkit.core.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.judge.probe import best_sandbox
-from labkit.grading.judge.sandbox import GradingError, Sandbox, required
+from labkit.grading.judge.sandbox import GradingError, Sandbox, permitted
 from labkit.grading.judge.worker_client import ONE_THREAD
 from labkit.grading.private_api import processes_of
 from labkit.grading.run import judge_process
@@ -50,7 +50,9 @@ class GradingPool:
     jobs        processes on this machine; as many as it has cores if not said
     way         one of EXECUTORS
     address     of whoever does the work in that way, where it is elsewhere
+    unsandboxed     whether learner code may run without bubblewrap, see sandbox.permitted
     cpu_seconds     that an exercise of a learner may take
+    announce        called with the sandbox before learner code runs in it
     """
 
     def __init__(
@@ -58,13 +60,14 @@ class GradingPool:
         jobs: int | None = None,
         way: str = "processes",
         address: str | None = None,
-        require_sandbox: bool = False,
+        unsandboxed: bool | None = None,
         patience: float = PATIENCE,
         cpu_seconds: int = CPU_SECONDS,
+        announce: Callable[[Sandbox], None] = lambda _: None,
     ):
         self.jobs, self.way, self.address = jobs or cores(), way, address
-        self.require_sandbox, self.patience = require_sandbox, patience
-        self.cpu_seconds = cpu_seconds
+        self.unsandboxed, self.patience = unsandboxed, patience
+        self.cpu_seconds, self.announce = cpu_seconds, announce
         self.running: RunningExecutor | None = None
 
     def __enter__(self) -> GradingPool:
@@ -80,7 +83,7 @@ class GradingPool:
 
     def spec(self, lab: Lab, released: NotebookNode, secret: bytes) -> GradingSpec:
         """What its processes have to know of a lab."""
-        options = {"require_sandbox": self.require_sandbox, "cpu_seconds": self.cpu_seconds}
+        options = {"unsandboxed": self.unsandboxed, "cpu_seconds": self.cpu_seconds}
         return GradingSpec.of(lab, released, secret, **options)
 
     def submit(
@@ -97,8 +100,8 @@ class GradingPool:
             running.stop(at_once)
 
     def sandbox(self) -> Sandbox:
-        """That of this machine; raises NoSandbox where one is required and there is none."""
-        return required(best_sandbox()) if self.require_sandbox else best_sandbox()
+        """That of this machine; raises NoSandbox where there is none and one is wanted."""
+        return permitted(best_sandbox(), self.unsandboxed)
 
 
 def local_processes(pool: GradingPool) -> RunningExecutor:
@@ -111,6 +114,7 @@ def local_processes(pool: GradingPool) -> RunningExecutor:
             context.set_forkserver_preload(["__main__", judge_process.__name__])
             forkserver.ensure_running()
         first = (pool.sandbox(),)
+        pool.announce(*first)
         executor = ProcessPoolExecutor(pool.jobs, context, judge_process.begin, first)
     finally:
         for name, value in before.items():

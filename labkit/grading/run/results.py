@@ -59,7 +59,7 @@ class GradingSpec:
     released: str  # the notebook as JSON
     secret: bytes
     judging: str
-    require_sandbox: bool = False
+    unsandboxed: bool | None = None  # see sandbox.permitted
     cpu_seconds: int = CPU_SECONDS
 
     @classmethod

@@ -91,7 +91,7 @@ def with_stored(
     todo = []
     for task in tasks:
         stored = None if fresh else results.get(task.key)
-        if stored is None:
+        if stored is None or was_bare(stored, pool):
             todo.append(task)
         else:
             yield task, stored
@@ -99,6 +99,12 @@ def with_stored(
         if submission is not None:
             results.put(task.key, submission)
         yield task, submission
+
+
+def was_bare(stored: GradedSubmission, pool: GradingPool) -> bool:
+    """Whether learner code ran without the sandbox that there is now."""
+    bare = bool(stored.layers) and "bubblewrap" not in stored.layers
+    return bare and not pool.address and pool.sandbox().bubblewrap is not None
 
 
 def judged(tasks: Iterable[Task], spec: GradingSpec, pool: GradingPool) -> Finished:

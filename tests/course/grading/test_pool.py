@@ -268,7 +268,7 @@ def test_ctrl_c_loses_nothing(course, pool, quiet):
 def test_results_are_named_by_all_that_has_a_say(template):
     released = template.released(LAB)
     one = GradingSpec.of(LAB, released, b"secret")
-    strict = GradingSpec.of(LAB, released, b"secret", require_sandbox=True)
+    strict = GradingSpec.of(LAB, released, b"secret", unsandboxed=True)
     assert one.key(b"x") == one.key(b"x") == strict.key(b"x")
     others = {one.key(b"x"), one.key(b"y"), replace(one, secret=b"other").key(b"x"),
               replace(one, judging="newer checks").key(b"x")}  # fmt: skip

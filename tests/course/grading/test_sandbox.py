@@ -129,16 +129,97 @@ def test_refused_operators_stay_refused_on_every_road(workers, road):
     worker.close()
 
 
-def test_a_required_sandbox_that_is_missing_is_an_error():
-    with pytest.raises(NoSandbox, match="not installed"):
-        sandbox.required(Sandbox(lacking="bubblewrap is not installed"))
+@pytest.fixture
+def no_wish(monkeypatch):
+    monkeypatch.delenv(sandbox.WITHOUT)
 
 
-def test_without_bubblewrap_the_remedy_is_named(monkeypatch):
+def test_a_sandbox_that_is_missing_is_an_error_unless_it_is_not_wanted(no_wish, monkeypatch):
+    missing = Sandbox(lacking="bubblewrap is not installed")
+    with pytest.raises(NoSandbox, match=r"not installed.*--no-sandbox"):
+        sandbox.permitted(missing)
+    assert sandbox.permitted(missing, True) is missing
+    monkeypatch.setenv(sandbox.WITHOUT, "1")
+    assert sandbox.permitted(missing) is missing
+
+
+def test_without_bubblewrap_the_remedy_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(shutil, "which", lambda _: None)
     monkeypatch.setattr(probe, "probed", lambda found: found)
+    monkeypatch.setattr(probe, "KEPT", tmp_path / "probe.json")
     found = probe.best_sandbox.__wrapped__()
-    assert found.bubblewrap is None and found.lacking
+    assert found.bubblewrap is None and found.lacking and found.lacking in found.warnings[0]
+
+
+NAMES = ["read a file", "compute without end", "write a file"]
+
+
+@pytest.fixture
+def heard(monkeypatch, tmp_path):
+    """Lets a test say what became of attempts, the first time and the next ones."""
+
+    def say(first, later):
+        monkeypatch.setattr(probe, "ATTEMPTS", dict.fromkeys(NAMES))
+        monkeypatch.setattr(probe, "KEPT", tmp_path / "probe.json")
+        monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/bwrap")
+        monkeypatch.setattr(probe, "start_error", lambda _: "")
+
+        def answer(workers, names, aims, patience=1):
+            asked.append((tuple(names), patience))
+            source = later if patience > 1 else first
+            return {name: source[name] for name in names if name in source}
+
+        asked = []
+        monkeypatch.setattr(probe, "_heard", answer)
+        return asked
+
+    return say
+
+
+STOPPED = dict.fromkeys(NAMES, "stopped by OSError")
+
+
+def test_an_attempt_that_a_busy_machine_did_not_get_to_is_tried_with_patience(heard):
+    first = {name: STOPPED[name] for name in NAMES[:1]}
+    asked = heard(first, STOPPED)
+    found = probe.best_sandbox.__wrapped__()
+    assert found.bubblewrap and set(found.stopped) == set(NAMES) and not found.warnings
+    assert [names for names, patience in asked if patience > 1] == [(n,) for n in NAMES[1:]]
+
+
+def test_bubblewrap_is_kept_whatever_the_probe_says_and_that_is_said(heard):
+    heard({**STOPPED, "read a file": "got through"}, {})
+    found = probe.best_sandbox.__wrapped__()
+    assert found.bubblewrap and found.open == ("read a file",)
+    assert "learner code here can read a file" in found.warnings[0]
+    heard({"read a file": STOPPED["read a file"]}, {})
+    probe.KEPT.unlink()
+    found = probe.best_sandbox.__wrapped__()
+    assert found.bubblewrap and set(found.unknown) == set(NAMES[1:]) and not found.open
+    assert "not known whether" in found.warnings[0]
+    assert not probe.KEPT.exists()  # what is not known is asked again
+
+
+def test_the_outcome_is_kept_for_a_day_and_for_this_system_alone(heard, monkeypatch):
+    asked = heard(STOPPED, {})
+    found = probe.best_sandbox.__wrapped__()
+    count = len(asked)
+    assert probe.best_sandbox.__wrapped__() == found and len(asked) == count
+    assert probe.KEPT.stat().st_mode & 0o77 == 0
+    monkeypatch.setattr(probe, "A_DAY", -1)
+    probe.best_sandbox.__wrapped__()
+    assert len(asked) == 2 * count
+    monkeypatch.setattr(probe, "A_DAY", 100)
+    monkeypatch.setattr(probe, "_fingerprint", lambda _: "another machine")
+    probe.best_sandbox.__wrapped__()
+    assert len(asked) == 3 * count
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"x": 1}', "null"])
+def test_a_damaged_note_is_no_note(heard, text):
+    asked = heard(STOPPED, {})
+    probe.KEPT.write_text(text)
+    assert probe.best_sandbox.__wrapped__().bubblewrap and asked
 
 
 SYSTEM_CALLS = """
@@ -219,10 +300,17 @@ def test_what_needs_a_capability_fails_without_the_filters_help(errors):
     assert not [name for name in NEED_CAPABILITIES if errors[name] != errno.EPERM]
 
 
-def test_grade_refuses_without_the_required_sandbox(monkeypatch, graded_class):
+def test_grade_refuses_without_a_sandbox_unless_told(monkeypatch, graded_class, no_wish):
     course, _, _ = graded_class
     missing = Sandbox(lacking="bubblewrap is not installed")
     monkeypatch.setattr("labkit.grading.run.pool.best_sandbox", lambda: missing)
     arguments = ["grade", "rmsnorm", "--course", str(course.root), "--fresh"]
-    done = CliRunner().invoke(app, [*arguments, "--require-sandbox"])
+    done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 2 and "not installed" in done.output
+    done = CliRunner().invoke(app, [*arguments, "--no-sandbox"])
+    before, _, after = done.output.partition("of 14")
+    assert done.exit_code == 0 and "NO SANDBOX" in before and "NO SANDBOX" in after
+    monkeypatch.setattr("labkit.grading.run.pool.best_sandbox", probe.best_sandbox)
+    if probe.best_sandbox().bubblewrap:  # what was graded without one is graded again
+        done = CliRunner().invoke(app, arguments[:-1])
+        assert "learner code ran in: bubblewrap" in " ".join(done.output.split())
