@@ -109,8 +109,8 @@ def clean(text: str) -> str:
 def csv_safe(text: str) -> str:
     """A clean text that no spreadsheet takes for a formula."""
     text = clean(text)
-    begin = unicodedata.normalize("NFKC", text.lstrip(" ")[:1])
-    return "'" + text if begin.startswith(FORMULA) else text
+    begin = unicodedata.normalize("NFKC", text.lstrip()[:1])
+    return "'" + text if begin.startswith(FORMULA) or text[:1] in FORMULA else text
 
 
 def wrap(text: str) -> str:

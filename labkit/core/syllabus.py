@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ANY_LAB = ("transformers", "torch.compile", "torch.ops", "torch._C")
+ANY_LAB = (
+    *("transformers", "torch.compile", "torch.ops", "torch._C"),
+    *("torch._refs", "torch._decomp", "torch._prims", "torch._functorch"),
+)
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,12 @@ LABS = (
             *("torch.group_norm", "torch.batch_norm", "torch.instance_norm"),
             *("aten::native_layer_norm", "aten::_fused_rms_norm", "aten::native_group_norm"),
             *("aten::native_batch_norm", "aten::rms_norm", "aten::layer_norm"),
+            *("torch.native_batch_norm", "torch._native_batch_norm_legit"),
+            *("torch._native_batch_norm_legit_no_training", "torch._batch_norm_impl_index"),
+            *("torch.batch_norm_stats", "torch.batch_norm_elemt"),
+            *("aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit_no_training"),
+            *("aten::_batch_norm_with_update", "aten::_batch_norm_no_update"),
+            "aten::_batch_norm_with_update_functional",
         ),
     ),
     Lab(

@@ -48,6 +48,44 @@ def found_in(source: str, banned: Iterable[str]) -> tuple[str, int] | None:
     return None
 
 
+# What no exercise needs and what leads round a ban; used for something else, it does no harm.
+ODD_NAMES = {"__import__", "eval", "exec", "compile"}
+ODD_MODULES = {"importlib", "ctypes", "gc", "inspect", "_ctypes", "marshal", "pickle"}
+ODD_ATTRIBUTES = {"modules", "_getframe", "meta_path", "decompose", "__globals__", "__code__",
+                  "__subclasses__", "__builtins__", "_C", "f_globals", "f_locals"}  # fmt: skip
+
+
+def doubtful(source: str) -> str:
+    """What in the source a person should look at, since it can lead round what is not allowed;
+    "" if there is nothing. It costs no points: a ban in Python slows down who means it."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    for node in ast.walk(tree):
+        name = _odd(node)
+        if name:
+            return name
+    return ""
+
+
+def _odd(node: ast.AST) -> str:
+    if isinstance(node, ast.Import):
+        names = [item.name for item in node.names]
+        return next((name for name in names if name.split(".")[0] in ODD_MODULES), "")
+    if isinstance(node, ast.ImportFrom):
+        name = node.module or ""
+        return name if name.split(".")[0] in ODD_MODULES else ""
+    if isinstance(node, ast.Name):
+        return node.id if node.id in ODD_NAMES else ""
+    if isinstance(node, ast.Attribute):
+        return node.attr if node.attr in ODD_ATTRIBUTES else ""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        computed = len(node.args) > 1 and not isinstance(node.args[1], ast.Constant)
+        return "getattr of a computed name" if node.func.id == "getattr" and computed else ""
+    return ""
+
+
 NAMING = (ast.Import, ast.ImportFrom, ast.Attribute)
 
 

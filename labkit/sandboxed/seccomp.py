@@ -24,7 +24,7 @@ BY_PURPOSE = {
     "memory that no limit counts": """
         memfd_create userfaultfd shmget shmat shmctl semget semop semtimedop semctl msgget
         msgsnd msgrcv msgctl mq_open mq_unlink""",
-    "limits": "setrlimit",
+    "limits and counters of the system": "setrlimit io_setup",
     "modes and owners of others' files": """
         chmod fchmod fchmodat chown lchown fchown fchownat utime utimes utimensat futimesat
         setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr truncate mknod

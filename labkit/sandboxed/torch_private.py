@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import nn
 
-# Where torch looks an operator up for the tensors of a CPU.
+# Where torch looks an operator up for the tensors of a CPU; the last one is torch.vmap's, which
+# takes an operator apart before any other is asked.
 CPU_KEYS = ("CPU", "AutogradCPU", "MkldnnCPU", "SparseCPU", "SparseCsrCPU", "NestedTensorCPU",
-            "QuantizedCPU")  # fmt: skip
+            "QuantizedCPU", "FuncTorchBatched")  # fmt: skip
 
 
 def operator_libraries() -> list[tuple[str, Any]]:

@@ -26,6 +26,7 @@ class GradedExercise:
     why     the sentences of the mistakes that the answer equals
     look    the first thing that was seen wrong, or a note on the cell
     timed_out    the wall clock decided, which a busy machine can do
+    doubtful     what in the cell a person should look at, see banned.doubtful
     """
 
     id: str
@@ -36,6 +37,7 @@ class GradedExercise:
     look: str = ""
     needs_person: bool = False
     timed_out: bool = False
+    doubtful: str = ""
 
     @property
     def exercise(self) -> Exercise:

@@ -108,7 +108,8 @@ class Judge:
         if not answer:
             return zero(exercise, note, Status.NOT_STARTED if answer == "" else Status.NOT_YET)
         try:
-            return self._run(exercise, answer, intake, note)
+            graded = self._run(exercise, answer, intake, note)
+            return replace(graded, doubtful=banned.doubtful(answer))
         except Exception as error:  # a fault of ours must not stop a class
             self._end_worker()
             reason = f"the judge failed ({type(error).__name__}); a person has to look at this"

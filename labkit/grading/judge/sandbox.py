@@ -91,7 +91,7 @@ def bubblewrap_arguments(program: str) -> list[str]:
     for path in sorted(set(names)):  # a folder comes before what lies in it
         if os.path.exists(path) and not path.startswith("/dev/"):
             words += ["--ro-bind", path, path]
-    for path in course_folders(names):
+    for path in [*course_folders(names), *packages_of_no_use(names)]:
         words += ["--tmpfs", path]
     words += ["--ro-bind", str(LABKIT / "sandboxed"), f"{CODE}/labkit/sandboxed"]
     words += ["--size", str(TEMPORARY_BYTES), "--tmpfs", SCRATCH, "--chdir", SCRATCH]
@@ -109,6 +109,16 @@ def course_folders(shown: list[str]) -> list[str]:
             if path.is_dir() and any(path.is_relative_to(name) for name in shown)
         }
     )
+
+
+# What does exercises, and what no exercise needs; in the learner's process it is not there.
+OF_NO_USE = ("transformers", "vllm", "xformers", "flash_attn", "torchtune", "torchao")
+
+
+def packages_of_no_use(shown: list[str]) -> list[str]:
+    """The folders of packages that would do the learner's work."""
+    inside = [Path(name) / part for name in shown for part in OF_NO_USE]
+    return sorted({str(path.resolve()) for path in inside if path.is_dir()})
 
 
 def permitted(sandbox: Sandbox, without: bool | None = None) -> Sandbox:

@@ -17,7 +17,7 @@ from rich.text import Text
 from labkit.core.report import clean
 from labkit.core.syllabus import Lab
 from labkit.grading.class_report.report import write_reports
-from labkit.grading.judge.graded import common_layers
+from labkit.grading.judge.graded import GradedSubmission, common_layers
 from labkit.grading.judge.sandbox import Sandbox
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.run.pool import GradingPool
@@ -53,6 +53,8 @@ def grade_and_report(
         more = f" and {len(missing) - FEW} more" if len(missing) > FEW else ""
         names = ", ".join(missing[:FEW])
         console.print(f"nothing handed in: {names}{more}", markup=False)
+    for learner, submission in graded.items():
+        course.remarks += [f"{learner}: {text}" for text in doubts(submission)]
     for remark in dict.fromkeys(course.remarks):
         console.print(clean(remark), style="yellow", markup=False)
     course.remarks.clear()
@@ -68,6 +70,15 @@ def grade_and_report(
         if "bubblewrap" not in layers:
             console.print("[bold red]NO SANDBOX[/]: see above, and do not grade strangers so")
     return graded
+
+
+def doubts(submission: GradedSubmission) -> list[str]:
+    """What a person should look at: roads round what is not allowed."""
+    return [
+        f"exercise {each.id} uses {each.doubtful}, which no exercise needs: have a look"
+        for each in submission.exercises
+        if each.doubtful and each.score
+    ]
 
 
 def announce(sandbox: Sandbox, console: Console) -> None:

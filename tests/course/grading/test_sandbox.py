@@ -111,6 +111,7 @@ ROADS = {
     "in place": "torch._C._nn.silu_(x.clone())",
     "with gradients": "torch.ops.aten.silu(x.clone().requires_grad_())",
     "compiled": "torch.jit.script(torch.nn.SiLU())(x)",
+    "by vmap": "torch.vmap(torch.ops.aten.silu)(x.reshape(3, 1))",
     "on another layout": "torch.ops.aten.silu(x.reshape(1, 3).to_sparse_csr())",
 }
 
@@ -220,6 +221,15 @@ def test_a_damaged_note_is_no_note(heard, text):
     asked = heard(STOPPED, {})
     probe.KEPT.write_text(text)
     assert probe.best_sandbox.__wrapped__().bubblewrap and asked
+
+
+def test_packages_that_do_the_work_are_not_there(best):
+    road = "(__import__('importlib').import_module('transformers.models.qwen3'), x)[1]"
+    source = f"import torch\n\ndef f(x):\n    return {road}\n"
+    with WorkerLauncher(best) as workers:
+        worker = workers.launch(LoadRequest({"lab": source}, "lab", (), audit=False))
+        failure = worker.ask(Call("f", x=torch.ones(3))).failure
+        assert failure.kind == "ModuleNotFoundError"
 
 
 SYSTEM_CALLS = """

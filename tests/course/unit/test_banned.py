@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from labkit.sandboxed.banned import NotAllowed, found_in, out_of_reach
+from labkit.sandboxed.banned import NotAllowed, doubtful, found_in, out_of_reach
 
 BANNED = (
     "torch.nn.RMSNorm",
@@ -82,3 +82,21 @@ def test_a_name_that_is_listed_twice_comes_back_too():
     ):
         torch.nn.functional.silu(torch.ones(1))
     assert torch.nn.functional.silu is before
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("import importlib", "importlib"),
+        ("from importlib import import_module", "importlib"),
+        ("import sys\nsys.modules['torch']", "modules"),
+        ("getattr(torch, 'layer' + '_norm')(x)", "getattr of a computed name"),
+        ("torch.ops.aten.x.decompose(x)", "decompose"),
+        ("__import__('x')", "__import__"),
+        ("getattr(config, 'eps')", ""),
+        ("import math, torch\nfrom torch import nn\nself.modules_ = 3", ""),
+        ("def f(", ""),
+    ],
+)
+def test_what_leads_round_a_ban_is_told_to_a_person(source, name):
+    assert doubtful(source) == name
