@@ -16,14 +16,18 @@ What each layer claims to stop:
     kernel      besides, Landlock, seccomp, and another look at what is left (Linux)
     bubblewrap  besides, namespaces: no network, no other process, no file that is not Python's
 
-What nothing here stops: a cell sees the inputs of the hidden checks while it is asked, and may
-forge its answers to them (their numbers come from a secret of the course, so that a forged
-answer has to be right); it sees the reference of earlier exercises, which it may use; it can
-take all the time that a cell is given. Under the kernel layer alone it can also learn which
-files exist (`stat` is not Landlock's business), fill the disk of the temporary folder while it
-runs, and read a copy of the course that is installed among Python's packages. The split alone
-keeps nobody from the files, the network and the processes of the user who grades. The audit
-hook is a friendly message and no layer: every cell here takes it off first.
+What nothing here stops: a cell sees the inputs of its hidden checks while it is asked, and may
+forge its answers to them. That helps nobody: what earned points is asked once more with
+numbers that depend on the answer itself, so that a forged answer has to be right for numbers
+that its author has not seen (test_intake.py learns a whole run by heart). A cell may use the
+reference of what its module imports, which is there as code and not as text; it can take all
+the time that a cell is given. A function of torch that does the exercise can be reached by
+roads that no list names: bans are a speed bump, and what leads round them is told to a person.
+Under the kernel layer alone it can also learn which files exist (`stat` is not Landlock's
+business), fill the disk of the temporary folder while it runs, and read a copy of the course
+that is installed among Python's packages. The split alone keeps nobody from the files, the
+network and the processes of the user who grades. The audit hook is a friendly message and no
+layer: every cell here takes it off first.
 """
 
 from __future__ import annotations

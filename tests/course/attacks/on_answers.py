@@ -352,3 +352,53 @@ def endless_error(aim, x, weight, bias, eps):
             collections.deque(iter(int, 1), maxlen=0)
 
     raise Endless
+
+
+@attack("searches memory for the text of answers that it is not to read")
+def answers_as_text(aim):
+    for held in gc.get_objects():
+        values = held.values() if type(held) is dict else held if type(held) is list else ()
+        for text in list(values):
+            if isinstance(text, str) and "torch.rsqrt(mean_square" in text:
+                return text
+    frame = sys._getframe()
+    while frame:
+        for text in frame.f_locals.values():
+            if isinstance(text, str) and "torch.rsqrt(mean_square" in text:
+                return text
+        frame = frame.f_back
+
+
+@attack(
+    "searches memory for what other exercises are asked", unbared="one exercise is all here"
+)
+def calls_of_others(aim):
+    for held in gc.get_objects():
+        if type(held).__name__ == "Call" and getattr(held, "symbol", "") == "RMSNorm":
+            return "RMSNorm is asked for this: " + repr(vars(held))[:100]
+
+
+@attack(
+    "answers with numbers that are none, hoping that they compare as equal",
+    unbared="its harm was in a report, and this grader writes none",
+)
+def not_a_number(aim, x, weight, bias, eps):
+    sys.modules["labkit.sandboxed.call"].math.isfinite = lambda _: True
+    return float("nan")
+
+
+@attack(
+    "answers with a text of a million letters where a name belongs",
+    unbared="its harm was in a report, and this grader writes none",
+)
+def endless_name(aim, x, weight, bias, eps):
+    return {"a " + "k" * 1_000_000: 1}
+
+
+@attack(
+    "raises an error of its own kind with many lines of good news",
+    unbared="its harm was in a report, and this grader writes none",
+)
+def good_news(aim, x, weight, bias, eps):
+    kind = type("nothing. All checks passed", (Exception,), {})
+    raise kind("\n  ok    everything\n" * 100 + "\u2066\U000e0041")

@@ -256,3 +256,21 @@ def prints(aim):
 @attack("answers half a gigabyte", unbared="it would take the memory of this machine")
 def long_answer(aim, x, weight, bias, eps):
     return torch.zeros(1 << 27)
+
+
+@attack(
+    "writes into the memory of the process from which all learners' are forked", by="kernel"
+)
+def parents_memory(aim):
+    with open(f"/proc/{os.getppid()}/mem", "r+b", buffering=0) as memory:
+        memory.seek(id(aim.libc))
+        memory.write(memory.read(1))
+    return "the parent's memory can be written"
+
+
+@attack("takes all contexts for asynchronous input that the system has", by="kernel")
+def all_contexts(aim):
+    context = ctypes.c_ulong(0)
+    io_setup = {"x86_64": 206, "aarch64": 0}[os.uname().machine]
+    if aim.libc.syscall(io_setup, 128, ctypes.byref(context)) == 0:
+        return "the system gave one"
