@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from nbgrader.utils import parse_utc
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
-from labkit.core.files import read_plain, safe_id, write_whole
+from labkit.core.files import read_plain, write_whole
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
@@ -36,6 +37,7 @@ from labkit.grading.nbgrader.gradebook_rows import GradebookRow, record
 from labkit.grading.nbgrader.graded_notebook import file_content
 
 STAMP_BYTES = 100
+NO_NAME = re.compile(r"[\r\n\ud800-\udfff]")  # nbgrader and databases cannot keep it
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,8 @@ class SubmittedFile:
     @property
     def problem(self) -> str:
         """Why it is nobody's work, or cannot be read; empty if all is well."""
-        if safe_id(self.learner) != self.learner:
-            return "the folder's name is no name that nbgrader can keep"
+        if NO_NAME.search(self.learner):
+            return "the folder's name has line breaks, or letters that are no UTF-8"
         path = self.path
         if path.resolve() != path:
             return "a link leads there, perhaps to another one's work"
