@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,11 +46,17 @@ class Difference(AssertionError):
         return self.look
 
 
-def assert_same(student: Outcome, reference: Outcome, tolerance: float | None = None) -> None:
+def assert_same(
+    student: Outcome,
+    reference: Outcome,
+    tolerance: float | None = None,
+    returns: Sequence[str] = (),
+) -> None:
     """Raise Difference unless the two outcomes agree: errors, names, types, shapes, dtypes,
     NaN, inputs left unchanged, values, gradients, in this order.
 
     tolerance    of values; TOLERANCE if not said
+    returns      what the values of a pair or row are called: ("cos", "sin")
     """
     if reference.failure is not None:
         _same_failure(student, reference.failure)
@@ -63,7 +69,7 @@ def assert_same(student: Outcome, reference: Outcome, tolerance: float | None = 
     pairs: list[Pair] = []
     for step, (mine, theirs) in enumerate(zip(student.values, reference.values, strict=True)):
         where = "" if len(reference.values) == 1 else f"step {step + 1}: "
-        pairs += _same_structure(mine, theirs, where)
+        pairs += _same_structure(mine, theirs, where, returns)
     right = _same_form(pairs)
     new = [name for name in student.changed if name not in reference.changed]
     if new:
@@ -78,7 +84,7 @@ def assert_same(student: Outcome, reference: Outcome, tolerance: float | None = 
 def compare(student: Performer, reference: Performer, call: Call) -> Outcome:
     """Have both perform the call and raise Difference unless the outcomes agree; the first."""
     outcome = student(call)
-    assert_same(outcome, reference(call))
+    assert_same(outcome, reference(call), returns=call.returns)
     return outcome
 
 
@@ -211,7 +217,9 @@ def _same_names(mine: dict[str, list[int]], theirs: dict[str, list[int]]) -> Non
             raise Difference("names", look)
 
 
-def _same_structure(mine: Any, theirs: Any, where: str) -> list[Pair]:
+def _same_structure(
+    mine: Any, theirs: Any, where: str, names: Sequence[str] = ()
+) -> list[Pair]:
     """The pairs of tensors in two values, after the place where they stand."""
     if isinstance(theirs, Tensor):
         if not isinstance(mine, Tensor):
@@ -224,7 +232,9 @@ def _same_structure(mine: Any, theirs: Any, where: str) -> list[Pair]:
         return [
             pair
             for i, (a, b) in enumerate(zip(mine, theirs, strict=True))
-            for pair in _same_structure(a, b, f"{where}value {i + 1}: ")
+            for pair in _same_structure(
+                a, b, f"{where}{names[i] if names else f'value {i + 1}'}: "
+            )
         ]
     if isinstance(theirs, dict):
         if not isinstance(mine, dict) or set(mine) != set(theirs):

@@ -145,9 +145,15 @@ class Call:
         self.symbol, self.init, self.state = symbol, init, state
         self.dtype, self.grad, self.names = dtype, grad, names
         self.by_position, self.summary, self.objects = by_position, summary, objects
+        self.returns: tuple[str, ...] = ()  # what the values of a pair are called
         self.key = ""  # set by the check that makes the call: "test_values[2]#1"
         self.hash = ""  # see wire.call_hash
         self.steps: list[Step] = [("", inputs)] if inputs else []
+
+    def returning(self, *names: str) -> Call:
+        """Say what the values of a returned pair are called, for the words of a check."""
+        self.returns = names
+        return self
 
     def then(self, method: str = "", /, **inputs: Any) -> Call:
         """Add a step: call the same object again, or its `method`, or read ".attribute"."""

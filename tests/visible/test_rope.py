@@ -8,7 +8,8 @@ from labkit.checks.runner import Call, compare
 
 def cos_sin_call(position_ids, head_dim=6, rope_theta=1e4, **options):
     inputs = {"head_dim": head_dim, "rope_theta": rope_theta}
-    return Call("rope_cos_sin", position_ids=position_ids, **inputs, **options)
+    call = Call("rope_cos_sin", position_ids=position_ids, **inputs, **options)
+    return call.returning("cos", "sin")
 
 
 @pytest.mark.exercise("2.1")
@@ -70,7 +71,8 @@ def tables(angles):
 
 def rotation_call(rng, angles, heads=(4, 2), length=3, batch=2, **options):
     query, key = (rng.normal(batch, count, length, 2 * angles.size(-1)) for count in heads)
-    return Call("apply_rotary_pos_emb", query=query, key=key, **tables(angles), **options)
+    given = {"query": query, "key": key, **tables(angles), **options}
+    return Call("apply_rotary_pos_emb", **given).returning("query", "key")
 
 
 def half_precision_rotation_call(rng, angles, dtype):
@@ -78,7 +80,7 @@ def half_precision_rotation_call(rng, angles, dtype):
     for name, heads in (("query", 4), ("key", 2)):  # nothing cancels: roundings stay small
         large, small = rng.uniform(2, 2, heads, 3, angles.size(-1), low=-0.1, high=0.1)
         inputs[name] = torch.cat((1.5 + large, small), dim=-1).to(dtype)
-    return Call("apply_rotary_pos_emb", **inputs, **tables(angles))
+    return Call("apply_rotary_pos_emb", **inputs, **tables(angles)).returning("query", "key")
 
 
 @pytest.mark.exercise("2.3")
@@ -207,7 +209,7 @@ def yarn_call(position_ids, trained=4096, theta=100.0, factor=4.0, head_dim=16, 
         "factor": factor,
         "original_max_position_embeddings": trained,
     }
-    return Call("yarn_cos_sin", **inputs, **options)
+    return Call("yarn_cos_sin", **inputs, **options).returning("cos", "sin")
 
 
 @pytest.mark.exercise("2.7")

@@ -9,6 +9,7 @@ from labkit.checks.compare import (
     assert_drawn,
     assert_same,
     close,
+    compare,
     distance,
     drawn_alike,
     error_text,
@@ -286,3 +287,11 @@ def test_weights_that_do_not_load_are_told_in_a_few_words(state, said):
     call = Call("Linear", init={"rows": 4}, state=weights)
     outcome = perform(call, {"Linear": Linear})
     assert error_text(outcome.failure) == f"the weights do not fit: {said}"
+
+
+def test_values_of_a_pair_are_called_by_their_names():
+    call = Call("f").returning("cos", "sin")
+    with pytest.raises(Difference, match="^sin: values differ"):
+        compare(lambda _: Outcome([[X, X + 1]]), lambda _: Outcome([[X, X]]), call)
+    with pytest.raises(Difference, match="^value 2: values differ"):
+        compare(lambda _: Outcome([[X, X + 1]]), lambda _: Outcome([[X, X]]), Call("f"))
