@@ -291,7 +291,7 @@ def test_weights_that_do_not_load_are_told_in_a_few_words(state, said):
 
 def test_values_of_a_pair_are_called_by_their_names():
     call = Call("f").returning("cos", "sin")
-    with pytest.raises(Difference, match="^sin: values differ"):
+    with pytest.raises(Difference, match=r"^sin: values differ"):
         compare(lambda _: Outcome([[X, X + 1]]), lambda _: Outcome([[X, X]]), call)
-    with pytest.raises(Difference, match="^value 2: values differ"):
+    with pytest.raises(Difference, match=r"^value 2: values differ"):
         compare(lambda _: Outcome([[X, X + 1]]), lambda _: Outcome([[X, X]]), Call("f"))
