@@ -133,12 +133,14 @@ def train_step_in_parts(
 ) -> dict[str, float]:
     """train_step for a batch too large for the memory: one part at a time, one step at last.
 
-    The texts are cut along B into accumulation_steps parts (no more than B) of neighbours,
-    as torch.chunk does it. Each goes forward and backward alone, and its gradients add up
-    with those of the others. A part weighs as much as the share of the batch's counted
+    The texts are cut along B into parts of neighbours, as torch.chunk does it: every part holds
+    B / accumulation_steps texts, rounded up, and the last what is left. There may be fewer
+    parts than accumulation_steps: 5 texts in 4 make 2, 2, 1. Each goes forward and backward
+    before the next goes forward, so that one graph at a time is kept, and its gradients add
+    up with those of the others. A part weighs as much as the share of the batch's counted
     labels that it holds, so that loss and gradients are those of the whole batch. A label
     counts if causal_lm_loss scores it: it is not -100, and not the first of its text. A
-    part in which no label counts is left out.
+    part in which no label counts is left out, be it the first or the last.
 
     The balance loss is taken of each part by itself, with the same weights. Clipping, lr and
     the optimizer's step come once, after the last part.

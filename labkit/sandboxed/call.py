@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.sandboxed.doubles import DOUBLES, SHARED, Listener, Momentum
+from labkit.sandboxed.doubles import DOUBLES, SHARED, Listener, Momentum, Watched
 from labkit.sandboxed.torch_private import set_deterministic
 
 # Kept from before any learner code can replace them.
@@ -341,6 +341,9 @@ def _run(target: Any, method: str, inputs: dict[str, Any], by_position: bool) ->
     function = getattr(target, method) if method else target
     value = function(*inputs.values()) if by_position else function(**inputs)
     heard = {name: item.tokens for name, item in inputs.items() if isinstance(item, Listener)}
+    for model in [item for item in inputs.values() if isinstance(item, Watched)]:
+        noted = model.report()
+        value = {**value, **noted} if isinstance(value, dict) else value
     return {"returned": value, **heard} if heard else value
 
 

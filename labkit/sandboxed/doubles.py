@@ -185,6 +185,41 @@ class WindowModel(nn.Module):
         return (logits, router_logits) if output_router_logits else logits
 
 
+class Watched(WindowModel):
+    """A WindowModel that notes how many texts went backward from each of its calls, and
+    whether the graph of one was kept while a later one was made."""
+
+    def __init__(self, config: WindowConfig, seed: int = 0):
+        super().__init__(config, seed)
+        self.forget()
+
+    def forget(self) -> None:
+        self.calls = 0
+        self.learnt: dict[int, tuple[int, int]] = {}  # call: its texts, calls made by then
+
+    def forward(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
+        result = super().forward(input_ids, *args, **kwargs)
+        logits = result[0] if isinstance(result, tuple) else result
+        self.calls += 1
+        number = self.calls
+
+        def note(gradient: Tensor) -> None:
+            if gradient.any():  # a part may also be left out by a factor of 0
+                self.learnt.setdefault(number, (len(input_ids), self.calls))
+
+        if logits.requires_grad:
+            logits.register_hook(note)
+        return result
+
+    def report(self) -> dict[str, str]:
+        """What was noted since the last report."""
+        parts = sorted(self.learnt.items())
+        kept = any(a < b <= made for a, (_, made) in parts for b, _ in parts)
+        told = ", ".join(str(texts) for _, (texts, _) in parts)
+        self.forget()
+        return {"texts in each part": told + " (all graphs kept to the end)" * kept}
+
+
 class Listener:
     """An on_token that keeps what it hears; a check compares it with the result."""
 
@@ -289,9 +324,10 @@ def training(
     coefficient: float = 0.1,
     seed: int = 0,
     groups: int = 1,
+    watched: bool = False,
 ) -> dict[str, Any]:
     """{"model", "optimizer"}: a WindowModel, and Momentum with its weights in one group, or
-    in two: matrices, and the rest."""
+    in two: matrices, and the rest. A watched model's report is part of what a step gives."""
     config = WindowConfig(
         vocab_size,
         hidden_size,
@@ -299,7 +335,7 @@ def training(
         num_experts=experts,
         router_aux_loss_coef=coefficient,
     )
-    model = WindowModel(config, seed)
+    model = (Watched if watched else WindowModel)(config, seed)
     parts = [list(model.parameters())]
     if groups == 2:
         parts = [[w for w in parts[0] if (w.dim() == 2) is matrix] for matrix in (True, False)]

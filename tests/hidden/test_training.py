@@ -126,11 +126,12 @@ class TestLearningRate:
         compare(student, reference, self.call(rng, 11, by_position=True))
 
 
-def given(rng, layers=2, experts=0, groups=1):
+def given(rng, layers=2, experts=0, groups=1, watched=False):
     """A model with fresh weights, in which the balance loss weighs much."""
     sizes = {"vocab_size": 13, "hidden_size": 5, "layers": layers, "experts": experts}
     seed = rng.integers(0, 1000, 1).item()
-    return Given("training", **sizes, coefficient=0.3, seed=seed, groups=groups)
+    sizes |= {"groups": groups, "watched": watched}
+    return Given("training", **sizes, coefficient=0.3, seed=seed)
 
 
 @pytest.mark.exercise("8.3")
@@ -194,8 +195,8 @@ class TestTrainStep:
 
 @pytest.mark.exercise("8.4")
 class TestTrainStepInParts:
-    def call(self, rng, parts, rates=(0.1,), texts=3, experts=0, **options):
-        made = given(rng, experts=experts)
+    def call(self, rng, parts, rates=(0.1,), texts=3, experts=0, watched=False, **options):
+        made = given(rng, experts=experts, watched=watched)
         shape = (texts, 6)
         return train_call(rng, made, rates, shape, vocab=13, cut=3, parts=parts, **options)
 
@@ -207,7 +208,8 @@ class TestTrainStepInParts:
     @pytest.mark.parametrize(("parts", "texts"), [(2, 6), (3, 5), (5, 5)])
     def test_parts(self, student, reference, rng, parts, texts):
         """a batch of {texts} texts in {parts} parts"""
-        call = self.call(rng, parts, rates=(0.1, 0.05), texts=texts)
+        watched = texts % parts == 0  # whatever rounds in its own way has its own check
+        call = self.call(rng, parts, rates=(0.1, 0.05), texts=texts, watched=watched)
         for _, inputs in call.steps:
             inputs["labels"][1, :4] = -100
         compare(student, reference, call)
@@ -215,7 +217,19 @@ class TestTrainStepInParts:
     @pytest.mark.points(2)
     def test_clipped(self, student, reference, rng):
         """clipped gradients of 3 parts"""
-        compare(student, reference, self.call(rng, 3, max_grad_norm=0.1))
+        compare(student, reference, self.call(rng, 3, max_grad_norm=0.1, watched=True))
+
+    @pytest.mark.points(0.6)
+    @pytest.mark.parametrize("experts", [0, 3])
+    def test_cut(self, student, reference, rng, experts):
+        """7 texts in 3 parts, {experts} experts"""
+        call = self.call(rng, 3, texts=7, experts=experts, watched=True)
+        compare(student, reference, call)
+
+    @pytest.mark.points(0.6)
+    def test_fewer_parts(self, student, reference, rng):
+        """5 texts in 4 parts"""
+        compare(student, reference, self.call(rng, 4, rates=(0.1, 0.05), texts=5))
 
     @pytest.mark.points(0.6)
     def test_first_label(self, student, reference, rng):
@@ -225,11 +239,12 @@ class TestTrainStepInParts:
         inputs["labels"][1:, 0] = inputs["input_ids"][1:, 0]
         compare(student, reference, call)
 
-    @pytest.mark.points(0.6)
-    def test_a_part_without_labels(self, student, reference, rng):
-        """a part in which no label counts"""
-        call = self.call(rng, 3)
-        call.steps[0][1]["labels"][1] = -100
+    @pytest.mark.points(0.4)
+    @pytest.mark.parametrize("part", [1, 2, 3])
+    def test_a_part_without_labels(self, student, reference, rng, part):
+        """two steps; in the second no label counts in part {part} of 3"""
+        call = self.call(rng, 3, rates=(0.1, 0.05))
+        call.steps[1][1]["labels"][part - 1] = -100
         compare(student, reference, call)
 
     def test_padded(self, student, reference, rng):

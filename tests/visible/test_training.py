@@ -92,10 +92,10 @@ class TestLearningRate:
         compare(student, reference, self.call(7, floor=0.6, by_position=True))
 
 
-def small_model(experts, groups=1):
+def small_model(experts, groups=1, **options):
     """A model of few weights: the recorded mistakes leave them behind in many copies."""
     sizes = {"vocab_size": 7, "hidden_size": 4, "layers": 2 if experts else 1}
-    return Given("training", **sizes, experts=experts, groups=groups)
+    return Given("training", **sizes, experts=experts, groups=groups, **options)
 
 
 def train_call(
@@ -168,8 +168,9 @@ class TestTrainStep:
 
 @pytest.mark.exercise("8.4")
 class TestTrainStepInParts:
-    def call(self, rng, parts, shape=(3, 5), experts=0, rates=(0.1,), **options):
-        return train_call(rng, small_model(experts), rates, shape, parts=parts, **options)
+    def call(self, rng, parts, shape=(3, 5), experts=0, rates=(0.1,), watched=False, **options):
+        given = small_model(experts, watched=watched)
+        return train_call(rng, given, rates, shape, parts=parts, **options)
 
     def test_whole(self, student, reference, rng):
         """a batch in a single part"""
@@ -177,11 +178,11 @@ class TestTrainStepInParts:
 
     def test_equal_parts(self, student, reference, rng):
         """2 parts that hold equally many labels"""
-        compare(student, reference, self.call(rng, 2, shape=(4, 5), cut=0))
+        compare(student, reference, self.call(rng, 2, shape=(4, 5), cut=0, watched=True))
 
     def test_unequal_parts(self, student, reference, rng):
         """3 parts that hold 3, 4 and 1 counted labels"""
-        call = self.call(rng, 3)
+        call = self.call(rng, 3, watched=True)
         call.steps[0][1]["labels"][2, 1:4] = -100
         compare(student, reference, call)
 
@@ -191,7 +192,17 @@ class TestTrainStepInParts:
 
     def test_clipped(self, student, reference, rng):
         """gradients longer than max_grad_norm"""
-        compare(student, reference, self.call(rng, 3, max_grad_norm=0.25))
+        compare(student, reference, self.call(rng, 3, max_grad_norm=0.25, watched=True))
+
+    @pytest.mark.points(0.5)
+    def test_cut(self, student, reference, rng):
+        """7 texts in 3 parts: 3, 3 and 1"""
+        compare(student, reference, self.call(rng, 3, shape=(7, 3), watched=True))
+
+    @pytest.mark.points(0.5)
+    def test_fewer_parts(self, student, reference, rng):
+        """5 texts in 4 parts, which are only 3"""
+        compare(student, reference, self.call(rng, 4, shape=(5, 3)))
 
     def test_first_label(self, student, reference, rng):
         """first labels that are not -100: they are never scored"""
@@ -200,10 +211,12 @@ class TestTrainStepInParts:
         inputs["labels"][1:, 0] = inputs["input_ids"][1:, 0]
         compare(student, reference, call)
 
-    def test_a_part_without_labels(self, student, reference, rng):
-        """a part in which no label counts"""
-        call = self.call(rng, 3)
-        call.steps[0][1]["labels"][1] = -100
+    @pytest.mark.points(0.5)
+    @pytest.mark.parametrize("part", [1, 2, 3])
+    def test_a_part_without_labels(self, student, reference, rng, part):
+        """two steps; in the second no label counts in part {part} of 3"""
+        call = self.call(rng, 3, rates=(0.1, 0.05))
+        call.steps[1][1]["labels"][part - 1] = -100
         compare(student, reference, call)
 
     def test_padded(self, student, reference, rng):
@@ -212,7 +225,7 @@ class TestTrainStepInParts:
 
     def test_experts(self, student, reference, rng):
         """a model with experts, padding, and 2 parts that hold 7 and 3 counted labels"""
-        call = self.call(rng, 2, shape=(6, 5), experts=3, padded=True)
+        call = self.call(rng, 2, shape=(6, 5), experts=3, padded=True, watched=True)
         call.steps[0][1]["labels"][2:, 1:4] = -100
         compare(student, reference, call)
 
