@@ -46,9 +46,11 @@ class TestCausalLmLoss:
         """arguments by position: logits, labels"""
         compare(student, reference, self.call(rng, by_position=True))
 
-    def test_gradients(self, student, reference, rng):
-        """gradients"""
-        compare(student, reference, self.call(rng, grad=True))
+    @pytest.mark.points(0.5)
+    @pytest.mark.parametrize("scale", [2.0, 100.0])
+    def test_gradients(self, student, reference, rng, scale):
+        """gradients, of logits as large as {scale}"""
+        compare(student, reference, self.call(rng, scale=scale, grad=True))
 
 
 @pytest.mark.exercise("8.2")

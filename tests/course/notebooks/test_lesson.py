@@ -22,7 +22,7 @@ def test_objects_are_made_once_and_their_state_comes_back():
     def forgetful(model, optimizer, rate):
         return step(model, optimizer, 2 * rate)
 
-    call = Call("step", objects=Given("training")).then(rate=0.5).then(rate=0.25)
+    call = Call("step", objects=Given("training", groups=2)).then(rate=0.5).then(rate=0.25)
     call = decode_call(encode_call(call))
     outcome, other = (perform(call, {"step": code}) for code in (step, forgetful))
     (outcome,) = decode_outcomes(encode_outcomes([outcome]))
