@@ -14,8 +14,10 @@ from visible.test_gqa import (
     causal,
     half_precision_softmax_call,
     hidden,
+    high_hidden_call,
     latent_call,
     latent_state,
+    low_scores_call,
     one_blind,
     qwen3_call,
     qwen3_config,
@@ -133,6 +135,10 @@ class TestAttention:
         """scores in the thousands"""
         call = whole_numbers_call(rng, torch.float32, 150, (1, 3, 5, 6, 4))
         compare(student, reference, call)
+
+    def test_low_scores(self, student, reference, rng):
+        """a mask, scores near -30000"""
+        compare(student, reference, low_scores_call(rng, (1, 3, 5, 6, 4)))
 
     @pytest.mark.points(0.5)
     @pytest.mark.parametrize("dtype", HALF)
@@ -501,6 +507,15 @@ class TestMaskedSoftmax:
         call = softmax_call(rng, window(4, 7), self.SHAPE)
         call.steps[0][1]["scores"] = rng.integers(-4, 5, *self.SHAPE) - 30000.0
         compare(student, reference, call)
+
+    def test_high_hidden_scores(self, student, reference, rng):
+        """scores of hidden keys some 200 above the rest, a bool mask"""
+        compare(student, reference, high_hidden_call(rng, window(4, 7), self.SHAPE))
+
+    def test_high_hidden_scores_float_mask(self, student, reference, rng):
+        """the same with a float mask that favours some keys and hides others"""
+        mask = rng.uniform(4, 7, low=-3.0).masked_fill(~window(4, 7), -torch.inf)
+        compare(student, reference, high_hidden_call(rng, mask, self.SHAPE))
 
     @pytest.mark.points(0.5)
     @pytest.mark.parametrize("dtype", HALF)

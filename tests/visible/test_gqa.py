@@ -78,6 +78,16 @@ def whole_numbers_call(rng, dtype, size=2, shape=(2, 2, 4, 5, 4)):
     return call
 
 
+def low_scores_call(rng, shape=(2, 2, 4, 5, 4)):
+    """A call with a mask whose scores are all near -30000."""
+    call = attention_call(rng, shape, mask=window(*shape[2:4]), scale=1.0)
+    inputs = call.steps[0][1]
+    for name, far in (("query", 300.0), ("key", -100.0)):
+        inputs[name] = rng.integers(-1, 2, *inputs[name].shape).float()
+        inputs[name][..., 0] = far
+    return call
+
+
 @pytest.mark.exercise("3.2")
 class TestAttention:
     def test_values(self, student, reference, rng):
@@ -104,6 +114,10 @@ class TestAttention:
     def test_large_scores(self, student, reference, rng):
         """scores in the thousands"""
         compare(student, reference, whole_numbers_call(rng, torch.float32, size=100))
+
+    def test_low_scores(self, student, reference, rng):
+        """a mask, scores near -30000"""
+        compare(student, reference, low_scores_call(rng))
 
     def test_other_value_size(self, student, reference, rng):
         """values of size 9, queries and keys of size 6, with a mask"""
@@ -416,6 +430,14 @@ def half_precision_softmax_call(rng, dtype, high=0.0, shape=(1, 2, 4, 5)):
     return call
 
 
+def high_hidden_call(rng, mask, shape=(2, 3, 4, 5)):
+    """The hidden keys have scores some 200 above those of the rest."""
+    hidden = ~mask if mask.dtype == torch.bool else mask == -torch.inf
+    call = softmax_call(rng, mask, shape)
+    call.steps[0][1]["scores"] += 200.0 * hidden
+    return call
+
+
 @pytest.mark.exercise("3.6")
 class TestMaskedSoftmax:
     def test_bool_mask(self, student, reference, rng):
@@ -453,6 +475,15 @@ class TestMaskedSoftmax:
         call = softmax_call(rng, window(4, 5))
         call.steps[0][1]["scores"] = rng.integers(-4, 5, 2, 3, 4, 5) - 20000.0
         compare(student, reference, call)
+
+    def test_high_hidden_scores(self, student, reference, rng):
+        """scores of hidden keys some 200 above the rest, a bool mask"""
+        compare(student, reference, high_hidden_call(rng, window(4, 5)))
+
+    def test_high_hidden_scores_float_mask(self, student, reference, rng):
+        """the same with a float mask that favours some keys and hides others"""
+        mask = rng.uniform(4, 5, low=-3.0).masked_fill(~window(4, 5), -torch.inf)
+        compare(student, reference, high_hidden_call(rng, mask))
 
     @pytest.mark.points(0.5)
     @pytest.mark.parametrize("dtype", HALF)
