@@ -41,8 +41,14 @@ def learner_report(
         return Report(heading, Status.PASSED, [*rows, ("next", next_step)], verdict)
     failure = result.first_failure
     assert failure is not None and failure.difference is not None
-    looks = [("look", f"{failure.title}: {failure.difference.look}"), *_cause_rows(why, known)]
+    look = titled(failure.title, failure.difference.look)
+    looks = [("look", look), *_cause_rows(why, known)]
     return Report(heading, Status.NOT_YET, [*looks, *rows, ("next", next_step)])
+
+
+def titled(title: str, look: str) -> str:
+    """What is wrong and in which check; "values: values differ" would stutter."""
+    return look if look.startswith(f"{title} ") else f"{title}: {look}"
 
 
 def _cause_rows(why: Sequence[Reason], known: Sequence[str]) -> list[tuple[str, str]]:
@@ -97,7 +103,7 @@ def _graded_looks(result: Result) -> list[str]:
         if check.passed is False and check.difference:
             look = check.difference.redacted or check.difference.look
             if not seen & {check.title, look}:
-                looks.append(f"{check.title}: {look}")
+                looks.append(titled(check.title, look))
             seen |= {check.title, look}
     rest = len(looks) - MOST_LOOKS
     return looks[:MOST_LOOKS] + ([f"and {rest} more"] if rest > 0 else [])
