@@ -76,6 +76,8 @@ def _first_argument(cell: str, method: str) -> str | None:
 
 def _attribute(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
     owner, name = match[1], match[2]
+    if owner == "NoneType" and re.search(rf"[\w\])]\[[^\]]*\]\.{name}\b", cell):
+        return ""  # of a row's or dict's item: it may not have been set yet
     if owner == "NoneType":
         return (
             f"what `.{name}` is asked of is None in this call: an optional argument that was "
@@ -114,6 +116,12 @@ def _product(match: re.Match[str], failure: Failure, exercise: Exercise, cell: s
     return f"rows of {match[2]} numbers meet a matrix that takes rows of {match[3]}"
 
 
+def _inverted(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
+    if "~" in cell:
+        return "`~` is for bool masks: this tensor holds numbers"
+    return "a mask of numbers arrives where a bool mask is expected"
+
+
 # (what the error's text holds, a sentence that is then always so, or who looks closer)
 RULES: tuple[tuple[str, str | Rule], ...] = (
     (r"^Exercise (\d+\.\d+):", _not_written),
@@ -141,7 +149,7 @@ RULES: tuple[tuple[str, str | Rule], ...] = (
     (r"Boolean value of Tensor",
      "a tensor stands where Python wants one truth value (`if`, `and`, `or`, `not`): ask "
      "`is None`, or use `&`, `|`, `~`, which go entry by entry"),
-    (r"operator\.invert|bitwise_not", "`~` is for bool masks: this tensor holds numbers"),
+    (r"operator\.invert|bitwise_not", _inverted),
     (r"index -100 is out of bounds",
      "-100 is used as an index: put a token in its place before, and drop what it gave after"),
     (r"does not require grad and does not have a grad_fn",

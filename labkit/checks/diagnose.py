@@ -138,7 +138,7 @@ def _most_likely(
         if names:
             left = [suspicions[name] for name in names]
             best = min(left, key=lambda each: each.gap)
-            limit = 1.5 * best.gap + 1e-12
+            limit = 1.5 * best.gap + 1e-6
             return [s for s in left if s.checks == best.checks and s.gap <= limit][:MOST]
     return []
 

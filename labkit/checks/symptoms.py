@@ -15,6 +15,7 @@ from labkit.sandboxed.call import Call, Given, New, Outcome, tensors_in
 
 HALF = (torch.bfloat16, torch.float16)
 MOST_TITLES = 4
+IN_HALF = "in half precision"
 ONLY = {
     "grad": "the values are right; only gradients are wrong",
     "dtype": "the dtypes are wrong; values are compared once those are right",
@@ -36,7 +37,10 @@ def symptoms(result: Result, unexplained: list[Check], oracle: Oracle) -> list[s
     if len(titles) > 1 and passed:
         shown = " | ".join(titles[:MOST_TITLES]) + (" | ..." if titles[MOST_TITLES:] else "")
         found.append(f"{len(unexplained)} of {len(result.checks)} checks fail: {shown}")
-    return [text for text in found if text]
+    found = [text for text in found if text]
+    if found and len(unexplained) < sum(check.passed is False for check in result.checks):
+        found[0] = f"what that leaves over: {found[0]}"
+    return found
 
 
 def in_common(failed: list[Check], others: list[Check]) -> str:
@@ -51,12 +55,16 @@ def in_common(failed: list[Check], others: list[Check]) -> str:
     shared = [features(check.evidence[-1][0]) for check in failed]
     elsewhere = {feature for call in calls for feature in features(call)}
     only = [f for f in shared[0] if f not in elsewhere and all(f in each for each in shared)]
-    return f"wrong only {only[0]}" if only else ""
+    if only[:1] == [IN_HALF]:
+        return f"wrong only {IN_HALF}"
+    sure = len(only) == 1 and shared[0][only[0]]  # of several, any one may be the cause
+    return f"wrong only {only[0]}" if sure else ""
 
 
-def features(call: Call) -> dict[str, None]:
-    """What is special about a call, in words that go on "wrong only ...", in their order."""
-    found: dict[str, None] = {}
+def features(call: Call) -> dict[str, bool]:
+    """What is special about a call, in words that go on "wrong only ...", in their order;
+    False for what differs from check to check without a meaning."""
+    found: dict[str, bool] = {}
     init = call.init if isinstance(call.init, Mapping) else {}  # by position: no names
     inputs = [init, *(inputs for _, inputs in call.steps)]
     tensors = [
@@ -64,35 +72,36 @@ def features(call: Call) -> dict[str, None]:
     ]
     dtypes = [t.dtype for _, t in tensors if t.is_floating_point()] + [call.dtype]
     if any(dtype in HALF for dtype in dtypes):
-        found["in half precision"] = None
+        found[IN_HALF] = True
     for given in inputs:
-        for name, value in arguments(given):
-            found[f"where `{name}` is {value}"] = None
+        for name, value, means_something in arguments(given):
+            found[f"where `{name}` is {value}"] = means_something
     for name, tensor in tensors:
         if tensor.dtype == torch.bool:
-            found[f"where `{name}` is a tensor of bools"] = None
+            found[f"where `{name}` is a tensor of bools"] = True
         if not tensor.is_contiguous():
             found[
                 f"where `{name}` does not lie in order in memory (it was transposed or cut)"
-            ] = None
+            ] = True
         for axis in range(tensor.dim()):
             if tensor.size(axis) == 1:
-                found[f"where axis {axis} of `{name}` has one entry"] = None
+                found[f"where axis {axis} of `{name}` has one entry"] = True
     if len(call.steps) > 1:
-        found["where one object is used several times"] = None
+        found["where one object is used several times"] = True
     return found
 
 
-def arguments(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(name, value) of plain arguments, also of those of objects that are made for a call."""
+def arguments(given: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
+    """(name, value, whether that means something) of plain arguments, also of those of objects
+    that are made for a call. Sizes and the like differ from check to check by themselves."""
     for name, value in given.items():
         if isinstance(value, (New, Given)):
-            yield name, "given"
+            yield name, "given", True
             yield from arguments(value.arguments)
         elif isinstance(value, Tensor):
-            yield name, "given"
-        elif value is None or isinstance(value, (bool, str)) or value in (0, 1):
-            yield name, str(value)  # other numbers differ from check to check by themselves
+            yield name, "given", True
+        elif value is None or isinstance(value, (bool, int, float, str)):
+            yield name, str(value), not isinstance(value, (int, float)) or value in (0, 1)
 
 
 def located(check: Check, right: Outcome) -> str:

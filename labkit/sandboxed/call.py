@@ -326,7 +326,6 @@ def _build(call: Call, namespace: Mapping[str, Any], shared: dict[str, Any]) -> 
             target.load_state_dict(copied(call.state), strict=True)
         if call.dtype is not None:
             target.to(call.dtype)
-        target.eval()
     return target
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import stat
 import struct
 import zipfile
@@ -28,6 +29,9 @@ from labkit.grading.judge.intake import MAX_NOTEBOOK
 
 MEGABYTE = 1 << 20
 ENTRY = b"PK\x01\x02"  # begins each entry of a zip's directory
+# doejohn_LATE_12345_67890_..., John Doe_12345_assignsubmission_file_...
+LMS = re.compile(r"(.+?)_(?:late_)?(?:\d{3,}_\d{3,}_|\d+_assignsubmission_file)", re.IGNORECASE)
+EXPORT = "an export of Canvas or Moodle among other files: collect it by itself"
 SYSTEM = ("__MACOSX", ".ipynb_checkpoints", "Thumbs.db")
 STAMP_BYTES = 100  # the most of a timestamp.txt
 # What zipfile raises for zips that are damaged or made to do damage
@@ -93,14 +97,17 @@ class Reader:
     own_notebooks: Counter[Parts] = field(default_factory=Counter)  # by learner's zip
     own_read: Counter[Parts] = field(default_factory=Counter)
 
-    def walk(self, source: Path) -> Iterator[Read]:
-        """All notebooks of a source, and a word on whatever could not be read."""
+    def walk(self, source: Path, alone: bool = True) -> Iterator[Read]:
+        """All notebooks of a source, and a word on whatever could not be read.
+
+        alone    there is no other source: a zip is then an export, and not one learner's
+        """
         if source.is_symlink() or not source.exists():
             yield Refused((source.name,), "a link" if source.is_symlink() else "does not exist")
         elif source.is_dir():
             yield from self._folder(source)
         else:
-            yield from self._file(source, (source.name,), alone=True)
+            yield from self._file(source, (source.name,), alone or is_export(source))
 
     def _folder(self, root: Path) -> Iterator[Read]:
         found = [name for _, _, names in os.walk(root) for name in names if not hidden(name)]
@@ -128,6 +135,9 @@ class Reader:
             if not stat.S_ISREG(about.st_mode):
                 yield Refused(parts, "not a file")
             elif kind == ".zip":
+                if not alone and is_export(path):
+                    yield Refused(parts, EXPORT)
+                    return
                 theirs = Place(parts, len(parts), modified(path))
                 with path.open("rb") as file:
                     yield from self._zip(file, Place(parts) if alone else theirs, 1)
@@ -247,6 +257,19 @@ class Reader:
         if self.read + size > self.limits.total:
             return f"more than {self.limits.total:,} bytes in one source"
         return ""
+
+
+def is_export(path: Path) -> bool:
+    """Whether a zip holds files of several people, named as Canvas or Moodle do."""
+    if kind_of((path.name,)) != ".zip":
+        return False
+    try:
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            names = [name_of(member) for member in archive.infolist()[:2000]]
+    except BROKEN:
+        return False
+    heads = [LMS.match(PurePosixPath(name).parts[0]) for name in names if name.strip("/")]
+    return len({head[1] for head in heads if head}) > 1
 
 
 def kind_of(parts: Parts) -> str:

@@ -83,7 +83,7 @@ def attempts_in(
     """Every notebook of a source with its lab and what its path says of its learner; a line
     for whatever cannot be used."""
     attempts, others = [], []
-    for one in Reader().walk(source):
+    for one in Reader().walk(source, alone):
         name = path_in(source, one.parts)
         if isinstance(one, Refused):
             if one.reason:

@@ -14,7 +14,7 @@ from labkit.checks.assembly import PARTS, judged
 from labkit.checks.package import compose, reference_modules
 from labkit.core import cells
 from labkit.core.syllabus import LABS, Exercise, Lab
-from labkit.grading.judge.worker_client import ExpectedCalls, LoadRequest, WorkerLauncher
+from labkit.grading.judge.worker_client import LoadRequest, WorkerLauncher
 from labkit.sandboxed.call import Call, Outcome
 
 MODULE = "decoder"  # the lab in whose report it stands
@@ -51,9 +51,9 @@ def assembly_rows(
     loaded = MODULE
 
     def ask(module: str, call: Call) -> Outcome:
-        nonlocal loaded
-        if module != loaded:
-            worker.go_on(LoadRequest(sources, module, ()), ExpectedCalls())
+        nonlocal loaded, worker
+        if module != loaded:  # in a process of its own: what ran before could read the text
+            worker = workers.launch(LoadRequest(sources, module, ()))
             loaded = module
         return worker.ask(call)
 

@@ -148,6 +148,9 @@ def cells_of(data: bytes) -> list[dict]:
     except (ValueError, RecursionError) as error:
         raise NotANotebook(f"the file is not a notebook: it is not JSON ({error})") from error
     if isinstance(content, dict) and content.get("nbformat") in (1, 2, 3):
+        sheets = content.get("worksheets")
+        if isinstance(sheets, list) and sum(map(len, map(str, sheets))) > 4 * MAX_CODE:
+            raise NotANotebook("an old notebook that is too long to be converted")
         if data.count(b'"cell_type"') > MAX_CELLS:
             raise NotANotebook(f"an old notebook of more than {MAX_CELLS:,} cells")
         try:

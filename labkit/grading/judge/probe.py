@@ -35,7 +35,7 @@ ONLY_BUBBLEWRAP = ("fill the disk",)
 PATIENCE = 20  # times as long, for an attempt that a busy machine did not get to
 A_DAY = 24 * 3600
 OUTCOMES = ("stopped", "open", "unknown")
-KEPT = Path.home() / ".cache" / "tinyllm" / "probe.json"
+KEPT = Path(os.path.expanduser("~")) / ".cache" / "tinyllm" / "probe.json"
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 SANDBOXED = LABKIT / "sandboxed"
 
@@ -119,7 +119,9 @@ def remembered(sandbox: Sandbox) -> Sandbox | None:
         if time.time() - KEPT.stat().st_mtime > A_DAY or KEPT.stat().st_uid != os.getuid():
             return None
         found = json.loads(KEPT.read_text("utf-8"))[_fingerprint(sandbox)]
-        return replace(sandbox, **{name: tuple(found[name]) for name in OUTCOMES})
+        outcomes = {name: tuple(found[name]) for name in OUTCOMES}
+        known = all(attempt in ATTEMPTS for names in outcomes.values() for attempt in names)
+        return replace(sandbox, **outcomes) if known else None
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
 

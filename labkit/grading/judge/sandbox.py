@@ -117,7 +117,11 @@ OF_NO_USE = ("transformers", "vllm", "xformers", "flash_attn", "torchtune", "tor
 
 def packages_of_no_use(shown: list[str]) -> list[str]:
     """The folders of packages that would do the learner's work."""
-    inside = [Path(name) / part for name in shown for part in OF_NO_USE]
+    roads = ("", "site-packages", "dist-packages", "*/site-packages", "*/dist-packages")
+    folders = [
+        Path(name).glob(road) if road else [Path(name)] for name in shown for road in roads
+    ]
+    inside = [folder / part for found in folders for folder in found for part in OF_NO_USE]
     return sorted({str(path.resolve()) for path in inside if path.is_dir()})
 
 
@@ -126,7 +130,8 @@ def permitted(sandbox: Sandbox, without: bool | None = None) -> Sandbox:
 
     without    whether learner code may run without bubblewrap; TINYLLM_NO_SANDBOX if not said
     """
-    without = bool(os.environ.get(WITHOUT)) if without is None else without
+    if without is None:
+        without = os.environ.get(WITHOUT, "0") not in ("", "0")
     if sandbox.bubblewrap is None and not without:
         raise NoSandbox(
             f"there is no sandbox here: {sandbox.lacking}. `--no-sandbox` (or {WITHOUT}=1) "

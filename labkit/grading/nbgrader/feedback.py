@@ -60,8 +60,8 @@ def rendered(markdown: str) -> Markup:
     Never fails: one learner's text must not stop the pages of a class. Its time grows with
     the square of its length, half a second for the worst of MAX_MARKDOWN.
     """
-    markdown = ATTACHED.sub(r"(a picture: \1)", markdown)
     if len(markdown) <= MAX_MARKDOWN:
+        markdown = ATTACHED.sub(r"(a picture: \1)", markdown)
         try:
             return sanitized_html(markdown2html(markdown))
         except Exception:  # nbconvert, mistune and bleach raise whatever they stumble over
