@@ -39,7 +39,7 @@ def check_exercise(
     with torch_set_to(PLAIN):
         report, score = _judged(lab, exercise, hint, Room(workspace.folder(), quiet))
         if report.status is Status.NOT_YET:
-            report.rows[-1:-1] = _note_on_cause(lab, exercise)
+            report.rows[:0] = _note_on_cause(lab, exercise)
     return report, score
 
 
@@ -92,7 +92,7 @@ def _checked(lab: Lab, exercise: Exercise, hint: str, room: Room) -> tuple[Repor
     with imported(package, workspace.folder()), banned.out_of_reach(not_allowed):
         loading = _loading(ask, lab, source)
         if loading.failure:
-            return _does_not_load(loading.failure, lab, exercise, source), 0.0
+            return _does_not_load(*_first_fault(ask, lab, loading.failure), exercise), 0.0
         checks = ("visible", lab.module, exercise, student, oracle.reference, SEED)
         result = run_checks(*checks)
     found, notes = diagnose(result, oracle, block or ""), remarks(result, oracle)
@@ -117,8 +117,23 @@ def _loading(ask: Ask, lab: Lab, source: str) -> Outcome:
 _endless: dict[str, Stopped] = {}  # by the source of the module
 
 
-def _does_not_load(failure: Failure, lab: Lab, exercise: Exercise, source: str) -> Report:
-    """The module raised while it was loaded, or cannot be read: whose line that is, and why."""
+def _first_fault(ask: Ask, lab: Lab, failure: Failure) -> tuple[Failure, Lab]:
+    """The earliest of the learner's own modules that does not load: others import it."""
+    for earlier in LABS:
+        if earlier.number < lab.number and not workspace.reference_path(earlier).exists():
+            found = ask(earlier.module, Call("__name__")).failure
+            if found:
+                return found, earlier
+    return failure, lab
+
+
+def _does_not_load(failure: Failure, lab: Lab, exercise: Exercise) -> Report:
+    """The module raised while it was loaded, or cannot be read: whose line that is, and why.
+
+    lab         whose module it is
+    exercise    the one that is checked
+    """
+    source = workspace.module_source(lab)
     file = workspace.short_path(workspace.module_path(lab))
     home, line = placed(source, failure.line) if failure.line else (None, None)
     blamed = next((each for each in lab.exercises if each.id == home), exercise)
