@@ -83,6 +83,7 @@ class Judge:
         self.layers: tuple[str, ...] = ()  # of protection round the learner's code
         self.telling: dict[str, list[int]] = {}  # the checks that draw numbers
         self.began = 0.0
+        self.asked_more = False  # in the last round: then its answers are not all foreseen
 
     def grade(
         self, data: bytes, before: Mapping[Lab, Answers] | None = None
@@ -135,7 +136,7 @@ class Judge:
             return self.right[answers]
         graded = self._graded(exercise, module, note)
         if graded.full:
-            if len(self.right) < REMEMBERED:
+            if len(self.right) < REMEMBERED and not self.asked_more:
                 self.right[answers] = graded
             return graded
         if not alone or self.worker.stopped:
@@ -187,7 +188,7 @@ class Judge:
             said = advice_on(loading.failure, exercise, cell)
             return zero(exercise, "; ".join(filter(None, [error_text(loading.failure), said])))
         result = self._check(exercise, self._student(exercise, module))
-        timed_out = worker.timed_out
+        timed_out, self.asked_more = worker.timed_out, worker.asked_more
         self._keep_what_holds(result, exercise, module)
         if result.interrupted:
             raise KeyboardInterrupt

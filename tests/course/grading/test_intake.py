@@ -12,6 +12,7 @@ from labkit.core import cells
 from labkit.core.syllabus import LABS
 from labkit.grading.judge.intake import MAX_CELL, cell_called, rebuild
 from labkit.grading.judge.judge import Judge
+from labkit.grading.judge.worker_client import ExpectedCalls
 from labkit.grading.sample_class import encoded, solved
 
 LAB = LABS[0]
@@ -499,6 +500,17 @@ def test_right_answers_are_tried_with_numbers_of_their_own(judges, perfect, monk
     tried = []
     monkeypatch.setattr(Judge, "_holds_elsewhere", lambda *a: tried.append(a) or HOLDS(*a))
     assert scores(judges, perfect) == FULL and len(tried) == len(FULL)
+
+
+def test_a_verdict_is_remembered_only_if_all_that_was_asked_was_foreseen(
+    workers, released, perfect
+):
+    judge = Judge(LAB, released[LAB.name], b"s", workers)
+    plans = judge.plans
+    judge.plans = {key: ExpectedCalls() for key in plans}
+    assert scores({LAB.name: judge}, perfect) == FULL and not judge.right
+    judge.plans = plans
+    assert scores({LAB.name: judge}, perfect) == FULL and len(judge.right) == len(FULL)
 
 
 def test_answers_learnt_by_heart_earn_nothing(workers, released, perfect, monkeypatch):
