@@ -35,10 +35,10 @@ ENDS = re.compile(
 # s28, s017; not the numbers of assignments, groups, labs, questions, teams, versions, weeks
 SHORT_ID = re.compile(r"(?![aghlqtvw]\d\d$|v)[a-z]\d{2,}", re.IGNORECASE)
 ARCHIVES = re.compile(r"(?:\.(?:zip|tar|gz|tgz))+$", re.IGNORECASE)
-# A clone of GitHub Classroom: lab1-bob, lab-01-rmsnorm-bob, 01_rmsnorm-bob
+# A clone of GitHub Classroom: lab1-bob, lab-01-rmsnorm-bob, 01_rmsnorm-bob, rmsnorm-bob
 MODULES = "|".join(lab.module for lab in NOTEBOOKS)
 CLONE = re.compile(rf"(?:(?:(?:lab|hw|homework|assignment|exercise|tinyllm)[-_]?\d*[-_]+)+"
-                   rf"(?:(?:\d\d[-_])?(?:{MODULES})[-_]+)?|\d\d[-_](?:{MODULES})[-_]+)"
+                   rf"(?:(?:\d\d[-_])?(?:{MODULES})[-_]+)?|(?:\d\d[-_])?(?:{MODULES})[-_]+)"
                    r"(?P<who>.+)", re.IGNORECASE)  # fmt: skip
 # Words of which no name is made
 GENERIC = frozenset(re.findall(r"\w+", """

@@ -62,6 +62,9 @@ def which_side(said: str) -> Side:
             return answers[answer.strip().lower()]
 
 
+WRITTEN = {True: "a person reads it", False: "empty", None: "not found by its name"}
+
+
 def show(handed: Submission) -> None:
     """What was packed, exercise by exercise, and everything that may cost points."""
     table = Table("", "handed in", "taken from", "check", "points at stake")
@@ -72,9 +75,8 @@ def show(handed: Submission) -> None:
         table.add_row(e.id, e.title, each.side.value if each.side else "", state, stake)
     lab = find_lab(handed.path.stem)
     for question in lab.questions:
-        empty = question.id in handed.unanswered
-        state, stake = ("empty", f"{question.points} of {question.points}") if empty else (
-            "a person reads it", "")  # fmt: skip
+        state = WRITTEN[handed.written[question.id]]
+        stake = "" if handed.written[question.id] else f"{question.points} of {question.points}"
         table.add_row(question.id, "written question", "notebook", state, stake)
     console.print(table)
     lines = list(handed.notes)
@@ -84,11 +86,16 @@ def show(handed: Submission) -> None:
             lines.append(f"{name} is empty")
         elif not each.report.passed:
             lines.append(f"{name} does not pass: {each.reason}")
-    lines += [f"written question {name} is empty" for name in handed.unanswered]
+    for name, filled in handed.written.items():
+        if filled is False:
+            lines.append(f"written question {name} is empty")
+        elif filled is None:
+            lines.append(f"written question {name}: its cell has lost its name; an answer "
+                         "counts where it stands below the question's own text")  # fmt: skip
     for line in lines:
         console.print(Text(clean(line), style="yellow"), soft_wrap=True)
     passed = sum(each.report.passed for each in handed.packed)
-    answered = len(lab.questions) - len(handed.unanswered)
+    answered = sum(map(bool, handed.written.values()))
     print(f"{passed} of {len(lab.exercises)} exercises pass, "
           f"{answered} of {len(lab.questions)} written questions are answered")  # fmt: skip
     print(f"hand in {handed.path}")

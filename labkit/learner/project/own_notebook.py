@@ -82,10 +82,10 @@ def new_cell(content: NotebookNode, code: str) -> NotebookNode:
     return cell
 
 
-def unanswered(content: NotebookNode, lab: Lab) -> list[str]:
-    """The ids of the written questions without an answer."""
-    texts = {}
+def written_answers(content: NotebookNode, lab: Lab) -> dict[str, bool | None]:
+    """{id of a written question: whether its cell is filled, None without such a cell}"""
+    filled: dict[str, bool] = {}
     for cell in content.cells:
-        if cell.source.strip() not in ("", cells.EMPTY_ANSWER):
-            texts[cell_name(cell)] = cell.source
-    return [each.id for each in lab.questions if each.answer_cell not in texts]
+        name, empty = cell_name(cell), cell.source.strip() in ("", cells.EMPTY_ANSWER)
+        filled[name] = filled.get(name, False) or not empty
+    return {question.id: filled.get(question.answer_cell) for question in lab.questions}

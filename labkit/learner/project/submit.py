@@ -66,7 +66,7 @@ class Submission:
 
     path: Path
     packed: list[Packed]
-    unanswered: list[str]  # ids of written questions
+    written: dict[str, bool | None]  # of each written question, see written_answers
     notes: list[str]
 
 
@@ -100,7 +100,7 @@ def prepare(
     if written.exists():  # one step back, should this one hold less
         written.replace(written.with_suffix(".ipynb~"))
     write_whole(written, nbformat.writes(content))
-    return Submission(written, packed, own_notebook.unanswered(content, lab), notes)
+    return Submission(written, packed, own_notebook.written_answers(content, lab), notes)
 
 
 class Sides:

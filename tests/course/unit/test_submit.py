@@ -164,7 +164,8 @@ def test_pictures_written_answers_and_metadata_survive(package, mine):
     path.write_bytes(b"\xef\xbb\xbf" + nbformat.writes(notebook).encode())
     handed = prepare(LAB, path)
     after = nbformat.read(handed.path, as_version=4)
-    assert after == notebook and handed.unanswered == ["1.a", "1.c"]
+    assert after == notebook
+    assert handed.written == {"1.a": False, "1.b": True, "1.c": False}
     prepare(LAB, mine(STUB))
     assert "attachment:a.png" in handed.path.with_suffix(".ipynb~").read_text()
 
@@ -211,3 +212,15 @@ def test_everything_that_may_cost_points_is_said(package, mine):
         assert words in text
     wrong = CliRunner().invoke(app, ["submit", "rmsnorm", "--from", "paper"])
     assert wrong.exit_code == 2 and "it is notebook or package" in wrong.output
+
+
+def test_a_written_question_without_its_cell_is_not_called_empty(package, mine, tmp_path):
+    notebook = nbformat.read(mine(RIGHT), as_version=4)
+    for number, cell in enumerate(notebook.cells):  # as an editor that makes ids anew
+        cell.metadata.pop("nbgrader", None)
+        cell.id = f"new-{number}"
+    nbformat.write(notebook, tmp_path / "mine.ipynb")
+    said = CliRunner().invoke(app, ["submit", LAB.module, "mine.ipynb"]).output
+    said = " ".join(said.split())
+    assert "written question 1.a: its cell has lost its name" in said
+    assert "1.a is empty" not in said
