@@ -76,13 +76,6 @@ class Qwen3Config:
     def model_type(self) -> str:
         return "qwen3_moe" if self.num_experts else "qwen3"
 
-    def uses_experts(self, layer_idx: int) -> bool:
-        """Whether layer `layer_idx` is a mixture of experts: every decoder_sparse_step-th is,
-        counted from 1, except those listed in mlp_only_layers."""
-        if self.num_experts == 0 or layer_idx in self.mlp_only_layers:
-            return False
-        return (layer_idx + 1) % self.decoder_sparse_step == 0
-
     @classmethod
     def from_dict(cls, values: Mapping) -> "Qwen3Config":
         """The config in a parsed config.json, old form or new.

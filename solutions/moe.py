@@ -113,3 +113,23 @@ def load_balancing_loss(
     mean_prob = counts @ probs / counts.sum()  # (X,) sums to 1
     return probs.size(-1) * (load * mean_prob).sum()
     ### END SOLUTION
+
+
+# %% exercise 5.4: uses_experts
+def uses_experts(config: Qwen3Config, layer_idx: int) -> bool:
+    """Whether the feed-forward part of this layer is a mixture of experts (a sparse layer).
+
+        a model with num_experts 0 is dense: no layer
+        else every decoder_sparse_step-th layer, but none that mlp_only_layers lists
+
+    Layers bear numbers from 0, in mlp_only_layers too, and are counted from 1: with
+    decoder_sparse_step 2 the second, the fourth, ... are sparse, layer_idx 1, 3, ...
+
+    Shapes: -> True or False
+    Source: Qwen3MoeDecoderLayer, https://github.com/huggingface/transformers
+    """
+    ### BEGIN SOLUTION
+    if config.num_experts == 0 or layer_idx in config.mlp_only_layers:
+        return False
+    return (layer_idx + 1) % config.decoder_sparse_step == 0
+    ### END SOLUTION

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from .config import Qwen3Config
 from .gqa import Qwen3Attention, causal_mask
-from .moe import Qwen3MoeSparseMoeBlock
+from .moe import Qwen3MoeSparseMoeBlock, uses_experts
 from .rmsnorm import RMSNorm
 from .rope import rope_cos_sin
 from .swiglu import Qwen3MLP
@@ -27,7 +27,7 @@ class Qwen3DecoderLayer(nn.Module):
         x = x + self_attn(input_layernorm(x))
         x = x + mlp(post_attention_layernorm(x))
 
-    mlp is a mixture of experts where config.uses_experts(layer_idx), else a Qwen3MLP. Both
+    mlp is a mixture of experts where uses_experts(config, layer_idx), else a Qwen3MLP. Both
     norms take config.rms_norm_eps. The hidden_states that come in stay as they are.
 
     Shapes: hidden_states (B, T, E), cos and sin (B, T, D) or (1, T, D),
@@ -39,7 +39,7 @@ class Qwen3DecoderLayer(nn.Module):
 
     def __init__(self, config: Qwen3Config, layer_idx: int):
         super().__init__()
-        self.uses_experts = config.uses_experts(layer_idx)
+        self.uses_experts = uses_experts(config, layer_idx)
         # YOUR CODE HERE (about 4 lines)
         raise NotImplementedError("Exercise 6.1: Qwen3DecoderLayer")
 

@@ -85,3 +85,20 @@ def load_balancing_loss(
     layers = [router_logits] if isinstance(router_logits, Tensor) else list(router_logits)
     # YOUR CODE HERE (about 9 lines)
     raise NotImplementedError("Exercise 5.3: load_balancing_loss")
+
+
+# %% exercise 5.4: uses_experts
+def uses_experts(config: Qwen3Config, layer_idx: int) -> bool:
+    """Whether the feed-forward part of this layer is a mixture of experts (a sparse layer).
+
+        a model with num_experts 0 is dense: no layer
+        else every decoder_sparse_step-th layer, but none that mlp_only_layers lists
+
+    Layers bear numbers from 0, in mlp_only_layers too, and are counted from 1: with
+    decoder_sparse_step 2 the second, the fourth, ... are sparse, layer_idx 1, 3, ...
+
+    Shapes: -> True or False
+    Source: Qwen3MoeDecoderLayer, https://github.com/huggingface/transformers
+    """
+    # YOUR CODE HERE (about 3 lines)
+    raise NotImplementedError("Exercise 5.4: uses_experts")

@@ -122,6 +122,8 @@ class Recorder:
             new = {"caller": caller, "path": inside, "symbol": symbol, "init": init}
             new |= {"number": len(self.parts), "inputs": [], "steps": []}
             part = self.parts.setdefault((caller, inside), new)
+            if part is new and symbol == "Qwen3DecoderLayer":
+                self.asked_in_init(part)
             inputs = copied(inspect.signature(function).bind(*args, **kwargs).arguments)
             given = {"cache": self.cache(path)} if "cache" in inputs else {}
             part["inputs"].append({**inputs, **given})
@@ -132,6 +134,13 @@ class Recorder:
             return value
 
         return call
+
+    def asked_in_init(self, layer: dict[str, Any]) -> None:
+        """What a layer asks while it is made, before its forward is watched."""
+        question = {"caller": layer["number"], "path": f"{layer['path']}.uses_experts"}
+        question |= {"symbol": "uses_experts", "init": None, "number": len(self.parts)}
+        question |= {"inputs": [dict(layer["init"])], "steps": [0]}
+        self.parts[layer["number"], question["path"]] = question
 
     def init(self, symbol: str, path: str, module: nn.Module) -> dict[str, Any]:
         """What a part is made with."""

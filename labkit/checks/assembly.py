@@ -32,8 +32,9 @@ from labkit.sandboxed.wire import outcome_from
 RECORD = "assembly"  # its name among the recorded answers
 PARTS = (  # of the models, by the exercises' symbols
     *("rope_cos_sin", "causal_mask", "apply_rotary_pos_emb", "rotate_half", "repeat_kv"),
-    *("scaled_dot_product_attention", "silu", "route", "RMSNorm", "Qwen3Attention", "Qwen3MLP"),
-    *("Qwen3MoeSparseMoeBlock", "Qwen3DecoderLayer", "Qwen3Model", "Qwen3ForCausalLM"),
+    *("scaled_dot_product_attention", "silu", "route", "uses_experts", "RMSNorm"),
+    *("Qwen3Attention", "Qwen3MLP", "Qwen3MoeSparseMoeBlock"),
+    *("Qwen3DecoderLayer", "Qwen3Model", "Qwen3ForCausalLM"),
 )
 TOLERANCE = 1e-4  # of the size of the activations
 FINE = 1e-5  # where no part differs by more, yet the whole does: small faults grow

@@ -208,6 +208,7 @@ LABS = (
             Exercise("5.1", ("route",), points=5, minutes=15),
             Exercise("5.2", ("Qwen3MoeSparseMoeBlock",), points=7, minutes=25),
             Exercise("5.3", ("load_balancing_loss",), points=5, minutes=15),
+            Exercise("5.4", ("uses_experts",), points=2, minutes=5),
         ),
         questions=(Question("5.a", 2), Question("5.b", 2), Question("5.c", 2)),
         banned=(

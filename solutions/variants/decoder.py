@@ -4,7 +4,7 @@
 class Qwen3DecoderLayer(nn.Module):
     def __init__(self, config, layer_idx):
         super().__init__()
-        kind = Qwen3MoeSparseMoeBlock if config.uses_experts(layer_idx) else Qwen3MLP
+        kind = Qwen3MoeSparseMoeBlock if uses_experts(config, layer_idx) else Qwen3MLP
         self.mlp = kind(config)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.input_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
@@ -30,7 +30,7 @@ class Qwen3DecoderLayer(nn.Module):
         super().__init__()
         E, eps = config.hidden_size, config.rms_norm_eps
         self.self_attn = Qwen3Attention(config, layer_idx)
-        if config.uses_experts(layer_idx):
+        if uses_experts(config, layer_idx):
             self.mlp = Qwen3MoeSparseMoeBlock(config)
         else:
             self.mlp = Qwen3MLP(config, config.intermediate_size)
@@ -55,7 +55,7 @@ class Qwen3DecoderLayer(nn.Module):
 class Qwen3DecoderLayer(nn.Module):
     def __init__(self, config, layer_idx):
         super().__init__()
-        self.sparse = config.uses_experts(layer_idx)
+        self.sparse = uses_experts(config, layer_idx)
         norms = [RMSNorm(config.hidden_size, config.rms_norm_eps) for _ in range(2)]
         self.input_layernorm, self.post_attention_layernorm = norms
         self.self_attn = Qwen3Attention(config, layer_idx)
@@ -267,7 +267,7 @@ def count_parameters(config):
     if config.attention_bias:
         attention += (heads + config.num_key_value_heads) * D + E
     expert = 3 * E * config.moe_intermediate_size
-    sparse = sum(config.uses_experts(i) for i in range(config.num_hidden_layers))
+    sparse = sum(uses_experts(config, i) for i in range(config.num_hidden_layers))
     active = config.num_hidden_layers * (attention + 2 * E + 2 * D) + E
     active += (config.num_hidden_layers - sparse) * 3 * E * config.intermediate_size
     active += sparse * (E * config.num_experts + config.num_experts_per_tok * expert)
@@ -288,7 +288,7 @@ def count_parameters(config):
         always += [(q, E), (kv, E), (kv, E), (E, q), (D,), (D,), (E,), (E,)]
         if config.attention_bias:
             always += [(q,), (kv,), (kv,), (E,)]
-        if config.uses_experts(i):
+        if uses_experts(config, i):
             always.append((X, E))
             experts += 3 * [(config.moe_intermediate_size, E)]
         else:

@@ -313,3 +313,24 @@ def load_balancing_loss(router_logits, top_k, attention_mask=None):
         keep = attention_mask.reshape(-1).repeat(len(layers)) > 0
         probs, picks = probs[keep], picks[keep]
     return probs.size(-1) * (picks.mean(dim=0) * probs.mean(dim=0)).sum()
+
+
+# %% exercise 5.4: one condition, as in transformers
+def uses_experts(config, layer_idx):
+    return (layer_idx not in config.mlp_only_layers) and (
+        config.num_experts > 0 and (layer_idx + 1) % config.decoder_sparse_step == 0
+    )
+
+
+# %% exercise 5.4: a set of all sparse layers
+def uses_experts(config, layer_idx):
+    turns = range(config.decoder_sparse_step - 1, layer_idx + 1, config.decoder_sparse_step)
+    sparse = set(turns) - set(config.mlp_only_layers)
+    return bool(config.num_experts) and layer_idx in sparse
+
+
+# %% exercise 5.4: no branch, numbers become a bool at last
+def uses_experts(config: Qwen3Config, layer_idx: int) -> bool:
+    turn = layer_idx % config.decoder_sparse_step == config.decoder_sparse_step - 1
+    allowed = config.mlp_only_layers.count(layer_idx) == 0
+    return bool(turn * allowed * config.num_experts)

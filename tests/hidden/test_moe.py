@@ -8,6 +8,7 @@ from visible.test_moe import (
     block_call,
     close_logits,
     distinct_logits,
+    layers_call,
     route_call,
     sharp_logits,
     state,
@@ -272,4 +273,51 @@ class TestBalanceLoss:
             compare(student, reference, balance_call(logits[0], 2, grad=True))
             return
         call = balance_call(logits, 2, attention_mask=self.mask(rng, 2, 4), grad=True)
+        compare(student, reference, call)
+
+
+@pytest.mark.exercise("5.4")
+class TestUsesExperts:
+    def listed(self, rng, count):
+        """Some of twelve layers."""
+        return tuple(sorted(rng.generator.permutation(12)[:count].tolist()))
+
+    @pytest.mark.points(2)
+    @pytest.mark.parametrize("step", [2, 3, 5])
+    def test_step(self, student, reference, step):
+        """decoder_sparse_step {step}, layers 0 to 11 as steps 1 to 12"""
+        compare(student, reference, layers_call(6, step, (), range(12)))
+
+    @pytest.mark.parametrize("count", [1, 4, 7])
+    def test_listed(self, student, reference, rng, count):
+        """{count} of layers 0 to 11 listed in mlp_only_layers; they are steps 1 to 12"""
+        call = layers_call(6, 1, self.listed(rng, count), range(12))
+        compare(student, reference, call)
+
+    @pytest.mark.parametrize("step", [2, 3])
+    def test_listed_and_step(self, student, reference, rng, step):
+        """decoder_sparse_step {step}, and layers of both kinds listed"""
+        odd = (step - 1, 0, *self.listed(rng, 4))
+        compare(student, reference, layers_call(6, step, odd, range(12)))
+
+    @pytest.mark.points(0.5)
+    @pytest.mark.parametrize("step", [1, 3])
+    def test_dense(self, student, reference, step):
+        """a dense model: num_experts 0, decoder_sparse_step {step}"""
+        compare(student, reference, layers_call(0, step, (), range(12)))
+
+    @pytest.mark.points(0.5)
+    def test_every_layer(self, student, reference):
+        """a mixture in every layer"""
+        compare(student, reference, layers_call(6, 1, (), range(12)))
+
+    @pytest.mark.points(0.5)
+    def test_last_layer(self, student, reference):
+        """the step is as large as the number of layers"""
+        compare(student, reference, layers_call(2, 12, (), range(12)))
+
+    @pytest.mark.points(0.5)
+    def test_positions(self, student, reference, rng):
+        """arguments by position: config, layer_idx"""
+        call = layers_call(6, 2, self.listed(rng, 3), by_position=True)
         compare(student, reference, call)

@@ -245,3 +245,40 @@ class TestBalanceLoss:
     def test_gradients(self, student, reference, rng):
         """gradients"""
         compare(student, reference, self.call(rng, grad=True))
+
+
+def layers_call(experts, step, listed, layers=range(6), **options):
+    """Which of these layers are sparse, one step a layer."""
+    fields = {"decoder_sparse_step": step, "mlp_only_layers": listed}
+    model = config(experts, min(2, experts) or 1, True, 4, 3, 5)
+    model.arguments |= {**fields, "num_hidden_layers": 12}
+    call = Call("uses_experts", **options)
+    for layer_idx in layers:
+        call.then(config=model, layer_idx=layer_idx)
+    return call
+
+
+@pytest.mark.exercise("5.4")
+class TestUsesExperts:
+    @pytest.mark.parametrize("step", [2, 3, 4])
+    def test_step(self, student, reference, step):
+        """decoder_sparse_step {step}, layers 0 to 5 as steps 1 to 6"""
+        compare(student, reference, layers_call(4, step, ()))
+
+    @pytest.mark.parametrize("listed", [(1, 4), (0, 2)])
+    def test_listed(self, student, reference, listed):
+        """mlp_only_layers {listed}, layers 0 to 5 as steps 1 to 6"""
+        compare(student, reference, layers_call(4, 1, listed))
+
+    def test_listed_and_step(self, student, reference):
+        """decoder_sparse_step 2 and mlp_only_layers (1, 2), layers 0 to 5 as steps 1 to 6"""
+        compare(student, reference, layers_call(4, 2, (1, 2)))
+
+    @pytest.mark.parametrize("step", [1, 2])
+    def test_dense(self, student, reference, step):
+        """a dense model: num_experts 0, decoder_sparse_step {step}"""
+        compare(student, reference, layers_call(0, step, ()))
+
+    def test_positions(self, student, reference):
+        """arguments by position: config, layer_idx"""
+        compare(student, reference, layers_call(4, 3, (0,), by_position=True))

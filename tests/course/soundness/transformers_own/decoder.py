@@ -21,7 +21,7 @@ class Qwen3DecoderLayer(qwen3.Qwen3DecoderLayer):
         theirs = transformers.Qwen3Config(**config.to_dict(), attn_implementation="eager")
         super().__init__(theirs, layer_idx)
         self.router_logits = None
-        if config.uses_experts(layer_idx):
+        if uses_experts(config, layer_idx):
             self.mlp = Qwen3MoeSparseMoeBlock(config)
             self.mlp.register_forward_hook(self.keep_router_logits)
 
@@ -74,7 +74,7 @@ class Qwen3Model(qwen3.Qwen3Model):
         super().__init__(transformers.Qwen3Config(**config.to_dict()))
         self.ours, self.router_logits = config, []
         for layer_idx, layer in enumerate(self.layers):
-            if config.uses_experts(layer_idx):
+            if uses_experts(config, layer_idx):
                 layer.mlp = Qwen3MoeSparseMoeBlock(config)
                 layer.mlp.register_forward_hook(self.keep_router_logits)
 

@@ -56,3 +56,18 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss
 def load_balancing_loss(router_logits, top_k, attention_mask=None):
     layers = (router_logits,) if isinstance(router_logits, Tensor) else tuple(router_logits)
     return load_balancing_loss_func(layers, layers[0].size(-1), top_k, attention_mask)
+
+
+# %% exercise 5.4: what Qwen3MoeDecoderLayer makes its mlp of
+import transformers
+from transformers.models.qwen3_moe import modeling_qwen3_moe as theirs
+
+
+def uses_experts(config, layer_idx):
+    names = ("num_experts", "num_experts_per_tok", "decoder_sparse_step", "mlp_only_layers")
+    fields = {name: getattr(config, name) for name in names}
+    fields |= {"hidden_size": 4, "moe_intermediate_size": 2, "intermediate_size": 2}
+    fields |= {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 2}
+    fields["mlp_only_layers"] = list(fields["mlp_only_layers"])
+    layer = theirs.Qwen3MoeDecoderLayer(transformers.Qwen3MoeConfig(**fields), layer_idx)
+    return isinstance(layer.mlp, theirs.Qwen3MoeSparseMoeBlock)
