@@ -27,6 +27,7 @@ from labkit.model.hub import SHIPPED
 LEARNERS = (
     *("tinyllm/__init__.py", "solutions/__init__.py", "solutions/hints/*.md"),
     *("labkit/**/*.py", "labkit/learner/figures/*.csv", "labkit/pretrain/*.jinja"),
+    *("labkit/look/static/*.*", "labkit/look/static/*/*"),
     *(f"checkpoints/{name}/*" for name in SHIPPED),
     *("tests/checks.ini", "tests/visible/*.py", "tests/visible/*.json"),
     *("tests/visible/recorded/*", "constraints.txt", "LICENSE"),

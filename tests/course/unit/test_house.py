@@ -10,10 +10,10 @@ import pytest
 from labkit.core.paths import LABKIT, ROOT
 
 # A room imports itself and rooms on the floors below its own, which are listed before it.
-FLOORS = ("core sandboxed", "checks", "model", "learner", "author pretrain", "grading", "bench",
-          "cli")  # fmt: skip
+FLOORS = ("core sandboxed", "checks", "model", "learner", "look", "author pretrain", "grading",
+          "bench", "cli")  # fmt: skip
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms.split()}
-LEARNERS_HAVE = ("core", "sandboxed", "checks", "model", "learner", "pretrain", "cli")
+LEARNERS_HAVE = ("core", "sandboxed", "checks", "model", "learner", "look", "pretrain", "cli")
 # What comes with the extras of pyproject.toml, which a learner does not install
 EXTRAS = {"nbgrader", "nbconvert", "sqlalchemy", "bleach", "distributed", "transformers"}
 # What may be used beside the standard library and the package itself

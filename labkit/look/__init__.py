@@ -1,0 +1,1 @@
+"""The model alive in a page: a small engine in JavaScript, and six views into it."""

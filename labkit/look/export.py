@@ -1,0 +1,114 @@
+"""A checkpoint folder as a script that a page can load, from a file or a server."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from labkit.model import weights
+from labkit.model.tokenizer import Tokenizer
+from labkit.model.weights import EMBEDDING, HEAD, CheckpointError
+
+MOST = 64 * 2**20  # bytes of weights that a page may hold
+REQUEST = "\ue000"  # stands for a request in the chat template; no tokenizer has it
+
+
+def model_script(name: str, folder: Path, computed: Mapping[str, Any] | None = None) -> str:
+    """The script that hands a model to the page: config, tokenizer, weights as stored.
+
+    computed    what Python code made of this model (own.py), for the page to compare
+
+    Errors: no checkpoint, one that is too large for a page, a tokenizer of another kind:
+            CheckpointError
+    """
+    tokenizer = Tokenizer(folder)
+    tensors, data = _packed(folder)
+    payload = {
+        "config": config_of(folder).to_dict(),
+        "tokenizer": _tokenizer(tokenizer),
+        "tensors": tensors,
+        "computed": computed,
+        "data": data,
+    }
+    return f"TinyLLM.receive({json.dumps(name)}, {json.dumps(payload)});\n"
+
+
+def config_of(folder: Path) -> Any:
+    """The config of a checkpoint folder; the class is given code of the learner's package."""
+    config_class = importlib.import_module("tinyllm.config").Qwen3Config
+    try:
+        return config_class.from_file(folder)
+    except (ValueError, OSError) as error:
+        raise CheckpointError(str(error)) from error
+
+
+def advised(folder: Path) -> dict[str, float]:
+    """Temperature, top-k and top-p to begin with, as the checkpoint advises."""
+    found = Tokenizer(folder).generation
+    return {
+        "temperature": found.get("temperature", 1.0),
+        "topK": found.get("top_k") or 0,
+        "topP": found.get("top_p") or 1.0,
+    }
+
+
+def base64_of(tensor: Tensor) -> str:
+    """The bytes of a tensor, little-endian, in base64."""
+    raw = tensor.contiguous().view(torch.uint8).numpy().tobytes()
+    return base64.b64encode(raw).decode("ascii")
+
+
+def _packed(folder: Path) -> tuple[dict[str, dict], str]:
+    """{name: shape, dtype, offset} and all bytes one after the other; a tied head goes once."""
+    stored = weights.stored_tensors(folder)
+    if config_of(folder).tie_word_embeddings and EMBEDDING in stored:
+        stored = {name: each for name, each in stored.items() if name != HEAD}
+    if (size := sum(each.nbytes for each in stored.values())) > MOST:
+        raise CheckpointError(
+            f"{folder} holds {size / 2**20:.0f} MB of weights; a page shows models of up to "
+            f"{MOST / 2**20:.0f} MB, such as stories-dense"
+        )
+    places, parts, offset = {}, [], 0
+    for name, tensor in weights.read(stored):
+        kept = tensor if tensor.dtype == torch.bfloat16 else tensor.float()
+        dtype = str(kept.dtype).removeprefix("torch.")
+        places[name] = {"shape": list(kept.shape), "dtype": dtype, "offset": offset}
+        parts.append(kept.contiguous().flatten().view(torch.uint8))
+        offset += math.prod(kept.shape) * kept.dtype.itemsize
+    return places, base64_of(torch.cat(parts))
+
+
+def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
+    """What the page's tokenizer needs of tokenizer.json and the chat template."""
+    library = json.loads(tokenizer.library.to_str())
+    steps = (library["pre_tokenizer"] or {}).get("pretokenizers", ())
+    patterns = [each["pattern"].get("Regex") for each in steps if each["type"] == "Split"]
+    if library["model"]["type"] != "BPE" or library["normalizer"] or len(patterns) != 1:
+        raise CheckpointError(
+            f"{tokenizer.folder}: the page reads byte-level BPE that cuts by one pattern, "
+            "as the models of this course do; tokenizer.json describes another kind"
+        )
+    ids = tokenizer.library.get_vocab(with_added_tokens=True)
+    vocab = [""] * (max(ids.values()) + 1)
+    for token, number in ids.items():
+        vocab[number] = token
+    chat = tokenizer.chat_text([{"role": "user", "content": REQUEST}], thinking=False)
+    return {
+        "vocab": vocab,
+        "merges": library["model"]["merges"],
+        "pattern": patterns[0],
+        "added": [
+            {key: each[key] for key in ("id", "content", "special")}
+            for each in library["added_tokens"]
+        ],
+        "chat": chat.split(REQUEST),
+        "stops": sorted(tokenizer.stop_ids),
+    }

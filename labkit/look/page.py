@@ -1,0 +1,87 @@
+"""Writing the page: it stands by itself, in a folder, and asks nobody for anything.
+
+    write(folder, ["stories-dense", "stories-moe"])
+
+index.html#VIEW opens a view; VIEWS names them. The models are scripts beside the page, so that
+it works from a file as well as from a server.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labkit.look.export import advised, config_of, model_script
+from labkit.model import hub
+
+STATIC = Path(__file__).parent / "static"
+VIEWS = ("tokens", "attention", "qknorm", "experts", "cache", "swap")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A model for the page.
+
+    name      as the page calls it, and its file: letters, digits, "-", "_", "."
+    folder    its checkpoint
+    computed  what somebody's Python code made of it (labkit/look/own.py), to be compared
+    """
+
+    name: str
+    folder: Path
+    computed: Mapping[str, Any] | None = None
+
+
+def write(
+    folder: str | Path,
+    models: Sequence[str | Shown] = tuple(hub.SHIPPED),
+    links: Mapping[str, str] | None = None,
+) -> Path:
+    """Write the page into a folder, which may be there already; returns its index.html.
+
+    models    shipped names, `mine`, folders of checkpoints, or Shown; the first is opened
+    links     {view: address of its lab}; a view without one names its lab and links nowhere
+
+    Errors: no model, an unknown view in links: ValueError; a model that cannot be read, or is
+            too large for a page: CheckpointError, before anything is written
+    """
+    folder, links = Path(folder), dict(links or {})
+    if not models:
+        raise ValueError("models is empty: the page needs one model at least")
+    if unknown := sorted(links.keys() - set(VIEWS)):
+        raise ValueError(f"links names {', '.join(unknown)}; the views are {', '.join(VIEWS)}")
+    shown = [each if isinstance(each, Shown) else named(each) for each in models]
+    scripts = {each.name: model_script(each.name, each.folder, each.computed) for each in shown}
+    (folder / "models").mkdir(parents=True, exist_ok=True)
+    shutil.copytree(STATIC, folder, dirs_exist_ok=True)
+    for name, script in scripts.items():
+        (folder / "models" / f"{name}.js").write_text(script, "utf-8")
+    facts = {
+        "models": [_facts(each, len(scripts[each.name])) for each in shown],
+        "links": links,
+    }
+    (folder / "page-data.js").write_text(f"TinyLLM.page = {json.dumps(facts)};\n", "utf-8")
+    return folder / "index.html"
+
+
+def named(name: str) -> Shown:
+    """A model by its name or folder, as in `tinyllm chat`."""
+    folder = hub.resolve(name)
+    return Shown(name if name in (*hub.SHIPPED, "mine") else folder.resolve().name, folder)
+
+
+def _facts(shown: Shown, size: int) -> dict[str, Any]:
+    """What the page knows of a model before it is loaded; size in bytes of its script."""
+    config = config_of(shown.folder)
+    experts = [layer for layer in range(config.num_hidden_layers) if config.uses_experts(layer)]
+    return {
+        "name": shown.name,
+        "megabytes": round(size / 1e6, 1),
+        "layers": config.num_hidden_layers,
+        "experts": experts,
+        "knobs": advised(shown.folder),
+    }

@@ -1,0 +1,84 @@
+/* Drawing: elements in one call, and what the views' pictures share. */
+"use strict";
+
+(function (T) {
+  const SVG = "http://www.w3.org/2000/svg";
+
+  /* h("p", {class: "quiet"}, "text", another): an element. A function is a listener. */
+  const h = (tag, attributes, ...children) =>
+    filled(document.createElement(tag), attributes, children);
+  const s = (tag, attributes, ...children) =>
+    filled(document.createElementNS(SVG, tag), attributes, children);
+
+  function filled(element, attributes = {}, children = []) {
+    for (const [name, value] of Object.entries(attributes)) {
+      if (typeof value === "function") element.addEventListener(name, value);
+      else if (value !== null && value !== false) element.setAttribute(name, value === true ? "" : value);
+    }
+    element.append(...children.flat().filter((each) => each !== null && each !== undefined));
+    return element;
+  }
+
+  /* A picture of given size that fits the width there is; `text` is for those who do not see it */
+  const picture = (width, height, text, ...children) =>
+    s("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": text, class: "picture" }, ...children);
+
+  /* A canvas sharp on every screen: width and height in CSS pixels, paint(context) */
+  function canvas(width, height, text, paint) {
+    const ratio = Math.min(window.devicePixelRatio || 1, 2);
+    const element = h("canvas", {
+      width: Math.round(width * ratio), height: Math.round(height * ratio),
+      style: `width:${width}px;height:${height}px`, role: "img", "aria-label": text,
+    });
+    const context = element.getContext("2d");
+    context.scale(ratio, ratio);
+    paint(context);
+    return element;
+  }
+
+  /* A slider with its name and value; change(value) */
+  function slider(name, help, { min, max, step, value, shown = String }, change) {
+    const out = h("output", {}, shown(value));
+    const input = h("input", {
+      type: "range", min, max, step, value, "aria-label": name, "aria-valuetext": shown(value),
+      input: (event) => {
+        const now = Number(event.target.value);
+        out.textContent = shown(now);
+        event.target.setAttribute("aria-valuetext", shown(now));
+        change(now);
+      },
+    });
+    return h("label", { class: "knob" }, h("span", {}, name, " ", out), input, h("small", {}, help));
+  }
+
+  /* Buttons of which one is on; pick(index) */
+  function choice(name, labels, current, pick) {
+    return h("div", { class: "choice", role: "group", "aria-label": name },
+      h("span", { "aria-hidden": "true" }, name),
+      labels.map((label, index) =>
+        h("button", { type: "button", "aria-pressed": String(index === current), "aria-label": `${name} ${label}`,
+          click: () => pick(index) }, label)));
+  }
+
+  /* A colour of the style sheet, by its name there */
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+  /* A colour of the style sheet, more or less of it: share from 0 to 1 */
+  const tint = (name, share) => `color-mix(in srgb, var(--${name}) ${Math.round(100 * share)}%, transparent)`;
+
+  const percent = (share) => (share >= 0.0995 || share === 0 ? `${Math.round(100 * share)} %`
+    : share >= 0.001 ? `${(100 * share).toFixed(1)} %` : "< 0.1 %");
+
+  /* A token as one can see it: line ends and spaces at an edge are drawn */
+  const visible = (text) => (text === "" ? "∅" : text.replaceAll("\n", "↵").replace(/^ | $/g, "␣"));
+
+  Object.assign(T, { h, s, picture, canvas, slider, choice, colour, tint, percent, visible });
+})(globalThis.TinyLLM);
+
+/* The views, by the name in the page's address: {title, lab, see, mount(panel, app)}.
+   mount fills the panel and returns what shall run after every change; it may have
+   shade(i) -> {style, title} for the tokens of the text. */
+(function (T) {
+  T.views = {};
+  T.view = (name, view) => (T.views[name] = view);
+})(globalThis.TinyLLM);

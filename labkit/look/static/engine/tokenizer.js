@@ -1,0 +1,90 @@
+/* The tokenizer: byte-level BPE, as tokenizer.json describes it.
+
+   A text is cut into pieces by a pattern (words with the space before them, single digits,
+   punctuation); each piece becomes bytes, each byte a visible character; then the pair of
+   neighbours that stands highest in the list of merges is joined, again and again. */
+"use strict";
+
+(function (T) {
+  /* The 256 characters that stand for bytes: printable ones for themselves, else from 256 on */
+  const CHARACTER = [];
+  for (let byte = 0, next = 256; byte < 256; byte++) {
+    const shown = (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
+    CHARACTER.push(String.fromCodePoint(shown ? byte : next++));
+  }
+  const BYTE = new Map(CHARACTER.map((character, byte) => [character, byte]));
+
+  class Tokenizer {
+    /* vocab: the tokens by id; merges: pairs, the best first; added: special tokens */
+    constructor({ vocab, merges, pattern, added, chat, stops }) {
+      this.vocab = vocab;
+      this.ids = new Map(vocab.map((token, id) => [token, id]));
+      this.rank = new Map(merges.map((pair, rank) => [pair.join(" "), rank]));
+      // white space as Unicode has it, as tokenizer.json means it: JavaScript's \s differs a bit
+      this.pattern = new RegExp(pattern.replaceAll("\\s", "\\p{White_Space}"), "gu");
+      this.added = new Map(added.map((token) => [token.content, token.id]));
+      this.special = new Set(added.filter((token) => token.special).map((token) => token.id));
+      const names = [...this.added.keys()].sort((a, b) => b.length - a.length);
+      this.cut = new RegExp(`(${names.map(escaped).join("|")})`, "u");
+      this.chat = chat; // [before a request, after it] as the chat template has them
+      this.stops = new Set(stops);
+      this.known = new Map(); // pieces seen before
+    }
+
+    /* Text -> token ids; special tokens written out in it become their ids */
+    encode(text) {
+      return text.split(this.cut).flatMap((part) => {
+        if (this.added.has(part)) return [this.added.get(part)];
+        return [...part.matchAll(this.pattern)].flatMap(([piece]) => this.merged(piece));
+      });
+    }
+
+    /* A request as the model was taught to read it. Special tokens that a person spells out
+       stay letters: each is cut in two before it is encoded. */
+    chatPrompt(request) {
+      const parts = request.split(this.cut);
+      const texts = [this.chat[0]];
+      for (const part of parts) {
+        if (!this.added.has(part)) texts[texts.length - 1] += part;
+        else {
+          texts[texts.length - 1] += part[0];
+          texts.push(part.slice(1));
+        }
+      }
+      texts[texts.length - 1] += this.chat[1];
+      return texts.flatMap((each) => this.encode(each));
+    }
+
+    /* One piece -> token ids */
+    merged(piece) {
+      if (this.known.has(piece)) return this.known.get(piece);
+      let parts = Array.from(new TextEncoder().encode(piece), (byte) => CHARACTER[byte]);
+      while (parts.length > 1) {
+        let best = Infinity, at = -1;
+        for (let i = 0; i + 1 < parts.length; i++) {
+          const rank = this.rank.get(`${parts[i]} ${parts[i + 1]}`);
+          if (rank < best) [best, at] = [rank, i];
+        }
+        if (at < 0) break;
+        parts.splice(at, 2, parts[at] + parts[at + 1]);
+      }
+      const ids = parts.map((part) => this.ids.get(part));
+      this.known.set(piece, ids);
+      return ids;
+    }
+
+    /* Token ids -> text; half a character becomes the replacement character */
+    decode(ids, skipSpecial = true) {
+      const bytes = [];
+      for (const id of ids) {
+        if (skipSpecial && this.special.has(id)) continue;
+        for (const character of this.vocab[id] || "") bytes.push(BYTE.get(character));
+      }
+      return new TextDecoder("utf-8", { ignoreBOM: true }).decode(new Uint8Array(bytes));
+    }
+  }
+
+  const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+
+  T.Tokenizer = Tokenizer;
+})(globalThis.TinyLLM);

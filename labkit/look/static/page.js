@@ -1,0 +1,238 @@
+/* The page: which model, which text, which view; asking and writing. */
+"use strict";
+
+(function (T) {
+  const { h } = T;
+  const SAMPLES = [
+    "Tell me a story about a kite.", "Tell me a story about Anna and a key.", "Tell me a story about a fox.",
+    "Tell me a story about a dragon.", "Who are you?",
+  ];
+  const PACE = 28; // milliseconds a token, at least: one can read along
+  const at = (id) => document.getElementById(id);
+  const calm = matchMedia("(prefers-reduced-motion: reduce)");
+
+  const app = {
+    loaded: null, // {name, config, model, tokenizer, computed}
+    run: null, // the text and the model's record of it
+    promptLength: 0,
+    selected: 0, // the token that the views look at
+    writing: null, // a promise while tokens are written
+    knobs: {},
+    seed: 1,
+    /* A token of the text as one can see it */
+    shown: (i) => T.visible(app.loaded.tokenizer.decode([app.run.ids[i]], false)),
+    select(i) {
+      app.selected = i;
+      app.changed();
+    },
+    /* Draw everything anew, once a frame at most */
+    changed() {
+      if (!due) due = setTimeout(draw, 0);
+    },
+    goOnWith,
+    openModel,
+  };
+  T.app = app;
+  let due = null, view = null, update = () => {}, text = null, stop = false;
+
+  /* Views */
+
+  function viewName() {
+    const name = location.hash.slice(1);
+    return T.views[name] ? name : Object.keys(T.views)[0];
+  }
+
+  function openView() {
+    const name = viewName();
+    view = T.views[name];
+    for (const link of at("views").children)
+      link.hash === `#${name}` ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
+    const href = T.page.links[name];
+    const lab = href ? h("a", { href }, `Lab ${view.lab}`) : h("span", {}, `Lab ${view.lab}`);
+    at("panel").replaceChildren(
+      h("h2", { id: "view-title" }, view.title),
+      h("p", { class: "see" }, view.see, " ", h("span", { class: "lab" }, "You build this in ", lab, ".")));
+    document.title = `${view.title} · TinyLLM`;
+    update = () => {};
+    if (app.loaded) {
+      update = view.mount(at("panel"), app) || update;
+      app.changed();
+    }
+  }
+
+  function draw() {
+    due = null;
+    if (!app.run) return;
+    text.update(update.shade);
+    update();
+  }
+
+  /* Models */
+
+  async function openModel(name) {
+    await halt();
+    app.loaded = null;
+    ready(false);
+    const facts = T.page.models.find((each) => each.name === name);
+    at("model").value = name;
+    say(`Reading ${name}, ${facts.megabytes} MB …`);
+    try {
+      app.loaded = await T.load(name);
+    } catch (error) {
+      say(`${error.message}. It lies beside this page, in the folder models; was it moved?`);
+      return;
+    }
+    Object.assign(app.knobs, facts.knobs);
+    at("about").textContent = described(app.loaded);
+    T.compare(app.loaded, at("verdict"));
+    begin(at("request").value);
+    await write(T.views[viewName()].begins ?? 0, { ...app.knobs, temperature: 0 });
+    ready(true);
+    openView();
+    if (!app.run.ids[app.promptLength]) say("Ready. Ask, or pick a request.");
+  }
+
+  function described({ name, config, model }) {
+    const tensors = Object.values(model.tensors);
+    const total = tensors.reduce((sum, each) => sum + each.data.length, 0);
+    const experts = config.num_experts ? ` · ${config.num_experts} experts, ${config.num_experts_per_tok} a token` : "";
+    return `${name}: ${(total / 1e6).toFixed(2)} million numbers · ${config.num_hidden_layers} layers · `
+      + `${config.num_attention_heads} query heads on ${config.num_key_value_heads} KV heads${experts}. It runs in this page, and nowhere else.`;
+  }
+
+  /* Asking and writing */
+
+  /* A new text: the request, as the model was taught to read it */
+  function begin(request) {
+    const { model, tokenizer, config } = app.loaded;
+    const room = config.max_position_embeddings - 32;
+    const ids = tokenizer.chatPrompt(request).slice(-room);
+    app.run = new T.Run(model);
+    for (const id of ids) app.run.push(id);
+    app.promptLength = ids.length;
+    app.selected = ids.length - 1;
+    text.clear();
+    app.changed();
+  }
+
+  /* Write up to `most` tokens, each by the knobs; resolves with how many there were */
+  function write(most, knobs = app.knobs) {
+    stop = false;
+    const work = async () => {
+      const random = T.dice(app.seed++);
+      const { run } = app;
+      let written = 0, busy = 0;
+      for (; written < most && !stop && canGoOn(); written++) {
+        const started = performance.now();
+        run.push(T.draw(T.candidates(run.logits, knobs), random));
+        app.selected = run.ids.length - 1;
+        const took = performance.now() - started;
+        busy += took;
+        if (calm.matches ? written % 20 === 0 : most > 1) {
+          app.changed();
+          await new Promise((done) => setTimeout(done, Math.max(0, PACE - took)));
+        }
+      }
+      app.changed();
+      if (written > 1) told(written, busy);
+      return written;
+    };
+    app.writing = work().finally(() => (app.writing = null));
+    return app.writing;
+  }
+
+  function told(written, busy) {
+    const { run, promptLength, loaded } = app;
+    app.speed = (1000 * written) / busy;
+    at("status").dataset.tokensPerSecond = app.speed.toFixed(1);
+    say(`${written} tokens; the engine makes ${Math.round(app.speed)} a second, and waits so that you can read. `
+      + (loaded.tokenizer.stops.has(run.ids[run.ids.length - 1]) ? "The model ended its turn itself." : ""));
+    at("text").dataset.answer = loaded.tokenizer.decode(run.ids.slice(promptLength));
+  }
+
+  function canGoOn() {
+    const { ids } = app.run;
+    const ended = ids.length > app.promptLength && app.loaded.tokenizer.stops.has(ids[ids.length - 1]);
+    return !ended && ids.length < app.loaded.config.max_position_embeddings;
+  }
+
+  async function halt() {
+    stop = true;
+    await app.writing;
+  }
+
+  /* The text up to the picked token, and then this one */
+  async function goOnWith(id) {
+    await halt();
+    const kept = app.run.ids.slice(0, app.selected + 1);
+    app.run.cut(kept.length);
+    app.promptLength = Math.min(app.promptLength, kept.length);
+    app.run.push(id);
+    app.selected = kept.length;
+    app.changed();
+  }
+
+  async function ask(request) {
+    if (!app.loaded) return;
+    await halt();
+    at("request").value = request;
+    begin(request);
+    at("go").textContent = "Stop";
+    say("Writing …");
+    await write(400);
+    at("go").textContent = "Ask";
+  }
+
+  /* Everything at its start */
+
+  const say = (message) => (at("status").textContent = message);
+
+  function ready(is) {
+    at("go").disabled = at("step").disabled = !is;
+    at("text").setAttribute("aria-busy", String(!is));
+    document.documentElement.dataset.ready = is ? "yes" : "no";
+  }
+
+  function theme() {
+    const dark = matchMedia("(prefers-color-scheme: dark)");
+    const button = at("theme");
+    const set = (isDark) => {
+      document.documentElement.dataset.theme = isDark ? "dark" : "light";
+      button.setAttribute("aria-pressed", String(isDark));
+      app.changed();
+    };
+    set(dark.matches);
+    dark.addEventListener("change", (event) => set(event.matches));
+    button.addEventListener("click", () => set(document.documentElement.dataset.theme !== "dark"));
+  }
+
+  function start() {
+    theme();
+    text = new T.Text(at("text"), app);
+    for (const [name, each] of Object.entries(T.views))
+      at("views").append(h("a", { href: `#${name}` }, each.title));
+    for (const { name } of T.page.models) at("model").append(h("option", { value: name }, name));
+    for (const sample of SAMPLES)
+      at("samples").append(h("button", { type: "button", click: () => ask(sample) }, sample));
+    at("request").value = SAMPLES[0];
+    at("model").addEventListener("change", (event) => openModel(event.target.value));
+    at("skip").addEventListener("click", (event) => {
+      event.preventDefault();
+      at("panel").focus();
+    });
+    at("ask").addEventListener("submit", (event) => {
+      event.preventDefault();
+      app.writing ? halt() : ask(at("request").value);
+    });
+    at("step").addEventListener("click", () => halt().then(() => write(1)));
+    addEventListener("hashchange", openView);
+    openView();
+    const wanted = viewName() === "experts" && T.page.models.find((each) => each.experts.length);
+    const first = wanted || T.page.models[0];
+    // after the first paint: the page stands before the model is read
+    requestAnimationFrame(() => setTimeout(() => openModel(first.name), 0));
+  }
+
+  T.compare = T.compare || (() => {});
+  start();
+})(globalThis.TinyLLM);
