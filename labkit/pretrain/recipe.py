@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from labkit.pretrain.upcycle import MIXTURE
+
 OPTIMIZERS = ("muon", "adamw")
 PRECISIONS = ("auto", "float32", "bfloat16")
 BALANCES = ("pooled", "by layer")
@@ -124,14 +126,17 @@ class Recipe:
     def after(self, before: Recipe | None, ended: int = 0) -> Recipe:
         """The same, begun with the weights that another recipe made; None: with random ones.
 
+        A mixture may begin with a dense model's: see upcycle.py.
+
         ended    the step at which that run was stopped
         Errors: another shape: TrainError
         """
         if before is None:
             return dataclasses.replace(self, earlier=[])
+        may_differ = set() if before.model.get("num_experts") else MIXTURE
         if changed := sorted(
             key
-            for key in {*self.model, *before.model}
+            for key in {*self.model, *before.model} - may_differ
             if self.model.get(key) != before.model.get(key)
         ):
             raise TrainError(

@@ -23,6 +23,7 @@ from labkit.pretrain.parallel import Team
 from labkit.pretrain.recipe import Recipe, TrainError
 from labkit.pretrain.run_folder import Run
 from labkit.pretrain.stories import tokenizer as story_tokenizer
+from labkit.pretrain.upcycle import upcycled
 
 TIMED = 2  # steps that are timed to choose the precision
 
@@ -63,7 +64,7 @@ class Trainer:
                 f"{self.run.folder} begins with earlier weights; name them again with --from"
             )
         weights = checkpoint.load(folder, package, torch.float32).state_dict()
-        self.model.load_state_dict(weights)
+        self.model.load_state_dict(upcycled(weights, self.model.state_dict(), self.recipe.seed))
         self.run.take_log(folder / "log.csv")
 
     def steps(self) -> Iterator[dict[str, float]]:

@@ -318,6 +318,27 @@ def test_earlier_weights_have_to_be_named_and_to_fit(tmp_path):
         begun(tmp_path / "third", after=source, model=DENSE | {"head_dim": 4})
 
 
+def test_a_mixture_begins_with_a_dense_model(tmp_path):
+    dense = finished(tmp_path / "first", steps=3)
+    source = tmp_path / "first" / "model"
+    # three experts of a third each: together the whole layer, once
+    thirds = MOE | {"num_experts": 3, "num_experts_per_tok": 3}
+    mixture = begun(tmp_path / "second", after=source, model=thirds)
+    for layer in mixture.model.model.layers:
+        layer.mlp.gate.weight.data.zero_()  # every expert counts a third
+    ids = mixture.batch(0)
+    with torch.no_grad():
+        assert torch.allclose(mixture.model(ids), dense.model(ids), atol=1e-4)
+    with pytest.raises(TrainError, match="another hidden_size than the recipe"):
+        begun(tmp_path / "third", after=source, model=MOE | {"hidden_size": 32})
+    for _ in mixture.steps():
+        pass
+    # from one mixture to another there is no such road
+    made = tmp_path / "second" / "model"
+    with pytest.raises(TrainError, match="another num_experts, num_experts_per_tok than"):
+        begun(tmp_path / "fourth", after=made, model=MOE)
+
+
 def test_another_recipe_in_the_same_folder_is_refused(tmp_path):
     finished(tmp_path, steps=3)
     with pytest.raises(TrainError, match="begun with another steps, learning_rate"):
