@@ -1,0 +1,214 @@
+"""The living model: a shipped model with other parts in it, measured and heard.
+
+    alive(RMSNorm=RMSNorm)                                  # yours in the place of the course's
+    swapped({"ReLU for silu": {"silu": torch.relu}})        # anything else
+
+A part is known by its name in the course's code: wherever that says `silu`, it then gets what
+is given; "gqa.RMSNorm" means in gqa.py alone. All other parts are the course's own, so that a
+row differs from the first one by its parts and by nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from labkit.core.report import clean
+from labkit.core.sealed import NotReady
+from labkit.core.syllabus import LABS, Exercise
+from labkit.learner import workspace
+from labkit.learner.models import PARTS, error_text, reference_is_here
+from labkit.model import checkpoint, hub
+from labkit.model.chat.stream import Sampling
+from labkit.model.tokenizer import Tokenizer
+from labkit.pretrain.data import IGNORE, Validation
+from labkit.sandboxed.importer import PACKAGE, imported
+
+DENSE = "stories-dense"
+SHIPS = "as it ships"
+REQUEST = "Tell me a story about a boy named Max and a kite."
+DOCUMENTS = 16  # to measure on
+TOKENS = 72  # to hear
+SEED = 3
+SAME = 1e-3  # nats; right parts that compute in another order stay far below
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A model with other parts in it: its loss, what it says; or what went wrong."""
+
+    name: str
+    nats: float = math.nan
+    text: str = ""
+    problem: str = ""
+
+    @property
+    def numbers(self) -> tuple[str, str]:
+        """Nats a token and perplexity, to be read."""
+        return f"{self.nats:.3f}", f"{math.exp(self.nats):,.2f}" if self.nats < 20 else "huge"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Models side by side, as a table and their words."""
+
+    models: Sequence[Heard]
+    notes: Sequence[str] = ()
+
+    def __repr__(self) -> str:
+        width = max(len(each.name) for each in self.models)
+        lines = [f"{'':{width}}  nats a token  perplexity"]
+        for each in self.models:
+            nats, perplexity = each.numbers
+            row = f"{nats:>12}  {perplexity:>10}"
+            lines.append(f"{each.name:{width}}  {each.problem or row}")
+        for each in self.models:
+            if not each.problem:
+                lines += ["", f"{each.name}:", textwrap.fill(each.text, 76)]
+        return clean("\n".join([*lines, *([""] * bool(self.notes)), *self.notes]))
+
+    def _repr_html_(self) -> str:
+        table = "".join(
+            _row("td", each.name, each.problem, *each.numbers) for each in self.models
+        )
+        table = _row("th", "", "", "nats a token", "perplexity") + table
+        texts = "".join(
+            f'<div style="flex:1 1 16em;max-width:26em"><b>{escape(clean(each.name))}</b><br>'
+            f"{escape(clean(each.text))}</div>"
+            for each in self.models
+            if not each.problem
+        )
+        notes = "".join(f"<p>{escape(clean(note))}</p>" for note in self.notes)
+        side = f'<div style="display:flex;flex-wrap:wrap;gap:12px 24px">{texts}</div>'
+        return f'<table style="margin:0 0 12px 0">{table}</table>{side}{notes}'
+
+
+def _row(tag: str, name: str, problem: str, *numbers: str) -> str:
+    """A row of a table: a name, then a problem in the place of the numbers, or these."""
+    left, right = (f'style="text-align:{s};padding:2px 16px 2px 0"' for s in ("left", "right"))
+    cells = "".join(f"<{tag} {right}>{number}</{tag}>" for number in numbers)
+    if problem:
+        cells = f'<td colspan="{len(numbers)}" {left}>{escape(clean(problem))}</td>'
+    return f'<tr><th scope="row" {left}>{escape(clean(name))}</th>{cells}</tr>'
+
+
+def alive(name: str = DENSE, /, **parts: Any) -> Comparison:
+    """The learner's parts in a shipped model, beside the model as it ships.
+
+    What is not written yet is left to the course's own, and a note says so.
+    """
+    first, notes = as_it_ships(name), []
+    empty = [exercise for lab in LABS for exercise in workspace.unfinished(lab)]
+    missing = [e for e in empty if parts.keys() & set(e.symbols)]
+    own = {k: part for k, part in parts.items() if not any(k in e.symbols for e in missing)}
+    if missing:
+        titles = ", ".join(f"{e.id} {e.title}" for e in missing)
+        notes.append(f"Not written yet: {titles}. The course's own speaks in its place.")
+    if not own:
+        return Comparison([first], notes)
+    yours = heard(name, f"with your {next(iter(own)) if len(own) == 1 else 'parts'}", own)
+    if not abs(yours.nats - first.nats) < SAME:  # nan is not
+        checks = " or ".join(f'check("{e.id}")' for e in _exercises(own))
+        notes.append(f"That is not the same model: {checks} says what is wrong in yours.")
+    return Comparison([first, yours], notes)
+
+
+def swapped(swaps: Mapping[str, Mapping[str, Any]], name: str = DENSE, /) -> Comparison:
+    """A shipped model with parts that it was not trained with: {what: {part: its stand-in}}."""
+    return Comparison([as_it_ships(name), *(heard(name, *pair) for pair in swaps.items())])
+
+
+def _exercises(symbols: Mapping[str, Any]) -> list[Exercise]:
+    return [e for lab in LABS for e in lab.exercises if symbols.keys() & set(e.symbols)]
+
+
+@cache
+def as_it_ships(name: str) -> Heard:
+    return heard(name, SHIPS, {})
+
+
+def heard(name: str, what: str, parts: Mapping[str, Any]) -> Heard:
+    """Measure a shipped model with these parts in it, and let it speak."""
+    code = course_with(parts)
+    tokenizer = _tokenizer(name)
+    try:
+        model = checkpoint.load(hub.SHIPPED[name], code, torch.float32)
+        return Heard(what, nats_a_token(model, name), _story(model, tokenizer, code.generate))
+    except NotImplementedError as stub:
+        return Heard(what, problem=f"left out: {stub} is not written yet")
+    except checkpoint.CheckpointError as error:  # of several lines
+        return Heard(what, problem=f"left out: {' '.join(str(error).split())}")
+    except Exception as error:  # a learner's code may fail in any way
+        return Heard(what, problem=f"left out: {error_text(error)}")
+
+
+def course_with(parts: Mapping[str, Any]) -> SimpleNamespace:
+    """What a model takes, from the course's code with these parts in it."""
+    if not reference_is_here():
+        raise NotReady("the other parts of the model are the course's, not in this edition")
+    sources = workspace.reference_modules()
+    with imported(sources, workspace.folder()):
+        package = importlib.import_module(PACKAGE)
+        modules = {short: importlib.import_module(f"{PACKAGE}.{short}") for short in sources}
+        found = SimpleNamespace()
+        for key, part in parts.items():
+            *home, symbol = key.split(".")
+            places = [
+                module
+                for short, module in modules.items()
+                if hasattr(module, symbol) and home in ([], [short])
+            ]
+            if not places:
+                raise KeyError(f"{key!r} is no part of the course's code")
+            for module in places:
+                setattr(module, symbol, part)
+        vars(found).update({part: checkpoint.part(package, part) for part in PARTS})
+    return found
+
+
+@cache
+def _tokenizer(name: str) -> Tokenizer:
+    return Tokenizer(hub.SHIPPED[name])
+
+
+@cache
+def _documents(name: str) -> list[torch.Tensor]:
+    """Stories that no training row holds, with requests and questions, as labels (B, T)."""
+    return Validation(_tokenizer(name).library, DOCUMENTS, 512, split="test").batches
+
+
+@torch.no_grad()
+def nats_a_token(model: torch.nn.Module, name: str) -> float:
+    """The mean of -ln(probability) of each next token."""
+    losses = []
+    for labels in _documents(name):
+        logits = model(labels.clamp(min=0))[:, :-1].flatten(0, 1)
+        nexts = labels[:, 1:].flatten()
+        losses.append(F.cross_entropy(logits, nexts, ignore_index=IGNORE))
+    return float(sum(losses) / len(losses))
+
+
+@torch.no_grad()
+def _story(model: torch.nn.Module, tokenizer: Tokenizer, generate: Any) -> str:
+    """The beginning of a story, drawn as the checkpoint advises, the same dice each time."""
+    ids = tokenizer.chat_prompt([{"role": "user", "content": REQUEST}])
+    sampling = Sampling.chosen(tokenizer.generation)
+    written = generate(
+        model, torch.tensor([ids]), max_new_tokens=TOKENS, **vars(sampling),
+        eos_token_id=sorted(tokenizer.stop_ids), generator=torch.Generator().manual_seed(SEED),
+    )[0, len(ids) :].tolist()  # fmt: skip
+    done = written[-1] in tokenizer.stop_ids
+    text = " ".join(
+        tokenizer.decode([t for t in written if t not in tokenizer.stop_ids]).split()
+    )
+    return text if done else f"{text} ..."

@@ -1,0 +1,121 @@
+"""The living model: what is said of a shipped model with other parts in it."""
+
+import importlib
+import math
+
+import pytest
+import torch
+
+import solutions.gqa
+import solutions.rmsnorm
+from labkit.core.paths import ROOT
+from labkit.core.sealed import NotReady
+from labkit.pretrain import living
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    """Little to read and to say; nothing is remembered from test to test."""
+    for name, few in (("DOCUMENTS", 2), ("TOKENS", 6)):
+        monkeypatch.setattr(living, name, few)
+    for cached in (living.as_it_ships, living._documents):
+        cached.cache_clear()
+    yield
+    for cached in (living.as_it_ships, living._documents):
+        cached.cache_clear()
+
+
+@pytest.fixture
+def norm_written(imported_package):
+    """The learner's norm, as its module has it."""
+    (imported_package / "rmsnorm.py").write_text(
+        (ROOT / "solutions" / "rmsnorm.py").read_text()
+    )
+    return importlib.import_module("tinyllm.rmsnorm").RMSNorm
+
+
+class NoNorm(solutions.rmsnorm.RMSNorm):
+    def forward(self, hidden_states):
+        return hidden_states
+
+
+def test_a_right_part_changes_neither_numbers_nor_words(norm_written):
+    found = living.alive(RMSNorm=norm_written)
+    ships, yours = found.models
+    assert yours.name == "with your RMSNorm" and not found.notes
+    assert yours.text == ships.text and yours.text.split()
+    assert yours.nats == pytest.approx(ships.nats, abs=1e-5)
+    assert 0 < ships.nats < 5  # it reads its own kind of stories
+
+
+def test_a_wrong_part_is_measured_all_the_same_and_its_check_named(norm_written):
+    class Summed(norm_written):
+        def forward(self, hidden_states):
+            return super().forward(hidden_states) / 14
+
+    found = living.alive(RMSNorm=Summed)
+    assert found.models[1].nats > found.models[0].nats + 0.1
+    assert 'check("1.2")' in found.notes[0]
+
+
+def test_a_part_that_is_not_written_is_told_and_the_model_speaks(imported_package):
+    stub = importlib.import_module("tinyllm.rmsnorm").RMSNorm
+    found = living.alive(RMSNorm=stub)
+    assert [each.name for each in found.models] == [living.SHIPS]
+    assert found.models[0].text and "1.2 RMSNorm" in found.notes[0]
+
+
+def never_ready(*_):
+    raise NotImplementedError("Exercise 4.1: silu")
+
+
+@pytest.mark.parametrize(
+    ("parts", "outcome"),
+    [
+        ({"silu": lambda x: x}, "worse"),
+        ({"repeat_kv": lambda x, n_rep: x.repeat(1, n_rep, 1, 1)}, "worse"),
+        ({"gqa.RMSNorm": NoNorm}, "worse"),
+        ({"silu": solutions.gqa.nn.functional.silu}, "same"),
+        ({"silu": never_ready}, "Exercise 4.1: silu is not written yet"),
+        ({"RMSNorm": torch.nn.LayerNorm}, "norm.bias"),  # has no place for it
+        ({"silu": lambda x: x.no_such}, "AttributeError"),
+    ],
+)
+def test_swaps(parts, outcome):
+    ships, other = living.swapped({"a stranger": parts}).models
+    if outcome == "same":
+        assert other.nats == pytest.approx(ships.nats, abs=1e-4)
+    elif outcome == "worse":
+        assert other.nats > ships.nats + 0.02
+    else:
+        assert outcome in other.problem and math.isnan(other.nats)
+
+
+def test_a_name_with_a_module_is_swapped_in_that_module_alone():
+    model = living.course_with({"gqa.RMSNorm": NoNorm}).Qwen3ForCausalLM
+    decoder = model.__init__.__globals__
+    attention = decoder["Qwen3Attention"].__init__.__globals__
+    assert attention["RMSNorm"] is NoNorm and decoder["RMSNorm"] is not NoNorm
+    with pytest.raises(KeyError, match="no part of the course"):
+        living.course_with({"softmax": None})
+
+
+def test_the_page_shows_numbers_words_and_notes_and_no_markup_of_others():
+    models = [
+        living.Heard("as it ships", 0.5, "Max & <b>Mia</b>."),
+        living.Heard("no size", 3000.0, "a a"),
+    ]
+    found = living.Comparison(
+        [*models, living.Heard("x", problem="left out: 1 < 2")], ["Not yet."]
+    )
+    page, text = found._repr_html_(), repr(found)
+    for shown in (page, text):
+        assert "0.500" in shown and "1.65" in shown and "huge" in shown and "Not yet." in shown
+    assert "Max &amp; &lt;b&gt;Mia" in page and "1 &lt; 2" in page
+    assert max(map(len, text.splitlines())) <= 78
+
+
+def test_without_the_course_s_own_code_it_says_so(monkeypatch):
+    monkeypatch.setattr(living, "reference_is_here", lambda: False)
+    with pytest.raises(NotReady, match="not in this edition"):
+        living.swapped({})
