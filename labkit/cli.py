@@ -11,7 +11,7 @@ from labkit.core.paths import LABKIT
 from labkit.core.terminal import Problem
 
 ROOMS = (
-    *("learner", "learner/project", "learner/talk", "pretrain"),
+    *("learner", "learner/project", "learner/talk", "look", "pretrain"),
     *("author", "grading", "bench"),
 )
 

@@ -77,11 +77,9 @@ def named(name: str) -> Shown:
 def _facts(shown: Shown, size: int) -> dict[str, Any]:
     """What the page knows of a model before it is loaded; size in bytes of its script."""
     config = config_of(shown.folder)
-    experts = [layer for layer in range(config.num_hidden_layers) if config.uses_experts(layer)]
     return {
         "name": shown.name,
         "megabytes": round(size / 1e6, 1),
-        "layers": config.num_hidden_layers,
-        "experts": experts,
+        "experts": config.num_experts,
         "knobs": advised(shown.folder),
     }

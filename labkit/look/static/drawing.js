@@ -15,26 +15,13 @@
       if (typeof value === "function") element.addEventListener(name, value);
       else if (value !== null && value !== false) element.setAttribute(name, value === true ? "" : value);
     }
-    element.append(...children.flat().filter((each) => each !== null && each !== undefined));
+    element.append(...children.flat(Infinity).filter((each) => each !== null && each !== undefined));
     return element;
   }
 
   /* A picture of given size that fits the width there is; `text` is for those who do not see it */
   const picture = (width, height, text, ...children) =>
     s("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": text, class: "picture" }, ...children);
-
-  /* A canvas sharp on every screen: width and height in CSS pixels, paint(context) */
-  function canvas(width, height, text, paint) {
-    const ratio = Math.min(window.devicePixelRatio || 1, 2);
-    const element = h("canvas", {
-      width: Math.round(width * ratio), height: Math.round(height * ratio),
-      style: `width:${width}px;height:${height}px`, role: "img", "aria-label": text,
-    });
-    const context = element.getContext("2d");
-    context.scale(ratio, ratio);
-    paint(context);
-    return element;
-  }
 
   /* A slider with its name and value; change(value) */
   function slider(name, help, { min, max, step, value, shown = String }, change) {
@@ -66,13 +53,16 @@
   /* A colour of the style sheet, more or less of it: share from 0 to 1 */
   const tint = (name, share) => `color-mix(in srgb, var(--${name}) ${Math.round(100 * share)}%, transparent)`;
 
+  /* [red, green, blue] of a colour of the style sheet, from 0 to 255 */
+  const rgb = (name) => colour(name).match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16));
+
   const percent = (share) => (share >= 0.0995 || share === 0 ? `${Math.round(100 * share)} %`
     : share >= 0.001 ? `${(100 * share).toFixed(1)} %` : "< 0.1 %");
 
   /* A token as one can see it: line ends and spaces at an edge are drawn */
   const visible = (text) => (text === "" ? "∅" : text.replaceAll("\n", "↵").replace(/^ | $/g, "␣"));
 
-  Object.assign(T, { h, s, picture, canvas, slider, choice, colour, tint, percent, visible });
+  Object.assign(T, { h, s, picture, slider, choice, rgb, tint, percent, visible });
 })(globalThis.TinyLLM);
 
 /* The views, by the name in the page's address: {title, lab, see, mount(panel, app)}.

@@ -20,7 +20,10 @@
     knobs: {},
     seed: 1,
     /* A token of the text as one can see it */
-    shown: (i) => T.visible(app.loaded.tokenizer.decode([app.run.ids[i]], false)),
+    shown(i) {
+      const plain = app.loaded.tokenizer.decode([app.run.ids[i]], false);
+      return plain.trim() || T.visible(plain);
+    },
     select(i) {
       app.selected = i;
       app.changed();
@@ -54,10 +57,12 @@
       h("p", { class: "see" }, view.see, " ", h("span", { class: "lab" }, "You build this in ", lab, ".")));
     document.title = `${view.title} · TinyLLM`;
     update = () => {};
-    if (app.loaded) {
-      update = view.mount(at("panel"), app) || update;
-      app.changed();
-    }
+    if (!app.loaded) return;
+    update = view.mount(at("panel"), app) || update;
+    app.changed();
+    // a view that needs a text to look at begins with one: the likeliest, at once
+    if (view.begins && !app.writing && app.run.ids.length === app.promptLength)
+      write(view.begins, { ...app.knobs, temperature: 0 }, 0);
   }
 
   function draw() {
@@ -86,10 +91,9 @@
     at("about").textContent = described(app.loaded);
     T.compare(app.loaded, at("verdict"));
     begin(at("request").value);
-    await write(T.views[viewName()].begins ?? 0, { ...app.knobs, temperature: 0 });
     ready(true);
     openView();
-    if (!app.run.ids[app.promptLength]) say("Ready. Ask, or pick a request.");
+    say("Ready. Ask, or pick a request.");
   }
 
   function described({ name, config, model }) {
@@ -116,7 +120,7 @@
   }
 
   /* Write up to `most` tokens, each by the knobs; resolves with how many there were */
-  function write(most, knobs = app.knobs) {
+  function write(most, knobs = app.knobs, pace = PACE) {
     stop = false;
     const work = async () => {
       const random = T.dice(app.seed++);
@@ -130,11 +134,11 @@
         busy += took;
         if (calm.matches ? written % 20 === 0 : most > 1) {
           app.changed();
-          await new Promise((done) => setTimeout(done, Math.max(0, PACE - took)));
+          await new Promise((done) => setTimeout(done, Math.max(0, pace - took)));
         }
       }
       app.changed();
-      if (written > 1) told(written, busy);
+      if (written > 1 && pace) told(written, busy);
       return written;
     };
     app.writing = work().finally(() => (app.writing = null));
@@ -227,12 +231,11 @@
     at("step").addEventListener("click", () => halt().then(() => write(1)));
     addEventListener("hashchange", openView);
     openView();
-    const wanted = viewName() === "experts" && T.page.models.find((each) => each.experts.length);
+    const wanted = viewName() === "experts" && T.page.models.find((each) => each.experts);
     const first = wanted || T.page.models[0];
     // after the first paint: the page stands before the model is read
     requestAnimationFrame(() => setTimeout(() => openModel(first.name), 0));
   }
 
-  T.compare = T.compare || (() => {});
   start();
 })(globalThis.TinyLLM);

@@ -203,7 +203,11 @@
     }
     /* What token i cost the model in nats, given all before it; the first costs nothing */
     nats(i) {
-      return i === 0 ? 0 : -Math.log(T.softmax(this.steps[i - 1].logits)[this.ids[i]]);
+      if (i === 0) return 0;
+      const { logits } = this.steps[i - 1];
+      const largest = logits[T.argmax(logits)]; // kept apart, so that no exp over- or underflows
+      const sum = logits.reduce((total, each) => total + Math.exp(each - largest), 0);
+      return Math.log(sum) + largest - logits[this.ids[i]];
     }
   }
 

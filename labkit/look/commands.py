@@ -1,0 +1,49 @@
+"""The command `tinyllm look`: the model alive in the browser."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Annotated, Optional
+
+import typer
+
+from labkit.core.terminal import Problem, console
+from labkit.learner.talk.commands import YOURS, PackageName, problems_told
+
+app = typer.Typer()
+# ruff: noqa: UP045  typer on Python 3.10 needs Optional
+
+
+@app.command()
+def look(
+    models: Annotated[
+        Optional[list[str]],
+        typer.Argument(metavar="[MODEL]...", help="as for chat; else those that ship"),
+    ] = None,
+    package: PackageName = YOURS,
+    view: Annotated[
+        str, typer.Option(help="tokens, attention, qknorm, experts, cache or swap")
+    ] = "tokens",
+    to: Annotated[
+        Optional[Path], typer.Option(help="the folder to write; else a temporary one")
+    ] = None,
+    browser: Annotated[bool, typer.Option(help="open it")] = True,
+) -> None:
+    """See a model work: tokens, attention, experts, cache, in a page that needs no network."""
+    with problems_told(), console.status("starting torch"):
+        from labkit.look.own import compared
+        from labkit.look.page import VIEWS, write
+        from labkit.model.hub import SHIPPED
+
+        if view not in VIEWS:
+            raise Problem(f"there is no view {view!r}: there are {', '.join(VIEWS)}")
+        shown = [compared(name, package) for name in models or SHIPPED]
+        try:
+            index = write(to or mkdtemp(prefix="tinyllm-look-"), shown)
+        except OSError as error:
+            raise Problem(f"the page could not be written: {error}") from error
+    address = f"{index.resolve().as_uri()}#{view}"
+    opened = browser and webbrowser.open(address)
+    console.print("Opened" if opened else "Open it in a browser:", address, soft_wrap=True)

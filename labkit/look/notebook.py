@@ -1,0 +1,81 @@
+"""The same look inside a notebook: the page in a frame, served by the kernel to this machine.
+
+A page of several files does not run from JupyterLab's own files, which it shuts into a
+sandbox; so the kernel serves it at 127.0.0.1, with the standard library alone.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+from functools import cache, partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from tempfile import TemporaryDirectory
+from threading import Thread
+
+from labkit.learner.talk.commands import YOURS
+from labkit.look.own import compared
+from labkit.look.page import VIEWS, write
+
+WRITTEN = "TINYLLM_LOOK"  # the address of a page that is there already: link to it, serve none
+SEEN = {
+    "tokens": "the likeliest next tokens, and what temperature, top-k and top-p make of them",
+    "attention": "who looks at whom, in every head of every layer",
+    "qknorm": "queries and keys before and after the norm, and turned by their positions",
+    "experts": "the experts that each token was sent to, and their load",
+    "cache": "the KV cache growing, token by token",
+    "swap": "the model with one part swapped, beside the true one",
+}
+
+
+def look(view: str = "tokens", *models: str, package: str = YOURS, height: int = 900) -> None:
+    """Show the model alive below the cell, computed by the page and compared with your code.
+
+    view      one of tokens, attention, qknorm, experts, cache, swap
+    models    as in `tinyllm chat`: shipped names, mine, folders; stories-dense if not said
+    package   whose code is compared
+    height    of the frame, in pixels
+
+    Errors: an unknown view: ValueError; no such model, one too large: CheckpointError
+    """
+    if view not in VIEWS:
+        raise ValueError(f"view is {view!r}; there are {', '.join(VIEWS)}")
+    if address := os.environ.get(WRITTEN):
+        link = html.escape(f"{address}#{view}")
+        _display(f'<p><a href="{link}">Look inside</a>: {SEEN[view]}.</p>', f"{address}#{view}")
+        return
+    folder, port = _served()
+    write(folder, [compared(str(name), package) for name in models or ["stories-dense"]])
+    address = f"http://127.0.0.1:{port}/index.html#{view}"
+    _display(
+        f'<figure style="margin:0"><iframe src="{address}" title="Look inside: {SEEN[view]}" '
+        f'style="width:100%;height:{height}px;border:1px solid #ccc;border-radius:8px">'
+        f"</iframe><figcaption>Look inside: {SEEN[view]}. It lives as long as the kernel; in "
+        f"a terminal, <code>tinyllm look --view {view}</code> opens it.</figcaption></figure>",
+        address,
+    )
+
+
+def _display(rendered: str, address: str) -> None:
+    from IPython.display import display
+
+    display({"text/html": rendered, "text/plain": f"Look inside: {address}"}, raw=True)
+
+
+@cache
+def _served() -> tuple[str, int]:
+    """A folder of this kernel's own, and the port at which its files are served."""
+    home = TemporaryDirectory(prefix="tinyllm-look-")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=home.name))
+    server.home = home  # removed when the kernel ends
+    Thread(target=server.serve_forever, daemon=True).start()
+    return home.name, server.server_port
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_) -> None:
+        pass
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "no-store")  # written anew with each look
+        super().end_headers()

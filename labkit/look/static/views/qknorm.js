@@ -1,0 +1,93 @@
+/* View "qknorm": queries and keys as projected, after the norm, after the rotation (02, 03). */
+"use strict";
+
+(function (T) {
+  const { h, s } = T;
+  const round = (value) => (Math.abs(value) >= 10 ? value.toFixed(0) : value.toFixed(2));
+
+  T.view("qknorm", {
+    title: "Queries and keys",
+    lab: "03 attention",
+    begins: 40,
+    see: "Before the norm (dashed) the length of queries and keys changes from token to token; after it (solid) all of a head are nearly of one length. Then each pair of features is turned by an angle that grows with the position: the length stays.",
+    mount(panel, app) {
+      const { num_hidden_layers: layers, num_attention_heads: H, num_key_value_heads: K, head_dim: D, rope_theta: theta } = app.loaded.config;
+      let layer = 0, head = 0, pair = Math.min(4, D / 2 - 1);
+      const chosen = h("div"), lengths = h("div"), turning = h("div"), words = h("p"), numbers = h("p", { class: "quiet" });
+      panel.append(
+        chosen,
+        h("div", { class: "halves" },
+          h("div", {}, h("h3", {}, "Length of each token's query and key"), lengths, numbers),
+          h("div", {}, h("h3", {}, "One pair of features of the picked token's query"),
+            T.slider("pair", `0 turns fastest, ${D / 2 - 1} slowest`, { min: 0, max: D / 2 - 1, step: 1, value: pair }, (value) => {
+              pair = value;
+              app.changed();
+            }),
+            turning, words)));
+      const pick = (set) => (value) => { set(value); choices(); app.changed(); };
+      const range = (n) => Array.from({ length: n }, (_, i) => String(i));
+      function choices() {
+        const [at, index] = focusOf(chosen);
+        chosen.replaceChildren(
+          T.choice("layer", range(layers), layer, pick((value) => (layer = value))),
+          T.choice("head", range(H), head, pick((value) => (head = value))));
+        if (at) chosen.querySelectorAll("button")[index].focus();
+      }
+      choices();
+
+      function drawLengths() {
+        const { steps } = app.run;
+        const kv = Math.floor(head / (H / K));
+        const lines = [
+          ["query, projected", "query", true, (seen) => seen.query.plain[head]],
+          ["key, projected", "key", true, (seen) => seen.key.plain[kv]],
+          ["query, normed", "query", false, (seen) => seen.query.turned[head]],
+          ["key, normed", "key", false, (seen) => seen.key.turned[kv]],
+        ].map(([name, colour, thin, take]) => ({ name, colour, thin, values: steps.map((step) => T.length(take(step.layers[layer]))) }));
+        const most = Math.max(...lines.flatMap((line) => line.values)), last = Math.max(1, steps.length - 1);
+        const x = (i) => 34 + (i / last) * 396, y = (value) => 190 - (value / most) * 170;
+        const spread = lines.map(({ name, values }) => `${name}: ${round(Math.min(...values))} to ${round(Math.max(...values))}`);
+        lengths.replaceChildren(T.picture(440, 215, `Lengths over ${steps.length} tokens. ${spread.join("; ")}.`,
+          s("line", { x1: x(app.selected), x2: x(app.selected), y1: 15, y2: 190, class: "here" }),
+          s("line", { x1: 34, x2: 430, y1: 190, y2: 190, class: "axis" }),
+          s("text", { x: 30, y: 194, "text-anchor": "end" }, "0"), s("text", { x: 30, y: 26, "text-anchor": "end" }, round(most)),
+          s("text", { x: 430, y: 208, "text-anchor": "end", class: "quiet" }, "position"),
+          lines.map(({ values, colour, thin }) => s("polyline", { class: thin ? "thin" : "thick", stroke: `var(--${colour})`, points: values.map((v, i) => `${x(i)},${y(v)}`).join(" ") }))),
+        h("p", { class: "legend" }, lines.map(({ name, colour, thin }) => h("span", {}, h("i", { class: thin ? "dash thin" : "dash", style: `--of:var(--${colour})` }), ` ${name} `))));
+        numbers.textContent = `${spread.join(" · ")}. The rotation leaves the normed lengths as they are.`;
+      }
+
+      function drawTurning() {
+        const at = app.selected, seen = app.run.steps[at].layers[layer].query;
+        const corner = (vector) => [vector[head][pair], vector[head][pair + D / 2]];
+        const before = corner(seen.normed), after = corner(seen.turned);
+        const radius = Math.hypot(...before) || 1, turn = T.turn(pair, D, theta);
+        const place = ([a, b]) => [130 + (a / radius) * 95, 130 - (b / radius) * 95];
+        const start = Math.atan2(before[1], before[0]);
+        const dots = Array.from({ length: at + 1 }, (_, p) => place([radius * Math.cos(start + p * turn), radius * Math.sin(start + p * turn)]));
+        const arrow = (to, name) => s("g", { class: name }, s("line", { x1: 130, y1: 130, x2: to[0], y2: to[1] }), s("circle", { cx: to[0], cy: to[1], r: 6 }));
+        const angle = at * turn;
+        const said = `Pair ${pair} (features ${pair} and ${pair + D / 2}) turns by ${round(turn)} radians from one token to the next. At position ${at} that makes ${round(angle)} radians, ${(angle / 2 / Math.PI).toFixed(2)} turns: from (${before.map(round).join(", ")}) to (${after.map(round).join(", ")}).`;
+        turning.replaceChildren(T.picture(260, 260, said,
+          s("circle", { cx: 130, cy: 130, r: 95, class: "ring" }),
+          s("line", { x1: 20, x2: 240, y1: 130, y2: 130, class: "axis" }), s("line", { x1: 130, x2: 130, y1: 20, y2: 240, class: "axis" }),
+          dots.map(([x, y], p) => s("circle", { cx: x, cy: y, r: 2.5, class: "dot", opacity: 0.25 + (0.6 * p) / (at + 1) })),
+          arrow(place(before), "before"), arrow(place(after), "after"),
+          s("text", { x: 238, y: 146, class: "quiet", "text-anchor": "end" }, `feature ${pair}`), s("text", { x: 136, y: 26, class: "quiet" }, `feature ${pair + D / 2}`)),
+        h("p", { class: "legend" }, h("i", { class: "dash thin", style: "--of:var(--soft)" }), " normed ", h("i", { class: "dash", style: "--of:var(--query)" }), " turned; the dots are the positions on the way"));
+        words.textContent = said;
+      }
+
+      return () => {
+        drawLengths();
+        drawTurning();
+      };
+    },
+  });
+
+  /* [whether a button in the box has the focus, which] */
+  function focusOf(box) {
+    const index = [...box.querySelectorAll("button")].indexOf(document.activeElement);
+    return [index >= 0, index];
+  }
+})(globalThis.TinyLLM);
