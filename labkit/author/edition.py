@@ -17,6 +17,7 @@ from labkit.author.owned_cells import (
     read_notebook,
     serialised,
     set_points,
+    written_answer,
 )
 from labkit.author.reference import BuildError, references
 from labkit.core import sealed
@@ -123,6 +124,10 @@ def _write_stand_ins(folder: Path, secret: str | None) -> None:
         if lab:
             text = sealed.sealed(text, f"Lab {lab.number}, {lab.title}")
         _write(folder / path.name, text.encode())
+    for lab in LABS:  # the model answers alone: rubrics are the instructor's
+        found = ((each.id, written_answer(lab, each)["model answer"]) for each in lab.questions)
+        text = "".join(f"## {name}\n### model answer\n{answer}\n\n" for name, answer in found)
+        _write(folder / "answers" / f"{lab.module}.md", sealed.packed(text).encode())
     if secret:
         _write(folder / sealed.KEYS.name, sealed.locks(secret, _locked_modules()).encode())
 

@@ -20,6 +20,8 @@ from labkit.core import cells
 from labkit.core.paths import NOTEBOOKS, SOLUTIONS
 from labkit.core.syllabus import LABS, Exercise, Lab, Question
 from labkit.learner import hints
+from labkit.learner.progress import predictions
+from labkit.learner.progress.outcomes import Outcome
 
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -33,7 +35,7 @@ architecture("{}")"""
 BADGE = re.compile(r"\A(?:### Exercise[^\n]*\n+)?(?:\*[^\n]*minutes[^\n]*\*\n*)?")
 WORTH = re.compile(r"[\d.]+ points? · (?:core|stretch)[^*\n]*|practice, no points")
 ASKED = re.compile(r"\((?:[\d.]+ points?|not graded)\)(?=\n|$)")
-LAST = "summary"  # the id of a notebook's last cell
+LAST = "summary"  # the id of a notebook's last text; below it stands "finish"
 
 
 def notebook_path(lab: Lab) -> Path:
@@ -68,10 +70,14 @@ def filled(lab: Lab, notebook: NotebookNode, solved: bool = False) -> NotebookNo
         setup.source = setup_cell(lab)
     if lab in LABS:
         owned(notebook, "map", below="setup").source = MAP.format(lab.module)
+    for name, outcome in predictions.of(lab).items():
+        fill_prediction(notebook, name, outcome)
     for exercise in lab.exercises:
         fill_exercise(lab, notebook, exercise, solved)
     for question in lab.questions:
         fill_question(lab, notebook, question, solved)
+    finish = owned(notebook, "finish", below=LAST)
+    finish.source = f'finish("{lab.module}")'
     return notebook
 
 
@@ -108,6 +114,17 @@ def fill_exercise(lab: Lab, notebook: NotebookNode, exercise: Exercise, solved: 
     mark(test, exercise.check_cell, grade=True, locked=True, points=exercise.points)
 
 
+def fill_prediction(notebook: NotebookNode, name: str, outcome: Outcome) -> None:
+    """The cell in which a learner chooses, before the one that tells what came out."""
+    teller = re.compile(rf'(?:show\(\w+, |outcome\()"{re.escape(name)}"\)')
+    above = [cell.id for cell in notebook.cells if teller.search(cell.source)]
+    if not above:  # a notebook that was just begun
+        return
+    choices = [f"# {letter}  {text}" for letter, text in outcome.choices.items()]
+    cell = owned(notebook, f"predict-{name.replace('.', '-')}", above=above)
+    cell.source = "\n".join([*choices, f'predict("{name}", "")'])
+
+
 def fill_question(lab: Lab, notebook: NotebookNode, question: Question, solved: bool) -> None:
     """The cell for its answer; the text above it is authored, only a missing one is begun."""
     name = question.answer_cell.replace("written", "question")
@@ -132,7 +149,8 @@ def mark(cell: NotebookNode, grade_id: str, **fields: object) -> None:
 
 def setup_cell(lab: Lab) -> str:
     """The module's own imports, so that a cell sees the same names here and there."""
-    own = ["from labkit.learner.notebook import check, hint, solution, start"]
+    own = ["from labkit.learner.notebook import (",
+           "    check, finish, hint, outcome, predict, solution, start)"]  # fmt: skip
     return "\n".join([*imports(reference(lab)), "", *own, "", f'start("{lab.module}")'])
 
 

@@ -51,7 +51,10 @@ CARRIED = "# from other cells of the notebook:"
 CARRIED_END = "# (end of what is from other cells)"
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 KEPT = 16  # results for the last texts: one submission asks many times for the same
-TOOLS = ("check", "hint", "solution", "start", "assemble")
+TOOLS = (
+    *("start", "predict", "outcome", "check", "hint", "solution", "assemble"),
+    *("finish", "status"),
+)
 
 
 def exercise_in(source: str) -> str | None:

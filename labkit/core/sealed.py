@@ -45,13 +45,18 @@ class WrongKey(ValueError):
 
 def sealed(source: str, title: str) -> str:
     """A module's source as a sealed one; the title is its first line."""
-    packed = base64.b64encode(zlib.compress(source.encode(), 9)).decode()
-    lines = [packed[start : start + 80] for start in range(0, len(packed), 80)]
-    return FILE.format(title=title) + "".join(f"{MARK}{line}\n" for line in lines)
+    return FILE.format(title=title) + packed(source)
+
+
+def packed(text: str) -> str:
+    """Any text, sealed."""
+    letters = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    lines = [letters[start : start + 80] for start in range(0, len(letters), 80)]
+    return "".join(f"{MARK}{line}\n" for line in lines)
 
 
 def text_of(path: Path) -> str:
-    """What a module of the reference says, be it plain or sealed."""
+    """What a module of the reference, or a file beside it, says, be it plain or sealed."""
     source = path.read_text("utf-8")
     lines = [line.removeprefix(MARK) for line in source.splitlines() if line.startswith(MARK)]
     return zlib.decompress(base64.b64decode("".join(lines))).decode() if lines else source

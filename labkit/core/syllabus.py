@@ -307,6 +307,12 @@ def find_lab(name: str, labs: tuple[Lab, ...] = LABS) -> Lab:
     raise UnknownName(f"there is no lab {name!r}; the labs are {known}{meant}")
 
 
+def find_question(name: str) -> tuple[Lab, Question] | None:
+    """The written question with this id ('1.a'), and its lab."""
+    pairs = ((lab, question) for lab in LABS for question in lab.questions)
+    return next((pair for pair in pairs if pair[1].id == name), None)
+
+
 def find_exercise(exercise_id: str) -> tuple[Lab, Exercise]:
     """The exercise with this id ('1.2') or symbol ('RMSNorm'), and its lab."""
     symbols = {}

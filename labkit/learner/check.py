@@ -19,6 +19,7 @@ from labkit.core.report import Report, Status
 from labkit.core.statements import pruned
 from labkit.core.syllabus import LABS, Exercise, Lab
 from labkit.learner import workspace
+from labkit.learner.progress.record import has_passed
 from labkit.learner.room import ENDLESS, PLAIN, Room, Stopped, torch_set_to
 from labkit.sandboxed import banned
 from labkit.sandboxed.call import Call, Failure, Outcome
@@ -41,6 +42,8 @@ def check_exercise(
         report, score = _judged(lab, exercise, hint, Room(workspace.folder(), quiet))
         if report.status is Status.NOT_YET:
             report.rows[:0] = _note_on_cause(lab, exercise)
+    if report.passed:
+        has_passed(lab, exercise)
     return report, score
 
 
@@ -172,8 +175,7 @@ def next_step(lab: Lab, exercise: Exercise) -> str:
     if not exercise.points:
         return "read on; this was practice"
     if not rest:
-        return (
-            f"that was the last exercise of this lab: `tinyllm submit {lab.module}` hands it in"
-        )
+        last = f'finish("{lab.module}") sums up the lab'
+        return f"{last}; then `tinyllm submit {lab.module}` hands it in"
     stretch = "" if rest[0].core else " (stretch)"
     return f"read on to exercise {rest[0].id}, {rest[0].title}{stretch}"

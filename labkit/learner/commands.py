@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Annotated, Optional
 
 import typer
+from rich import box
 from rich.table import Table
+from rich.text import Text
 
-from labkit.core.report import Status
-from labkit.core.syllabus import NOTEBOOKS
+from labkit.core.report import Report, Status
+from labkit.core.syllabus import LABS, NOTEBOOKS, Exercise, Question, find_question
 from labkit.core.terminal import (
     ExerciseId,
     LabName,
@@ -27,26 +30,46 @@ UNLOCK = "`tinyllm unlock {} KEY`"
 
 @app.command()
 def status() -> None:
-    """Show every exercise and how far you are with it."""
+    """Show every exercise and how far you are with it, lab by lab and in all."""
     from labkit.learner.check import check_exercise
 
-    table = Table("", "exercise", "minutes", "points", "state")
-    unchecked = []
+    table = Table("", "exercise", "", "minutes", "points", "state", box=box.SIMPLE_HEAD)
+    unchecked, every = [], []
     for lab in NOTEBOOKS:
-        if not lab.exercises:
-            table.add_row(lab.number, lab.title, "", "", "to read")
+        found = []
         for exercise in lab.exercises:
             said = f"checking {exercise.id} {exercise.title}"
             with nullcontext() if console.is_jupyter else console.status(said):
-                report, _ = check_exercise(lab, exercise, "", quiet=True)
+                found.append((exercise, *check_exercise(lab, exercise, "", quiet=True)))
+        points, state = _in_all(found) if lab in LABS else ("", "" if found else "to read")
+        table.add_row(f"[bold]{lab.number}", f"[bold]{lab.title}", "", "", points, state)
+        for exercise, report, _ in found:
+            kind = "core" if exercise.core else "stretch"
+            numbers = f"{exercise.minutes}", f"{exercise.points:g}"
+            state = Text(report.status.value, COLOURS.get(report.status, ""))
+            table.add_row(exercise.id, exercise.title, kind, *numbers, state)
             if report.status is Status.NOT_CHECKED:
                 unchecked.append(exercise.id)
-            state = report.status.value + ("" if exercise.core else " stretch")
-            numbers = f"{exercise.minutes}", f"{exercise.points}"
-            table.add_row(exercise.id, exercise.title, *numbers, state)
+        table.add_section()
+        every += found if lab in LABS else []
     console.print(table)
+    for kind, core in (("core", True), ("stretch", False)):
+        points, passed = _in_all([each for each in every if each[0].core is core])
+        console.print(f"{kind:8}{passed}, {points} points", highlight=False)
+    asked = sum(question.points for lab in LABS for question in lab.questions)
+    console.print(f"written {asked:g} points more, which a person gives", highlight=False)
     for name in unchecked:
         console.print(f"{name} could not be checked: `tinyllm check {name}` says why")
+
+
+COLOURS = {Status.PASSED: "green", Status.NOT_YET: "yellow", Status.NOT_CHECKED: "red"}
+
+
+def _in_all(found: Sequence[tuple[Exercise, Report, float]]) -> tuple[str, str]:
+    """Points, and how many passed, of how many."""
+    earned, possible = sum(score for *_, score in found), sum(e.points for e, *_ in found)
+    passed = sum(report.passed for _, report, _ in found)
+    return f"{earned:g} of {possible:g}", f"{passed} of {len(found)} passed"
 
 
 @app.command()
@@ -95,12 +118,17 @@ def hint(
 
 @app.command()
 def solution(exercise: ExerciseId) -> None:
-    """Print the course's own code for an exercise: the last step of the ladder."""
+    """Print the course's own code for an exercise: the last step of the ladder; or a model
+    answer to a written question, such as 1.a, once yours is written."""
     from labkit.learner import hints
+    from labkit.learner.progress import written
 
-    lab, found = exercise_called(exercise)
+    lab, found = find_question(exercise) or exercise_called(exercise)
     with ending_on(LookupError):
-        print(hints.solution_text(lab, found, UNLOCK.format(lab.module)))
+        if isinstance(found, Question):
+            print(written.model_answer(lab, found, UNLOCK.format(lab.module)))
+        else:
+            print(hints.solution_text(lab, found, UNLOCK.format(lab.module)))
 
 
 @app.command()

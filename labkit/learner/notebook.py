@@ -1,4 +1,4 @@
-"""What a notebook uses: start, check, hint, solution, assemble.
+"""What a notebook uses: start, predict, outcome, check, hint, solution, assemble, finish.
 
 `start("rmsnorm")` in the first cell makes every exercise cell that runs without an error
 travel into the lab's module of `tinyllm`, and reloads the package.
@@ -17,10 +17,22 @@ from labkit.core import cells, sealed
 from labkit.core.answers import Answer, Cell, answers_in, defines, stops_at
 from labkit.core.report import Report, Status
 from labkit.core.sealed import NotReady
-from labkit.core.syllabus import NOTEBOOKS, Exercise, Lab, UnknownName, find_exercise, find_lab
+from labkit.core.syllabus import (
+    NOTEBOOKS,
+    Exercise,
+    Lab,
+    Question,
+    UnknownName,
+    find_exercise,
+    find_lab,
+    find_question,
+)
 from labkit.learner import hints, workspace
 from labkit.learner.assemble import assembly_report
 from labkit.learner.check import check_exercise
+from labkit.learner.progress.finish import finish_report
+from labkit.learner.progress.predictions import outcome, predict
+from labkit.learner.progress.written import model_answer
 from labkit.learner.room import ENDLESS, Room, Stopped
 
 try:
@@ -30,6 +42,8 @@ except ImportError:  # outside notebooks
     def get_ipython() -> None:
         return None
 
+
+__all__ = ["assemble", "check", "finish", "hint", "outcome", "predict", "solution", "start"]
 
 UNFINISHED = (NotReady, NotImplementedError, NameError)
 
@@ -254,6 +268,11 @@ def assemble() -> Report:
     return assembly_report('check("{}")'.format)
 
 
+def finish(lab: str) -> Report:
+    """The end of a lab: its points, how its predictions went, what comes next."""
+    return finish_report(find_lab(lab, NOTEBOOKS))
+
+
 def hint(exercise_id: str, rung: int | None = None) -> Report:
     """Climb one rung of the exercise's ladder; `rung` goes to a rung directly."""
     try:
@@ -271,25 +290,29 @@ def hint(exercise_id: str, rung: int | None = None) -> Report:
     return hints.hint_report(lab, exercise, rung, again, answer_step(lab, exercise))
 
 
-def solution(exercise_id: str, key: str | None = None) -> None:
-    """Print the course's own code: the last step of the ladder.
+def solution(exercise_id: str, key: str | None = None) -> Report | None:
+    """Print the course's own code: the last step of the ladder. Of a written question, "1.a",
+    show a model answer, once yours is written.
 
     key    opens the answers of the lab, where they are locked
     """
     try:
-        lab, exercise = find_exercise(str(exercise_id))
+        lab, exercise = find_question(str(exercise_id)) or find_exercise(str(exercise_id))
         if key is not None:
             sealed.unlock(lab.module, key)
+        if isinstance(exercise, Question):
+            return model_answer(lab, exercise, with_key(exercise))
         print(hints.solution_text(lab, exercise, with_key(exercise)))
     except (LookupError, sealed.WrongKey, OSError) as error:
         print(error)
+    return None
 
 
 def answer_step(lab: Lab, exercise: Exercise) -> str:
     return hints.last_step(lab, f'solution("{exercise.id}")', with_key(exercise))
 
 
-def with_key(exercise: Exercise) -> str:
+def with_key(exercise: Exercise | Question) -> str:
     return f'solution("{exercise.id}", "KEY")'
 
 

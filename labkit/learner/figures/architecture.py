@@ -1,6 +1,6 @@
 """The whole of Qwen3 in one figure: where a lab sits, and which shapes flow through it.
 
-    architecture("gqa")                          the part of lab 03 lit, the rest dim
+    architecture("gqa")                          the part of lab 03 lit, pale what has passed
     architecture(config=PRESETS["Qwen3-0.6B"])   all of it, with this model's numbers
 
 It needs matplotlib, so nothing that `import labkit` loads may import this module.
@@ -8,12 +8,12 @@ It needs matplotlib, so nothing that `import labkit` loads may import this modul
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import accumulate
 from typing import Any
 
 import matplotlib.pyplot as plt
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Circle, FancyBboxPatch, Polygon
@@ -22,6 +22,7 @@ from matplotlib.textpath import TextPath
 from labkit.core.syllabus import LABS
 from labkit.learner.figures import drawing
 from labkit.learner.figures.drawing import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
+from labkit.learner.progress.record import passed_labs
 
 # module of a lab -> (colour, what its part is called, what the lab writes)
 DRAWN = {
@@ -162,16 +163,18 @@ NOTES = (
 
 
 def architecture(lit: str | None = None, config: Any = None) -> None:
-    """Draw Qwen3 with the part of one lab lit (its module's name; None or "all": every part).
+    """Draw Qwen3 with the part of one lab lit (its module's name; None or "all": every part),
+    and in pale colour what the learner has finished.
 
     With a config, the letters E, H, K, D, I, X, k and V become its numbers.
 
     Errors: a part that does not exist raises ValueError and names those that do
     """
-    drawing.show(draw(lit, config), alt_text(lit))
+    passed = passed_labs()
+    drawing.show(draw(lit, config, passed), alt_text(lit, passed))
 
 
-def alt_text(lit: str | None = None) -> str:
+def alt_text(lit: str | None = None, passed: Collection[str] = ()) -> str:
     whole = (
         "Qwen3 from token ids to logits: embeddings, a stack of equal layers, a final norm and "
         "lm_head; the sampled token joins the text, or the loss trains the model. One layer is "
@@ -179,23 +182,29 @@ def alt_text(lit: str | None = None) -> str:
     )
     if lit in (None, "all"):
         return whole
+    if passed:
+        names = [f"{lab.number} {PARTS[lab.module][1]}" for lab in LABS if lab.module in passed]
+        whole += f" Ticked, as passed: {', '.join(names)}."
     if lit not in DRAWN:
         return f"The map of Qwen3, to which this lab adds no part: {PARTS[lit][2]}. {whole}"
     return f"The map of Qwen3 with this lab's part lit: {PARTS[lit][2]}. {whole}"
 
 
-def draw(lit: str | None = None, config: Any = None) -> Figure:
-    """The figure of `architecture`, not yet shown."""
+def draw(lit: str | None = None, config: Any = None, passed: Collection[str] = ()) -> Figure:
+    """The figure of `architecture`, not yet shown.
+
+    passed    the modules of the labs that are finished
+    """
     if lit not in (None, "all", *PARTS):
         raise ValueError(f"there is no part {lit!r}; the parts are {', '.join(PARTS)}, all")
-    return _Map(None if lit == "all" else lit, config).figure
+    return _Map(None if lit == "all" else lit, config, passed).figure
 
 
 class _Map:
     """One drawing: an axis in hundredths of an inch, and which part is lit on it."""
 
-    def __init__(self, lab: str | None, config: Any):
-        self.lab, self.config = lab, config
+    def __init__(self, lab: str | None, config: Any, passed: Collection[str]):
+        self.lab, self.config, self.passed = lab, config, passed
         self.lit = lab if lab in DRAWN else None
         size = (WIDTH / 100, HEIGHT / 100)
         self.figure = plt.figure(figsize=size, layout="none")
@@ -221,11 +230,18 @@ class _Map:
         self.legend()
 
     def colour(self, parts: str) -> str | None:
-        """The colour of the lit part, of the last one named if all are; None: dim."""
+        """The colour of the lit part, of the first one named if all are; paler of one that has
+        passed; None: dim."""
         names = [name for name in parts.split() if name in DRAWN]
         if self.lit is None:
             return PARTS[names[0]][0] if names else None
-        return PARTS[self.lit][0] if self.lit in names else None
+        if self.lit in names:
+            return PARTS[self.lit][0]
+        done = [PARTS[name][0] for name in names if name in self.passed]
+        return to_hex(_tint(done[0], 0.45)) if done else None
+
+    def is_lit(self, parts: str) -> bool:
+        return self.lit is None or self.lit in parts.split()
 
     def sizes(self, shape: str) -> str:
         if self.config is None:
@@ -273,7 +289,8 @@ class _Map:
     def box(self, parts: str, label: str, x: float, y: float, width: float, height: float):
         colour = self.colour(parts)
         fill, edge = _fill(colour), colour or DIM_EDGE
-        self.rectangle(x, y, width, height, fill, edge, 1.8 if colour else 1.0)
+        line = 1.8 if colour and self.is_lit(parts) else 1.0
+        self.rectangle(x, y, width, height, fill, edge, line)
         self.text(parts, x + width / 2, y + height / 2, label, size=9, linespacing=1.05)
 
     def node(self, parts: str, x: float, y: float, sign: str) -> None:
@@ -285,9 +302,10 @@ class _Map:
     def wire(self, parts: str, points: Sequence, width: float = 1.3, head: bool = True) -> None:
         rows = ("query", "key", "value")
         own = parts in rows and self.lit in (None, "gqa")
-        colour = drawing.COLOURS[parts] if own else self.colour(parts)
+        of = "gqa" if parts in rows else parts
+        colour = drawing.COLOURS[parts] if own else self.colour(of)
         colour = WIRE if self.lit is None and not own else colour or DIM_EDGE
-        above = 2.5 if self.lit and (own or self.colour(parts)) else 2
+        above = 2.5 if self.lit and (own or self.colour(of)) else 2
         x, y = zip(*points, strict=True)
         self.axis.plot(x, y, color=colour, lw=width, zorder=above, solid_joinstyle="round")
         if head:
@@ -305,8 +323,10 @@ class _Map:
         labels = {lab.module: f"{lab.number} {PARTS[lab.module][1]}" for lab in LABS}
         size, places = _spread(list(labels.values()))
         for x, (part, label) in zip(places, labels.items(), strict=True):
-            colour = PARTS[part][0] if self.lit in (None, part) else None
+            colour = self.colour(part) if part in DRAWN else None
             self.rectangle(x, 600, 14, 14, _fill(colour), colour or DIM_EDGE, 1.6)
+            if self.lit and part in self.passed:
+                self.text(part, x + 7, 606, "\N{CHECK MARK}", size=9)
             weight = "bold" if self.lab == part else "normal"
             self.text(part, x + 20, 607, label, size=size, ha="left", weight=weight)
         words = [f"{letter}  {meaning}" for letter, meaning in LETTERS.items()]

@@ -19,6 +19,8 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from labkit.learner.figures.captions import CAPTIONS
+from labkit.learner.progress.outcomes import OUTCOMES
+from labkit.learner.progress.predictions import outcome
 
 # Okabe and Ito's palette: told apart with every common colour blindness. Its yellow is
 # left out, too pale for a line on white.
@@ -81,7 +83,7 @@ def show(figure: Figure, text: str) -> None:
 
     `text` is a key of CAPTIONS, "1.cloud", whose text also stands below the picture as its
     caption; or, where it has to be put together, the text itself. Outside a notebook it is
-    printed in place of the picture.
+    printed in place of the picture. Where a prediction has this name, its outcome follows.
     """
     if text[:1].isdigit() and text not in CAPTIONS:
         raise KeyError(f"{text!r} is no figure of labkit/learner/figures/captions.py: add it")
@@ -96,6 +98,8 @@ def show(figure: Figure, text: str) -> None:
     else:
         print(f"[figure] {alt}")
     plt.close(figure)
+    if text in OUTCOMES:
+        _display(outcome(text))
 
 
 # behind words, for what is told apart by number alone, such as experts
@@ -154,6 +158,14 @@ def as_html(figure: Figure, alt: str) -> str:
     style = "max-width: 100%; height: auto; background: white"
     source = f"data:image/png;base64,{data}"
     return f'<img src="{source}" alt="{html.escape(alt)}" width="{width}" style="{style}">'
+
+
+def _display(report: object) -> None:
+    if not _in_ipython():
+        return print(report)
+    from IPython.display import display
+
+    return display(report)
 
 
 def _in_ipython() -> bool:

@@ -4,12 +4,13 @@ from itertools import combinations
 
 import matplotlib.pyplot as plt
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.patches import FancyBboxPatch
 
 from labkit.core.syllabus import LABS, Lab
 from labkit.learner.figures import architecture
 from labkit.learner.figures.architecture import BOXES, DRAWN, PARTS, alt_text, draw
-from labkit.learner.figures.drawing import GREY
+from labkit.learner.figures.drawing import BLUE, GREY, ORANGE
 from tinyllm.config import PRESETS
 
 DRAWINGS = [(part, None) for part in (None, *PARTS)] + [("moe", name) for name in PRESETS]
@@ -25,6 +26,20 @@ def apart(one, other, slack=1.0):
 @pytest.mark.parametrize(("part", "name"), DRAWINGS)
 def test_no_text_touches_another_or_leaves_its_box(part, name):
     is_legible(draw(part, PRESETS.get(name)))
+
+
+def test_what_has_passed_is_ticked_coloured_and_said_and_pales_beside_what_is_lit():
+    passed = {"rmsnorm", "gqa"}
+    figure = draw("rope", None, passed)
+    is_legible(figure)
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert texts.count("\N{CHECK MARK}") == 2
+    edges = {to_hex(patch.get_edgecolor()) for patch in figure.axes[0].patches}
+    assert to_hex(ORANGE) in edges and to_hex(BLUE) not in edges
+    blank = {to_hex(patch.get_edgecolor()) for patch in draw("rope").axes[0].patches}
+    plt.close("all")
+    assert len(edges - blank) == 2
+    assert alt_text("rope", passed).endswith("Ticked, as passed: 01 norms, 03 attention.")
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])

@@ -30,8 +30,8 @@ def test_a_caption_is_shown_below_its_figure(monkeypatch):
     shown = []
     monkeypatch.setattr(drawing, "_in_ipython", lambda: True)
     monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data))
-    for text in ("1.why", "put together"):
+    for text in ("1.circle", "put together"):
         drawing.show(plt.figure(), text)
     named, plain = (data["text/html"] for data in shown)
-    assert named.count(CAPTIONS["1.why"]) == 2 and "<figcaption>" in named
+    assert named.count(CAPTIONS["1.circle"]) == 2 and "<figcaption>" in named
     assert plain.count("put together") == 1

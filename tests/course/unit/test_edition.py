@@ -22,6 +22,7 @@ from labkit.cli import app
 from labkit.core import cells, sealed
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS, NOTEBOOKS, find_exercise
+from labkit.learner.hints import sections
 
 SECRET = "a secret of the tests"
 LONG = 20  # shorter lines are anybody's
@@ -128,7 +129,8 @@ def test_only_what_is_the_learners_goes_along(folder, bare):
     assert not [name for name in names if re.match(wrong, name) or name.endswith((".pyc", "~"))]
     hints = {f"solutions/hints/{lab.module}.md" for lab in NOTEBOOKS if lab.exercises}
     given = {"solutions/__init__.py", "solutions/config.py", "solutions/keys.json"}
-    stand_ins = {*sealed_modules(), *given}
+    answers = {f"solutions/answers/{lab.module}.md" for lab in LABS}
+    stand_ins = {*sealed_modules(), *given, *answers}
     assert {name for name in names if name.startswith("solutions/")} == hints | stand_ins
     assert set(files_in(bare)) == names - stand_ins | {"solutions/__init__.py"}
     top = {name for name in names if "/" not in name}
@@ -136,7 +138,11 @@ def test_only_what_is_the_learners_goes_along(folder, bare):
     assert len(git(folder, "log", "--format=%an")) == 1
     assert git(folder, "status", "--porcelain") == []
     assert set(git(folder, "ls-files")) == names
-    ours = ["notebooks/submissions/01_rmsnorm.ipynb", "solutions/unlocked.json"]
+    ours = [
+        "notebooks/submissions/01_rmsnorm.ipynb",
+        "solutions/unlocked.json",
+        "progress.json",
+    ]
     assert git(folder, "check-ignore", *ours) == ours
 
 
@@ -162,6 +168,15 @@ def test_its_readme_and_project_speak_of_nothing_else(folder, bare):
 def test_a_sealed_module_is_the_reference_word_for_word(folder):
     for path in references():
         assert sealed.text_of(folder / "solutions" / path.name) == path.read_text()
+
+
+@pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
+def test_model_answers_go_along_sealed_and_without_rubrics(folder, lab):
+    path = folder / "solutions" / "answers" / f"{lab.module}.md"
+    found = sections(sealed.text_of(path))
+    assert [*found] == [question.id for question in lab.questions]
+    assert all([*parts] == ["model answer"] for parts in found.values())
+    assert "###" not in path.read_text()
 
 
 def test_a_key_opens_one_lab_however_it_is_typed(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 from labkit.author.owned_cells import begun, filled, notebook_path, read_notebook
 from labkit.core.syllabus import LABS, NOTEBOOKS
 
-OWNED = re.compile(r"setup|map|(about|ex|check|written)-\d-\w")
+OWNED = re.compile(r"setup|map|finish|(about|ex|check|written)-\d-\w")
 
 
 def without(lab, *names):
@@ -36,7 +36,7 @@ def test_a_whole_exercise_or_question_comes_before_the_next_one(lab):
         assert ids[place - 3 : place] == cells
     last = lab.questions[-1].answer_cell.removeprefix("written-")
     ids = without(lab, f"question-{last}", f"written-{last}")
-    assert ids[-3:] == [f"question-{last}", f"written-{last}", "summary"]
+    assert ids[-4:] == [f"question-{last}", f"written-{last}", "summary", "finish"]
 
 
 @pytest.mark.parametrize("lab", NOTEBOOKS, ids=lambda lab: lab.name)
@@ -44,7 +44,7 @@ def test_a_notebook_is_begun_with_all_its_cells_in_order(lab):
     notebook = filled(lab, begun(lab))
     nbformat.validate(notebook)
     ids = [cell.id for cell in notebook.cells]
-    assert ids[0] == "title" and ids[-1] == "summary"
+    assert ids[0] == "title" and ids[-2:] == ["summary", "finish"]
     owned = [cell for cell in without(lab) if OWNED.fullmatch(cell)]
     ungraded = lab.number == "09"
-    assert sorted(filter(OWNED.fullmatch, ids)) == ([] if ungraded else sorted(owned))
+    assert sorted(filter(OWNED.fullmatch, ids)) == (["finish"] if ungraded else sorted(owned))

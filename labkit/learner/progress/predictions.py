@@ -1,0 +1,87 @@
+"""Predictions: a choice that the learner makes before a cell runs, set beside what comes out.
+
+The notebook has predict("1.why", "") before a cell, and after it the outcome is told: by
+outcome("1.why"), or with the figure of that name. The choice that stands then is the one that
+counts. What is right stands in labkit/learner/progress/outcomes.py.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any
+
+from labkit.core.report import Report, Status
+from labkit.core.syllabus import Lab
+from labkit.learner.progress.outcomes import OUTCOMES, Outcome
+from labkit.learner.progress.record import PREDICTIONS, remember, remembered
+
+
+def predict(name: str, choice: str = "") -> None:
+    """Keep the learner's choice, a letter, for the prediction of this name; "" is none yet."""
+    found = _called(name)
+    if found is None:
+        return
+    letter, known = str(choice).strip().lower(), _known(name)
+    letters = " or ".join([", ".join([*found.choices][:-1]), [*found.choices][-1]])
+    if known.get("told") and letter != known["choice"]:
+        print(f"Your prediction was {known['choice']}, and it counts: the outcome was told.")
+    elif not letter:
+        print(f"Choose first, then run: put {letters} between the quotation marks, run this "
+              "cell, and go on.")  # fmt: skip
+    elif letter not in found.choices:
+        listed = "; ".join(f"{each}, {text}" for each, text in found.choices.items())
+        print(f"There is no choice {str(choice)!r} here. There is {listed}.")
+    else:
+        remember(PREDICTIONS, name, known | {"choice": letter})
+        print(f"You say {letter}, {found.choices[letter]}. Run on and see.")
+
+
+def outcome(name: str) -> Report | None:
+    """What came out, beside the choice that was made; from now on that one counts."""
+    found = _called(name)
+    if found is None:
+        return None
+    known = _known(name)
+    rows = [("was", f"{found.right}, {found.choices[found.right]}"), ("why", found.why)]
+    heading = f"Prediction {name}"
+    if not known:
+        return Report(heading, Status.HELP, rows, "you made none")
+    remember(PREDICTIONS, name, known | {"told": True})
+    if known["choice"] == found.right:
+        return Report(heading, Status.PASSED, rows, "as you said")
+    said = ("said", f"{known['choice']}, {found.choices[known['choice']]}")
+    return Report(heading, Status.HELP, [said, *rows], "otherwise than you said")
+
+
+def tally(lab: Lab) -> str:
+    """How the lab's predictions went, in a line; "" for a lab without any."""
+    states: dict[str, list[str]] = {"right": [], "otherwise": [], "open": []}
+    for name, found in of(lab).items():
+        known = _known(name)
+        ended = "right" if known.get("choice") == found.right else "otherwise"
+        states[ended if known.get("told") else "open"].append(name)
+    parts = [f"{len(states['right'])} of {sum(map(len, states.values()))} as you said"]
+    parts += [f"{state}: {', '.join(names)}" for state, names in states.items()
+              if names and state != "right"]  # fmt: skip
+    return "; ".join(parts) if of(lab) else ""
+
+
+def of(lab: Lab) -> dict[str, Outcome]:
+    """The predictions of a lab, in their order."""
+    number = int(lab.number)
+    return {name: each for name, each in OUTCOMES.items() if name.startswith(f"{number}.")}
+
+
+def _called(name: str) -> Outcome | None:
+    if name not in OUTCOMES:
+        near = get_close_matches(str(name), OUTCOMES, 1)
+        meant = f"; is it {near[0]}?" if near else ""
+        print(f"There is no prediction {name!r}{meant}")
+    return OUTCOMES.get(name)
+
+
+def _known(name: str) -> dict[str, Any]:
+    """{"choice": letter, "told": whether the outcome was}, or {}"""
+    found = remembered(PREDICTIONS).get(name)
+    usable = isinstance(found, dict) and found.get("choice") in OUTCOMES[name].choices
+    return found if usable else {}

@@ -1,0 +1,69 @@
+"""What the learner's project remembers from one day to the next: exercises that passed, with
+which code, and predictions. It stands in progress.json, in the project's folder."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from labkit.core import cells
+from labkit.core.files import write_whole
+from labkit.core.syllabus import LABS, Exercise, Lab
+from labkit.learner import workspace
+
+PASSED, PREDICTIONS = "passed", "predictions"  # its two parts
+
+
+def path() -> Path:
+    return Path(workspace.folder()).parent / "progress.json"
+
+
+def remembered(part: str) -> dict[str, Any]:
+    """One part of it; {} where nothing is there, or nothing that can be read."""
+    found = _read().get(part)
+    return found if isinstance(found, dict) else {}
+
+
+def remember(part: str, name: str, value: Any) -> None:
+    """Keep it, unless the folder cannot be written. What cannot be read is kept beside it."""
+    content = _read()
+    if not content and path().exists():
+        with suppress(OSError):
+            path().replace(path().with_name("progress.json~"))
+    content[part] = remembered(part) | {name: value}
+    with suppress(OSError):
+        write_whole(path(), json.dumps(content, indent=1) + "\n")
+
+
+def _read() -> dict[str, Any]:
+    try:
+        found = json.loads(path().read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def has_passed(lab: Lab, exercise: Exercise) -> None:
+    """Remember that the exercise passes as it stands in the package now."""
+    code = _code(lab, exercise)
+    if code and remembered(PASSED).get(exercise.id) != code:
+        remember(PASSED, exercise.id, code)
+
+
+def passed_labs() -> frozenset[str]:
+    """The modules of the labs of which every core exercise passed, as it stands now."""
+    known = remembered(PASSED)
+    return frozenset(
+        lab.module
+        for lab in LABS
+        if all(e.id in known and known[e.id] == _code(lab, e) for e in lab.exercises if e.core)
+    )
+
+
+def _code(lab: Lab, exercise: Exercise) -> str | None:
+    try:
+        return cells.fingerprint(cells.block(workspace.module_source(lab), exercise.id) or "")
+    except OSError:
+        return None

@@ -1,0 +1,48 @@
+"""Model answers to the written questions: shown once the learner has written an answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+
+from labkit.core import sealed
+from labkit.core.report import Report, Status
+from labkit.core.syllabus import Lab, Question
+from labkit.learner import hints, workspace
+from labkit.learner.project import own_notebook
+
+
+def notebook_path(lab: Lab) -> Path:
+    return Path(workspace.folder()).parent / "notebooks" / f"{lab.name}.ipynb"
+
+
+def answered(lab: Lab) -> dict[str, bool | None]:
+    """{id of a written question: whether something stands in its cell, as the notebook was last
+    saved; None where neither can be told}"""
+    try:
+        content = own_notebook.read(notebook_path(lab))
+    except own_notebook.NotebookError:
+        content = nbformat.v4.new_notebook()
+    return own_notebook.written_answers(content, lab)
+
+
+def model_answer(lab: Lab, question: Question, with_key: str) -> Report:
+    """The model answer, beside which learners can hold theirs.
+
+    with_key    how to open the lab's answers
+
+    Errors: LookupError where it may not be shown
+    """
+    path = workspace.reference_path(lab).parent / "answers" / f"{lab.module}.md"
+    if not path.exists() or not sealed.is_open(lab.module):
+        raise LookupError(hints.last_step(lab, "", with_key))
+    if not answered(lab)[question.id]:
+        raise LookupError(
+            f"Write your own answer to {question.id} first, in the cell below the question in "
+            f"{workspace.short_path(notebook_path(lab))}, and save the notebook (Ctrl+S). Then "
+            "ask again."
+        )
+    text = hints.sections(sealed.text_of(path))[question.id]["model answer"]
+    rows = [("model", text), ("next", "hold it against yours: what is missing in which?")]
+    return Report(f"Written question {question.id}", Status.HELP, rows, "a model answer")
