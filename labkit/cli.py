@@ -12,7 +12,7 @@ from labkit.core.terminal import Problem
 
 ROOMS = (
     *("learner", "learner/project", "learner/talk", "look", "pretrain"),
-    *("author", "grading", "bench"),
+    *("author", "grading", "bench", "site"),
 )
 
 app = typer.Typer(

@@ -34,7 +34,7 @@ LEARNERS = (
     *("tests/visible/recorded/*", "constraints.txt", "LICENSE"),
 )
 # of labkit/: the instructor's rooms, and what serves the reference alone
-LEFT_OUT = ("author", "grading", "bench", "model/fast.py")
+LEFT_OUT = ("author", "grading", "bench", "site", "model/fast.py")
 # in learners/: in the edition
 OWN = {"README.md": "README.md", "gitignore": ".gitignore", "fast.py": "labkit/model/fast.py"}
 STAND_INS = re.compile(r"^<!-- stand-ins -->\n(.*?)^<!-- end -->\n", re.MULTILINE | re.DOTALL)

@@ -11,11 +11,12 @@ from labkit.core.paths import LABKIT, ROOT
 
 # A room imports itself and rooms on the floors below its own, which are listed before it.
 FLOORS = ("core sandboxed", "checks", "model", "learner", "look", "author pretrain", "grading",
-          "bench", "cli")  # fmt: skip
+          "bench site", "cli")  # fmt: skip
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms.split()}
 LEARNERS_HAVE = ("core", "sandboxed", "checks", "model", "learner", "look", "pretrain", "cli")
 # What comes with the extras of pyproject.toml, which a learner does not install
 EXTRAS = {"nbgrader", "nbconvert", "sqlalchemy", "bleach", "distributed", "transformers"}
+EXTRAS |= {"sphinx", "docutils", "nbclient"}
 # What may be used beside the standard library and the package itself
 TENSORS = {"torch", "numpy"}
 USE = {"labkit.sandboxed": {*TENSORS, "safetensors"}, "solutions": TENSORS, "tinyllm": TENSORS}

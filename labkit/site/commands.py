@@ -1,0 +1,47 @@
+"""The command that writes the web edition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from labkit.core.syllabus import NOTEBOOKS, UnknownName, find_lab
+from labkit.core.terminal import Problem, ending_on
+
+app = typer.Typer()
+
+# ruff: noqa: UP045  typer on Python 3.10 needs Optional
+
+
+@app.command()
+def site(
+    folder: Annotated[Path, typer.Argument(help="a new folder, or an older site")],
+    labs: Annotated[
+        Optional[str], typer.Option(help="only these, such as 1,3 or rmsnorm,gqa")
+    ] = None,
+    without_answers: Annotated[
+        bool,
+        typer.Option(
+            "--without-answers", help="no solution, model answer or last hint is in it"
+        ),
+    ] = False,
+) -> None:
+    """Write the course as static pages, to read and search without a server or a network.
+
+    The notebooks are executed the first time, which takes minutes, and again when something
+    changes that they show; the outputs are kept in build/site/.
+    """
+    try:
+        from labkit.site.edition import write_site
+    except ImportError as error:
+        raise Problem(f"{error}; pip install -c constraints.txt -e '.[site]'") from error
+    from labkit.author.reference import BuildError
+
+    with ending_on(UnknownName, BuildError, OSError):
+        chosen = NOTEBOOKS
+        if labs is not None:
+            chosen = [find_lab(name.strip().zfill(2), NOTEBOOKS) for name in labs.split(",")]
+        write_site(folder, chosen, not without_answers)
+    print(f"the site begins at {folder / 'index.html'}")

@@ -1,0 +1,105 @@
+"""The notebooks with the reference in them, executed once and kept as long as nothing changes
+that they show."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import nbformat
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+from labkit.author.owned_cells import filled, notebook_path, read_notebook
+from labkit.author.reference import BuildError, reference
+from labkit.core import cells
+from labkit.core.files import write_whole
+from labkit.core.paths import CHECKPOINTS, LABKIT, ROOT, SOLUTIONS, TESTS
+from labkit.core.syllabus import NOTEBOOKS, Lab
+from labkit.grading.sample_class import solved
+from labkit.look.notebook import WRITTEN as LOOK
+
+KEPT = ROOT / "build" / "site"
+SHOWN = (  # what a notebook runs or reads
+    *(
+        LABKIT / room
+        for room in ("core", "sandboxed", "checks", "model", "learner", "pretrain")
+    ),
+    *(SOLUTIONS, ROOT / "tinyllm", TESTS / "visible", CHECKPOINTS),
+)
+LONGEST = 1800  # seconds for one cell; lab 08 trains for some minutes
+
+
+def executed(lab: Lab, run: Callable[[Lab], NotebookNode] | None = None) -> NotebookNode:
+    """The lab's notebook with the reference's answers and the outputs of every cell.
+
+    run    executes it, where it was not kept
+
+    Errors: a cell that raises: BuildError names it
+    """
+    path = KEPT / f"{lab.name}-{key(lab)}.ipynb"
+    if path.exists():
+        return nbformat.read(path, as_version=4)
+    notebook = (run or in_a_kernel)(lab)
+    for old in KEPT.glob(f"{lab.name}-*.ipynb"):
+        old.unlink()
+    write_whole(path, nbformat.writes(notebook))
+    return notebook
+
+
+def key(lab: Lab) -> str:
+    """Changes with the notebook and with everything that can change its outputs."""
+    digest = hashlib.sha256(nbformat.writes(complete(lab)).encode())
+    digest.update(shared_key().encode())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def shared_key() -> str:
+    names = f"{sys.version_info[:2]} {version('torch')} {version('matplotlib')}"
+    digest = hashlib.sha256(names.encode())
+    for path in files_in(SHOWN):
+        digest.update(f"\n{path.relative_to(ROOT)} {path.stat().st_size}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def files_in(folders: Iterable[Path]) -> list[Path]:
+    found = (path for folder in folders for path in folder.rglob("*") if path.is_file())
+    return sorted(path for path in found if path.suffix not in (".pyc", ".py~"))
+
+
+def complete(lab: Lab) -> NotebookNode:
+    """The notebook as learners get it, the reference in its exercises."""
+    return solved(filled(lab, read_notebook(notebook_path(lab))), lab)
+
+
+def in_a_kernel(lab: Lab) -> NotebookNode:
+    """Executed beside a package of its own, in which the labs before it are finished."""
+    with TemporaryDirectory(prefix="tinyllm-site-") as name:
+        shutil.copytree(ROOT / "tinyllm", Path(name, "tinyllm"))
+        for earlier in NOTEBOOKS[: NOTEBOOKS.index(lab)]:
+            if earlier.exercises:
+                text = cells.plain(reference(earlier))
+                Path(name, "tinyllm", f"{earlier.module}.py").write_text(text, "utf-8")
+        notebook = complete(lab)
+        client = NotebookClient(
+            notebook, timeout=LONGEST, kernel_name="python3", allow_errors=True,
+            resources={"metadata": {"path": name}}, extra_arguments=["--log-level=ERROR"],
+        )  # fmt: skip
+        path = os.pathsep.join([name, str(ROOT)])
+        client.execute(env={**os.environ, "PYTHONPATH": path, LOOK: "look/index.html"})
+        for cell in notebook.cells:
+            for output in cell.get("outputs", ()):
+                if output.output_type == "error":
+                    said = f"{output.ename}: {output.evalue}"
+                    raise BuildError(f"{lab.name}, cell {cell.id}: {said}")
+        text = nbformat.writes(notebook).replace(f"{name}{os.sep}", "")
+        return nbformat.reads(text, as_version=4)

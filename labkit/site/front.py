@@ -1,0 +1,50 @@
+"""The front page: on one screen, what one will build."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from labkit.author.owned_cells import notebook_path, read_notebook
+from labkit.core.syllabus import Lab
+from labkit.learner.figures.architecture import alt_text, draw
+from labkit.learner.figures.drawing import PIXELS_PER_INCH
+from labkit.learner.models import load_chat_model, say
+from labkit.pretrain.stories import prompt
+
+HERE = Path(__file__).parent
+REQUEST = "Tell me a story about Anna and a red ball."
+QUESTION = "Where is the red ball?"
+ASKED = re.compile(r"\*\*The question: (.+?)\*\*")
+
+
+def front(labs: Sequence[Lab], folder: Path) -> str:
+    """The page as Markdown; its figure is written into `folder`."""
+    model, tokenizer = load_chat_model()
+    story = say(model, tokenizer, prompt(REQUEST), temperature=0.7, seed=1)
+    answer = say(model, tokenizer, prompt(REQUEST, story, QUESTION))
+    figure = draw()
+    figure.savefig(folder / "map.png", dpi=2 * PIXELS_PER_INCH)
+    plt.close(figure)
+    jinja = Environment(
+        loader=FileSystemLoader(HERE), undefined=StrictUndefined, autoescape=True
+    )
+    return jinja.get_template("front.md.jinja").render(
+        labs=[(lab, question(lab), minutes(lab)) for lab in labs],
+        talk=(REQUEST, story, QUESTION, answer),
+        alt=alt_text(),
+    )
+
+
+def question(lab: Lab) -> str:
+    """The question with which its notebook begins."""
+    return ASKED.search(read_notebook(notebook_path(lab)).cells[0].source)[1]
+
+
+def minutes(lab: Lab) -> int:
+    """Of its core exercises."""
+    return sum(each.minutes for each in lab.exercises if each.core)

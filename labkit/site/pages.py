@@ -1,0 +1,156 @@
+"""A lab's page: its executed notebook with the stub where the answer stood, everything that
+helps folded below it, figures as files, and the gallery of wrong answers near the end."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import hashlib
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from itertools import takewhile
+
+from nbformat import NotebookNode
+from nbformat.v4 import new_markdown_cell
+
+from labkit.author.owned_cells import model_answer
+from labkit.author.reference import reference_block
+from labkit.core import cells
+from labkit.core.syllabus import Exercise, Lab
+from labkit.learner import hints
+from labkit.site.wrong import WrongAnswer
+
+PICTURE = re.compile(r'<img src="data:image/png;base64,([^"]+)"')
+FIGURES = "figures"  # the folder beside the pages
+PREDICT = "**Predict, then run.**"
+SETUP = ("setup", "tools")  # cells whose code is no reading matter
+MAP = "map"
+LAST = "summary"
+
+
+@dataclass
+class Page:
+    """A notebook for MyST-NB, and the pictures that it shows: {name: PNG}."""
+
+    lab: Lab
+    notebook: NotebookNode
+    pictures: dict[str, bytes] = field(default_factory=dict)
+
+    def cell(self, name: str) -> NotebookNode:
+        return next(cell for cell in self.notebook.cells if cell.id == name)
+
+
+def page_of(
+    lab: Lab,
+    executed: NotebookNode,
+    wrong: Sequence[WrongAnswer] = (),
+    look: str = "",
+    answers: bool = True,
+) -> Page:
+    """The page of a lab.
+
+    executed   its notebook with the reference in it and its outputs
+    wrong      the gallery
+    look       what stands under the title: where the model shows this lab's part at work
+    answers    False: neither solutions, model answers nor the last rung of a ladder
+    """
+    page = Page(lab, copy.deepcopy(executed))
+    for exercise in lab.exercises:
+        put_exercise(page, exercise, answers)
+    for question in lab.questions:
+        answer = model_answer(lab, question) if answers else ""
+        page.cell(question.answer_cell).source = (
+            fold(f"Model answer to {question.id}", answer) if answer else OWN_WORDS
+        )
+    fold_predictions(page.notebook.cells)
+    for cell in page.notebook.cells:
+        if cell.id in SETUP:
+            tag(cell, "hide-cell", "The setup")
+        elif cell.id == MAP:
+            tag(cell, "remove-input")
+    if look:
+        page.notebook.cells.insert(1, new_markdown_cell(look, id="look-inside"))
+    if wrong:
+        place = [cell.id for cell in page.notebook.cells].index(LAST)
+        page.notebook.cells.insert(place, new_markdown_cell(shown(wrong, answers), id="wrong"))
+    for cell in page.notebook.cells:
+        take_out_pictures(page, cell)
+    return page
+
+
+OWN_WORDS = "*Answered in your own words, and read by a person.*"
+
+
+def put_exercise(page: Page, exercise: Exercise, answers: bool) -> None:
+    """The stub, the ladder and the answer in the place of the reference."""
+    block = reference_block(page.lab, exercise)
+    parts = [code(cells.stub(block, exercise))]
+    rungs = hints.rungs(page.lab, exercise)
+    for number, (name, text) in enumerate(zip(hints.RUNGS, rungs, strict=True), 1):
+        if answers or number < len(rungs):
+            title = f"Hint {number} of {len(rungs)} for {exercise.id}: {name}"
+            parts.append(fold(title, text))
+    if answers:
+        parts.append(fold(f"Solution of {exercise.id}", code(cells.plain(block))))
+    place = page.notebook.cells.index(page.cell(exercise.answer_cell))
+    text = "\n\n".join(parts)
+    page.notebook.cells[place] = new_markdown_cell(text, id=exercise.answer_cell)
+    tag(page.cell(exercise.check_cell), "hide-output", "What the check says of a right answer")
+
+
+def fold_predictions(notebook: Sequence[NotebookNode]) -> None:
+    """Who is asked to predict sees the outcome by opening it."""
+    for place, cell in enumerate(notebook):
+        if cell.cell_type == "markdown" and PREDICT in cell.source:
+            run = takewhile(lambda each: each.cell_type == "code", notebook[place + 1 :])
+            for each in run:
+                if each.outputs:
+                    tag(each, "hide-output", "Your prediction first; then: what comes out")
+
+
+def tag(cell: NotebookNode, name: str, prompt: str = "") -> None:
+    """Tell MyST-NB to hide something of a cell, and the words on the fold."""
+    cell.metadata["tags"] = [name]
+    cell.metadata["mystnb"] = {"code_prompt_show": prompt, "code_prompt_hide": prompt}
+
+
+def fold(title: str, text: str) -> str:
+    return f"<details>\n<summary>{escape(title)}</summary>\n\n{text}\n\n</details>"
+
+
+def code(text: str, language: str = "python") -> str:
+    return f"```{language}\n{text.strip(chr(10))}\n```"
+
+
+def shown(wrong: Sequence[WrongAnswer], answers: bool) -> str:
+    """The gallery as Markdown."""
+    parts = [
+        "## A gallery of wrong answers",
+        "What the check says of mistakes that are made often: look at the row *why*.",
+    ]
+    for each in wrong:
+        title = each.mistake.name.replace("-", " ")
+        parts.append(f"### {each.mistake.exercise.id}: {title}")
+        if answers:
+            parts.append(code(each.edit, "diff"))
+        parts.append(each.report.html())
+    return "\n\n".join(parts)
+
+
+def take_out_pictures(page: Page, cell: NotebookNode) -> None:
+    """Figures become files, which a browser loads as one scrolls to them."""
+
+    def filed(match: re.Match) -> str:
+        data = base64.b64decode(match[1])
+        name = f"{page.lab.number}-{hashlib.sha256(data).hexdigest()[:10]}.png"
+        page.pictures[name] = data
+        height = struct.unpack(">I", data[20:24])[0] // 2  # a PNG states it at byte 20
+        return f'<img loading="lazy" src="{FIGURES}/{name}" height="{height}"'
+
+    for output in cell.get("outputs", ()):
+        shown = output.get("data", {})
+        if "text/html" in shown:
+            shown["text/html"] = PICTURE.sub(filed, shown["text/html"])

@@ -1,0 +1,40 @@
+// What a page does beside the theme: what scrolls can be reached by key, an address that points
+// into a fold opens it, and paper has no folds.
+"use strict";
+
+function reachable() {
+  for (const box of document.querySelectorAll("pre, .table-wrapper, .formula")) {
+    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+    else box.removeAttribute("tabindex");
+  }
+}
+
+function openAround(target) {
+  for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+}
+
+function goToAddress() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  openAround(target);
+  target?.scrollIntoView();
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  reachable();
+  document.addEventListener("toggle", reachable, true);
+  if (location.hash) goToAddress();
+});
+window.addEventListener("resize", reachable);
+window.addEventListener("hashchange", goToAddress);
+
+let opened = [];
+window.addEventListener("beforeprint", () => {
+  opened = [...document.querySelectorAll("details:not([open])")];
+  for (const fold of opened) {
+    fold.open = true;
+    for (const image of fold.querySelectorAll("img")) image.loading = "eager";
+  }
+});
+window.addEventListener("afterprint", () => {
+  for (const fold of opened) fold.open = false;
+});

@@ -1,0 +1,65 @@
+"""The gallery of wrong answers: mistakes that are made often, and the very report that the
+check gives on each, made while the site is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import unified_diff
+from itertools import zip_longest
+
+from labkit.author.mistakes import Mistake, mistakes_of
+from labkit.author.reference import reference, reference_block
+from labkit.core import cells
+from labkit.core.report import Report
+from labkit.core.syllabus import Lab
+from labkit.learner import workspace
+from labkit.learner.check import check_exercise
+
+MOST = 5  # in one lab
+
+
+@dataclass(frozen=True)
+class WrongAnswer:
+    """A mistake, and what the learner who makes it reads."""
+
+    mistake: Mistake
+    report: Report
+
+    @property
+    def edit(self) -> str:
+        """What stands otherwise than in the reference, as a diff."""
+        mistake = self.mistake
+        right = cells.plain(reference_block(mistake.lab, mistake.exercise))
+        lines = unified_diff(right.split("\n"), mistake.cell.split("\n"), lineterm="", n=1)
+        return "\n".join(line for line in list(lines)[2:] if not line.startswith("@@"))
+
+
+def gallery(lab: Lab) -> list[WrongAnswer]:
+    """The lab's wrong answers, each checked now: those listed first for each exercise."""
+    mistakes = mistakes_of(lab) if lab.exercises else []
+    return [WrongAnswer(mistake, report_on(mistake)) for mistake in chosen(mistakes)]
+
+
+def chosen(mistakes: Sequence[Mistake]) -> list[Mistake]:
+    """One mistake of each exercise, then a second one of each, until there are enough."""
+    found = list(turn_about(mistakes))[:MOST]
+    return sorted(found, key=mistakes.index)
+
+
+def turn_about(mistakes: Sequence[Mistake]) -> Iterator[Mistake]:
+    by_exercise: dict[str, list[Mistake]] = {}
+    for mistake in mistakes:
+        if mistake.costs and not mistake.sentence.startswith("two things"):
+            by_exercise.setdefault(mistake.exercise.id, []).append(mistake)
+    for row in zip_longest(*by_exercise.values()):
+        yield from (mistake for mistake in row if mistake)
+
+
+def report_on(mistake: Mistake) -> Report:
+    """What check() says in a package that is finished but for this mistake."""
+    lab, exercise = mistake.lab, mistake.exercise
+    module = cells.with_block(cells.plain(reference(lab)), exercise, mistake.cell)
+    with workspace.playing(lab, module):
+        report, _ = check_exercise(lab, exercise, f'hint("{exercise.id}") shows rung 1 of 3')
+    return report

@@ -1,0 +1,201 @@
+"""The web edition: what is folded, what is left out, that it asks nothing of a network; in a
+browser, if there is one."""
+
+import base64
+import html
+import re
+from html.parser import HTMLParser
+
+import nbformat
+import pytest
+from nbformat.v4 import new_output
+
+from labkit.author.mistakes import mistakes_of
+from labkit.author.owned_cells import filled, model_answer, notebook_path, read_notebook
+from labkit.author.reference import BuildError, reference_block
+from labkit.core import cells
+from labkit.core.syllabus import NOTEBOOKS, find_lab
+from labkit.learner import hints
+from labkit.site import executed as execution
+from labkit.site.edition import write_site
+from labkit.site.executed import complete, executed
+from labkit.site.wrong import chosen
+
+pytest.importorskip(
+    "myst_nb", reason="not checked: pip install -c constraints.txt -e '.[site]'"
+)
+
+TOUR, NORM = find_lab("tour", NOTEBOOKS), find_lab("rmsnorm")
+DOT = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJg"
+    "gg=="
+)
+LOADS = {"script": "src", "img": "src", "source": "src", "iframe": "src", "link": "href"}
+
+
+def as_if_run(lab):
+    """The notebook with a figure below its second cell, where the map stands, and with a word
+    below every other cell."""
+    notebook = complete(lab)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [new_output("stream", text="a word\n")]
+    picture = f'<img src="data:image/png;base64,{DOT}" alt="A dot." width="1">'
+    notebook.cells[2].outputs = [new_output("display_data", {"text/html": picture})]
+    return notebook
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory):
+    """{True: the site with its answers, False: the one without}"""
+    found = {answers: tmp_path_factory.mktemp("site") / "html" for answers in (True, False)}
+    write_site(found[True], [TOUR, NORM], True, as_if_run)
+    write_site(found[False], [NORM], False, as_if_run)
+    return found
+
+
+class Reader(HTMLParser):
+    """A page's addresses: ids in it, links out of it, what it loads; pictures without words."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.ids, self.links, self.loads, self.silent = set(), [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.ids.add(attrs.get("id"))
+        if tag == "a" and "href" in attrs:
+            self.links.append(attrs["href"])
+        elif LOADS.get(tag) in attrs and attrs.get("rel") not in ("canonical", "next", "prev"):
+            self.loads.append(attrs[LOADS[tag]])
+        if tag == "img" and not attrs.get("alt"):
+            self.silent.append(attrs["src"])
+
+
+def pages(folder):
+    paths = [path for path in folder.rglob("*.html") if "look" not in path.parts]
+    return {path: Reader(path.read_text("utf-8")) for path in paths}
+
+
+def text_of(path):
+    """What a file says, with nothing but letters and marks between its words."""
+    text = path.read_bytes().decode("utf-8", "replace")
+    return squeezed(html.unescape(re.sub(r"<[^>]+>", "", text)))
+
+
+def squeezed(text):
+    return re.sub(r"[\s`*_\\]+", "", text).lower()
+
+
+def sentences(text):
+    return [s for s in map(squeezed, re.split(r"\n|(?<=[.:;]) ", text)) if len(s) > 25]
+
+
+def secrets_of(lab):
+    """Lines and sentences of its solutions, last rungs and model answers that stand nowhere in
+    the notebook."""
+    notebook = filled(lab, read_notebook(notebook_path(lab)))
+    given = squeezed("\n".join(cell.source for cell in notebook.cells))
+    found = [model_answer(lab, question) for question in lab.questions]
+    for exercise in lab.exercises:
+        found.append(cells.plain(reference_block(lab, exercise)))
+        found.append(hints.rungs(lab, exercise)[-1])
+    return {s for text in found for s in sentences(text) if s not in given}
+
+
+def test_help_is_there_and_folded(sites):
+    page = (sites[True] / "01_rmsnorm.html").read_text("utf-8")
+    folds = re.findall(r"<details>\s*<summary>(.*?)</summary>", page)
+    assert "<details open" not in page
+    for number, name in enumerate(hints.RUNGS, 1):
+        assert f"Hint {number} of 3 for 1.2: {name}" in folds
+    assert {"Solution of 1.2", "Model answer to 1.a"} <= set(folds)
+    assert folds.count("Your prediction first; then: what comes out") >= 3
+    before, solution = page.split("<summary>Solution of 1.2</summary>")
+    assert "Exercise 1.2: RMSNorm" in html.unescape(before)
+    assert "rsqrt" in solution.split("</details>")[0]
+    text = text_of(sites[True] / "01_rmsnorm.html")
+    assert not [secret for secret in secrets_of(NORM) if secret not in text]
+
+
+def test_without_answers_no_file_holds_one(sites):
+    secrets, files = secrets_of(NORM), [p for p in sites[False].rglob("*") if p.is_file()]
+    assert len(secrets) > 30
+    for path in files:
+        if "look" not in path.relative_to(sites[False]).parts:
+            text = text_of(path)
+            assert not [secret for secret in secrets if secret in text], path
+    assert not [path for path in files if path.suffix in (".ipynb", ".md", ".pickle")]
+    # words of the model answers and of nothing else
+    index = (sites[False] / "searchindex.js").read_text("utf-8")
+    full = (sites[True] / "searchindex.js").read_text("utf-8")
+    assert '"blind' in full and '"blind' not in index
+    assert "Hint 2 of 3" in (sites[False] / "01_rmsnorm.html").read_text("utf-8")
+
+
+def test_every_link_leads_somewhere_and_nothing_is_loaded_from_outside(sites):
+    for folder in sites.values():
+        found = pages(folder)
+        for path, page in found.items():
+            assert not page.silent, path
+            for address in page.loads:
+                assert not re.match(r"\w+:|//", address), (path, address)
+                address = address.split("?")[0].split("#")[0]
+                assert not address or (path.parent / address).is_file(), (path, address)
+            for link in page.links:
+                if re.match(r"(https?|mailto):", link):
+                    continue
+                where, _, place = link.partition("#")
+                target = (path.parent / where).resolve() if where else path
+                assert target.is_file(), (path, link)
+                assert not place or target not in found or place in found[target].ids, link
+        for path in [*folder.rglob("*.css"), *folder.rglob("*.js")]:
+            text = path.read_text("utf-8")
+            assert not re.search(r"@import|url\(['\"]?(https?:)?//", text), path
+
+
+def test_the_gallery_holds_the_checks_own_words(sites):
+    shown = text_of(sites[True] / "01_rmsnorm.html")
+    assert squeezed("the variance divides by E - 1 instead of E") in shown
+    assert squeezed("values differ in all entries") in shown
+
+
+def test_each_exercise_is_in_the_gallery_first():
+    for lab in NOTEBOOKS:
+        if lab.exercises:
+            found = chosen(mistakes_of(lab))
+            assert 3 <= len(found) <= 5 and all(each.costs for each in found)
+            assert len({each.exercise.id for each in found}) == min(5, len(lab.exercises))
+
+
+def test_figures_are_files_and_pages_are_light(sites):
+    (dot,) = (sites[False] / "figures").iterdir()
+    assert dot.read_bytes() == base64.b64decode(DOT)
+    page = sites[True] / "01_rmsnorm.html"
+    loads = [path.split("?")[0] for path in Reader(page.read_text("utf-8")).loads]
+    size = sum((page.parent / path).stat().st_size for path in loads if "figures" not in path)
+    assert size + page.stat().st_size < 1e6
+    assert "data:image" not in page.read_text("utf-8")
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path, sites):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(BuildError, match="no site; name a new folder"):
+        write_site(tmp_path, [TOUR], True, as_if_run)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_notebook_is_executed_once(monkeypatch, tmp_path):
+    monkeypatch.setattr(execution, "KEPT", tmp_path)
+    runs = []
+
+    def run(lab):
+        runs.append(lab)
+        return as_if_run(lab)
+
+    first, second = (executed(NORM, run) for _ in range(2))
+    assert nbformat.writes(first) == nbformat.writes(second) and len(runs) == 1
+    monkeypatch.setattr(execution, "shared_key", lambda: "a check has changed")
+    executed(NORM, run)
+    assert len(runs) == 2 and len(list(tmp_path.iterdir())) == 1
