@@ -116,7 +116,7 @@ def fill_exercise(lab: Lab, notebook: NotebookNode, exercise: Exercise, solved: 
 
 def fill_prediction(notebook: NotebookNode, name: str, outcome: Outcome) -> None:
     """The cell in which a learner chooses, before the one that tells what came out."""
-    teller = re.compile(rf'(?:show\(\w+, |outcome\()"{re.escape(name)}"\)')
+    teller = re.compile(rf'(?:show\(\w+, |outcome\()"{re.escape(name)}"[,)]')
     above = [cell.id for cell in notebook.cells if teller.search(cell.source)]
     if not above:  # a notebook that was just begun
         return

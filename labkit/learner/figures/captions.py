@@ -71,6 +71,9 @@ CAPTIONS = {
         "Normed, scores without the scale spread out beyond 10; with the scale they stay "
         "within 4, the root of D."
     ),
+    "3.caches": (
+        "KV cache against size, one mark a model: for its size the one with MLA keeps least."
+    ),
     "3.look-3-5": "Bytes a token and layer: MHA 8192, GQA 4096, MQA 512, MLA 1152.",
     # Lab 02
     "2.why": "Both sentences give each word the very same weight.",

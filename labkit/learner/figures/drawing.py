@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from labkit.learner.figures.captions import CAPTIONS
 from labkit.learner.progress.outcomes import OUTCOMES
-from labkit.learner.progress.predictions import outcome
+from labkit.learner.progress.predictions import outcome, show_now
 
 # Okabe and Ito's palette: told apart with every common colour blindness. Its yellow is
 # left out, too pale for a line on white.
@@ -99,7 +99,7 @@ def show(figure: Figure, text: str) -> None:
         print(f"[figure] {alt}")
     plt.close(figure)
     if text in OUTCOMES:
-        _display(outcome(text))
+        show_now(outcome(text))
 
 
 # behind words, for what is told apart by number alone, such as experts
@@ -158,14 +158,6 @@ def as_html(figure: Figure, alt: str) -> str:
     style = "max-width: 100%; height: auto; background: white"
     source = f"data:image/png;base64,{data}"
     return f'<img src="{source}" alt="{html.escape(alt)}" width="{width}" style="{style}">'
-
-
-def _display(report: object) -> None:
-    if not _in_ipython():
-        return print(report)
-    from IPython.display import display
-
-    return display(report)
 
 
 def _in_ipython() -> bool:

@@ -124,11 +124,131 @@ OUTCOMES = {
         "no, no, no",
         why="It turns every pair as yours does, only other pairs.",
     ),
-    "2.longer": _of(
-        "nearly all with either",
-        "little with either",
-        "*little, and nearly all with ALiBi",
-        why="Noise spreads its weight over all tokens; a penalty for distance keeps it near, "
-        "however long the text.",
+    "2.living": _of(
+        "no rotation",
+        "neighbours for pairs",
+        "a smaller base",
+        "*1000 positions later",
+        why="Only distances reach the scores, and those stay.",
+    ),
+    # Lab 03
+    "3.first": _of(
+        "all five, equally",
+        "all five, by their scores",
+        "the last alone",
+        "*the first alone",
+        why="It lines its mask up with the first key: the one query is taken for position 0.",
+    ),
+    "3.scale": _of(
+        "about a tenth",
+        "about a half",
+        "*more than four fifths",
+        why="Scores of size sqrt(128) = 11 leave the softmax no choice; divided by that, the "
+        "best key gets about a tenth.",
+    ),
+    "3.leak": _of(
+        "as far as the right one",
+        "less far",
+        "*farther",
+        why="Its rows are no tokens any more, the mask guards rows, and the model reads the "
+        "answer.",
+    ),
+    "3.growth": _of(
+        "about 10",
+        "about 30",
+        "*over 100",
+        why="Nothing holds the lengths of queries and keys; with the norm only its weight can "
+        "grow, and it about doubled.",
+    ),
+    "3.caches": _of(
+        "one with MQA",
+        "one with GQA",
+        "*one with MLA",
+        why="DeepSeek-V3 keeps one latent for 128 heads: 0.10 KiB for a billion parameters, "
+        "PaLM with its single KV head 0.22.",
+    ),
+    "3.living": _of(
+        "*repeat in the place of repeat_interleave",
+        "no QK-Norm",
+        "QK-Norm, but no 1/sqrt(D)",
+        why="Most query heads then read keys and values of a head they were not trained with.",
+    ),
+    # Lab 04
+    "4.why": _of(
+        "a poor wave",
+        "*a straight line",
+        "nothing at all",
+        why="Two matrices in a row are one matrix, however wide the middle.",
+    ),
+    "4.trap": _of(
+        "x * torch.sigmoid(x)",
+        "*x / (1 + torch.exp(-x))",
+        "x * torch.exp(x) / (1 + torch.exp(x))",
+        why="At -100 it divides by inf, which gives a right 0; on the way back inf meets 0.",
+    ),
+    "4.break": _of(
+        "its opposite",
+        "*the very same",
+        "something else altogether",
+        why="Minus times minus is plus: without a bend the layer cannot tell x from -x.",
+    ),
+    "4.multiply": _of(
+        "8",
+        "128",
+        "*more than 500",
+        why="Straight pieces come nearer and nearer to a product and never arrive; two gated "
+        "units are exact.",
+    ),
+    "4.ratio": _of(
+        "in all of them",
+        "in some",
+        "*in none",
+        why="The dense models have 3 to 5.33: I is a choice of its own, a field of the config.",
+    ),
+    "4.living": _of(
+        "ReLU",
+        "GELU",
+        "*nothing, a straight gate",
+        why="That the gate shuts for negative numbers is what counts, not the shape of its "
+        "corner.",
+    ),
+    # Lab 05
+    "5.sizes": _of(
+        "less than 6 %",
+        "6 %",
+        "*more",
+        why="Attention and vocabulary work for every token; only experts are picked.",
+    ),
+    "5.gradient": _of(
+        "k = 1, norm_topk_prob False",
+        "*k = 1, norm_topk_prob True",
+        "k = 2, norm_topk_prob False",
+        "k = 2, norm_topk_prob True",
+        why="One weight divided by itself is 1, whatever the router says: nothing to learn.",
+    ),
+    "5.low": _of(
+        "above 1",
+        "exactly 1",
+        "*below 1",
+        why="The picks go one way and the probability the other: low is not the same as even.",
+    ),
+    "5.pooled": _of(
+        "8 each, 8 together",
+        "*8 each, 4 together",
+        "8 each, 1 together",
+        why="In one list one collapsed layer seems to even out the other.",
+    ),
+    "5.words": _of(
+        "a place in the sentence",
+        "a subject",
+        "*a kind of word",
+        "nothing to name",
+        why="Articles, names, ends of sentences; there is no expert for kites.",
+    ),
+    "5.living": _of(
+        "it costs more",
+        "*it costs less",
+        "the same",
+        why="The best one carries most of the weight; what the wrong ones say is noise.",
     ),
 }

@@ -36,8 +36,13 @@ def predict(name: str, choice: str = "") -> None:
         print(f"You say {letter}, {found.choices[letter]}. Run on and see.")
 
 
-def outcome(name: str) -> Report | None:
-    """What came out, beside the choice that was made; from now on that one counts."""
+def outcome(name: str, shown: object = None) -> Report | None:
+    """What came out, beside the choice that was made; from now on that one counts.
+
+    shown    what the cell displays before
+    """
+    if shown is not None:
+        show_now(shown)
     found = _called(name)
     if found is None:
         return None
@@ -51,6 +56,13 @@ def outcome(name: str) -> Report | None:
         return Report(heading, Status.PASSED, rows, "as you said")
     said = ("said", f"{known['choice']}, {found.choices[known['choice']]}")
     return Report(heading, Status.HELP, [said, *rows], "otherwise than you said")
+
+
+def show_now(thing: object) -> None:
+    """Display it, as the last line of a cell would."""
+    from IPython.display import display
+
+    display(thing)
 
 
 def tally(lab: Lab) -> str:
