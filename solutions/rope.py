@@ -10,7 +10,7 @@ D head_dim, E hidden_size.
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 # %% exercise 2.1: rope_cos_sin
@@ -210,3 +210,37 @@ def yarn_cos_sin(
         attention_factor = 0.1 * math.log(factor) + 1.0
     return angles.cos() * attention_factor, angles.sin() * attention_factor
     ### END SOLUTION
+
+
+# %% exercise 2.8: LearnedPositions
+class LearnedPositions(nn.Module):
+    """Add to each token embedding the learned row of its place, as GPT-2 does.
+
+        out[t] = hidden_states[t] + wpe.weight[start + t]
+
+    `wpe` is an nn.Embedding with one row for each of max_position_embeddings places. `start`
+    is the place of the first token: 0, or with a cache the number of tokens that it holds.
+
+    Shapes: hidden_states (B, T, E) -> (B, T, E)
+    dtype:  that of hidden_states and the weight
+    Errors: a place that has no row, behind the last or below 0, raises ValueError, which says
+            the places and how many rows there are
+    Source: Radford et al. 2019, GPT-2, https://openai.com/index/better-language-models
+    """
+
+    def __init__(self, max_position_embeddings: int, hidden_size: int):
+        super().__init__()
+        ### BEGIN SOLUTION
+        self.wpe = nn.Embedding(max_position_embeddings, hidden_size)
+        ### END SOLUTION
+
+    def forward(self, hidden_states: Tensor, start: int = 0) -> Tensor:
+        ### BEGIN SOLUTION
+        rows, end = self.wpe.num_embeddings, start + hidden_states.size(1)
+        if start < 0 or end > rows:
+            raise ValueError(
+                f"the tokens stand at places {start} to {end - 1}, but there are only {rows} "
+                "rows, from 0 on: shorten the text"
+            )
+        return hidden_states + self.wpe.weight[start:end]  # (B, T, E) + (T, E)
+        ### END SOLUTION

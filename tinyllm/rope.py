@@ -10,7 +10,7 @@ D head_dim, E hidden_size.
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 # %% exercise 2.1: rope_cos_sin
@@ -159,3 +159,29 @@ def yarn_cos_sin(
 
     # YOUR CODE HERE (about 14 lines)
     raise NotImplementedError("Exercise 2.7: yarn_cos_sin")
+
+
+# %% exercise 2.8: LearnedPositions
+class LearnedPositions(nn.Module):
+    """Add to each token embedding the learned row of its place, as GPT-2 does.
+
+        out[t] = hidden_states[t] + wpe.weight[start + t]
+
+    `wpe` is an nn.Embedding with one row for each of max_position_embeddings places. `start`
+    is the place of the first token: 0, or with a cache the number of tokens that it holds.
+
+    Shapes: hidden_states (B, T, E) -> (B, T, E)
+    dtype:  that of hidden_states and the weight
+    Errors: a place that has no row, behind the last or below 0, raises ValueError, which says
+            the places and how many rows there are
+    Source: Radford et al. 2019, GPT-2, https://openai.com/index/better-language-models
+    """
+
+    def __init__(self, max_position_embeddings: int, hidden_size: int):
+        super().__init__()
+        # YOUR CODE HERE (about 1 line)
+        raise NotImplementedError("Exercise 2.8: LearnedPositions")
+
+    def forward(self, hidden_states: Tensor, start: int = 0) -> Tensor:
+        # YOUR CODE HERE (about 7 lines)
+        raise NotImplementedError("Exercise 2.8: LearnedPositions")

@@ -121,3 +121,35 @@ def train_step_in_parts(
     """
     # YOUR CODE HERE (about 23 lines)
     raise NotImplementedError("Exercise 8.4: train_step_in_parts")
+
+
+# %% exercise 8.5: adamw_step
+def adamw_step(
+    weight: Tensor,
+    grad: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    step: int,
+    lr: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.01,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One step of AdamW for one weight, as torch.optim.AdamW takes it.
+
+        weight     = weight * (1 - lr * weight_decay)
+        exp_avg    = beta1 * exp_avg    + (1 - beta1) * grad
+        exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * grad^2
+        mean       = exp_avg    / (1 - beta1^(step + 1))
+        mean_sq    = exp_avg_sq / (1 - beta2^(step + 1))
+        weight     = weight - lr * mean / (sqrt(mean_sq) + eps)
+
+    exp_avg and exp_avg_sq are what the step before returned, zeros at first. Steps count from
+    0, as in learning_rate. The grad stays as it is; the other three may be written over.
+
+    Shapes: four tensors of one shape -> weight, exp_avg, exp_avg_sq of that shape
+    dtype:  float32
+    Source: Loshchilov, Hutter 2017, https://arxiv.org/abs/1711.05101
+    """
+    # YOUR CODE HERE (about 8 lines)
+    raise NotImplementedError("Exercise 8.5: adamw_step")

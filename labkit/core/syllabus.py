@@ -140,6 +140,7 @@ LABS = (
             Exercise("2.5", ("alibi_bias",), points=3, minutes=10, core=False),
             Exercise("2.6", ("relative_scores",), points=3, minutes=15, core=False),
             Exercise("2.7", ("yarn_cos_sin",), points=3, minutes=20, core=False),
+            Exercise("2.8", ("LearnedPositions",), points=2, minutes=10, core=False),
         ),
         questions=(Question("2.a", 2), Question("2.b", 2), Question("2.c", 2)),
         banned=(
@@ -255,6 +256,7 @@ LABS = (
             Exercise("8.2", ("learning_rate",), points=3, minutes=10),
             Exercise("8.3", ("train_step",), points=5, minutes=20),
             Exercise("8.4", ("train_step_in_parts",), points=3, minutes=15, core=False),
+            Exercise("8.5", ("adamw_step",), points=4, minutes=20, core=False),
         ),
         questions=(Question("8.a", 2), Question("8.b", 2), Question("8.c", 2)),
         banned=(
@@ -264,6 +266,8 @@ LABS = (
             *("torch.nn.AdaptiveLogSoftmaxWithLoss", "torch.nn.modules.loss"),
             *("torch.nn.modules.adaptive", "torch.nll_loss", "torch.cross_entropy_loss"),
             *("torch.optim.lr_scheduler", "aten::cross_entropy_loss", "aten::nll_loss"),
+            *("torch.optim.AdamW", "torch.optim.Adam", "torch.optim.adamw", "torch.optim.adam"),
+            *("torch._fused_adamw_", "torch._fused_adam_", "aten::_fused_adamw_"),
             *("aten::nll_loss_nd", "aten::nll_loss_forward", "aten::nll_loss2d"),
             "aten::nll_loss2d_forward",
         ),

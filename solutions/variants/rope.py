@@ -366,3 +366,49 @@ def yarn_cos_sin(
     cos = (scale * angles.cos()).float()
     sin = (scale * angles.sin()).float()
     return torch.cat((cos, cos), -1), torch.cat((sin, sin), -1)
+
+
+# %% exercise 2.8: indices
+class LearnedPositions(nn.Module):
+    def __init__(self, max_position_embeddings, hidden_size):
+        super().__init__()
+        self.size = max_position_embeddings
+        self.wpe = nn.Embedding(self.size, hidden_size)
+
+    def forward(self, hidden_states, start=0):
+        places = torch.arange(hidden_states.shape[1], device=hidden_states.device) + start
+        if places[0] < 0 or places[-1] >= self.size:
+            raise ValueError(f"place {places[-1]} of {self.size}")
+        return hidden_states + self.wpe(places)[None]
+
+
+# %% exercise 2.8: the lookup's own error, said anew
+class LearnedPositions(nn.Module):
+    def __init__(self, max_position_embeddings: int, hidden_size: int):
+        super().__init__()
+        self.wpe = nn.Embedding(max_position_embeddings, hidden_size)
+
+    def forward(self, hidden_states: Tensor, start: int = 0) -> Tensor:
+        batch, length, _ = hidden_states.shape
+        places = torch.arange(start, start + length).expand(batch, -1)  # (B, T)
+        try:
+            return self.wpe(places).add(hidden_states)
+        except IndexError as error:
+            rows = len(self.wpe.weight)
+            raise ValueError(f"no row for place {start + length - 1} of {rows}") from error
+
+
+# %% exercise 2.8: a one for each place, times the table
+class LearnedPositions(nn.Module):
+    def __init__(self, max_position_embeddings, hidden_size):
+        super().__init__()
+        self.wpe = nn.Embedding(max_position_embeddings, hidden_size)
+
+    def forward(self, hidden_states, start=0):
+        rows = self.wpe.weight.size(0)
+        if not 0 <= start <= rows - hidden_states.size(-2):
+            raise ValueError(f"{hidden_states.size(-2)} tokens from {start} on, {rows} rows")
+        ones = torch.eye(rows, dtype=hidden_states.dtype)[
+            start : start + hidden_states.size(-2)
+        ]
+        return hidden_states + ones @ self.wpe.weight

@@ -287,3 +287,49 @@ def train_step_in_parts(
         group["lr"] = lr
     optimizer.step()
     return told | {"grad_norm": norm.item()}
+
+
+# %% exercise 8.5: nothing written over
+def adamw_step(
+    weight, grad, exp_avg, exp_avg_sq, step, lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01
+):  # fmt: skip
+    b1, b2 = betas
+    exp_avg = exp_avg * b1 + grad * (1 - b1)
+    exp_avg_sq = exp_avg_sq * b2 + grad**2 * (1 - b2)
+    step = step + 1
+    change = exp_avg / (1 - b1**step) / ((exp_avg_sq / (1 - b2**step)) ** 0.5 + eps)
+    return weight - lr * weight_decay * weight - lr * change, exp_avg, exp_avg_sq
+
+
+# %% exercise 8.5: as torch writes it, the corrections in the step and the root
+def adamw_step(
+    weight, grad, exp_avg, exp_avg_sq, step, lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01
+):  # fmt: skip
+    first, second = (1 - beta ** (step + 1) for beta in betas)
+    exp_avg.lerp_(grad, 1 - betas[0])
+    exp_avg_sq.mul_(betas[1]).addcmul_(grad, grad, value=1 - betas[1])
+    root = exp_avg_sq.sqrt().div(math.sqrt(second)).add(eps)
+    weight.mul_(1 - lr * weight_decay).addcdiv_(exp_avg, root, value=-lr / first)
+    return weight, exp_avg, exp_avg_sq
+
+
+# %% exercise 8.5: a list, corrections as powers of tensors
+def adamw_step(
+    weight: Tensor,
+    grad: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    step: int,
+    lr: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.01,
+) -> list[Tensor]:
+    means = [
+        torch.lerp(grad**n, old, beta)
+        for n, old, beta in zip((1, 2), (exp_avg, exp_avg_sq), betas)
+    ]
+    seen = 1 - torch.tensor(betas, dtype=torch.float64) ** (step + 1)
+    mean, mean_sq = (m / s.item() for m, s in zip(means, seen))
+    kept = weight - weight * lr * weight_decay
+    return [kept - mean * lr / (eps + mean_sq.sqrt()), *means]

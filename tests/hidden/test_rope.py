@@ -11,6 +11,7 @@ from visible.test_rope import (
     alibi_call,
     cos_sin_call,
     half_precision_rotation_call,
+    learned_call,
     relative_scores_call,
     rotation_call,
     sinusoidal_call,
@@ -337,3 +338,46 @@ class TestYarnCosSin:
         call = self.call(rng, trained=32768, theta=1e6, head_dim=2)
         call.steps[0][1]["position_ids"] = rng.integers(5000, 100000, 9)
         compare(student, reference, call)
+
+
+@pytest.mark.exercise("2.8")
+class TestLearnedPositions:
+    @pytest.mark.parametrize("sizes", [(5, 11, 3, 8), (1, 4, 1, 3), (9, 9, 2, 6)])
+    def test_values(self, student, reference, rng, sizes):
+        """T, places, B and E {sizes}, from place 0 on"""
+        new, rows, batch, size = sizes
+        call = learned_call(rng, None, new, rows=rows, batch=batch, size=size, names=True)
+        compare(student, reference, call)
+
+    @pytest.mark.points(2)
+    @pytest.mark.parametrize(("start", "new"), [(1, 5), (4, 1), (9, 2)])
+    def test_start(self, student, reference, rng, start, new):
+        """T {new} of 11 places, from place {start} on"""
+        compare(student, reference, learned_call(rng, start, new, rows=11, batch=3, size=4))
+
+    @pytest.mark.parametrize(("start", "new"), [(0, 12), (10, 2), (11, 1), (40, 3)])
+    def test_too_long(self, student, reference, rng, start, new):
+        """T {new} of 11 places, from place {start} on: too far"""
+        compare(student, reference, learned_call(rng, start, new, rows=11))
+
+    @pytest.mark.points(0.5)
+    @pytest.mark.parametrize("start", [-1, -5])
+    def test_negative(self, student, reference, rng, start):
+        """a start below 0: {start}"""
+        compare(student, reference, learned_call(rng, start, 3, rows=11))
+
+    @pytest.mark.points(0.5)
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+    def test_half_precision(self, student, reference, rng, dtype):
+        """{dtype}"""
+        compare(student, reference, learned_call(rng, 2, 4, dtype=dtype))
+
+    @pytest.mark.points(0.5)
+    def test_by_position(self, student, reference, rng):
+        """arguments by position: hidden_states, start"""
+        compare(student, reference, learned_call(rng, 2, 3, batch=1, by_position=True))
+
+    @pytest.mark.points(0.5)
+    def test_gradients(self, student, reference, rng):
+        """gradients of the embeddings and the table"""
+        compare(student, reference, learned_call(rng, 3, 4, batch=3, grad=True))

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from visible.test_training import train_call
+from visible.test_training import adamw_call, train_call
 
 from labkit.checks.runner import Call, Given, compare
 
@@ -264,3 +264,52 @@ class TestTrainStepInParts:
         options = {"padded": True, "max_grad_norm": None, "by_position": True}
         call = self.call(rng, 3, rates=(9.0, 0.1, 0.1), **options)
         compare(student, reference, call)
+
+
+@pytest.mark.exercise("8.5")
+class TestAdamWStep:
+    @pytest.mark.points(2)
+    @pytest.mark.parametrize("shape", [(5,), (2, 3, 4)])
+    def test_first(self, student, reference, rng, shape):
+        """the first step, shape {shape}"""
+        call = adamw_call(rng, 0, shape, fresh=True, weight_decay=0.0)
+        compare(student, reference, call)
+
+    @pytest.mark.points(2)
+    @pytest.mark.parametrize("step", [1, 3, 40])
+    def test_later(self, student, reference, rng, step):
+        """step {step}"""
+        call = adamw_call(rng, step, (4, 7), betas=(0.8, 0.95), weight_decay=0.0)
+        compare(student, reference, call)
+
+    def test_late(self, student, reference, rng):
+        """step 50000"""
+        compare(student, reference, adamw_call(rng, 50_000, (7, 2), weight_decay=0.0))
+
+    @pytest.mark.points(2)
+    @pytest.mark.parametrize(("step", "weight_decay"), [(0, 3.0), (9, 0.7)])
+    def test_decay(self, student, reference, rng, step, weight_decay):
+        """step {step}, weight_decay {weight_decay}"""
+        call = adamw_call(rng, step, (3, 5), weight_decay=weight_decay, lr=0.2)
+        compare(student, reference, call)
+
+    @pytest.mark.parametrize("eps", [0.1, 1.0])
+    def test_eps(self, student, reference, rng, eps):
+        """eps {eps}"""
+        compare(student, reference, adamw_call(rng, 2, (6,), eps=eps, weight_decay=0.0))
+
+    @pytest.mark.points(0.5)
+    def test_small(self, student, reference, rng):
+        """small gradients"""
+        compare(student, reference, adamw_call(rng, 6, size=1e-4, betas=(0.9, 0.95)))
+
+    @pytest.mark.points(0.5)
+    def test_idle(self, student, reference, rng):
+        """a weight that never had a gradient"""
+        call = adamw_call(rng, 11, fresh=True, size=0.0, weight_decay=0.5)
+        compare(student, reference, call)
+
+    @pytest.mark.points(0.5)
+    def test_by_position(self, student, reference, rng):
+        """arguments by position, the last three left at their defaults"""
+        compare(student, reference, adamw_call(rng, 5, (2, 9), by_position=True))

@@ -248,3 +248,56 @@ class TestYarnCosSin:
         """arguments by position"""
         more = {"attention_factor": 1.3, "beta_fast": 20.0, "beta_slow": 2.0}
         compare(student, reference, self.call(**more, by_position=True))
+
+
+def learned_call(rng, start, new, rows=7, batch=2, size=5, dtype=torch.float32, **options):
+    """The tokens of a text from place `start` on; None leaves it to the default."""
+    init = {"max_position_embeddings": rows, "hidden_size": size}
+    state = {"wpe.weight": rng.normal(rows, size)}
+    inputs = {"hidden_states": rng.normal(batch, new, size).to(dtype)}
+    if start is not None:
+        inputs["start"] = start
+    return Call("LearnedPositions", init=init, state=state, dtype=dtype, **inputs, **options)
+
+
+@pytest.mark.exercise("2.8")
+class TestLearnedPositions:
+    def test_made(self, student, reference, rng):
+        """freshly made: it holds wpe, with a row for each place"""
+        call = Call("LearnedPositions", init={"max_position_embeddings": 7, "hidden_size": 5})
+        call.names = True
+        compare(student, reference, call)
+
+    def test_values(self, student, reference, rng):
+        """values, from place 0 on"""
+        compare(student, reference, learned_call(rng, None, 4))
+
+    def test_full(self, student, reference, rng):
+        """a text as long as the table"""
+        compare(student, reference, learned_call(rng, 0, 7))
+
+    @pytest.mark.parametrize("start", [3, 5])
+    def test_start(self, student, reference, rng, start):
+        """2 tokens after {start} that a cache holds, of 7 places"""
+        compare(student, reference, learned_call(rng, start, 2))
+
+    @pytest.mark.parametrize(("start", "new"), [(0, 8), (6, 2), (7, 1)])
+    def test_too_long(self, student, reference, rng, start, new):
+        """tokens behind the last of 7 places: start {start}, T {new}"""
+        compare(student, reference, learned_call(rng, start, new))
+
+    @pytest.mark.points(0.5)
+    @pytest.mark.parametrize("start", [-1, -7])
+    def test_negative(self, student, reference, rng, start):
+        """a start below 0: {start}"""
+        compare(student, reference, learned_call(rng, start, 2))
+
+    @pytest.mark.points(0.5)
+    def test_by_position(self, student, reference, rng):
+        """arguments by position: hidden_states, start"""
+        compare(student, reference, learned_call(rng, 1, 3, by_position=True))
+
+    @pytest.mark.points(0.5)
+    def test_gradients(self, student, reference, rng):
+        """gradients of the embeddings and the table"""
+        compare(student, reference, learned_call(rng, 2, 3, grad=True))

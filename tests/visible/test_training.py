@@ -235,3 +235,54 @@ class TestTrainStepInParts:
         """arguments by position, max_grad_norm left at its default"""
         call = self.call(rng, 3, padded=True, max_grad_norm=None, by_position=True)
         compare(student, reference, call)
+
+
+def adamw_call(rng, step, shape=(3, 4), fresh=False, size=1.0, **options):
+    """One step of AdamW; fresh: the means are still zeros, as before the first one."""
+    exp_avg, exp_avg_sq = size * rng.normal(*shape), size**2 * rng.uniform(*shape)
+    inputs = {"weight": rng.normal(*shape), "grad": size * rng.normal(*shape)}
+    inputs |= {"exp_avg": exp_avg * (not fresh), "exp_avg_sq": exp_avg_sq * (not fresh)}
+    inputs |= {"step": step, "lr": 0.1} | options
+    by_position = inputs.pop("by_position", False)
+    call = Call("adamw_step", by_position=by_position).then(**inputs)
+    return call.returning("weight", "exp_avg", "exp_avg_sq")
+
+
+@pytest.mark.exercise("8.5")
+class TestAdamWStep:
+    def test_first(self, student, reference, rng):
+        """the first step, without decay"""
+        compare(student, reference, adamw_call(rng, 0, fresh=True, weight_decay=0.0))
+
+    @pytest.mark.parametrize("step", [1, 5])
+    def test_later(self, student, reference, rng, step):
+        """step {step}, without decay"""
+        compare(student, reference, adamw_call(rng, step, weight_decay=0.0))
+
+    def test_late(self, student, reference, rng):
+        """step 100000, when nothing is left to correct"""
+        compare(student, reference, adamw_call(rng, 100_000, weight_decay=0.0))
+
+    @pytest.mark.parametrize("step", [0, 7])
+    def test_decay(self, student, reference, rng, step):
+        """step {step}, with a weight_decay of 2"""
+        compare(student, reference, adamw_call(rng, step, fresh=not step, weight_decay=2.0))
+
+    def test_betas(self, student, reference, rng):
+        """other betas: 0.5 and 0.8"""
+        call = adamw_call(rng, 2, betas=(0.5, 0.8), weight_decay=0.0)
+        compare(student, reference, call)
+
+    def test_eps(self, student, reference, rng):
+        """a large eps: 0.5"""
+        compare(student, reference, adamw_call(rng, 3, eps=0.5, weight_decay=0.0))
+
+    @pytest.mark.points(0.5)
+    def test_idle(self, student, reference, rng):
+        """a weight that never had a gradient"""
+        compare(student, reference, adamw_call(rng, 4, fresh=True, size=0.0))
+
+    @pytest.mark.points(0.5)
+    def test_by_position(self, student, reference, rng):
+        """arguments by position, betas, eps and weight_decay left at their defaults"""
+        compare(student, reference, adamw_call(rng, 2, by_position=True))

@@ -150,6 +150,7 @@ PLANTED = {
     "4.2": ("gate-and-up-swapped", "layer 0, mlp: values differ"),
     "5.1": ("never-renormalised", "MoE: layer 1, route: value 1: values differ"),
     "5.2": ("weights-ignored", "MoE: layer 1, mlp: value 1: values differ"),
+    "5.4": ("counted-from-zero", "MoE: layer 0, uses_experts: "),
 }
 SMALL = {"5.2": ("results-in-half", "MoE: layer 1, mlp: value 1: values differ")}
 

@@ -151,3 +151,19 @@ def test_yarn(head_dim, theta, trained, factor, explicit):
 def test_yarn_refuses_to_shorten():
     with pytest.raises(ValueError, match=r"factor is 0\.5"):
         rope.yarn_cos_sin(POSITIONS, 16, 1e4, 0.5, 64)
+
+
+def test_learned_positions_are_gpt2s():
+    sizes = {"n_embd": 8, "n_positions": 6, "n_head": 2, "n_layer": 1, "vocab_size": 5}
+    there = transformers.GPT2Model(transformers.GPT2Config(**sizes)).eval()
+    mine = rope.LearnedPositions(6, 8)
+    mine.wpe.load_state_dict(there.wpe.state_dict())
+    ids, places = torch.tensor([[4, 0, 2], [1, 1, 3]]), torch.arange(2, 5)[None]
+    right = there(ids, position_ids=places, output_hidden_states=True).hidden_states[0]
+    assert_close(mine(there.wte(ids), start=2), right)
+
+
+@pytest.mark.parametrize(("start", "new"), [(0, 7), (5, 2), (-1, 2)])
+def test_a_place_without_a_row_is_named(start, new):
+    with pytest.raises(ValueError, match=f"places {start} to {start + new - 1}.* 6 rows"):
+        rope.LearnedPositions(6, 8)(torch.zeros(1, new, 8), start)

@@ -10,7 +10,13 @@ from torch.testing import assert_close
 from transformers.loss.loss_utils import ForCausalLMLoss
 
 from solutions.moe import load_balancing_loss
-from solutions.training import causal_lm_loss, learning_rate, train_step, train_step_in_parts
+from solutions.training import (
+    adamw_step,
+    causal_lm_loss,
+    learning_rate,
+    train_step,
+    train_step_in_parts,
+)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -125,3 +131,22 @@ def test_the_balance_loss_is_taken_of_each_part():
     optimizer = torch.optim.SGD(model.parameters())
     report = train_step_in_parts(model, optimizer, ids, labels, 0.1, 2, mask)
     assert report["balance_loss"] == pytest.approx(alone[0] / 3 + alone[1] * 2 / 3, rel=1e-5)
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.3])
+def test_adamw_is_torchs_over_many_steps(weight_decay):
+    rng = torch.Generator().manual_seed(5)
+    theirs = torch.randn(6, 3, generator=rng).requires_grad_()
+    options = {"betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": weight_decay}
+    optimizer = torch.optim.AdamW([theirs], **options)
+    mine = theirs.detach().clone()
+    exp_avg, exp_avg_sq = torch.zeros(2, 6, 3)
+    for step in range(30):
+        lr = learning_rate(step, 0.1, 5, 30)
+        optimizer.param_groups[0]["lr"] = lr
+        theirs.grad = torch.randn(6, 3, generator=rng) * 10 ** (step % 3 - 2)
+        optimizer.step()
+        mine, exp_avg, exp_avg_sq = adamw_step(
+            mine, theirs.grad, exp_avg, exp_avg_sq, step, lr, **options
+        )
+    assert_close(mine, theirs.detach(), rtol=1e-6, atol=1e-6)
