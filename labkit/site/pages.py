@@ -8,10 +8,9 @@ import copy
 import hashlib
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from itertools import takewhile
 
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell
@@ -21,13 +20,17 @@ from labkit.author.reference import reference_block
 from labkit.core import cells
 from labkit.core.syllabus import Exercise, Lab
 from labkit.learner import hints
+from labkit.learner.progress import predictions
 from labkit.site.wrong import WrongAnswer
 
 PICTURE = re.compile(r'<img src="data:image/png;base64,([^"]+)"')
 FIGURES = "figures"  # the folder beside the pages
-PREDICT = "**Predict, then run.**"
+FORETOLD = ", then run.**"  # what the text says before the reader is to know the outcome
+PREDICT = re.compile(r'^predict\("([\w.-]+)"', re.MULTILINE)
+NO_CHOICE = "you made none"  # what a notebook says in which nobody chose
 SETUP = ("setup", "tools")  # cells whose code is no reading matter
 MAP = "map"
+OF_A_LEARNER = ("finish",)  # cells that tell how far one is
 LAST = "summary"
 
 
@@ -65,7 +68,8 @@ def page_of(
         page.cell(question.answer_cell).source = (
             fold(f"Model answer to {question.id}", answer) if answer else OWN_WORDS
         )
-    fold_predictions(page.notebook.cells)
+    put_predictions(page)
+    page.notebook.cells = [cell for cell in page.notebook.cells if cell.id not in OF_A_LEARNER]
     for cell in page.notebook.cells:
         if cell.id in SETUP:
             tag(cell, "hide-cell", "The setup")
@@ -101,14 +105,29 @@ def put_exercise(page: Page, exercise: Exercise, answers: bool) -> None:
     tag(page.cell(exercise.check_cell), "hide-output", "What the check says of a right answer")
 
 
-def fold_predictions(notebook: Sequence[NotebookNode]) -> None:
-    """Who is asked to predict sees the outcome by opening it."""
-    for place, cell in enumerate(notebook):
-        if cell.cell_type == "markdown" and PREDICT in cell.source:
-            run = takewhile(lambda each: each.cell_type == "code", notebook[place + 1 :])
-            for each in run:
-                if each.outputs:
-                    tag(each, "hide-output", "Your prediction first; then: what comes out")
+def put_predictions(page: Page) -> None:
+    """The choices as choices; who has chosen, or opens it, sees what came out."""
+    known, hidden = predictions.of(page.lab), False
+    for place, cell in enumerate(page.notebook.cells):
+        asked = cell.cell_type == "code" and PREDICT.search(cell.source)
+        if asked:
+            choice = choices(asked[1], known[asked[1]].choices)
+            page.notebook.cells[place] = new_markdown_cell(choice, id=cell.id)
+        elif cell.cell_type == "markdown":
+            hidden = FORETOLD in cell.source
+        hidden = hidden or bool(asked)
+        if hidden and cell.cell_type == "code" and cell.outputs and not asked:
+            tag(cell, "hide-output", "Your prediction first; then: what comes out")
+
+
+def choices(name: str, texts: Mapping[str, str]) -> str:
+    options = [
+        f'<label><input type="radio" name="{name}" value="{letter}"> {escape(text)}</label>'
+        for letter, text in texts.items()
+    ]
+    return "\n".join(
+        ['<fieldset class="predict">', "<legend>You say</legend>", *options, "</fieldset>"]
+    )
 
 
 def tag(cell: NotebookNode, name: str, prompt: str = "") -> None:
@@ -153,4 +172,5 @@ def take_out_pictures(page: Page, cell: NotebookNode) -> None:
     for output in cell.get("outputs", ()):
         shown = output.get("data", {})
         if "text/html" in shown:
-            shown["text/html"] = PICTURE.sub(filed, shown["text/html"])
+            text = PICTURE.sub(filed, shown["text/html"])
+            shown["text/html"] = text.replace(f"<b>{NO_CHOICE}</b>", "")

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
+from functools import cache
 from itertools import zip_longest
 
 from labkit.author.mistakes import Mistake, mistakes_of
@@ -35,6 +36,7 @@ class WrongAnswer:
         return "\n".join(line for line in list(lines)[2:] if not line.startswith("@@"))
 
 
+@cache
 def gallery(lab: Lab) -> list[WrongAnswer]:
     """The lab's wrong answers, each checked now: those listed first for each exercise."""
     mistakes = mistakes_of(lab) if lab.exercises else []

@@ -1,5 +1,5 @@
-// What a page does beside the theme: what scrolls can be reached by key, an address that points
-// into a fold opens it, and paper has no folds.
+// What a page does beside the theme: what scrolls can be reached by key, a prediction opens what
+// came out, so does an address that points into a fold, and paper has no folds.
 "use strict";
 
 function reachable() {
@@ -19,8 +19,16 @@ function goToAddress() {
   target?.scrollIntoView();
 }
 
+function tellOutcome(event) {
+  const choices = event.target.closest("fieldset.predict");
+  let cell = choices?.nextElementSibling;
+  for (; cell?.matches("div.cell"); cell = cell.nextElementSibling)
+    for (const fold of cell.querySelectorAll("details")) fold.open = true;
+}
+
 document.addEventListener("DOMContentLoaded", () => {
   reachable();
+  document.addEventListener("change", tellOutcome);
   document.addEventListener("toggle", reachable, true);
   if (location.hash) goToAddress();
 });

@@ -1,8 +1,9 @@
 """The web edition: what is folded, what is left out, that it asks nothing of a network; in a
-browser, if there is one."""
+browser, where there is one, on a desk and on a phone."""
 
 import base64
 import html
+import json
 import re
 from html.parser import HTMLParser
 
@@ -112,6 +113,7 @@ def test_help_is_there_and_folded(sites):
         assert f"Hint {number} of 3 for 1.2: {name}" in folds
     assert {"Solution of 1.2", "Model answer to 1.a"} <= set(folds)
     assert folds.count("Your prediction first; then: what comes out") >= 3
+    assert re.search(r'name="1.why" value="c"> above 200</label>', page)
     before, solution = page.split("<summary>Solution of 1.2</summary>")
     assert "Exercise 1.2: RMSNorm" in html.unescape(before)
     assert "rsqrt" in solution.split("</details>")[0]
@@ -199,3 +201,102 @@ def test_a_notebook_is_executed_once(monkeypatch, tmp_path):
     monkeypatch.setattr(execution, "shared_key", lambda: "a check has changed")
     executed(NORM, run)
     assert len(runs) == 2 and len(list(tmp_path.iterdir())) == 1
+
+
+# In a browser
+
+SIZES = {"desk": (1280, 800, False), "phone": (390, 844, True)}
+
+
+@pytest.fixture
+def open_page(browser, sites):
+    """Opens a page of the site with answers at a size; what the browser said goes first."""
+
+    def opened(name, size="desk"):
+        width, height, mobile = SIZES[size]
+        metrics = {"width": width, "height": height, "mobile": mobile, "deviceScaleFactor": 1}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        for log in ("browser", "performance"):
+            browser.get_log(log)
+        browser.get(f"{sites[True].as_uri()}/{name}")
+        return browser
+
+    return opened
+
+
+def complaints(browser):
+    return [line for line in browser.get_log("browser") if line["level"] != "INFO"]
+
+
+def outside(browser):
+    """The addresses that were asked for and are no file of ours."""
+    said = [json.loads(line["message"])["message"] for line in browser.get_log("performance")]
+    asked = [s["params"] for s in said if s["method"] == "Network.requestWillBeSent"]
+    urls = [each["request"]["url"] for each in asked]
+    return [url for url in urls if not url.startswith(("file:", "data:"))]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_pages_open_fit_and_ask_nobody(open_page, sites, size):
+    for path in sorted(sites[True].glob("*.html")):
+        browser = open_page(path.name, size)
+        wide, window = browser.execute_script(
+            "for (const fold of document.querySelectorAll('details')) fold.open = true;"
+            "return [document.documentElement.scrollWidth, innerWidth]"
+        )
+        assert wide <= window, path.name
+        assert not complaints(browser) and not outside(browser), path.name
+
+
+CODE = {"exclude": [[".highlight"]]}  # of which one page shows the colours well enough
+
+
+@pytest.mark.parametrize(
+    ("name", "theme", "context"),
+    [
+        ("index.html", "light", None),
+        ("index.html", "dark", None),
+        ("00_tour.html", "light", None),
+        ("00_tour.html", "dark", None),
+        ("01_rmsnorm.html", "light", CODE),
+        ("search.html", "light", None),
+    ],
+)
+def test_no_grave_barrier(open_page, name, theme, context):
+    axe = pytest.importorskip("axe_core_python.selenium", reason="not checked: no axe").Axe()
+    browser = open_page(name)
+    browser.execute_script(
+        f"document.body.dataset.theme = '{theme}';"
+        "for (const fold of document.querySelectorAll('details')) fold.open = true"
+    )
+    found = axe.run(browser, context)["violations"]
+    grave = [each for each in found if each["impact"] in ("serious", "critical")]
+    assert not grave, [(each["id"], each["nodes"][0]["target"]) for each in grave]
+
+
+def test_folds_open_by_key_by_choice_and_on_paper(open_page):
+    from selenium.webdriver.common.by import By
+
+    browser = open_page("01_rmsnorm.html")
+    shut = "return document.querySelectorAll('details:not([open])').length"
+    before = browser.execute_script(shut)
+    browser.find_element(By.CSS_SELECTOR, "summary").send_keys("\ue007")  # Enter
+    assert browser.execute_script(shut) == before - 1
+    browser.find_element(By.CSS_SELECTOR, "input[name='1.why'][value=a]").send_keys(" ")
+    assert browser.execute_script(shut) == before - 2
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert browser.execute_script(shut) == 0
+    browser.execute_script("dispatchEvent(new Event('afterprint'))")
+    assert browser.execute_script(shut) == before - 2
+
+
+def test_the_search_finds_a_word_without_a_server(open_page):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    browser = open_page("search.html?q=deepnorm")
+    results = "#search-results li a"
+    WebDriverWait(browser, 10).until(lambda b: b.find_elements(By.CSS_SELECTOR, results))
+    (found,) = browser.find_elements(By.CSS_SELECTOR, results)
+    assert "01_rmsnorm.html" in found.get_attribute("href")
+    assert not complaints(browser) and not outside(browser)
