@@ -42,6 +42,7 @@ def site(
     with ending_on(UnknownName, BuildError, OSError):
         chosen = NOTEBOOKS
         if labs is not None:
-            chosen = [find_lab(name.strip().zfill(2), NOTEBOOKS) for name in labs.split(",")]
+            named = [find_lab(name.strip().zfill(2), NOTEBOOKS) for name in labs.split(",")]
+            chosen = [lab for lab in NOTEBOOKS if lab in named]
         write_site(folder, chosen, not without_answers)
     print(f"the site begins at {folder / 'index.html'}")

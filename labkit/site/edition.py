@@ -23,6 +23,7 @@ from labkit.site.pages import FIGURES, page_of
 from labkit.site.wrong import gallery
 
 OURS = (".nojekyll", "searchindex.js")  # a folder that holds them is a site, and is replaced
+NOT_SHOWN = (".buildinfo*", "_sources", "*.map")  # what Sphinx and the theme leave beside it
 # lab: views of the model page that show its part at work, and what one sees there
 VIEWS = {
     "rmsnorm": {"swap": "without its norms, heard"},
@@ -72,7 +73,7 @@ def write_site(
         render(source, made, Path(name, "doctrees"))
         if folder.exists():
             shutil.rmtree(folder)
-        shutil.copytree(made, folder, ignore=shutil.ignore_patterns(".buildinfo*"))
+        shutil.copytree(made, folder, ignore=shutil.ignore_patterns(*NOT_SHOWN))
 
 
 def is_site(folder: Path) -> bool:

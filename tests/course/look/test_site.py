@@ -129,6 +129,7 @@ def test_without_answers_no_file_holds_one(sites):
             text = text_of(path)
             assert not [secret for secret in secrets if secret in text], path
     assert not [path for path in files if path.suffix in (".ipynb", ".md", ".pickle")]
+    assert not (sites[False] / "_sources").exists()
     # words of the model answers and of nothing else
     index = (sites[False] / "searchindex.js").read_text("utf-8")
     full = (sites[True] / "searchindex.js").read_text("utf-8")
