@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from labkit.core.sealed import NotReady
 from labkit.core.syllabus import LABS, Exercise, Lab
 from labkit.learner import workspace
+from labkit.learner.wrapped import Wrapped
 from labkit.model import checkpoint, hub
 from labkit.model.chat.stream import Sampling, stream
 from labkit.model.tokenizer import Tokenizer
@@ -151,14 +152,14 @@ def load_chat_model(name: str = "stories-dense") -> tuple[nn.Module, Tokenizer]:
 def say(
     model: nn.Module, tokenizer: Any, text: str, *, temperature: float = 0.0, seed: int = 0
 ) -> str:
-    """Print what follows the text, piece by piece as it is written, and return it.
+    """Print what follows the text, piece by piece and wrapped at words, and return it.
 
     temperature 0 always takes the best token; above it, the same seed draws the same text.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator, write = torch.Generator().manual_seed(seed), Wrapped()
     ids, sampling, pieces = tokenizer.encode(text), Sampling(temperature), []
     for piece in stream(model, tokenizer, ids, _plain_generate, sampling, None, generator):
-        print(piece, end="", flush=True)
+        write(piece)
         pieces.append(piece)
     print()
     return "".join(pieces)

@@ -32,7 +32,7 @@ from labkit.learner.assemble import assembly_report
 from labkit.learner.check import check_exercise
 from labkit.learner.progress.finish import finish_report
 from labkit.learner.progress.predictions import outcome, predict
-from labkit.learner.progress.written import model_answer
+from labkit.learner.progress.written import ModelAnswer, model_answer
 from labkit.learner.room import ENDLESS, Room, Stopped
 
 try:
@@ -290,7 +290,7 @@ def hint(exercise_id: str, rung: int | None = None) -> Report:
     return hints.hint_report(lab, exercise, rung, again, answer_step(lab, exercise))
 
 
-def solution(exercise_id: str, key: str | None = None) -> Report | None:
+def solution(exercise_id: str, key: str | None = None) -> ModelAnswer | None:
     """Print the course's own code: the last step of the ladder. Of a written question, "1.a",
     show a model answer, once yours is written.
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import nbformat
 
 from labkit.core import sealed
-from labkit.core.report import Report, Status
 from labkit.core.syllabus import Lab, Question
 from labkit.learner import hints, workspace
 from labkit.learner.project import own_notebook
@@ -27,7 +26,16 @@ def answered(lab: Lab) -> dict[str, bool | None]:
     return own_notebook.written_answers(content, lab)
 
 
-def model_answer(lab: Lab, question: Question, with_key: str) -> Report:
+class ModelAnswer(str):
+    """Text in Markdown, which a notebook lays out."""
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+    __repr__ = str.__str__
+
+
+def model_answer(lab: Lab, question: Question, with_key: str) -> ModelAnswer:
     """The model answer, beside which learners can hold theirs.
 
     with_key    how to open the lab's answers
@@ -44,5 +52,6 @@ def model_answer(lab: Lab, question: Question, with_key: str) -> Report:
             "ask again."
         )
     text = hints.sections(sealed.text_of(path))[question.id]["model answer"]
-    rows = [("model", text), ("next", "hold it against yours: what is missing in which?")]
-    return Report(f"Written question {question.id}", Status.HELP, rows, "a model answer")
+    return ModelAnswer(
+        f"**A model answer to {question.id}.** What is missing in which?\n\n{text}"
+    )

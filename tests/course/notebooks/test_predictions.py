@@ -111,8 +111,8 @@ def test_a_model_answer_is_shown_once_something_is_written(run, package, monkeyp
     cell.source = "[5, 5, 5, 5]: zeros, and ones"
     nbformat.write(notebook, path)
     shown = run('solution("1.a")')
-    assert "Written question 1.a a model answer" in shown and "model " in shown
-    assert "**Rubric" not in shown and "Write your own answer to 1.b" in run('solution("1.b")')
+    assert "A model answer to 1.a." in shown and "[3, 3, 3, 3]" in shown
+    assert "2 points" not in shown and "Write your own answer to 1.b" in run('solution("1.b")')
     assert "still empty in the saved notebook: 1.b, 1.c" in run('finish("rmsnorm")')
     keys = tmp_path / "keys.json"
     keys.write_text(sealed.locks("secret", ["rmsnorm"]))
