@@ -15,7 +15,6 @@ from labkit.look.export import base64_of
 from labkit.look.page import Shown, named
 from labkit.model import checkpoint
 from labkit.model.tokenizer import Tokenizer
-from labkit.model.weights import CheckpointError
 
 TEXT = "A fox named Clara had a red kite. She gave it to Sam. Who has the kite?"
 
@@ -39,8 +38,6 @@ def compared(name: str, package: str = YOURS) -> Shown:
     try:
         model = checkpoint.load(shown.folder, code, torch.float32)
         layers, logits = _computed(model, torch.tensor([ids]))
-    except CheckpointError:
-        raise
     except Exception as error:
         return Shown(shown.name, shown.folder, _problem(whose, error))
     numbers = {"layers": [base64_of(each) for each in layers], "logits": base64_of(logits)}

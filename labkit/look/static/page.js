@@ -81,6 +81,7 @@
     const facts = T.page.models.find((each) => each.name === name);
     at("model").value = name;
     say(`Reading ${name}, ${facts.megabytes} MB …`);
+    performance.mark("model asked for");
     try {
       app.loaded = await T.load(name);
     } catch (error) {

@@ -37,6 +37,7 @@
         span.setAttribute("aria-selected", String(i === selected));
       });
       this.box.setAttribute("aria-activedescendant", `token-${selected}`);
+      if (this.app.writing) this.box.scrollTop = this.box.scrollHeight;
     }
 
     clear() {

@@ -36,18 +36,19 @@
         const share = picks.map((count) => count / (k * tokens)); // of all picks; even is 1 / X
         const idle = picks.flatMap((count, expert) => (count ? [] : [expert]));
         const said = `Layer ${l}: ` + (idle.length ? `${idle.length > 1 ? "experts" : "expert"} ${idle.join(", ")} ${idle.length > 1 ? "were" : "was"} never picked in this text` : "every expert was picked in this text") + `; the busiest, expert ${T.argmax(share)}, got ${percent(Math.max(...share))} of the work, an even share is ${percent(1 / X)}.`;
-        const row = 17, width = 560, step = width / tokens, most = Math.max(...share);
+        const row = 17, total = Math.max(320, Math.min(760, charts.clientWidth));
+        const width = total - 182, load = total - 145, step = width / tokens, most = Math.max(...share);
         return h("figure", {}, h("h3", {}, `Layer ${l}`),
-          T.picture(760, X * row + 26, said,
+          T.picture(total, X * row + 26, said,
             s("rect", { x: 22 + app.selected * step, y: 0, width: step, height: X * row, class: "column" }),
             Array.from({ length: X }, (_, expert) => s("text", { x: 14, y: expert * row + 13, "text-anchor": "end" }, String(expert))),
             steps.flatMap((_, i) => routed(i, l).chosen.map((expert, slot) => s("rect", { x: 22 + i * step, y: expert * row + 1, width: Math.max(1, step - 0.5), height: row - 2, fill: colour(expert), opacity: 0.25 + 0.75 * routed(i, l).weights[slot] }))),
             share.map((each, expert) => [
-              s("rect", { x: 600, y: expert * row + 3, width: Math.max(1, (each / most) * 110), height: row - 6, fill: colour(expert) }),
-              s("text", { x: 606 + (each / most) * 110, y: expert * row + 13 }, percent(each))]),
-            s("line", { x1: 600 + (1 / X / most) * 110, x2: 600 + (1 / X / most) * 110, y1: 0, y2: X * row, class: "here" }),
+              s("rect", { x: load, y: expert * row + 3, width: Math.max(1, (each / most) * 95), height: row - 6, fill: colour(expert) }),
+              s("text", { x: load + 6 + (each / most) * 95, y: expert * row + 13 }, percent(each))]),
+            s("line", { x1: load + (1 / X / most) * 95, x2: load + (1 / X / most) * 95, y1: 0, y2: X * row, class: "here" }),
             s("text", { x: 22, y: X * row + 18, class: "quiet" }, "tokens, from left to right"),
-            s("text", { x: 600, y: X * row + 18, class: "quiet" }, "load; line: an even share")),
+            s("text", { x: load, y: X * row + 18, class: "quiet" }, "load; line: even share")),
           h("figcaption", {}, said));
       }
 

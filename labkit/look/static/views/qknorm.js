@@ -13,7 +13,7 @@
     mount(panel, app) {
       const { num_hidden_layers: layers, num_attention_heads: H, num_key_value_heads: K, head_dim: D, rope_theta: theta } = app.loaded.config;
       let layer = 0, head = 0, pair = Math.min(4, D / 2 - 1);
-      const chosen = h("div"), lengths = h("div"), turning = h("div"), words = h("p"), numbers = h("p", { class: "quiet" });
+      const chosen = h("div"), lengths = h("div"), turning = h("div", { class: "round" }), words = h("p"), numbers = h("p", { class: "quiet" });
       panel.append(
         chosen,
         h("div", { class: "halves" },

@@ -19,6 +19,7 @@
     + "Maya ran to the castle to get dry. Maya was soon dry again. The rain stopped, and the sun came out. At last, Maya was glad and laughed.<|im_end|>\n"
     + "<|im_start|>user\nWho has the ribbon?<|im_end|>\n<|im_start|>assistant\nMaya has it.<|im_end|>\n";
   const LONG = 48;
+  T.PASSAGE = PASSAGE;
   const breath = () => new Promise((done) => setTimeout(done, 0));
 
   T.view("swap", {

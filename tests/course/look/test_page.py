@@ -1,0 +1,199 @@
+"""The page in a browser: every view, driven; nothing asked of anybody; readable by everyone."""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import solutions
+from labkit.look.page import VIEWS
+from labkit.model import checkpoint, hub
+from labkit.model.tokenizer import Tokenizer
+from solutions import gqa
+from solutions.generation import generate
+
+DENSE = hub.SHIPPED["stories-dense"]
+SIZES = {"desktop": (1200, 900), "phone": (390, 844)}
+KEPT = "#panel .split > div + div > .quiet"  # "7 of 1536 tokens can be drawn"
+
+
+class Page:
+    """The page, opened in a browser."""
+
+    def __init__(self, browser, folder):
+        self.browser, self.address = browser, (folder / "index.html").as_uri()
+
+    def resize(self, size):
+        width, height = SIZES[size]
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def open(self, view):
+        self.resize("desktop")
+        self.browser.get("about:blank")
+        for kind in ("browser", "performance"):
+            self.browser.get_log(kind)  # what was before
+        self.browser.get(f"{self.address}#{view}")
+        self.until("document.documentElement.dataset.ready === 'yes'")
+        return self.until(
+            "TinyLLM.app.run && !TinyLLM.app.writing && panel.children.length > 2"
+        )
+
+    def until(self, condition):
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        WebDriverWait(self.browser, 60, 0.05).until(lambda _: self.js(f"return {condition}"))
+        return self
+
+    def js(self, script, *given):
+        return self.browser.execute_script(script, *given)
+
+    def texts(self, selector):
+        script = (
+            "return [...document.querySelectorAll(arguments[0])].map((each) => each.innerText)"
+        )
+        return self.js(script, selector)
+
+    def press(self, selector, text):
+        buttons = f"[...document.querySelectorAll('{selector}')]"
+        self.js(f"{buttons}.find((each) => each.textContent === arguments[0]).click()", text)
+
+    def turn(self, knob, value):
+        script = """
+            const input = document.querySelector(`input[aria-label="${arguments[0]}"]`);
+            input.value = arguments[1];
+            input.dispatchEvent(new Event("input"));"""
+        self.js(script, knob, value)
+
+    def requests(self):
+        logged = self.browser.get_log("performance")
+        events = [json.loads(each["message"])["message"] for each in logged]
+        sent = [each for each in events if each["method"] == "Network.requestWillBeSent"]
+        return [each["params"]["request"]["url"] for each in sent]
+
+
+@pytest.fixture(scope="module")
+def opened(browser, page):
+    return Page(browser, page)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return checkpoint.load(DENSE, solutions, torch.float32)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_opens_alone_complete_and_open_to_all(opened, page, view):
+    opened.open(view)
+    sent = opened.requests()
+    assert any("/models/" in url for url in sent)
+    assert all(url.startswith((page.as_uri(), "data:")) for url in sent)
+    script = "return [...document.querySelectorAll('svg, .big')].map((e) => e.ariaLabel)"
+    pictures = opened.js(script)
+    assert all(len(text) > 40 for text in pictures) and (pictures or view in ("tokens", "swap"))
+    links = opened.js("return [...document.querySelectorAll('.lab a')].map((e) => e.href)")
+    assert links == ([opened.address + "#tokens"] if view == "experts" else [])
+    for size in SIZES:
+        opened.resize(size)
+        assert opened.js("return document.documentElement.scrollWidth") <= SIZES[size][0]
+    assert opened.browser.get_log("browser") == []
+    barriers(opened)
+
+
+def barriers(opened):
+    """Fails on what axe, if it is there, finds serious, in both colour schemes."""
+    found = find_spec("axe_core_python")
+    if found is None:
+        pytest.skip("not checked for barriers: no axe-core-python")
+    axe = (Path(found.origin).parent / "axe.min.js").read_text("utf-8")
+    for theme in ("light", "dark"):
+        opened.js(f"document.documentElement.dataset.theme = '{theme}'; {axe}")
+        script = "axe.run({resultTypes: ['violations']}).then(arguments[0])"
+        found = opened.browser.execute_async_script(script)["violations"]
+        serious = [each for each in found if each["impact"] in ("serious", "critical")]
+        told = [(e["id"], [node["html"][:99] for node in e["nodes"][:3]]) for e in serious]
+        assert not told, theme
+
+
+def test_the_page_is_light_and_stands_before_the_model_is_read(opened, page):
+    files = [path for path in page.rglob("*") if path.is_file()]
+    beside = sum(path.stat().st_size for path in files if path.parent.name != "models")
+    assert beside < 200_000
+    opened.open("tokens")
+    painted, asked = opened.js("""
+        const marks = ["first-contentful-paint", "model asked for"];
+        return marks.map((name) => performance.getEntriesByName(name)[0].startTime);""")
+    assert painted <= asked
+
+
+def test_a_request_is_answered_as_the_reference_answers_it(opened, model):
+    tokenizer, request = Tokenizer(DENSE), "Tell me a story about a fox."
+    prompt = torch.tensor([tokenizer.chat_prompt([{"role": "user", "content": request}])])
+    stops = sorted(tokenizer.stop_ids)
+    written = generate(model, prompt, max_new_tokens=300, eos_token_id=stops)[0].tolist()
+
+    opened.open("tokens")
+    opened.turn("temperature", 0)
+    opened.press("#samples button", request)
+    opened.until("document.getElementById('text').dataset.answer")
+    assert opened.js("return TinyLLM.app.run.ids") == written
+    assert tokenizer.decode(written[prompt.size(1) :]) in opened.texts("#text")[0]
+    assert "ended its turn itself" in opened.texts("#status")[0]
+
+
+def test_knobs_bars_and_keys(opened):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    opened.open("tokens")
+    opened.turn("temperature", 2)
+    opened.turn("top-p", 1)
+    opened.until(f"document.querySelector('{KEPT}').textContent.startsWith('1536 of 1536')")
+    opened.turn("top-k", 1)
+    opened.until(f"document.querySelector('{KEPT}').textContent.startsWith('1 of 1536')")
+    count = opened.js("return TinyLLM.app.run.ids.length")
+    third = opened.js("return TinyLLM.topk(TinyLLM.app.run.logits, 3)[2]")
+    opened.js("document.querySelectorAll('.bars button')[2].click()")  # though it is cut
+    opened.until(f"TinyLLM.app.run.ids[{count}] === {third}")
+    opened.browser.find_element(By.ID, "text").send_keys(Keys.HOME, Keys.ARROW_RIGHT)
+    opened.until("document.querySelector('#panel h3 q').textContent === 'user'")
+
+
+def test_a_swap_is_heard_and_costs_what_it_costs_the_reference(opened, model, monkeypatch):
+    opened.open("swap").until("document.querySelector('.nats').dataset.done")
+    ours = dict(row.split("\n") for row in opened.texts(".nats .bar"))
+    tokenizer = Tokenizer(DENSE)
+    ids = torch.tensor([tokenizer.encode(opened.js("return TinyLLM.PASSAGE"))])
+    theirs = {}
+
+    def measure(name):
+        with torch.no_grad():
+            theirs[name] = float(F.cross_entropy(model(ids)[0, :-1], ids[0, 1:]))
+
+    measure("as it is")
+    with monkeypatch.context() as patch:
+        patch.setattr(gqa, "repeat_kv", lambda x, times: x.repeat(1, times, 1, 1))
+        measure("repeat")
+    with monkeypatch.context() as patch:
+        patch.setattr(gqa, "apply_rotary_pos_emb", lambda query, key, *_: (query, key))
+        measure("no RoPE")
+    assert theirs["repeat"] > theirs["as it is"] + 0.5
+    for name, cost in theirs.items():
+        assert float(ours[name]) == pytest.approx(cost, abs=0.006), name
+    true, swapped = opened.texts(".heard")
+    assert len(true) > 40 and true != swapped
+    opened.press(".choice button", "repeat")
+    opened.until("document.querySelector('#panel .reading').textContent.startsWith('repeat')")
+
+
+def test_experts_that_nobody_picks_are_named(opened):
+    opened.open("experts")
+    picked = opened.js("""
+        const { steps } = TinyLLM.app.run;
+        return [1, 3].map((l) => steps.flatMap((e) => e.layers[l].expertsSeen.chosen));""")
+    for sentence, chosen in zip(opened.texts("figcaption"), picked, strict=True):
+        idle = ", ".join(str(expert) for expert in range(8) if expert not in chosen)
+        assert (f"{idle} w" if idle else "every expert was picked") in sentence
