@@ -139,4 +139,111 @@ CAPTIONS = {
         "bump left of zero."
     ),
     "4.race": "At rates 0.005 and 0.01 swiglu's dots lie lower; at 0.02 relu's mean is lower.",
+    # Lab 05
+    "5.sizes": "Of Qwen3-30B-A3B 11 % are at work on a token, of 235B-A22B 9 %.",
+    "5.look-5-1": (
+        "Left, every column sums to 1. Right, two of its eight are left, and the sum is below "
+        "1: high where the router was sure."
+    ),
+    "5.look-5-2": (
+        "Random tokens: every expert sees some, round the even share of 8 (dashed). With a "
+        "shared direction a few experts see most of them."
+    ),
+    "5.look-5-3": (
+        "k = 1 begins near 1, k = 2 near 2; both climb to 8 as expert 0 gets all the "
+        "probability."
+    ),
+    "5.train": (
+        "Without the loss (dashed) a few experts take nearly all and the last ones nothing; "
+        "with it (solid) all lie near the even line."
+    ),
+    "5.load": (
+        "Marks, recorded under the pooled loss: far from even in either layer, even when "
+        "pooled. Bars: the weights of today."
+    ),
+    # Lab 06
+    "6.look-6-1": (
+        "What attention and mlp add stays about as large from the first layer to the last; the "
+        "stream grows slowly, to about 1.6."
+    ),
+    "6.keep": (
+        "Your layers (solid) keep more of the input than the circulating one (dashed), at "
+        "every depth and in each seed."
+    ),
+    "6.look-6-2": (
+        "Left a triangle: a token moves its own output and later ones. Right, of the four "
+        "columns of padding only the diagonal is left."
+    ),
+    "6.look-6-3": (
+        "One column a word of the story: the darker, the more probable it is after that layer. "
+        "The last row is the model's own."
+    ),
+    "6.published": (
+        "Your totals lie on the published ones. Active and total part in the two mixtures "
+        "alone."
+    ),
+    "6.where": (
+        "mlp is the largest part of every dense model, experts nearly all of a mixture; the "
+        "share of the vocabulary shrinks as models grow."
+    ),
+    "6.family": (
+        "LayerNorm, post-norm and other position codes stand on the left; in the last two "
+        "years all dots of norm and position lie on RMSNorm and RoPE."
+    ),
+    "6.family-sizes": (
+        "Wider models mostly have more layers. KV heads: with MHA on the diagonal, with GQA at "
+        "2 to 16, with MQA at 1."
+    ),
+    # Lab 07
+    "7.look-7-1": (
+        "Five places fill at once, then one with each update; what was there stays, and places "
+        "that no token has reached are empty."
+    ),
+    "7.look-7-2": (
+        "Bars end at the marks. top_k 3 leaves three tokens, steep or flat; top_p 0.75 leaves "
+        "more on the flat row than on the steep one."
+    ),
+    "7.time": (
+        "Without a cache each token takes longer than the one before; with it the curve stays "
+        "low and nearly flat."
+    ),
+    # Lab 08
+    "8.why": (
+        "The smaller the probability of what came, the larger the loss: an even guess costs ln "
+        "of how many tokens there are."
+    ),
+    "8.look-8-1": (
+        "Sure and right: the loss falls to 0. Sure and wrong: it grows in a straight line."
+    ),
+    "8.break-shift": (
+        "Without the shift (dashed) the loss falls faster and much lower than with it."
+    ),
+    "8.look-8-2": (
+        "A straight rise for 100 steps, then half a cosine down to the floor, which it keeps "
+        "after step 1000."
+    ),
+    "8.heart": (
+        "The loss falls from ln V to nearly 0; the norm starts above the limit and ends below "
+        "it."
+    ),
+    "8.overfit": (
+        "The batch that is learnt goes to nearly 0. The other falls at first, then rises above "
+        "ln V."
+    ),
+    "8.bug-hunt": (
+        "0 where all parts count equally many labels; the more are left out in one part, the "
+        "larger the difference."
+    ),
+    "8.moe": (
+        "The three losses fall alike. Without the balance loss the busiest experts have most "
+        "of the work; with it the work is more even, not even."
+    ),
+    # Lab 09
+    "9.sizes": (
+        "For Qwen3-0.6B: 1.19 GB of weights, 4.7 GB of cache, 107 GB of scores in one layer."
+    ),
+    "9.strip": (
+        "Special tokens (black) open and close each turn; the assistant's, the last, is opened "
+        "and left open."
+    ),
 }
