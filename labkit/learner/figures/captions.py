@@ -163,16 +163,17 @@ CAPTIONS = {
     ),
     # Lab 06
     "6.look-6-1": (
-        "What attention and mlp add stays about as large from the first layer to the last; the "
-        "stream grows slowly, to about 1.6."
+        "What attention and mlp add stays about as large from the first layer to the last; "
+        "the stream grows slowly, from 1 to about one and a half."
     ),
     "6.keep": (
         "Your layers (solid) keep more of the input than the circulating one (dashed), at "
         "every depth and in each seed."
     ),
     "6.look-6-2": (
-        "Left a triangle: a token moves its own output and later ones. Right, of the four "
-        "columns of padding only the diagonal is left."
+        "Left a triangle: a token moves its own output and later ones. Right, a token of "
+        "padding moves its own output alone; the padded queries, which see no key, are moved "
+        "by all."
     ),
     "6.look-6-3": (
         "One column a word of the story: the darker, the more probable it is after that layer. "
@@ -223,8 +224,8 @@ CAPTIONS = {
         "after step 1000."
     ),
     "8.heart": (
-        "The loss falls from ln V to nearly 0; the norm starts above the limit and ends below "
-        "it."
+        "The loss falls from ln V to nearly 0. The norm rises above the limit in the first "
+        "steps, where it is clipped, then falls to nearly 0, too."
     ),
     "8.overfit": (
         "The batch that is learnt goes to nearly 0. The other falls at first, then rises above "
@@ -235,8 +236,8 @@ CAPTIONS = {
         "larger the difference."
     ),
     "8.moe": (
-        "The three losses fall alike. Without the balance loss the busiest experts have most "
-        "of the work; with it the work is more even, not even."
+        "The three losses fall alike. Without the balance loss the busiest experts have far "
+        "more than their share; with it the work is more even, not even."
     ),
     # Lab 09
     "9.sizes": (
