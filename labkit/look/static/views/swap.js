@@ -82,7 +82,7 @@
             if (i % 8 === 0) await breath();
           }
           costs.set(each.name, sum / (run.ids.length - 1));
-          draw();
+          app.changed(); // draws them in the panel that is open now
         }
         bars.dataset.done = "yes";
       }
@@ -91,7 +91,7 @@
         const costs = loaded.costs || new Map(), most = 1.4 * Math.log(loaded.config.vocab_size);
         bars.replaceChildren(...["as it is", ...swaps.map((each) => each.name)].map((name, index) => {
           const cost = costs.get(name);
-          const number = cost === undefined || cost === null ? "…" : cost.toFixed(2);
+          const number = cost === undefined || cost === null ? "…" : cost < 100 ? cost.toFixed(2) : "> 100";
           const on = index - 1 === current;
           return h("li", {}, h("div", { class: on ? "bar on" : "bar" }, h("span", { class: "name" }, name),
             h("span", { class: "track" }, h("i", { class: index ? "draw" : "model", style: `width:${Math.min(100, (100 * (cost || 0)) / most)}%` })),
@@ -102,6 +102,7 @@
       let before = null;
       choose(0);
       return () => {
+        draw();
         const prompt = app.run.ids.slice(0, app.promptLength).join();
         if (before !== null && prompt !== before) hear();
         before = prompt;
