@@ -4,6 +4,7 @@ which code, and predictions. It stands in progress.json, in the project's folder
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,14 @@ def remember(part: str, name: str, value: Any) -> None:
     content[part] = remembered(part) | {name: value}
     with suppress(OSError):
         write_whole(path(), json.dumps(content, indent=1) + "\n")
+
+
+def without_predictions(names: Iterable[str]) -> str | None:
+    """The file as it would be without these; None if it holds none of them."""
+    content, known = _read(), remembered(PREDICTIONS)
+    kept = {name: value for name, value in known.items() if name not in names}
+    content[PREDICTIONS] = kept
+    return None if kept == known else json.dumps(content, indent=1) + "\n"
 
 
 def _read() -> dict[str, Any]:

@@ -12,6 +12,7 @@ from labkit.core import sealed
 from labkit.core.syllabus import LABS, NOTEBOOKS
 from labkit.learner.progress import predictions, record, written
 from labkit.learner.progress.outcomes import OUTCOMES
+from labkit.learner.project import reset
 from tests.course.notebooks.test_notebooks import answer, finished
 
 TOLD = re.compile(r'(?:show\(\w+, |outcome\()"(\d\.[\w-]+)"[,)]')
@@ -53,6 +54,16 @@ def test_a_choice_is_kept_and_told_beside_what_came_out(run, package):
     said = run('outcome("1.living", "what the cell shows")')
     assert said.index("as you said") and "what the cell shows" in said
     assert predictions.tally(LABS[0]).startswith("1 of 6 as you said; otherwise: 1.why; open: ")
+
+
+def test_a_lab_begun_anew_forgets_its_predictions_and_keeps_a_copy(run, package):
+    for name in ("1.why", "2.why"):
+        run(f'predict("{name}", "a")')
+    lab, exercises = reset.called("rmsnorm")
+    assert reset.changes(lab, exercises[:1]) == []
+    backup = reset.write(reset.changes(lab, exercises))
+    assert [*record.remembered(record.PREDICTIONS)] == ["2.why"]
+    assert "1.why" in (backup / "progress.json").read_text()
 
 
 def test_a_figure_tells_the_outcome_of_its_name(run):
