@@ -42,7 +42,8 @@ def front(labs: Sequence[Lab], folder: Path) -> str:
 
 def question(lab: Lab) -> str:
     """The question with which its notebook begins."""
-    return ASKED.search(read_notebook(notebook_path(lab)).cells[0].source)[1]
+    text = ASKED.search(read_notebook(notebook_path(lab)).cells[0].source)[1]
+    return text[0].upper() + text[1:]
 
 
 def minutes(lab: Lab) -> int:

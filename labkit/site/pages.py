@@ -152,10 +152,9 @@ def shown(wrong: Sequence[WrongAnswer], answers: bool) -> str:
     ]
     for each in wrong:
         title = each.mistake.name.replace("-", " ")
-        parts.append(f"### {each.mistake.exercise.id}: {title}")
+        parts += [f"### {each.mistake.exercise.id}: {title}", each.report.html()]
         if answers:
-            parts.append(code(each.edit, "diff"))
-        parts.append(each.report.html())
+            parts.append(fold("What was written", code(each.edit, "diff")))
     return "\n\n".join(parts)
 
 

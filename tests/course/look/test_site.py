@@ -162,6 +162,10 @@ def test_the_gallery_holds_the_checks_own_words(sites):
     shown = text_of(sites[True] / "01_rmsnorm.html")
     assert squeezed("the variance divides by E - 1 instead of E") in shown
     assert squeezed("values differ in all entries") in shown
+    page = (sites[True] / "01_rmsnorm.html").read_text("utf-8")
+    assert page.count("<summary>What was written</summary>") == 5
+    page = (sites[False] / "01_rmsnorm.html").read_text("utf-8")
+    assert "What was written" not in page and "torch.var needs correction=0" in page
 
 
 def test_each_exercise_is_in_the_gallery_first():
