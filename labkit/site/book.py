@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from docutils.utils.math.latex2mathml import tex2mathml
+from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 from sphinx.util.docutils import docutils_namespace, patch_docutils
@@ -83,12 +83,13 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
 
 def visit_formula(translator: Any, node: nodes.math) -> None:
-    translator.body.append(tex2mathml(node.astext()))
+    translator.body.append(convert(node.astext()))
     raise nodes.SkipNode
 
 
 def visit_block_formula(translator: Any, node: nodes.math_block) -> None:
-    translator.body.append(f'<div class="formula">{tex2mathml(node.astext(), True)}</div>')
+    formula = convert(node.astext(), display="block")
+    translator.body.append(f'<div class="formula">{formula}</div>')
     raise nodes.SkipNode
 
 

@@ -158,6 +158,16 @@ def test_every_link_leads_somewhere_and_nothing_is_loaded_from_outside(sites):
             assert not re.search(r"@import|url\(['\"]?(https?:)?//", text), path
 
 
+@pytest.mark.parametrize("lab", NOTEBOOKS, ids=lambda lab: lab.name)
+def test_every_formula_can_be_drawn(lab):
+    convert = pytest.importorskip("latex2mathml.converter").convert
+    for cell in read_notebook(notebook_path(lab)).cells:
+        if cell.cell_type == "markdown":
+            for formula in re.findall(r"\$\$.*?\$\$|\$[^$\n]+\$", cell.source, re.DOTALL):
+                drawn = convert(formula.strip("$"))
+                assert drawn.startswith("<math") and "\\" not in drawn, (cell.id, drawn)
+
+
 def test_the_gallery_holds_the_checks_own_words(sites):
     shown = text_of(sites[True] / "01_rmsnorm.html")
     assert squeezed("the variance divides by E - 1 instead of E") in shown

@@ -16,7 +16,7 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms.s
 LEARNERS_HAVE = ("core", "sandboxed", "checks", "model", "learner", "look", "pretrain", "cli")
 # What comes with the extras of pyproject.toml, which a learner does not install
 EXTRAS = {"nbgrader", "nbconvert", "sqlalchemy", "bleach", "distributed", "transformers"}
-EXTRAS |= {"sphinx", "docutils", "nbclient"}
+EXTRAS |= {"sphinx", "docutils", "latex2mathml", "nbclient"}
 # What may be used beside the standard library and the package itself
 TENSORS = {"torch", "numpy"}
 USE = {"labkit.sandboxed": {*TENSORS, "safetensors"}, "solutions": TENSORS, "tinyllm": TENSORS}
