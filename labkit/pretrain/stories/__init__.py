@@ -27,7 +27,7 @@ from labkit.pretrain.stories.world import World
 
 END_OF_TEXT, START_OF_TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 FEWEST, MOST = 5, 12  # sentences in a story, in each chapter of a long one
-LONG = 0.08  # share of stories with a second chapter
+LONG = 0.1  # share of stories with a second chapter
 QUESTIONS_A_STORY = 4
 # a seed belongs to one split; streams of two seeds have nothing in common
 SPLITS = {

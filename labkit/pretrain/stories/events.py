@@ -77,14 +77,14 @@ want: lacks a x
 show: has a x; together a b
   {a} showed the {x} to {b}. | {a} showed {b} the {x}. | {a} let {b} see the {x}.
 give: has a x; together a b; hold b x; own b x; glad b; debt b a
-  {a} gave the {x} to {b}. | {a} gave {b} the {x}. | {a} handed the {x} to {b}.
-  {a} passed the {x} to {b}. | "This {x} is for you, {b!}," said {A}.
-  {b} got the {x} from {A}. | {a} let {b} have the {x}.
+  {A} gave the {x} to {B}. | {A} gave {B} the {x}. | {A} handed the {x} to {B}.
+  {A} passed the {x} to {B}. | "This {x} is for you, {b!}," said {A}.
+  {B} got the {x} from {A}. | {A} let {B} have the {x}.
 give_back: has a x; owner b x; together a b; hold b x; glad b; debt b a
-  {a} gave the {x} back to {b}. | {a} brought the {x} back to {b}.
+  {A} gave the {x} back to {B}. | {A} brought the {x} back to {B}.
   "Here is your {x}, {b!}," said {A}.
 lend: has a x; owner a x; together a b; hold b x; debt b a
-  {a} lent the {x} to {b}. | {b} borrowed the {x} from {A}.
+  {A} lent the {x} to {B}. | {B} borrowed the {x} from {A}.
   "You may borrow my {x}, {b!}," said {A}.
 offer: has a x; has b y; together a b
   "I will give you my {x} for your {y}," {A} told {B}. | {a} offered {b} the {x} for the {y}.
@@ -93,7 +93,7 @@ agree:
   "That is a good idea," said {A}. | "Yes, gladly!" said {A}. | {a} nodded.
   {a} agreed at once.
 swap: together a b; swap a b x y; glad a; glad b; debt a b; debt b a
-  {a} traded the {x} for the {y} of {B}. | {a} gave {b} the {x} and got the {y}.
+  {a} traded the {x} for the {y} of {B}. | {A} gave {B} the {x} and got the {y}.
   {A} and {B} swapped the {x} and the {y}.
 # looking for things
 lose: has a x; vanish x; sorrow a x lost
@@ -185,7 +185,7 @@ count_find: count a f 0; more a f n
 count_more: some a f; more a f n
   {a} found {n} more {f}. | {a} gathered {n} more {f}.
 count_give: together a b; fewer a f n; more b f n; debt b a
-  {a} gave {n} {f} to {b}. | {a} gave {b} {n} {f}. | {b} got {n} {f} from {A}.
+  {A} gave {n} {f} to {B}. | {A} gave {B} {n} {f}. | {B} got {n} {f} from {A}.
 count_eat: edible f; fewer a f n; fed a
   {a} ate {n} {f}. | {a} tasted {n} {f}.
 count_lose: fewer a f n

@@ -104,7 +104,7 @@ def trade(t: Teller) -> None:
         t("offer", a=a, b=b, x=x, y=y)
         t("agree", a=b)
     t("swap", a=a, b=b, x=x, y=y)
-    t.maybe(0.4, "has_now", a=a, x=y)
+    t.maybe(0.6, "has_now", a=a, x=y)
     t.maybe(0.5, "use", a=a, x=y)
     if t.chance(0.4):
         t("use", a=b, x=x)
@@ -342,7 +342,7 @@ def wandering(t: Teller) -> None:
     here = t.place()
     a, x = t.owner(here)
     holder, other = a, t.friend(a, here)
-    for _ in range(t.rng.choice((3, 4, 5))):
+    for _ in range(t.rng.choice((2, 3, 3))):
         near = t.where(other) == t.where(holder)
         step = t.rng.choice(["go", "put", "give", "give"] if near else ["follow", "put"])
         if step == "go":
