@@ -158,8 +158,8 @@ CAPTIONS = {
         "with it (solid) all lie near the even line."
     ),
     "5.load": (
-        "Marks, recorded under the pooled loss: far from even in either layer, even when "
-        "pooled. Bars: the weights of today."
+        "Marks, recorded under the pooled loss: far from even in either layer, level only "
+        "when pooled. Bars: the weights of today, with a loss for each layer."
     ),
     # Lab 06
     "6.look-6-1": (

@@ -125,7 +125,8 @@ OUTCOMES = {
         "nothing to name",
         why="Articles, names, ends of sentences; there is no expert for kites."),
     "5.living": _of("it costs more", "*it costs less", "the same",
-        why="The best one carries most of the weight; what the wrong ones say is noise."),
+        why="The best one carries more than half of the weight; what wrong ones say was meant "
+        "for other tokens."),
     # Lab 06
     "6.keep": _of("*Qwen3DecoderLayer", "WebLayer", "both alike",
         why="It adds to the stream itself; the other adds to a normed copy, in every layer."),

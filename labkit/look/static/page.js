@@ -235,7 +235,20 @@
     const wanted = viewName() === "experts" && T.page.models.find((each) => each.experts);
     const first = wanted || T.page.models[0];
     // after the first paint: the page stands before the model is read
-    requestAnimationFrame(() => setTimeout(() => openModel(first.name), 0));
+    afterPaint(() => openModel(first.name));
+  }
+
+  function afterPaint(then) {
+    const known = globalThis.PerformanceObserver?.supportedEntryTypes ?? [];
+    if (!known.includes("paint")) {
+      requestAnimationFrame(() => setTimeout(then, 0));
+      return;
+    }
+    new PerformanceObserver((list, observer) => {
+      if (!list.getEntriesByName("first-contentful-paint").length) return;
+      observer.disconnect();
+      then();
+    }).observe({ type: "paint", buffered: true });
   }
 
   start();

@@ -99,7 +99,8 @@ def test_points_come_from_the_gradebook():
 
 
 def pages(tmp_path, small):
-    second = of_class(SECOND, {"ada": [FULL] * 7, "bob": [ABSENT] * 7}, without=["cyd"])
+    every = len(SECOND.exercises)
+    second = of_class(SECOND, {"ada": [FULL] * every, "bob": [ABSENT] * every}, without=["cyd"])
     (tmp_path / "feedback" / "ada" / LAB.name).mkdir(parents=True)
     return {
         "lab": write_lab(tmp_path / "lab.html", small).read_text("utf-8"),

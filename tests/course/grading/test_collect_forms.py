@@ -607,7 +607,7 @@ def test_reports_do_not_say_that_nothing_was_handed_in(course, take, monkeypatch
 
 
 def test_sourcesthat_two_labs_share_leave_it_to_the_name():
-    both = nb("", SECOND)[:-1] + b"}"
+    both = nb("", THIRD)[:-1] + b"}"
     content = json.loads(both)
     content["cells"] += json.loads(A)["cells"]
     assert contents.read("x.ipynb", json.dumps(content).encode()).lab is None

@@ -447,11 +447,13 @@ def test_the_last_filled_copy_counts_and_is_mentioned(judges, perfect):
     first = cell(perfect)
     wrong = copy.deepcopy(first)
     wrong.source = wrong.source.replace("+ bias", "- bias")
-    perfect.cells.insert(perfect.cells.index(first), wrong)
+    place = perfect.cells.index(first)
+    perfect.cells.insert(place, wrong)
     submission = judges[LAB.name].grade(encoded(perfect))
     assert submission.score == sum(FULL)
+    one, two = place + 1, place + 2
     text = " ".join(str(submission.exercises[0].report).split())
-    assert "2 cells answer this exercise, 11 and 12; the last one, 12, counts" in text
+    assert f"2 cells answer this exercise, {one} and {two}; the last one, {two}, counts" in text
 
 
 def test_written_answers_are_kept_and_locked_cells_are_not(released, perfect):

@@ -222,7 +222,7 @@ def test_a_layer_cannot_hide_its_balance_behind_another(tmp_path):
                 layer.post_attention_layernorm.weight.abs_()
         _, told = made.objective(made.batch(0), "float32")
         losses[balance] = told[1].item()
-    assert losses["by layer"] > losses["pooled"] + 0.05
+    assert losses["by layer"] > losses["pooled"] + 0.03
 
 
 def test_transformers_loads_what_was_trained(tmp_path):
