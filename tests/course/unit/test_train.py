@@ -214,7 +214,7 @@ def test_a_layer_cannot_hide_its_balance_behind_another(tmp_path):
     """Two layers, each with one favourite, but not the same: pooled that looks better."""
     losses = {}
     for balance in ("pooled", "by layer"):
-        made = begun(tmp_path / balance.replace(" ", ""), model=MOE, balance=balance)
+        made = begun(tmp_path / balance.replace(" ", ""), model=MOE, balance=balance, seed=1)
         with torch.no_grad():
             for number, layer in enumerate(made.model.model.layers):
                 layer.mlp.gate.weight.zero_()
@@ -222,7 +222,7 @@ def test_a_layer_cannot_hide_its_balance_behind_another(tmp_path):
                 layer.post_attention_layernorm.weight.abs_()
         _, told = made.objective(made.batch(0), "float32")
         losses[balance] = told[1].item()
-    assert losses["by layer"] > losses["pooled"] + 0.03
+    assert losses["by layer"] > losses["pooled"] + 0.1
 
 
 def test_transformers_loads_what_was_trained(tmp_path):
