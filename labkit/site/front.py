@@ -25,7 +25,8 @@ ASKED = re.compile(r"\*\*The question: (.+?)\*\*")
 def front(labs: Sequence[Lab], folder: Path) -> str:
     """The page as Markdown; its figure is written into `folder`."""
     model, tokenizer = load_chat_model()
-    story = say(model, tokenizer, prompt(REQUEST), temperature=0.7, seed=1)
+    advised = tokenizer.generation.get("temperature", 0.0)
+    story = say(model, tokenizer, prompt(REQUEST), temperature=advised, seed=1)
     answer = say(model, tokenizer, prompt(REQUEST, story, QUESTION))
     figure = draw()
     figure.savefig(folder / "map.png", dpi=2 * PIXELS_PER_INCH)

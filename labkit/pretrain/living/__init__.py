@@ -127,12 +127,13 @@ def _documents(name: str) -> list[torch.Tensor]:
 @torch.no_grad()
 def nats_a_token(model: torch.nn.Module, name: str) -> float:
     """The mean of -ln(probability) of each next token."""
-    losses = []
+    total, count = 0.0, 0
     for labels in _documents(name):
         logits = model(labels.clamp(min=0))[:, :-1].flatten(0, 1)
         nexts = labels[:, 1:].flatten()
-        losses.append(F.cross_entropy(logits, nexts, ignore_index=IGNORE))
-    return float(sum(losses) / len(losses))
+        total += float(F.cross_entropy(logits, nexts, ignore_index=IGNORE, reduction="sum"))
+        count += int((nexts != IGNORE).sum())
+    return total / count
 
 
 @torch.no_grad()
