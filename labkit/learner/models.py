@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,6 +36,24 @@ def error_text(error: Exception) -> str:
 # Whose code
 
 
+class Author(Enum):
+    """Who wrote the parts of a model that runs here."""
+
+    COURSE = "course"  # nothing is written
+    MIXED = "mixed"  # the course's own stands in for what is empty
+    YOURS = "yours"
+
+
+def author(labs: Sequence[Lab] = MODEL_LABS) -> tuple[Author, list[Lab]]:
+    """Who writes these labs' parts, and the labs in which the course's own stands in."""
+    if not reference_is_here():
+        return Author.YOURS, []
+    if not any(written(lab) for lab in labs):
+        return Author.COURSE, list(labs)
+    empty = [lab for lab in labs if any(each.core for each in workspace.unfinished(lab))]
+    return (Author.MIXED if empty else Author.YOURS), empty
+
+
 def your_code(
     labs: Sequence[Lab] = MODEL_LABS, tell: Callable[[str], object] = print
 ) -> SimpleNamespace:
@@ -43,8 +62,8 @@ def your_code(
     One told line says which is whose. The course's own takes over where your model raises an
     error or gives other logits. In an edition without it, each part then raises NotReady.
     """
-    here = reference_is_here()
-    if here and not any(written(lab) for lab in labs):
+    here, (whose, _) = reference_is_here(), author(labs)
+    if whose is Author.COURSE:
         first, last = labs[0].number, labs[-1].number
         tell(f"The course's own code stands in for all of yours, labs {first} to {last}.")
         return reference()
@@ -58,9 +77,8 @@ def your_code(
             return _refusing(problem)
         tell("The course's own code runs instead.")
         return reference()
-    empty = [each for lab in labs for each in workspace.unfinished(lab) if each.core]
     mixed = f"{workspace.whose(labs)}. What stands in is the course's own."
-    tell(mixed if empty else "Every part of this model is yours.")
+    tell(mixed if whose is Author.MIXED else "Every part of this model is yours.")
     return code
 
 

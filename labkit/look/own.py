@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from labkit.core.sealed import NotReady
-from labkit.learner import models, workspace
+from labkit.learner import models
 from labkit.learner.talk.commands import YOURS, load_package
 from labkit.look.export import base64_of
 from labkit.look.page import Shown, named
@@ -31,37 +30,30 @@ def compared(name: str, package: str = YOURS) -> Shown:
     ids = Tokenizer(shown.folder).chat_prompt([{"role": "user", "content": TEXT}])
     if package != YOURS:
         other = load_package(package)
+    whose, empty = models.author() if package == YOURS else (None, [])
+    said = {
+        "whose": whose.value if whose else "package",  # words.js has a sentence for each
+        "labs": ", ".join(lab.number for lab in empty),
+        "package": package,
+    }
     try:
-        code, whose = _yours() if package == YOURS else (other, f"The code of {package}")
-    except Exception as error:  # a learner's code may fail in any way
-        return Shown(shown.name, shown.folder, _problem("Your code", error))
-    try:
+        code = _code(whose) if whose else other
         model = checkpoint.load(shown.folder, code, torch.float32)
         layers, logits = _computed(model, torch.tensor([ids]))
-    except Exception as error:
-        return Shown(shown.name, shown.folder, _problem(whose, error))
+    except Exception as error:  # a learner's code may fail in any way
+        return Shown(shown.name, shown.folder, {**said, "problem": _problem(error)})
     numbers = {"layers": [base64_of(each) for each in layers], "logits": base64_of(logits)}
-    return Shown(shown.name, shown.folder, {"whose": whose, "ids": ids, **numbers})
+    return Shown(shown.name, shown.folder, {**said, "ids": ids, **numbers})
 
 
-def _yours() -> tuple[SimpleNamespace, str]:
-    labs = models.MODEL_LABS
-    if models.reference_is_here():
-        if not any(models.written(lab) for lab in labs):
-            return models.reference(), "The course's own code, as nothing of yours is written,"
-        empty = [lab for lab in labs if any(e.core for e in workspace.unfinished(lab))]
-        if empty:
-            numbers = ", ".join(lab.number for lab in empty)
-            return (
-                models.as_it_is(),
-                f"Your code, the course's own in what is empty ({numbers}),",
-            )
-    return models.as_it_is(), "Your code"
+def _code(whose: models.Author) -> SimpleNamespace:
+    """What is there, right or wrong: the page says where it differs."""
+    return models.reference() if whose is models.Author.COURSE else models.as_it_is()
 
 
-def _problem(whose: str, error: Exception) -> dict[str, Any]:
+def _problem(error: Exception) -> str:
     told = isinstance(error, (NotReady, NotImplementedError))
-    return {"whose": whose, "problem": str(error) if told else models.error_text(error)}
+    return str(error) if told else models.error_text(error)
 
 
 @torch.no_grad()

@@ -14,13 +14,13 @@
     return most;
   }
 
-  const power = (value) => (value === Infinity ? "something that is no number" : value >= 0.01 ? value.toPrecision(2)
+  const power = (value) => (value === Infinity ? T.word("verdict.no-number") : value >= 0.01 ? value.toPrecision(2)
     : `1e${Math.ceil(Math.log10(Math.max(value, 1e-9)))}`);
 
   /* {agree, sentence} */
   T.verdict = ({ model, computed, name }) => {
-    const { whose, problem, ids } = computed;
-    if (problem) return { agree: false, sentence: `${whose} does not run yet: ${problem}. What you see here is the page's own engine with the weights of ${name}; what you write next can be compared again.` };
+    const { problem, ids } = computed, whose = T.word(`whose.${computed.whose}`, computed);
+    if (problem) return { agree: false, sentence: T.word("verdict.problem", { whose, problem, name }) };
     const run = new T.Run(model);
     for (const id of ids) run.push(id);
     const take = (text, of) => {
@@ -30,10 +30,10 @@
     const layers = computed.layers.map((text, layer) => take(text, (step) => step.layers[layer].hidden));
     const logits = take(computed.logits, (step) => step.logits);
     const first = layers.findIndex((gap) => gap > SAME);
-    if (first < 0 && logits <= SAME) return { agree: true, sentence: `${whose} and this page agree to ${power(logits)}: ${ids.length} tokens, ${layers.length} layers, ${model.config.vocab_size} logits each.` };
-    const fine = first > 0 ? `Up to layer ${first - 1} they agree. ` : "";
-    const where = first < 0 ? "differ after the last layer, in the final norm or the head" : `differ from layer ${first} on (layers count from 0), there by ${power(layers[first])}`;
-    return { agree: false, sentence: `${whose} and this page ${where}; the logits differ by ${power(logits)}. ${fine}Nothing is lost: \`tinyllm assemble\` names the part to look at. The views below show the page's own engine.` };
+    if (first < 0 && logits <= SAME) return { agree: true, sentence: T.word("verdict.agree", { whose, gap: power(logits), tokens: ids.length, layers: layers.length, logits: model.config.vocab_size }) };
+    const fine = first > 0 ? T.word("verdict.up-to", { layer: first - 1 }) : "";
+    const where = first < 0 ? T.word("verdict.at-the-end") : T.word("verdict.at-layer", { layer: first, gap: power(layers[first]) });
+    return { agree: false, sentence: T.word("verdict.differ", { whose, where, gap: power(logits), fine }) };
   };
 
   /* Say it on the page, where there is something to compare */

@@ -65,7 +65,7 @@
   Object.assign(T, { h, s, picture, slider, choice, rgb, tint, percent, visible });
 })(globalThis.TinyLLM);
 
-/* The views, by the name in the page's address: {title, lab, see, mount(panel, app)}.
+/* The views, by the name in the page's address: {lab, mount(panel, app)}; their words are in words.js.
    mount fills the panel and returns what shall run after every change; it may have
    shade(i) -> {style, title} for the tokens of the text. */
 (function (T) {

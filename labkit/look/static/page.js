@@ -51,11 +51,13 @@
     for (const link of at("views").children)
       link.hash === `#${name}` ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
     const href = T.page.links[name];
-    const lab = href ? h("a", { href }, `Lab ${view.lab}`) : h("span", {}, `Lab ${view.lab}`);
+    const lab = h(href ? "a" : "span", { href: href || null }, T.word("lab", { lab: T.word(`lab.${view.lab}`) }));
+    const title = T.word(`${name}.title`);
     at("panel").replaceChildren(
-      h("h2", { id: "view-title" }, view.title),
-      h("p", { class: "see" }, view.see, " ", h("span", { class: "lab" }, "You build this in ", lab, ".")));
-    document.title = `${view.title} · TinyLLM`;
+      h("h2", { id: "view-title" }, title),
+      h("p", { class: "see" }, T.word(`${name}.see`), " ", h("span", { class: "lab" }, T.phrase("page.built", { lab }))));
+    document.title = T.word("page.tab", { view: title });
+    at("panel").dataset.view = name;
     update = () => {};
     if (!app.loaded) return;
     update = view.mount(at("panel"), app) || update;
@@ -80,12 +82,12 @@
     ready(false);
     const facts = T.page.models.find((each) => each.name === name);
     at("model").value = name;
-    say(`Reading ${name}, ${facts.megabytes} MB …`);
+    say(T.word("status.reading", { name, megabytes: facts.megabytes }));
     performance.mark("model asked for");
     try {
       app.loaded = await T.load(name);
     } catch (error) {
-      say(`${error.message}. It lies beside this page, in the folder models; was it moved?`);
+      say(error.message);
       return;
     }
     Object.assign(app.knobs, facts.knobs);
@@ -94,15 +96,17 @@
     begin(at("request").value);
     ready(true);
     openView();
-    say("Ready. Ask, or pick a request.");
+    say(T.word("status.ready"));
   }
 
   function described({ name, config, model }) {
     const tensors = Object.values(model.tensors);
     const total = tensors.reduce((sum, each) => sum + each.data.length, 0);
-    const experts = config.num_experts ? ` · ${config.num_experts} experts, ${config.num_experts_per_tok} a token` : "";
-    return `${name}: ${(total / 1e6).toFixed(2)} million numbers · ${config.num_hidden_layers} layers · `
-      + `${config.num_attention_heads} query heads on ${config.num_key_value_heads} KV heads${experts}. It runs in this page, and nowhere else.`;
+    const { num_experts: experts, num_experts_per_tok: each } = config;
+    return T.word("page.described", {
+      name, millions: (total / 1e6).toFixed(2), layers: config.num_hidden_layers, heads: config.num_attention_heads,
+      kvHeads: config.num_key_value_heads, experts: experts ? T.word("page.described-experts", { experts, each }) : "",
+    });
   }
 
   /* Asking and writing */
@@ -150,8 +154,8 @@
     const { run, promptLength, loaded } = app;
     app.speed = (1000 * written) / busy;
     at("status").dataset.tokensPerSecond = app.speed.toFixed(1);
-    say(`${written} tokens; the engine makes ${Math.round(app.speed)} a second, and waits so that you can read. `
-      + (loaded.tokenizer.stops.has(run.ids[run.ids.length - 1]) ? "The model ended its turn itself." : ""));
+    const ended = loaded.tokenizer.stops.has(run.ids[run.ids.length - 1]);
+    say(T.word("status.written", { count: written, speed: Math.round(app.speed) }) + (ended ? ` ${T.word("status.ended")}` : ""));
     at("text").dataset.answer = loaded.tokenizer.decode(run.ids.slice(promptLength));
   }
 
@@ -182,10 +186,10 @@
     await halt();
     at("request").value = request;
     begin(request);
-    at("go").textContent = "Stop";
-    say("Writing …");
+    at("go").textContent = T.word("ask.stop");
+    say(T.word("status.writing"));
     await write(400);
-    at("go").textContent = "Ask";
+    at("go").textContent = T.word("ask.go");
   }
 
   /* Everything at its start */
@@ -212,10 +216,11 @@
   }
 
   function start() {
+    T.worded(document);
     theme();
     text = new T.Text(at("text"), app);
-    for (const [name, each] of Object.entries(T.views))
-      at("views").append(h("a", { href: `#${name}` }, each.title));
+    for (const name of Object.keys(T.views))
+      at("views").append(h("a", { href: `#${name}` }, T.word(`${name}.title`)));
     for (const { name } of T.page.models) at("model").append(h("option", { value: name }, name));
     for (const sample of SAMPLES)
       at("samples").append(h("button", { type: "button", click: () => ask(sample) }, sample));

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from labkit.cli import app
+from labkit.learner.models import Author
 from labkit.look import notebook, own
 from labkit.look.page import Shown, write
 from labkit.model.weights import CheckpointError
@@ -41,8 +42,9 @@ SAID = {
 
 def test_the_page_says_where_your_code_differs(browser, tmp_path, monkeypatch):
     shown = []
+    monkeypatch.setattr(own.models, "author", lambda: (Author.YOURS, []))
     for made in SAID:
-        monkeypatch.setattr(own, "_yours", lambda made=made: (code(made), "Your code"))
+        monkeypatch.setattr(own, "_code", lambda whose, made=made: code(made))
         found = own.compared("stories-dense")
         shown.append(Shown(made.__name__, found.folder, found.computed))
     browser.get(write(tmp_path, shown).as_uri())
@@ -60,14 +62,14 @@ def test_the_page_says_where_your_code_differs(browser, tmp_path, monkeypatch):
 
 
 def test_the_code_that_is_compared_is_the_learners(monkeypatch):
-    said = own.compared("stories-dense").computed["whose"]
-    assert said.startswith("The course's own code, as nothing of yours is written")
+    assert own.compared("stories-dense").computed["whose"] == "course"
     monkeypatch.setattr(own.models, "written", lambda lab: lab.exercises)
     monkeypatch.setattr(own.models, "as_it_is", lambda: 1 / 0)
-    assert own.compared("stories-dense").computed["problem"].startswith("ZeroDivisionError")
-    assert own.compared("stories-dense", "solutions").computed["whose"] == (
-        "The code of solutions"
-    )
+    said = own.compared("stories-dense").computed
+    assert said["whose"] == "mixed" and said["labs"].startswith("01, 02, 03")
+    assert said["problem"].startswith("ZeroDivisionError")
+    said = own.compared("stories-dense", "solutions").computed
+    assert (said["whose"], said["package"]) == ("package", "solutions")
 
 
 def test_what_is_no_model_for_a_page_is_said(tmp_path):

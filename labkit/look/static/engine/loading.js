@@ -40,7 +40,7 @@
       const element = document.createElement("script");
       element.src = source;
       element.onload = resolve;
-      element.onerror = () => reject(new Error(`${source} could not be read`));
+      element.onerror = () => reject(new Error(T.word("status.missing", { source })));
       document.head.append(element);
     });
   }

@@ -5,10 +5,8 @@
   const { h, percent } = T;
 
   T.view("attention", {
-    title: "Attention",
-    lab: "03 attention",
+    lab: "03",
     begins: 40,
-    see: "Each square is one head: a row is a token, and the darker a cell, the more that token takes from the one in the column. Go down the layers: the heads of layer 0 look most at the token itself, later ones further back.",
     mount(panel, app) {
       const { num_hidden_layers: layers, num_attention_heads: heads } = app.loaded.config;
       let layer = Math.min(1, layers - 1), head = 0, cell = null;
@@ -18,7 +16,7 @@
       const best = h("ol", { class: "plain" });
       const title = h("h3"), bestTitle = h("h3");
       panel.append(h("div", { class: "maps" },
-        h("div", {}, h("h3", {}, "Layers down, heads across"), minis),
+        h("div", {}, h("h3", {}, T.word("attention.minis")), minis),
         h("div", {}, title, map, line),
         h("div", {}, bestTitle, best)));
 
@@ -41,14 +39,14 @@
         cell = [Math.max(0, Math.min(last, row)), 0];
         cell[1] = Math.max(0, Math.min(cell[0], column)); // nobody looks ahead
         const weight = app.run.steps[cell[0]].layers[layer].attention[head][cell[1]];
-        line.textContent = `“${app.shown(cell[0])}” takes ${percent(weight)} from “${app.shown(cell[1])}”.`;
+        line.textContent = T.word("attention.cell", { to: app.shown(cell[0]), share: percent(weight), from: app.shown(cell[1]) });
         const share = 100 / (last + 1);
         cursor.setAttribute("style", `left:${cell[1] * share}%;top:${cell[0] * share}%;width:${share}%;height:${share}%`);
       }
 
       const cursor = h("i", { class: "cursor" });
       const big = h("div", {
-        class: "big", tabindex: 0, role: "application", "aria-roledescription": "heat map",
+        class: "big", tabindex: 0, role: "application", "aria-roledescription": T.word("attention.map"),
         mousemove: (event) => {
           const box = big.getBoundingClientRect(), size = app.run.ids.length;
           read(Math.floor(((event.clientY - box.top) / box.height) * size), Math.floor(((event.clientX - box.left) / box.width) * size));
@@ -73,19 +71,22 @@
         minis.replaceChildren(...Array.from({ length: layers * heads }, (_, i) => {
           const [l, one] = [Math.floor(i / heads), i % heads];
           const on = l === layer && one === head;
-          const button = h("button", { type: "button", "aria-pressed": String(on), "aria-label": `layer ${l}, head ${one}`,
+          const button = h("button", { type: "button", "aria-pressed": String(on), "aria-label": T.word("attention.mini", { layer: l, head: one }),
             click: () => { [layer, head] = [l, one]; update(); app.changed(); minis.children[i].focus(); } });
           button.append(heat(steps, l, one));
           return button;
         }));
-        title.textContent = `Layer ${layer}, head ${head} (reads KV head ${app.loaded.model.parts.kvHead(head, heads / app.loaded.config.num_key_value_heads)})`;
+        const { model, config } = app.loaded, kvHead = model.parts.kvHead(head, heads / config.num_key_value_heads);
+        title.textContent = T.word("attention.head", { layer, head, kvHead });
         big.replaceChildren(heat(steps, layer, head), cursor);
         const weights = steps[app.selected].layers[layer].attention[head];
         const top = T.topk(weights, 6).filter((i) => weights[i] > 0.005);
-        bestTitle.replaceChildren("“", app.shown(app.selected), "” takes most from");
-        best.replaceChildren(...top.map((i) => h("li", {}, h("b", {}, app.shown(i)), ` ${app.selected === i ? "itself" : `${app.selected - i} back`}, ${percent(weights[i])}`)));
-        big.setAttribute("aria-label", `Attention of layer ${layer}, head ${head}, ${steps.length} tokens; arrow keys read single cells. `
-          + `${app.shown(app.selected)} takes most from ${top.map((i) => `${app.shown(i)} ${percent(weights[i])}`).join(", ")}.`);
+        bestTitle.textContent = T.word("attention.most", { token: app.shown(app.selected) });
+        best.replaceChildren(...top.map((i) => h("li", {}, T.phrase(app.selected === i ? "attention.itself" : "attention.back", { token: h("b", {}, app.shown(i)), back: app.selected - i, share: percent(weights[i]) }))));
+        big.setAttribute("aria-label", T.word("attention.alt", {
+          layer, head, tokens: steps.length, token: app.shown(app.selected),
+          top: top.map((i) => `${app.shown(i)} ${percent(weights[i])}`).join(", "),
+        }));
         if (!cell || cell[0] !== app.selected) read(app.selected, top[0]);
       };
       update.shade = (i) => {

@@ -4,22 +4,20 @@
 (function (T) {
   const { h, s } = T;
   const BYTES = 4; // of a float32, as this page computes
-  const kilobytes = (bytes) => `${(bytes / 1024).toLocaleString("en", { maximumFractionDigits: bytes < 10240 ? 1 : 0 })} KiB`;
+  const kilobytes = (bytes) => `${(bytes / 1024).toLocaleString(document.documentElement.lang, { maximumFractionDigits: bytes < 10240 ? 1 : 0 })} KiB`;
 
   T.view("cache", {
-    title: "The KV cache",
-    lab: "07 generation",
-    see: "Each new token adds the same number of bytes to the cache: its keys and values, layer by layer. Because several query heads share a KV head, it is smaller than it would be with a KV head for each of them (pale).",
+    lab: "07",
     mount(panel, app) {
       const { num_hidden_layers: L, num_attention_heads: H, num_key_value_heads: K, head_dim: D, max_position_embeddings: room } = app.loaded.config;
       const each = 2 * L * K * D * BYTES, plain = 2 * L * H * D * BYTES;
       const facts = h("p", { class: "facts", role: "status" }), shelf = h("div"), graph = h("div");
       panel.append(facts,
         h("div", { class: "halves" },
-          h("div", {}, h("h3", {}, "What is kept: a row for each layer and KV head"), shelf,
-            h("p", { class: "legend" }, h("i", { class: "swatch", style: "background:var(--key)" }), " keys ", h("i", { class: "swatch", style: "background:var(--value)" }), " values ", h("i", { class: "swatch spare" }), " spared by sharing")),
-          h("div", {}, h("h3", {}, "Bytes, token by token"), graph)),
-        h("p", { class: "quiet" }, `A token takes 2 (key and value) × ${L} layers × ${K} KV heads × ${D} numbers × ${BYTES} bytes = ${each.toLocaleString("en")} bytes; with ${H} KV heads, one a query head, ${plain.toLocaleString("en")}. Stored as bfloat16 both would be half.`));
+          h("div", {}, h("h3", {}, T.word("cache.shelf")), shelf,
+            h("p", { class: "legend" }, h("i", { class: "swatch", style: "background:var(--key)" }), ` ${T.word("cache.keys")} `, h("i", { class: "swatch", style: "background:var(--value)" }), ` ${T.word("cache.values")} `, h("i", { class: "swatch spare" }), ` ${T.word("cache.spared")}`)),
+          h("div", {}, h("h3", {}, T.word("cache.graph")), graph)),
+        h("p", { class: "quiet" }, T.word("cache.sum", { layers: L, kvHeads: K, size: D, bytes: BYTES, each: T.count(each), heads: H, plain: T.count(plain) })));
 
       function drawShelf(tokens) {
         const row = 200 / (L * H), unit = 396 / Math.max(64, tokens), rows = [];
@@ -33,16 +31,16 @@
               s("rect", { x: 34 + width - unit, y, width: unit, height: row - 1.5, class: "newest" }));
             if (!head) rows.push(s("text", { x: 28, y: y + 12, "text-anchor": "end" }, String(layer)));
           }
-        return T.picture(440, 215, `${tokens} tokens in ${L} layers of ${K} KV heads each; ${H - K} more a layer would be needed without sharing.`, rows);
+        return T.picture(440, 215, T.word("cache.shelf-alt", { tokens, layers: L, kvHeads: K, spared: H - K }), rows);
       }
 
       function drawGraph(tokens) {
         const most = plain * Math.max(64, tokens), x = (n) => 60 + (n / Math.max(64, tokens)) * 370, y = (bytes) => 190 - (bytes / most) * 170;
         const line = (bytes, name) => s("polyline", { class: name, points: `${x(0)},${y(0)} ${x(tokens)},${y(bytes * tokens)}` });
-        return T.picture(440, 215, `After ${tokens} tokens: ${kilobytes(each * tokens)} with ${K} KV heads, ${kilobytes(plain * tokens)} with ${H}.`,
+        return T.picture(440, 215, T.word("cache.graph-alt", { tokens, cached: kilobytes(each * tokens), kvHeads: K, plain: kilobytes(plain * tokens), heads: H }),
           s("line", { x1: 60, x2: 430, y1: 190, y2: 190, class: "axis" }), s("line", { x1: 60, x2: 60, y1: 20, y2: 190, class: "axis" }),
           s("text", { x: 54, y: 194, "text-anchor": "end" }, "0"), s("text", { x: 54, y: 28, "text-anchor": "end" }, kilobytes(most)),
-          s("text", { x: 430, y: 208, "text-anchor": "end", class: "quiet" }, `${Math.max(64, tokens)} tokens`),
+          s("text", { x: 430, y: 208, "text-anchor": "end", class: "quiet" }, T.word("cache.tokens", { tokens: Math.max(64, tokens) })),
           line(plain, "pale"), line(each, "thick cached"),
           s("circle", { cx: x(tokens), cy: y(each * tokens), r: 5, fill: "var(--accent)" }),
           s("text", { x: Math.min(x(tokens) + 9, 370), y: y(each * tokens) + 16 }, kilobytes(each * tokens)),
@@ -51,8 +49,8 @@
 
       return () => {
         const tokens = app.run.cache.length, again = (tokens * (tokens + 1)) / 2;
-        facts.replaceChildren(h("b", {}, `${tokens} tokens, ${kilobytes(each * tokens)}`), ` in the cache, of ${kilobytes(each * room)} when it is full (${room} tokens). `,
-          `The model ran on each token once; without a cache it would have run on ${again.toLocaleString("en")} tokens for this text.`);
+        const now = h("b", {}, T.word("cache.now", { tokens, size: kilobytes(each * tokens) }));
+        facts.replaceChildren(...T.phrase("cache.facts", { now, full: kilobytes(each * room), room, again: T.count(again) }));
         shelf.replaceChildren(drawShelf(tokens));
         graph.replaceChildren(drawGraph(tokens));
       };

@@ -5,44 +5,45 @@
   const { h } = T;
   const same = (x) => x;
   const SWAPS = [
-    { name: "no RoPE", lab: "02", parts: { rotate: same }, what: "queries and keys are not turned: the model no longer knows where a token stands" },
-    { name: "LayerNorm", lab: "01", parts: { norm: T.layerNorm }, what: "the mean is taken away before every norm of the stream, as LayerNorm does" },
-    { name: "no norm", lab: "01", parts: { norm: same }, what: "nothing keeps the stream's size under control" },
-    { name: "no QK-Norm", lab: "03", parts: { qkNorm: same }, what: "queries and keys keep the lengths they were projected to" },
-    { name: "repeat", lab: "03", parts: { kvHead: (head, G, K) => head % K }, what: "KV heads are laid out as a b a b (repeat) instead of a a b b (repeat_interleave): query heads read each other's KV head" },
-    { name: "ReLU", lab: "04", parts: { activation: T.relu }, what: "the gates are shut wherever they were slightly negative" },
-    { name: "always expert 0", lab: "05", experts: true, parts: { route: (_, k) => ({ probs: [1], chosen: [0], weights: [1] }) }, what: "the router is ignored: expert 0 has to do everything" },
+    { key: "no-rope", lab: "02", parts: { rotate: same } },
+    { key: "layer-norm", lab: "01", parts: { norm: T.layerNorm } },
+    { key: "no-norm", lab: "01", parts: { norm: same } },
+    { key: "no-qk-norm", lab: "03", parts: { qkNorm: same } },
+    { key: "repeat", lab: "03", parts: { kvHead: (head, G, K) => head % K } },
+    { key: "relu", lab: "04", parts: { activation: T.relu } },
+    { key: "expert-0", lab: "05", experts: true, parts: { route: (_, k) => ({ probs: [1], chosen: [0], weights: [1] }) } },
   ];
   // a story and a question that the models have not been trained on
   const PASSAGE = "<|im_start|>user\nWrite a short story about Maya and a ribbon.<|im_end|>\n<|im_start|>assistant\n"
     + "Maya, a curious goat, was at the playground. She had been given a ribbon. It rained hard. The goat got wet from head to toe. "
     + "Maya ran to the castle to get dry. Maya was soon dry again. The rain stopped, and the sun came out. At last, Maya was glad and laughed.<|im_end|>\n"
     + "<|im_start|>user\nWho has the ribbon?<|im_end|>\n<|im_start|>assistant\nMaya has it.<|im_end|>\n";
+  const TRUE = { key: "as-it-is", parts: {} };
   const LONG = 48;
   T.PASSAGE = PASSAGE;
+  const name = ({ key }) => T.word(`swap.${key}`);
   const breath = () => new Promise((done) => setTimeout(done, 0));
 
   T.view("swap", {
-    title: "Swap a part",
-    lab: "06 decoder",
-    see: "One part is exchanged and the trained weights stay: hear what is left of the model, and see what the change costs on a text it has never seen. Some swaps barely hurt, some ruin it.",
+    lab: "06",
     mount(panel, app) {
-      const { loaded } = app, swaps = SWAPS.filter((each) => !each.experts || loaded.config.num_experts);
+      const { loaded } = app, vocabulary = loaded.config.vocab_size, swaps = SWAPS.filter((each) => !each.experts || loaded.config.num_experts);
       let current = 0;
       const chosen = h("div"), what = h("p", { class: "reading" });
       const [mine, theirs] = [h("p", { class: "heard" }), h("p", { class: "heard" })];
       const heard = h("p", { class: "quiet", role: "status" });
-      const bars = h("ol", { class: "bars nats", "aria-label": "Nats a token on the fixed passage" });
+      const bars = h("ol", { class: "bars nats", "aria-label": T.word("swap.bars") });
       panel.append(chosen, what,
-        h("div", { class: "halves" }, h("div", {}, h("h3", {}, "The model as it is"), mine), h("div", {}, h("h3", {}, "With the part swapped"), theirs)),
+        h("div", { class: "halves" }, h("div", {}, h("h3", {}, T.word("swap.mine")), mine), h("div", {}, h("h3", {}, T.word("swap.theirs")), theirs)),
         heard,
-        h("h3", {}, "What each swap costs, in nats a token on a story it has never seen"), bars,
-        h("p", { class: "quiet" }, `Lower is better. Guessing among all ${loaded.config.vocab_size} tokens costs ${Math.log(loaded.config.vocab_size).toFixed(1)}.`));
+        h("h3", {}, T.word("swap.costs")), bars,
+        h("p", { class: "quiet" }, T.word("swap.guessing", { tokens: vocabulary, cost: Math.log(vocabulary).toFixed(1) })));
 
       function choose(index) {
         current = index;
-        chosen.replaceChildren(T.choice("swap", swaps.map((each) => each.name), current, (next) => { choose(next); chosen.querySelectorAll("button")[next].focus(); }));
-        what.textContent = `${swaps[current].name} (lab ${swaps[current].lab}): ${swaps[current].what}.`;
+        chosen.replaceChildren(T.choice(T.word("swap.choose"), swaps.map(name), current, (next) => { choose(next); chosen.querySelectorAll("button")[next].focus(); }));
+        const { key, lab } = swaps[current];
+        what.textContent = T.word("swap.what", { name: T.word(`swap.${key}`), lab, what: T.word(`swap.${key}-what`) });
         draw();
         hear();
       }
@@ -65,35 +66,35 @@
         }
         if (mark !== turn) return;
         show();
-        heard.textContent = `Both answered “${document.getElementById("request").value}” with the likeliest token each time, up to ${LONG} tokens.`;
+        heard.textContent = T.word("swap.heard", { request: document.getElementById("request").value, most: LONG });
         measure();
       }
 
       /* The passage through every swap, once a model; the page breathes in between */
       async function measure() {
         const costs = (loaded.costs = loaded.costs || new Map());
-        for (const each of [{ name: "as it is", parts: {} }, ...swaps]) {
-          if (costs.has(each.name)) continue;
-          costs.set(each.name, null); // under way
+        for (const each of [TRUE, ...swaps]) {
+          if (costs.has(each.key)) continue;
+          costs.set(each.key, null); // under way
           const run = new T.Run(loaded.model.with(each.parts));
           let sum = 0;
           for (const [i, id] of loaded.tokenizer.encode(PASSAGE).entries()) {
             sum += run.push(id).nats(i);
             if (i % 8 === 0) await breath();
           }
-          costs.set(each.name, sum / (run.ids.length - 1));
+          costs.set(each.key, sum / (run.ids.length - 1));
           app.changed(); // draws them in the panel that is open now
         }
         bars.dataset.done = "yes";
       }
 
       function draw() {
-        const costs = loaded.costs || new Map(), most = 1.4 * Math.log(loaded.config.vocab_size);
-        bars.replaceChildren(...["as it is", ...swaps.map((each) => each.name)].map((name, index) => {
-          const cost = costs.get(name);
+        const costs = loaded.costs || new Map(), most = 1.4 * Math.log(vocabulary);
+        bars.replaceChildren(...[TRUE, ...swaps].map((each, index) => {
+          const cost = costs.get(each.key);
           const number = cost === undefined || cost === null ? "…" : cost < 100 ? cost.toFixed(2) : "> 100";
           const on = index - 1 === current;
-          return h("li", {}, h("div", { class: on ? "bar on" : "bar" }, h("span", { class: "name" }, name),
+          return h("li", {}, h("div", { class: on ? "bar on" : "bar" }, h("span", { class: "name" }, name(each)),
             h("span", { class: "track" }, h("i", { class: index ? "draw" : "model", style: `width:${Math.min(100, (100 * (cost || 0)) / most)}%` })),
             h("span", { class: "number" }, number)));
         }));

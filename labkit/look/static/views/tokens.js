@@ -6,27 +6,25 @@
   const ROWS = 12;
 
   T.view("tokens", {
-    title: "The next token",
-    lab: "07 generation",
-    see: "Every token is drawn from a list of probabilities: turn the knobs and see which tokens stay in the draw; pick a bar, and the story goes on with that token.",
+    lab: "07",
     mount(panel, app) {
       const { knobs } = app;
-      const all = (value) => (value === 0 ? "all" : String(value));
-      const knob = (name, key, help, range) =>
-        slider(name, help, { ...range, value: knobs[key] }, (value) => {
+      const all = (value) => (value === 0 ? T.word("tokens.top-k-all") : String(value));
+      const knob = (name, key, range) =>
+        slider(T.word(`tokens.${name}`), T.word(`tokens.${name}-help`), { ...range, value: knobs[key] }, (value) => {
           knobs[key] = value;
           app.changed();
         });
-      const bars = h("ol", { class: "bars", "aria-label": "Likeliest next tokens" });
+      const bars = h("ol", { class: "bars", "aria-label": T.word("tokens.bars") });
       const after = h("h3");
       const kept = h("p", { class: "quiet" });
       panel.append(
         h("div", { class: "split" },
           h("div", { class: "knobs" },
-            knob("temperature", "temperature", "0 takes the best; above 1 flattens", { min: 0, max: 2, step: 0.05, shown: (v) => v.toFixed(2) }),
-            knob("top-k", "topK", "only the k best tokens", { min: 0, max: 40, step: 1, shown: all }),
-            knob("top-p", "topP", "the fewest best that sum to p", { min: 0.05, max: 1, step: 0.05, shown: (v) => v.toFixed(2) }),
-            h("p", { class: "legend" }, h("i", { class: "swatch model" }), " the model ", h("i", { class: "swatch draw" }), " after the knobs")),
+            knob("temperature", "temperature", { min: 0, max: 2, step: 0.05, shown: (v) => v.toFixed(2) }),
+            knob("top-k", "topK", { min: 0, max: 40, step: 1, shown: all }),
+            knob("top-p", "topP", { min: 0.05, max: 1, step: 0.05, shown: (v) => v.toFixed(2) }),
+            h("p", { class: "legend" }, h("i", { class: "swatch model" }), ` ${T.word("tokens.model")} `, h("i", { class: "swatch draw" }), ` ${T.word("tokens.draw")}`)),
           h("div", {}, after, bars, kept)));
 
       return () => {
@@ -34,24 +32,24 @@
         if (!step) return;
         const found = T.candidates(step.logits, knobs);
         const next = app.run.ids[app.selected + 1];
-        after.replaceChildren("after ", h("q", {}, app.shown(app.selected)));
+        after.replaceChildren(...T.phrase("tokens.after", { token: h("q", {}, app.shown(app.selected)) }));
         bars.replaceChildren(...found.slice(0, ROWS).map((each) => row(each, each.id === next, app)));
         const stay = found.filter((each) => each.prob > 0);
-        kept.textContent = `${stay.length} of ${found.length} tokens can be drawn.`
-          + (next === undefined ? "" : ` The text goes on with “${app.shown(app.selected + 1)}”.`);
+        kept.textContent = T.word("tokens.kept", { kept: stay.length, all: found.length })
+          + (next === undefined ? "" : ` ${T.word("tokens.goes-on", { token: app.shown(app.selected + 1) })}`);
       };
     },
   });
 
   function row({ id, plain, prob }, taken, app) {
     const name = visible(app.loaded.tokenizer.decode([id], false));
-    const label = `${name}: model ${percent(plain)}, after the knobs ${percent(prob)}${taken ? ", taken" : ""}`;
+    const label = T.word(taken ? "tokens.row-taken" : "tokens.row", { token: name, model: percent(plain), draw: percent(prob) });
     return h("li", { class: prob ? "" : "out" },
       h("button", { type: "button", "aria-label": label, click: () => app.goOnWith(id) },
-        h("span", { class: "name" }, name, taken ? h("b", { title: "the text goes on with it" }, " ✓") : null),
+        h("span", { class: "name" }, name, taken ? h("b", { title: T.word("tokens.taken") }, " ✓") : null),
         h("span", { class: "track" },
           h("i", { class: "model", style: `width:${100 * plain}%` }),
           h("i", { class: "draw", style: `width:${100 * prob}%` })),
-        h("span", { class: "number" }, prob ? percent(prob) : "cut")));
+        h("span", { class: "number" }, prob ? percent(prob) : T.word("tokens.cut"))));
   }
 })(globalThis.TinyLLM);
