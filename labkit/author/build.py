@@ -153,9 +153,18 @@ def entry_of(call: Call, live: LiveReference) -> dict[str, Any]:
 def same_record(before: bytes, after: bytes) -> bool:
     """Whether two records say the same: processors differ in the last bit of a float."""
     try:
-        return alike(unpack(before), unpack(after))
+        return alike(*map(spelled_out, (unpack(before), unpack(after))))
     except ValueError:
         return False
+
+
+def spelled_out(record: dict[str, Any]) -> dict[str, Any]:
+    """A record in which a mistake with the reference's own outcome has it, not None: to the
+    last bit that is so on some processors only."""
+    for entry in record.values():
+        for suspect in entry.get("suspects", ()):
+            suspect[-1] = suspect[-1] or entry["reference"]
+    return record
 
 
 def alike(old: Any, new: Any) -> bool:

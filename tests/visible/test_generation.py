@@ -97,11 +97,16 @@ PROBS = (0.4, 0.3, 0.15, 0.1, 0.05)
 HEAD = (0.3, 0.25, 0.09, 0.085, 0.08, 0.075, 0.065, 0.055)  # two large ones, and a long tail
 
 
+def log(probs):
+    """In float64 first: float32's own differs from processor to processor."""
+    return torch.tensor(probs, dtype=torch.float64).log().float()
+
+
 def logits_of(rng, rows, probs=PROBS, shift=3, dtype=torch.float32):
     """(rows, V), all rows alike, in an order of its own."""
     order = torch.from_numpy(rng.generator.permutation(len(probs)))
     row = torch.zeros(len(probs))
-    row[order] = torch.tensor(probs).log()
+    row[order] = log(probs)
     return (row + shift * rng.normal(1)).to(dtype).repeat(rows, 1)
 
 
@@ -109,8 +114,8 @@ def two_kinds(rng, rows=600):
     """(rows, 10): by turns, rows that know what they want and rows that do not, each with five
     tokens of its own."""
     logits = torch.full((2, 10), -50.0)
-    logits[0, 0::2] = torch.tensor((0.7, 0.2, 0.06, 0.025, 0.015)).log() + 6
-    logits[1, 1::2] = torch.tensor((0.24, 0.22, 0.2, 0.18, 0.16)).log()
+    logits[0, 0::2] = log((0.7, 0.2, 0.06, 0.025, 0.015)) + 6
+    logits[1, 1::2] = log((0.24, 0.22, 0.2, 0.18, 0.16))
     return logits[:, torch.from_numpy(rng.generator.permutation(10))].repeat(rows // 2, 1)
 
 
@@ -227,7 +232,7 @@ class TestSampleNextToken:
 
     def test_reached(self, student, reference, rng):
         """top_p 0.5 of 0.5, 0.25 and 0.25 leaves one token"""
-        logits = shuffled(rng, torch.tensor((1, 0.5, 0.5)).log())
+        logits = shuffled(rng, log((1, 0.5, 0.5)))
         sampled(student, reference, sample_call(rng, logits, top_p=0.5, summary="drawn"))
 
     def test_cold(self, student, reference, rng):
@@ -317,7 +322,7 @@ def bag(rng, probs=PROBS):
     """A model that gives tokens 0, 1, 2, ... probabilities, in an order of its own."""
     order = torch.from_numpy(rng.generator.permutation(len(probs)))
     table = torch.full((1, 9, 8), -torch.inf)
-    table[:, :, order] = torch.tensor(probs).log()
+    table[:, :, order] = log(probs)
     return Given("scripted", script=table)
 
 

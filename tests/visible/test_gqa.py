@@ -20,10 +20,10 @@ def window(new, total, width=3):
 
 def rotary(positions, size):
     """cos and sin (..., T, size) of the angles of these positions, as lab 02 makes them."""
-    inv_freq = 100.0 ** -(torch.arange(0, size, 2) / size)
-    angles = positions.float()[..., None] * inv_freq
+    inv_freq = 100.0 ** -(torch.arange(0, size, 2).double() / size)
+    angles = positions[..., None] * inv_freq  # float32 differs from processor to processor
     angles = torch.cat((angles, angles), dim=-1)
-    return {"cos": angles.cos(), "sin": angles.sin()}
+    return {"cos": angles.cos().float(), "sin": angles.sin().float()}
 
 
 def tokens(x, start, end, rotary_dim=4, first=3):
