@@ -108,7 +108,7 @@ LABS = (
         exercises=(
             Exercise("1.1", ("layer_norm",), points=4, minutes=10),
             Exercise("1.2", ("RMSNorm",), points=6, minutes=15),
-            Exercise("1.3", ("residual",), points=4, minutes=10, core=False),
+            Exercise("1.3", ("residual",), points=4, minutes=15, core=False),
         ),
         questions=(Question("1.a", 2), Question("1.b", 2), Question("1.c", 2)),
         banned=(
@@ -137,7 +137,7 @@ LABS = (
             Exercise("2.2", ("rotate_half",), points=3, minutes=5),
             Exercise("2.3", ("apply_rotary_pos_emb",), points=5, minutes=10),
             Exercise("2.4", ("sinusoidal_embedding",), points=3, minutes=10, core=False),
-            Exercise("2.5", ("alibi_bias",), points=3, minutes=10, core=False),
+            Exercise("2.5", ("alibi_bias",), points=3, minutes=15, core=False),
             Exercise("2.6", ("relative_scores",), points=3, minutes=15, core=False),
             Exercise("2.7", ("yarn_cos_sin",), points=3, minutes=20, core=False),
             Exercise("2.8", ("LearnedPositions",), points=2, minutes=10, core=False),
@@ -160,7 +160,7 @@ LABS = (
             Exercise("3.2", ("scaled_dot_product_attention",), points=5, minutes=15),
             Exercise("3.3", ("repeat_kv",), points=3, minutes=5),
             Exercise("3.4", ("Qwen3Attention",), points=8, minutes=30),
-            Exercise("3.5", ("MultiHeadLatentAttention",), points=5, minutes=30, core=False),
+            Exercise("3.5", ("MultiHeadLatentAttention",), points=5, minutes=40, core=False),
             Exercise("3.6", ("masked_softmax",), points=3, minutes=15, core=False),
         ),
         questions=(Question("3.a", 2), Question("3.b", 2), Question("3.c", 2)),
@@ -191,7 +191,7 @@ LABS = (
         exercises=(
             Exercise("4.1", ("silu",), points=3, minutes=5),
             Exercise("4.2", ("Qwen3MLP",), points=5, minutes=10),
-            Exercise("4.3", ("FeedForward",), points=4, minutes=15, core=False),
+            Exercise("4.3", ("FeedForward",), points=4, minutes=20, core=False),
         ),
         questions=(Question("4.a", 2), Question("4.b", 2), Question("4.c", 2)),
         banned=(
@@ -224,9 +224,9 @@ LABS = (
         "The decoder, assembled",
         exercises=(
             Exercise("6.1", ("Qwen3DecoderLayer",), points=5, minutes=15),
-            Exercise("6.2", ("Qwen3Model",), points=6, minutes=25),
+            Exercise("6.2", ("Qwen3Model",), points=6, minutes=30),
             Exercise("6.3", ("Qwen3ForCausalLM",), points=5, minutes=15),
-            Exercise("6.4", ("count_parameters",), points=4, minutes=15),
+            Exercise("6.4", ("count_parameters",), points=4, minutes=25),
         ),
         questions=(Question("6.a", 2), Question("6.b", 3), Question("6.c", 2)),
         banned=(
@@ -242,7 +242,7 @@ LABS = (
         exercises=(
             Exercise("7.1", ("KVCache",), points=5, minutes=20),
             Exercise("7.2", ("sample_next_token",), points=6, minutes=20),
-            Exercise("7.3", ("generate",), points=6, minutes=20),
+            Exercise("7.3", ("generate",), points=6, minutes=25),
         ),
         questions=(Question("7.a", 2), Question("7.b", 2), Question("7.c", 2)),
         banned=("labkit.model", "vllm"),
@@ -254,8 +254,8 @@ LABS = (
         exercises=(
             Exercise("8.1", ("causal_lm_loss",), points=5, minutes=15),
             Exercise("8.2", ("learning_rate",), points=3, minutes=10),
-            Exercise("8.3", ("train_step",), points=5, minutes=20),
-            Exercise("8.4", ("train_step_in_parts",), points=3, minutes=15, core=False),
+            Exercise("8.3", ("train_step",), points=5, minutes=25),
+            Exercise("8.4", ("train_step_in_parts",), points=3, minutes=30, core=False),
             Exercise("8.5", ("adamw_step",), points=4, minutes=20, core=False),
         ),
         questions=(Question("8.a", 2), Question("8.b", 2), Question("8.c", 2)),

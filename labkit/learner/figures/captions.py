@@ -24,8 +24,8 @@ CAPTIONS = {
     # Lab 03
     "3.leak": "The loss of the web version falls far below that of the right one: it leaks.",
     "3.growth": (
-        "Without the norm scores grow to 30, 130 and nearly 1000; with QK-Norm they stay "
-        "below 10."
+        "Without the norm scores grow to about 30, to over 100 and to many hundreds; with "
+        "QK-Norm they stay below 10."
     ),
     "3.hand": (
         "Hidden before the softmax, key 4's share goes to the others; hidden after it, the "
@@ -138,7 +138,7 @@ CAPTIONS = {
         "relu, gelu and swish rise like x; geglu and swiglu rise like x squared, and have a "
         "bump left of zero."
     ),
-    "4.race": "At rates 0.005 and 0.01 swiglu's dots lie lower; at 0.02 relu's mean is lower.",
+    "4.race": "At rates 0.005 and 0.01 swiglu's mean loss is lower; at 0.02 relu's is.",
     # Lab 05
     "5.sizes": "Of Qwen3-30B-A3B 11 % are at work on a token, of 235B-A22B 9 %.",
     "5.look-5-1": (

@@ -106,7 +106,7 @@ OUTCOMES = {
         why="Straight pieces come nearer and nearer to a product and never arrive; two gated "
         "units are exact."),
     "4.ratio": _of("in all of them", "in some", "*in none",
-        why="The dense models have 3 to 5.33: I is a choice of its own, a field of the "
+        why="The dense models have 3 to 5: I is a choice of its own, a field of the "
         "config."),
     "4.living": _of("ReLU", "GELU", "*nothing, a straight gate",
         why="That the gate shuts for negative numbers is what counts, not the shape of its "

@@ -4,12 +4,14 @@ import re
 import subprocess
 
 import pytest
+import torch
 import yaml
 
-from labkit.author.build import build
+from labkit.author.build import build, same_record
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS
 from labkit.learner.hints import RUNGS, rungs, sections
+from labkit.sandboxed.wire import pack
 
 
 def test_nothing_derived_is_stale():
@@ -86,3 +88,17 @@ def test_a_lab_has_its_file_in_every_room(lab):
         assert "```" not in rungs(lab, exercise)[0]
     answers = sections((ROOT / f"solutions/answers/{lab.module}.md").read_text())
     assert {question.id for question in lab.questions} <= set(answers)
+
+
+def test_a_record_of_another_processor_says_the_same():
+    """A wrong version whose outcome is the reference's own to the bit is not kept twice; on
+    another processor the two may part in the last bit."""
+    right, near, far = ({"values": [torch.tensor([x])]} for x in (1.0, 1.0 + 1e-7, 1.1))
+
+    def record(wrong):
+        suspects = [["m", "", 1, wrong]]
+        return pack({"f#0": {"digest": "", "reference": right, "suspects": suspects}})
+
+    assert same_record(record(None), record(near))
+    assert same_record(record(near), record(None))
+    assert not same_record(record(None), record(far))
