@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
+import click
 import typer
 
 from labkit.core.paths import LABKIT
 from labkit.core.terminal import Problem
+from labkit.lang import tr
 
 ROOMS = (
     *("learner", "learner/project", "learner/talk", "look", "pretrain"),
@@ -26,11 +28,22 @@ for room in ROOMS:
         app.add_typer(import_module(f"labkit.{room.replace('/', '.')}.commands").app)
 
 
+def translated(command: click.Command) -> click.Command:
+    """The command, and those below it, with their help in the language that is spoken."""
+    for told in (command, *command.params):
+        if getattr(told, "help", None):
+            told.help = tr(told.help)
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            translated(each)
+    return command
+
+
 def main() -> None:
     from labkit.learner.workspace import MissingModule
 
     try:
-        app()
+        translated(typer.main.get_command(app))()
     except MissingModule as error:
         sys.exit(Problem(error).exit_code)
 

@@ -3,6 +3,7 @@
     solutions/X.py                 -> tinyllm/X.py                  the skeleton
     solutions/X.py + syllabus      -> notebooks/NN_X.ipynb          stubs, badges, check cells
     solutions + tests/visible      -> tests/visible/recorded/X      recorded answers
+    every text in English          -> labkit/lang/LANGUAGE/*.po     what is to be translated
 
 Prose and figures are authored in the notebooks; the build fills in only the cells it owns.
 """
@@ -11,8 +12,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from labkit.author import assembly
 from labkit.author.mistakes import live_reference
 from labkit.author.owned_cells import begun, filled, notebook_path, read_notebook, serialised
 from labkit.author.reference import BuildError, references
+from labkit.author.translation import catalogs
+from labkit.author.translation.texts import with_docstrings
 from labkit.checks.assembly import RECORD
 from labkit.checks.compare import GRAD_TOLERANCE, TOLERANCE, close
 from labkit.checks.reference import FOLDER as RECORDED
@@ -31,6 +35,7 @@ from labkit.checks.runner import run_checks
 from labkit.core import cells
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import NOTEBOOKS, Lab
+from labkit.lang import ENGLISH, speaking
 from labkit.learner.check import SEED
 from labkit.learner.workspace import GIVEN, STUBS, mark_of, stub_print
 from labkit.sandboxed.call import Call, Given, New, Outcome
@@ -57,7 +62,8 @@ class Derived:
 def build(check: bool = False) -> list[Path]:
     """Write what is stale and return it; with `check`, only return it."""
     torch.set_num_threads(1)  # for so small sizes the quickest, and the same on every machine
-    stale = [derived for derived in everything() if derived.stale]
+    with speaking(ENGLISH):
+        stale = [derived for derived in everything() if derived.stale]
     if not check:
         for derived in stale:
             refuse_to_lose_answers(derived.path)
@@ -84,8 +90,14 @@ def refuse_to_lose_answers(path: Path) -> None:
 def skeletons() -> Iterator[Derived]:
     for path in references():
         lab = next((lab for lab in NOTEBOOKS if lab.module == path.stem), None)
-        text = skeleton(path.read_text("utf-8"), lab)
+        text = with_docstrings(skeleton(path.read_text("utf-8"), lab))
         yield Derived(ROOT / "tinyllm" / path.name, text.encode())
+
+
+def stubs(written: Iterable[Derived]) -> Derived:
+    """The skeletons in one file, from which `tinyllm reset` brings them back."""
+    texts = {derived.path.stem: derived.content.decode() for derived in written}
+    return Derived(STUBS, (json.dumps(texts, indent=1) + "\n").encode())
 
 
 def everything() -> Iterator[Derived]:
@@ -102,8 +114,9 @@ def everything() -> Iterator[Derived]:
     yield Derived(GIVEN, (json.dumps(given) + "\n").encode())
     record = pack(assembly.recorded(sources))
     yield Derived(RECORDED / f"{RECORD}.safetensors", record)
-    texts = {derived.path.stem: derived.content.decode() for derived in skeletons()}
-    yield Derived(STUBS, (json.dumps(texts, indent=1) + "\n").encode())  # after the skeletons
+    yield stubs(skeletons())  # after the skeletons
+    for spoken, name in product(catalogs.translated(), catalogs.templates()):
+        yield Derived(catalogs.path_of(spoken, name), catalogs.updated(spoken, name))
 
 
 def skeleton(source: str, lab: Lab | None) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from labkit.core.syllabus import LABS
 from labkit.core.terminal import Jobs, Problem, ending_on, exercise_called, lab_called
+from labkit.lang import ENGLISH, known, languages
 
 app = typer.Typer()
 
@@ -39,11 +40,15 @@ def build(
     without_stand_ins: Annotated[
         bool, typer.Option("--without-stand-ins", help="with nothing of the reference in it")
     ] = False,
+    lang: Annotated[
+        str, typer.Option(help="the language of the learners' edition, such as zh")
+    ] = ENGLISH,
 ) -> None:
     """Derive skeletons, stubs and recorded answers from solutions/ (for authors)."""
     from labkit.author import edition
     from labkit.author.build import build as derive
     from labkit.author.reference import BuildError
+    from labkit.author.translation import catalogs
 
     with ending_on(BuildError, OSError):
         if learners is not None:
@@ -51,7 +56,11 @@ def build(
                 raise BuildError("--key, --open, --without-stand-ins: one of them at most")
             locked = not (open_ or without_stand_ins)
             secret = (key or edition.secret_for(learners)) if locked else None
-            for path in edition.write_learners(learners, not without_stand_ins, secret, zipped):
+            if known(lang) is None:
+                raise BuildError(f"--lang {lang}: there is {', '.join(languages())}")
+            for path in edition.write_learners(
+                learners, not without_stand_ins, secret, zipped, lang
+            ):
                 print(f"learners' edition: {path}")
             if secret:
                 print(f"keys to its answers, for you: {edition.write_keys(learners, secret)}")
@@ -65,6 +74,8 @@ def build(
         print(f"{'stale' if check else 'written'}: {path}")
     if check and stale:
         raise Problem("run `tinyllm build` and commit what it writes")
+    if check and (open_ends := catalogs.unfinished()):
+        raise Problem("\n".join(["translations to mend:", *open_ends]))
 
 
 @app.command()

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from labkit.author.build import skeletons
+from labkit.author.build import skeletons, stubs
 from labkit.author.course_rules import EXAMPLE, FILE, read_rules
 from labkit.author.owned_cells import (
     filled,
@@ -20,14 +20,21 @@ from labkit.author.owned_cells import (
     written_answer,
 )
 from labkit.author.reference import BuildError, references
+from labkit.author.translation.texts import page, with_docstrings
 from labkit.core import sealed
 from labkit.core.paths import LABKIT, ROOT
 from labkit.core.syllabus import LABS, NOTEBOOKS
+from labkit.lang import EDITION, ENGLISH, language, speaking
 from labkit.model.hub import SHIPPED
 
 LEARNERS = (
     *("tinyllm/__init__.py", "solutions/__init__.py", "solutions/hints/*.md"),
-    *("labkit/**/*.py", "labkit/learner/figures/*.csv", "labkit/pretrain/*.jinja"),
+    *(
+        "labkit/**/*.py",
+        "labkit/lang/*/*.po",
+        "labkit/learner/figures/*.csv",
+        "labkit/pretrain/*.jinja",
+    ),
     *("labkit/look/static/*.*", "labkit/look/static/*/*"),
     *(f"checkpoints/{name}/*" for name in SHIPPED),
     *("tests/checks.ini", "tests/visible/*.py", "tests/visible/*.json"),
@@ -49,7 +56,8 @@ def write_source(course: Path) -> list[Path]:
     for lab in LABS:
         path = course / "source" / lab.name / f"{lab.name}.ipynb"
         path.parent.mkdir(parents=True, exist_ok=True)
-        notebook = filled(lab, read_notebook(notebook_path(lab)), solved=True)
+        with speaking(ENGLISH):
+            notebook = filled(lab, read_notebook(notebook_path(lab)), solved=True)
         set_points(notebook, rules.lab(lab))
         path.write_bytes(serialised(notebook))
         written.append(path)
@@ -60,16 +68,28 @@ def write_source(course: Path) -> list[Path]:
 
 
 def write_learners(
-    folder: Path, stand_ins: bool = True, secret: str | None = None, zipped: bool = False
+    folder: Path,
+    stand_ins: bool = True,
+    secret: str | None = None,
+    zipped: bool = False,
+    lang: str = ENGLISH,
 ) -> list[Path]:
     """The project as a class gets it: no mistakes, hidden checks, grading; answers sealed.
 
     stand_ins    False: nothing of the reference goes along
     secret       what the keys are made of that open the answers; None: they are open
     zipped       pack it into one file beside it, too
+    lang         the language in which it speaks where a learner does not say another
 
     Returns the folder, and the zip.
     """
+    with speaking(lang):
+        return _write_learners(folder, stand_ins, secret, zipped)
+
+
+def _write_learners(
+    folder: Path, stand_ins: bool, secret: str | None, zipped: bool
+) -> list[Path]:
     if folder.exists() and any(folder.iterdir()):
         raise BuildError(f"{folder} is not empty; name a new folder")
     folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +98,10 @@ def write_learners(
             name = path.relative_to(ROOT).as_posix()
             if not name.startswith(tuple(f"labkit/{each}" for each in LEFT_OUT)):
                 _write(folder / name, path.read_bytes())
-    for derived in skeletons():
+    if language() != ENGLISH:
+        _write(folder / EDITION.relative_to(ROOT), language().encode())
+    empty = list(skeletons())
+    for derived in (*empty, stubs(empty)):
         _write(folder / derived.path.relative_to(ROOT), derived.content)
     for lab in NOTEBOOKS:  # empty, whatever was tried in them here
         path = notebook_path(lab)
@@ -86,6 +109,7 @@ def write_learners(
         _write(folder / path.relative_to(ROOT), notebook)
     for name, there in OWN.items():
         text = (LABKIT / "author" / "learners" / name).read_text("utf-8")
+        text = page(text) if there.endswith(".md") else text
         text = STAND_INS.sub(r"\1" if stand_ins else "", text)
         _write(folder / there, text.encode())
     _write(folder / "pyproject.toml", _project((ROOT / "pyproject.toml").read_text("utf-8")))
@@ -120,7 +144,7 @@ def _project(text: str) -> bytes:
 def _write_stand_ins(folder: Path, secret: str | None) -> None:
     labs = {lab.module: lab for lab in NOTEBOOKS}
     for path in references():
-        text, lab = path.read_text("utf-8"), labs.get(path.stem)
+        text, lab = with_docstrings(path.read_text("utf-8")), labs.get(path.stem)
         if lab:
             text = sealed.sealed(text, f"Lab {lab.number}, {lab.title}")
         _write(folder / path.name, text.encode())

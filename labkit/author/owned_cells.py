@@ -16,9 +16,11 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from labkit.author.reference import BuildError, reference, reference_block
+from labkit.author.translation.texts import with_docstrings
 from labkit.core import cells
 from labkit.core.paths import NOTEBOOKS, SOLUTIONS
 from labkit.core.syllabus import LABS, Exercise, Lab, Question
+from labkit.lang import ENGLISH, language, ntr, tr
 from labkit.learner import hints
 from labkit.learner.progress import predictions
 from labkit.learner.progress.outcomes import Outcome
@@ -60,9 +62,12 @@ def serialised(notebook: NotebookNode) -> bytes:
 
 def filled(lab: Lab, notebook: NotebookNode, solved: bool = False) -> NotebookNode:
     """The notebook with every cell that the build owns; `solved` leaves the reference in."""
-    notebook.metadata = nbformat.from_dict(METADATA)
+    spoken = {} if language() == ENGLISH else {"tinyllm": {"language": language()}}
+    notebook.metadata = nbformat.from_dict(METADATA | spoken)
     for cell in notebook.cells:
         cell.metadata = nbformat.from_dict({})
+        if text := authored(lab, cell):
+            cell.source = cell.source.replace(text, tr(text))
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
     if lab.exercises:
@@ -79,6 +84,14 @@ def filled(lab: Lab, notebook: NotebookNode, solved: bool = False) -> NotebookNo
     finish = owned(notebook, "finish", below=LAST)
     finish.source = f'finish("{lab.module}")'
     return notebook
+
+
+def authored(lab: Lab, cell: NotebookNode) -> str:
+    """What of a cell is an author's text; "" where the build writes all of it."""
+    if cell.cell_type != "markdown" or cell.id in [q.answer_cell for q in lab.questions]:
+        return ""
+    about = cell.id in [f"about-{exercise.slug}" for exercise in lab.exercises]
+    return BADGE.sub("", cell.source.lstrip()).strip() if about else cell.source.strip()
 
 
 def owned(
@@ -107,7 +120,7 @@ def fill_exercise(lab: Lab, notebook: NotebookNode, exercise: Exercise, solved: 
     about = owned(notebook, name, new_markdown_cell, above=above)
     about.source = with_badge(about.source, exercise, block)
     answer = owned(notebook, exercise.answer_cell, below=name)
-    answer.source = block if solved else cells.stub(block, exercise)
+    answer.source = with_docstrings(block if solved else cells.stub(block, exercise))
     mark(answer, exercise.answer_cell, solution=True)
     test = owned(notebook, exercise.check_cell, below=exercise.answer_cell)
     test.source = f'check("{exercise.id}")'
@@ -120,7 +133,7 @@ def fill_prediction(notebook: NotebookNode, name: str, outcome: Outcome) -> None
     above = [cell.id for cell in notebook.cells if teller.search(cell.source)]
     if not above:  # a notebook that was just begun
         return
-    choices = [f"# {letter}  {text}" for letter, text in outcome.choices.items()]
+    choices = [f"# {letter}  {tr(text)}" for letter, text in outcome.choices.items()]
     cell = owned(notebook, f"predict-{name.replace('.', '-')}", above=above)
     cell.source = "\n".join([*choices, f'predict("{name}", "")'])
 
@@ -172,10 +185,9 @@ def imports(source: str) -> list[str]:
 def with_badge(text: str, exercise: Exercise, block: str) -> str:
     """The authored text under the exercise's heading and badge, which the syllabus says."""
     lines = cells.solution_lines(block)
-    badge = (
-        f"{exercise.minutes} minutes · about {lines} line{'s' if lines > 1 else ''} "
-        f"· {worth(exercise)}"
-    )
+    long = ntr("about {n} line", "about {n} lines", lines)
+    time = tr("{minutes} minutes", minutes=exercise.minutes)
+    badge = f"{time} · {long} · {worth(exercise)}"
     body = BADGE.sub("", text.lstrip())
     heading = f"### {exercise.heading}"
     return f"{heading}\n*{badge}*\n\n{body}".rstrip()
@@ -183,9 +195,12 @@ def with_badge(text: str, exercise: Exercise, block: str) -> str:
 
 def worth(exercise: Exercise) -> str:
     if not exercise.points:
-        return "practice, no points"
-    kind = "core" if exercise.core else "stretch: counts, but nothing later needs it"
-    return f"{exercise.points:g} point{'s' if exercise.points != 1 else ''} · {kind}"
+        return tr("practice, no points")
+    kind = tr("core") if exercise.core else tr("stretch: counts, but nothing later needs it")
+    points = f"{exercise.points:g}"
+    return (
+        f"{ntr('{points} point', '{points} points', exercise.points, points=points)} · {kind}"
+    )
 
 
 def set_points(notebook: NotebookNode, lab: Lab) -> None:

@@ -6,11 +6,15 @@ The same layout as text and as HTML, readable without colour.
 from __future__ import annotations
 
 import re
-import textwrap
 import unicodedata
 from dataclasses import dataclass, field
 from enum import Enum
 from html import escape
+
+from rich.cells import cell_len
+
+from labkit.lang import tr
+from labkit.lang.layout import padded, wrapped
 
 CODE = re.compile(r"`([^`<>]+)`")
 WIDTH = 76
@@ -34,6 +38,7 @@ class Status(Enum):
     HELP = "help"  # no verdict at all: a hint
 
 
+LABELS = ("ok", "look", "why", "note", "next", "was", "said", "idea", "shape", "near-code")
 MARKS = {Status.PASSED: "#009e73", Status.HELP: "#0072b2"}  # told apart by the colour-blind
 
 
@@ -41,7 +46,7 @@ MARKS = {Status.PASSED: "#009e73", Status.HELP: "#0072b2"}  # told apart by the 
 class Report:
     """What is said of one exercise.
 
-    rows       (label, text); labels: ok, look, why, note, next
+    rows       (label, text); the labels are those of LABELS
     verdict    what stands at the right of the heading; the status, if not said
     """
 
@@ -51,16 +56,16 @@ class Report:
     verdict: str = ""
 
     def __post_init__(self) -> None:
-        self.verdict = self.verdict or self.status.value
+        self.verdict = self.verdict or tr(self.status.value)
 
     @property
     def passed(self) -> bool:
         return self.status is Status.PASSED
 
     def __str__(self) -> str:
-        gap = max(2, WIDTH - len(self.heading) - len(self.verdict))
-        lines = [f"{self.heading}{' ' * gap}{self.verdict}"]
-        lines += [f"  {label:<5} {wrap(text)}" for label, text in self.rows]
+        heading = padded(f"{self.heading}  ", WIDTH - cell_len(self.verdict))
+        lines = [f"{heading}{self.verdict}"]
+        lines += [f"  {padded(tr(label), 5)} {wrap(text)}" for label, text in self.rows]
         return clean("\n".join(lines))
 
     def __repr__(self) -> str:
@@ -74,7 +79,7 @@ class Report:
         mark = MARKS.get(self.status, "#d55e00")
         cell = "text-align:left;vertical-align:top;padding:2px 12px 2px 8px"
         rows = "".join(
-            f'<tr><th scope="row" style="{cell};font-weight:600">{escape(label)}</th>'
+            f'<tr><th scope="row" style="{cell};font-weight:600">{escape(tr(label))}</th>'
             f'<td style="{cell}">{marked_up(text)}</td></tr>'
             for label, text in self.rows
         )
@@ -117,5 +122,5 @@ def wrap(text: str) -> str:
     """Fold a long row under its own first word."""
     lines = []
     for paragraph in text.split("\n"):
-        lines += textwrap.wrap(paragraph, WIDTH - 8, break_long_words=False) or [""]
+        lines += wrapped(paragraph, WIDTH - 8) or [""]
     return ("\n" + " " * 8).join(lines)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import PurePath
 
+from labkit.lang import tr
+
 ANY_LAB = (
     *("transformers", "torch.ops", "torch._C"),
     *("torch._refs", "torch._decomp", "torch._prims", "torch._functorch"),
@@ -35,7 +37,7 @@ class Exercise:
     @property
     def heading(self) -> str:
         """What a report begins with."""
-        return f"Exercise {self.id}  {self.title}"
+        return tr("Exercise {id}  {title}", id=self.id, title=self.title)
 
     @property
     def slug(self) -> str:

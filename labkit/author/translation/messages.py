@@ -1,0 +1,128 @@
+"""Every message that a person may meet, where it stands, and in which catalog it belongs.
+
+A catalog holds one lab, or what is said everywhere: course.po.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from babel.messages.extract import extract_from_dir
+
+from labkit.author.mistakes import mistakes_of
+from labkit.author.owned_cells import authored, notebook_path, read_notebook
+from labkit.author.reference import references
+from labkit.author.translation import texts
+from labkit.core.paths import LABKIT, ROOT, SOLUTIONS, TESTS
+from labkit.core.report import LABELS, Status
+from labkit.core.syllabus import NOTEBOOKS, Lab
+from labkit.learner import hints
+from labkit.learner.figures.captions import CAPTIONS
+from labkit.learner.progress import predictions
+
+EVERYWHERE = "course"
+KEYWORDS = {"tr": None, "ntr": (1, 2)}
+SAID_BY = [("**.py", "python"), ("**.jinja", "jinja2"), ("**.html", "jinja2")]
+PAGES = ("labkit/author/learners/README.md",)
+
+
+class Message(NamedTuple):
+    """text: the English; with a number, (one, many). where: the file, and the place in it."""
+
+    text: str | tuple[str, str]
+    where: str
+
+
+def catalogs() -> dict[str, list[Message]]:
+    """{catalog: its messages, in the order in which a reader meets them}; each stands once."""
+    found, seen = {}, set()
+    for name, messages in [
+        *((lab.module, of_lab(lab)) for lab in NOTEBOOKS),
+        (EVERYWHERE, of_course()),
+    ]:
+        found[name] = []
+        for message in messages:
+            if message.text and message.text not in seen:
+                seen.add(message.text)
+                found[name].append(message)
+    return found
+
+
+def of_lab(lab: Lab) -> Iterator[Message]:
+    notebook = read_notebook(notebook_path(lab))
+    yield Message(lab.title, "labkit/core/syllabus.py")
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            where = f"notebooks/{lab.name}.ipynb {cell.id}"
+            yield Message(authored(lab, cell), where)
+    for name, outcome in predictions.of(lab).items():
+        for text in (*outcome.choices.values(), outcome.why):
+            yield Message(text, f"labkit/learner/progress/outcomes.py {name}")
+    for name, text in CAPTIONS.items():
+        if name.partition(".")[0] == lab.number.lstrip("0"):
+            yield Message(text, f"labkit/learner/figures/captions.py {name}")
+    for folder in ("hints", "answers"):
+        path = SOLUTIONS / folder / f"{lab.module}.md"
+        if path.exists():
+            for name, parts in hints.sections(path.read_text("utf-8")).items():
+                yield from (
+                    Message(text, f"solutions/{folder}/{lab.module}.md {name} {part}")
+                    for part, text in parts.items()
+                )
+    for path in references():
+        if path.stem == lab.module:
+            for text in texts.prose_of(path.read_text("utf-8")):
+                yield Message(text, f"solutions/{path.name}")
+    for kind in ("visible", "hidden"):
+        path = TESTS / kind / f"test_{lab.module}.py"
+        if path.exists():
+            for text in check_titles(path.read_text("utf-8")):
+                yield Message(text, f"tests/{kind}/test_{lab.module}.py")
+    for mistake in mistakes_of(lab) if lab.exercises else ():
+        yield Message(mistake.sentence, f"solutions/mistakes/{lab.module}.diff {mistake.name}")
+
+
+def check_titles(source: str) -> Iterator[str]:
+    """The first lines of the tests' docstrings: what a check is called in a report."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            yield (ast.get_docstring(node) or "").partition("\n")[0]
+
+
+def of_course() -> Iterator[Message]:
+    for text in (*LABELS, *(status.value for status in Status)):
+        yield Message(text, "labkit/core/report.py")
+    config = SOLUTIONS / "config.py"
+    for text in texts.prose_of(config.read_text("utf-8")):
+        yield Message(text, "solutions/config.py")
+    for path in PAGES:
+        for text in texts.sections_of((ROOT / path).read_text("utf-8")):
+            yield Message(text.strip(), path)
+    found = extract_from_dir(
+        LABKIT, SAID_BY, keywords=KEYWORDS, comment_tags=(), directory_filter=_spoken
+    )
+    for path, _, text, _, _ in found:
+        yield Message(text, f"labkit/{path}")
+    yield from of_commands()
+
+
+def _spoken(folder: str) -> bool:
+    return Path(folder).name not in ("__pycache__", "learners", "static", "lang")
+
+
+def of_commands() -> Iterator[Message]:
+    """What `tinyllm --help` and every command's help say: see labkit/cli.py."""
+    for path in [LABKIT / "cli.py", LABKIT / "core/terminal.py", *LABKIT.rglob("commands.py")]:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.decorator_list:
+                texts_here = [ast.get_docstring(node) or ""]
+            elif isinstance(node, ast.Call):
+                given = [word.value for word in node.keywords if word.arg == "help"]
+                texts_here = [each.value for each in given if isinstance(each, ast.Constant)]
+            else:
+                continue
+            for text in texts_here:
+                yield Message(text, path.relative_to(ROOT).as_posix())

@@ -1,0 +1,109 @@
+"""The language a person reads, and a message in it.
+
+English stands in the code. labkit/lang/LANGUAGE/*.po hold the others, as gettext's catalogs;
+what they lack, and what is marked fuzzy there, is said in English. CONTRIBUTING.md tells how
+a language is added.
+
+    tr("{file} has no code yet", file=name)             a message, its values by name
+    ntr("{n} check", "{n} checks", n)                   a message with a number
+    with speaking("zh"): ...                            whatever was chosen
+"""
+
+from __future__ import annotations
+
+import gettext
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+ENGLISH = "en"
+EDITION = FOLDER / "edition.txt"  # in an edition in another language: which one
+VARIABLES = ("TINYLLM_LANG", "LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
+
+_speaking: ContextVar[str] = ContextVar("speaking", default="")
+
+
+def languages() -> list[str]:
+    """English, and every language with a catalog."""
+    return [ENGLISH, *sorted({path.parent.name for path in FOLDER.glob("*/*.po")})]
+
+
+def language() -> str:
+    """What is spoken now: what `speaking` says; else TINYLLM_LANG, the edition's own language
+    or the system's, whichever is said first."""
+    return _speaking.get() or _chosen()
+
+
+@contextmanager
+def speaking(chosen: str) -> Iterator[None]:
+    """Another language, while it is open."""
+    before = _speaking.set(chosen)
+    try:
+        yield
+    finally:
+        _speaking.reset(before)
+
+
+@cache
+def _chosen() -> str:
+    asked, *system = (os.environ.get(name, "") for name in VARIABLES)
+    edition = EDITION.read_text("utf-8") if EDITION.exists() else ""
+    said = next(filter(None, (asked, edition, *system)), "")
+    return known(said) or ENGLISH
+
+
+def known(name: str) -> str | None:
+    """The language that "zh", "zh_CN.UTF-8" or "zh:en" names, if there is a catalog of it."""
+    short = name.strip().replace("-", "_").partition(":")[0].partition(".")[0].lower()
+    short = ENGLISH if short in ("c", "posix") else short.partition("_")[0]
+    return short if short in languages() else None
+
+
+def tr(message: str, **values: object) -> str:
+    """The message in the language that is spoken, with its {values} filled in."""
+    text = message if language() == ENGLISH else _catalog(language()).one(message)
+    return text.format(**values) if values else text
+
+
+def ntr(one: str, many: str, n: float, **values: object) -> str:
+    """The same of a message that depends on a number, {n}."""
+    text = one if n == 1 else many
+    if language() != ENGLISH:
+        text = _catalog(language()).counted(one, n) or text
+    return text.format(n=n, **values)
+
+
+class Catalog:
+    """All messages of one language."""
+
+    def __init__(self, name: str):
+        from babel.messages.pofile import read_po
+
+        self.found: dict[str, str | tuple[str, ...]] = {}
+        self.form: Callable[[int], int] = int
+        for path in sorted((FOLDER / name).glob("*.po")):
+            with path.open("rb") as file:
+                read = read_po(file, locale=name)
+            self.form = gettext.c2py(read.plural_expr)
+            for message in read:
+                key = message.id if isinstance(message.id, str) else message.id[0]
+                if key and message.string and not message.fuzzy:
+                    self.found[key] = message.string
+
+    def one(self, message: str) -> str:
+        text = self.found.get(message, message)
+        return text if isinstance(text, str) else text[0]
+
+    def counted(self, message: str, n: float) -> str:
+        """ "" where it is not translated."""
+        forms = self.found.get(message, "")
+        return forms if isinstance(forms, str) else forms[self.form(int(n))]
+
+
+@cache
+def _catalog(name: str) -> Catalog:
+    return Catalog(name)

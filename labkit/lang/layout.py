@@ -1,0 +1,35 @@
+"""Text in columns, where a Chinese character is as wide as two Latin ones."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+from rich.cells import cell_len
+
+WIDE = r"\u2e80-\u9fff\uf900-\ufaff\uff01-\uff60"  # a line may break between any two of them
+OPENS, CLOSES = r"（《「『【“‘", r"，。；：！？、）》」』】”’…"
+PIECE = re.compile(
+    rf"\s+|[{OPENS}]*(?:(?![{OPENS}{CLOSES}])[{WIDE}]|[^\s{WIDE}{OPENS}{CLOSES}]+)?[{CLOSES}]*"
+)
+
+
+def padded(text: str, width: int) -> str:
+    """The text, with spaces behind it, `width` columns wide; a longer one stays as it is."""
+    return text + " " * (width - cell_len(text))
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """The text in lines of at most `width` columns; a longer word stands alone.
+
+    No line begins with what closes a clause or ends with what opens one.
+    """
+    if cell_len(text) == len(text):
+        return textwrap.wrap(text, width, break_long_words=False)
+    lines = [""]
+    for piece in filter(None, PIECE.findall(text)):
+        if cell_len(lines[-1] + piece.rstrip()) <= width:
+            lines[-1] += piece
+        elif not piece.isspace():
+            lines.append(piece)
+    return [line.strip() for line in lines]
