@@ -10,10 +10,11 @@ import pytest
 from labkit.core.paths import LABKIT, ROOT
 
 # A room imports itself and rooms on the floors below its own, which are listed before it.
-FLOORS = ("lang", "core sandboxed", "checks", "model", "learner", "look", "author pretrain", "grading",
-          "bench site", "cli")  # fmt: skip
+FLOORS = ("lang", "core sandboxed", "checks", "model", "learner", "look", "author pretrain",
+          "grading", "bench site", "cli")  # fmt: skip
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms.split()}
-LEARNERS_HAVE = ("lang", "core", "sandboxed", "checks", "model", "learner", "look", "pretrain", "cli")
+LEARNERS_HAVE = {"lang", "core", "sandboxed", "checks", "model", "learner", "look", "pretrain",
+                 "cli"}  # fmt: skip
 # What comes with the extras of pyproject.toml, which a learner does not install
 EXTRAS = {"nbgrader", "nbconvert", "sqlalchemy", "bleach", "distributed", "transformers"}
 EXTRAS |= {"sphinx", "docutils", "latex2mathml", "nbclient"}
