@@ -285,12 +285,12 @@ class TestUsesExperts:
     @pytest.mark.points(2)
     @pytest.mark.parametrize("step", [2, 3, 5])
     def test_step(self, student, reference, step):
-        """decoder_sparse_step {step}, layers 0 to 11 as steps 1 to 12"""
+        """decoder_sparse_step {step}; here step 1 is layer 0, step 12 is layer 11"""
         compare(student, reference, layers_call(6, step, (), range(12)))
 
     @pytest.mark.parametrize("count", [1, 4, 7])
     def test_listed(self, student, reference, rng, count):
-        """{count} of layers 0 to 11 listed in mlp_only_layers; they are steps 1 to 12"""
+        """{count} of layers 0 to 11 listed in mlp_only_layers; here step 1 is layer 0"""
         call = layers_call(6, 1, self.listed(rng, count), range(12))
         compare(student, reference, call)
 

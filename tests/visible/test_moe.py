@@ -262,16 +262,16 @@ def layers_call(experts, step, listed, layers=range(6), **options):
 class TestUsesExperts:
     @pytest.mark.parametrize("step", [2, 3, 4])
     def test_step(self, student, reference, step):
-        """decoder_sparse_step {step}, layers 0 to 5 as steps 1 to 6"""
+        """decoder_sparse_step {step}; here step 1 is layer 0, step 6 is layer 5"""
         compare(student, reference, layers_call(4, step, ()))
 
     @pytest.mark.parametrize("listed", [(1, 4), (0, 2)])
     def test_listed(self, student, reference, listed):
-        """mlp_only_layers {listed}, layers 0 to 5 as steps 1 to 6"""
+        """mlp_only_layers {listed}; here step 1 is layer 0, step 6 is layer 5"""
         compare(student, reference, layers_call(4, 1, listed))
 
     def test_listed_and_step(self, student, reference):
-        """decoder_sparse_step 2 and mlp_only_layers (1, 2), layers 0 to 5 as steps 1 to 6"""
+        """decoder_sparse_step 2 and mlp_only_layers (1, 2); here step 1 is layer 0, step 6 is layer 5"""
         compare(student, reference, layers_call(4, 2, (1, 2)))
 
     @pytest.mark.parametrize("step", [1, 2])

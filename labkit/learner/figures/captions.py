@@ -163,8 +163,8 @@ CAPTIONS = {
     ),
     # Lab 06
     "6.look-6-1": (
-        "What attention and mlp add stays about as large from the first layer to the last; "
-        "the stream grows slowly, from 1 to about one and a half."
+        "What attention and mlp add stays small from the first layer to the last; the stream "
+        "grows slowly, from 1 to about one and a half."
     ),
     "6.keep": (
         "Your layers (solid) keep more of the input than the circulating one (dashed), at "
@@ -205,8 +205,8 @@ CAPTIONS = {
         "more on the flat row than on the steep one."
     ),
     "7.time": (
-        "Without a cache each token takes longer than the one before; with it the curve stays "
-        "low and nearly flat."
+        "Without a cache a token takes longer the more are written; with it the time stays low "
+        "and hardly grows."
     ),
     # Lab 08
     "8.why": (

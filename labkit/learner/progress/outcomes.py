@@ -113,7 +113,7 @@ OUTCOMES = {
         "corner."),
     # Lab 05
     "5.sizes": _of("less than 6 %", "6 %", "*more",
-        why="Attention and vocabulary work for every token; only experts are picked."),
+        why="Attention and the head work for every token; only experts are picked."),
     "5.gradient": _of("k = 1, norm_topk_prob False", "*k = 1, norm_topk_prob True",
         "k = 2, norm_topk_prob False", "k = 2, norm_topk_prob True",
         why="One weight divided by itself is 1, whatever the router says: nothing to learn."),
@@ -154,7 +154,7 @@ OUTCOMES = {
         why="No token ever looks at a later one, so old results keep their meaning."),
     "7.bytes": _of("less than the weights", "about as much", "*three times the weights",
         why="112 KiB a token, 32,768 times: 3.5 GiB, for a single text."),
-    "7.twice": _of("all", "*from a few to all, by the beginning", "none",
+    "7.twice": _of("all", "*that depends on the beginning", "none",
         why="It read the beginning twice, a text like others: what it says betrays little, "
         "its scores betray all."),
     "7.seeds": _of("the two greedy ones alone", "*the two greedy ones, and two at 0.7",
