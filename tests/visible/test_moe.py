@@ -271,7 +271,7 @@ class TestUsesExperts:
         compare(student, reference, layers_call(4, 1, listed))
 
     def test_listed_and_step(self, student, reference):
-        """decoder_sparse_step 2 and mlp_only_layers (1, 2); here step 1 is layer 0, step 6 is layer 5"""
+        """decoder_sparse_step 2, mlp_only_layers (1, 2); step 1 is layer 0, step 6 layer 5"""
         compare(student, reference, layers_call(4, 2, (1, 2)))
 
     @pytest.mark.parametrize("step", [1, 2])
