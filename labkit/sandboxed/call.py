@@ -101,6 +101,19 @@ SUMMARIES: dict[str, Callable[[list[Any], list[Step]], list[Any]]] = {
 }
 
 
+# What the options of a call may be. Whatever else comes under such a name is an input.
+OPTIONS: dict[str, tuple[type, ...]] = {
+    "init": (Mapping,),
+    "state": (Mapping,),
+    "dtype": (torch.dtype,),
+    "grad": (bool, list, tuple),
+    "names": (bool,),
+    "by_position": (bool,),
+    "summary": (str,),
+    "objects": (Given,),
+}
+
+
 class Call:
     """One use of a symbol: build it (if it is a class), give it weights, feed it inputs.
 
@@ -125,6 +138,9 @@ class Call:
 
     Values may be None, bool, int, float, str, Tensor, torch.dtype, New, Given, and lists,
     tuples or dicts of those.
+
+    Errors: an option that is of another kind, as an input of the same name would be:
+            ValueError. Such an input goes into a step: Call("f").then(grad=...)
     """
 
     def __init__(
@@ -142,6 +158,13 @@ class Call:
         objects: Given | None = None,
         **inputs: Any,
     ):
+        given = (init, state, dtype, grad, names, by_position, summary, objects)
+        for (name, kinds), value in zip(OPTIONS.items(), given, strict=True):
+            if value is not None and not isinstance(value, kinds):
+                raise ValueError(
+                    f"{name} is an option of Call, and {type(value).__name__} none of its "
+                    f"kinds; an input of that name goes into a step: .then({name}=...)"
+                )
         self.symbol, self.init, self.state = symbol, init, state
         self.dtype, self.grad, self.names = dtype, grad, names
         self.by_position, self.summary, self.objects = by_position, summary, objects

@@ -93,7 +93,7 @@ def test_all_are_there_once():
         names
     )
     assert {m.name for m in family(category="prefix")} == {"GLM-130B"}
-    assert {m.attention for m in MODELS} == {"MHA", "MQA", "GQA", "MLA", "?"}
+    assert {m.attention for m in MODELS} == {"MHA", "MQA", "GQA", "MLA"}
 
 
 def test_what_follows_from_a_row():
@@ -131,11 +131,18 @@ def test_side_by_side():
     rows = {
         line.split("  ")[0]: re.split(r" {2,}", line)[1:] for line in repr(table).splitlines()
     }
-    assert rows["KV a token"] == ["112 KiB", "32 KiB", "?"]
-    assert rows["parameters"] == ["0.596 B", "1.236 B", "?"]
+    assert rows["KV a token"] == ["112 KiB", "32 KiB", "8400 KiB"]
+    assert rows["norm"] == ["RMSNorm", "RMSNorm", "?"]
     assert "experts" not in rows  # none has any
     page = table._repr_html_()
     assert "<td><b>28</b></td>" in page and "<td>causal</td>" in page
+
+
+def test_what_follows_from_a_size_that_nobody_states_is_not_known():
+    known = next(model for model in MODELS if model.name == "Qwen3-8B")
+    unsaid = replace(known, inner="?", kv_heads="?")
+    counted = (unsaid.parameters, unsaid.active_share, unsaid.kv_bytes, unsaid.attention)
+    assert counted == ("?",) * 4
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,13 @@ def test_calls_that_differ_in_anything_are_told_apart(change):
     assert wire.call_hash(call) != wire.call_hash(Call("g", x=X))
 
 
+@pytest.mark.parametrize("name", ["init", "state", "dtype", "grad", "names", "objects"])
+def test_an_input_named_like_an_option_goes_into_a_step(name):
+    with pytest.raises(ValueError, match=rf"{name} is an option of Call.*\.then\({name}="):
+        Call("adamw_step", **{name: torch.ones(2)})
+    assert Call("adamw_step").then(**{name: torch.ones(2)}).steps[0][1].keys() == {name}
+
+
 def test_a_step_that_is_added_changes_the_hash():
     call = Call("f", x=X)
     assert wire.call_hash(call) != wire.call_hash(call.then(x=X))
