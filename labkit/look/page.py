@@ -39,21 +39,21 @@ class Shown:
 def write(
     folder: str | Path,
     models: Sequence[str | Shown] = tuple(hub.SHIPPED),
-    links: Mapping[str, str] | None = None,
+    labs: Mapping[str, str] | None = None,
+    home: str = "",
 ) -> Path:
     """Write the page into a folder, which may be there already; returns its index.html.
 
     models    shipped names, `mine`, folders of checkpoints, or Shown; the first is opened
-    links     {view: address of its lab}; a view without one names its lab and links nowhere
+    labs      {number: address of the lab's page}; one without is named and links nowhere
+    home      address of the course's pages, where there are some
 
-    Errors: no model, an unknown view in links: ValueError; a model that cannot be read, or is
-            too large for a page: CheckpointError, before anything is written
+    Errors: no model: ValueError; a model that cannot be read, or is too large for a page:
+            CheckpointError, before anything is written
     """
-    folder, links = Path(folder), dict(links or {})
+    folder = Path(folder)
     if not models:
         raise ValueError("models is empty: the page needs one model at least")
-    if unknown := sorted(links.keys() - set(VIEWS)):
-        raise ValueError(f"links names {', '.join(unknown)}; the views are {', '.join(VIEWS)}")
     shown = [each if isinstance(each, Shown) else named(each) for each in models]
     scripts = {each.name: model_script(each.name, each.folder, each.computed) for each in shown}
     (folder / "models").mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,8 @@ def write(
         (folder / "models" / f"{name}.js").write_text(script, "utf-8")
     facts = {
         "models": [_facts(each, len(scripts[each.name])) for each in shown],
-        "links": links,
+        "labs": dict(labs or {}),
+        "home": home,
     }
     (folder / "page-data.js").write_text(f"TinyLLM.page = {json.dumps(facts)};\n", "utf-8")
     return folder / "index.html"

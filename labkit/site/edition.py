@@ -33,8 +33,15 @@ VIEWS = {
         "qknorm": "queries and keys before and after their norm",
         "swap": "with repeat for repeat_interleave, heard",
     },
-    "moe": {"experts": "the experts that each token chose"},
-    "decoder": {"tokens": "the likeliest next tokens"},
+    "swiglu": {"swap": "with ReLU for SiLU, heard"},
+    "moe": {
+        "experts": "the experts that each token chose",
+        "swap": "with one expert for all, heard",
+    },
+    "decoder": {
+        "tokens": "the guess of the next token as it forms, layer by layer",
+        "swap": "with any part swapped, heard",
+    },
     "generation": {
         "tokens": "temperature, top-k and top-p at your fingertips",
         "cache": "the cache as it grows, in bytes",
@@ -62,7 +69,8 @@ def write_site(
     with TemporaryDirectory(prefix="tinyllm-site-") as name:
         source, made = Path(name, "source"), Path(name, "html")
         (source / "extra" / FIGURES).mkdir(parents=True)
-        write_look(source / "extra" / "look", list(SHIPPED), lab_pages(labs))
+        addresses = {lab.number: f"../{lab.name}.html" for lab in labs}
+        write_look(source / "extra" / "look", list(SHIPPED), addresses, "../index.html")
         with redirect_stdout(io.StringIO()):  # of what a learner is told meanwhile
             (source / "index.md").write_text(front(labs, source / "extra"), "utf-8")
             for lab in labs:
@@ -89,8 +97,3 @@ def views(lab: Lab) -> str:
     if not links:
         return ""
     return f'<p class="look">Look inside a trained model: {", ".join(links)}.</p>'
-
-
-def lab_pages(labs: Sequence[Lab]) -> dict[str, str]:
-    """{view of the model page: the last of these labs to which it belongs}"""
-    return {view: f"../{lab.name}.html" for lab in labs for view in VIEWS.get(lab.module, {})}

@@ -56,13 +56,16 @@
   /* [red, green, blue] of a colour of the style sheet, from 0 to 255 */
   const rgb = (name) => colour(name).match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16));
 
-  const percent = (share) => (share >= 0.0995 || share === 0 ? `${Math.round(100 * share)} %`
-    : share >= 0.001 ? `${(100 * share).toFixed(1)} %` : "< 0.1 %");
+  const percent = (share) => (share >= 0.0995 || share === 0 ? `${Math.round(100 * share)}\u00a0%`
+    : share >= 0.001 ? `${(100 * share).toFixed(1)}\u00a0%` : "<\u00a00.1\u00a0%");
 
   /* A token as one can see it: line ends and spaces at an edge are drawn */
   const visible = (text) => (text === "" ? "∅" : text.replaceAll("\n", "↵").replace(/^ | $/g, "␣"));
 
-  Object.assign(T, { h, s, picture, slider, choice, rgb, tint, percent, visible });
+  /* A link to a lab's page where there is one, by the lab's number */
+  const lab = (number, text) => h(T.page.labs[number] ? "a" : "span", { href: T.page.labs[number] || null }, text);
+
+  Object.assign(T, { h, s, lab, picture, slider, choice, rgb, tint, percent, visible });
 })(globalThis.TinyLLM);
 
 /* The views, by the name in the page's address: {lab, mount(panel, app)}; their words are in words.js.

@@ -7,6 +7,7 @@
     "Tell me a story about a kite.", "Tell me a story about Anna and a key.", "Tell me a story about a fox.",
     "Tell me a story about a dragon.", "Who are you?",
   ];
+  const FIRST = 120; // tokens of the text that is there from the start, at most
   const PACE = 28; // milliseconds a token, at least: one can read along
   const at = (id) => document.getElementById(id);
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
@@ -27,6 +28,11 @@
     select(i) {
       app.selected = i;
       app.changed();
+    },
+    /* The largest share that a next token has after token i */
+    sure(i) {
+      const step = app.run.steps[i];
+      return (step.sure ??= Math.max(...T.softmax(step.logits)));
     },
     /* Draw everything anew, once a frame at most */
     changed() {
@@ -50,8 +56,7 @@
     view = T.views[name];
     for (const link of at("views").children)
       link.hash === `#${name}` ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
-    const href = T.page.links[name];
-    const lab = h(href ? "a" : "span", { href: href || null }, T.word("lab", { lab: T.word(`lab.${view.lab}`) }));
+    const lab = T.lab(view.lab, T.word("lab", { lab: T.word(`lab.${view.lab}`) }));
     const title = T.word(`${name}.title`);
     at("panel").replaceChildren(
       h("h2", { id: "view-title" }, title),
@@ -62,9 +67,6 @@
     if (!app.loaded) return;
     update = view.mount(at("panel"), app) || update;
     app.changed();
-    // a view that needs a text to look at begins with one: the likeliest, at once
-    if (view.begins && !app.writing && app.run.ids.length === app.promptLength)
-      write(view.begins, { ...app.knobs, temperature: 0 }, 0);
   }
 
   function draw() {
@@ -95,8 +97,13 @@
     T.compare(app.loaded, at("verdict"));
     begin(at("request").value);
     ready(true);
+    // there is a text to look at from the start: the likeliest, at once
+    const writing = write(FIRST, { ...app.knobs, temperature: 0 }, 0);
     openView();
+    say(T.word("status.writing"));
+    if (!(await writing)) return;
     say(T.word("status.ready"));
+    leastSure();
   }
 
   function described({ name, config, model }) {
@@ -144,7 +151,7 @@
       }
       app.changed();
       if (written > 1 && pace) told(written, busy);
-      return written;
+      return stop ? 0 : written;
     };
     app.writing = work().finally(() => (app.writing = null));
     return app.writing;
@@ -154,15 +161,25 @@
     const { run, promptLength, loaded } = app;
     app.speed = (1000 * written) / busy;
     at("status").dataset.tokensPerSecond = app.speed.toFixed(1);
-    const ended = loaded.tokenizer.stops.has(run.ids[run.ids.length - 1]);
-    say(T.word("status.written", { count: written, speed: Math.round(app.speed) }) + (ended ? ` ${T.word("status.ended")}` : ""));
+    say(T.word("status.written", { count: written, seconds: (busy / 1000).toFixed(1) }) + (ended() ? ` ${T.word("status.ended")}` : ""));
     at("text").dataset.answer = loaded.tokenizer.decode(run.ids.slice(promptLength));
   }
 
-  function canGoOn() {
+  /* Pick the place where the model was least sure how to go on: there is most to see */
+  function leastSure() {
+    const { run, promptLength } = app;
+    const places = run.ids.map((_, i) => i).slice(promptLength - 1, ended() ? -1 : undefined);
+    app.select(places.reduce((best, i) => (app.sure(i) < app.sure(best) ? i : best)));
+    at("status").append(" ", T.word("status.least-sure", { token: app.shown(app.selected) }));
+  }
+
+  function ended() {
     const { ids } = app.run;
-    const ended = ids.length > app.promptLength && app.loaded.tokenizer.stops.has(ids[ids.length - 1]);
-    return !ended && ids.length < app.loaded.config.max_position_embeddings;
+    return ids.length > app.promptLength && app.loaded.tokenizer.stops.has(ids[ids.length - 1]);
+  }
+
+  function canGoOn() {
+    return !ended() && app.run.ids.length < app.loaded.config.max_position_embeddings;
   }
 
   async function halt() {
@@ -170,7 +187,7 @@
     await app.writing;
   }
 
-  /* The text up to the picked token, and then this one */
+  /* The text up to the picked token, then this one, and what follows from it */
   async function goOnWith(id) {
     await halt();
     const kept = app.run.ids.slice(0, app.selected + 1);
@@ -179,6 +196,18 @@
     app.run.push(id);
     app.selected = kept.length;
     app.changed();
+    await goOn();
+  }
+
+  /* Write to the end, with a button that stops it */
+  async function goOn() {
+    at("go").textContent = T.word("ask.stop");
+    at("go").dataset.stops = "yes";
+    say(T.word("status.writing"));
+    const written = await write(400);
+    at("go").textContent = T.word("ask.go");
+    delete at("go").dataset.stops;
+    if (written) leastSure();
   }
 
   async function ask(request) {
@@ -186,10 +215,7 @@
     await halt();
     at("request").value = request;
     begin(request);
-    at("go").textContent = T.word("ask.stop");
-    say(T.word("status.writing"));
-    await write(400);
-    at("go").textContent = T.word("ask.go");
+    await goOn();
   }
 
   /* Everything at its start */
@@ -225,6 +251,8 @@
     for (const sample of SAMPLES)
       at("samples").append(h("button", { type: "button", click: () => ask(sample) }, sample));
     at("request").value = SAMPLES[0];
+    at("home").hidden = !T.page.home;
+    at("home").href = T.page.home;
     at("model").addEventListener("change", (event) => openModel(event.target.value));
     at("skip").addEventListener("click", (event) => {
       event.preventDefault();
@@ -232,9 +260,9 @@
     });
     at("ask").addEventListener("submit", (event) => {
       event.preventDefault();
-      app.writing ? halt() : ask(at("request").value);
+      at("go").dataset.stops ? halt() : ask(at("request").value);
     });
-    at("step").addEventListener("click", () => halt().then(() => write(1)));
+    at("step").addEventListener("click", () => halt().then(() => write(1)).then((written) => written || (ended() && say(T.word("status.ended")))));
     addEventListener("hashchange", openView);
     openView();
     const wanted = viewName() === "experts" && T.page.models.find((each) => each.experts);

@@ -51,7 +51,7 @@ def own_folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def page(tmp_path_factory, own_folder):
     folder = tmp_path_factory.mktemp("page")
-    write(folder, [*hub.SHIPPED, Shown("own", own_folder)], {"experts": "index.html#tokens"})
+    write(folder, [*hub.SHIPPED, Shown("own", own_folder)], {"05": "index.html#tokens"})
     return folder
 
 

@@ -75,8 +75,6 @@ def test_the_code_that_is_compared_is_the_learners(monkeypatch):
 def test_what_is_no_model_for_a_page_is_said(tmp_path):
     with pytest.raises(ValueError, match="models is empty"):
         write(tmp_path, [])
-    with pytest.raises(ValueError, match="the views are tokens, attention"):
-        write(tmp_path, links={"attentoin": "x"})
     with pytest.raises(CheckpointError, match="there is no model 'storys'"):
         write(tmp_path, ["storys"])
     assert not any(tmp_path.iterdir())

@@ -96,6 +96,7 @@ def test_a_view_opens_alone_complete_and_open_to_all(opened, page, view):
     assert all(len(text) > 40 for text in pictures) and (pictures or view in ("tokens", "swap"))
     links = opened.js("return [...document.querySelectorAll('.lab a')].map((e) => e.href)")
     assert links == ([opened.address + "#tokens"] if view == "experts" else [])
+    assert not opened.js("return document.getElementById('home').checkVisibility()")
     for size in SIZES:
         opened.resize(size)
         assert opened.js("return document.documentElement.scrollWidth") <= SIZES[size][0]
@@ -149,15 +150,28 @@ def test_knobs_bars_and_keys(opened):
     from selenium.webdriver.common.keys import Keys
 
     opened.open("tokens")
+    opened.until("document.getElementById('status').textContent.includes('least sure')")
+    ids, picked, asked, sure = opened.js("""
+        const { app } = TinyLLM;
+        const { ids } = app.run;
+        return [ids, app.selected, app.promptLength, ids.map((_, i) => app.sure(i))];""")
+    assert sure[picked] == min(sure[asked - 1 : -1]) < 0.3
+    opened.until("document.querySelectorAll('.way li').length === 5")
+    names = [text.strip() for text in opened.texts(".way .guess b")]
+    assert names[0].strip("␣") == opened.js(f"return TinyLLM.app.shown({picked})")
+    assert names[-3:] == [text.split()[0] for text in opened.texts(".bars .name")[:3]]
     opened.turn("temperature", 2)
     opened.turn("top-p", 1)
     opened.until(f"document.querySelector('{KEPT}').textContent.startsWith('1536 of 1536')")
     opened.turn("top-k", 1)
     opened.until(f"document.querySelector('{KEPT}').textContent.startsWith('1 of 1536')")
-    count = opened.js("return TinyLLM.app.run.ids.length")
-    third = opened.js("return TinyLLM.topk(TinyLLM.app.run.logits, 3)[2]")
+    third = opened.js(f"return TinyLLM.topk(TinyLLM.app.run.steps[{picked}].logits, 3)[2]")
     opened.js("document.querySelectorAll('.bars button')[2].click()")  # though it is cut
-    opened.until(f"TinyLLM.app.run.ids[{count}] === {third}")
+    opened.until(f"TinyLLM.app.run.ids.length > {picked + 5}")  # the story goes on from there
+    opened.press("#go", "Stop")
+    opened.until("!TinyLLM.app.writing && !document.getElementById('go').dataset.stops")
+    again = opened.js("return TinyLLM.app.run.ids")
+    assert again[: picked + 2] == [*ids[: picked + 1], third]
     opened.browser.find_element(By.ID, "text").send_keys(Keys.HOME, Keys.ARROW_RIGHT)
     opened.until("document.querySelector('#panel h3 q').textContent === 'user'")
 

@@ -80,10 +80,9 @@
 
     /* Lab 06: logits (V,) for what follows this token, and a record of what happened inside */
     forward(token, cache) {
-      const { hidden_size: E, rms_norm_eps: eps, num_hidden_layers } = this.config;
+      const { num_hidden_layers } = this.config;
       const position = cache.length;
-      const table = this.tensors["model.embed_tokens.weight"];
-      let hidden = table.data.slice(token * E, (token + 1) * E); // (E,)
+      let hidden = this.embed(token); // (E,)
       const layers = [];
       for (let layer = 0; layer < num_hidden_layers; layer++) {
         const seen = { expertsSeen: null };
@@ -96,9 +95,19 @@
         hidden = T.add(hidden, said);
         layers.push({ ...seen, hidden });
       }
-      const last = this.parts.norm(hidden, this.tensors["model.norm.weight"].data, eps);
-      const head = this.tensors["lm_head.weight"] || table; // tied: one matrix, used twice
-      return { logits: T.linear(head, last), layers };
+      return { logits: this.read(hidden), layers };
+    }
+
+    /* Logits (V,) by the last norm and the head; of the stream (E,) anywhere on its way too */
+    read(hidden) {
+      const { "lm_head.weight": own, "model.embed_tokens.weight": table } = this.tensors;
+      return T.linear(own || table, this.norm(hidden, "model.norm")); // tied: one matrix, used twice
+    }
+
+    /* The row (E,) of a token, with which its stream begins */
+    embed(token) {
+      const { hidden_size: E } = this.config;
+      return this.tensors["model.embed_tokens.weight"].data.slice(token * E, (token + 1) * E);
     }
 
     norm(x, name) {

@@ -6,7 +6,6 @@
 
   T.view("attention", {
     lab: "03",
-    begins: 40,
     mount(panel, app) {
       const { num_hidden_layers: layers, num_attention_heads: heads } = app.loaded.config;
       let layer = Math.min(1, layers - 1), head = 0, cell = null;

@@ -39,12 +39,12 @@
         const line = (bytes, name) => s("polyline", { class: name, points: `${x(0)},${y(0)} ${x(tokens)},${y(bytes * tokens)}` });
         return T.picture(440, 215, T.word("cache.graph-alt", { tokens, cached: kilobytes(each * tokens), kvHeads: K, plain: kilobytes(plain * tokens), heads: H }),
           s("line", { x1: 60, x2: 430, y1: 190, y2: 190, class: "axis" }), s("line", { x1: 60, x2: 60, y1: 20, y2: 190, class: "axis" }),
-          s("text", { x: 54, y: 194, "text-anchor": "end" }, "0"), s("text", { x: 54, y: 28, "text-anchor": "end" }, kilobytes(most)),
+          s("text", { x: 54, y: 194, "text-anchor": "end" }, "0"),
           s("text", { x: 430, y: 208, "text-anchor": "end", class: "quiet" }, T.word("cache.tokens", { tokens: Math.max(64, tokens) })),
           line(plain, "pale"), line(each, "thick cached"),
           s("circle", { cx: x(tokens), cy: y(each * tokens), r: 5, fill: "var(--accent)" }),
-          s("text", { x: Math.min(x(tokens) + 9, 370), y: y(each * tokens) + 16 }, kilobytes(each * tokens)),
-          s("text", { x: Math.min(x(tokens) + 9, 370), y: Math.max(16, y(plain * tokens) - 6), class: "quiet" }, kilobytes(plain * tokens)));
+          s("text", { x: Math.max(x(tokens), 150), y: y(each * tokens) + 22, "text-anchor": "end" }, kilobytes(each * tokens)),
+          s("text", { x: Math.max(x(tokens) - 12, 150), y: Math.max(16, y(plain * tokens) - 2), "text-anchor": "end", class: "quiet" }, kilobytes(plain * tokens)));
       }
 
       return () => {

@@ -6,7 +6,6 @@
 
   T.view("experts", {
     lab: "05",
-    begins: 60,
     mount(panel, app) {
       const { config, model, name } = app.loaded;
       const layers = Array.from({ length: config.num_hidden_layers }, (_, i) => i).filter((i) => model.usesExperts(i));
@@ -45,7 +44,7 @@
             steps.flatMap((_, i) => routed(i, l).chosen.map((expert, slot) => s("rect", { x: 22 + i * step, y: expert * row + 1, width: Math.max(1, step - 0.5), height: row - 2, fill: colour(expert), opacity: 0.25 + 0.75 * routed(i, l).weights[slot] }))),
             share.map((each, expert) => [
               s("rect", { x: load, y: expert * row + 3, width: Math.max(1, (each / most) * 95), height: row - 6, fill: colour(expert) }),
-              s("text", { x: load + 6 + (each / most) * 95, y: expert * row + 13 }, percent(each))]),
+              s("text", { x: total, y: expert * row + 13, "text-anchor": "end" }, percent(each))]),
             s("line", { x1: load + (1 / X / most) * 95, x2: load + (1 / X / most) * 95, y1: 0, y2: X * row, class: "here" }),
             s("text", { x: 22, y: X * row + 18, class: "quiet" }, T.word("experts.axis")),
             s("text", { x: load, y: X * row + 18, class: "quiet" }, T.word("experts.load"))),

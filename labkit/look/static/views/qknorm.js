@@ -7,7 +7,6 @@
 
   T.view("qknorm", {
     lab: "03",
-    begins: 40,
     mount(panel, app) {
       const { num_hidden_layers: layers, num_attention_heads: H, num_key_value_heads: K, head_dim: D, rope_theta: theta } = app.loaded.config;
       let layer = 0, head = 0, pair = Math.min(4, D / 2 - 1);

@@ -43,7 +43,7 @@
         current = index;
         chosen.replaceChildren(T.choice(T.word("swap.choose"), swaps.map(name), current, (next) => { choose(next); chosen.querySelectorAll("button")[next].focus(); }));
         const { key, lab } = swaps[current];
-        what.textContent = T.word("swap.what", { name: T.word(`swap.${key}`), lab, what: T.word(`swap.${key}-what`) });
+        what.replaceChildren(...T.phrase("swap.what", { name: T.word(`swap.${key}`), lab: T.lab(lab, T.word("lab", { lab })), what: T.word(`swap.${key}-what`) }));
         draw();
         hear();
       }

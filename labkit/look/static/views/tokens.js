@@ -3,7 +3,7 @@
 
 (function (T) {
   const { h, percent, slider, visible } = T;
-  const ROWS = 12;
+  const ROWS = 10, GUESSES = 3;
 
   T.view("tokens", {
     lab: "07",
@@ -18,6 +18,7 @@
       const bars = h("ol", { class: "bars", "aria-label": T.word("tokens.bars") });
       const after = h("h3");
       const kept = h("p", { class: "quiet" });
+      const see = h("p", { class: "see" }), way = h("ol", { class: "way" });
       panel.append(
         h("div", { class: "split" },
           h("div", { class: "knobs" },
@@ -25,9 +26,10 @@
             knob("top-k", "topK", { min: 0, max: 40, step: 1, shown: all }),
             knob("top-p", "topP", { min: 0.05, max: 1, step: 0.05, shown: (v) => v.toFixed(2) }),
             h("p", { class: "legend" }, h("i", { class: "swatch model" }), ` ${T.word("tokens.model")} `, h("i", { class: "swatch draw" }), ` ${T.word("tokens.draw")}`)),
-          h("div", {}, after, bars, kept)));
+          h("div", {}, after, bars, kept)),
+        h("h3", {}, T.word("tokens.way")), see, way);
 
-      return () => {
+      const update = () => {
         const step = app.run.steps[app.selected];
         if (!step) return;
         const found = T.candidates(step.logits, knobs);
@@ -37,9 +39,36 @@
         const stay = found.filter((each) => each.prob > 0);
         kept.textContent = T.word("tokens.kept", { kept: stay.length, all: found.length })
           + (next === undefined ? "" : ` ${T.word("tokens.goes-on", { token: app.shown(app.selected + 1) })}`);
+        if (app.writing) return;
+        see.textContent = T.word("tokens.way-see", { token: app.shown(app.selected) });
+        way.replaceChildren(...stations(app).map(([name, hidden]) => h("li", {}, h("span", {}, name), guesses(app, hidden))));
       };
+      update.shade = (i) => {
+        if (i < app.promptLength - 1) return null;
+        const share = app.sure(i);
+        return { style: `background:${T.tint("warn", 0.6 * (1 - share))}`, title: T.word("tokens.sure", { share: percent(share) }) };
+      };
+      return update;
     },
   });
+
+  /* Where the stream of the picked token can be read: [name, hidden (E,)] */
+  function stations({ loaded: { model }, run, selected }) {
+    const link = (view, word) => h("a", { href: `#${view}` }, T.word(`tokens.way-${word}`));
+    const layer = (each, number) => [T.phrase("tokens.way-step", {
+      layer: number, attention: link("attention", "attention"),
+      mlp: model.usesExperts(number) ? link("experts", "experts") : T.word("tokens.way-mlp"),
+    }), each.hidden];
+    const embedded = [T.word("tokens.way-embed"), model.embed(run.ids[selected])];
+    return [embedded, ...run.steps[selected].layers.map(layer)];
+  }
+
+  /* The likeliest tokens, were the stream read here */
+  function guesses({ loaded: { model, tokenizer } }, hidden) {
+    const probs = T.softmax(model.read(hidden));
+    return h("span", { class: "guesses" }, T.topk(probs, GUESSES).map((id) =>
+      h("span", { class: "guess", style: `background:${T.tint("heat", 0.35 * probs[id])}` }, h("b", {}, visible(tokenizer.decode([id], false))), ` ${percent(probs[id])}`)));
+  }
 
   function row({ id, plain, prob }, taken, app) {
     const name = visible(app.loaded.tokenizer.decode([id], false));
