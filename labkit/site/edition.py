@@ -20,7 +20,7 @@ from labkit.model.hub import SHIPPED
 from labkit.site.executed import executed
 from labkit.site.front import front
 from labkit.site.pages import FIGURES, page_of
-from labkit.site.wrong import gallery
+from labkit.site.wrong import WrongAnswer, gallery
 
 OURS = (".nojekyll", "searchindex.js")  # a folder that holds them is a site, and is replaced
 NOT_SHOWN = (".buildinfo*", "_sources", "*.map")  # what Sphinx and the theme leave beside it
@@ -54,11 +54,13 @@ def write_site(
     labs: Sequence[Lab] = NOTEBOOKS,
     answers: bool = True,
     notebook_of: Callable[[Lab], NotebookNode] = executed,
+    gallery_of: Callable[[Lab], list[WrongAnswer]] = gallery,
 ) -> None:
     """Write the site into a new folder, or in the place of an older site.
 
     answers        False: neither solutions, model answers nor the last rung of a ladder
     notebook_of    gives a lab's notebook with its outputs
+    gallery_of     gives a lab's wrong answers
 
     Errors: a folder that holds something else: BuildError, and nothing is touched
     """
@@ -74,7 +76,7 @@ def write_site(
         with redirect_stdout(io.StringIO()):  # of what a learner is told meanwhile
             (source / "index.md").write_text(front(labs, source / "extra"), "utf-8")
             for lab in labs:
-                page = page_of(lab, notebook_of(lab), gallery(lab), views(lab), answers)
+                page = page_of(lab, notebook_of(lab), gallery_of(lab), views(lab), answers)
                 nbformat.write(page.notebook, source / f"{lab.name}.ipynb")
                 for picture, data in page.pictures.items():
                     (source / "extra" / FIGURES / picture).write_bytes(data)

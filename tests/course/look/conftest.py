@@ -1,6 +1,8 @@
 """The page in a real browser, or a skip that says "not checked"."""
 
 import shutil
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
@@ -70,3 +72,25 @@ def browser(tmp_path_factory):
     with webdriver.Chrome(options=options, service=service) as running:
         running.set_script_timeout(60)
         yield running
+
+
+@pytest.fixture(scope="session")
+def barriers():
+    """Fails on what axe finds serious in the page that is open; options and context are axe's.
+    Without axe the test has checked all but that, and says so."""
+    found = find_spec("axe_core_python")
+
+    def check(browser, context=None, **options):
+        if found is None:
+            pytest.skip("not checked for barriers: no axe-core-python")
+        browser.execute_script((Path(found.origin).parent / "axe.min.js").read_text("utf-8"))
+        script = """
+            const [context, options, done] = arguments;
+            axe.run(context || document, {resultTypes: ["violations"], ...options})
+                .then((found) => done(found.violations), (error) => done(String(error)));"""
+        violations = browser.execute_async_script(script, context, options)
+        assert isinstance(violations, list), violations
+        serious = [each for each in violations if each["impact"] in ("serious", "critical")]
+        assert not [(e["id"], [n["html"][:99] for n in e["nodes"][:3]]) for e in serious]
+
+    return check
