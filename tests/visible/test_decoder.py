@@ -83,6 +83,7 @@ def layer_call(
     init = {"config": New("Qwen3Config", **fields), "layer_idx": layer_idx}
     state = layer_state(rng, fields, sparse)
     call = Call("Qwen3DecoderLayer", init=init, state=state, **options)
+    call.returning("hidden_states", "router_logits")
     x = 3 * rng.normal(batch, sum(pieces), fields["hidden_size"])
     cache = cache_for(fields, pieces, "kv_cache", layer_idx=layer_idx)
     for start, end in pairwise((0, *accumulate(pieces))):
@@ -180,6 +181,7 @@ def model_call(rng, fields, sparse=(), pieces=(5,), batch=2, mask=None, **option
     """
     init = {"config": New("Qwen3Config", **fields)}
     call = Call("Qwen3Model", init=init, state=model_state(rng, fields, sparse), **options)
+    call.returning("hidden_states", "router_logits")
     ids = rng.integers(0, fields["vocab_size"], batch, sum(pieces))
     ids[-1, 0] = 0  # a word like any other
     cache = cache_for(fields, pieces, "model_cache", layers=fields["num_hidden_layers"])

@@ -20,7 +20,8 @@ def close_logits(rng, rows, columns):
 def route_call(logits, top_k, norm, summary="by index", **options):
     """A call that does not ask for the order of the chosen, unless `summary` is None."""
     inputs = {"router_logits": logits, "top_k": top_k, "norm_topk_prob": norm}
-    return Call("route", summary=summary, **inputs, **options)
+    call = Call("route", summary=summary, **inputs, **options)
+    return call.returning("weights", "chosen")
 
 
 @pytest.mark.exercise("5.1")
@@ -108,7 +109,8 @@ def block_call(
     init = {"config": config(experts, top_k, norm, shape[-1], *sizes)}
     weights = state(experts, shape[-1], sizes[0], lambda *shape: scale * rng.normal(*shape))
     inputs = {"hidden_states": rng.normal(*shape)}
-    return Call("Qwen3MoeSparseMoeBlock", init=init, state=weights, **inputs, **options)
+    call = Call("Qwen3MoeSparseMoeBlock", init=init, state=weights, **inputs, **options)
+    return call.returning("mixed", "router_logits")
 
 
 @pytest.mark.exercise("5.2")
