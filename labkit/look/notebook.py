@@ -16,6 +16,7 @@ from threading import Thread
 from labkit.learner.talk.commands import YOURS
 from labkit.look.own import compared
 from labkit.look.page import VIEWS, write
+from labkit.look.still import still
 
 WRITTEN = "TINYLLM_LOOK"  # the address of a page that is there already: link to it, serve none
 SEEN = {
@@ -40,17 +41,21 @@ def look(view: str = "tokens", *models: str, package: str = YOURS, height: int =
     """
     if view not in VIEWS:
         raise ValueError(f"view is {view!r}; there are {', '.join(VIEWS)}")
+    shown = [compared(str(name), package) for name in models or ["stories-dense"]]
     if address := os.environ.get(WRITTEN):
         link = html.escape(f"{address}#{view}")
-        _display(f'<p><a href="{link}">Look inside</a>: {SEEN[view]}.</p>', f"{address}#{view}")
+        seen = f'<p><a href="{link}">Look inside</a>: {SEEN[view]}.</p>'
+        _display(seen + still(shown[0]), f"{address}#{view}")
         return
     folder, port = _served()
-    write(folder, [compared(str(name), package) for name in models or ["stories-dense"]])
+    write(folder, shown)
     address = f"http://127.0.0.1:{port}/index.html#{view}"
+    # a browser that cannot load an object shows what stands inside it
     _display(
-        f'<figure style="margin:0"><iframe src="{address}" title="Look inside: {SEEN[view]}" '
-        f'style="width:100%;height:{height}px;border:1px solid #ccc;border-radius:8px">'
-        f"</iframe><figcaption>Look inside: {SEEN[view]}. It lives as long as the kernel; in "
+        f'<figure style="margin:0"><object data="{address}" type="text/html" '
+        f'title="Look inside: {SEEN[view]}" style="width:100%;min-height:{height}px">'
+        f"{still(shown[0])}</object>"
+        f"<figcaption>Look inside: {SEEN[view]}. It lives as long as the kernel; in "
         f"a terminal, <code>tinyllm look --view {view}</code> opens it.</figcaption></figure>",
         address,
     )

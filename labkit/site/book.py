@@ -30,7 +30,6 @@ CONFIG: dict[str, Any] = {
     "copyright": "TinyLLM, MIT licence",
     "extensions": ["myst_nb", "sphinx.ext.githubpages", "labkit.site.book"],
     "nb_execution_mode": "off",
-    "nb_merge_streams": True,
     "nb_ipywidgets_js": {},  # which would come from a network
     "myst_enable_extensions": ["dollarmath"],
     "myst_heading_anchors": 3,

@@ -30,7 +30,7 @@ KEPT = ROOT / "build" / "site"
 SHOWN = (  # what a notebook runs or reads
     *(
         LABKIT / room
-        for room in ("core", "sandboxed", "checks", "model", "learner", "pretrain")
+        for room in ("core", "sandboxed", "checks", "model", "learner", "pretrain", "look")
     ),
     *(SOLUTIONS, ROOT / "tinyllm", TESTS / "visible", CHECKPOINTS),
 )

@@ -81,6 +81,7 @@ def page_of(
         place = [cell.id for cell in page.notebook.cells].index(LAST)
         page.notebook.cells.insert(place, new_markdown_cell(shown(wrong, answers), id="wrong"))
     for cell in page.notebook.cells:
+        join_streams(cell)
         take_out_pictures(page, cell)
     return page
 
@@ -156,6 +157,19 @@ def shown(wrong: Sequence[WrongAnswer], answers: bool) -> str:
         if answers:
             parts.append(fold("What was written", code(each.edit, "diff")))
     return "\n\n".join(parts)
+
+
+def join_streams(cell: NotebookNode) -> None:
+    """One text of what a kernel sent in pieces: a story is printed word by word."""
+    joined: list[NotebookNode] = []
+    for output in cell.get("outputs", ()):
+        last = joined[-1] if joined else {}
+        if output.output_type == "stream" and last.get("name") == output.name:
+            last.text += output.text
+        else:
+            joined.append(output)
+    if "outputs" in cell:
+        cell.outputs = joined
 
 
 def take_out_pictures(page: Page, cell: NotebookNode) -> None:

@@ -1,5 +1,6 @@
 """The page beside the learner's own code; the command; the cell of a notebook."""
 
+import re
 from types import SimpleNamespace
 from urllib.request import urlopen
 
@@ -101,10 +102,7 @@ def test_a_cell_shows_the_page_or_links_to_it(monkeypatch):
     notebook.look("attention")
     address = shown[0]["text/plain"].split()[-1]
     assert address.startswith("http://127.0.0.1:") and address.endswith("index.html#attention")
-    assert (
-        f'<iframe src="{address}" title="Look inside: who looks at whom'
-        in (shown[0]["text/html"])
-    )
+    assert f'<object data="{address}" type="text/html"' in shown[0]["text/html"]
     page = urlopen(address).read().decode()
     assert "page-data.js" in page
     models = urlopen(address.replace("index.html", "models/stories-dense.js").split("#")[0])
@@ -112,6 +110,13 @@ def test_a_cell_shows_the_page_or_links_to_it(monkeypatch):
     monkeypatch.setenv("TINYLLM_LOOK", "../look/index.html")
     notebook.look("cache")
     assert 'href="../look/index.html#cache"' in shown[1]["text/html"]
-    assert "iframe" not in shown[1]["text/html"] and "127.0.0.1" not in str(shown[1])
+    assert "<object" not in shown[1]["text/html"] and "127.0.0.1" not in str(shown[1])
+    for each in shown:  # what is seen where nobody serves the page
+        text = re.sub(r"<[^>]+>", "", each["text/html"])
+        assert "A fox named Clara had a red kite." in text and "would say next" in text
+        assert re.search(r"<td><code>Sam</code></td><td>[\d.]+%</td>", each["text/html"])
+    monkeypatch.setattr(own.models, "reference", lambda: code(Unwritten))
+    notebook.look("cache")
+    assert "yet: Exercise 6.3: Qwen3ForCausalLM.</p>" in shown[2]["text/html"]
     with pytest.raises(ValueError, match="view is 'x'; there are tokens"):
         notebook.look("x")

@@ -43,7 +43,8 @@ def as_if_run(lab):
     notebook = complete(lab)
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.outputs = [new_output("stream", text="a word\n")]
+            pieces = ("Once", " upon", " a time\n")  # as a kernel sends what is printed slowly
+            cell.outputs = [new_output("stream", text=piece) for piece in pieces]
     picture = f'<img src="data:image/png;base64,{DOT}" alt="A dot." width="1">'
     notebook.cells[2].outputs = [new_output("display_data", {"text/html": picture})]
     return notebook
@@ -113,6 +114,11 @@ def secrets_of(lab):
         found.append(cells.plain(reference_block(lab, exercise)))
         found.append(hints.rungs(lab, exercise)[-1])
     return {s for text in found for s in sentences(text) if s not in given}
+
+
+def test_what_was_printed_in_pieces_is_one_text(sites):
+    page = (sites[False] / "01_rmsnorm.html").read_text("utf-8")
+    assert page.count("Once") == page.count("Once upon a time\n") > 10
 
 
 def test_help_is_there_and_folded(sites):
