@@ -39,6 +39,7 @@ CONFIG: dict[str, Any] = {
     "html_theme_options": {"navigation_with_keys": True},
     "html_sidebars": {"**": MAIN},
     "html_static_path": [str(STATIC)],
+    "html_favicon": str(STATIC / "icon.svg"),  # else a browser asks the host for one
     "html_css_files": ["site.css"],
     "html_js_files": ["site.js"],
     "html_math_renderer": "mathml",

@@ -30,8 +30,9 @@ KEPT = ROOT / "build" / "site"
 SHOWN = (  # what a notebook runs or reads
     *(
         LABKIT / room
-        for room in ("core", "sandboxed", "checks", "model", "learner", "pretrain", "look")
+        for room in ("core", "sandboxed", "checks", "model", "learner", "pretrain")
     ),
+    *(LABKIT / "look").glob("*.py"),
     *(SOLUTIONS, ROOT / "tinyllm", TESTS / "visible", CHECKPOINTS),
 )
 LONGEST = 1800  # seconds for one cell; lab 08 trains for some minutes
@@ -72,8 +73,9 @@ def shared_key() -> str:
 
 
 def files_in(folders: Iterable[Path]) -> list[Path]:
-    found = (path for folder in folders for path in folder.rglob("*") if path.is_file())
-    return sorted(path for path in found if path.suffix not in (".pyc", ".py~"))
+    """All files in folders; a file is given as it is."""
+    found = (path for folder in folders for path in (folder, *folder.rglob("*")))
+    return sorted(p for p in found if p.is_file() and p.suffix not in (".pyc", ".py~"))
 
 
 def complete(lab: Lab) -> NotebookNode:
