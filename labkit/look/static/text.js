@@ -20,11 +20,13 @@
     /* Show what the run holds; elements that stand are kept. shade(i): {style, title} or null */
     update(shade) {
       const { run, loaded, selected, promptLength } = this.app;
-      while (this.spans.length > run.ids.length) this.spans.pop().remove();
+      const stale = this.spans.findIndex((span, i) => span.token !== run.ids[i]);
+      while (stale >= 0 && this.spans.length > stale) this.spans.pop().remove();
       for (let i = this.spans.length; i < run.ids.length; i++) {
         const plain = loaded.tokenizer.decode([run.ids[i]], false);
         const shown = MARKS[plain] || plain.replaceAll("\n", "↵\n");
         const span = h("span", { role: "option", id: `token-${i}`, "data-at": i, "aria-label": T.visible(plain) }, shown);
+        span.token = run.ids[i];
         if (MARKS[plain]) span.classList.add("mark");
         this.spans.push(span);
         this.box.append(span);

@@ -164,6 +164,13 @@ def test_knobs_bars_and_keys(opened):
     opened.until("!TinyLLM.app.writing && !document.getElementById('go').dataset.stops")
     again = opened.js("return TinyLLM.app.run.ids")
     assert again[: picked + 2] == [*ids[: picked + 1], third]
+    told = opened.js(
+        "return [...document.querySelectorAll('#text span')].map((e) => e.ariaLabel)"
+    )
+    name = opened.js(
+        "return TinyLLM.visible(TinyLLM.app.loaded.tokenizer.decode([arguments[0]]))", third
+    )
+    assert (len(told), told[picked + 1]) == (len(again), name)
     opened.browser.find_element(By.ID, "text").send_keys(Keys.HOME, Keys.ARROW_RIGHT)
     opened.until("document.querySelector('#panel h3 q').textContent === 'user'")
 

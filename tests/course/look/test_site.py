@@ -209,11 +209,12 @@ def test_each_exercise_is_in_the_gallery_first():
 def test_figures_are_files_and_pages_are_light(sites):
     (dot,) = (sites[False] / "figures").iterdir()
     assert dot.read_bytes() == base64.b64decode(DOT)
-    page = sites[True] / "01_rmsnorm.html"
-    loads = [path.split("?")[0] for path in Reader(page.read_text("utf-8")).loads]
-    size = sum((page.parent / path).stat().st_size for path in loads if "figures" not in path)
-    assert size + page.stat().st_size < 1e6
-    assert "data:image" not in page.read_text("utf-8")
+    for page in sites[True].glob("*.html"):
+        text = page.read_text("utf-8")
+        loads = [path.split("?")[0] for path in Reader(text).loads]
+        beside = [page.parent / path for path in loads if not path.startswith("figures")]
+        assert sum(path.stat().st_size for path in (page, *beside)) < 1e6, page
+        assert "data:image" not in text, page
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path, sites):
