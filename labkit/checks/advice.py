@@ -10,6 +10,7 @@ from difflib import get_close_matches
 
 from labkit.core import cells
 from labkit.core.syllabus import Exercise
+from labkit.lang import said, tr
 from labkit.sandboxed.call import Failure
 
 Rule = Callable[[re.Match[str], Failure, Exercise, str], str]
@@ -26,7 +27,7 @@ def advice_on(failure: Failure, exercise: Exercise, cell: str) -> str:
         match = re.search(pattern, failure.text)
         if match:
             return (
-                sentence
+                tr(sentence)
                 if isinstance(sentence, str)
                 else sentence(match, failure, exercise, cell)
             )
@@ -35,25 +36,32 @@ def advice_on(failure: Failure, exercise: Exercise, cell: str) -> str:
 
 def _not_written(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
     if match[1] == exercise.id:
-        return "a `raise NotImplementedError` line of the stub is still there: delete it"
-    return f"exercise {match[1]}, which this one uses, is still empty: write it first"
+        return tr("a `raise NotImplementedError` line of the stub is still there: delete it")
+    return tr("exercise {id}, which this one uses, is still empty: write it first", id=match[1])
 
 
 def _not_defined(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
     name, own = match[1], cells.defined_names(cells.tidied(cell))
     if name in exercise.symbols:
         shown = [each if len(each) <= LONGEST else f"{each[: LONGEST - 1]}…" for each in own]
-        more = " and more" if len(own) > FEW else ""
-        instead = f", and this cell defines {', '.join(shown[:FEW])}{more}" if own else ""
-        return f"the exercise needs `{name}`{instead}"
+        more = tr(" and more") if len(own) > FEW else ""
+        instead = (
+            tr(", and this cell defines {names}{more}", names=", ".join(shown[:FEW]), more=more)
+            if own
+            else ""
+        )
+        return tr("the exercise needs `{name}`{instead}", name=name, instead=instead)
     tree = cells.parsed(cells.tidied(cell))
     known = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name)] if tree else []
     known += [n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)] if tree else []
     near = get_close_matches(name, set(known) - {name}, n=1, cutoff=0.8)
-    slip = f"is it a slip for `{near[0]}`? Or " if near else ""
-    return (
-        f"`{name}` is used and not defined: {slip}does it come from another cell? Imports, "
-        "functions and constants come along from there, what a trial computed or drew does not"
+    slip = tr("is it a slip for `{near}`? Or ", near=near[0]) if near else ""
+    return tr(
+        "`{name}` is used and not defined: {slip}does it come from another cell? "
+        "Imports, functions and constants come along from there, what a trial "
+        "computed or drew does not",
+        name=name,
+        slip=slip,
     )
 
 
@@ -65,8 +73,11 @@ def _argument(match: re.Match[str], failure: Failure, exercise: Exercise, cell: 
     if "positional" in match[0] or "multiple" in match[0]:
         method = called.split(".")[-1]
         if "." in called and _first_argument(cell, method) != "self":
-            return f"`self` is missing as the first argument of `{method}`"
-    return f"the arguments of `{called}` are not those of the stub: keep their names and order"
+            return tr("`self` is missing as the first argument of `{method}`", method=method)
+    return tr(
+        "the arguments of `{called}` are not those of the stub: keep their names and order",
+        called=called,
+    )
 
 
 def _first_argument(cell: str, method: str) -> str | None:
@@ -82,12 +93,16 @@ def _attribute(match: re.Match[str], failure: Failure, exercise: Exercise, cell:
     if owner == "NoneType" and re.search(rf"[\w\])]\[[^\]]*\]\.{name}\b", cell):
         return ""  # of a row's or dict's item: it may not have been set yet
     if owner == "NoneType":
-        return (
-            f"what `.{name}` is asked of is None in this call: an optional argument that was "
-            "not given, or a function without `return`"
+        return tr(
+            "what `.{name}` is asked of is None in this call: an optional argument "
+            "that was not given, or a function without `return`",
+            name=name,
         )
     if owner in exercise.symbols:
-        return f"`self.{name}` is read, and nothing of that name was stored on `self` before"
+        return tr(
+            "`self.{name}` is read, and nothing of that name was stored on `self` before",
+            name=name,
+        )
     return ""
 
 
@@ -100,9 +115,10 @@ def _sizes(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str
         return ""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _drops_an_axis(node):
-            return (
-                f"two shapes do not line up: line {node.lineno} reduces an axis without "
-                "`keepdim=True`, so that the axis is gone"
+            return tr(
+                "two shapes do not line up: line {lineno} reduces an axis without "
+                "`keepdim=True`, so that the axis is gone",
+                lineno=node.lineno,
             )
     return ""
 
@@ -116,49 +132,85 @@ def _drops_an_axis(node: ast.Call) -> bool:
 
 
 def _product(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
-    return f"rows of {match[2]} numbers meet a matrix that takes rows of {match[3]}"
+    return tr(
+        "rows of {given} numbers meet a matrix that takes rows of {taken}",
+        given=match[2],
+        taken=match[3],
+    )
 
 
 def _inverted(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
     if "~" in cell:
-        return "`~` is for bool masks: this tensor holds numbers"
-    return "a mask of numbers arrives where a bool mask is expected"
+        return tr("`~` is for bool masks: this tensor holds numbers")
+    return tr("a mask of numbers arrives where a bool mask is expected")
 
 
 # (what the error's text holds, a sentence that is then always so, or who looks closer)
 RULES: tuple[tuple[str, str | Rule], ...] = (
     (r"^Exercise (\d+\.\d+):", _not_written),
     (r"^(?:name ')?(\w+)'? is not defined", _not_defined),
-    (r"_forward_unimplemented|missing the required \"forward\"",
-     "the class has no method `forward` of its own"),
+    (
+        r"_forward_unimplemented|missing the required \"forward\"",
+        said("the class has no method `forward` of its own"),
+    ),
     (r"([\w.]+)\(\) got an unexpected keyword argument", _argument),
     (r"([\w.]+)\(\) got multiple values for argument", _argument),
     (r"([\w.]+)\(\) missing \d+ required positional argument", _argument),
     (r"([\w.]+)\(\) takes .*positional argument", _argument),
-    (r"before Module.__init__\(\) call",
-     "`super().__init__()` does not come first in `__init__`"),
+    (
+        r"before Module.__init__\(\) call",
+        said("`super().__init__()` does not come first in `__init__`"),
+    ),
     (r"'(\w+)' object has no attribute '(\w+)'", _attribute),
-    (r"'NoneType' object is not|for .*'NoneType'",
-     "a value is None in this call: an optional argument that was not given, or a function "
-     "without `return`"),
-    (r"same dtype|same scalar type",
-     "two tensors of different dtypes meet: cast one of them with `.to(...)`"),
-    (r"view size is not compatible",
-     "`.view` cannot read this tensor in another shape, since it does not lie in order in "
-     "memory: `.reshape` copies where it must"),
-    (r"a leaf Variable that requires grad", "a tensor that was handed in is changed in place"),
-    (r"modified by an inplace operation",
-     "a tensor that the gradient still needs is changed in place"),
-    (r"Boolean value of Tensor",
-     "a tensor stands where Python wants one truth value (`if`, `and`, `or`, `not`): ask "
-     "`is None`, or use `&`, `|`, `~`, which go entry by entry"),
+    (
+        r"'NoneType' object is not|for .*'NoneType'",
+        said(
+            "a value is None in this call: an optional argument that was not given, or a "
+            "function without `return`"
+        ),
+    ),
+    (
+        r"same dtype|same scalar type",
+        said("two tensors of different dtypes meet: cast one of them with `.to(...)`"),
+    ),
+    (
+        r"view size is not compatible",
+        said(
+            "`.view` cannot read this tensor in another shape, since it does not lie in order "
+            "in memory: `.reshape` copies where it must"
+        ),
+    ),
+    (
+        r"a leaf Variable that requires grad",
+        said("a tensor that was handed in is changed in place"),
+    ),
+    (
+        r"modified by an inplace operation",
+        said("a tensor that the gradient still needs is changed in place"),
+    ),
+    (
+        r"Boolean value of Tensor",
+        said(
+            "a tensor stands where Python wants one truth value (`if`, `and`, `or`, `not`): "
+            "ask `is None`, or use `&`, `|`, `~`, which go entry by entry"
+        ),
+    ),
     (r"operator\.invert|bitwise_not", _inverted),
-    (r"index -100 is out of bounds",
-     "-100 is used as an index: put a token in its place before, and drop what it gave after"),
-    (r"does not require grad and does not have a grad_fn",
-     "no weight has a share in what `backward` is called on: it was computed under `no_grad`, "
-     "or of detached or plain numbers"),
-    (r"maximum recursion depth", "the code calls itself without end"),
+    (
+        r"index -100 is out of bounds",
+        said(
+            "-100 is used as an index: put a token in its place before, and drop what it gave "
+            "after"
+        ),
+    ),
+    (
+        r"does not require grad and does not have a grad_fn",
+        said(
+            "no weight has a share in what `backward` is called on: it was computed under "
+            "`no_grad`, or of detached or plain numbers"
+        ),
+    ),
+    (r"maximum recursion depth", said("the code calls itself without end")),
     (r"must match the size", _sizes),
     (r"shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)", _product),
-)  # fmt: skip
+)

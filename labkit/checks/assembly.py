@@ -25,6 +25,7 @@ from labkit.checks.package import localised
 from labkit.checks.reference import RecordedReference
 from labkit.core import cells
 from labkit.core.syllabus import LABS, Exercise, Lab, UnknownName, find_exercise
+from labkit.lang import said, tr
 from labkit.sandboxed.call import Call, Failure, Outcome
 from labkit.sandboxed.importer import PACKAGE
 from labkit.sandboxed.wire import outcome_from
@@ -39,10 +40,11 @@ PARTS = (  # of the models, by the exercises' symbols
 TOLERANCE = 1e-4  # of the size of the activations
 FINE = 1e-5  # where no part differs by more, yet the whole does: small faults grow
 WHAT = {  # was wrong about a part, by the kind of difference
-    "error": "got what it should and raised an error",
-    "names": "makes it",
-    "changed": "gave the right result, but others need the input, too",
+    "error": said("got what it should and raised an error"),
+    "names": said("makes it"),
+    "changed": said("gave the right result, but others need the input, too"),
 }
+OTHERWISE = said("got what it should and gave something else")
 
 
 @dataclass(frozen=True)
@@ -133,16 +135,25 @@ def judged(ask: Ask, sources: Mapping[str, str]) -> AssemblyResult:
         if search.differs(parts[0]):
             fault = search.fault()
             if fault.layer:
-                agreed.append(f"{name}: layer 0" + f" to {fault.layer - 1}" * (fault.layer > 1))
+                agreed.append(
+                    tr("{name}: layer 0", name=name)
+                    + f" to {fault.layer - 1}" * (fault.layer > 1)
+                )
             rows = [("ok", " | ".join(agreed)), ("look", f"{name}: {fault.look}")]
             rows = [row for row in [*rows, ("why", fault.why)] if row[1]]
             return AssemblyResult(rows, fault)
         layers = 1 + max(layer_of(part.path) or 0 for part in parts)
-        agreed.append(f"{name}: all {layers} layers, without and with a cache")
+        agreed.append(
+            tr(
+                "{name}: all {layers} layers, without and with a cache",
+                name=name,
+                layers=layers,
+            )
+        )
         distance = max(distance, search.distance())
-    near = f"within {distance:.0e} of" if distance else "equal to"
+    near = tr("within {distance:.0e} of", distance=distance) if distance else tr("equal to")
     return AssemblyResult(
-        [("ok", " | ".join(agreed)), ("ok", f"logits {near} the reference's")]
+        [("ok", " | ".join(agreed)), ("ok", tr("logits {near} the reference's", near=near))]
     )
 
 
@@ -207,12 +218,18 @@ class Search:
         if numbered := re.search(r"\bstep (\d+):? ", look):
             look, step = look.replace(numbered[0], "", 1), int(numbered[1]) - 1
         if failure and failure.text.startswith(f"Exercise {exercise.id}:"):
-            look = f"exercise {exercise.id}, {exercise.title}, is not written yet"
+            look = tr(
+                "exercise {id}, {title}, is not written yet",
+                id=exercise.id,
+                title=exercise.title,
+            )
         place = part.path.removeprefix("model.") or "logits"
         place = re.sub(r"^layers\.(\d+)\.?", r"layer \1, ", place).removesuffix(", ")
-        later = "continued with a cache: " if part.steps[step] else ""
-        what = WHAT.get(difference.kind, "got what it should and gave something else")
-        why = f"{exercise.title}, exercise {exercise.id}, {what}"
+        later = tr("continued with a cache: ") if part.steps[step] else ""
+        what = tr(WHAT.get(difference.kind, OTHERWISE))
+        why = tr(
+            "{title}, exercise {id}, {what}", title=exercise.title, id=exercise.id, what=what
+        )
         return Fault(f"{later}{place}: {look}", why, exercise, layer_of(part.path))
 
     def of_module(self) -> Fault | None:

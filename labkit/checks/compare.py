@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from labkit.lang import tr
 from labkit.sandboxed.call import Call, Failure, Outcome, tensors_in
 
 # Relative tolerance, of the entry and of a share of the largest one (see `close`): a sum that
@@ -65,20 +66,22 @@ def assert_same(
         raise Difference("error", error_text(student.failure))
     _same_names(student.names, reference.names)
     if len(student.values) != len(reference.values):
-        raise Difference("type", "the call did not return")
+        raise Difference("type", tr("the call did not return"))
     pairs: list[Pair] = []
     for step, (mine, theirs) in enumerate(zip(student.values, reference.values, strict=True)):
-        where = "" if len(reference.values) == 1 else f"step {step + 1}: "
+        where = "" if len(reference.values) == 1 else tr("step {step}: ", step=step + 1)
         pairs += _same_structure(mine, theirs, where, returns)
     right = _same_form(pairs)
     new = [name for name in student.changed if name not in reference.changed]
     if new:
-        raise Difference("changed", f"the call changed its input {new[0]} in place", right)
-    right.append("input left unchanged")
+        raise Difference(
+            "changed", tr("the call changed its input {new} in place", new=new[0]), right
+        )
+    right.append(tr("input left unchanged"))
     for where, mine, theirs in pairs:
         _same_values(where, mine, theirs, right, tolerance)
-    _same_state(student.state, reference.state, [*right, "values"] if pairs else right)
-    _same_grads(student.grads, reference.grads, [*right, "values"])
+    _same_state(student.state, reference.state, [*right, tr("values")] if pairs else right)
+    _same_grads(student.grads, reference.grads, [*right, tr("values")])
 
 
 def compare(student: Performer, reference: Performer, call: Call) -> Outcome:
@@ -99,7 +102,14 @@ def assert_drawn(student: Outcome, reference: Outcome, probs: Tensor) -> None:
         assert_same(student, reference)
     draws = int(theirs.sum())
     if int(mine.sum()) != draws or len(mine) > len(probs):
-        raise Difference("values", f"{int(mine.sum())} tokens of 0 to {len(mine) - 1} came out")
+        raise Difference(
+            "values",
+            tr(
+                "{drawn} tokens of 0 to {last} came out",
+                drawn=int(mine.sum()),
+                last=len(mine) - 1,
+            ),
+        )
     counts = torch.zeros(len(probs))
     counts[: len(mine)] = mine.float()
     expected = draws * probs / probs.sum()
@@ -107,12 +117,24 @@ def assert_drawn(student: Outcome, reference: Outcome, probs: Tensor) -> None:
     forbidden = (counts > 0) & ~possible
     if forbidden.any():
         token = index_of(forbidden)[0]
-        raise Difference("values", f"token {token} came out, which must not be drawn")
+        raise Difference(
+            "values", tr("token {token} came out, which must not be drawn", token=token)
+        )
     gaps = (counts - expected).square()[possible] / expected[possible]
     if float(gaps.sum()) > chi_square_limit(int(possible.sum()) - 1):
         token = int(possible.nonzero().flatten()[gaps.argmax()])
-        look = f"token {token} was drawn {int(counts[token])} times in {draws}"
-        raise Difference("values", f"{look}, not about {float(expected[token]):.0f}", [], look)
+        look = tr(
+            "token {token} was drawn {times} times in {draws}",
+            token=token,
+            times=int(counts[token]),
+            draws=draws,
+        )
+        raise Difference(
+            "values",
+            tr("{look}, not about {times:.0f}", look=look, times=float(expected[token])),
+            [],
+            look,
+        )
 
 
 def chi_square_limit(freedom: int) -> float:
@@ -167,8 +189,8 @@ def distance(mine: Outcome, theirs: Outcome) -> float:
 def error_text(failure: Failure) -> str:
     if failure.text.startswith("Error(s) in loading state_dict"):
         return _state_text(failure.text)
-    where = f" (line {failure.line} of your cell)" if failure.line else ""
-    raised = "" if failure.kind in OURS else f"it raised {failure.kind}: "
+    where = tr(" (line {line} of your cell)", line=failure.line) if failure.line else ""
+    raised = "" if failure.kind in OURS else tr("it raised {kind}: ", kind=failure.kind)
     return f"{raised}{failure.text}{where}"
 
 
@@ -177,16 +199,31 @@ def _state_text(text: str) -> str:
     sizes = re.search(r"mismatch for (\S+): .*?Size\((\[.*?\])\).*?Size\((\[.*?\])\)", text)
     missing = re.search(r'Missing key\(s\) in state_dict: "([^"]+)"', text)
     extra = re.search(r'Unexpected key\(s\) in state_dict: "([^"]+)"', text)
-    said = "the weights do not fit: "
+    said = tr("the weights do not fit: ")
     if missing and extra:
-        return f"{said}there is a {missing[1]} and no {extra[1]}"
+        return tr(
+            "{said}there is a {missing} and no {extra}",
+            said=said,
+            missing=missing[1],
+            extra=extra[1],
+        )
     if missing:
-        return f"{said}there is a {missing[1]} too many; a buffer takes `persistent=False`"
+        return tr(
+            "{said}there is a {missing} too many; a buffer takes `persistent=False`",
+            said=said,
+            missing=missing[1],
+        )
     if extra:
-        return f"{said}there is no {extra[1]}"
+        return tr("{said}there is no {extra}", said=said, extra=extra[1])
     if sizes:
         wanted, got = (f"({shape[1:-1]})" for shape in sizes.groups()[1:])
-        return f"{said}{sizes[1]} has shape {got} instead of {wanted}"
+        return tr(
+            "{said}{sizes} has shape {got} instead of {wanted}",
+            said=said,
+            sizes=sizes[1],
+            got=got,
+            wanted=wanted,
+        )
     return said.removesuffix(": ")
 
 
@@ -196,9 +233,15 @@ def short(dtype: torch.dtype) -> str:
 
 def _same_failure(student: Outcome, expected: Failure) -> None:
     if student.failure is None:
-        raise Difference("error", f"{expected.kind} was expected, nothing was raised")
+        raise Difference(
+            "error", tr("{kind} was expected, nothing was raised", kind=expected.kind)
+        )
     if expected.kind not in (student.failure.kind, *student.failure.bases):
-        look = f"{expected.kind} was expected; {error_text(student.failure)}"
+        look = tr(
+            "{kind} was expected; {failure}",
+            kind=expected.kind,
+            failure=error_text(student.failure),
+        )
         raise Difference("error", look)
 
 
@@ -206,14 +249,24 @@ def _same_names(mine: dict[str, list[int]], theirs: dict[str, list[int]]) -> Non
     missing = [name for name in theirs if name not in mine]
     extra = [name for name in mine if name not in theirs]
     if missing:
-        more = f"; it has {', '.join(extra)}" if extra else ""
-        raise Difference("names", f"there is no parameter {missing[0]}{more}")
+        more = tr("; it has {extra}", extra=", ".join(extra)) if extra else ""
+        raise Difference(
+            "names", tr("there is no parameter {missing}{more}", missing=missing[0], more=more)
+        )
     if extra:
-        look = f"there is a parameter too many: {extra[0]} (a buffer takes `persistent=False`)"
+        look = tr(
+            "there is a parameter too many: {extra} (a buffer takes `persistent=False`)",
+            extra=extra[0],
+        )
         raise Difference("names", look)
     for name, shape in theirs.items():
         if mine[name] != shape:
-            look = f"parameter {name} has shape {tuple(mine[name])} instead of {tuple(shape)}"
+            look = tr(
+                "parameter {name} has shape {mine} instead of {shape}",
+                name=name,
+                mine=tuple(mine[name]),
+                shape=tuple(shape),
+            )
             raise Difference("names", look)
 
 
@@ -223,11 +276,19 @@ def _same_structure(
     """The pairs of tensors in two values, after the place where they stand."""
     if isinstance(theirs, Tensor):
         if not isinstance(mine, Tensor):
-            raise Difference("type", f"{where}a tensor was expected, not {kind_of(mine)}")
+            raise Difference(
+                "type",
+                tr("{where}a tensor was expected, not {mine}", where=where, mine=kind_of(mine)),
+            )
         return [(where, mine, theirs)]
     if isinstance(theirs, (list, tuple)):
         if not isinstance(mine, (list, tuple)) or len(mine) != len(theirs):
-            look = f"{where}{len(theirs)} values were expected, not {kind_of(mine)}"
+            look = tr(
+                "{where}{count} values were expected, not {mine}",
+                where=where,
+                count=len(theirs),
+                mine=kind_of(mine),
+            )
             raise Difference("type", look)
         return [
             pair
@@ -240,29 +301,40 @@ def _same_structure(
         if not isinstance(mine, dict) or set(mine) != set(theirs):
             got = kind_of(mine)
             if got == "a dict":
-                got = f"one with {', '.join(mine) or 'nothing'}"
-            look = f"{where}a dict with {', '.join(theirs)} was expected, not {got}"
+                got = tr("one with {names}", names=", ".join(mine) or tr("nothing"))
+            look = tr(
+                "{where}a dict with {theirs} was expected, not {got}",
+                where=where,
+                theirs=", ".join(theirs),
+                got=got,
+            )
             raise Difference("type", look)
         return [p for k in theirs for p in _same_structure(mine[k], theirs[k], f"{where}{k}: ")]
     if isinstance(theirs, float) and type(mine) in (int, float):
         if not abs(mine - theirs) <= 1e-5 * max(1.0, abs(theirs)):  # NaN is near nothing
             got = f"{where}{mine:.5g}"
-            raise Difference("values", f"{got} instead of {theirs:.5g}", redacted=got)
+            raise Difference(
+                "values",
+                tr("{got} instead of {theirs:.5g}", got=got, theirs=theirs),
+                redacted=got,
+            )
         return []
     if type(mine) is not type(theirs) or mine != theirs:
         got, wanted = kind_of(mine), kind_of(theirs)
         if type(mine) is type(theirs) and isinstance(mine, (bool, int, str)):
             got, wanted = str(mine)[:60], str(theirs)[:60]
-        look = f"{where}{got} instead of {wanted}"
-        raise Difference("values", look, redacted=f"{where}{got} is wrong")
+        look = tr("{where}{got} instead of {wanted}", where=where, got=got, wanted=wanted)
+        raise Difference(
+            "values", look, redacted=tr("{where}{got} is wrong", where=where, got=got)
+        )
     return []
 
 
 def kind_of(value: Any) -> str:
     if value is None:
-        return "None (is a return missing, or a print in its place?)"
+        return tr("None (is a return missing, or a print in its place?)")
     if isinstance(value, Tensor):
-        return f"a tensor of shape {tuple(value.shape)}"
+        return tr("a tensor of shape {shape}", shape=tuple(value.shape))
     if isinstance(value, dict) and len(value) == 1:
         key, item = next(iter(value.items()))
         if key.startswith("a") and " " in key:
@@ -280,19 +352,35 @@ def _same_form(pairs: list[Pair]) -> list[str]:
     """Compare all shapes, then dtypes, then NaN; what is right about the last pair."""
     for where, mine, theirs in pairs:
         if mine.shape != theirs.shape:
-            look = f"the shape is {tuple(mine.shape)} instead of {tuple(theirs.shape)}"
+            look = tr(
+                "the shape is {mine} instead of {wanted}",
+                mine=tuple(mine.shape),
+                wanted=tuple(theirs.shape),
+            )
             raise Difference("shape", where + look)
-    right = [f"shape {tuple(mine.shape)}" for _, mine, _ in pairs[-1:]]
+    right = [tr("shape {shape}", shape=tuple(mine.shape)) for _, mine, _ in pairs[-1:]]
     for where, mine, theirs in pairs:
         if mine.dtype != theirs.dtype:
-            look = f"the dtype is {short(mine.dtype)} instead of {short(theirs.dtype)}"
+            look = tr(
+                "the dtype is {mine} instead of {wanted}",
+                mine=short(mine.dtype),
+                wanted=short(theirs.dtype),
+            )
             raise Difference("dtype", where + look, right)
-    right += [f"dtype {short(mine.dtype)}" for _, mine, _ in pairs[-1:]]
+    right += [tr("dtype {dtype}", dtype=short(mine.dtype)) for _, mine, _ in pairs[-1:]]
     for where, mine, theirs in pairs:
         bad = ~mine.isfinite() & theirs.isfinite()
         if bad.any():
-            count, at = f"{int(bad.sum())} of {mine.numel()} entries are", index_of(bad)
-            look = f"{count} {float(mine[at])}, first at {list(at)}"
+            count, at = (
+                tr("{bad} of {all} entries are", bad=int(bad.sum()), all=mine.numel()),
+                index_of(bad),
+            )
+            look = tr(
+                "{count} {entry}, first at {place}",
+                count=count,
+                entry=float(mine[at]),
+                place=list(at),
+            )
             raise Difference("nan", where + look, right)
     return right
 
@@ -323,13 +411,18 @@ def _same_values(
     if not off.any():
         return
     at = index_of(off)
-    share = "all entries" if off.all() else f"{percent(off)} of the entries"
-    redacted = f"{where}values differ in {share}, first at {list(at)}"
+    share = tr("all entries") if off.all() else tr("{off} of the entries", off=percent(off))
+    redacted = tr(
+        "{where}values differ in {share}, first at {at}", where=where, share=share, at=list(at)
+    )
     got = number(mine[at])
     look = f"{redacted}: {got}"
     if mine.dim() == 0:
-        redacted, look = f"{where}the value differs", f"{where}the value is {got}"
-    look = f"{look} instead of {number(theirs[at], got)}"
+        redacted, look = (
+            tr("{where}the value differs", where=where),
+            tr("{where}the value is {got}", where=where, got=got),
+        )
+    look = tr("{look} instead of {got}", look=look, got=number(theirs[at], got))
     raise Difference("values", look, right, redacted)
 
 
@@ -338,19 +431,29 @@ def _same_state(mine: dict[str, Tensor], theirs: dict[str, Tensor], right: list[
     for name, expected in theirs.items():
         got = mine.get(name)
         if got is None or got.shape != expected.shape:
-            raise Difference("state", f"afterwards there is no {name} of its old shape", right)
+            raise Difference(
+                "state", tr("afterwards there is no {name} of its old shape", name=name), right
+            )
         off = ~close(got, expected, GRAD_TOLERANCE)
         if off.any():
-            look = redacted = f"after the call, {name} differs in {percent(off)} of its entries"
+            look = redacted = tr(
+                "after the call, {name} differs in {off} of its entries",
+                name=name,
+                off=percent(off),
+            )
             if got.dim() == 0:
-                redacted = f"after the call, {name} is {number(got)}"
-                look = f"{redacted} instead of {number(expected, number(got))}"
+                redacted = tr("after the call, {name} is {got}", name=name, got=number(got))
+                look = tr(
+                    "{redacted} instead of {got}",
+                    redacted=redacted,
+                    got=number(expected, number(got)),
+                )
             raise Difference("state", look, right, redacted)
 
 
 def percent(off: Tensor) -> str:
     share = 100 * float(off.double().mean())
-    return f"{share:.0f}%" if share >= 1 else "under 1%"
+    return f"{share:.0f}%" if share >= 1 else tr("under 1%")
 
 
 def number(entry: Tensor, other: str | None = None) -> str:
@@ -365,16 +468,20 @@ def number(entry: Tensor, other: str | None = None) -> str:
 def _same_grads(mine: dict[str, Tensor], theirs: dict[str, Tensor], right: list[str]) -> None:
     extra = [name for name in mine if name not in theirs]
     if extra:
-        raise Difference("names", f"there is a {extra[0]} too many", right)
+        raise Difference("names", tr("there is a {extra} too many", extra=extra[0]), right)
     for name, gradient in theirs.items():
         got = mine.get(name)
         if got is None or got.shape != gradient.shape:
-            raise Difference("grad", f"no gradient reaches {name}", right)
+            raise Difference("grad", tr("no gradient reaches {name}", name=name), right)
         if not got.any() and gradient.any():
-            look = f"no gradient reaches {name}: it is zero everywhere"
+            look = tr("no gradient reaches {name}: it is zero everywhere", name=name)
             raise Difference("grad", look, right)
         tolerance = max(GRAD_TOLERANCE, TOLERANCE[gradient.dtype])
         off = ~close(got, gradient, tolerance)
         if off.any():
-            look = f"the gradient of {name} differs in {percent(off)} of its entries"
+            look = tr(
+                "the gradient of {name} differs in {off} of its entries",
+                name=name,
+                off=percent(off),
+            )
             raise Difference("grad", look, right)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from labkit.checks.advice import advice_on
 from labkit.checks.compare import agree, distance, drawn_alike, identical
 from labkit.checks.runner import Check, KnownMistake, Oracle, Result
+from labkit.lang import tr
 from labkit.sandboxed.call import Call, Outcome
 
 BEGINNING = 200  # characters of an error that are compared
@@ -30,10 +31,15 @@ class Reason:
 
     @property
     def text(self) -> str:
-        text = "; or: ".join(self.either)
+        text = tr("; or: ").join(map(tr, self.either))
         if self.explains == self.failed:
             return text
-        return f"{text} (that explains {self.explains} of the {self.failed} failed checks)"
+        return tr(
+            "{text} (that explains {explains} of the {failed} failed checks)",
+            text=text,
+            explains=self.explains,
+            failed=self.failed,
+        )
 
 
 @dataclass(frozen=True)
@@ -184,4 +190,4 @@ def remarks(result: Result, oracle: Oracle) -> list[str]:
                 told_apart.setdefault(suspect.sentence, True)
             elif as_reference and not as_suspect:
                 told_apart[suspect.sentence] = False
-    return [sentence for sentence, shown in told_apart.items() if shown]
+    return [tr(sentence) for sentence, shown in told_apart.items() if shown]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from labkit.checks.diagnose import Reason
 from labkit.checks.runner import Result
 from labkit.core.report import Report, Status
+from labkit.lang import tr
 
 MOST_LOOKS = 4
 FOLD = 130  # characters
@@ -26,18 +27,18 @@ def learner_report(
     """
     heading = result.exercise.heading
     if result.broken:
-        rows = [("look", f"the check itself failed, not you: {result.broken}")]
-        return Report(heading, Status.NOT_CHECKED, [*rows, ("next", "please report this")])
+        rows = [("look", tr("the check itself failed, not you: {fault}", fault=result.broken))]
+        return Report(heading, Status.NOT_CHECKED, [*rows, ("next", tr("please report this"))])
     if result.interrupted:
-        rows = [("look", "the check was interrupted")]
-        step = "look for a loop that never ends"
+        rows = [("look", tr("the check was interrupted"))]
+        step = tr("look for a loop that never ends")
         return Report(heading, Status.NOT_CHECKED, [*rows, ("next", step)])
     right = folded(_right(result), result)
     rows = [("ok", right)] if right else []
     if result.passed:
         rows += [("note", note) for note in notes]
         points = result.exercise.points
-        verdict = f"passed, {points} of {points} points" if points else ""
+        verdict = tr("passed, {points} of {points} points", points=points) if points else ""
         return Report(heading, Status.PASSED, [*rows, ("next", next_step)], verdict)
     failure = result.first_failure
     assert failure is not None and failure.difference is not None
@@ -61,7 +62,7 @@ def folded(right: list[str], result: Result) -> str:
     if len(text) <= FOLD:
         return text
     passed = sum(bool(check.passed) for check in result.checks)
-    count = f"{passed} of {len(result.checks)} checks"
+    count = tr("{passed} of {count} checks", passed=passed, count=len(result.checks))
     skipped = [part for part in right if part.endswith(NOT_CHECKED)]
     return " | ".join([count, *skipped])
 
@@ -83,10 +84,12 @@ def graded_report(
     intake: str = "",
 ) -> Report:
     """The report in a graded notebook: every check, but no number of the reference."""
-    verdict = f"{result.score:g} of {result.exercise.points} points"
+    verdict = tr(
+        "{score:g} of {points} points", score=result.score, points=result.exercise.points
+    )
     rows = [("look", intake)] if intake else []
     if result.broken:
-        rows.append(("look", "the check itself failed: a person has to look at this"))
+        rows.append(("look", tr("the check itself failed: a person has to look at this")))
     rows += [("look", look) for look in _graded_looks(result)] + _cause_rows(why, known)
     failed = {check.title for check in result.checks if check.passed is False}
     passed = dict.fromkeys(c.title for c in result.checks if c.passed and c.title not in failed)
@@ -106,4 +109,4 @@ def _graded_looks(result: Result) -> list[str]:
                 looks.append(titled(check.title, look))
             seen |= {check.title, look}
     rest = len(looks) - MOST_LOOKS
-    return looks[:MOST_LOOKS] + ([f"and {rest} more"] if rest > 0 else [])
+    return looks[:MOST_LOOKS] + ([tr("and {rest} more", rest=rest)] if rest > 0 else [])

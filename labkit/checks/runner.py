@@ -35,6 +35,7 @@ from labkit.checks.compare import (
 )
 from labkit.core.paths import TESTS, fault
 from labkit.core.syllabus import Exercise
+from labkit.lang import tr
 from labkit.sandboxed.call import Call, Given, New, Outcome
 
 __all__ = ["Call", "Given", "New", "Outcome", "Rng", "assert_drawn", "assert_same", "compare"]
@@ -144,13 +145,25 @@ class Test:
     """One test as pytest collected it: where it lives, what it says, what it takes."""
 
     address: str  # its name within its file: "TestRMSNorm::test_values[shape0]"
-    title: str
+    words: str  # its title, with {parameters}
     points: float
     exercise: str | None
     owner: Any  # its module or class
     name: str
     parameters: dict[str, Any]
     fixtures: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """In the language that is spoken now, its parameters filled in."""
+        shown = {
+            key: short(value) if isinstance(value, torch.dtype) else value
+            for key, value in self.parameters.items()
+        }
+        try:
+            return tr(self.words).format(**shown)
+        except (KeyError, IndexError, ValueError):
+            return self.words
 
     def run(self, offered: dict[str, Any]) -> None:
         owner = self.owner() if isinstance(self.owner, type) else self.owner
@@ -191,7 +204,7 @@ class Collector:
             self.tests.append(
                 Test(
                     item.nodeid.split("::", 1)[1],
-                    title_of(item),
+                    words_of(item),
                     points.args[0] if points else 1,
                     exercise.args[0] if exercise else None,
                     item.cls or item.module,
@@ -212,17 +225,9 @@ def parameters_of(item: pytest.Item) -> dict[str, Any]:
     return item.callspec.params if hasattr(item, "callspec") else {}
 
 
-def title_of(item: pytest.Item) -> str:
-    """The first line of the test's docstring, with its parameters filled in."""
-    text = (getattr(item.function, "__doc__", None) or item.name).strip().splitlines()[0]
-    shown = {
-        key: short(value) if isinstance(value, torch.dtype) else value
-        for key, value in parameters_of(item).items()
-    }
-    try:
-        return text.format(**shown)
-    except (KeyError, IndexError, ValueError):
-        return text
+def words_of(item: pytest.Item) -> str:
+    """The first line of the test's docstring."""
+    return (getattr(item.function, "__doc__", None) or item.name).strip().splitlines()[0]
 
 
 @cache

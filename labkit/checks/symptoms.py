@@ -11,15 +11,16 @@ from torch import Tensor
 
 from labkit.checks.compare import close
 from labkit.checks.runner import Check, Oracle, Result
+from labkit.lang import said, tr
 from labkit.sandboxed.call import Call, Given, New, Outcome, tensors_in
 
 HALF = (torch.bfloat16, torch.float16)
 MOST_TITLES = 4
-IN_HALF = "in half precision"
+IN_HALF = said("in half precision")
 ONLY = {
-    "grad": "the values are right; only gradients are wrong",
-    "dtype": "the dtypes are wrong; values are compared once those are right",
-    "changed": "the values are right, but an input is changed",
+    "grad": said("the values are right; only gradients are wrong"),
+    "dtype": said("the dtypes are wrong; values are compared once those are right"),
+    "changed": said("the values are right, but an input is changed"),
 }
 
 
@@ -36,10 +37,17 @@ def symptoms(result: Result, unexplained: list[Check], oracle: Oracle) -> list[s
     titles = list(dict.fromkeys(check.title for check in unexplained))
     if len(titles) > 1 and passed:
         shown = " | ".join(titles[:MOST_TITLES]) + (" | ..." if titles[MOST_TITLES:] else "")
-        found.append(f"{len(unexplained)} of {len(result.checks)} checks fail: {shown}")
+        found.append(
+            tr(
+                "{failed} of {all} checks fail: {shown}",
+                failed=len(unexplained),
+                all=len(result.checks),
+                shown=shown,
+            )
+        )
     found = [text for text in found if text]
     if found and len(unexplained) < sum(check.passed is False for check in result.checks):
-        found[0] = f"what that leaves over: {found[0]}"
+        found[0] = tr("what that leaves over: {found}", found=found[0])
     return found
 
 
@@ -48,7 +56,7 @@ def in_common(failed: list[Check], others: list[Check]) -> str:
     mistake; "" if nothing."""
     kinds = {check.difference.kind for check in failed if check.difference}
     if len(kinds) == 1 and kinds <= ONLY.keys():
-        return ONLY[kinds.pop()]
+        return tr(ONLY[kinds.pop()])
     calls = [c for check in others for c, _ in check.evidence if any(i for _, i in c.steps)]
     if len(failed) < 2 or not calls or not all(check.evidence for check in failed):
         return ""
@@ -56,9 +64,9 @@ def in_common(failed: list[Check], others: list[Check]) -> str:
     elsewhere = {feature for call in calls for feature in features(call)}
     only = [f for f in shared[0] if f not in elsewhere and all(f in each for each in shared)]
     if only[:1] == [IN_HALF]:
-        return f"wrong only {IN_HALF}"
+        return tr("wrong only {only}", only=tr(IN_HALF))
     sure = len(only) == 1 and shared[0][only[0]]  # of several, any one may be the cause
-    return f"wrong only {only[0]}" if sure else ""
+    return tr("wrong only {only}", only=only[0]) if sure else ""
 
 
 def features(call: Call) -> dict[str, bool]:
@@ -75,19 +83,24 @@ def features(call: Call) -> dict[str, bool]:
         found[IN_HALF] = True
     for given in inputs:
         for name, value, means_something in arguments(given):
-            found[f"where `{name}` is {value}"] = means_something
+            found[tr("where `{name}` is {value}", name=name, value=value)] = means_something
     for name, tensor in tensors:
         if tensor.dtype == torch.bool:
-            found[f"where `{name}` is a tensor of bools"] = True
+            found[tr("where `{name}` is a tensor of bools", name=name)] = True
         if not tensor.is_contiguous():
             found[
-                f"where `{name}` does not lie in order in memory (it was transposed or cut)"
+                tr(
+                    "where `{name}` does not lie in order in memory (it was transposed or cut)",
+                    name=name,
+                )
             ] = True
         for axis in range(tensor.dim()):
             if tensor.size(axis) == 1:
-                found[f"where axis {axis} of `{name}` has one entry"] = True
+                found[
+                    tr("where axis {axis} of `{name}` has one entry", axis=axis, name=name)
+                ] = True
     if len(call.steps) > 1:
-        found["where one object is used several times"] = True
+        found[tr("where one object is used several times")] = True
     return found
 
 
@@ -132,15 +145,17 @@ def _axis(off: Tensor) -> str:
 
 def _where(wrong: Tensor, axis: int, size: int) -> str:
     places = wrong.nonzero().flatten().tolist()
-    name = f"axis {axis} (of {size} entries)"
+    name = tr("axis {axis} (of {size} entries)", axis=axis, size=size)
     if places == list(range(1, size)):
-        return f"along {name} the first entry is right, all others are wrong"
+        return tr("along {name} the first entry is right, all others are wrong", name=name)
     if places == list(range(size - 1)):
-        return f"along {name} the last entry is right, all others are wrong"
+        return tr("along {name} the last entry is right, all others are wrong", name=name)
     if len(places) == 1:
-        return f"along {name} only entry {places[0]} is wrong"
+        return tr("along {name} only entry {places} is wrong", name=name, places=places[0])
     if places == list(range(places[0], size)):
-        return f"along {name} entries from {places[0]} on are wrong"
+        return tr(
+            "along {name} entries from {places} on are wrong", name=name, places=places[0]
+        )
     if places == list(range(places[-1] + 1)):
-        return f"along {name} entries up to {places[-1]} are wrong"
+        return tr("along {name} entries up to {places} are wrong", name=name, places=places[-1])
     return ""

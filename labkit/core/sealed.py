@@ -19,6 +19,7 @@ from typing import Any
 
 from labkit.core.files import write_whole
 from labkit.core.paths import SOLUTIONS
+from labkit.lang import tr
 
 KEYS = SOLUTIONS / "keys.json"  # {module: digest} of what has a key; without it all is open
 OPENED = SOLUTIONS / "unlocked.json"  # {module: digest} of the keys that were given
@@ -100,8 +101,10 @@ def unlock(module: str, key: str) -> None:
     fits = {name for name, digest in _digests(KEYS).items() if _digest(name, key) == digest}
     if module not in fits:
         whose = ", ".join(fits)
-        why = f"it opens {whose}" if fits else "ask who gave you the course"
-        raise WrongKey(f"{key!r} is not the key of {module}: {why}")
+        why = tr("it opens {whose}", whose=whose) if fits else tr("ask who gave you the course")
+        raise WrongKey(
+            tr("{key!r} is not the key of {module}: {why}", key=key, module=module, why=why)
+        )
     opened = _digests(OPENED) | {module: _digests(KEYS)[module]}
     write_whole(OPENED, json.dumps(opened, indent=1))
 

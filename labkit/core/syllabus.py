@@ -302,15 +302,32 @@ def find_lab(name: str, labs: tuple[Lab, ...] = LABS) -> Lab:
         if name in (lab.name, lab.module, lab.number, lab.number.lstrip("0")):
             if lab in labs:
                 return lab
-            raise UnknownName(f"nothing in {lab.name} is graded; the labs that are: {known}")
+            raise UnknownName(
+                tr(
+                    "nothing in {name} is graded; the labs that are: {known}",
+                    name=lab.name,
+                    known=known,
+                )
+            )
         if any(name == e.id or name in e.symbols for e in lab.exercises):
             raise UnknownName(
-                f"{name} is an exercise of the lab {lab.module}; say {lab.module}"
+                tr(
+                    "{name} is an exercise of the lab {module}; say {module}",
+                    name=name,
+                    module=lab.module,
+                )
             )
     names = [each for lab in labs for each in (lab.module, lab.name)]
     near = get_close_matches(PurePath(name).stem.lower(), names, 1)
-    meant = f"; is it {near[0]}?" if near else ""
-    raise UnknownName(f"there is no lab {name!r}; the labs are {known}{meant}")
+    meant = tr("; is it {near}?", near=near[0]) if near else ""
+    raise UnknownName(
+        tr(
+            "there is no lab {name!r}; the labs are {known}{meant}",
+            name=name,
+            known=known,
+            meant=meant,
+        )
+    )
 
 
 def find_question(name: str) -> tuple[Lab, Question] | None:
@@ -332,8 +349,12 @@ def find_exercise(exercise_id: str) -> tuple[Lab, Exercise]:
     near = [each for lab in labs for each in lab.exercises]
     near += [symbols[each] for each in get_close_matches(exercise_id.lower(), symbols, 3)]
     known = ", ".join(f"{e.id} {e.title}" for e in dict.fromkeys(near))
-    known = f"is it one of {known}? " if known else ""
+    known = tr("is it one of {known}? ", known=known) if known else ""
     raise UnknownName(
-        f"there is no exercise {exercise_id!r}; {known}`tinyllm status`, in a notebook "
-        "status(), lists all"
+        tr(
+            "there is no exercise {exercise_id!r}; {known}`tinyllm status`, in a "
+            "notebook status(), lists all",
+            exercise_id=exercise_id,
+            known=known,
+        )
     )

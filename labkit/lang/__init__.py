@@ -69,6 +69,11 @@ def tr(message: str, **values: object) -> str:
     return text.format(**values) if values else text
 
 
+def said(message: str) -> str:
+    """Marks, for the catalogs, a message that `tr` is asked for later, where it is shown."""
+    return message
+
+
 def ntr(one: str, many: str, n: float, **values: object) -> str:
     """The same of a message that depends on a number, {n}."""
     text = one if n == 1 else many

@@ -18,6 +18,7 @@ from labkit.core import cells
 from labkit.core.report import Report, Status
 from labkit.core.statements import pruned
 from labkit.core.syllabus import LABS, Exercise, Lab
+from labkit.lang import tr
 from labkit.learner import workspace
 from labkit.learner.progress.record import has_passed
 from labkit.learner.room import ENDLESS, PLAIN, Room, Stopped, torch_set_to
@@ -64,11 +65,16 @@ def stopped_rows(stopped: Stopped, exercise: Exercise | None) -> list[tuple[str,
     path = Path(stopped.path)
     home, line = placed(workspace.source_in(path), stopped.line)
     where = (
-        f"line {line} of your cell" if home else f"{workspace.short_path(path)}, line {line}"
+        tr("line {line} of your cell", line=line)
+        if home
+        else tr("{path}, line {line}", path=workspace.short_path(path), line=line)
     )
     if home and (exercise is None or home != exercise.id):
-        where += f" of exercise {home}"
-    return [("look", f"the check was {stopped} ({where})"), ("next", ENDLESS)]
+        where += tr(" of exercise {home}", home=home)
+    return [
+        ("look", tr("the check was {stopped} ({where})", stopped=stopped, where=where)),
+        ("next", tr(ENDLESS)),
+    ]
 
 
 def _checked(lab: Lab, exercise: Exercise, hint: str, room: Room) -> tuple[Report, float]:
@@ -76,17 +82,25 @@ def _checked(lab: Lab, exercise: Exercise, hint: str, room: Room) -> tuple[Repor
     block = cells.block(source, exercise.id)
     if workspace.is_empty(exercise, block):
         where = workspace.short_path(workspace.module_path(lab))
-        look = f"{where} has no code for this exercise yet"
-        do = f"write the exercise's cell and run it, then check again; stuck? {hint}"
+        look = tr("{where} has no code for this exercise yet", where=where)
+        do = tr(
+            "write the exercise's cell and run it, then check again; stuck? {hint}", hint=hint
+        )
         if block is None and set(exercise.symbols) & set(cells.defined_names(source)):
-            look = f"{where} defines {exercise.title}, but nothing marks it as this exercise"
-            do = f'put "{cells.directive(exercise)}" on the line before it'
+            look = tr(
+                "{where} defines {title}, but nothing marks it as this exercise",
+                where=where,
+                title=exercise.title,
+            )
+            do = tr(
+                'put "{exercise}" on the line before it', exercise=cells.directive(exercise)
+            )
         return Report(exercise.heading, Status.NOT_STARTED, [("look", look), ("next", do)]), 0.0
     mentioned = banned.found_in(pruned(block, exercise.symbols), lab.not_allowed)
     if mentioned:
         line = cells.line_in_cell(block, mentioned[1])
-        where = f"line {line}" if line else "what it takes from another cell"
-        look = f"{where}: {banned.message(mentioned[0])}"
+        where = tr("line {line}", line=line) if line else tr("what it takes from another cell")
+        look = f"{where}: {banned.message(mentioned[0], tr)}"
         return Report(exercise.heading, Status.NOT_YET, [("look", look), ("next", hint)]), 0.0
     oracle, ask = RecordedReference(lab.module), room.within(package_in(workspace.folder()))
 
@@ -142,17 +156,26 @@ def _does_not_load(failure: Failure, lab: Lab, exercise: Exercise) -> Report:
     file = workspace.short_path(workspace.module_path(lab))
     home, line = placed(source, failure.line) if failure.line else (None, None)
     blamed = next((each for each in lab.exercises if each.id == home), exercise)
-    where = f"{file} does not load: "
+    where = tr("{file} does not load: ", file=file)
     if home:
-        where = f"{file} stops at line {line} of exercise {home}'s cell: "
+        where = tr(
+            "{file} stops at line {line} of exercise {home}'s cell: ",
+            file=file,
+            line=line,
+            home=home,
+        )
     elif line:
-        where = f"{file} stops at its line {line}: "
+        where = tr("{file} stops at its line {line}: ", file=file, line=line)
     rows = [("look", where + error_text(replace(failure, line=None)))]
     cell = cells.block(source, blamed.id) or ""
     why = advice_on(replace(failure, line=line), blamed, cell)
     rows += [("why", why)] if why else []
-    do = f"mend it in exercise {home}'s cell and run that" if home else "mend that line"
-    rows.append(("next", f"{do}, then check again"))
+    do = (
+        tr("mend it in exercise {home}'s cell and run that", home=home)
+        if home
+        else tr("mend that line")
+    )
+    rows.append(("next", tr("{do}, then check again", do=do)))
     return Report(exercise.heading, Status.NOT_YET, rows)
 
 
@@ -163,8 +186,12 @@ def _note_on_cause(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:
         own = home is lab or not workspace.reference_path(home).exists()
         quiet = Room(workspace.folder(), quiet=True)
         if own and home in LABS and _judged(home, used, "", quiet)[0].status is Status.NOT_YET:
-            what = f"exercise {used.id}, {used.title}, which this one uses,"
-            return [("note", f"{what} does not pass its own check: mend it first")]
+            what = tr(
+                "exercise {id}, {title}, which this one uses,", id=used.id, title=used.title
+            )
+            return [
+                ("note", tr("{what} does not pass its own check: mend it first", what=what))
+            ]
     return []
 
 
@@ -173,9 +200,16 @@ def next_step(lab: Lab, exercise: Exercise) -> str:
     place = [e.id for e in lab.exercises].index(exercise.id)
     rest = lab.exercises[place + 1 :]
     if not exercise.points:
-        return "read on; this was practice"
+        return tr("read on; this was practice")
     if not rest:
-        last = f'finish("{lab.module}") sums up the lab'
-        return f"{last}; then `tinyllm submit {lab.module}` hands it in"
+        last = tr('finish("{module}") sums up the lab', module=lab.module)
+        return tr(
+            "{last}; then `tinyllm submit {module}` hands it in", last=last, module=lab.module
+        )
     stretch = "" if rest[0].core else " (stretch)"
-    return f"read on to exercise {rest[0].id}, {rest[0].title}{stretch}"
+    return tr(
+        "read on to exercise {id}, {title}{stretch}",
+        id=rest[0].id,
+        title=rest[0].title,
+        stretch=stretch,
+    )

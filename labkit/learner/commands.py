@@ -22,6 +22,8 @@ from labkit.core.terminal import (
     exercise_called,
     lab_called,
 )
+from labkit.lang import tr
+from labkit.lang.layout import padded
 
 app = typer.Typer()
 # ruff: noqa: UP045  typer on Python 3.10 needs Optional
@@ -33,20 +35,22 @@ def status() -> None:
     """Show every exercise and how far you are with it, lab by lab and in all."""
     from labkit.learner.check import check_exercise
 
-    table = Table("", "exercise", "", "minutes", "points", "state", box=box.SIMPLE_HEAD)
+    table = Table(
+        "", tr("exercise"), "", tr("minutes"), tr("points"), tr("state"), box=box.SIMPLE_HEAD
+    )
     unchecked, every = [], []
     for lab in NOTEBOOKS:
         found = []
         for exercise in lab.exercises:
-            said = f"checking {exercise.id} {exercise.title}"
+            said = tr("checking {id} {title}", id=exercise.id, title=exercise.title)
             with nullcontext() if console.is_jupyter else console.status(said):
                 found.append((exercise, *check_exercise(lab, exercise, "", quiet=True)))
-        points, state = _in_all(found) if lab in LABS else ("", "" if found else "to read")
-        table.add_row(f"[bold]{lab.number}", f"[bold]{lab.title}", "", "", points, state)
+        points, state = _in_all(found) if lab in LABS else ("", "" if found else tr("to read"))
+        table.add_row(f"[bold]{lab.number}", f"[bold]{tr(lab.title)}", "", "", points, state)
         for exercise, report, _ in found:
-            kind = "core" if exercise.core else "stretch"
+            kind = tr("core") if exercise.core else tr("stretch")
             numbers = f"{exercise.minutes}", f"{exercise.points:g}"
-            state = Text(report.status.value, COLOURS.get(report.status, ""))
+            state = Text(tr(report.status.value), COLOURS.get(report.status, ""))
             table.add_row(exercise.id, exercise.title, kind, *numbers, state)
             if report.status is Status.NOT_CHECKED:
                 unchecked.append(exercise.id)
@@ -55,11 +59,18 @@ def status() -> None:
     console.print(table)
     for kind, core in (("core", True), ("stretch", False)):
         points, passed = _in_all([each for each in every if each[0].core is core])
-        console.print(f"{kind:8}{passed}, {points} points", highlight=False)
+        console.print(
+            padded(tr(kind), 8) + tr("{passed}, {points} points", passed=passed, points=points),
+            highlight=False,
+        )
     asked = sum(question.points for lab in LABS for question in lab.questions)
-    console.print(f"written {asked:g} points more, which a person gives", highlight=False)
+    console.print(
+        tr("written {asked:g} points more, which a person gives", asked=asked), highlight=False
+    )
     for name in unchecked:
-        console.print(f"{name} could not be checked: `tinyllm check {name}` says why")
+        console.print(
+            tr("{name} could not be checked: `tinyllm check {name}` says why", name=name)
+        )
 
 
 COLOURS = {Status.PASSED: "green", Status.NOT_YET: "yellow", Status.NOT_CHECKED: "red"}
@@ -69,7 +80,9 @@ def _in_all(found: Sequence[tuple[Exercise, Report, float]]) -> tuple[str, str]:
     """Points, and how many passed, of how many."""
     earned, possible = sum(score for *_, score in found), sum(e.points for e, *_ in found)
     passed = sum(report.passed for _, report, _ in found)
-    return f"{earned:g} of {possible:g}", f"{passed} of {len(found)} passed"
+    return tr("{earned:g} of {possible:g}", earned=earned, possible=possible), tr(
+        "{passed} of {count} passed", passed=passed, count=len(found)
+    )
 
 
 @app.command()
@@ -78,7 +91,9 @@ def check(exercise: ExerciseId) -> None:
     from labkit.learner.check import check_exercise
 
     lab, found = exercise_called(exercise)
-    report, _ = check_exercise(lab, found, f"`tinyllm hint {found.id}` helps in three steps")
+    report, _ = check_exercise(
+        lab, found, tr("`tinyllm hint {id}` helps in three steps", id=found.id)
+    )
     print(report)
     if not report.passed:
         raise typer.Exit(1)
@@ -110,8 +125,12 @@ def hint(
     rung = next((each for each in (rung, number) if each is not None), 1)
     last = len(hints.RUNGS)
     if rung not in range(1, last + 1):
-        raise Problem(f"there is no rung {rung}: the rungs are 1 to {last}")
-    again = f"`tinyllm hint {found.id} --rung {rung + 1}` shows rung {rung + 1} of 3"
+        raise Problem(
+            tr("there is no rung {rung}: the rungs are 1 to {last}", rung=rung, last=last)
+        )
+    again = tr(
+        "`tinyllm hint {id} --rung {rung}` shows rung {rung} of 3", id=found.id, rung=rung + 1
+    )
     step = hints.last_step(lab, f"`tinyllm solution {found.id}`", UNLOCK.format(lab.module))
     print(hints.hint_report(lab, found, rung, again, step))
 
@@ -145,7 +164,13 @@ def unlock(
     with ending_on(LookupError, sealed.WrongKey, OSError):
         sealed.unlock(found.module, key)
         hints.solution_text(found, first, "")  # or says why not
-    print(f"the answers of lab {found.number} are open: `tinyllm solution {first.id}`")
+    print(
+        tr(
+            "the answers of lab {number} are open: `tinyllm solution {id}`",
+            number=found.number,
+            id=first.id,
+        )
+    )
 
 
 @app.command("compare")

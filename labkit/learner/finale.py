@@ -16,6 +16,7 @@ import psutil
 
 from labkit.core.sealed import NotReady
 from labkit.core.syllabus import Exercise, Lab
+from labkit.lang import tr
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
 from labkit.learner.models import MODEL_LABS, reference_is_here, your_code
@@ -39,9 +40,11 @@ def when_ready() -> Iterator[None]:
     except NameError as error:
         if not _in_one_file(error.__traceback__.tb_next):  # the first frame is this one
             raise
-        print(f"left out: {error}; the cell that makes it was left out or not run")
+        print(
+            tr("left out: {error}; the cell that makes it was left out or not run", error=error)
+        )
     except (NotReady, CheckpointError, ChatError) as error:
-        print(f"left out: {error}")
+        print(tr("left out: {error}", error=error))
 
 
 def _in_one_file(trace: Any) -> bool:
@@ -61,15 +64,15 @@ def core_exercises() -> list[tuple[Lab, Exercise, bool]]:
 
 def whose_parts() -> None:
     """Print which core exercises pass their checks, which do not, and which are borrowed."""
-    borrowed = "borrowed" if reference_is_here() else "not written yet"
-    found: dict[str, list[str]] = {"yours": [], "yours, not right yet": [], borrowed: []}
+    borrowed = "borrowed" if reference_is_here() else tr("not written yet")
+    found: dict[str, list[str]] = {"yours": [], tr("yours, not right yet"): [], borrowed: []}
     for lab, exercise, is_empty in core_exercises():
         if is_empty:
             state = borrowed
         elif check_exercise(lab, exercise, "", quiet=True)[0].passed:
             state = "yours"
         else:
-            state = "yours, not right yet"
+            state = tr("yours, not right yet")
         found[state].append(f"{exercise.id} {exercise.title}")
     for state, titles in found.items():
         if titles:
@@ -90,13 +93,20 @@ def choose(name: str | None, code: SimpleNamespace) -> Path:
             folder = _usable(hub.resolve(wanted), code)
         except Exception as error:  # a checkpoint, or a learner's code, may fail in any way
             kind = "" if isinstance(error, CheckpointError) else f"{type(error).__name__}: "
-            print(f"{wanted} cannot be used: {kind}{error}")
+            print(
+                tr(
+                    "{wanted} cannot be used: {kind}{error}",
+                    wanted=wanted,
+                    kind=kind,
+                    error=error,
+                )
+            )
         else:
             where = "" if str(folder) == wanted else f", in {folder}"
-            print(f"The model is {wanted}{where}")
+            print(tr("The model is {wanted}{where}", wanted=wanted, where=where))
             return folder
     folder = hub.resolve()
-    print(f"The model is {folder.name}, which ships with the course.")
+    print(tr("The model is {name}, which ships with the course.", name=folder.name))
     return folder
 
 
@@ -110,8 +120,12 @@ def _usable(folder: Path, code: SimpleNamespace) -> Path:
         return folder
     if tokens > config.vocab_size:
         raise CheckpointError(
-            f"its tokenizer has {tokens} tokens, the model {config.vocab_size}: they do not "
-            "belong together"
+            tr(
+                "its tokenizer has {tokens} tokens, the model {vocab_size}: they do not "
+                "belong together",
+                tokens=tokens,
+                vocab_size=config.vocab_size,
+            )
         )
     return folder
 
@@ -150,4 +164,10 @@ def room_for(needed: int) -> None:
     """Raise NotReady unless so many bytes are free on this machine, and some to spare."""
     free = psutil.virtual_memory().available
     if needed > 0.8 * free:
-        raise NotReady(f"{needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free")
+        raise NotReady(
+            tr(
+                "{needed:.1f} GB are needed, {free:.1f} GB are free",
+                needed=needed / 1000000000.0,
+                free=free / 1000000000.0,
+            )
+        )

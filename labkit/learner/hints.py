@@ -7,6 +7,7 @@ import re
 from labkit.core import cells, sealed
 from labkit.core.report import Report, Status
 from labkit.core.syllabus import Exercise, Lab
+from labkit.lang import tr
 from labkit.learner import workspace
 
 RUNGS = ("idea", "shape and API", "near-code")
@@ -33,27 +34,39 @@ def rungs(lab: Lab, exercise: Exercise) -> list[str]:
     found = sections(path.read_text("utf-8")).get(exercise.id, {}) if path.exists() else {}
     missing = [name for name in RUNGS if name not in found]
     if missing:
-        raise LookupError(f"{path.name} lacks {', '.join(missing)} for exercise {exercise.id}")
+        raise LookupError(
+            tr(
+                "{name} lacks {missing} for exercise {id}",
+                name=path.name,
+                missing=", ".join(missing),
+                id=exercise.id,
+            )
+        )
     return [found[name] for name in RUNGS]
 
 
 def hint_report(lab: Lab, exercise: Exercise, rung: int, again: str, answer: str) -> Report:
     """Rung 1, 2 or 3; `again` and `answer` say how to ask for the next rung and the answer."""
     text = rungs(lab, exercise)[rung - 1]
-    step = again if rung < len(RUNGS) else f"that was the last rung; {answer}"
-    rows = [(RUNGS[rung - 1].split()[0], text), ("next", step)]
-    heading = f"Hint {exercise.id}  {exercise.title}"
-    return Report(heading, Status.HELP, rows, f"rung {rung} of {len(RUNGS)}")
+    step = again if rung < len(RUNGS) else tr("that was the last rung; {answer}", answer=answer)
+    rows = [(RUNGS[rung - 1].split()[0], tr(text)), ("next", step)]
+    heading = tr("Hint {id}  {title}", id=exercise.id, title=exercise.title)
+    return Report(
+        heading, Status.HELP, rows, tr("rung {rung} of {count}", rung=rung, count=len(RUNGS))
+    )
 
 
 def last_step(lab: Lab, ask: str, with_key: str) -> str:
     """How the answer is had, after the ladder: by asking, perhaps with the lab's key."""
     if not workspace.reference_path(lab).exists():
-        return "the answers are not part of this edition: ask your instructor"
+        return tr("the answers are not part of this edition: ask your instructor")
     if not sealed.is_open(lab.module):
-        locked = f"the answers of lab {lab.number} are locked: ask your instructor for the key"
-        return f"{locked}; {with_key} opens them"
-    return f"{ask} shows the answer"
+        locked = tr(
+            "the answers of lab {number} are locked: ask your instructor for the key",
+            number=lab.number,
+        )
+        return tr("{locked}; {with_key} opens them", locked=locked, with_key=with_key)
+    return tr("{ask} shows the answer", ask=ask)
 
 
 def solution_text(lab: Lab, exercise: Exercise, with_key: str) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from labkit.core.sealed import NotReady
 from labkit.core.syllabus import LABS, Exercise, Lab
+from labkit.lang import tr
 from labkit.learner import workspace
 from labkit.learner.wrapped import Wrapped
 from labkit.model import checkpoint, hub
@@ -65,20 +66,31 @@ def your_code(
     here, (whose, _) = reference_is_here(), author(labs)
     if whose is Author.COURSE:
         first, last = labs[0].number, labs[-1].number
-        tell(f"The course's own code stands in for all of yours, labs {first} to {last}.")
+        tell(
+            tr(
+                "The course's own code stands in for all of yours, labs {first} to {last}.",
+                first=first,
+                last=last,
+            )
+        )
         return reference()
     try:
         code = _yours(labs, here)
     except Exception as error:  # a learner's code may fail in any way
         known = isinstance(error, NotReady)
-        problem = str(error) if known else f"it raises {error_text(error)}"
-        tell(f"Your model does not run yet: {problem}. `tinyllm assemble` shows where.")
+        problem = str(error) if known else tr("it raises {error}", error=error_text(error))
+        tell(
+            tr(
+                "Your model does not run yet: {problem}. `tinyllm assemble` shows where.",
+                problem=problem,
+            )
+        )
         if not here:
             return _refusing(problem)
-        tell("The course's own code runs instead.")
+        tell(tr("The course's own code runs instead."))
         return reference()
-    mixed = f"{workspace.whose(labs)}. What stands in is the course's own."
-    tell(mixed if whose is Author.MIXED else "Every part of this model is yours.")
+    mixed = tr("{labs}. What stands in is the course's own.", labs=workspace.whose(labs))
+    tell(mixed if whose is Author.MIXED else tr("Every part of this model is yours."))
     return code
 
 
@@ -93,7 +105,7 @@ def reference_is_here() -> bool:
 
 
 def reference() -> SimpleNamespace:
-    return _namespace(importlib.import_module("solutions"), "the course's")
+    return _namespace(importlib.import_module("solutions"), tr("the course's"))
 
 
 def _yours(labs: Sequence[Lab], stand_ins: bool) -> SimpleNamespace:
@@ -106,7 +118,7 @@ def _yours(labs: Sequence[Lab], stand_ins: bool) -> SimpleNamespace:
         pairs = zip(logits, _trial(reference(), writes), strict=True)
         gap = max(float((a - b).abs().max()) for a, b in pairs)
         if not gap < CLOSE:  # nan is not
-            raise NotReady(f"its logits are {gap:.2g} away from the reference's")
+            raise NotReady(tr("its logits are {gap:.2g} away from the reference's", gap=gap))
     return code
 
 
@@ -128,7 +140,7 @@ def _namespace(package: Any, whose: str) -> SimpleNamespace:
 
 def _refusing(problem: str) -> SimpleNamespace:
     def refuse(*_, **__):
-        raise NotReady(f"your model does not run yet: {problem}")
+        raise NotReady(tr("your model does not run yet: {problem}", problem=problem))
 
     config = importlib.import_module("tinyllm.config").Qwen3Config  # given code
     parts = {**dict.fromkeys(PARTS, refuse), "Qwen3Config": config}
@@ -163,7 +175,7 @@ def load_chat_model(name: str = "stories-dense") -> tuple[nn.Module, Tokenizer]:
     try:
         return checkpoint.load(folder, code, torch.float32), tokenizer
     except NotReady:
-        print("Until it does, no model talks: numbers drawn at random babble here.")
+        print(tr("Until it does, no model talks: numbers drawn at random babble here."))
         return TinyDecoder(vocab_size=tokenizer.library.get_vocab_size()).eval(), tokenizer
 
 

@@ -27,6 +27,7 @@ from labkit.core.syllabus import (
     find_lab,
     find_question,
 )
+from labkit.lang import tr
 from labkit.learner import hints, workspace
 from labkit.learner.assemble import assembly_report
 from labkit.learner.check import check_exercise
@@ -65,12 +66,12 @@ class Session:
         given = workspace.mark_of(source) in workspace.given_cells()[self.lab.name]
         cell = Cell(source, parts=parts, given=given, name=name)
         if result.error_before_exec:
-            self._keep_apart(cell.parts, "the cell raised an error")
+            self._keep_apart(cell.parts, tr("the cell raised an error"))
             return
         stopped = line_of(result.error_in_exec, source)
         torn = [key for key, text in cell.parts.items()
                 if stopped and stops_at(text, self.lab.exercise(key), stopped)]  # fmt: skip
-        self._keep_apart(torn, "the cell raised an error")
+        self._keep_apart(torn, tr("the cell raised an error"))
         cell.parts = {key: text for key, text in cell.parts.items() if key not in torn}
         self._remember(cell)
         self._warn_of_loss(source)
@@ -84,7 +85,13 @@ class Session:
 
     def _keep_apart(self, exercises: Iterable[str], why: str) -> None:
         for exercise_id in exercises:
-            print(f"exercise {exercise_id} was not saved: {why}")
+            print(
+                tr(
+                    "exercise {exercise_id} was not saved: {why}",
+                    exercise_id=exercise_id,
+                    why=why,
+                )
+            )
             self.unsaved.add(exercise_id)
 
     def _remember(self, cell: Cell) -> None:
@@ -107,10 +114,16 @@ class Session:
             return
         self.unsaved.discard(exercise.id)
         if stopped:
-            print("the cell raised an error below its definitions, which are kept")
+            print(tr("the cell raised an error below its definitions, which are kept"))
         if found.loose:
             line = cells.directive(exercise)
-            print(f'no cell with the line "{line}" answers {exercise.id}; this one does:')
+            print(
+                tr(
+                    'no cell with the line "{line}" answers {id}; this one does:',
+                    line=line,
+                    id=exercise.id,
+                )
+            )
         self._save(exercise, found)
 
     def _say_what_counts(self, exercise: Exercise, cell: Cell) -> None:
@@ -120,7 +133,13 @@ class Session:
                 print(message)
         elif not cell.parts and cells.RAISE not in cell.text:
             line = cells.directive(exercise)
-            print(f'not saved: the answer to {exercise.id} is the cell with the line "{line}"')
+            print(
+                tr(
+                    'not saved: the answer to {id} is the cell with the line "{line}"',
+                    id=exercise.id,
+                    line=line,
+                )
+            )
 
     def _refresh(self, exercise: Exercise) -> None:
         """Save an answer again if what it takes from other cells has changed by this one."""
@@ -131,7 +150,7 @@ class Session:
         texts = (found.text.rstrip(), block) if found else (block, block)
         same = [cells.fingerprint(cells.without_carried(text)) for text in texts]
         if same[0] == same[1] and len({*map(str, map(cells.carried_parts, texts))}) > 1:
-            print(f"exercise {exercise.id} uses this cell: ", end="")
+            print(tr("exercise {id} uses this cell: ", id=exercise.id), end="")
             self._save(exercise, found)
 
     def _save(self, exercise: Exercise, found: Answer) -> None:
@@ -145,20 +164,42 @@ class Session:
         """An answer to an exercise that this lab has not."""
         exercise_id = cells.exercise_in(source)
         if exercise_id and exercise_id not in [each.id for each in self.lab.exercises]:
-            print(f"lab {self.lab.name} has no exercise {exercise_id}: the cell was not saved")
+            print(
+                tr(
+                    "lab {name} has no exercise {exercise_id}: the cell was not saved",
+                    name=self.lab.name,
+                    exercise_id=exercise_id,
+                )
+            )
 
     def _share(self, exercise: Exercise) -> None:
         """Let the notebook use the package's own objects, the ones that will be checked."""
         try:
             module = self._load()
         except Stopped as stopped:
-            where = f"tinyllm/{Path(stopped.path).name}, line {stopped.line}"
-            print(f"but loading it was {stopped} ({where}): {ENDLESS}")
+            where = tr(
+                "tinyllm/{name}, line {line}", name=Path(stopped.path).name, line=stopped.line
+            )
+            print(
+                tr(
+                    "but loading it was {stopped} ({where}): {advice}",
+                    stopped=stopped,
+                    where=where,
+                    advice=tr(ENDLESS),
+                )
+            )
             return
         except Exception as error:  # whatever the learner's module raises
-            print(f"but tinyllm/{self.lab.module}.py fails: {type(error).__name__}: {error}")
+            print(
+                tr(
+                    "but tinyllm/{module}.py fails: {name}: {error}",
+                    module=self.lab.module,
+                    name=type(error).__name__,
+                    error=error,
+                )
+            )
             if type(error) is NameError:
-                print("Put what the cell needs (imports, helpers) into the cell itself.")
+                print(tr("Put what the cell needs (imports, helpers) into the cell itself."))
             return
         names = get_ipython().user_ns
         for name in exercise.symbols:
@@ -170,11 +211,16 @@ class Session:
         """IPython's handler of UNFINISHED: a sentence where a traceback would tell no more."""
         frames = [frame for frame, _ in walk_tb(trace)]
         if isinstance(error, NotReady):
-            print(f"left out: {error}")
+            print(tr("left out: {error}", error=error))
         elif isinstance(error, NotImplementedError) and str(error).startswith("Exercise"):
-            print(f"left out: {error} is not written yet")
+            print(tr("left out: {error} is not written yet", error=error))
         elif self.left_out and kind is NameError and frames[-1].f_globals is shell.user_ns:
-            print(f"left out: {error}; the cell that makes it was left out or not run")
+            print(
+                tr(
+                    "left out: {error}; the cell that makes it was left out or not run",
+                    error=error,
+                )
+            )
         else:
             shell.showtraceback((kind, error, trace), **how)
             return
@@ -192,10 +238,21 @@ class Session:
         if not empty:
             return
         if workspace.reference_path(self.lab).exists():
-            print(f"From earlier labs: {workspace.whose(workspace.earlier(self.lab))}.")
+            print(
+                tr(
+                    "From earlier labs: {lab}.",
+                    lab=workspace.whose(workspace.earlier(self.lab)),
+                )
+            )
         for lab, exercise in empty:
             if not workspace.reference_path(lab).exists():
-                print(f"Exercise {exercise.id}, {exercise.title}, is empty: finish it first")
+                print(
+                    tr(
+                        "Exercise {id}, {title}, is empty: finish it first",
+                        id=exercise.id,
+                        title=exercise.title,
+                    )
+                )
         try:
             module = self._load()
         except (Exception, Stopped):  # whatever the learner's module raises; its check says so
@@ -229,7 +286,9 @@ def start(lab: str) -> None:
     global _session
     shell = get_ipython()
     if shell is None:
-        raise RuntimeError("start() belongs in a notebook; in a terminal use `tinyllm check`")
+        raise RuntimeError(
+            tr("start() belongs in a notebook; in a terminal use `tinyllm check`")
+        )
     if _session is not None:
         shell.events.unregister("post_run_cell", _session.after_cell)
     _session = Session(find_lab(lab, NOTEBOOKS))
@@ -237,8 +296,20 @@ def start(lab: str) -> None:
     shell.set_custom_exc(UNFINISHED, _session.cell_raised)
     chosen = _session.lab
     exercises = ", ".join(f"{e.id} {e.title}" for e in chosen.exercises)
-    print(f"Lab {chosen.number}, {chosen.title}\nExercises: {exercises}")
-    print(f"Running an exercise cell saves it to {workspace.module_path(chosen)}")
+    print(
+        tr(
+            "Lab {number}, {title}\nExercises: {exercises}",
+            number=chosen.number,
+            title=tr(chosen.title),
+            exercises=exercises,
+        )
+    )
+    print(
+        tr(
+            "Running an exercise cell saves it to {chosen}",
+            chosen=workspace.module_path(chosen),
+        )
+    )
     _session.share_earlier_labs()
 
 
@@ -247,15 +318,26 @@ def check(exercise_id: str) -> Report | float:
     try:
         lab, exercise = find_exercise(str(exercise_id))
     except UnknownName as error:
-        return unknown("check", "no such exercise", error)
-    ladder = f'hint("{exercise.id}") shows rung {climbed(exercise) + 1} of {len(hints.RUNGS)}'
+        return unknown("check", tr("no such exercise"), error)
+    ladder = tr(
+        'hint("{id}") shows rung {exercise} of {count}',
+        id=exercise.id,
+        exercise=climbed(exercise) + 1,
+        count=len(hints.RUNGS),
+    )
     if climbed(exercise) >= len(hints.RUNGS):
-        ladder = f'hint("{exercise.id}", 1) begins anew; {answer_step(lab, exercise)}'
+        ladder = tr(
+            'hint("{id}", 1) begins anew; {exercise}',
+            id=exercise.id,
+            exercise=answer_step(lab, exercise),
+        )
     report, score = check_exercise(lab, exercise, ladder)
     if _session is None and not report.passed:
-        report.rows.append(("note", "the first cell of the notebook has not been run yet"))
+        report.rows.append(("note", tr("the first cell of the notebook has not been run yet")))
     if _session is not None and exercise.id in _session.unsaved:
-        note = "the last run of your cell was not saved; this is about the version before it"
+        note = tr(
+            "the last run of your cell was not saved; this is about the version before it"
+        )
         report.rows.insert(0, ("note", note))
     if os.environ.get("NBGRADER_EXECUTION"):  # nbgrader reads a plain number as the points
         print(report)
@@ -278,15 +360,17 @@ def hint(exercise_id: str, rung: int | None = None) -> Report:
     try:
         lab, exercise = find_exercise(str(exercise_id))
     except UnknownName as error:
-        return unknown("hint", "no such exercise", error)
+        return unknown("hint", tr("no such exercise"), error)
     last = len(hints.RUNGS)
     if rung is not None and rung not in range(1, last + 1):
-        look = f"there is no rung {rung}: the rungs are 1 to {last}"
-        return unknown(f"Hint {exercise.id}", "no such rung", look)
+        look = tr("there is no rung {rung}: the rungs are 1 to {last}", rung=rung, last=last)
+        return unknown(tr("Hint {id}", id=exercise.id), tr("no such rung"), look)
     rung = rung or min(climbed(exercise) + 1, last)
     if _session is not None:
         _session.climbed[exercise.id] = max(rung, climbed(exercise))
-    again = f'hint("{exercise.id}") shows rung {rung + 1} of {last}'
+    again = tr(
+        'hint("{id}") shows rung {rung} of {last}', id=exercise.id, rung=rung + 1, last=last
+    )
     return hints.hint_report(lab, exercise, rung, again, answer_step(lab, exercise))
 
 

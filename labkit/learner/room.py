@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from labkit.checks.in_process import Ask
+from labkit.lang import said, tr
 from labkit.sandboxed.banned import as_in_grading, replaced
 from labkit.sandboxed.call import Call, Outcome
 from labkit.sandboxed.importer import PACKAGE
@@ -31,7 +32,7 @@ PACKAGES = {
     *("tinyllm", "torch", "numpy", "matplotlib", "mpl_toolkits", "safetensors"),
     *("IPython", "tqdm", "typing_extensions"),
 }
-ENDLESS = "look for a loop that never ends"
+ENDLESS = said("look for a loop that never ends")
 TICK = 0.25  # seconds of CPU between two looks at the time, once it may be up
 SIGNAL = getattr(signal, "SIGPROF", signal.SIGTERM)  # Windows sends itself no other
 
@@ -44,7 +45,7 @@ class Stopped(BaseException):
     """The learner's code used up its CPU time; path and line say where it was."""
 
     def __init__(self, path: str, line: int):
-        super().__init__(f"stopped after {CPU_SECONDS} seconds of CPU time")
+        super().__init__(tr("stopped after {seconds} seconds of CPU time", seconds=CPU_SECONDS))
         self.path, self.line = path, line
 
 
@@ -80,8 +81,12 @@ class Room:
         if used < SLOW:
             return []
         return [
-            f"your code took {used:.1f} seconds of CPU time, far more than it needs: grading "
-            f"tries more, and stops it after {CPU_SECONDS}"
+            tr(
+                "your code took {used:.1f} seconds of CPU time, far more than it needs: "
+                "grading tries more, and stops it after {seconds}",
+                used=used,
+                seconds=CPU_SECONDS,
+            )
         ]
 
     def within(self, ask: Ask) -> Ask:
@@ -166,7 +171,7 @@ class LabelledOutput(CountedOutput):
 
     def write(self, text: str) -> int:
         if not self.count:
-            self.screen.write("your code printed:\n")
+            self.screen.write(tr("your code printed:\n"))
         super().write(text)
         return self.screen.write(text)
 
@@ -204,8 +209,10 @@ def known_packages_alone() -> Iterator[None]:
         root, level = name.split(".")[0], named.get("level", rest[2] if len(rest) > 2 else 0)
         learners = scope and str(scope.get("__name__")).startswith(f"{PACKAGE}.")
         if learners and not level and root not in PACKAGES | sys.stdlib_module_names:
-            known = "torch, numpy and Python's own library are"
-            raise ModuleNotFoundError(f"{root} may not be there in grading: {known}")
+            known = tr("torch, numpy and Python's own library are")
+            raise ModuleNotFoundError(
+                tr("{root} may not be there in grading: {known}", root=root, known=known)
+            )
         return load(name, scope, *rest, **named)
 
     with replaced({(builtins, "__import__"): load_known}):

@@ -21,6 +21,7 @@ from labkit.core.files import write_whole
 from labkit.core.paths import SOLUTIONS, TESTS
 from labkit.core.statements import pruned
 from labkit.core.syllabus import LABS, NOTEBOOKS, Exercise, Lab
+from labkit.lang import ntr, tr
 
 HINTS = SOLUTIONS / "hints"
 STUBS = TESTS / "visible" / "stubs.json"
@@ -50,10 +51,17 @@ def module_source(lab: Lab) -> str:
         return _instead[lab.module]
     path = module_path(lab)
     if not path.exists():
-        text = f"{path} is missing: `tinyllm reset {lab.module}` brings the empty one back"
+        text = tr(
+            "{path} is missing: `tinyllm reset {module}` brings the empty one back",
+            path=path,
+            module=lab.module,
+        )
         backup = path.with_suffix(".py~")
         if backup.exists():
-            text += f"; {short_path(backup)} holds what you had before your last change"
+            text += tr(
+                "; {backup} holds what you had before your last change",
+                backup=short_path(backup),
+            )
         raise MissingModule(text)
     return path.read_text("utf-8")
 
@@ -96,19 +104,31 @@ def save(
     if is_empty(exercise, cell):
         if is_empty(exercise, before):
             return "", False
-        return f"this cell is still empty; your earlier code in {name} stays as it is", False
+        return tr(
+            "this cell is still empty; your earlier code in {name} stays as it is", name=name
+        ), False
     after = cells.with_block(source, exercise, cell)
     if after == source:
-        return f"{name} already holds this code", True
+        return tr("{name} already holds this code", name=name), True
     write_whole(path.with_suffix(".py~"), source)  # one step back, should a cell go wrong
     write_whole(path, after)
     defined = cells.defined_names(cells.tidied(cell))
     missing = [symbol for symbol in exercise.symbols if symbol not in defined]
     if missing:
-        text = f"saved to {name}, but the exercise needs {', '.join(missing)}"
-        return f"{text}; this cell defines {', '.join(defined) or 'nothing'}", True
-    along = f", with {', '.join(carried)} of other cells" if carried else ""
-    return f'saved to {name}{along}; next: check("{exercise.id}")', True
+        text = tr(
+            "saved to {name}, but the exercise needs {missing}",
+            name=name,
+            missing=", ".join(missing),
+        )
+        return tr(
+            "{text}; this cell defines {nothing}",
+            text=text,
+            nothing=", ".join(defined) or "nothing",
+        ), True
+    along = tr(", with {carried} of other cells", carried=", ".join(carried)) if carried else ""
+    return tr(
+        'saved to {name}{along}; next: check("{id}")', name=name, along=along, id=exercise.id
+    ), True
 
 
 def notebook_of(lab: Lab, ran: Sequence[Cell]) -> Notebook:
@@ -216,10 +236,15 @@ def whose(labs: Iterable[Lab]) -> str:
     for lab in labs:
         core = [each for each in lab.exercises if each.core]
         empty = [each for each in unfinished(lab) if each.core]
-        state = "stands in" if empty else "yours"
+        state = tr("stands in") if empty else tr("yours")
         if 0 < len(empty) < len(core):
-            stand = "stands" if len(empty) == 1 else "stand"
-            state = f"yours, but {', '.join(each.id for each in empty)} {stand} in"
+            names = ", ".join(each.id for each in empty)
+            state = ntr(
+                "yours, but {names} stands in",
+                "yours, but {names} stand in",
+                len(empty),
+                names=names,
+            )
         said.append(f"{lab.module}: {state}")
     return "; ".join(said)
 

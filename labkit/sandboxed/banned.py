@@ -8,7 +8,7 @@ import ctypes
 import importlib
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,11 +22,18 @@ class NotAllowed(Exception):
     """Learner code used something that does the exercise for it."""
 
 
-def message(name: str) -> str:
-    if name.split(".")[0] == "matplotlib":
-        return f"{name} may not be used in an answer: grading draws nothing; draw below it"
+DRAWING = "{name} may not be used in an answer: grading draws nothing; draw below it"
+FINISHED = "{name} may not be used here: write it with basic tensor operations"
+
+
+def message(name: str, said: Callable[[str], str] = str) -> str:
+    """Why a name is refused.
+
+    said    the sentence in another language
+    """
+    sentence = DRAWING if name.split(".")[0] == "matplotlib" else FINISHED
     shown = name.replace("torch.nn.functional.", "F.").replace("torch.nn.", "nn.")
-    return f"{shown} may not be used here: write it with basic tensor operations"
+    return said(sentence).format(name=shown)
 
 
 def found_in(source: str, banned: Iterable[str]) -> tuple[str, int] | None:

@@ -18,6 +18,7 @@ from labkit.grading.nbgrader.course import Course
 # The tests run side by side, and so do what they start: threads that wait for each other
 # would burn time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["TINYLLM_LANG"] = "en"  # whatever the machine speaks
 os.environ.setdefault("TINYLLM_NO_SANDBOX", "1")  # where there is no bubblewrap: our own code
 torch.set_num_threads(1)
 

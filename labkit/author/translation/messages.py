@@ -22,9 +22,10 @@ from labkit.core.syllabus import NOTEBOOKS, Lab
 from labkit.learner import hints
 from labkit.learner.figures.captions import CAPTIONS
 from labkit.learner.progress import predictions
+from labkit.sandboxed import banned
 
 EVERYWHERE = "course"
-KEYWORDS = {"tr": None, "ntr": (1, 2)}
+KEYWORDS = {"tr": None, "said": None, "ntr": (1, 2)}
 SAID_BY = [("**.py", "python"), ("**.jinja", "jinja2"), ("**.html", "jinja2")]
 PAGES = ("labkit/author/learners/README.md",)
 
@@ -95,6 +96,8 @@ def check_titles(source: str) -> Iterator[str]:
 def of_course() -> Iterator[Message]:
     for text in (*LABELS, *(status.value for status in Status)):
         yield Message(text, "labkit/core/report.py")
+    for text in (banned.DRAWING, banned.FINISHED):
+        yield Message(text, "labkit/sandboxed/banned.py")
     config = SOLUTIONS / "config.py"
     for text in texts.prose_of(config.read_text("utf-8")):
         yield Message(text, "solutions/config.py")

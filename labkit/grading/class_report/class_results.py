@@ -20,6 +20,7 @@ from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
 from labkit.grading.nbgrader.standings import CellGrade, Standing, unseen
 from labkit.grading.run.results import Results
+from labkit.lang import tr
 
 NAMES = 12  # of learners shown for one mistake
 FULL, PART, NONE, ABSENT = "all points", "some points", "no points", "not started"
@@ -142,7 +143,7 @@ class Cause:
     def shown(self) -> str:
         names = ", ".join(self.learners[:NAMES])
         more = len(self.learners) - NAMES
-        return f"{names} and {more} more" if more > 0 else names
+        return tr("{names} and {more} more", names=names, more=more) if more > 0 else names
 
 
 # From records and gradebook to results

@@ -29,6 +29,7 @@ from labkit.grading.collect.unsettled import UnsettledFiles
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.standings import Standing, shown, signed, stale_text, total
 from labkit.grading.run.results import UnreadableResult
+from labkit.lang import language, ntr, said, tr
 
 MISTAKES, OTHERS, HARDEST = 12, 8, 10
 
@@ -43,7 +44,9 @@ def write_reports(course: Course, only: Lab | None = None) -> list[Path]:
         try:
             found = results_of(course, lab)
         except UnreadableResult as error:
-            course.remarks.append(f"{lab.name} is not in the reports: {error}")
+            course.remarks.append(
+                tr("{name} is not in the reports: {error}", name=lab.name, error=error)
+            )
             continue
         results += [found] if found else []
     written = []
@@ -115,6 +118,7 @@ def page(path: Path, template: str, **content: object) -> Path:
     environment = Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
+    environment.globals |= {"tr": tr, "ntr": ntr, "said": said, "language": language}
     environment.filters["state"] = state
     environment.filters["each"] = lambda mapping: list(mapping.values())
     environment.filters |= {"points": shown, "signed": signed}
@@ -140,7 +144,7 @@ def write_csv(path: Path, results: LabResults) -> Path:
             look = "; ".join(map(stale_text, standing.stale))
             line += [csv_safe(look), csv_safe(entry.why)]
         else:
-            why = "excused" if standing.excused else entry.ungraded or "nothing handed in"
+            why = "excused" if standing.excused else entry.ungraded or tr("nothing handed in")
             blanks = [""] * (len(ids) + 6)
             line += [*blanks, f"{standing.possible:g}", "", "", csv_safe(why)]
         lines.append(line)

@@ -121,7 +121,9 @@ class UnsettledFiles:
     def write_pages(self) -> None:
         """A page for each learner of whom nothing can be graded, where feedback will be."""
         loader = PackageLoader("labkit.grading", "templates")
-        template = Environment(loader=loader, autoescape=True).get_template("ungraded.html")
+        environment = Environment(loader=loader, autoescape=True)
+        environment.globals |= {"tr": tr, "language": language}
+        template = environment.get_template("ungraded.html")
         for lab in LABS:
             for learner in self.of_lab(lab.name):
                 those = [

@@ -16,6 +16,7 @@ from labkit.core import cells
 from labkit.core.syllabus import LABS, Exercise, Lab
 from labkit.grading.judge.intake import ASSEMBLED as MODULE
 from labkit.grading.judge.worker_client import LoadRequest, WorkerLauncher
+from labkit.lang import tr
 from labkit.sandboxed.call import Call, Outcome
 
 EXERCISE = "6.3"  # in whose report it stands
@@ -55,11 +56,11 @@ def assembly_rows(
     try:
         rows = judged(ask, sources).rows
     except Exception as error:  # odd answers; they must not cost the exercises their grades
-        rows = [("look", f"the parts gave no answer ({type(error).__name__})")]
+        rows = [("look", tr("the parts gave no answer ({name})", name=type(error).__name__))]
     finally:
         worker.close()
     used = [e for e in played if set(e.symbols) & {*PARTS}]
     if used:
         names = ", ".join(f"{e.id} {e.title}" for e in used)
-        rows.append(("ok", f"not handed in, so played by the course: {names}"))
+        rows.append(("ok", tr("not handed in, so played by the course: {names}", names=names)))
     return [(label, f"assembly: {text}"[:LONGEST]) for label, text in rows], worker.timed_out

@@ -14,6 +14,7 @@ from operator import attrgetter
 
 from labkit.core.report import Report, Status
 from labkit.core.syllabus import Exercise, Lab, find_exercise
+from labkit.lang import ENGLISH, tr
 
 BROKE_OFF = "grading broke off twice at this submission; a person has to look at it"
 
@@ -61,13 +62,15 @@ class GradedExercise:
     @property
     def reason(self) -> str:
         """Why points were lost, in a few words; "" if none were."""
-        return "" if self.full else ", or ".join(self.why) or self.look
+        return "" if self.full else ", or ".join(map(tr, self.why)) or self.look
 
     @property
     def report(self) -> Report:
         """What the learner reads in the graded notebook."""
-        counts = f"{self.score:g} of {self.possible:g} points"
-        verdict = counts if self.possible else "practice, no points"
+        counts = tr(
+            "{score:g} of {possible:g} points", score=self.score, possible=self.possible
+        )
+        verdict = counts if self.possible else tr("practice, no points")
         return Report(self.exercise.heading, self.status, list(self.rows), verdict)
 
 
@@ -77,11 +80,13 @@ class GradedSubmission:
 
     problem    why the file could not be read as a notebook, or not be graded at all
     layers     of protection round the learner's code; none if no code was run
+    language   of the notebook, in which its learner is told
     """
 
     exercises: tuple[GradedExercise, ...]
     problem: str | None = None
     layers: tuple[str, ...] = ()
+    language: str = ENGLISH
 
     @property
     def score(self) -> float:
@@ -109,7 +114,7 @@ class GradedSubmission:
         if not lost:
             notes = [text for graded in self.exercises for label, text in graded.rows
                      if label == "note"]  # fmt: skip
-            return f"remark: {notes[0]}" if notes else "all checks passed"
+            return f"remark: {notes[0]}" if notes else tr("all checks passed")
         if len(lost) > 1 and len({graded.reason for graded in lost}) == 1:
             return lost[0].reason
         return f"{lost[0].id}: {lost[0].reason}"

@@ -33,6 +33,7 @@ from labkit.core.paths import TESTS
 from labkit.core.report import Status
 from labkit.core.syllabus import LABS, Exercise, Lab
 from labkit.grading.judge.pictures import Album
+from labkit.lang import ENGLISH, known, tr
 
 ASSEMBLED = "decoder"  # the lab in which all earlier answers come together
 MAX_NOTEBOOK = 32 << 20
@@ -69,6 +70,16 @@ def earlier_labs(lab: Lab) -> list[Lab]:
 
 class NotANotebook(ValueError):
     """Bytes in which no notebook can be found; the message says why."""
+
+
+def language_of(data: bytes) -> str:
+    """The language of the notebook that was handed in: an edition writes it there."""
+    if b'"tinyllm"' not in data or len(data) > MAX_NOTEBOOK:
+        return ENGLISH
+    try:
+        return known(json.loads(data)["metadata"]["tinyllm"]["language"]) or ENGLISH
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return ENGLISH
 
 
 def rebuild(data: bytes, released: NotebookNode, lab: Lab) -> Intake:
@@ -114,7 +125,11 @@ def written(text: str) -> str:
     text = PASTED.sub("(a picture)", text)
     if len(text) <= MAX_WRITTEN:
         return text
-    cut = f"(cut here: {len(text):,} characters; {MAX_WRITTEN:,} is the most)"
+    cut = tr(
+        "(cut here: {count:,} characters; {MAX_WRITTEN:,} is the most)",
+        count=len(text),
+        MAX_WRITTEN=MAX_WRITTEN,
+    )
     return f"{text[:MAX_WRITTEN]}\n\n{cut}"
 
 
@@ -148,24 +163,53 @@ def _verdict(
     """An answer as in Intake, a note, and whether it is odd."""
     claims = [cell for cell in handed_in.cells if exercise.id in cell.parts]
     if len(claims) > MAX_COPIES:
-        return None, f"{len(claims)} cells claim this exercise; {MAX_COPIES} is the most", True
+        return (
+            None,
+            tr(
+                "{count} cells claim this exercise; {MAX_COPIES} is the most",
+                count=len(claims),
+                MAX_COPIES=MAX_COPIES,
+            ),
+            True,
+        )
     if answer is None:
-        missing = f"the cell of exercise {exercise.id} is missing"
+        missing = tr("the cell of exercise {id} is missing", id=exercise.id)
         note, hint = NOT_STARTED if claims else missing, _elsewhere(exercise, handed_in)
         return "", "; ".join(filter(None, [note, hint])), bool(hint)
     length, place = len(answer.own), answer.cell.place
     if length > MAX_CELL:
-        return None, f"the cell has {length:,} characters; {MAX_CELL:,} is the most", True
+        return (
+            None,
+            tr(
+                "the cell has {length:,} characters; {MAX_CELL:,} is the most",
+                length=length,
+                MAX_CELL=MAX_CELL,
+            ),
+            True,
+        )
     many = ", ".join(str(cell.place) for cell in answer.others[:MAX_COPIES])
     if answer.loose:
         line = directive(exercise)
-        note = f'cell {place} answers this; no cell with the line "{line}" does'
-        note += f"; cell {many} defines it, too" if many else ""
+        note = tr(
+            'cell {place} answers this; no cell with the line "{line}" does',
+            place=place,
+            line=line,
+        )
+        note += tr("; cell {many} defines it, too", many=many) if many else ""
         return answer.text, note, bool(many)
     if many:
         number = len(answer.others) + 1
-        which = f"{number} cells answer this exercise, {many} and {place}"
-        return answer.text, f"{which}; the last one, {place}, counts", True
+        which = tr(
+            "{number} cells answer this exercise, {many} and {place}",
+            number=number,
+            many=many,
+            place=place,
+        )
+        return (
+            answer.text,
+            tr("{which}; the last one, {place}, counts", which=which, place=place),
+            True,
+        )
     if defines(answer.own, exercise):
         said = _methods_outside(exercise, answer, handed_in)
         loose = [
@@ -174,12 +218,19 @@ def _verdict(
             if cell.code and not (cell.given or cell.parts) and defines(cell.text, exercise)
         ]
         if loose and not said:
-            said = (
-                f"cell {loose[-1]} defines {exercise.title}, too; cell {place}, marked, counts"
+            said = tr(
+                "cell {loose} defines {title}, too; cell {place}, marked, counts",
+                loose=loose[-1],
+                title=exercise.title,
+                place=place,
             )
         return answer.text, said, bool(said)
     hint = _elsewhere(exercise, handed_in)
-    return answer.text, hint and f"cell {place} does not hold the answer; {hint}", bool(hint)
+    return (
+        answer.text,
+        hint and tr("cell {place} does not hold the answer; {hint}", place=place, hint=hint),
+        bool(hint),
+    )
 
 
 def _methods_outside(exercise: Exercise, answer: Answer, handed_in: Notebook) -> str:
@@ -195,7 +246,11 @@ def _methods_outside(exercise: Exercise, answer: Answer, handed_in: Notebook) ->
                 if [a.arg for a in node.args.args[:1]] == [
                     "self"
                 ] and f"def {node.name}(" not in answer.text:
-                    return f"cell {cell.place} defines {quoted(node.name)} outside of the class"
+                    return tr(
+                        "cell {place} defines {name} outside of the class",
+                        place=cell.place,
+                        name=quoted(node.name),
+                    )
     return ""
 
 
@@ -204,7 +259,11 @@ def _elsewhere(exercise: Exercise, handed_in: Notebook) -> str:
     if not any(cell.parts for cell in handed_in.cells):
         for lab in LABS:
             if sum(bool(answers_in(cell.text, "", lab)) for cell in handed_in.cells) > 1:
-                return f"this is the notebook of lab {lab.number}, {lab.title}"
+                return tr(
+                    "this is the notebook of lab {number}, {title}",
+                    number=lab.number,
+                    title=lab.title,
+                )
     meant = re.compile(rf"^[ \t]*(?:def|class)[ \t]+({'|'.join(exercise.symbols)})\b", re.M)
     alike = {symbol.lower().replace("_", "") for symbol in exercise.symbols}
     for cell in reversed(handed_in.cells):
@@ -212,16 +271,29 @@ def _elsewhere(exercise: Exercise, handed_in: Notebook) -> str:
             continue
         found = meant.search(cell.text)
         if found and not cell.code:
-            return f"cell {cell.place} defines {found[1]}, but it is no code cell"
+            return tr(
+                "cell {place} defines {found}, but it is no code cell",
+                place=cell.place,
+                found=found[1],
+            )
         if found and parsed(tidied(cell.text)) is None:
-            return f"cell {cell.place} defines {found[1]}, but it cannot be read as Python"
+            return tr(
+                "cell {place} defines {found}, but it cannot be read as Python",
+                place=cell.place,
+                found=found[1],
+            )
         for name in defined_names(tidied(cell.text)) if cell.code else ():
             if (
                 name not in exercise.symbols
                 and name.lower().replace("_", "").strip("0123456789") in alike
             ):
-                asked = f"the exercise asks for {exercise.title}"
-                return f"cell {cell.place} defines {quoted(name)}, but {asked}"
+                asked = tr("the exercise asks for {title}", title=exercise.title)
+                return tr(
+                    "cell {place} defines {name}, but {asked}",
+                    place=cell.place,
+                    name=quoted(name),
+                    asked=asked,
+                )
     return ""
 
 
@@ -241,31 +313,47 @@ def written_cells(cells: list[dict]) -> dict[str, list[str]]:
 def cells_of(data: bytes) -> list[dict]:
     """The cells of a notebook, old formats included; NotANotebook if there are none."""
     if len(data) > MAX_NOTEBOOK:
-        raise NotANotebook(f"the file has {len(data):,} bytes; {MAX_NOTEBOOK:,} is the most")
+        raise NotANotebook(
+            tr(
+                "the file has {count:,} bytes; {MAX_NOTEBOOK:,} is the most",
+                count=len(data),
+                MAX_NOTEBOOK=MAX_NOTEBOOK,
+            )
+        )
     try:
         content = json.loads(data.decode(json.detect_encoding(data), errors="replace"))
     except (ValueError, RecursionError) as error:
-        raise NotANotebook(f"the file is not a notebook: it is not JSON ({error})") from error
+        raise NotANotebook(
+            tr("the file is not a notebook: it is not JSON ({error})", error=error)
+        ) from error
     if isinstance(content, dict) and content.get("nbformat") in (1, 2, 3):
         sheets = content.get("worksheets")
         if isinstance(sheets, list) and sum(map(len, map(str, sheets))) > 4 * MAX_CODE:
-            raise NotANotebook("an old notebook that is too long to be converted")
+            raise NotANotebook(tr("an old notebook that is too long to be converted"))
         if data.count(b'"cell_type"') > MAX_CELLS:
-            raise NotANotebook(f"an old notebook of more than {MAX_CELLS:,} cells")
+            raise NotANotebook(
+                tr("an old notebook of more than {MAX_CELLS:,} cells", MAX_CELLS=MAX_CELLS)
+            )
         try:
             content = nbformat.convert(nbformat.from_dict(content), 4)
         except Exception as error:  # nbformat raises whatever it stumbles over
             why = quoted(str(error), 200)
             raise NotANotebook(
-                f"the file is an old notebook that cannot be converted ({why})"
+                tr("the file is an old notebook that cannot be converted ({why})", why=why)
             ) from error
     cells = content.get("cells") if isinstance(content, dict) else None
     if not isinstance(cells, list):
-        raise NotANotebook("the file is not a notebook: it is JSON without a list of cells")
+        raise NotANotebook(tr("the file is not a notebook: it is JSON without a list of cells"))
     cells = [cell for cell in cells[:MAX_CELLS] if isinstance(cell, dict)]
     code = sum(len(text_of(cell)) for cell in cells if is_code(cell))
     if code > MAX_CODE:
-        raise NotANotebook(f"there are {code:,} characters of code; {MAX_CODE:,} is the most")
+        raise NotANotebook(
+            tr(
+                "there are {code:,} characters of code; {MAX_CODE:,} is the most",
+                code=code,
+                MAX_CODE=MAX_CODE,
+            )
+        )
     return cells
 
 
@@ -290,4 +378,6 @@ def cell_called(notebook: NotebookNode, name: str) -> NotebookNode:
     for cell in notebook.cells:
         if cell.metadata.get("nbgrader", {}).get("grade_id") == name:
             return cell
-    raise KeyError(f"the released notebook has no cell {name!r}; run `tinyllm build`")
+    raise KeyError(
+        tr("the released notebook has no cell {name!r}; run `tinyllm build`", name=name)
+    )

@@ -45,7 +45,7 @@ from labkit.core.syllabus import Exercise, Lab
 from labkit.grading.judge import assembly
 from labkit.grading.judge.assembly import Answers
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission, zero
-from labkit.grading.judge.intake import Intake, rebuild
+from labkit.grading.judge.intake import Intake, language_of, rebuild
 from labkit.grading.judge.sandbox import GradingError
 from labkit.grading.judge.worker_client import (
     ExpectedCalls,
@@ -54,6 +54,7 @@ from labkit.grading.judge.worker_client import (
     WorkerLauncher,
     compiled_modules,
 )
+from labkit.lang import language, speaking, tr
 from labkit.sandboxed import banned
 from labkit.sandboxed.call import Call, Failure, Outcome
 from labkit.sandboxed.limits import CPU_SECONDS
@@ -80,7 +81,7 @@ class Judge:
         self.cpu_seconds = cpu_seconds  # for each exercise
         self.oracle = live_reference(lab)
         self.packages = packages_of(lab)
-        self.right: dict[tuple[str, str, bytes], GradedExercise] = {}  # by the answers
+        self.right: dict[tuple[str, str, str, bytes], GradedExercise] = {}  # by the answers
         self.codes = {key: compiled_modules(all_) for key, all_ in self.packages.items()}
         self.worker: Worker | None = None  # that may go on with the learner's next exercise
         self.layers: tuple[str, ...] = ()  # of protection round the learner's code
@@ -96,6 +97,12 @@ class Judge:
 
         before    what the same learner handed in for earlier labs, for the assembly
         """
+        with speaking(language_of(data)):
+            return self._submission(data, before)
+
+    def _submission(
+        self, data: bytes, before: Mapping[Lab, Answers] | None
+    ) -> GradedSubmission:
         intake, self.layers = rebuild(data, self.released, self.lab), ()
         self.began = time.monotonic()
         try:
@@ -105,7 +112,7 @@ class Judge:
         if self.lab.module == assembly.MODULE:
             answers = {**(before or {}), self.lab: intake.answers}
             graded = [self._with_assembly(each, answers) for each in graded]
-        return GradedSubmission(tuple(graded), intake.problem, self.layers)
+        return GradedSubmission(tuple(graded), intake.problem, self.layers, language())
 
     def grade_exercise(self, exercise: Exercise, intake: Intake) -> GradedExercise:
         """Points and reasons; whatever goes wrong in here ends as a verdict, too."""
@@ -123,7 +130,10 @@ class Judge:
             self._end_worker()
             if of_the_disk(error):
                 raise
-            reason = f"the judge failed ({type(error).__name__}); a person has to look at this"
+            reason = tr(
+                "the judge failed ({name}); a person has to look at this",
+                name=type(error).__name__,
+            )
             return zero(exercise, reason, Status.NOT_CHECKED)
 
     def _run(self, exercise: Exercise, answer: str, note: str) -> GradedExercise:
@@ -132,12 +142,12 @@ class Judge:
         found = mentioned(own, module, self.lab.not_allowed)
         if found:
             where = line_in_cell(found[1], module, exercise)
-            return zero(exercise, f"{where}{banned.message(found[0])}")
+            return zero(exercise, f"{where}{banned.message(found[0], tr)}")
         request = self._request(exercise, module)
         quick = replace(request, cpu_seconds=min(QUICK_SECONDS, self.cpu_seconds))
         alone = self.worker is None
         self._load(quick, self.plans[exercise.id])
-        answers = exercise.id, note, hashlib.sha256(self.worker.foreseen()).digest()
+        answers = language(), exercise.id, note, hashlib.sha256(self.worker.foreseen()).digest()
         if answers in self.right and self._holds_elsewhere(exercise, module):
             return self.right[answers]
         graded = self._graded(exercise, module, note)
@@ -280,7 +290,12 @@ class Judge:
         unfair = result.unfair or other.unfair
         if unfair:
             raise GradingError(
-                f"nothing is graded: exercise {exercise.id}, {exercise.points} points: {unfair}"
+                tr(
+                    "nothing is graded: exercise {id}, {points} points: {unfair}",
+                    id=exercise.id,
+                    points=exercise.points,
+                    unfair=unfair,
+                )
             )
         pairs = enumerate(zip(result.checks, other.checks, strict=True))
         self.telling[exercise.id] = [n for n, (a, b) in pairs if hashes(a) != hashes(b)]
@@ -346,7 +361,7 @@ def learners_part(module: str, exercise: Exercise) -> str:
 def line_in_cell(line: int, module: str, exercise: Exercise) -> str:
     outcome = localised(Outcome(failure=Failure("", "", line)), module, exercise.id)
     found = outcome.failure and outcome.failure.line
-    return f"line {found}: " if found else "in another cell: "
+    return tr("line {found}: ", found=found) if found else tr("in another cell: ")
 
 
 def packages_of(lab: Lab) -> dict[str, dict[str, str]]:

@@ -37,6 +37,7 @@ from labkit.grading.nbgrader.gradebook.connection import GradebookConnection
 from labkit.grading.nbgrader.gradebook.rows import NO_RESPONSE
 from labkit.grading.nbgrader.marks import Marks, marks_of
 from labkit.grading.nbgrader.standings import shown, signed
+from labkit.lang import ENGLISH, language, speaking, tr
 
 TAGS = {"a", "b", "blockquote", "br", "code", "div", "em", "h1", "h2", "h3", "h4", "hr", "i",
         "li", "ol", "p", "pre", "span", "strong", "sub", "sup", "table", "tbody", "td", "th",
@@ -173,6 +174,7 @@ class GetGrades(NbGraderPreprocessor):
 def template() -> Template:
     loader = PackageLoader("labkit.grading", "templates")
     environment = Environment(loader=loader, autoescape=True)
+    environment.globals |= {"tr": tr, "language": language}
     environment.filters |= {"points": shown, "signed": signed}
     return environment.get_template("feedback.html")
 
@@ -196,6 +198,12 @@ def page_of(
     notebook: NotebookNode, lab: Lab, learner: str, marks: Marks, stamp: str = ""
 ) -> str:
     """The page of a graded notebook; the stamp is kept in it, to tell what it was made of."""
+    spoken = notebook.metadata.get("tinyllm", {}).get("language", ENGLISH)
+    with speaking(spoken):
+        return _page_of(notebook, lab, learner, marks, stamp)
+
+
+def _page_of(notebook: NotebookNode, lab: Lab, learner: str, marks: Marks, stamp: str) -> str:
     return template().render(
         lab=lab,
         learner=clean(learner),
@@ -232,10 +240,10 @@ def question_part(notebook: NotebookNode, question: Question, marks: Marks) -> d
     answers = marks.answers.get(question.id, {})
     return {
         "question": question,
-        "asked": rendered(HEADING.split(asked)[-1]),
+        "asked": rendered(HEADING.split(tr(asked.strip()))[-1]),
         "answer": "" if empty else rendered(cell.source, cell.get("attachments")),
         "grade": marks.standing.questions[question.id],
-        "model": {name: rendered(text) for name, text in answers.items()},
+        "model": {tr(name): rendered(tr(text)) for name, text in answers.items()},
         "comment": comment_on(question, marks),
     }
 

@@ -17,10 +17,12 @@ from labkit.grading.judge.intake import (
     cell_called,
     cells_of,
     is_code,
+    language_of,
     rebuild,
     text_of,
 )
 from labkit.grading.judge.pictures import NOT_SHOWN
+from labkit.lang import ENGLISH, speaking, tr
 
 
 def graded_notebook(
@@ -36,6 +38,9 @@ def graded_notebook(
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
+    if submission.language != ENGLISH:
+        spoken = {"tinyllm": {"language": submission.language}}
+        notebook.metadata = from_dict(notebook.metadata | spoken)
     show_verdicts(notebook, submission)
     return notebook
 
@@ -43,7 +48,8 @@ def graded_notebook(
 def show_verdicts(notebook: NotebookNode, submission: GradedSubmission) -> None:
     for graded in submission.exercises:
         cell = cell_called(notebook, graded.exercise.check_cell)
-        shown = {"text/plain": str(graded.report), "text/html": graded.report.html()}
+        with speaking(submission.language):
+            shown = {"text/plain": str(graded.report), "text/html": graded.report.html()}
         points = {"text/plain": repr(float(graded.score))}
         cell.outputs = [output("display_data", shown), output("execute_result", points)]
         cell.outputs[1]["execution_count"] = 1
@@ -61,7 +67,8 @@ def written_by_place(
         if cell.source == EMPTY_ANSWER:
             asked[above] = cell_name(cell)
         elif cell.cell_type == "markdown":
-            above = ending(cell.source)
+            with speaking(language_of(data)):
+                above = ending(tr(cell.source.strip()))
             given.add(above)
     try:
         cells = cells_of(data) if asked else []
@@ -106,12 +113,21 @@ def remarks_on(data: bytes, notebook: NotebookNode, lab: Lab) -> list[str]:
         count = cell_called(notebook, question.answer_cell).source.count(NOT_SHOWN)
         if count:
             remarks.append(
-                f"question {question.id}: {count} x {NOT_SHOWN}, see what was handed in"
+                tr(
+                    "question {id}: {count} x {NOT_SHOWN}, see what was handed in",
+                    id=question.id,
+                    count=count,
+                    NOT_SHOWN=NOT_SHOWN,
+                )
             )
     if others:
         where = ", ".join(map(str, others[:10]))
-        remarks.append(f"cell {where}: perhaps written answers, but nothing says to which "
-                       "question; see what was handed in")  # fmt: skip
+        unclear = tr(
+            "cell {where}: perhaps written answers, but nothing says to which question; see "
+            "what was handed in",
+            where=where,
+        )
+        remarks.append(unclear)
     return remarks
 
 

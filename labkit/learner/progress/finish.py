@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from labkit.core.report import Report, Status
 from labkit.core.syllabus import LABS, NOTEBOOKS, Lab
+from labkit.lang import tr
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
 from labkit.learner.progress import predictions, written
@@ -16,21 +17,27 @@ def finish_report(lab: Lab) -> Report:
     rows = []
     for label, wanted in (("ok", True), ("open", False)):
         lines = [
-            f"{e.id} {e.title}{'' if e.core else ' (stretch)'}"
-            + ("" if wanted else f": {report.status.value}")
+            f"{e.id} {e.title}{'' if e.core else tr(' (stretch)')}"
+            + ("" if wanted else f": {tr(report.status.value)}")
             for e, report, _ in found if report.passed is wanted
         ]  # fmt: skip
         rows += [(label, " | ".join(lines))] if lines else []
     told = predictions.tally(lab)
-    rows += [("said", f"predictions: {told}")] if told else []
+    rows += [("said", tr("predictions: {told}", told=told))] if told else []
     if lab.questions:
         rows.append(("write", _questions(lab)))
     rows.append(("next", _next(lab, done)))
     possible = sum(e.points for e in lab.exercises)
     earned = sum(score for *_, score in found)
-    verdict = f"{earned:g} of {possible:g} points" if possible else "done" if done else ""
+    verdict = (
+        tr("{earned:g} of {possible:g} points", earned=earned, possible=possible)
+        if possible
+        else tr("done")
+        if done
+        else ""
+    )
     return Report(
-        f"Lab {lab.number}  {lab.title}",
+        tr("Lab {number}  {title}", number=lab.number, title=tr(lab.title)),
         Status.PASSED if done else Status.NOT_YET,
         rows,
         verdict,
@@ -41,22 +48,37 @@ def _questions(lab: Lab) -> str:
     points = sum(question.points for question in lab.questions)
     state = written.answered(lab)
     empty = [name for name, there in state.items() if there is False]
-    line = f"{', '.join(state)}: {points:g} points more, given by a person"
-    line += f"; still empty in the saved notebook: {', '.join(empty)}" if empty else ""
+    line = tr(
+        "{state}: {points:g} points more, given by a person",
+        state=", ".join(state),
+        points=points,
+    )
+    line += (
+        tr("; still empty in the saved notebook: {empty}", empty=", ".join(empty))
+        if empty
+        else ""
+    )
     if workspace.reference_path(lab).exists():
         first = lab.questions[0].id
-        line += f'; solution("{first}") shows a model answer beside yours'
+        line += tr('; solution("{first}") shows a model answer beside yours', first=first)
     return line
 
 
 def _next(lab: Lab, done: bool) -> str:
     place = NOTEBOOKS.index(lab) + 1
-    steps = [] if done else ["finish the core above"]
+    steps = [] if done else [tr("finish the core above")]
     if lab in LABS:
-        steps.append(f"`tinyllm submit {lab.module}` packs what you hand in")
+        steps.append(tr("`tinyllm submit {module}` packs what you hand in", module=lab.module))
     if place < len(NOTEBOOKS):
         after = NOTEBOOKS[place]
-        steps.append(f"lab {after.number}, {after.title}: notebooks/{after.name}.ipynb")
+        steps.append(
+            tr(
+                "lab {number}, {title}: notebooks/{name}.ipynb",
+                number=after.number,
+                title=after.title,
+                name=after.name,
+            )
+        )
     else:
-        steps.append("that was the last lab: `tinyllm status` shows the whole course")
-    return "; then ".join(steps)
+        steps.append(tr("that was the last lab: `tinyllm status` shows the whole course"))
+    return tr("; then ").join(steps)

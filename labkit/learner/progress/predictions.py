@@ -12,6 +12,7 @@ from typing import Any
 
 from labkit.core.report import Report, Status
 from labkit.core.syllabus import Lab
+from labkit.lang import tr
 from labkit.learner.progress.outcomes import OUTCOMES, Outcome
 from labkit.learner.progress.record import PREDICTIONS, remember, remembered
 
@@ -24,16 +25,37 @@ def predict(name: str, choice: str = "") -> None:
     letter, known = str(choice).strip().lower(), _known(name)
     letters = " or ".join([", ".join([*found.choices][:-1]), [*found.choices][-1]])
     if known.get("told") and letter != known["choice"]:
-        print(f"Your prediction was {known['choice']}, and it counts: the outcome was told.")
+        print(
+            tr(
+                "Your prediction was {choice}, and it counts: the outcome was told.",
+                choice=known["choice"],
+            )
+        )
     elif not letter:
-        print(f"Choose first, then run: put {letters} between the quotation marks, run this "
-              "cell, and go on.")  # fmt: skip
+        asked = tr(
+            "Choose first, then run: put {letters} between the quotation marks, run this cell, "
+            "and go on.",
+            letters=letters,
+        )
+        print(asked)
     elif letter not in found.choices:
-        listed = "; ".join(f"{each}, {text}" for each, text in found.choices.items())
-        print(f"There is no choice {str(choice)!r} here. There is {listed}.")
+        listed = "; ".join(f"{each}, {tr(text)}" for each, text in found.choices.items())
+        print(
+            tr(
+                "There is no choice {choice!r} here. There is {listed}.",
+                choice=str(choice),
+                listed=listed,
+            )
+        )
     else:
         remember(PREDICTIONS, name, known | {"choice": letter})
-        print(f"You say {letter}, {found.choices[letter]}. Run on and see.")
+        print(
+            tr(
+                "You say {letter}, {choice}. Run on and see.",
+                letter=letter,
+                choice=tr(found.choices[letter]),
+            )
+        )
 
 
 def outcome(name: str, shown: object = None) -> Report | None:
@@ -47,15 +69,15 @@ def outcome(name: str, shown: object = None) -> Report | None:
     if found is None:
         return None
     known = _known(name)
-    rows = [("was", f"{found.right}, {found.choices[found.right]}"), ("why", found.why)]
-    heading = f"Prediction {name}"
+    rows = [("was", f"{found.right}, {tr(found.choices[found.right])}"), ("why", tr(found.why))]
+    heading = tr("Prediction {name}", name=name)
     if not known:
-        return Report(heading, Status.HELP, rows, "you made none")
+        return Report(heading, Status.HELP, rows, tr("you made none"))
     remember(PREDICTIONS, name, known | {"told": True})
     if known["choice"] == found.right:
-        return Report(heading, Status.PASSED, rows, "as you said")
-    said = ("said", f"{known['choice']}, {found.choices[known['choice']]}")
-    return Report(heading, Status.HELP, [said, *rows], "otherwise than you said")
+        return Report(heading, Status.PASSED, rows, tr("as you said"))
+    said = ("said", f"{known['choice']}, {tr(found.choices[known['choice']])}")
+    return Report(heading, Status.HELP, [said, *rows], tr("otherwise than you said"))
 
 
 def show_now(thing: object) -> None:
@@ -72,7 +94,13 @@ def tally(lab: Lab) -> str:
         known = _known(name)
         ended = "right" if known.get("choice") == found.right else "otherwise"
         states[ended if known.get("told") else "open"].append(name)
-    parts = [f"{len(states['right'])} of {sum(map(len, states.values()))} as you said"]
+    parts = [
+        tr(
+            "{count} of {values} as you said",
+            count=len(states["right"]),
+            values=sum(map(len, states.values())),
+        )
+    ]
     parts += [f"{state}: {', '.join(names)}" for state, names in states.items()
               if names and state != "right"]  # fmt: skip
     return "; ".join(parts) if of(lab) else ""
@@ -87,8 +115,8 @@ def of(lab: Lab) -> dict[str, Outcome]:
 def _called(name: str) -> Outcome | None:
     if name not in OUTCOMES:
         near = get_close_matches(str(name), OUTCOMES, 1)
-        meant = f"; is it {near[0]}?" if near else ""
-        print(f"There is no prediction {name!r}{meant}")
+        meant = tr("; is it {near}?", near=near[0]) if near else ""
+        print(tr("There is no prediction {name!r}{meant}", name=name, meant=meant))
     return OUTCOMES.get(name)
 
 

@@ -8,6 +8,7 @@ import nbformat
 
 from labkit.core import sealed
 from labkit.core.syllabus import Lab, Question
+from labkit.lang import tr
 from labkit.learner import hints, workspace
 from labkit.learner.project import own_notebook
 
@@ -47,11 +48,18 @@ def model_answer(lab: Lab, question: Question, with_key: str) -> ModelAnswer:
         raise LookupError(hints.last_step(lab, "", with_key))
     if not answered(lab)[question.id]:
         raise LookupError(
-            f"Write your own answer to {question.id} first, in the cell below the question in "
-            f"{workspace.short_path(notebook_path(lab))}, and save the notebook (Ctrl+S). Then "
-            "ask again."
+            tr(
+                "Write your own answer to {id} first, in the cell below the question in "
+                "{lab}, and save the notebook (Ctrl+S). Then ask again.",
+                id=question.id,
+                lab=workspace.short_path(notebook_path(lab)),
+            )
         )
-    text = hints.sections(sealed.text_of(path))[question.id]["model answer"]
+    text = tr(hints.sections(sealed.text_of(path))[question.id]["model answer"])
     return ModelAnswer(
-        f"**A model answer to {question.id}.** What is missing in which?\n\n{text}"
+        tr(
+            "**A model answer to {id}.** What is missing in which?\n\n{text}",
+            id=question.id,
+            text=text,
+        )
     )

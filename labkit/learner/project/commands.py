@@ -13,6 +13,7 @@ from rich.text import Text
 from labkit.core.report import clean
 from labkit.core.syllabus import NOTEBOOKS, UnknownName, find_lab
 from labkit.core.terminal import LabName, Problem, console, ending_on, lab_called
+from labkit.lang import tr
 
 if TYPE_CHECKING:
     from labkit.learner.project.submit import Side, Submission
@@ -43,7 +44,9 @@ def submit(
 
     sides = [side.value for side in Side]
     if source is not None and source not in sides:
-        raise Problem(f"--from {source}: it is {' or '.join(sides)}")
+        raise Problem(
+            tr("--from {source}: it is {sides}", source=source, sides=" or ".join(sides))
+        )
     with ending_on(NotebookError):
         ask = None if yes or not sys.stdin.isatty() else which_side
         handed = prepare(lab_called(lab), notebook, Side(source) if source else None, ask)
@@ -57,7 +60,7 @@ def which_side(said: str) -> Side:
     console.print(said, style="yellow", markup=False, highlight=False)
     answers = {side.value[0]: side for side in Side} | {side.value: side for side in Side}
     while True:
-        answer = typer.prompt("Hand in which, notebook or package?", "notebook")
+        answer = typer.prompt(tr("Hand in which, notebook or package?"), "notebook")
         if answer.strip().lower() in answers:
             return answers[answer.strip().lower()]
 
@@ -67,7 +70,7 @@ WRITTEN = {True: "a person reads it", False: "empty", None: "not found by its na
 
 def show(handed: Submission) -> None:
     """What was packed, exercise by exercise, and everything that may cost points."""
-    table = Table("", "handed in", "taken from", "check", "points at stake")
+    table = Table("", tr("handed in"), tr("taken from"), "check", tr("points at stake"))
     for each in handed.packed:
         e, empty = each.exercise, each.side is None
         state = "empty" if empty else each.report.status.value
@@ -77,28 +80,39 @@ def show(handed: Submission) -> None:
     for question in lab.questions:
         state = WRITTEN[handed.written[question.id]]
         stake = "" if handed.written[question.id] else f"{question.points} of {question.points}"
-        table.add_row(question.id, "written question", "notebook", state, stake)
+        table.add_row(question.id, tr("written question"), "notebook", state, stake)
     console.print(table)
     lines = list(handed.notes)
     for each in handed.packed:
         name = f"{each.exercise.id} {each.exercise.title}"
         if each.side is None:
-            lines.append(f"{name} is empty")
+            lines.append(tr("{name} is empty", name=name))
         elif not each.report.passed:
-            lines.append(f"{name} does not pass: {each.reason}")
+            lines.append(tr("{name} does not pass: {reason}", name=name, reason=each.reason))
     for name, filled in handed.written.items():
         if filled is False:
-            lines.append(f"written question {name} is empty")
+            lines.append(tr("written question {name} is empty", name=name))
         elif filled is None:
-            lines.append(f"written question {name}: its cell has lost its name; an answer "
-                         "counts where it stands below the question's own text")  # fmt: skip
+            lost = tr(
+                "written question {name}: its cell has lost its name; an answer counts where "
+                "it stands below the question's own text",
+                name=name,
+            )
+            lines.append(lost)
     for line in lines:
         console.print(Text(clean(line), style="yellow"), soft_wrap=True)
     passed = sum(each.report.passed for each in handed.packed)
     answered = sum(map(bool, handed.written.values()))
-    print(f"{passed} of {len(lab.exercises)} exercises pass, "
-          f"{answered} of {len(lab.questions)} written questions are answered")  # fmt: skip
-    print(f"hand in {handed.path}")
+    told = tr(
+        "{passed} of {exercises} exercises pass, {answered} of {questions} written questions "
+        "are answered",
+        passed=passed,
+        exercises=len(lab.exercises),
+        answered=answered,
+        questions=len(lab.questions),
+    )
+    print(told)
+    print(tr("hand in {path}", path=handed.path))
 
 
 @app.command()
@@ -115,19 +129,25 @@ def reset(
         found = doing.changes(lab, exercises)
     what = ", ".join(f"{e.id} {e.title}" for e in exercises)
     if not found:
-        print(f"{what}: empty already, nothing to do")
+        print(tr("{what}: empty already, nothing to do", what=what))
         return
-    files = " and ".join(str(change.path.relative_to(doing.project())) for change in found)
+    files = tr(" and ").join(str(change.path.relative_to(doing.project())) for change in found)
     if not yes:
-        print(f"{what}: this empties what you wrote in {files}; a copy is kept in backups/")
+        print(
+            tr(
+                "{what}: this empties what you wrote in {files}; a copy is kept in backups/",
+                what=what,
+                files=files,
+            )
+        )
         if not sys.stdin.isatty():
-            raise Problem("nothing was changed: say `--yes`, where nobody can be asked")
-        typer.confirm("Go on?", abort=True)
+            raise Problem(tr("nothing was changed: say `--yes`, where nobody can be asked"))
+        typer.confirm(tr("Go on?"), abort=True)
     backup = doing.write(found)
-    print(f"empty again: {what}, in {files}")
-    print(f"what was there lies in {backup}; this brings it back:")
+    print(tr("empty again: {what}, in {files}", what=what, files=files))
+    print(tr("what was there lies in {backup}; this brings it back:", backup=backup))
     print(f"\n    {doing.way_back(backup)}\n")
-    print("If the notebook is open: File, Reload Notebook from Disk.")
+    print(tr("If the notebook is open: File, Reload Notebook from Disk."))
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import Lab
+from labkit.lang import tr
 from labkit.learner.project.own_notebook import NotebookError, way_back
 
 KERNEL = "python3"  # what the course's notebooks ask for
@@ -26,19 +27,30 @@ def command(lab: Lab, extra: Sequence[str]) -> list[str]:
     """What starts JupyterLab with the lab's notebook open; extra goes to it as it is."""
     if importlib.util.find_spec("jupyterlab") is None:
         raise NoJupyter(
-            f"JupyterLab is not installed in {sys.prefix}: "
-            "`pip install -c constraints.txt -e .` installs what the course needs"
+            tr(
+                "JupyterLab is not installed in {prefix}: `pip install -c "
+                "constraints.txt -e .` installs what the course needs",
+                prefix=sys.prefix,
+            )
         )
     other = kernels_python()
     if other:
         raise NoJupyter(
-            f"Jupyter's kernel {KERNEL!r} is {other}, but the course is installed in "
-            f"{sys.executable}: `{sys.executable} -m ipykernel install --sys-prefix` gives "
-            f"notebooks that one, or `jupyter kernelspec remove {KERNEL}` takes the other away"
+            tr(
+                "Jupyter's kernel {KERNEL!r} is {other}, but the course is installed in "
+                "{executable}: `{executable} -m ipykernel install --sys-prefix` gives "
+                "notebooks that one, or `jupyter kernelspec remove {KERNEL}` takes the "
+                "other away",
+                KERNEL=KERNEL,
+                other=other,
+                executable=sys.executable,
+            )
         )
     notebook = ROOT / "notebooks" / f"{lab.name}.ipynb"
     if not notebook.exists():
-        raise NotebookError(f"there is no file {notebook}; {way_back(lab)}")
+        raise NotebookError(
+            tr("there is no file {notebook}; {lab}", notebook=notebook, lab=way_back(lab))
+        )
     start = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={ROOT}"]
     return [*start, *extra, str(notebook)]
 

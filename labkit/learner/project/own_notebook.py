@@ -13,6 +13,7 @@ from labkit.core import cells
 from labkit.core.answers import Cell, Notebook, answers_in, cell_name
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import Exercise, Lab
+from labkit.lang import tr
 from labkit.learner import workspace
 
 
@@ -22,21 +23,25 @@ class NotebookError(Exception):
 
 def read(path: Path) -> NotebookNode:
     if not path.exists():
-        raise NotebookError(f"there is no file {path}")
+        raise NotebookError(tr("there is no file {path}", path=path))
     try:
         data = path.read_bytes()
         content = nbformat.reads(data.decode(json.detect_encoding(data)), as_version=4)
         content.cells  # noqa: B018  what has none is no notebook
     except Exception as error:  # nbformat raises many kinds for a file that is none
-        raise NotebookError(f"{path} is not a notebook: {error}") from error
+        raise NotebookError(
+            tr("{path} is not a notebook: {error}", path=path, error=error)
+        ) from error
     return content
 
 
 def way_back(lab: Lab) -> str:
     """What brings back the notebook of a lab that was deleted."""
     if (ROOT / ".git").exists():
-        return f"`git checkout -- notebooks/{lab.name}.ipynb` brings back the empty one"
-    return "the folder or zip that you were given has the empty one"
+        return tr(
+            "`git checkout -- notebooks/{name}.ipynb` brings back the empty one", name=lab.name
+        )
+    return tr("the folder or zip that you were given has the empty one")
 
 
 def copies(

@@ -14,6 +14,7 @@ import nbformat
 from labkit.core import cells
 from labkit.core.files import write_whole
 from labkit.core.syllabus import NOTEBOOKS, Exercise, Lab, UnknownName, find_exercise, find_lab
+from labkit.lang import tr
 from labkit.learner import workspace
 from labkit.learner.progress import predictions, record
 from labkit.learner.project import own_notebook
@@ -73,9 +74,13 @@ def empty_module(lab: Lab, exercises: Sequence[Exercise]) -> str:
     for exercise in exercises:
         if cells.block(source, exercise.id) is None:
             raise ResetError(
-                f"{workspace.short_path(workspace.module_path(lab))} has lost the line "
-                f'"{cells.directive(exercise)}": put it above your code again, or empty the '
-                f"whole module with `tinyllm reset {lab.module}`"
+                tr(
+                    '{lab} has lost the line "{exercise}": put it above your code again, or '
+                    "empty the whole module with `tinyllm reset {module}`",
+                    lab=workspace.short_path(workspace.module_path(lab)),
+                    exercise=cells.directive(exercise),
+                    module=lab.module,
+                )
             )
         source = cells.with_block(source, exercise, cells.block(skeleton, exercise.id) or "")
     return source
@@ -115,5 +120,5 @@ def write(found: Sequence[Change]) -> Path:
 def way_back(backup: Path) -> str:
     """The command that puts a backup where it came from."""
     if os.name == "nt":
-        return f'xcopy /s /y "{backup}" "{project()}"'
+        return tr('xcopy /s /y "{backup}" "{project}"', backup=backup, project=project())
     return f"cp -R {shlex.quote(str(backup))}/. {shlex.quote(str(project()))}"

@@ -19,6 +19,7 @@ from labkit.core.files import write_whole
 from labkit.core.paths import NOTEBOOKS
 from labkit.core.report import Report
 from labkit.core.syllabus import Exercise, Lab
+from labkit.lang import tr
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
 from labkit.learner.project import own_notebook
@@ -80,8 +81,15 @@ def prepare(
     """
     path = notebook or NOTEBOOKS / f"{lab.name}.ipynb"
     if not path.exists():
-        name = f"or name yours: `tinyllm submit {lab.module} FILE`"
-        raise NotebookError(f"there is no file {path}; {own_notebook.way_back(lab)}; {name}")
+        name = tr("or name yours: `tinyllm submit {module} FILE`", module=lab.module)
+        raise NotebookError(
+            tr(
+                "there is no file {path}; {lab}; {name}",
+                path=path,
+                lab=own_notebook.way_back(lab),
+                name=name,
+            )
+        )
     content = own_notebook.read(path)
     sides = Sides(lab, own_notebook.answers(content, lab))
     notes = not_saved(lab, path, sides)
@@ -124,22 +132,30 @@ class Sides:
             lost = set(exercise.symbols) & set(cells.defined_names(self.module))
             if here is None and lost and cells.block(self.module, exercise.id) is None:
                 line = cells.directive(exercise)
-                return None, f'in {self.file}, the line "{line}" above its code is missing'
+                return None, tr(
+                    'in {file}, the line "{line}" above its code is missing',
+                    file=self.file,
+                    line=line,
+                )
             return Side.NOTEBOOK if here else None, ""
         if here is None:
-            return Side.PACKAGE, f"taken from {self.file}; the notebook has no answer"
+            return Side.PACKAGE, tr(
+                "taken from {file}; the notebook has no answer", file=self.file
+            )
         if self.same(exercise, here, there):
             return Side.NOTEBOOK, ""
         right = [side for side in Side if self.report(self.answers[side], exercise).passed]
         alone = right[0] if len(right) == 1 else None
-        verdict = "both pass" if right else "neither passes"
-        verdict = f"only the {alone.value}'s passes" if alone else verdict
-        said = f"the notebook and {self.file} differ, and {verdict}"
+        verdict = tr("both pass") if right else tr("neither passes")
+        verdict = tr("only the {value}'s passes", value=alone.value) if alone else verdict
+        said = tr(
+            "the notebook and {file} differ, and {verdict}", file=self.file, verdict=verdict
+        )
         side = prefer or alone
         if side is None and ask is not None:
             side = ask(f"{exercise.id} {exercise.title}: {said}")
         side = side or Side.NOTEBOOK
-        return side, f"{said}; handed in is the {side.value}'s"
+        return side, tr("{said}; handed in is the {value}'s", said=said, value=side.value)
 
     def is_torn(self, packed: Packed) -> bool:
         """Whether an answer of the package passes there, and not where it is handed in."""
@@ -149,9 +165,13 @@ class Sides:
 
     def needs_more(self, exercise: Exercise) -> str:
         line = cells.directive(exercise)
-        return (
-            f"{exercise.id} {exercise.title}: it passes in {self.file} alone: what it needs "
-            f'there (imports, helpers) belongs below its line "{line}"'
+        return tr(
+            "{id} {title}: it passes in {file} alone: what it needs there (imports, "
+            'helpers) belongs below its line "{line}"',
+            id=exercise.id,
+            title=exercise.title,
+            file=self.file,
+            line=line,
         )
 
     def same(self, exercise: Exercise, here: str, there: str) -> bool:
@@ -187,6 +207,12 @@ def not_saved(lab: Lab, notebook: Path, sides: Sides) -> list[str]:
         return []
     when = [f"{datetime.fromtimestamp(time):%d %b %H:%M:%S}" for time in (saved, module)]
     return [
-        f"{notebook.name} was last saved {when[0]}, {sides.file} {when[1]}: if the notebook "
-        "is open with changes, save it (Ctrl-S) and submit again"
+        tr(
+            "{name} was last saved {when}, {file} {when2}: if the notebook is open "
+            "with changes, save it (Ctrl-S) and submit again",
+            name=notebook.name,
+            when=when[0],
+            file=sides.file,
+            when2=when[1],
+        )
     ]

@@ -18,6 +18,7 @@ from rich.console import Console
 from labkit.core.paths import SOLUTIONS
 from labkit.core.sealed import NotReady
 from labkit.core.terminal import Problem
+from labkit.lang import tr
 from labkit.model.chat.session import ChatModel, ChatSession, note, read_anything
 from labkit.model.chat.stream import ChatError, Sampling
 
@@ -77,7 +78,7 @@ class ModelOptions:
     def chat_model(self) -> ChatModel:
         """Find the model, check every setting, then load it: what is wrong is said at once.
         So is, on stderr, whose code and which weights these are."""
-        with Console(stderr=True).status("starting torch"):
+        with Console(stderr=True).status(tr("starting torch")):
             import torch
 
         from labkit.learner.models import NOBODYS, your_code
@@ -91,19 +92,24 @@ class ModelOptions:
                 raise typer.Exit(2)  # the reason was told
         else:
             code = load_package(self.package)
-            note(f"All code is that of the package {self.package}.")
+            note(tr("All code is that of the package {package}.", package=self.package))
         if self.max_new_tokens is not None and self.max_new_tokens < 1:
-            raise ChatError(f"max_new_tokens is {self.max_new_tokens}; it must be at least 1")
+            raise ChatError(
+                tr(
+                    "max_new_tokens is {max_new_tokens}; it must be at least 1",
+                    max_new_tokens=self.max_new_tokens,
+                )
+            )
         kind, place = _dtype(self.dtype), usable_device(self.device)
         self._sampling({})
         folder = resolve(self.model)
         tokenizer = Tokenizer(folder)
         sampling = self._sampling(tokenizer.generation)
-        with checkpoint.bar(f"loading {folder.name}") as progress:
+        with checkpoint.bar(tr("loading {name}", name=folder.name)) as progress:
             model = checkpoint.load(folder, code, kind, place, progress)
         written_by = checkpoint.part(code, "generate")
         fast = not self.plain and _sped_up(model)
-        how = ", sped up by labkit/model/fast.py" if fast else ""
+        how = tr(", sped up by labkit/model/fast.py") if fast else ""
         note(f"{self.model or folder.name}: {_size(model)}{how}.")
         generator = torch.Generator(place)
         generator.seed() if self.seed is None else generator.manual_seed(self.seed)
@@ -158,7 +164,11 @@ def problems_told() -> Iterator[None]:
         if not str(error).startswith("Exercise"):
             raise
         raise Problem(
-            f"{error} is not written yet; `--package {PACKAGE}` is finished"
+            tr(
+                "{error} is not written yet; `--package {PACKAGE}` is finished",
+                error=error,
+                PACKAGE=PACKAGE,
+            )
         ) from error
 
 
@@ -177,7 +187,9 @@ def load_package(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
-        raise ChatError(f"there is no package {name!r}; yours is called tinyllm") from error
+        raise ChatError(
+            tr("there is no package {name!r}; yours is called tinyllm", name=name)
+        ) from error
 
 
 def _sped_up(model: nn.Module) -> bool:
@@ -191,14 +203,20 @@ def _sped_up(model: nn.Module) -> bool:
 
 def _size(model: nn.Module) -> str:
     weight, count = next(model.parameters()), sum(p.numel() for p in model.parameters())
-    return f"{count:,} parameters in {str(weight.dtype).removeprefix('torch.')}"
+    return tr(
+        "{count:,} parameters in {torch}",
+        count=count,
+        torch=str(weight.dtype).removeprefix("torch."),
+    )
 
 
 def _dtype(name: str | None) -> torch.dtype | None:
     import torch
 
     if name is not None and name not in DTYPES:
-        raise ChatError(f"dtype is {name!r}; it may be {', '.join(DTYPES)}")
+        raise ChatError(
+            tr("dtype is {name!r}; it may be {DTYPES}", name=name, DTYPES=", ".join(DTYPES))
+        )
     return None if name is None else getattr(torch, name)
 
 
@@ -209,4 +227,6 @@ def usable_device(name: str) -> torch.device:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:  # unknown, or not on this machine
         first = str(error).partition("\n")[0]
-        raise ChatError(f"device {name!r} cannot be used: {first}") from error
+        raise ChatError(
+            tr("device {name!r} cannot be used: {first}", name=name, first=first)
+        ) from error
