@@ -19,6 +19,7 @@ from labkit.core.files import write_whole
 from labkit.core.report import clean
 from labkit.core.syllabus import LABS
 from labkit.grading.collect.reader import handed_in
+from labkit.lang import language, tr
 
 FILE = Path("collected", "needs_a_look.json")
 
