@@ -35,7 +35,7 @@ def faults(language: str, message: Message) -> list[str]:
     found = []
     for text in said:
         found += differences(english[-1], text)
-        found += wrong_terms(language, english[-1], text)
+        found += wrong_terms(language, prose(english[-1]), text)
     return found
 
 
@@ -51,6 +51,13 @@ def differences(english: str, said: str) -> list[str]:
     if HEADINGS.findall(english) != HEADINGS.findall(said):
         found.append("headings differ")
     return found
+
+
+def prose(text: str) -> str:
+    """What is left without code, formulas, links and the like."""
+    for pattern in KEPT.values():
+        text = pattern.sub(" ", text)
+    return text
 
 
 @cache

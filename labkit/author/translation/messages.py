@@ -120,7 +120,7 @@ def of_commands() -> Iterator[Message]:
     """What `tinyllm --help` and every command's help say: see labkit/cli.py."""
     for path in [LABKIT / "cli.py", LABKIT / "core/terminal.py", *LABKIT.rglob("commands.py")]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.FunctionDef) and node.decorator_list:
+            if isinstance(node, ast.FunctionDef) and any(map(_of_typer, node.decorator_list)):
                 texts_here = [ast.get_docstring(node) or ""]
             elif isinstance(node, ast.Call):
                 given = [word.value for word in node.keywords if word.arg == "help"]
@@ -129,3 +129,8 @@ def of_commands() -> Iterator[Message]:
                 continue
             for text in texts_here:
                 yield Message(text, path.relative_to(ROOT).as_posix())
+
+
+def _of_typer(decorator: ast.expr) -> bool:
+    """Whether it is @app.command() or the like."""
+    return isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "app.command"
