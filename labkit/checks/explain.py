@@ -49,7 +49,9 @@ def learner_report(
 
 def titled(title: str, look: str) -> str:
     """What is wrong and in which check; "values: values differ" would stutter."""
-    return look if look.startswith(f"{title} ") else f"{title}: {look}"
+    if look.startswith(f"{title} "):
+        return look
+    return tr("{title}: {look}", title=title, look=look)
 
 
 def _cause_rows(why: Sequence[Reason], known: Sequence[str]) -> list[tuple[str, str]]:

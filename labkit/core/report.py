@@ -18,6 +18,7 @@ from labkit.lang.layout import padded, wrapped
 
 CODE = re.compile(r"`([^`<>]+)`")
 WIDTH = 76
+LABEL = 5  # columns of a row's label, at the least
 # What moves the cursor, turns the direction, or cannot be seen.
 CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
@@ -65,7 +66,12 @@ class Report:
     def __str__(self) -> str:
         heading = padded(f"{self.heading}  ", WIDTH - cell_len(self.verdict))
         lines = [f"{heading}{self.verdict}"]
-        lines += [f"  {padded(tr(label), 5)} {wrap(text)}" for label, text in self.rows]
+        labels = [tr(label) for label, _ in self.rows]
+        column = max([LABEL, *map(cell_len, labels)])
+        lines += [
+            f"  {padded(label, column)} {wrap(text, column + 3)}"
+            for label, (_, text) in zip(labels, self.rows, strict=True)
+        ]
         return clean("\n".join(lines))
 
     def __repr__(self) -> str:
@@ -118,9 +124,9 @@ def csv_safe(text: str) -> str:
     return "'" + text if begin.startswith(FORMULA) or text[:1] in FORMULA else text
 
 
-def wrap(text: str) -> str:
-    """Fold a long row under its own first word."""
+def wrap(text: str, margin: int = LABEL + 3) -> str:
+    """Fold a long row under its own first word, which stands behind a margin."""
     lines = []
     for paragraph in text.split("\n"):
-        lines += wrapped(paragraph, WIDTH - 8) or [""]
-    return ("\n" + " " * 8).join(lines)
+        lines += wrapped(paragraph, WIDTH - margin) or [""]
+    return ("\n" + " " * margin).join(lines)

@@ -206,7 +206,7 @@ def next_step(lab: Lab, exercise: Exercise) -> str:
         return tr(
             "{last}; then `tinyllm submit {module}` hands it in", last=last, module=lab.module
         )
-    stretch = "" if rest[0].core else " (stretch)"
+    stretch = "" if rest[0].core else tr(" (stretch)")
     return tr(
         "read on to exercise {id}, {title}{stretch}",
         id=rest[0].id,
