@@ -154,5 +154,14 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     import solutions.rmsnorm  # noqa: F401  once, for all children
 
-    for path in sorted(Path(sys.argv[1]).glob("*.py")):
-        trial(path, SHORT if "# hangs" in path.read_text() else PATIENCE)
+    cells = {path: path.read_text() for path in sorted(Path(sys.argv[1]).glob("*.py"))}
+    waiting = []
+    for path in [path for path, text in cells.items() if "# hangs" in text]:
+        waiting.append(os.fork())  # beside each other and all others: they only take time
+        if waiting[-1] == 0:
+            trial(path, SHORT)
+            os._exit(0)
+    for path in [path for path, text in cells.items() if "# hangs" not in text]:
+        trial(path, PATIENCE)
+    for pid in waiting:
+        os.waitpid(pid, 0)

@@ -52,7 +52,7 @@ LAB = LABS[0]
 FIRST = LAB.exercises[0]
 ALL = sum(exercise.points for exercise in LAB.exercises)
 REST = ALL - FIRST.points  # what a hostile learner has honestly earned
-SECONDS = 2  # of the processor, for an exercise
+SECONDS = 1  # of the processor, for an exercise
 HANDED = ("source", "release", "submitted")
 COURSE = ("labkit", "solutions", "tests", "notebooks", "tinyllm")
 
