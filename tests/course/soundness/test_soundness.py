@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from labkit.author.build import record_of
 from labkit.author.mistakes import live_reference, mistakes_of
 from labkit.author.reference import reference_block
 from labkit.checks.diagnose import diagnose, remarks
@@ -12,7 +13,7 @@ from labkit.checks.reference import RecordedReference
 from labkit.checks.runner import run_checks
 from labkit.core import cells
 from labkit.core.paths import SOLUTIONS
-from labkit.core.syllabus import LABS
+from labkit.core.syllabus import LABS, NOTEBOOKS
 from labkit.grading.judge.intake import Intake
 from labkit.learner.check import SEED
 from labkit.sandboxed.call import perform
@@ -154,6 +155,11 @@ def test_every_mistake_is_named_by_the_visible_checks(lab, mistake):
     result, oracle = judged_at_once(lab, mistake)
     assert not result.passed and result.first_failure is not None
     assert mistake.sentence in diagnose(result, oracle).sentences
+
+
+@pytest.mark.parametrize("lab", [lab for lab in NOTEBOOKS if lab.exercises], ids=name_of)
+def test_no_record_is_stale(lab):
+    assert not record_of(lab).stale
 
 
 @pytest.mark.parametrize(("lab", "mistake"), REMARKS)

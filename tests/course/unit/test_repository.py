@@ -7,7 +7,7 @@ import pytest
 import torch
 import yaml
 
-from labkit.author.build import build, same_record
+from labkit.author.build import build, same_record, written
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS
 from labkit.learner.hints import RUNGS, rungs, sections
@@ -15,7 +15,8 @@ from labkit.sandboxed.wire import pack
 
 
 def test_nothing_derived_is_stale():
-    assert [str(path) for path in build(check=True)] == []
+    """But for the records, which are made where mistakes are: soundness/test_soundness.py."""
+    assert [str(derived.path) for derived in written() if derived.stale] == []
 
 
 def test_build_check_notices_a_stale_file(monkeypatch, tmp_path):
