@@ -140,7 +140,8 @@ def copy_of(course, folder, keep=None):
 def test_nbgrader_autograde_gives_the_very_same_scores(graded_class, tmp_path):
     course, graded, _ = graded_class
     mistaken = sorted(learner for learner in graded if learner not in EXPECTED)
-    chosen = {*EXPECTED, *mistaken[::4]}  # every odd notebook, every fourth mistake
+    # every odd notebook, but for the one that needs twelve seconds; every fourth mistake
+    chosen = {*EXPECTED, *mistaken[::4]} - {"loops-for-ever"}
     copied = copy_of(course, tmp_path, keep=chosen)
     done = nbgrader(copied.root, "autograde", LAB.name)
     assert done.returncode == 0, done.stderr[-3000:]

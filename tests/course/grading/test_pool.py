@@ -396,7 +396,7 @@ def test_bench_grade_prints_ratios(monkeypatch, tmp_path):
     from labkit.cli import app
 
     monkeypatch.setattr(bench, "STOCK_SUBMISSIONS", 3)
-    done = CliRunner().invoke(app, ["bench", "grade", "--submissions", "4"])
+    done = CliRunner().invoke(app, ["bench", "grade", "--submissions", "4", "--jobs", "1"])
     assert done.exit_code == 0, done.output
     assert "nbgrader autograde" in done.output and "tinyllm grade" in done.output
     assert re.match(
