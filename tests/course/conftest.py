@@ -26,10 +26,14 @@ torch.set_num_threads(1)
 # asked of a program of its own, seconds each, whenever a gradebook is begun
 nbgrader.api.get_alembic_version = cache(nbgrader.api.get_alembic_version)
 
+LONG = {"test_attacks", "test_site", "test_train"}
+
+
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items):
     """For pytest -n: a file's tests share a process, in files on all labs those of a lab, and
-    so do all that need the graded class."""
+    so do all that need the graded class. Long files begin: none runs alone at the end."""
+    items.sort(key=lambda item: item.path.stem not in LONG)
     for item in items:
         lab = getattr(item, "callspec", None) and item.callspec.params.get("lab")
         group = f"{item.path.stem} {lab.name}" if lab else item.path.stem
