@@ -131,7 +131,7 @@ def _train(trainer: Trainer, leads: bool) -> None:
         begun = f", goes on at step {trainer.step}" if trainer.step else ""
         console.print(
             f"{run.folder}: {count:,} parameters, {recipe.steps} steps of "
-            f"{recipe.batch_size * recipe.sequence_length:,} tokens, {recipe.optimizer}, "
+            f"{recipe.tokens_a_step:,} tokens, {recipe.optimizer}, "
             f"{trainer.precision}{begun}",
             soft_wrap=True, highlight=False,
         )  # fmt: skip
@@ -172,7 +172,7 @@ def _watched(trainer: Trainer, console: Console) -> None:
         TimeRemainingColumn,
     )  # fmt: skip
 
-    tokens = trainer.recipe.batch_size * trainer.recipe.sequence_length
+    tokens = trainer.recipe.tokens_a_step
     columns = (
         TextColumn("step"), MofNCompleteColumn(), BarColumn(),
         TextColumn("loss {task.fields[loss]:.3f}  {task.fields[rate]:,.0f} tokens/s"),

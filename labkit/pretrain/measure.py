@@ -143,6 +143,7 @@ def card(folder: Path, package: ModuleType) -> str:
 
     config = checkpoint.part(package, "Qwen3Config").from_file(folder)
     total, active = checkpoint.part(package, "count_parameters")(config)
+    recipe = Recipe.from_file(folder / "recipe.json")
     with (folder / "log.csv").open(encoding="utf-8") as file:
         columns, *lines = (line.strip().split(",") for line in file)
     environment = Environment(
@@ -156,7 +157,8 @@ def card(folder: Path, package: ModuleType) -> str:
         config=config,
         total=total,
         active=active,
-        recipe=Recipe.from_file(folder / "recipe.json"),
+        recipe=recipe,
+        runs=[*recipe.earlier, recipe.to_dict()],
         last=dict(zip(columns, lines[-1], strict=True)),
         scores=json.loads((folder / "scores.json").read_text("utf-8")),
         long=round(1 / LONG),

@@ -20,7 +20,7 @@ ACCEPTED = {
 POSITIVE = (
     "sequence_length", "batch_size", "steps", "learning_rate", "adamw_learning_rate",
     "max_grad_norm", "save_every", "validate_every", "validation_documents",
-    "tokenizer_documents",
+    "tokenizer_documents", "told_weight", "told_temperature",
 )  # fmt: skip
 
 
@@ -40,6 +40,12 @@ class Recipe:
     precision        of the multiplications; auto takes bfloat16 if it is faster here
     balance          the balance loss of a mixture: of all layers' experts pooled, or the mean
                      over its layers; always of the whole batch
+    answers          rows a step, besides, of stories with all their questions, whose answers
+                     count twice: see reinforce/answers.py; 0 for none
+    told             stories a step that the model tells and the reader judges, see
+                     reinforce; 0 for none
+    told_weight      how much their part of the objective counts; the others count 1 each
+    told_temperature at which they are told
     remark           what a reader of the model's card should know besides
     earlier          the recipes of the runs whose weights this one begins with, the first
                      one first; written by `tinyllm train --from`
@@ -60,6 +66,10 @@ class Recipe:
     precision: str = "auto"
     saved_dtype: str = "bfloat16"
     balance: str = "pooled"
+    answers: int = 0
+    told: int = 0
+    told_weight: float = 24.0
+    told_temperature: float = 0.6
     save_every: int = 50
     validate_every: int = 250
     validation_documents: int = 200
@@ -74,6 +84,9 @@ class Recipe:
         for name in POSITIVE:
             if getattr(self, name) <= 0:
                 raise TrainError(f"{name} is {getattr(self, name)}; it must be positive")
+        for name in ("answers", "told"):
+            if getattr(self, name) < 0:
+                raise TrainError(f"{name} is {getattr(self, name)}; it must be 0 or more")
         if not 0 <= self.warmup_steps < self.steps:
             raise TrainError(
                 f"warmup_steps is {self.warmup_steps}; it must lie between 0 and the "
@@ -145,15 +158,20 @@ class Recipe:
         last = {k: v for k, v in before.to_dict().items() if k not in ("model", "earlier")}
         return dataclasses.replace(self, earlier=[*before.earlier, last | {"ended": ended}])
 
+    def before(self, what: str) -> int:
+        """How many of what a step has ("batch_size", "answers", "told") earlier runs saw."""
+        return sum(run["ended"] * run.get(what, 0) for run in self.earlier)
+
     @property
-    def rows_before(self) -> int:
-        """Rows of training text that the earlier runs have seen."""
-        return sum(run["ended"] * run["batch_size"] for run in self.earlier)
+    def tokens_a_step(self) -> int:
+        """Of rows; the stories that the model tells are not counted."""
+        return (self.batch_size + self.answers) * self.sequence_length
 
     @property
     def tokens_before(self) -> int:
         return sum(
-            run["ended"] * run["batch_size"] * run["sequence_length"] for run in self.earlier
+            run["ended"] * (run["batch_size"] + run.get("answers", 0)) * run["sequence_length"]
+            for run in self.earlier
         )
 
     def to_dict(self) -> dict[str, Any]:

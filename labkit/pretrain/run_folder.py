@@ -23,7 +23,7 @@ from labkit.pretrain.recipe import Recipe, TrainError
 
 COLUMNS = (
     "step", "tokens", "loss", "balance_loss", "grad_norm", "learning_rate",
-    "tokens_per_second", "bits_per_byte",
+    "tokens_per_second", "bits_per_byte", "answers_loss", "told_sound",
 )  # fmt: skip
 
 

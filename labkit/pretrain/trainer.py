@@ -21,10 +21,13 @@ from labkit.pretrain.data import Rows, Steps, Validation
 from labkit.pretrain.muon import Muon
 from labkit.pretrain.parallel import Team
 from labkit.pretrain.recipe import Recipe, TrainError
+from labkit.pretrain.reinforce import Told, objectives, told_stories
+from labkit.pretrain.reinforce.answers import LEAST, Answers
 from labkit.pretrain.run_folder import Run
 from labkit.pretrain.stories import tokenizer as story_tokenizer
 from labkit.pretrain.upcycle import upcycled
 
+JUDGED = ("answers_loss", "told_sound")
 TIMED = 2  # steps that are timed to choose the precision
 
 
@@ -37,12 +40,15 @@ class Trainer:
         self.run, self.recipe, self.team = run, run.recipe, team
         part = lambda name: checkpoint.part(package, name)  # noqa: E731
         self.loss, self.schedule = part("causal_lm_loss"), part("learning_rate")
-        self.balance = part("load_balancing_loss")
+        self.balance, self.make_cache = part("load_balancing_loss"), part("KVCache")
         self.config = part("Qwen3Config").from_dict(self.recipe.model)
         _check_fit(self.recipe, self.config, team)
 
         tokenizer = _tokenizer(run, self.config.vocab_size, team, begin_with)
-        self.rows = Rows(tokenizer, self.recipe.sequence_length, self.recipe.rows_before)
+        length, before = self.recipe.sequence_length, self.recipe.before
+        self.rows = Rows(tokenizer, length, before("batch_size"))
+        self.answers = Answers(tokenizer, length, before("answers"))
+        self.tokenizer = tokenizer
         longest = self.config.max_position_embeddings
         self.validation = Validation(tokenizer, self.recipe.validation_documents, longest)
         with torch.random.fork_rng(devices=[]):
@@ -97,6 +103,7 @@ class Trainer:
         recipe, team = self.recipe, self.team
         objective, losses = self.objective(input_ids.to(team.device), self.precision)
         objective.backward()
+        seen = self.more_gradients()
         parameters = list(self.model.parameters())
         team.sum_gradients(parameters)
         grad_norm = nn.utils.clip_grad_norm_(parameters, recipe.max_grad_norm)
@@ -106,8 +113,8 @@ class Trainer:
                 group["lr"] = share * group["peak"]
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        stop = torch.tensor([float(self.stopping)], device=team.device)
-        loss, balance_loss, stop = team.sum(torch.cat([losses, stop])).tolist()
+        told = torch.tensor([float(self.stopping), *seen.values()], device=team.device)
+        loss, balance_loss, stop, *told = team.sum(torch.cat([losses, told])).tolist()
         self.stopping = stop > 0
         if loss != loss:
             raise TrainError(f"the loss is not a number at step {self.step}; learn more slowly")
@@ -116,24 +123,69 @@ class Trainer:
             "balance_loss": balance_loss,
             "grad_norm": grad_norm.item(),
             "learning_rate": share * recipe.learning_rate,
+            **dict(zip(seen, told, strict=True)),
         }
 
-    def objective(self, input_ids: Tensor, precision: str) -> tuple[Tensor, Tensor]:
-        """This process's part of the objective, and of (loss, balance loss) for the log."""
+    def more_gradients(self) -> dict[str, float]:
+        """Add those of answers and of told stories; this process's part of what is logged."""
+        recipe, team, seen = self.recipe, self.team, {}
+        if recipe.answers:
+            batch = self.answers.batch(self.step, recipe.answers, team.rank, team.world)
+            input_ids, labels = (each.to(team.device) for each in batch)
+            objective, losses = self.objective(input_ids, self.precision, labels)
+            objective.backward()
+            seen["answers_loss"] = losses[2].item()
+        if recipe.told:
+            stories = self.tell()
+            for objective in objectives(stories, recipe.told_temperature, self.logits):
+                (recipe.told_weight / team.world * objective).backward()
+            seen["told_sound"] = sum(story.sound for story in stories) / recipe.told
+        return seen
+
+    def tell(self) -> list[Told]:
+        """This process's stories of a step; the dice are the step's own."""
+        recipe, team = self.recipe, self.team
+        start = recipe.before("told") + self.step * recipe.told
+        numbers = range(start + team.rank, start + recipe.told, team.world)
+        dice = torch.Generator(team.device).manual_seed(numbers.start)
+        self.model.eval()
+        tell = told_stories(
+            self.model, self.make_cache, self.tokenizer, numbers, recipe.told_temperature, dice
+        )
+        self.model.train()
+        return tell
+
+    def logits(self, input_ids: Tensor) -> Tensor:
+        half = self.precision == "bfloat16"
+        with torch.autocast(self.team.device.type, torch.bfloat16, enabled=half):
+            return self.model(input_ids.to(self.team.device))
+
+    def objective(
+        self, input_ids: Tensor, precision: str, labels: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """This process's part of the objective, and of its losses for the log.
+
+        The losses are of text, of balance and, with labels, of these by themselves; the
+        objective has all three.
+        """
         half, world = precision == "bfloat16", self.team.world
         with torch.autocast(self.team.device.type, torch.bfloat16, enabled=half):
             logits, router_logits = self.model(input_ids, output_router_logits=True)
             loss = self.loss(logits, input_ids) / world  # every process has as many tokens
-            if not router_logits:
-                return loss, torch.stack([loss.detach(), torch.zeros_like(loss)])
-            everyone = self.team.everyone(router_logits)
-            pools = [[layer] for layer in everyone]
-            if self.recipe.balance == "pooled":
-                pools = [everyone]
-            top_k = self.config.num_experts_per_tok
-            balance_loss = sum(self.balance(pool, top_k) for pool in pools) / len(pools)
-        objective = loss + self.config.router_aux_loss_coef * balance_loss
-        return objective, torch.stack([loss.detach(), balance_loss.detach() / world])
+            objective, losses = loss, [loss, torch.zeros_like(loss)]
+            if router_logits:
+                everyone = self.team.everyone(router_logits)
+                pools = [[layer] for layer in everyone]
+                if self.recipe.balance == "pooled":
+                    pools = [everyone]
+                top_k = self.config.num_experts_per_tok
+                balance_loss = sum(self.balance(pool, top_k) for pool in pools) / len(pools)
+                objective = objective + self.config.router_aux_loss_coef * balance_loss
+                losses[1] = balance_loss / world
+            if labels is not None:
+                losses.append(self.loss(logits, labels) / world)
+                objective = objective + losses[2]
+        return objective, torch.stack(losses).detach()
 
     def choose_precision(self) -> str:
         """bfloat16 where asked for, or faster here; float32 where the model cannot do it."""
@@ -166,7 +218,7 @@ class Trainer:
             return
         if unlogged:
             mean = {key: sum(s[key] for s in unlogged) / len(unlogged) for key in unlogged[0]}
-            tokens_a_step = self.recipe.batch_size * self.recipe.sequence_length
+            tokens_a_step = self.recipe.tokens_a_step
             bits = self.validation.bits_per_byte(self.model, self.loss) if measure else ""
             self.run.log.append(
                 {
@@ -178,6 +230,7 @@ class Trainer:
                     "learning_rate": round(unlogged[-1]["learning_rate"], 7),
                     "tokens_per_second": round(tokens_a_step / mean["seconds"]),
                     "bits_per_byte": bits if bits == "" else round(bits, 5),
+                    **{key: round(mean[key], 5) for key in JUDGED if key in mean},
                 }
             )
         state = {
@@ -262,9 +315,13 @@ def _generation_config(recipe: Recipe) -> str:
 
 def _check_fit(recipe: Recipe, config: Any, team: Team) -> None:
     """Raise TrainError where the numbers of a recipe do not go together."""
-    if recipe.batch_size % team.world:
+    for name in ("batch_size", "answers", "told"):
+        if (size := getattr(recipe, name)) % team.world:
+            raise TrainError(f"{name} {size} cannot be shared by {team.world} processes evenly")
+    if recipe.answers and recipe.sequence_length < LEAST:
         raise TrainError(
-            f"batch_size {recipe.batch_size} cannot be shared by {team.world} processes evenly"
+            f"sequence_length {recipe.sequence_length} has no room for a story and an answer; "
+            f"take {LEAST} or more, or 0 for answers"
         )
     if recipe.sequence_length > config.max_position_embeddings:
         raise TrainError(

@@ -308,7 +308,7 @@ def look_up(words: str, values: list[str]) -> list[tuple[str, Args]] | None:
     for match in re.finditer(" and ", words):
         left = MEANINGS.get(words[: match.start()] + ".")
         right = MEANINGS.get("<P> " + words[match.end() :])
-        if left and right and left[1][0] == right[1][0] == "a":
+        if left and right and left[1][:1] == right[1][:1] == ["a"]:
             size = len(left[1])
             second = ["same", *values[size:]]
             pairs = ((left, values[:size]), (right, second))

@@ -50,6 +50,8 @@ class Reading:
     parsed: list[tuple[str, Args]] = field(default_factory=list)
     not_understood: list[str] = field(default_factory=list)
     contradictions: list[tuple[str, str]] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)  # of each sentence's first event, or ""
+    flawed: list[int] = field(default_factory=list)  # numbers of the sentences with a flaw
 
     @property
     def understood(self) -> int:
@@ -89,9 +91,12 @@ def split_sentences(text: str) -> list[str]:
 def read_story(text: str) -> Reading:
     """Read a story sentence by sentence."""
     reading = Reading(World(), Scene())
-    for sentence in split_sentences(text):
-        reading.sentences.append(sentence)
+    for number, sentence in enumerate(split_sentences(text)):
         meaning = read(sentence)
+        reading.kinds.append(meaning[1][0][0] if meaning else "")
+        if meaning is None or sentence in reading.sentences:
+            reading.flawed.append(number)
+        reading.sentences.append(sentence)
         if meaning is None:
             reading.not_understood.append(sentence)
             reading.scene.mention({})
@@ -105,6 +110,7 @@ def read_story(text: str) -> Reading:
                 problems = reading.world.apply(kind, args, prefix)
             prefix = ""
             reading.contradictions += [(sentence, why) for why in problems]
+            reading.flawed += [number] * bool(problems)
             reading.parsed.append((kind, args))
             reading.scene.mention(args)
     return reading
@@ -140,6 +146,7 @@ SHARES = {
     "consistent": ("consistent", "stories"),  # contradict nothing (no meaning aside)
     "sound": ("sound", "stories"),  # at least five sentences, without any flaw
     "on_topic": ("on_topic", "stories"),  # speak of everything that was asked for
+    "varied": ("different", "sentences"),  # sentences, one that is told twice counted once
     "questions_right": ("right", "asked"),
     "honest": ("honest", "strange"),  # answers to requests that no story answers
 }
@@ -191,9 +198,10 @@ def measure(generate: Generate, seeds: Sequence[int], n: int, long: bool = False
 
     long    stories with a second chapter instead, twice as long at the least
     """
-    scores = Counter()
+    scores, different = Counter(), set()
     for story, wanted in tasks(seeds, n, long):
         text = reply(generate(prompt(wanted)))
+        different.update(split_sentences(text))
         scores.update(score_story(text, asked_for(story, wanted), FEWEST * (1 + long)))
         for question, right in story.questions:
             answered = reply(generate(prompt(f"{story.text}\n{question}")))
@@ -201,6 +209,7 @@ def measure(generate: Generate, seeds: Sequence[int], n: int, long: bool = False
     for wanted in strange_requests(seeds, 0 if long else n):
         honest = reply(generate(prompt(wanted))) in beyond.HONEST
         scores.update(strange=1, honest=int(honest))
+    scores["different"] = len(different)
     return scores
 
 

@@ -32,7 +32,7 @@ def test_it_is_what_its_recipe_makes(name):
     config = json.loads((folder / "config.json").read_text())
     assert {key: config[key] for key in recipe.model} == recipe.model
     assert config["dtype"] == recipe.saved_dtype
-    tokens = recipe.steps * recipe.batch_size * recipe.sequence_length + recipe.tokens_before
+    tokens = recipe.steps * recipe.tokens_a_step + recipe.tokens_before
     last = (folder / "log.csv").read_text().splitlines()[-1]
     assert last.startswith(f"{recipe.steps},{tokens},")
     assert max(path.stat().st_size for path in folder.iterdir()) < 8e6

@@ -100,6 +100,8 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
         ({"optimizer": "sgd"}, "optimizer is 'sgd'; it may be muon, adamw"),
         ({"model": []}, "model is []; expected dict"),
         ({"earlier": {}}, "earlier is {}; expected list"),
+        ({"told": -1}, "told is -1; it must be 0 or more"),
+        ({"told_temperature": 0}, "told_temperature is 0; it must be positive"),
         ({"balance": "none"}, "balance is 'none'; it may be pooled, by layer"),
     ],
 )
@@ -126,6 +128,11 @@ def test_a_recipe_that_is_none(tmp_path, content):
 def test_a_sequence_longer_than_the_model_allows(tmp_path):
     with pytest.raises(TrainError, match="max_position_embeddings 1024"):
         begun(tmp_path / "run", sequence_length=1030)
+
+
+def test_answers_need_room(tmp_path):
+    with pytest.raises(TrainError, match="sequence_length 48 has no room for a story and an"):
+        begun(tmp_path / "run", answers=1)
 
 
 # data

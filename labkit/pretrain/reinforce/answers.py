@@ -1,0 +1,83 @@
+"""Stories with nearly all their questions, of which the answers count twice.
+
+A training document has up to four questions, and most of its tokens are the story's: a model
+sees few answers. Here up to fourteen are asked, and more of the stories are long. To the mean
+loss of all tokens comes that of the answers' tokens alone, which the labels mark.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import torch
+from torch import Tensor
+
+from labkit.pretrain.data import IGNORE
+from labkit.pretrain.stories import END_OF_TEXT, END_OF_TURN, prompt, tell
+from labkit.pretrain.stories.questions import answer, candidates, question
+from labkit.pretrain.stories.reader import Reading, read_story
+from labkit.pretrain.stories.words import QUESTIONS
+
+LONG = 0.4  # share of stories with a second chapter
+COUNTED = 0.25  # share of stories in which something is counted
+LEAST = 320  # tokens of a row, to have room for a long story and an answer
+FEW, MANY = 4, 14  # questions about a quarter of the stories, and about the others
+
+
+class Answers:
+    """Rows of such stories by their number, each cut where it is full."""
+
+    def __init__(self, tokenizer, sequence_length: int, first: int = 0):
+        self.tokenizer, self.sequence_length = tokenizer, sequence_length
+        self.first = first  # those before it were an earlier run's
+
+    def batch(
+        self, step: int, size: int, rank: int = 0, world: int = 1
+    ) -> tuple[Tensor, Tensor]:
+        """Token ids and labels, (size/world, T) each, of this process in a step."""
+        start = self.first + step * size
+        rows = [self.row(number) for number in range(start + rank, start + size, world)]
+        input_ids, labels = zip(*rows, strict=True)
+        return torch.tensor(input_ids), torch.tensor(labels)
+
+    def row(self, number: int) -> tuple[list[int], list[int]]:
+        rng = Random(f"TinyLLM answers {number}")
+        input_ids: list[int] = []
+        labels: list[int] = []
+        while len(input_ids) < self.sequence_length:
+            for text, counts in turns(rng):
+                ids = self.tokenizer.encode(text, add_special_tokens=False).ids
+                input_ids += ids
+                labels += ids if counts else [IGNORE] * len(ids)
+        return input_ids[: self.sequence_length], labels[: self.sequence_length]
+
+
+def turns(rng: Random) -> list[tuple[str, bool]]:
+    """The pieces of one document, each with whether it is an answer."""
+    story = _story(rng)
+    asked = all_questions(story, rng)
+    rng.shuffle(asked)
+    pieces, before = [], " ".join(story.sentences) + "\n"
+    for words, reply in asked[: rng.choice((FEW, MANY, MANY, MANY))]:
+        pieces += [(prompt(before + words), False), (reply + END_OF_TURN, True), ("\n", False)]
+        before = ""
+    return [*pieces, (END_OF_TEXT, False)]
+
+
+def _story(rng: Random) -> Reading:
+    counted, long = rng.random() < COUNTED, rng.random() < LONG
+    while True:
+        if story := tell(rng, long):
+            reading = read_story(story.text)
+            if reading.world.counts or not counted:
+                return reading
+
+
+def all_questions(story: Reading, rng: Random) -> list[tuple[str, str]]:
+    """Every question that the story answers, with its answer; of yes and no, one each."""
+    found = {}
+    for kind in QUESTIONS:
+        for args in candidates(story.world, kind, rng):
+            if reply := answer(story.world, kind, args):
+                found[question(story.world, kind, args)] = reply
+    return list(found.items())

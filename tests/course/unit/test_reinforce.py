@@ -1,0 +1,186 @@
+"""Learning from the reader: who is credited, with what, and that it is learnt."""
+
+from random import Random
+
+import pytest
+import torch
+
+import solutions
+from labkit.pretrain.data import IGNORE
+from labkit.pretrain.parallel import Team
+from labkit.pretrain.recipe import Recipe
+from labkit.pretrain.reinforce import (
+    Part,
+    Told,
+    advantages,
+    judged,
+    objectives,
+    tell_all,
+    wishes,
+)
+from labkit.pretrain.reinforce.answers import Answers, turns
+from labkit.pretrain.run_folder import Run
+from labkit.pretrain.stories import END_OF_TURN, FEWEST
+from labkit.pretrain.stories.reader import read_story
+from labkit.pretrain.stories.tokenizer import train_on_stories
+from labkit.pretrain.trainer import Trainer
+from solutions.config import Qwen3Config
+from solutions.decoder import Qwen3ForCausalLM
+from solutions.generation import KVCache, generate
+
+MODEL = {
+    "model_type": "qwen3", "vocab_size": 300, "hidden_size": 24, "intermediate_size": 48,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+    "rope_theta": 1e4, "max_position_embeddings": 512, "tie_word_embeddings": True,
+}  # fmt: skip
+RECIPE = {
+    "model": MODEL, "steps": 3, "batch_size": 2, "sequence_length": 400, "warmup_steps": 1,
+    "answers": 2, "told": 4, "save_every": 1, "validate_every": 9, "validation_documents": 2,
+    "tokenizer_documents": 40, "precision": "float32", "saved_dtype": "float32",
+}  # fmt: skip
+SOUND = [
+    "Max was a fox.", "Max was in the park.", "He had a red ball.", "Max lost the ball.",
+    "He was sad.",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_on_stories(40, 300)
+
+
+def pieces_of(tokenizer, text):
+    return [tokenizer.decode([token]) for token in tokenizer.encode(text).ids]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind"),
+    [
+        ("He went to the park.", "go"),  # where he is
+        ("Max was a fox.", "intro"),  # said before
+        ("Max the of ball.", ""),  # no meaning
+    ],
+)
+@pytest.mark.parametrize("place", [3, 5])
+def test_the_first_flaw_is_found_to_the_token(tokenizer, wrong, kind, place):
+    told = [*SOUND[:place], wrong, "He was sad.", *SOUND[place:]]
+    pieces = pieces_of(tokenizer, " ".join(told))
+    parts = judged(pieces, ended=True, least=FEWEST)
+    assert [part.sound for part in parts] == [True] * place + [False]
+    assert parts[-1].kind == kind
+    said = ["".join(pieces[part.start : part.end]).strip() for part in parts]
+    assert said == told[: place + 1]  # and nothing of what follows
+
+
+@pytest.mark.parametrize(("least", "sound"), [(5, True), (6, False)])
+def test_a_story_has_to_be_long_enough(tokenizer, least, sound):
+    pieces = pieces_of(tokenizer, " ".join(SOUND))
+    parts = judged(pieces, ended=True, least=least)
+    assert parts[-1] == Part(len(pieces), len(pieces) + 1, "end", sound)
+    assert all(part.sound for part in parts[:-1])
+    assert Told([1], [5], parts).sound == sound
+    assert not Told([1], [5], judged(pieces, ended=False, least=5)).sound
+
+
+def test_any_text_can_be_judged(tokenizer):
+    for text in ("", " ", "?!", "Max  was\na fox. Max was  in the park.", "\ufffd. a"):
+        for ended in (False, True):
+            for part in judged(list(text), ended, 5):
+                assert 0 <= part.start <= part.end <= len(text) + 1
+
+
+def test_a_kind_is_not_told_less_often_for_being_hard():
+    """What half of the time is wrong gains where it is right what it loses where it is not."""
+    hard = [Part(0, 1, "give", number % 2 == 0) for number in range(1000)]
+    easy = [Part(0, 1, "be", True) for _ in range(1000)]
+    worth = [more for [more] in advantages([[part] for part in hard + easy])]
+    assert worth[0] == pytest.approx(0.5, abs=0.01)
+    assert worth[1] == pytest.approx(-0.5, abs=0.01)
+    assert abs(sum(worth[:1000])) < 2 and 0 <= worth[1000] < 0.01
+    [[lone]] = advantages([[Part(0, 1, "", False)]] + [])  # nothing to compare it with
+    assert lone == 0
+    assert advantages([[Part(0, 1, "", False)], *[[part] for part in easy]])[0][0] < -0.7
+
+
+def test_likelier_what_was_sound_and_nothing_else():
+    """The gradient of the scores at every token, with scores that are the parameter."""
+    tokens = [4, 5, 6, 7, 8]
+    parts = [Part(0, 2, "be", True), Part(2, 4, "go", False)]
+    flawed = Told([1, 2], tokens, parts)
+    flawless = Told([1], tokens, [Part(0, 4, "go", True), Part(4, 5, "end", True)])
+    scores = torch.zeros(2, 6, 9, requires_grad=True)
+    sum(objectives([flawed, flawless], 1.0, lambda ids: scores[:, : ids.size(1)])).backward()
+    short, long = scores.grad  # those of like length together, the shortest first
+    gain = lambda grad, place: -grad[place, tokens[place]].item()  # noqa: E731
+    assert all(gain(short, place) > 0 for place in range(4))
+    assert torch.equal(long[0], torch.zeros(9))  # the prompt is nobody's story
+    assert gain(long[1:], 0) > 0 > gain(long[1:], 2)
+    assert torch.equal(long[5], torch.zeros(9))  # what follows the flaw
+
+
+def test_stories_are_told_as_generate_tells_them(tokenizer):
+    torch.manual_seed(3)
+    model = Qwen3ForCausalLM(Qwen3Config.from_dict(MODEL)).eval()
+    for weight in model.parameters():
+        weight.data += 0.3 * torch.randn(weight.shape)
+    prompts = [tokenizer.encode(text).ids for text, _ in wishes(range(6))]
+    stops = set(range(0, 300, 7))  # so that some end early
+    told = tell_all(model, KVCache(2, 512), prompts, 1e-6, torch.Generator(), stops)
+    assert len({len(tokens) for tokens in told}) > 2
+    for ids, tokens in zip(prompts, told, strict=True):
+        [row] = generate(model, torch.tensor([ids]), max_new_tokens=280, eos_token_id=[*stops])
+        assert tokens == row[len(ids) :].tolist()
+
+
+def test_half_of_the_wishes_are_for_long_stories_and_all_differ():
+    found = wishes(range(200))
+    assert found == wishes(range(200)) and 70 < sum(long for _, long in found) < 130
+    assert all(("long" in text) == long for text, long in found)
+    assert len({text for text, _ in found}) > 150
+
+
+def test_only_answers_are_learnt_and_they_are_right(tokenizer):
+    answers = Answers(tokenizer, 400, first=4)
+    input_ids, labels = answers.batch(2, 2)
+    assert torch.equal(input_ids[0], torch.tensor(Answers(tokenizer, 400).row(8)[0]))
+    assert torch.equal(labels[labels != IGNORE], input_ids[labels != IGNORE])
+    kinds = set()
+    for number in range(40):
+        pieces = turns(Random(number))
+        document = "".join(text for text, _ in pieces)
+        story = read_story(document.split("user\n")[1].split("\n")[0])
+        for (asked, no), (reply, yes) in zip(pieces[0::3], pieces[1::3], strict=False):
+            assert (no, yes) == (False, True)
+            question = asked.split(END_OF_TURN)[0].split("\n")[-1]
+            assert story.answer(question) + END_OF_TURN == reply
+            kinds.add(question.split(" ")[0])
+    assert len(kinds) >= 6
+    row, kept = input_ids[0], labels[0] != IGNORE
+    assert 0.02 < kept.float().mean() < 0.5 and row.shape == (400,)
+
+
+def test_a_run_with_both_goes_on_where_it_was(tmp_path):
+    def begun(name):
+        run = Run(tmp_path / name, Recipe.from_dict(RECIPE))
+        run.begin()
+        return Trainer(run, solutions, Team(torch.device("cpu")))
+
+    whole = begun("whole")
+    assert [set(seen) >= {"answers_loss", "told_sound"} for seen in whole.steps()] == [True] * 3
+    broken = begun("broken")
+    next(broken.steps())
+    broken.run.save(
+        {
+            "step": broken.step, "precision": broken.precision,
+            "model": broken.model.state_dict(),
+            "optimizers": [each.state_dict() for each in broken.optimizers],
+        }
+    )  # fmt: skip
+    again = begun("broken")
+    assert again.step == 1
+    list(again.steps())
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(again.model.state_dict()[name], tensor), name
+    last = whole.run.log[-1]
+    assert last["answers_loss"] > 0 and last["told_sound"] == 0
+    assert last["tokens"] == 3 * (2 + 2) * 400
