@@ -12,6 +12,7 @@ from labkit.core.syllabus import LABS
 from labkit.core.terminal import Jobs, Problem, ending_on, exercise_called, lab_called
 from labkit.lang import ENGLISH, known, languages
 
+MOST = 20  # faults of translations that are shown
 app = typer.Typer()
 
 # ruff: noqa: UP045  typer on Python 3.10 needs Optional
@@ -74,8 +75,9 @@ def build(
         print(f"{'stale' if check else 'written'}: {path}")
     if check and stale:
         raise Problem("run `tinyllm build` and commit what it writes")
-    if check and (open_ends := catalogs.unfinished()):
-        raise Problem("\n".join(["translations to mend:", *open_ends]))
+    if check and (found := catalogs.unfinished()):
+        more = [f"... and {len(found) - MOST} more"] * (len(found) > MOST)
+        raise Problem("\n".join(["translations to mend:", *found[:MOST], *more]))
 
 
 @app.command()

@@ -49,7 +49,8 @@ LOOSE = " (this line was added: it stood in a cell of its own)"
 # What an answer needs of other cells stands between these lines
 CARRIED = "# from other cells of the notebook:"
 CARRIED_END = "# (end of what is from other cells)"
-LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+UNSEEN = (tokenize.COMMENT, tokenize.NL)
+LAYOUT = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 KEPT = 16  # results for the last texts: one submission asks many times for the same
 TOOLS = (
     *("start", "predict", "outcome", "check", "hint", "solution", "assemble"),
@@ -236,15 +237,24 @@ def plain(text: str) -> str:
 
 @lru_cache(KEPT)
 def fingerprint(cell: str) -> str | None:
-    """Tells cells apart by their code alone: comments and layout do not count.
+    """Tells cells apart by their code alone: comments, docstrings and layout do not count.
 
     Made of tokens, since the syntax tree of one text differs between versions of Python.
     """
     lines = io.StringIO(tidied(cell)).readline
     try:
-        words = [t.string for t in tokenize.generate_tokens(lines) if t.type not in LAYOUT]
+        tokens = [t for t in tokenize.generate_tokens(lines) if t.type not in UNSEEN]
     except (tokenize.TokenError, SyntaxError):
         return None
+    kinds = [tokenize.NEWLINE, *(t.type for t in tokens), tokenize.NEWLINE]
+    words = [
+        t.string
+        for t, (before, kind, after) in zip(
+            tokens, zip(kinds, kinds[1:], kinds[2:], strict=False), strict=True
+        )
+        if kind not in LAYOUT
+        and not (kind == tokenize.STRING and before in LAYOUT and after == tokenize.NEWLINE)
+    ]
     return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
 
 

@@ -206,7 +206,7 @@ def test_keys_are_kept_beside_the_edition_and_stay_the_same(tmp_path, monkeypatc
 
     kept = tmp_path / "x-keys.txt"
     assert build("--open") == build("--without-stand-ins", "--zip") == 0 and not kept.exists()
-    assert [given[1:] for given in seen] == [(True, None, False), (False, None, True)]
+    assert [given[1:4] for given in seen] == [(True, None, False), (False, None, True)]
     assert build() == build() == 0 and seen[2][2] == seen[3][2]
     assert build("--key", "mine") == 0 and seen[4][2] == "mine"
     for lab in LABS:

@@ -1,0 +1,184 @@
+"""What is said in another language: nothing is missing, stale or changed in what is no prose,
+and either edition's work is worth the same."""
+
+import json
+
+import nbformat
+import pytest
+from babel.messages.catalog import Message
+from rich.cells import cell_len
+
+from labkit import lang
+from labkit.author.owned_cells import filled, notebook_path, read_notebook, serialised
+from labkit.author.translation import catalogs
+from labkit.author.translation.faults import differences, faults, wrong_terms
+from labkit.author.translation.texts import with_docstrings
+from labkit.core import cells
+from labkit.core.report import Report, Status
+from labkit.core.syllabus import LABS, NOTEBOOKS
+from labkit.lang import language, ntr, speaking, tr
+from labkit.lang.layout import padded, wrapped
+
+CATALOG = """\
+msgid ""
+msgstr ""
+"Language: zh\\n"
+"Plural-Forms: nplurals=1; plural=0;\\n"
+"Content-Type: text/plain; charset=utf-8\\n"
+
+msgid "{file} is empty"
+msgstr "{file} 是空的"
+
+msgid "one {n} line"
+msgid_plural "{n} lines"
+msgstr[0] "{n} 行"
+
+#, fuzzy
+msgid "it changed"
+msgstr "旧的话"
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A folder of catalogs with one small Chinese one."""
+    (tmp_path / "zh").mkdir()
+    (tmp_path / "zh" / "small.po").write_text(CATALOG, "utf-8")
+    monkeypatch.setattr(lang, "FOLDER", tmp_path)
+    lang._catalog.cache_clear()
+    yield tmp_path
+    lang._catalog.cache_clear()
+
+
+def test_every_message_is_translated_and_says_what_its_english_says():
+    with speaking("en"):
+        assert catalogs.unfinished() == []
+
+
+def test_a_message_in_another_language(own):
+    with speaking("zh"):
+        assert tr("{file} is empty", file="rope.py") == "rope.py 是空的"
+        assert ntr("one {n} line", "{n} lines", 3) == "3 行"
+        assert tr("not in any catalog") == "not in any catalog"
+        assert tr("it changed") == "it changed"  # fuzzy: English, never the old sentence
+    assert tr("{file} is empty", file="rope.py") == "rope.py is empty"
+    assert ntr("one {n} line", "{n} lines", 1) == "one 1 line"
+
+
+@pytest.mark.parametrize(
+    ("variables", "spoken"),
+    [
+        ({}, "en"),
+        ({"LANG": "zh_CN.UTF-8"}, "zh"),
+        ({"LANG": "zh_CN.UTF-8", "TINYLLM_LANG": "en"}, "en"),
+        ({"LANG": "C.UTF-8", "TINYLLM_LANG": "zh"}, "zh"),
+        ({"LANGUAGE": "zh:en", "LANG": "en_GB.UTF-8"}, "zh"),
+        ({"LANG": "fi_FI.UTF-8"}, "en"),
+    ],
+)
+def test_the_language_is_the_one_asked_for_or_the_systems(variables, spoken, monkeypatch):
+    for name in lang.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    lang._chosen.cache_clear()
+    assert language() == spoken
+    lang._chosen.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("english", "said"),
+    [
+        ("run `check`", "运行"),
+        ("run `check`", "运行 `hint`"),
+        ("about $x^2$", "关于 $x^3$"),
+        ("see [it](https://a.b/c)", "见[它](https://a.b/d)"),
+        ("{n} of 12", "{m} / 12"),
+        ("{n} of 12", "{n} / 21"),
+        ("## Title", "# 标题"),
+        ("<summary>out</summary>", "结果"),
+    ],
+)
+def test_a_translation_that_lost_something_is_refused(english, said):
+    assert differences(english, said)
+    assert faults("zh", Message(english, said))
+
+
+def test_a_term_has_its_one_translation():
+    assert wrong_terms("zh", "the residual stream grows", "残余流变大")
+    assert not wrong_terms("zh", "the residual stream grows", "残差流变大")
+
+
+def test_a_changed_sentence_goes_stale(own, monkeypatch):
+    changed = catalogs.Catalog()
+    changed.add("{file} is quite empty")
+    monkeypatch.setattr(catalogs, "FOLDER", own)
+    monkeypatch.setattr(catalogs, "templates", lambda: {"small": changed})
+    (own / "zh" / "small.po").write_bytes(catalogs.updated("zh", "small"))
+    assert "fuzzy" in (own / "zh" / "small.po").read_text("utf-8")
+    assert ["its English has changed" in each for each in catalogs.unfinished()] == [True]
+    with speaking("zh"):
+        assert tr("{file} is quite empty", file="x") == "x is quite empty"
+
+
+@pytest.mark.parametrize("lab", NOTEBOOKS, ids=lambda lab: lab.name)
+def test_a_translated_notebook_has_the_same_cells_and_code(lab):
+    with speaking("en"):
+        english = filled(lab, read_notebook(notebook_path(lab)))
+    with speaking("zh"):
+        chinese = filled(lab, read_notebook(notebook_path(lab)))
+    nbformat.validate(chinese)
+    assert [cell.id for cell in chinese.cells] == [cell.id for cell in english.cells]
+    for ours, theirs in zip(english.cells, chinese.cells, strict=True):
+        assert ours.metadata == theirs.metadata
+        if ours.cell_type == "code":
+            assert cells.fingerprint(ours.source) == cells.fingerprint(theirs.source)
+
+
+def test_docstrings_keep_what_is_contract():
+    code = 'def f(x):\n    """Turn it.\n\n    Shapes: x (B, T)\n    """\n    return x\n'
+    with speaking("zh"):
+        assert "Shapes: x (B, T)" in with_docstrings(code)
+
+
+@pytest.mark.parametrize("lab", LABS[:3], ids=lambda lab: lab.name)
+def test_the_same_work_is_worth_the_same_in_either_edition(lab, judges):
+    """The reference's answers but for one exercise that stays a stub; feedback in Chinese."""
+    scores = {}
+    for spoken in ("en", "zh"):
+        with speaking(spoken):
+            notebook = filled(lab, read_notebook(notebook_path(lab)), solved=True)
+            empty = filled(lab, read_notebook(notebook_path(lab)))
+        last = lab.exercises[-1].answer_cell
+        for cell, stub in zip(notebook.cells, empty.cells, strict=True):
+            if cell.id == last:
+                cell.source = stub.source
+        graded = judges[lab.name].grade(serialised(notebook))
+        assert graded.language == spoken
+        scores[spoken] = [(each.id, each.score, each.status) for each in graded.exercises]
+        assert graded.exercises[-1].status is Status.NOT_STARTED
+        with speaking(graded.language):
+            said = str(graded.exercises[0].report)
+        assert ("正确" in said) == (spoken == "zh")
+    assert scores["en"] == scores["zh"]
+
+
+def test_odd_words_on_the_language_are_english(judges):
+    lab = LABS[0]
+    notebook = json.loads(serialised(filled(lab, read_notebook(notebook_path(lab)))))
+    for odd in ({"language": "xx"}, {"language": 3}, [], None, {"language": "../zh"}):
+        notebook["metadata"]["tinyllm"] = odd
+        assert judges[lab.name].grade(json.dumps(notebook).encode()).language == "en"
+
+
+def test_columns_line_up_with_wide_characters():
+    assert cell_len(padded("形状", 8)) == cell_len(padded("look", 8)) == 8
+    text = "先把 x 转换为 float32，再求均方（`mean(-1)`），否则舍入误差很大。" * 3
+    lines = wrapped(text, 30)
+    assert all(cell_len(line) <= 30 for line in lines)
+    assert not any(line[0] in "，。）；：" for line in lines)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+    with speaking("zh"):
+        report = Report("练习", Status.NOT_YET, [("look", "甲"), ("next", "乙")])
+    _, first, second = str(report).splitlines()
+    assert cell_len(first[: first.index("甲")]) == cell_len(second[: second.index("乙")])
