@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from typing import Any
 
-import click
 import typer
 
 from labkit.core.paths import LABKIT
@@ -28,14 +28,13 @@ for room in ROOMS:
         app.add_typer(import_module(f"labkit.{room.replace('/', '.')}.commands").app)
 
 
-def translated(command: click.Command) -> click.Command:
+def translated(command: Any) -> Any:
     """The command, and those below it, with their help in the language that is spoken."""
     for told in (command, *command.params):
         if getattr(told, "help", None):
             told.help = tr(told.help)
-    if isinstance(command, click.Group):
-        for each in command.commands.values():
-            translated(each)
+    for each in getattr(command, "commands", {}).values():
+        translated(each)
     return command
 
 

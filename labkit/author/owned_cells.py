@@ -198,9 +198,8 @@ def worth(exercise: Exercise) -> str:
         return tr("practice, no points")
     kind = tr("core") if exercise.core else tr("stretch: counts, but nothing later needs it")
     points = f"{exercise.points:g}"
-    return (
-        f"{ntr('{points} point', '{points} points', exercise.points, points=points)} · {kind}"
-    )
+    points = ntr("{amount} point", "{amount} points", exercise.points, amount=points)
+    return f"{points} · {kind}"
 
 
 def set_points(notebook: NotebookNode, lab: Lab) -> None:

@@ -64,15 +64,16 @@ def core_exercises() -> list[tuple[Lab, Exercise, bool]]:
 
 def whose_parts() -> None:
     """Print which core exercises pass their checks, which do not, and which are borrowed."""
-    borrowed = "borrowed" if reference_is_here() else tr("not written yet")
-    found: dict[str, list[str]] = {"yours": [], tr("yours, not right yet"): [], borrowed: []}
+    borrowed = tr("borrowed") if reference_is_here() else tr("not written yet")
+    yours, wrong = tr("yours"), tr("yours, not right yet")
+    found: dict[str, list[str]] = {yours: [], wrong: [], borrowed: []}
     for lab, exercise, is_empty in core_exercises():
         if is_empty:
             state = borrowed
         elif check_exercise(lab, exercise, "", quiet=True)[0].passed:
-            state = "yours"
+            state = yours
         else:
-            state = tr("yours, not right yet")
+            state = wrong
         found[state].append(f"{exercise.id} {exercise.title}")
     for state, titles in found.items():
         if titles:

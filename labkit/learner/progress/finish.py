@@ -14,10 +14,10 @@ def finish_report(lab: Lab) -> Report:
     """How far the learner came in this lab; every exercise is checked once more."""
     found = [(e, *check_exercise(lab, e, "", quiet=True)) for e in lab.exercises]
     done = all(report.passed for e, report, _ in found if e.core)
-    rows = []
+    rows, stretch = [], tr(" (stretch)")
     for label, wanted in (("ok", True), ("open", False)):
         lines = [
-            f"{e.id} {e.title}{'' if e.core else tr(' (stretch)')}"
+            f"{e.id} {e.title}{'' if e.core else stretch}"
             + ("" if wanted else f": {tr(report.status.value)}")
             for e, report, _ in found if report.passed is wanted
         ]  # fmt: skip

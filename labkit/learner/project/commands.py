@@ -13,7 +13,7 @@ from rich.text import Text
 from labkit.core.report import clean
 from labkit.core.syllabus import NOTEBOOKS, UnknownName, find_lab
 from labkit.core.terminal import LabName, Problem, console, ending_on, lab_called
-from labkit.lang import tr
+from labkit.lang import said, tr
 
 if TYPE_CHECKING:
     from labkit.learner.project.submit import Side, Submission
@@ -65,22 +65,30 @@ def which_side(said: str) -> Side:
             return answers[answer.strip().lower()]
 
 
-WRITTEN = {True: "a person reads it", False: "empty", None: "not found by its name"}
+WRITTEN = {
+    True: said("a person reads it"),
+    False: said("empty"),
+    None: said("not found by its name"),
+}
+
+
+def of(points: float, possible: float) -> str:
+    return tr("{earned} of {possible}", earned=points, possible=possible)
 
 
 def show(handed: Submission) -> None:
     """What was packed, exercise by exercise, and everything that may cost points."""
-    table = Table("", tr("handed in"), tr("taken from"), "check", tr("points at stake"))
+    table = Table("", tr("handed in"), tr("taken from"), tr("check"), tr("points at stake"))
     for each in handed.packed:
         e, empty = each.exercise, each.side is None
-        state = "empty" if empty else each.report.status.value
-        stake = f"{each.at_stake} of {e.points}" if each.at_stake else ""
-        table.add_row(e.id, e.title, each.side.value if each.side else "", state, stake)
+        state = tr("empty") if empty else tr(each.report.status.value)
+        stake = of(each.at_stake, e.points) if each.at_stake else ""
+        table.add_row(e.id, e.title, tr(each.side.value) if each.side else "", state, stake)
     lab = find_lab(handed.path.stem)
     for question in lab.questions:
-        state = WRITTEN[handed.written[question.id]]
-        stake = "" if handed.written[question.id] else f"{question.points} of {question.points}"
-        table.add_row(question.id, tr("written question"), "notebook", state, stake)
+        state = tr(WRITTEN[handed.written[question.id]])
+        stake = "" if handed.written[question.id] else of(question.points, question.points)
+        table.add_row(question.id, tr("written question"), tr("notebook"), state, stake)
     console.print(table)
     lines = list(handed.notes)
     for each in handed.packed:

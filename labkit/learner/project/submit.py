@@ -19,7 +19,7 @@ from labkit.core.files import write_whole
 from labkit.core.paths import NOTEBOOKS
 from labkit.core.report import Report
 from labkit.core.syllabus import Exercise, Lab
-from labkit.lang import tr
+from labkit.lang import said, tr
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
 from labkit.learner.project import own_notebook
@@ -32,8 +32,8 @@ SOON = 2.0  # seconds within which two files count as saved together
 class Side(str, Enum):
     """Where an answer is taken from."""
 
-    NOTEBOOK = "notebook"
-    PACKAGE = "package"
+    NOTEBOOK = said("notebook")
+    PACKAGE = said("package")
 
 
 Ask = Callable[[str], Side]  # by a sentence that says how the two sides stand
@@ -147,7 +147,7 @@ class Sides:
         right = [side for side in Side if self.report(self.answers[side], exercise).passed]
         alone = right[0] if len(right) == 1 else None
         verdict = tr("both pass") if right else tr("neither passes")
-        verdict = tr("only the {value}'s passes", value=alone.value) if alone else verdict
+        verdict = tr("only the {value}'s passes", value=tr(alone.value)) if alone else verdict
         said = tr(
             "the notebook and {file} differ, and {verdict}", file=self.file, verdict=verdict
         )
@@ -155,7 +155,7 @@ class Sides:
         if side is None and ask is not None:
             side = ask(f"{exercise.id} {exercise.title}: {said}")
         side = side or Side.NOTEBOOK
-        return side, tr("{said}; handed in is the {value}'s", said=said, value=side.value)
+        return side, tr("{said}; handed in is the {value}'s", said=said, value=tr(side.value))
 
     def is_torn(self, packed: Packed) -> bool:
         """Whether an answer of the package passes there, and not where it is handed in."""
