@@ -19,7 +19,10 @@ KEPT = {
     "links": re.compile(r"(?<=\]\()[^)\s]+(?=\))|https?://[\w./#?=&%:-]*[\w/#]"),
     "HTML": re.compile(r"</?\w[^>]*>|<!--.*?-->"),
     "placeholders": re.compile(r"\{\w*[^{}\s]*\}"),
-    "numbers": re.compile(r"\d+(?:[.,]\d+)*"),
+    # "16 million" may be 1600 万, or 16M: large numbers are for a person to compare
+    "numbers": re.compile(
+        r"\d+(?:[.,]\d+)*(?![\d.,]*\d)(?! ?(?:thousand|million|billion|[百千万亿MB]))"
+    ),
 }
 HEADINGS = re.compile(r"^#+ ", re.MULTILINE)
 
