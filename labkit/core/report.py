@@ -84,8 +84,9 @@ class Report:
         """A table without scripts or outside resources; colours that work on light and dark."""
         mark = MARKS.get(self.status, "#d55e00")
         cell = "text-align:left;vertical-align:top;padding:2px 12px 2px 8px"
+        label_cell = f"{cell};font-weight:600;white-space:nowrap"
         rows = "".join(
-            f'<tr><th scope="row" style="{cell};font-weight:600;white-space:nowrap">{escape(tr(label))}</th>'
+            f'<tr><th scope="row" style="{label_cell}">{escape(tr(label))}</th>'
             f'<td style="{cell}">{marked_up(text)}</td></tr>'
             for label, text in self.rows
         )

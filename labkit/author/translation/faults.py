@@ -19,11 +19,10 @@ KEPT = {
     "links": re.compile(r"(?<=\]\()[^)\s]+(?=\))|https?://[\w./#?=&%:-]*[\w/#]"),
     "HTML": re.compile(r"</?\w[^>]*>|<!--.*?-->"),
     "placeholders": re.compile(r"\{\w*[^{}\s]*\}"),
-    # "16 million" may be 1600 万, or 16M: large numbers are for a person to compare
-    "numbers": re.compile(
-        r"\d+(?:[.,]\d+)*(?![\d.,]*\d)(?! ?(?:thousand|million|billion|[百千万亿MB]))"
-    ),
+    "numbers": re.compile(r"\d+(?:[.,]\d+)*"),
 }
+# "16 million" may be 1600 万, or 16M: such numbers are for a person to compare
+LARGE = re.compile(r"(\d+(?:[.,]\d+)*) ?(?:thousand|million|billion|trillion|[百千万亿MB])")
 HEADINGS = re.compile(r"^#+ ", re.MULTILINE)
 
 
@@ -47,6 +46,10 @@ def differences(english: str, said: str) -> list[str]:
     found = []
     for name, pattern in KEPT.items():
         ours, theirs = (Counter(pattern.findall(text)) for text in (english, said))
+        if name == "numbers":
+            for large in {*LARGE.findall(english), *LARGE.findall(said)}:
+                ours.pop(large, None)
+                theirs.pop(large, None)
         if ours != theirs:
             only = [*(ours - theirs).elements(), *(theirs - ours).elements()]
             found.append(f"{name} differ ({', '.join(map(repr, only[:4]))})")
