@@ -198,7 +198,7 @@ def page_of(
     notebook: NotebookNode, lab: Lab, learner: str, marks: Marks, stamp: str = ""
 ) -> str:
     """The page of a graded notebook; the stamp is kept in it, to tell what it was made of."""
-    spoken = notebook.metadata.get("tinyllm", {}).get("language", ENGLISH)
+    spoken = notebook.get("metadata", {}).get("tinyllm", {}).get("language", ENGLISH)
     with speaking(spoken):
         return _page_of(notebook, lab, learner, marks, stamp)
 

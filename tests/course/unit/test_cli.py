@@ -56,7 +56,7 @@ def test_status_shows_every_exercise(package):
     fill("1.1")
     code, text = said("status")
     assert code == 0 and re.search(r"1\.1 layer_norm core 10 4 passed", text)
-    assert "1.3 residual stretch 10 4 not started" in text
+    assert "1.3 residual stretch 15 4 not started" in text
 
 
 def test_status_marks_what_never_ends_and_goes_on(package, monkeypatch):
