@@ -32,6 +32,8 @@ LEARNERS = (
     *(
         "labkit/**/*.py",
         "labkit/lang/*/*.po",
+        "labkit/lang/*/*.ttf",
+        "labkit/lang/*/OFL.txt",
         "labkit/learner/figures/*.csv",
         "labkit/pretrain/*.jinja",
     ),

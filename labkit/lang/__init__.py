@@ -69,6 +69,11 @@ def tr(message: str, **values: object) -> str:
     return text.format(**values) if values else text
 
 
+def known_messages() -> list[str]:
+    """Every message that is translated into the language that is spoken."""
+    return [] if language() == ENGLISH else list(_catalog(language()).found)
+
+
 def said(message: str) -> str:
     """Marks, for the catalogs, a message that `tr` is asked for later, where it is shown."""
     return message

@@ -1,6 +1,6 @@
 """Every message that a person may meet, where it stands, and in which catalog it belongs.
 
-A catalog holds one lab, or what is said everywhere: course.po.
+A catalog holds one lab, what is said everywhere: course.po, or in figures: figures.po.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from labkit.author.mistakes import mistakes_of
 from labkit.author.owned_cells import authored, notebook_path, read_notebook
 from labkit.author.reference import references
 from labkit.author.translation import texts
+from labkit.author.translation.labels import labels_of
 from labkit.core.paths import LABKIT, ROOT, SOLUTIONS, TESTS
 from labkit.core.report import LABELS, Status
 from labkit.core.syllabus import NOTEBOOKS, Lab
@@ -25,6 +26,7 @@ from labkit.learner.progress import predictions
 from labkit.sandboxed import banned
 
 EVERYWHERE = "course"
+FIGURES = "figures"
 KEYWORDS = {"tr": None, "said": None, "ntr": (1, 2)}
 SAID_BY = [("**.py", "python"), ("**.jinja", "jinja2"), ("**.html", "jinja2")]
 PAGES = ("labkit/author/learners/README.md",)
@@ -42,6 +44,7 @@ def catalogs() -> dict[str, list[Message]]:
     found, seen = {}, set()
     for name, messages in [
         *((lab.module, of_lab(lab)) for lab in NOTEBOOKS),
+        (FIGURES, of_figures()),
         (EVERYWHERE, of_course()),
     ]:
         found[name] = []
@@ -91,6 +94,17 @@ def check_titles(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             yield (ast.get_docstring(node) or "").partition("\n")[0]
+
+
+def of_figures() -> Iterator[Message]:
+    for lab in NOTEBOOKS:
+        cells = read_notebook(notebook_path(lab)).cells
+        code = [cell.source for cell in cells if cell.cell_type == "code"]
+        for text in labels_of(code):
+            yield Message(text, f"notebooks/{lab.name}.ipynb")
+    folder = LABKIT / "learner" / "figures"
+    for path, _, text, _, _ in extract_from_dir(folder, SAID_BY, keywords=KEYWORDS):
+        yield Message(text, f"labkit/learner/figures/{path}")
 
 
 def of_course() -> Iterator[Message]:

@@ -19,28 +19,35 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Circle, FancyBboxPatch, Polygon
 from matplotlib.textpath import TextPath
 
-from labkit.core.syllabus import LABS
+from labkit.core.syllabus import LABS, Lab
+from labkit.lang import ENGLISH, language, said, tr
 from labkit.learner.figures import drawing
 from labkit.learner.figures.drawing import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
+from labkit.learner.figures.labels import families
 from labkit.learner.progress.record import passed_labs
 
 # module of a lab -> (colour, what its part is called, what the lab writes)
 DRAWN = {
-    "rmsnorm": (SKY, "norms", "the norms and the residual additions"),
-    "rope": (ORANGE, "positions", "the rotation of queries and keys"),
-    "gqa": (BLUE, "attention", "attention, from q_proj to o_proj"),
-    "swiglu": (GREEN, "SwiGLU", "the dense feed-forward layer"),
-    "moe": (PURPLE, "experts", "the mixture of experts"),
-    "decoder": (GREY, "decoder", "the frame: embeddings, layers, final norm, head"),
-    "generation": (VERMILION, "generation", "the KV cache and the loop that writes"),
-    "training": ("#000000", "training", "the loss and the step that learns"),
+    "rmsnorm": (SKY, said("norms"), said("the norms and the residual additions")),
+    "rope": (ORANGE, said("positions"), said("the rotation of queries and keys")),
+    "gqa": (BLUE, said("attention"), said("attention, from q_proj to o_proj")),
+    "swiglu": (GREEN, "SwiGLU", said("the dense feed-forward layer")),
+    "moe": (PURPLE, said("experts"), said("the mixture of experts")),
+    "decoder": (GREY, said("decoder"), said("the frame: embeddings, layers, final norm, head")),
+    "generation": (
+        VERMILION,
+        said("generation"),
+        said("the KV cache and the loop that writes"),
+    ),
+    "training": ("#000000", said("training"), said("the loss and the step that learns")),
 }
 # a lab whose work is no part of the decoder stands in the legend alone
 PARTS = {lab.module: DRAWN.get(lab.module, (GREY, lab.module, lab.title)) for lab in LABS}
 LETTERS = {
-    "B": "texts", "T": "new tokens", "N": "B·T", "S": "cached + new", "E": "hidden_size",
-    "H": "query heads", "K": "KV heads", "D": "head_dim", "I": "intermediate",
-    "X": "experts", "k": "experts a token", "V": "vocabulary",
+    "B": said("texts"), "T": said("new tokens"), "N": "B·T", "S": said("cached + new"),
+    "E": "hidden_size",
+    "H": said("query heads"), "K": said("KV heads"), "D": "head_dim", "I": said("intermediate"),
+    "X": said("experts"), "k": said("experts a token"), "V": said("vocabulary"),
 }  # fmt: skip
 WIDTH, HEIGHT = 960, 640  # in hundredths of an inch
 MARGIN = 24
@@ -48,7 +55,7 @@ DIM_EDGE, DIM_TEXT, WIRE = "#CFCFCF", "#767676", "#8C8C8C"
 
 # (part or parts, label, left, bottom, width, height)
 BOXES = (
-    ("", "token ids", 40, 38, 130, 28),
+    ("", said("token ids"), 40, 38, 130, 28),
     ("decoder", "embed_tokens", 40, 98, 130, 28),
     ("rmsnorm decoder", "norm", 40, 388, 130, 26),
     ("decoder", "lm_head", 40, 444, 130, 28),
@@ -152,13 +159,13 @@ SHAPES = (
 )
 # (part or parts, x, y, alignment, text)
 NOTES = (
-    ("decoder", 944, 43, "right", "one layer, opened"),
-    ("swiglu", 409, 308, "left", "dense: Qwen3MLP"),
-    ("", 691, 372, "center", "or"),
-    ("moe", 713, 308, "left", "sparse: k of X"),
-    ("generation", 182, 541, "left", "one token, which joins\nthe text: run it again"),
-    ("training", 556, 550, "center", "gradients"),
-    ("training", 769, 550, "center", "size of the step"),
+    ("decoder", 944, 43, "right", said("one layer, opened")),
+    ("swiglu", 409, 308, "left", said("dense: Qwen3MLP")),
+    ("", 691, 372, "center", said("or")),
+    ("moe", 713, 308, "left", said("sparse: k of X")),
+    ("generation", 182, 541, "left", said("one token, which joins\nthe text: run it again")),
+    ("training", 556, 550, "center", said("gradients")),
+    ("training", 769, 550, "center", said("size of the step")),
 )
 
 
@@ -175,7 +182,7 @@ def architecture(lit: str | None = None, config: Any = None) -> None:
 
 
 def alt_text(lit: str | None = None, passed: Collection[str] = ()) -> str:
-    whole = (
+    whole = tr(
         "Qwen3 from token ids to logits: embeddings, a stack of equal layers, a final norm and "
         "lm_head; the sampled token joins the text, or the loss trains the model. One layer is "
         "opened: norm, attention, addition; norm, SwiGLU or mixture of experts, addition."
@@ -183,11 +190,18 @@ def alt_text(lit: str | None = None, passed: Collection[str] = ()) -> str:
     if lit in (None, "all"):
         return whole
     if passed:
-        names = [f"{lab.number} {PARTS[lab.module][1]}" for lab in LABS if lab.module in passed]
-        whole += f" Ticked, as passed: {', '.join(names)}."
+        names = [_called(lab) for lab in LABS if lab.module in passed]
+        whole += " " + tr("Ticked, as passed: {names}.", names=", ".join(names))
+    part = tr(PARTS[lit][2])
     if lit not in DRAWN:
-        return f"The map of Qwen3, to which this lab adds no part: {PARTS[lit][2]}. {whole}"
-    return f"The map of Qwen3 with this lab's part lit: {PARTS[lit][2]}. {whole}"
+        about = tr("The map of Qwen3, to which this lab adds no part: {part}.", part=part)
+    else:
+        about = tr("The map of Qwen3 with this lab's part lit: {part}.", part=part)
+    return f"{about} {whole}"
+
+
+def _called(lab: Lab) -> str:
+    return f"{lab.number} {tr(PARTS[lab.module][1])}"
 
 
 def draw(lit: str | None = None, config: Any = None, passed: Collection[str] = ()) -> Figure:
@@ -225,8 +239,11 @@ class _Map:
             self.text(parts, x, y, f"({self.sizes(shape)})", size=7.5, ha=align)
         for parts, x, y, align, text in NOTES:
             if config is not None and config.num_experts and text == "sparse: k of X":
-                text = f"sparse: {config.num_experts_per_tok} of {config.num_experts}"
-            self.text(parts, x, y, text, size=8.5, ha=align, style="italic")
+                k, count = config.num_experts_per_tok, config.num_experts
+                text = tr("sparse: {k} of {count}", k=k, count=count)
+            self.text(
+                parts, x, y, tr(text), size=8.5, ha=align, style="italic", family=families()
+            )
         self.legend()
 
     def colour(self, parts: str) -> str | None:
@@ -320,25 +337,29 @@ class _Map:
 
     def legend(self) -> None:
         """The labs along the top, the letters along the bottom."""
-        labels = {lab.module: f"{lab.number} {PARTS[lab.module][1]}" for lab in LABS}
+        labels = {lab.module: _called(lab) for lab in LABS}
         size, places = _spread(list(labels.values()))
         for x, (part, label) in zip(places, labels.items(), strict=True):
             colour = self.colour(part) if part in DRAWN else None
             self.rectangle(x, 600, 14, 14, _fill(colour), colour or DIM_EDGE, 1.6)
             if self.lit and part in self.passed:
                 self.text(part, x + 7, 606, "\N{CHECK MARK}", size=9)
-            weight = "bold" if self.lab == part else "normal"
-            self.text(part, x + 20, 607, label, size=size, ha="left", weight=weight)
-        words = [f"{letter}  {meaning}" for letter, meaning in LETTERS.items()]
+            weight = "bold" if self.lab == part and language() == ENGLISH else "normal"
+            self.text(
+                part, x + 20, 607, label, size=size, ha="left", weight=weight, family=families()
+            )
+        words = [f"{letter}  {tr(meaning)}" for letter, meaning in LETTERS.items()]
         for y, row in ((15, words[:6]), (0, words[6:])):
-            self.text("", WIDTH / 2, y, "      ".join(row), size=8)
+            self.text("", WIDTH / 2, y, "      ".join(row), size=8, family=families())
 
 
 def _spread(labels: list[str]) -> tuple[float, list[float]]:
     """The size of the legend's labels, each behind its square, and where they begin: with
     equal gaps, smaller if there are many. Room is left for each to be bold."""
     room, size = WIDTH - 2 * MARGIN, 9.5
-    bold = FontProperties(weight="bold", size=size)
+    bold = FontProperties(
+        family=families(), weight="bold" if language() == ENGLISH else "normal", size=size
+    )
     widths = [TextPath((0, 0), label, prop=bold).get_extents().x1 / 0.72 for label in labels]
     squares = len(labels) * 20
     shrink = min(1, (room - squares - 10 * len(labels)) / sum(widths))

@@ -18,7 +18,9 @@ from collections.abc import Sequence
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
+from labkit.lang import tr
 from labkit.learner.figures.captions import CAPTIONS
+from labkit.learner.figures.labels import label, translate
 from labkit.learner.progress.outcomes import OUTCOMES
 from labkit.learner.progress.predictions import outcome, show_now
 
@@ -87,7 +89,7 @@ def show(figure: Figure, text: str) -> None:
     """
     if text[:1].isdigit() and text not in CAPTIONS:
         raise KeyError(f"{text!r} is no figure of labkit/learner/figures/captions.py: add it")
-    alt = CAPTIONS.get(text, text)
+    alt = tr(CAPTIONS[text]) if text in CAPTIONS else label(text)
     if _in_ipython():
         from IPython.display import display
 
@@ -149,7 +151,9 @@ def shade(
 
 
 def as_html(figure: Figure, alt: str) -> str:
-    """An <img> that carries the figure within itself, so that nothing has to be fetched."""
+    """An <img> that carries the figure within itself, so that nothing has to be fetched;
+    its labels in the language that is spoken."""
+    translate(figure)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=2 * PIXELS_PER_INCH)
     png = buffer.getvalue()

@@ -1,0 +1,83 @@
+"""What is written in a figure, in the language that is spoken, when it becomes a picture.
+
+The code that draws says it in English. A message of the catalogs may have places, "layer {0}":
+what stands there in a figure is kept, or is a message too.
+
+It needs matplotlib, so nothing that `import labkit` loads may import this module.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager, get_font
+from matplotlib.text import Text
+
+from labkit.lang import ENGLISH, FOLDER, known_messages, language, tr
+
+PLACE = re.compile(r"\{\d\}")
+
+
+def label(text: str) -> str:
+    """A label in the language that is spoken; what no catalog has stays as it is."""
+    if language() == ENGLISH or not re.search("[a-z]{2}", text):
+        return text
+    if (said := tr(text)) != text:
+        return said
+    for pattern, message in _patterns(language()):
+        if found := pattern.fullmatch(text):
+            return tr(message).format(*map(label, found.groups()))
+    return "\n".join(map(label, text.split("\n"))) if "\n" in text else text
+
+
+@cache
+def _patterns(chosen: str) -> list[tuple[re.Pattern, str]]:
+    """Every message with places, those with the most words first."""
+    found = [message for message in known_messages() if "{0}" in message]
+    found.sort(key=lambda message: -len(PLACE.sub("", message)))
+    return [
+        (re.compile("(.+?)".join(map(re.escape, PLACE.split(message))), re.DOTALL), message)
+        for message in found
+    ]
+
+
+@cache
+def _font(chosen: str) -> str | None:
+    """The name of the language's own font, known to matplotlib from now on."""
+    for path in sorted((FOLDER / chosen).glob("*.ttf")):
+        fontManager.addfont(path)
+        return get_font(path).family_name
+    return None
+
+
+def families() -> list[str]:
+    """The fonts of a label: what one lacks is taken from the next."""
+    own = _font(language())
+    return ["sans-serif", own] if own else ["sans-serif"]
+
+
+def translate(figure: Figure) -> None:
+    """Put every label of a figure into the language that is spoken."""
+    if language() == ENGLISH:
+        return
+    for axes in figure.findobj(Axes):
+        for axis in (axes.xaxis, axes.yaxis):
+            _translate_ticks(axis)
+    for text in figure.findobj(Text):
+        said = label(text.get_text())
+        if said != text.get_text():
+            text.set_text(said)
+            # a formula's text has one font: the one with the language's characters
+            text.set_fontfamily(families()[::-1] if "$" in said else families())
+
+
+def _translate_ticks(axis: Axis) -> None:
+    """Matplotlib writes them anew with each drawing: whoever says them has to translate."""
+    formatter = axis.get_major_formatter()
+    say = formatter.format_ticks
+    formatter.format_ticks = lambda places: [label(str(each)) for each in say(places)]
+    axis.set_tick_params(labelfontfamily=families())
