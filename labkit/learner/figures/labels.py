@@ -31,7 +31,9 @@ def label(text: str) -> str:
     for pattern, message in _patterns(language()):
         if found := pattern.fullmatch(text):
             return tr(message).format(*map(label, found.groups()))
-    return "\n".join(map(label, text.split("\n"))) if "\n" in text else text
+    if "\n" not in text or "_\n" in text:  # the latter is a name in code, which was too long
+        return text
+    return "\n".join(map(label, text.split("\n")))
 
 
 @cache

@@ -67,3 +67,8 @@ def test_the_map_says_its_parts_in_chinese():
         said = [text.get_text() for text in figure.axes[0].texts]
     assert "03 注意力" in said and "q_proj" in said
     plt.close(figure)
+
+
+def test_a_name_that_was_cut_into_lines_stays():
+    with speaking("zh"):
+        assert label("scaled_dot_\nproduct_\nattention") == "scaled_dot_\nproduct_\nattention"
