@@ -233,4 +233,4 @@ def written_answer(lab: Lab, question: Question) -> dict[str, str]:
 
 def model_answer(lab: Lab, question: Question) -> str:
     found = written_answer(lab, question)
-    return f"{found['model answer']}\n\n**Rubric.** {found['rubric']}"
+    return f"{tr(found['model answer'])}\n\n{tr('**Rubric.**')} {tr(found['rubric'])}"

@@ -7,10 +7,10 @@ import re
 from labkit.core import cells, sealed
 from labkit.core.report import Report, Status
 from labkit.core.syllabus import Exercise, Lab
-from labkit.lang import tr
+from labkit.lang import said, tr
 from labkit.learner import workspace
 
-RUNGS = ("idea", "shape and API", "near-code")
+RUNGS = (said("idea"), said("shape and API"), said("near-code"))
 HEADING = re.compile(r"^(##|###) +(.+?) *$", re.MULTILINE)
 
 

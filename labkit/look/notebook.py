@@ -13,6 +13,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from tempfile import TemporaryDirectory
 from threading import Thread
 
+from labkit.lang import said, tr
 from labkit.learner.talk.commands import YOURS
 from labkit.look.own import compared
 from labkit.look.page import VIEWS, write
@@ -20,12 +21,14 @@ from labkit.look.still import still
 
 WRITTEN = "TINYLLM_LOOK"  # the address of a page that is there already: link to it, serve none
 SEEN = {
-    "tokens": "the likeliest next tokens, and what temperature, top-k and top-p make of them",
-    "attention": "who looks at whom, in every head of every layer",
-    "qknorm": "queries and keys before and after the norm, and turned by their positions",
-    "experts": "the experts that each token was sent to, and their load",
-    "cache": "the KV cache growing, token by token",
-    "swap": "the model with one part swapped, beside the true one",
+    "tokens": said(
+        "the likeliest next tokens, and what temperature, top-k and top-p make of them"
+    ),
+    "attention": said("who looks at whom, in every head of every layer"),
+    "qknorm": said("queries and keys before and after the norm, and turned by their positions"),
+    "experts": said("the experts that each token was sent to, and their load"),
+    "cache": said("the KV cache growing, token by token"),
+    "swap": said("the model with one part swapped, beside the true one"),
 }
 
 
@@ -44,19 +47,23 @@ def look(view: str = "tokens", *models: str, package: str = YOURS, height: int =
     shown = [compared(str(name), package) for name in models or ["stories-dense"]]
     if address := os.environ.get(WRITTEN):
         link = html.escape(f"{address}#{view}")
-        seen = f'<p><a href="{link}">Look inside</a>: {SEEN[view]}.</p>'
+        seen = f'<p><a href="{link}">{tr("Look inside")}</a>: {tr(SEEN[view])}.</p>'
         _display(seen + still(shown[0]), f"{address}#{view}")
         return
     folder, port = _served()
     write(folder, shown)
     address = f"http://127.0.0.1:{port}/index.html#{view}"
+    title = f"{tr('Look inside')}: {tr(SEEN[view])}"
+    lives = tr(
+        "It lives as long as the kernel; in a terminal, {command} opens it.",
+        command=f"<code>tinyllm look --view {view}</code>",
+    )
     # a browser that cannot load an object shows what stands inside it
     _display(
         f'<figure style="margin:0"><object data="{address}" type="text/html" '
-        f'title="Look inside: {SEEN[view]}" style="width:100%;min-height:{height}px">'
+        f'title="{title}" style="width:100%;min-height:{height}px">'
         f"{still(shown[0])}</object>"
-        f"<figcaption>Look inside: {SEEN[view]}. It lives as long as the kernel; in "
-        f"a terminal, <code>tinyllm look --view {view}</code> opens it.</figcaption></figure>",
+        f"<figcaption>{title}. {lives}</figcaption></figure>",
         address,
     )
 
@@ -64,7 +71,7 @@ def look(view: str = "tokens", *models: str, package: str = YOURS, height: int =
 def _display(rendered: str, address: str) -> None:
     from IPython.display import display
 
-    display({"text/html": rendered, "text/plain": f"Look inside: {address}"}, raw=True)
+    display({"text/html": rendered, "text/plain": f"{tr('Look inside')}: {address}"}, raw=True)
 
 
 @cache

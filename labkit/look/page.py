@@ -9,16 +9,22 @@ it works from a file as well as from a server.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from labkit.lang import ENGLISH, language, tr
 from labkit.look.export import advised, config_of, model_script
 from labkit.model import hub
 
 STATIC = Path(__file__).parent / "static"
+WORD = re.compile(r'^    "([\w.-]+)": "(.*)",$', re.MULTILINE)
+NO_SCRIPT = "The model is a program in this page: it needs JavaScript."
+NAMES = {"en": "English", "zh": "中文"}  # as each calls itself
+TAGS = {"zh": "zh-CN"}  # as a browser knows a language, where it is not our name of it
 VIEWS = ("tokens", "attention", "qknorm", "experts", "cache", "swap")
 
 
@@ -41,12 +47,14 @@ def write(
     models: Sequence[str | Shown] = tuple(hub.SHIPPED),
     labs: Mapping[str, str] | None = None,
     home: str = "",
+    others: Mapping[str, str] | None = None,
 ) -> Path:
     """Write the page into a folder, which may be there already; returns its index.html.
 
     models    shipped names, `mine`, folders of checkpoints, or Shown; the first is opened
     labs      {number: address of the lab's page}; one without is named and links nowhere
     home      address of the course's pages, where there are some
+    others    {language: address} of the same page in other languages
 
     Errors: no model: ValueError; a model that cannot be read, or is too large for a page:
             CheckpointError, before anything is written
@@ -64,9 +72,27 @@ def write(
         "models": [_facts(each, len(scripts[each.name])) for each in shown],
         "labs": dict(labs or {}),
         "home": home,
+        "others": [[tag(each), NAMES[each], where] for each, where in (others or {}).items()],
     }
-    (folder / "page-data.js").write_text(f"TinyLLM.page = {json.dumps(facts)};\n", "utf-8")
-    return folder / "index.html"
+    script = f"TinyLLM.page = {json.dumps(facts)};\n"
+    index = folder / "index.html"
+    if language() != ENGLISH:
+        table = {key: tr(text) for key, text in words().items()}
+        script += f'TinyLLM.words["{tag(language())}"] = {json.dumps(table)};\n'
+        text = index.read_text("utf-8").replace('lang="en"', f'lang="{tag(language())}"')
+        index.write_text(text.replace(NO_SCRIPT, tr(NO_SCRIPT)), "utf-8")
+    (folder / "page-data.js").write_text(script, "utf-8")
+    return index
+
+
+def tag(name: str) -> str:
+    """A language as HTML names it."""
+    return TAGS.get(name, name)
+
+
+def words() -> dict[str, str]:
+    """{key: sentence} of all that the page says."""
+    return dict(WORD.findall((STATIC / "words.js").read_text("utf-8")))
 
 
 def named(name: str) -> Shown:

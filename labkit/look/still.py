@@ -9,6 +9,7 @@ import html
 import torch
 from torch import Tensor
 
+from labkit.lang import tr
 from labkit.look.page import Shown
 from labkit.model.tokenizer import Tokenizer
 
@@ -22,7 +23,9 @@ def still(shown: Shown) -> str:
     what keeps it from running."""
     computed = shown.computed or {}
     if problem := computed.get("problem"):
-        return f"<p>{shown.name} does not run in this code yet: {html.escape(problem)}.</p>"
+        said = tr("{name} does not run in this code yet: {problem}.",
+                  name=shown.name, problem=problem)  # fmt: skip
+        return f"<p>{html.escape(said)}</p>"
     tokenizer, ids = Tokenizer(shown.folder), computed["ids"]
     probs = _logits(computed["logits"], len(ids)).softmax(dim=-1)  # (T, V)
     sure = probs.max(dim=-1).values  # (T,)
@@ -33,10 +36,15 @@ def still(shown: Shown) -> str:
         f"<tr><td><code>{html.escape(token.strip())}</code></td><td>{share:.1%}</td></tr>"
         for token, share in rows
     )
+    reads = tr(
+        "{name} in this code reads a text; the stronger the shade, the less sure it is how to "
+        "go on:",
+        name=shown.name,
+    )
+    heads = "".join(f"<th>{each}</th>" for each in (tr("it would say next"), tr("with")))
     return (
-        f"<p>{shown.name} in this code reads a text; the stronger the shade, the "
-        f'less sure it is how to go on:</p><p style="white-space:pre-wrap">{text}</p>'
-        "<table><thead><tr><th>it would say next</th><th>with</th></tr></thead>"
+        f'<p>{reads}</p><p style="white-space:pre-wrap">{text}</p>'
+        f"<table><thead><tr>{heads}</tr></thead>"
         f"<tbody>{cells}</tbody></table>"
     )
 

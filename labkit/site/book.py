@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,13 @@ from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
+from sphinx.search import languages
+from sphinx.search.zh import SearchChinese
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 
 from labkit.author.reference import BuildError
+from labkit.lang import language
+from labkit.look.page import NAMES, tag
 
 # MyST-NB's fold: an admonition with two titles, and a label that is read out instead of them
 FOLD = re.compile(
@@ -23,7 +28,12 @@ FOLD = re.compile(
     re.DOTALL,
 )
 STATIC = Path(__file__).parent / "static"
-MAIN = ["sidebar/brand.html", "sidebar/search.html", "sidebar/scroll-start.html"]
+MAIN = [
+    "sidebar/brand.html",
+    "languages.html",
+    "sidebar/search.html",
+    "sidebar/scroll-start.html",
+]
 MAIN += ["sidebar/navigation.html", "sidebar/scroll-end.html"]
 CONFIG: dict[str, Any] = {
     "project": "TinyLLM",
@@ -39,6 +49,7 @@ CONFIG: dict[str, Any] = {
     "html_theme_options": {"navigation_with_keys": True},
     "html_sidebars": {"**": MAIN},
     "html_static_path": [str(STATIC)],
+    "templates_path": [str(Path(__file__).parent)],
     "html_favicon": str(STATIC / "icon.svg"),  # else a browser asks the host for one
     "html_css_files": ["site.css"],
     "html_js_files": ["site.js"],
@@ -53,13 +64,31 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def render(source: Path, folder: Path, doctrees: Path) -> None:
-    """Write the pages of a folder with index.md and notebooks.
+def render(
+    source: Path,
+    folder: Path,
+    doctrees: Path,
+    others: Mapping[str, str] | None = None,
+    ids: Mapping[str, list[str]] | None = None,
+) -> dict[str, list[str]]:
+    """Write the pages of a folder with index.md and notebooks, in the language that is spoken.
 
-    Errors: whatever Sphinx warns of is a fault of ours: BuildError
+    others    {language: the way from here to its pages}
+    ids       {page: the ids of its sections, in order}, as in another language; else they are
+              made from the headings
+
+    Returns the ids.
+
+    Errors: whatever Sphinx warns of is a fault of ours, and so is a page with other sections
+            than ids has: BuildError
     """
     warnings = io.StringIO()
-    settings = {**CONFIG, "html_extra_path": [str(source / "extra")]}
+    settings = CONFIG | {
+        "html_extra_path": [str(source / "extra")],
+        "language": tag(language()).replace("-", "_"),
+        "page_languages": dict(others or {}),
+        "section_ids": dict(ids or {}),
+    }
     lines = [f"{name} = {value!r}\n" for name, value in settings.items()]
     (source / "conf.py").write_text("".join(lines), "utf-8")
     try:
@@ -68,10 +97,12 @@ def render(source: Path, folder: Path, doctrees: Path) -> None:
                 source, source, folder, doctrees, "html", status=None, warning=warnings
             )
             app.build(force_all=True)
+            found = {name: ids_of(app.env.get_doctree(name)) for name in app.env.found_docs}
     except SphinxError as error:
         raise BuildError(f"Sphinx: {error}") from error
     if warnings.getvalue():
         raise BuildError(f"Sphinx: {warnings.getvalue().strip()}")
+    return found
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
@@ -79,6 +110,11 @@ def setup(app: Sphinx) -> dict[str, bool]:
     inline = (visit_formula, None)
     app.add_html_math_renderer("mathml", inline, (visit_block_formula, None))
     app.connect("html-page-context", plain_folds)
+    app.connect("html-page-context", switched)
+    app.add_config_value("section_ids", {}, "env")
+    app.add_config_value("page_languages", {}, "html")
+    app.connect("doctree-read", same_ids, priority=100)  # before tables of contents are made
+    languages["zh"] = Bigrams
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -91,6 +127,49 @@ def visit_block_formula(translator: Any, node: nodes.math_block) -> None:
     formula = convert(node.astext(), display="block")
     translator.body.append(f'<div class="formula">{formula}</div>')
     raise nodes.SkipNode
+
+
+class Bigrams(SearchChinese):
+    """Search in Chinese without a dictionary: every two characters that stand side by side are
+    a word, on the page and in what is asked for."""
+
+    chinese = re.compile(r"[\u3400-\u9fff]+")
+    js_splitter_code = r"""
+var splitQuery = (query) =>
+  (query.match(/[\u3400-\u9fff]+|(?:(?![\u3400-\u9fff])[\p{Letter}\p{Number}_])+/gu) || [])
+    .flatMap((run) => /^[\u3400-\u9fff]{3,}$/.test(run)
+      ? [...run].slice(1).map((one, i) => run[i] + one) : [run]);
+"""
+
+    def split(self, input: str) -> list[str]:
+        runs = self.chinese.findall(input)
+        pairs = [run[i : i + 2] for run in runs for i in range(len(run) - 1)]
+        return [*pairs, *super().split(self.chinese.sub(" ", input))]
+
+
+def ids_of(page: nodes.document) -> list[str]:
+    return [section["ids"][0] for section in page.findall(nodes.section)]
+
+
+def same_ids(app: Sphinx, page: nodes.document) -> None:
+    """The sections of a page get the ids that they have in the other language."""
+    wanted = app.config.section_ids.get(app.env.docname)
+    if wanted is None:
+        return
+    if len(wanted) != len(ids_of(page)):
+        raise SphinxError(f"{app.env.docname} has other sections in another language")
+    for section, name in zip(page.findall(nodes.section), wanted, strict=True):
+        section["ids"] = [name]
+
+
+def switched(app: Sphinx, page: str, template: str, context: dict, doctree: Any) -> None:
+    """Before a page is written: the same page in the other languages, for languages.html."""
+    up = "../" * page.count("/")
+    context["languages"] = [
+        (tag(name), NAMES[name], f"{up}{way}{page}.html")
+        for name, way in app.config.page_languages.items()
+    ]
+    context["spoken"] = (tag(language()), NAMES[language()])
 
 
 def plain_folds(app: Sphinx, page: str, template: str, context: dict, doctree: Any) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from labkit.core.syllabus import NOTEBOOKS, UnknownName, find_lab
 from labkit.core.terminal import Problem, ending_on
+from labkit.lang import ENGLISH, known, languages, tr
 
 app = typer.Typer()
 
@@ -20,6 +21,10 @@ def site(
     folder: Annotated[Path, typer.Argument(help="a new folder, or an older site")],
     labs: Annotated[
         Optional[str], typer.Option(help="only these, such as 1,3 or rmsnorm,gqa")
+    ] = None,
+    lang: Annotated[
+        Optional[str],
+        typer.Option(help="in this language too, in a folder of its name, such as zh"),
     ] = None,
     without_answers: Annotated[
         bool,
@@ -44,5 +49,11 @@ def site(
         if labs is not None:
             named = [find_lab(name.strip().zfill(2), NOTEBOOKS) for name in labs.split(",")]
             chosen = [lab for lab in NOTEBOOKS if lab in named]
-        write_site(folder, chosen, not without_answers)
+        others = [known(lang)] if lang else []
+        if None in others or ENGLISH in others:
+            there = ", ".join(languages()[1:])
+            raise Problem(
+                tr("no catalog for {lang!r}: there are {there}", lang=lang, there=there)
+            )
+        write_site(folder, chosen, not without_answers, others=others)
     print(f"the site begins at {folder / 'index.html'}")

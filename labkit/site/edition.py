@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from html import escape
 from pathlib import Path
@@ -15,6 +15,7 @@ from nbformat import NotebookNode
 
 from labkit.author.reference import BuildError
 from labkit.core.syllabus import NOTEBOOKS, Lab
+from labkit.lang import ENGLISH, said, speaking, tr
 from labkit.look.page import write as write_look
 from labkit.model.hub import SHIPPED
 from labkit.site.executed import executed
@@ -26,25 +27,25 @@ OURS = (".nojekyll", "searchindex.js")  # a folder that holds them is a site, an
 NOT_SHOWN = (".buildinfo*", "_sources", "*.map")  # what Sphinx and the theme leave beside it
 # lab: views of the model page that show its part at work, and what one sees there
 VIEWS = {
-    "rmsnorm": {"swap": "without its norms, heard"},
-    "rope": {"swap": "without RoPE, heard"},
+    "rmsnorm": {"swap": said("without its norms, heard")},
+    "rope": {"swap": said("without RoPE, heard")},
     "gqa": {
-        "attention": "the attention of every head",
-        "qknorm": "queries and keys before and after their norm",
-        "swap": "with repeat for repeat_interleave, heard",
+        "attention": said("the attention of every head"),
+        "qknorm": said("queries and keys before and after their norm"),
+        "swap": said("with repeat for repeat_interleave, heard"),
     },
-    "swiglu": {"swap": "with ReLU for SiLU, heard"},
+    "swiglu": {"swap": said("with ReLU for SiLU, heard")},
     "moe": {
-        "experts": "the experts that each token chose",
-        "swap": "with one expert for all, heard",
+        "experts": said("the experts that each token chose"),
+        "swap": said("with one expert for all, heard"),
     },
     "decoder": {
-        "tokens": "the guess of the next token as it forms, layer by layer",
-        "swap": "with any part swapped, heard",
+        "tokens": said("the guess of the next token as it forms, layer by layer"),
+        "swap": said("with any part swapped, heard"),
     },
     "generation": {
-        "tokens": "temperature, top-k and top-p at your fingertips",
-        "cache": "the cache as it grows, in bytes",
+        "tokens": said("temperature, top-k and top-p at your fingertips"),
+        "cache": said("the cache as it grows, in bytes"),
     },
 }
 
@@ -55,12 +56,15 @@ def write_site(
     answers: bool = True,
     notebook_of: Callable[[Lab], NotebookNode] = executed,
     gallery_of: Callable[[Lab], list[WrongAnswer]] = gallery,
+    others: Sequence[str] = (),
 ) -> None:
     """Write the site into a new folder, or in the place of an older site.
 
     answers        False: neither solutions, model answers nor the last rung of a ladder
     notebook_of    gives a lab's notebook with its outputs
     gallery_of     gives a lab's wrong answers
+    others         languages beside English: the same pages, with the same anchors, in folders
+                   of their names
 
     Errors: a folder that holds something else: BuildError, and nothing is touched
     """
@@ -69,21 +73,45 @@ def write_site(
     from labkit.site.book import render
 
     with TemporaryDirectory(prefix="tinyllm-site-") as name:
-        source, made = Path(name, "source"), Path(name, "html")
-        (source / "extra" / FIGURES).mkdir(parents=True)
-        addresses = {lab.number: f"../{lab.name}.html" for lab in labs}
-        write_look(source / "extra" / "look", list(SHIPPED), addresses, "../index.html")
-        with redirect_stdout(io.StringIO()):  # of what a learner is told meanwhile
-            (source / "index.md").write_text(front(labs, source / "extra"), "utf-8")
-            for lab in labs:
-                page = page_of(lab, notebook_of(lab), gallery_of(lab), views(lab), answers)
-                nbformat.write(page.notebook, source / f"{lab.name}.ipynb")
-                for picture, data in page.pictures.items():
-                    (source / "extra" / FIGURES / picture).write_bytes(data)
-        render(source, made, Path(name, "doctrees"))
+        made, ids = Path(name, "html"), None
+        for spoken in (ENGLISH, *others):
+            place = made if spoken == ENGLISH else made / spoken
+            ways = {ENGLISH: "", **{each: f"{each}/" for each in others}}
+            up = "" if spoken == ENGLISH else "../"
+            there = {each: up + way for each, way in ways.items() if each != spoken}
+            source = Path(name, f"source-{spoken}")
+            with speaking(spoken), redirect_stdout(io.StringIO()):  # what a learner is told
+                write_source(source, labs, answers, notebook_of, gallery_of, there)
+            with speaking(spoken):
+                found = render(source, place, Path(name, f"trees-{spoken}"), there, ids)
+            ids = ids or found
         if folder.exists():
             shutil.rmtree(folder)
         shutil.copytree(made, folder, ignore=shutil.ignore_patterns(*NOT_SHOWN))
+
+
+def write_source(
+    source: Path,
+    labs: Sequence[Lab],
+    answers: bool,
+    notebook_of: Callable[[Lab], NotebookNode],
+    gallery_of: Callable[[Lab], list[WrongAnswer]],
+    others: Mapping[str, str],
+) -> None:
+    """What the pages are rendered from, in the language that is spoken.
+
+    others    {language: the way from these pages to its pages}
+    """
+    (source / "extra" / FIGURES).mkdir(parents=True)
+    addresses = {lab.number: f"../{lab.name}.html" for lab in labs}
+    looks = {each: f"../{way}look/index.html" for each, way in others.items()}
+    write_look(source / "extra" / "look", list(SHIPPED), addresses, "../index.html", looks)
+    (source / "index.md").write_text(front(labs, source / "extra"), "utf-8")
+    for lab in labs:
+        page = page_of(lab, notebook_of(lab), gallery_of(lab), views(lab), answers)
+        nbformat.write(page.notebook, source / f"{lab.name}.ipynb")
+        for picture, data in page.pictures.items():
+            (source / "extra" / FIGURES / picture).write_bytes(data)
 
 
 def is_site(folder: Path) -> bool:
@@ -93,9 +121,10 @@ def is_site(folder: Path) -> bool:
 def views(lab: Lab) -> str:
     """Where the model page shows the lab's part at work."""
     links = [
-        f'<a href="look/index.html#{view}">{escape(text)}</a>'
+        f'<a href="look/index.html#{view}">{escape(tr(text))}</a>'
         for view, text in VIEWS.get(lab.module, {}).items()
     ]
     if not links:
         return ""
-    return f'<p class="look">Look inside a trained model: {", ".join(links)}.</p>'
+    inside = tr("Look inside a trained model: {links}.", links=tr(", ").join(links))
+    return f'<p class="look">{inside}</p>'

@@ -24,6 +24,7 @@ from labkit.core.files import write_whole
 from labkit.core.paths import CHECKPOINTS, LABKIT, ROOT, SOLUTIONS, TESTS
 from labkit.core.syllabus import NOTEBOOKS, Lab
 from labkit.grading.sample_class import solved
+from labkit.lang import ENGLISH, language
 from labkit.look.notebook import WRITTEN as LOOK
 
 KEPT = ROOT / "build" / "site"
@@ -45,11 +46,11 @@ def executed(lab: Lab, run: Callable[[Lab], NotebookNode] | None = None) -> Note
 
     Errors: a cell that raises: BuildError names it
     """
-    path = KEPT / f"{lab.name}-{key(lab)}.ipynb"
+    path = KEPT / f"{lab.name}-{language()}-{key(lab)}.ipynb"
     if path.exists():
         return nbformat.read(path, as_version=4)
     notebook = (run or in_a_kernel)(lab)
-    for old in KEPT.glob(f"{lab.name}-*.ipynb"):
+    for old in KEPT.glob(f"{lab.name}-{language()}-*.ipynb"):
         old.unlink()
     write_whole(path, nbformat.writes(notebook))
     return notebook
@@ -58,15 +59,16 @@ def executed(lab: Lab, run: Callable[[Lab], NotebookNode] | None = None) -> Note
 def key(lab: Lab) -> str:
     """Changes with the notebook and with everything that can change its outputs."""
     digest = hashlib.sha256(nbformat.writes(complete(lab)).encode())
-    digest.update(shared_key().encode())
+    digest.update(shared_key(language()).encode())
     return digest.hexdigest()[:16]
 
 
 @cache
-def shared_key() -> str:
+def shared_key(spoken: str) -> str:
     names = f"{sys.version_info[:2]} {version('torch')} {version('matplotlib')}"
     digest = hashlib.sha256(names.encode())
-    for path in files_in(SHOWN):
+    words = () if spoken == ENGLISH else (*(LABKIT / "lang" / spoken).glob("*.po"),)
+    for path in files_in((*SHOWN, *words)):
         digest.update(f"\n{path.relative_to(ROOT)} {path.stat().st_size}\n".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -97,7 +99,8 @@ def in_a_kernel(lab: Lab) -> NotebookNode:
             resources={"metadata": {"path": name}}, extra_arguments=["--log-level=ERROR"],
         )  # fmt: skip
         path = os.pathsep.join([name, str(ROOT)])
-        client.execute(env={**os.environ, "PYTHONPATH": path, LOOK: "look/index.html"})
+        own = {"PYTHONPATH": path, LOOK: "look/index.html", "TINYLLM_LANG": language()}
+        client.execute(env={**os.environ, **own})
         for cell in notebook.cells:
             for output in cell.get("outputs", ()):
                 if output.output_type == "error":

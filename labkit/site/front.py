@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from labkit.author.owned_cells import notebook_path, read_notebook
 from labkit.core.syllabus import Lab
+from labkit.lang import tr
 from labkit.learner.figures.architecture import alt_text, draw
 from labkit.learner.figures.drawing import PIXELS_PER_INCH
 from labkit.learner.models import load_chat_model, say
@@ -19,7 +20,7 @@ from labkit.pretrain.stories import prompt
 HERE = Path(__file__).parent
 REQUEST = "Tell me a story about Anna and a red ball."
 QUESTION = "Where is the red ball?"
-ASKED = re.compile(r"\*\*The question: (.+?)\*\*")
+ASKED = re.compile(r"\*\*[^*]*?[:：]\s*(.+?)\*\*")
 
 
 def front(labs: Sequence[Lab], folder: Path) -> str:
@@ -34,8 +35,9 @@ def front(labs: Sequence[Lab], folder: Path) -> str:
     jinja = Environment(
         loader=FileSystemLoader(HERE), undefined=StrictUndefined, autoescape=True
     )
+    jinja.globals["tr"] = tr
     return jinja.get_template("front.md.jinja").render(
-        labs=[(lab, question(lab), minutes(lab)) for lab in labs],
+        labs=[(lab, tr(lab.title), question(lab), minutes(lab)) for lab in labs],
         talk=(REQUEST, story, QUESTION, answer),
         alt=alt_text(),
     )
@@ -43,7 +45,7 @@ def front(labs: Sequence[Lab], folder: Path) -> str:
 
 def question(lab: Lab) -> str:
     """The question with which its notebook begins."""
-    text = ASKED.search(read_notebook(notebook_path(lab)).cells[0].source)[1]
+    text = ASKED.search(tr(read_notebook(notebook_path(lab)).cells[0].source.strip()))[1]
     return text[0].upper() + text[1:]
 
 

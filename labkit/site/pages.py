@@ -15,10 +15,12 @@ from html import escape
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell
 
-from labkit.author.owned_cells import model_answer
+from labkit.author.owned_cells import model_answer, notebook_path, read_notebook
 from labkit.author.reference import reference_block
+from labkit.author.translation.texts import with_docstrings
 from labkit.core import cells
 from labkit.core.syllabus import Exercise, Lab
+from labkit.lang import said, tr
 from labkit.learner import hints
 from labkit.learner.progress import predictions
 from labkit.site.wrong import WrongAnswer
@@ -32,6 +34,7 @@ SETUP = ("setup", "tools")  # cells whose code is no reading matter
 MAP = "map"
 OF_A_LEARNER = ("finish",)  # cells that tell how far one is
 LAST = "summary"
+MARKUP = re.compile(r"[*_<\[]")  # that a sentence of a report does not mean
 
 
 @dataclass
@@ -66,13 +69,15 @@ def page_of(
     for question in lab.questions:
         answer = model_answer(lab, question) if answers else ""
         page.cell(question.answer_cell).source = (
-            fold(f"Model answer to {question.id}", answer) if answer else OWN_WORDS
+            fold(tr("Model answer to {id}", id=question.id), answer)
+            if answer
+            else tr(OWN_WORDS)
         )
     put_predictions(page)
     page.notebook.cells = [cell for cell in page.notebook.cells if cell.id not in OF_A_LEARNER]
     for cell in page.notebook.cells:
         if cell.id in SETUP:
-            tag(cell, "hide-cell", "The setup")
+            tag(cell, "hide-cell", tr("The setup"))
         elif cell.id == MAP:
             tag(cell, "remove-input")
     if look:
@@ -86,48 +91,57 @@ def page_of(
     return page
 
 
-OWN_WORDS = "*Answered in your own words, and read by a person.*"
+OWN_WORDS = said("*Answered in your own words, and read by a person.*")
 
 
 def put_exercise(page: Page, exercise: Exercise, answers: bool) -> None:
     """The stub, the ladder and the answer in the place of the reference."""
     block = reference_block(page.lab, exercise)
-    parts = [code(cells.stub(block, exercise))]
+    parts = [code(with_docstrings(cells.stub(block, exercise)))]
     rungs = hints.rungs(page.lab, exercise)
     for number, (name, text) in enumerate(zip(hints.RUNGS, rungs, strict=True), 1):
         if answers or number < len(rungs):
-            title = f"Hint {number} of {len(rungs)} for {exercise.id}: {name}"
-            parts.append(fold(title, text))
+            title = tr("Hint {number} of {count} for {id}: {name}", number=number,
+                       count=len(rungs), id=exercise.id, name=tr(name))  # fmt: skip
+            parts.append(fold(title, tr(text)))
     if answers:
-        parts.append(fold(f"Solution of {exercise.id}", code(cells.plain(block))))
+        solution = code(with_docstrings(cells.plain(block)))
+        parts.append(fold(tr("Solution of {id}", id=exercise.id), solution))
     place = page.notebook.cells.index(page.cell(exercise.answer_cell))
     text = "\n\n".join(parts)
     page.notebook.cells[place] = new_markdown_cell(text, id=exercise.answer_cell)
-    tag(page.cell(exercise.check_cell), "hide-output", "What the check says of a right answer")
+    said_then = tr("What the check says of a right answer")
+    tag(page.cell(exercise.check_cell), "hide-output", said_then)
 
 
 def put_predictions(page: Page) -> None:
     """The choices as choices; who has chosen, or opens it, sees what came out."""
     known, hidden = predictions.of(page.lab), False
+    english = {cell.id: cell.source for cell in read_notebook(notebook_path(page.lab)).cells}
     for place, cell in enumerate(page.notebook.cells):
         asked = cell.cell_type == "code" and PREDICT.search(cell.source)
         if asked:
             choice = choices(asked[1], known[asked[1]].choices)
             page.notebook.cells[place] = new_markdown_cell(choice, id=cell.id)
         elif cell.cell_type == "markdown":
-            hidden = FORETOLD in cell.source
+            hidden = FORETOLD in english.get(cell.id, "")
         hidden = hidden or bool(asked)
         if hidden and cell.cell_type == "code" and cell.outputs and not asked:
-            tag(cell, "hide-output", "Your prediction first; then: what comes out")
+            tag(cell, "hide-output", tr("Your prediction first; then: what comes out"))
 
 
 def choices(name: str, texts: Mapping[str, str]) -> str:
     options = [
-        f'<label><input type="radio" name="{name}" value="{letter}"> {escape(text)}</label>'
+        f'<label><input type="radio" name="{name}" value="{letter}"> {escape(tr(text))}</label>'
         for letter, text in texts.items()
     ]
     return "\n".join(
-        ['<fieldset class="predict">', "<legend>You say</legend>", *options, "</fieldset>"]
+        [
+            '<fieldset class="predict">',
+            f"<legend>{tr('You say')}</legend>",
+            *options,
+            "</fieldset>",
+        ]
     )
 
 
@@ -148,14 +162,14 @@ def code(text: str, language: str = "python") -> str:
 def shown(wrong: Sequence[WrongAnswer], answers: bool) -> str:
     """The gallery as Markdown."""
     parts = [
-        "## A gallery of wrong answers",
-        "What the check says of mistakes that are made often: look at the row *why*.",
+        f"## {tr('A gallery of wrong answers')}",
+        tr("What the check says of mistakes that are made often: look at the row *why*."),
     ]
     for each in wrong:
-        title = each.mistake.name.replace("-", " ")
+        title = MARKUP.sub(r"\\\g<0>", each.title)
         parts += [f"### {each.mistake.exercise.id}: {title}", each.report.html()]
         if answers:
-            parts.append(fold("What was written", code(each.edit, "diff")))
+            parts.append(fold(tr("What was written"), code(each.edit, "diff")))
     return "\n\n".join(parts)
 
 
@@ -186,4 +200,4 @@ def take_out_pictures(page: Page, cell: NotebookNode) -> None:
         shown = output.get("data", {})
         if "text/html" in shown:
             text = PICTURE.sub(filed, shown["text/html"])
-            shown["text/html"] = text.replace(f"<b>{NO_CHOICE}</b>", "")
+            shown["text/html"] = text.replace(f"<b>{tr(NO_CHOICE)}</b>", "")

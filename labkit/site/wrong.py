@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
-from functools import cache
 from itertools import zip_longest
 
 from labkit.author.mistakes import Mistake, mistakes_of
 from labkit.author.reference import reference, reference_block
 from labkit.core import cells
 from labkit.core.report import Report
-from labkit.core.syllabus import Lab
+from labkit.core.syllabus import Exercise, Lab
+from labkit.lang import ENGLISH, language, tr
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
 
@@ -28,6 +28,13 @@ class WrongAnswer:
     report: Report
 
     @property
+    def title(self) -> str:
+        """What was done, in words; its name is English."""
+        english = language() == ENGLISH
+        mistake = self.mistake
+        return mistake.name.replace("-", " ") if english else tr(mistake.sentence)
+
+    @property
     def edit(self) -> str:
         """What stands otherwise than in the reference, as a diff."""
         mistake = self.mistake
@@ -36,7 +43,6 @@ class WrongAnswer:
         return "\n".join(line for line in list(lines)[2:] if not line.startswith("@@"))
 
 
-@cache
 def gallery(lab: Lab) -> list[WrongAnswer]:
     """The lab's wrong answers, each checked now: those listed first for each exercise."""
     mistakes = mistakes_of(lab) if lab.exercises else []
@@ -63,5 +69,9 @@ def report_on(mistake: Mistake) -> Report:
     lab, exercise = mistake.lab, mistake.exercise
     module = cells.with_block(cells.plain(reference(lab)), exercise, mistake.cell)
     with workspace.playing(lab, module):
-        report, _ = check_exercise(lab, exercise, f'hint("{exercise.id}") shows rung 1 of 3')
+        report, _ = check_exercise(lab, exercise, _first_hint(exercise))
     return report
+
+
+def _first_hint(exercise: Exercise) -> str:
+    return tr('hint("{id}") shows rung {rung} of {last}', id=exercise.id, rung=1, last=3)

@@ -23,6 +23,7 @@ from labkit.core.syllabus import NOTEBOOKS, Lab
 from labkit.learner import hints
 from labkit.learner.figures.captions import CAPTIONS
 from labkit.learner.progress import predictions
+from labkit.look import page
 from labkit.sandboxed import banned
 
 EVERYWHERE = "course"
@@ -112,6 +113,8 @@ def of_course() -> Iterator[Message]:
         yield Message(text, "labkit/core/report.py")
     for text in (banned.DRAWING, banned.FINISHED):
         yield Message(text, "labkit/sandboxed/banned.py")
+    for text in (*page.words().values(), page.NO_SCRIPT):
+        yield Message(text, "labkit/look/static/words.js")
     config = SOLUTIONS / "config.py"
     for text in texts.prose_of(config.read_text("utf-8")):
         yield Message(text, "solutions/config.py")

@@ -253,6 +253,11 @@
     at("request").value = SAMPLES[0];
     at("home").hidden = !T.page.home;
     at("home").href = T.page.home;
+    for (const [lang, name, address] of T.page.others) {
+      const link = h("a", { href: address, lang, hreflang: lang }, name);
+      link.addEventListener("click", () => (link.href = address + location.hash));
+      at("others").append(link);
+    }
     at("model").addEventListener("change", (event) => openModel(event.target.value));
     at("skip").addEventListener("click", (event) => {
       event.preventDefault();

@@ -1,6 +1,6 @@
-/* Every word that the page says, in one place: {language: {key: sentence}}. A language other
-   than English is a file beside this one that adds its table, and <html lang> that names it;
-   what a table lacks is said in English. What stands in {braces} is filled in. */
+/* Every word that the page says, in one place: {language: {key: sentence}}. The
+   tables of other languages come from the catalogs of labkit/lang, in page-data.js, and <html
+   lang> names the one that is spoken; what a table lacks is said in English. What stands in {braces} is filled in. */
 "use strict";
 
 globalThis.TinyLLM = globalThis.TinyLLM || {};

@@ -1,5 +1,5 @@
 // What a page does beside the theme: what scrolls can be reached by key, a prediction opens what
-// came out, so does an address that points into a fold, and paper has no folds.
+// came out, so does an address that points into a fold, and paper has no folds; another language is read from the same section on.
 "use strict";
 
 function reachable() {
@@ -26,7 +26,17 @@ function tellOutcome(event) {
     for (const fold of cell.querySelectorAll("details")) fold.open = true;
 }
 
+// The same page in another language, at the section that is read
+function sameSection(event) {
+  const sections = [...document.querySelectorAll(".content section[id]")];
+  const read = sections.filter((one) => one.getBoundingClientRect().top < innerHeight / 3).pop();
+  const link = event.currentTarget;
+  link.hash = read && read !== sections[0] ? read.id : "";
+}
+
 document.addEventListener("DOMContentLoaded", () => {
+  for (const link of document.querySelectorAll(".languages a"))
+    link.addEventListener("click", sameSection);
   reachable();
   document.addEventListener("change", tellOutcome);
   document.addEventListener("toggle", reachable, true);

@@ -234,7 +234,7 @@ def test_a_notebook_is_executed_once(monkeypatch, tmp_path):
 
     first, second = (executed(NORM, run) for _ in range(2))
     assert nbformat.writes(first) == nbformat.writes(second) and len(runs) == 1
-    monkeypatch.setattr(execution, "shared_key", lambda: "a check has changed")
+    monkeypatch.setattr(execution, "shared_key", lambda _: "a check has changed")
     executed(NORM, run)
     assert len(runs) == 2 and len(list(tmp_path.iterdir())) == 1
 
