@@ -133,6 +133,7 @@ class Bigrams(SearchChinese):
     """Search in Chinese without a dictionary: every two characters that stand side by side are
     a word, on the page and in what is asked for."""
 
+    language_name = "English"  # whose stemmer Sphinx's own Chinese takes for Latin words
     chinese = re.compile(r"[\u3400-\u9fff]+")
     js_splitter_code = r"""
 var splitQuery = (query) =>

@@ -14,6 +14,7 @@ from labkit.core.syllabus import Lab
 from labkit.lang import tr
 from labkit.learner.figures.architecture import alt_text, draw
 from labkit.learner.figures.drawing import PIXELS_PER_INCH
+from labkit.learner.figures.labels import translate
 from labkit.learner.models import load_chat_model, say
 from labkit.pretrain.stories import prompt
 
@@ -30,6 +31,7 @@ def front(labs: Sequence[Lab], folder: Path) -> str:
     story = say(model, tokenizer, prompt(REQUEST), temperature=advised, seed=1)
     answer = say(model, tokenizer, prompt(REQUEST, story, QUESTION))
     figure = draw()
+    translate(figure)
     figure.savefig(folder / "map.png", dpi=2 * PIXELS_PER_INCH)
     plt.close(figure)
     jinja = Environment(
