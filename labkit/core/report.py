@@ -39,7 +39,10 @@ class Status(Enum):
     HELP = "help"  # no verdict at all: a hint
 
 
-LABELS = ("ok", "look", "why", "note", "next", "was", "said", "idea", "shape", "near-code")
+LABELS = (
+    *("ok", "look", "why", "note", "next", "was", "said", "open", "write"),
+    *("idea", "shape", "near-code"),
+)
 MARKS = {Status.PASSED: "#009e73", Status.HELP: "#0072b2"}  # told apart by the colour-blind
 
 

@@ -75,7 +75,7 @@ def _next(lab: Lab, done: bool) -> str:
             tr(
                 "lab {number}, {title}: notebooks/{name}.ipynb",
                 number=after.number,
-                title=after.title,
+                title=tr(after.title),
                 name=after.name,
             )
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 from labkit.core.report import Report, Status
 from labkit.core.syllabus import Lab
-from labkit.lang import tr
+from labkit.lang import said, tr
 from labkit.learner.progress.outcomes import OUTCOMES, Outcome
 from labkit.learner.progress.record import PREDICTIONS, remember, remembered
 
@@ -23,7 +23,7 @@ def predict(name: str, choice: str = "") -> None:
     if found is None:
         return
     letter, known = str(choice).strip().lower(), _known(name)
-    letters = " or ".join([", ".join([*found.choices][:-1]), [*found.choices][-1]])
+    letters = tr(" or ").join([", ".join([*found.choices][:-1]), [*found.choices][-1]])
     if known.get("told") and letter != known["choice"]:
         print(
             tr(
@@ -89,7 +89,7 @@ def show_now(thing: object) -> None:
 
 def tally(lab: Lab) -> str:
     """How the lab's predictions went, in a line; "" for a lab without any."""
-    states: dict[str, list[str]] = {"right": [], "otherwise": [], "open": []}
+    states: dict[str, list[str]] = {"right": [], said("otherwise"): [], said("open"): []}
     for name, found in of(lab).items():
         known = _known(name)
         ended = "right" if known.get("choice") == found.right else "otherwise"
@@ -101,7 +101,7 @@ def tally(lab: Lab) -> str:
             values=sum(map(len, states.values())),
         )
     ]
-    parts += [f"{state}: {', '.join(names)}" for state, names in states.items()
+    parts += [f"{tr(state)}: {', '.join(names)}" for state, names in states.items()
               if names and state != "right"]  # fmt: skip
     return "; ".join(parts) if of(lab) else ""
 

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from labkit.core.sealed import NotReady
 from labkit.core.syllabus import LABS, Exercise
+from labkit.lang import said, tr
 from labkit.learner import workspace
 from labkit.learner.models import PARTS, error_text, reference_is_here
 from labkit.model import checkpoint, hub
@@ -31,7 +32,7 @@ from labkit.pretrain.living.page import Comparison, Heard
 from labkit.sandboxed.importer import PACKAGE, imported
 
 DENSE = "stories-dense"
-SHIPS = "as it ships"
+SHIPS = said("as it ships")
 REQUEST = "Tell me a story about a boy named Max and a kite."
 DOCUMENTS = 16  # to measure on
 TOKENS = 72  # to hear
@@ -50,13 +51,24 @@ def alive(name: str = DENSE, /, **parts: Any) -> Comparison:
     own = {k: part for k, part in parts.items() if not any(k in e.symbols for e in missing)}
     if missing:
         titles = ", ".join(f"{e.id} {e.title}" for e in missing)
-        notes.append(f"Not written yet: {titles}. The course's own speaks in its place.")
+        notes.append(
+            tr(
+                "Not written yet: {titles}. The course's own speaks in its place.",
+                titles=titles,
+            )
+        )
     if not own:
         return Comparison([first], notes)
-    yours = heard(name, f"with your {next(iter(own)) if len(own) == 1 else 'parts'}", own)
+    parts_named = next(iter(own)) if len(own) == 1 else tr("parts")
+    yours = heard(name, tr("with your {parts}", parts=parts_named), own)
     if not abs(yours.nats - first.nats) < SAME:  # nan is not
-        checks = " or ".join(f'check("{e.id}")' for e in _exercises(own))
-        notes.append(f"That is not the same model: {checks} says what is wrong in yours.")
+        checks = tr(" or ").join(f'check("{e.id}")' for e in _exercises(own))
+        notes.append(
+            tr(
+                "That is not the same model: {checks} says what is wrong in yours.",
+                checks=checks,
+            )
+        )
     return Comparison([first, yours], notes)
 
 
@@ -71,7 +83,7 @@ def _exercises(symbols: Mapping[str, Any]) -> list[Exercise]:
 
 @cache
 def as_it_ships(name: str) -> Heard:
-    return heard(name, SHIPS, {})
+    return heard(name, tr(SHIPS), {})
 
 
 def heard(name: str, what: str, parts: Mapping[str, Any]) -> Heard:
@@ -82,11 +94,11 @@ def heard(name: str, what: str, parts: Mapping[str, Any]) -> Heard:
         model = checkpoint.load(hub.SHIPPED[name], code, torch.float32)
         return Heard(what, nats_a_token(model, name), _story(model, tokenizer, code.generate))
     except NotImplementedError as stub:
-        return Heard(what, problem=f"left out: {stub} is not written yet")
+        return Heard(what, problem=tr("left out: {stub} is not written yet", stub=stub))
     except checkpoint.CheckpointError as error:  # of several lines
-        return Heard(what, problem=f"left out: {' '.join(str(error).split())}")
+        return Heard(what, problem=tr("left out: {error}", error=" ".join(str(error).split())))
     except Exception as error:  # a learner's code may fail in any way
-        return Heard(what, problem=f"left out: {error_text(error)}")
+        return Heard(what, problem=tr("left out: {error}", error=error_text(error)))
 
 
 def course_with(parts: Mapping[str, Any]) -> SimpleNamespace:

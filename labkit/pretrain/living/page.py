@@ -8,7 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from rich.cells import cell_len
+
 from labkit.core.report import clean
+from labkit.lang import said, tr
+from labkit.lang.layout import padded
+
+NATS, PERPLEXITY = said("nats a token"), said("perplexity")
 
 
 @dataclass(frozen=True)
@@ -34,12 +40,12 @@ class Comparison:
     notes: Sequence[str] = ()
 
     def __repr__(self) -> str:
-        width = max(len(each.name) for each in self.models)
-        lines = [f"{'':{width}}  nats a token  perplexity"]
+        width = max(cell_len(each.name) for each in self.models)
+        lines = [f"{'':{width}}  {tr(NATS):>12}  {tr(PERPLEXITY):>10}"]
         for each in self.models:
             nats, perplexity = each.numbers
             row = f"{nats:>12}  {perplexity:>10}"
-            lines.append(f"{each.name:{width}}  {each.problem or row}")
+            lines.append(f"{padded(each.name, width)}  {each.problem or row}")
         for each in self.models:
             if not each.problem:
                 lines += ["", f"{each.name}:", textwrap.fill(each.text, 76)]
@@ -49,7 +55,7 @@ class Comparison:
         table = "".join(
             _row("td", each.name, each.problem, *each.numbers) for each in self.models
         )
-        table = _row("th", "", "", "nats a token", "perplexity") + table
+        table = _row("th", "", "", tr(NATS), tr(PERPLEXITY)) + table
         texts = "".join(
             f'<div style="flex:1 1 16em;max-width:26em"><b>{escape(clean(each.name))}</b><br>'
             f"{escape(clean(each.text))}</div>"
