@@ -352,8 +352,7 @@ def find_exercise(exercise_id: str) -> tuple[Lab, Exercise]:
     known = tr("is it one of {known}? ", known=known) if known else ""
     raise UnknownName(
         tr(
-            "there is no exercise {exercise_id!r}; {known}`tinyllm status`, in a "
-            "notebook status(), lists all",
+            "there is no exercise {exercise_id!r}; {known}`tinyllm status` lists all",
             exercise_id=exercise_id,
             known=known,
         )

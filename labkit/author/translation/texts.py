@@ -10,7 +10,7 @@ from labkit.lang import ENGLISH, language, tr
 from labkit.lang.layout import wrapped
 
 WIDTH = 92
-# what begins so is contract, and so is what is indented: both stay as they are
+# what begins so is contract, and so is what has indented lines: both stay as they are
 CONTRACT = re.compile(r"(?:[A-Z]\w*|dtype):|\s")
 HOLDERS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -28,7 +28,7 @@ def paragraphs(docstring: str, indent: int) -> list[tuple[str, str]]:
     margin = " " * indent
     for block in re.split(r"\n[ \t]*\n", docstring.rstrip()):
         text = "\n".join(line.removeprefix(margin) for line in block.split("\n"))
-        prose = not CONTRACT.match(text.lstrip("\n"))
+        prose = not CONTRACT.match(text.lstrip("\n")) and "\n " not in text
         found.append((text, " ".join(text.split()) if prose else ""))
     return found
 

@@ -333,3 +333,23 @@ def test_the_search_finds_a_word_without_a_server(open_page):
     (found,) = browser.find_elements(By.CSS_SELECTOR, results)
     assert "01_rmsnorm.html" in found.get_attribute("href")
     assert not complaints(browser) and not outside(browser)
+
+
+def test_another_language_has_the_same_sections_and_a_switch(tmp_path):
+    labs = [find_lab(lab.module, NOTEBOOKS) for lab in NOTEBOOKS[1:5]]
+    write_site(tmp_path / "html", labs, False, as_if_run, lambda lab: [], others=["zh"])
+    for lab in labs:
+        english, chinese = (
+            (tmp_path / "html" / folder / f"{lab.name}.html").read_text("utf-8")
+            for folder in ("", "zh")
+        )
+        sections = [
+            re.findall(r'<section[^>]* id="([^"]+)"', page) for page in (english, chinese)
+        ]
+        assert sections[0] == sections[1] and len(sections[0]) > 5
+        assert f'href="zh/{lab.name}.html"' in english
+        assert f'href="../{lab.name}.html"' in chinese
+        assert re.search('<html[^>]* lang="zh-CN"', chinese)
+        assert "实验" in chinese and "实验" not in english
+    data = (tmp_path / "html" / "zh" / "look" / "page-data.js").read_text("utf-8")
+    assert 'TinyLLM.words["zh-CN"]' in data
