@@ -101,7 +101,7 @@ def test_hint_and_solution(package):
         (("hint", "1,1"), "is it one of 1.1 layer_norm, 1.2 RMSNorm, 1.3 residual?"),
         (("hint", "rmsnorm"), "is it one of 1.1 layer_norm, 1.2 RMSNorm, 1.3 residual?"),
         (("solution", "rmsNom"), "'rmsNom'; is it one of 1.2 RMSNorm? `tinyllm status`"),
-        (("check", "nonsense"), "`tinyllm status`, in a notebook "),
+        (("check", "nonsense"), "`tinyllm status` lists all"),
         (("hint", "1.1", "5"), "there is no rung 5: the rungs are 1 to 3"),
         (("hint", "1.1", "--rung", "0"), "there is no rung 0"),
         (("submit", "lab9"), "the labs are 01_rmsnorm, 02"),
