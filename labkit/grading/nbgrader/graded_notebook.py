@@ -62,12 +62,13 @@ def written_by_place(
     """Answers whose cells have lost their names, with their names: what stands below the text
     of a question that `notebook` leaves blank. And the places of other texts of the learner's,
     where it has no answer and no cell for one."""
+    spoken = language_of(data)
     names, asked, given, above = {cell_name(cell) for cell in notebook.cells}, {}, set(), ""
     for cell in notebook.cells:
         if cell.source == EMPTY_ANSWER:
             asked[above] = cell_name(cell)
         elif cell.cell_type == "markdown":
-            with speaking(language_of(data)):
+            with speaking(spoken):
                 above = ending(tr(cell.source.strip()))
             given.add(above)
     try:

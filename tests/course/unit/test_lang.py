@@ -16,6 +16,7 @@ from labkit.author.translation.texts import with_docstrings
 from labkit.core import cells
 from labkit.core.report import Report, Status
 from labkit.core.syllabus import LABS, NOTEBOOKS
+from labkit.grading.nbgrader.graded_notebook import written_by_place
 from labkit.lang import language, ntr, speaking, tr
 from labkit.lang.layout import padded, wrapped
 
@@ -182,3 +183,16 @@ def test_columns_line_up_with_wide_characters():
         report = Report("练习", Status.NOT_YET, [("look", "甲"), ("next", "乙")])
     _, first, second = str(report).splitlines()
     assert cell_len(first[: first.index("甲")]) == cell_len(second[: second.index("乙")])
+
+
+def test_a_nameless_written_answer_is_found_below_its_question_in_either_edition(judges):
+    lab = LABS[0]
+    released = judges[lab.name].released
+    for spoken in ("en", "zh"):
+        with speaking(spoken):
+            notebook = filled(lab, read_notebook(notebook_path(lab)))
+        name = lab.questions[0].answer_cell
+        cell = next(cell for cell in notebook.cells if cell.id == name)
+        cell.id, cell.metadata, cell.source = "lost", nbformat.from_dict({}), "MINE"
+        found, _ = written_by_place(serialised(notebook), released, lab)
+        assert [each["source"] for each in found] == ["MINE"]
