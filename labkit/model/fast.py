@@ -1,9 +1,9 @@
 """The fast path: the reference's model with some forward functions replaced.
 
 The code in `solutions` is there to be read. `accelerate` gives the modules of a model other
-forward functions that compute the same with torch's fused kernels and in fewer steps. No
-Parameter changes, so state_dict, loading and saving stay as they are. Models of any other
-package, a learner's for example, are left alone.
+forward functions that compute the same with torch's fused kernels and in fewer steps. The
+Parameters stay the same with the same values, so state_dict, loading and saving do, too; those
+of experts move in memory. Models of any other package, a learner's for example, are left alone.
 
 What it changes, and why the plain code does not:
 - attention: torch's fused kernel, which the labs forbid; keys and values are not copied for
@@ -11,7 +11,10 @@ What it changes, and why the plain code does not:
 - norms, rotation, silu: torch's own, or fewer passes over memory; the angles of all positions
   are computed once, queries and keys of one token are normed together
 - one new token, or a prompt without padding: no mask to make and to apply
-- mixture of experts: the tokens are sorted by expert, and not searched for by each of them
+- mixture of experts: the tokens are sorted by expert, and not searched for by each of them;
+  all experts' matrices, which lie side by side, are multiplied by in one call
+- learning in bfloat16 from short texts: attention in steps, since torch's kernel, quick
+  forward, takes two to ten times as long backward
 - bfloat16 on a processor without instructions for it: matrices are multiplied in float32
 - with last_logits_only, a call with a cache scores only the last token
 
@@ -33,8 +36,12 @@ from torch import Tensor, nn
 
 REFERENCE = "solutions"
 CAUSAL = "causal"  # in place of a mask: every token sees itself and all before it
-FEW_ROWS = 4  # up to here a matrix is read more slowly than multiplied
+PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 EMULATED = not torch.cpu._is_avx512_bf16_supported()  # bfloat16, up to 100 times slower
+GROUPED = hasattr(F, "grouped_mm")  # since torch 2.10
+FEW_ROWS = 4  # up to here a matrix is read more slowly than multiplied
+FEW_TOKENS = 16  # up to here a matrix in bfloat16 is called for more slowly than multiplied
+FEW_KEYS = 256  # up to here scores are written down more quickly than computed again
 
 
 def accelerate(model: nn.Module, last_logits_only: bool = False) -> nn.Module:
@@ -52,6 +59,8 @@ def accelerate(model: nn.Module, last_logits_only: bool = False) -> nn.Module:
             forward = last_logits
         if package == REFERENCE and forward is not None:
             module.forward = MethodType(forward, module)
+            if forward is moe:
+                lay_side_by_side(module.experts)
     return model
 
 
@@ -126,6 +135,8 @@ def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str | None) -> Tensor:
     if mask is CAUSAL:
+        if query.requires_grad and quick_half(query) and query.size(2) <= FEW_KEYS:
+            return in_steps(query, key, value)
         return F.scaled_dot_product_attention(
             query, key, value, is_causal=True, enable_gqa=True
         )
@@ -136,6 +147,16 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str | None)
     rows = query.unflatten(1, (key.size(1), -1)).squeeze(3)  # (B, K, G, D)
     mixed = F.scaled_dot_product_attention(rows, key, value, mask)
     return mixed.flatten(1, 2).unsqueeze(2)  # (B, H, 1, D)
+
+
+def in_steps(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    (batch, heads, length, head_dim), kv_heads = query.shape, key.size(1)
+    scores = query.new_full((length, length), -torch.inf).triu(1)
+    scores = scores.repeat(heads // kv_heads, 1)[None]  # (1, G * T, T), what none may see
+    query = query.reshape(batch * kv_heads, -1, head_dim)
+    key, value = key.flatten(0, 1), value.flatten(0, 1)  # (B * K, T, D)
+    weights = scores.baddbmm(query, key.mT, alpha=head_dim**-0.5).softmax(dim=-1)
+    return (weights @ value).view(batch, heads, length, head_dim)
 
 
 def norm(self, hidden_states: Tensor) -> Tensor:
@@ -156,23 +177,74 @@ def moe(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
         slots = zip(weights[0], chosen[0].tolist(), strict=True)
         mixed = sum(weight * mlp(self.experts[expert], tokens) for weight, expert in slots)
         return mixed.view_as(hidden_states), router_logits
+    device, count = tokens.device, len(self.experts)
+    half = torch.is_autocast_enabled(device.type)
+    x = tokens.to(torch.get_autocast_dtype(device.type)) if half else tokens
+    gate, up, down = (stacked(self.experts, name).to(x.dtype).mT for name in PROJECTIONS)
+    if quick_half(x) and len(tokens) <= FEW_TOKENS and count <= chosen.numel() // 2:
+        rows = x.expand(count, *x.shape)  # nearly every expert has a token: all of them do all
+        said = F.silu(rows @ gate) * (rows @ up) @ down  # (X, N, E)
+        said = said[chosen, torch.arange(len(tokens), device=device)[:, None]]  # (N, k, E)
+        mixed = (weights[:, None].to(said.dtype) @ said).squeeze(1)  # (N, E)
+        return mixed.view_as(hidden_states), router_logits
     order = chosen.flatten().argsort()  # (N * k,) slots of expert 0, of expert 1, ...
     token = order // self.top_k  # (N * k,) whose slot it is
-    counts = chosen.flatten().bincount(minlength=len(self.experts)).tolist()
-    shares = zip(self.experts, tokens.index_select(0, token).split(counts), strict=True)
-    said = torch.cat([mlp(expert, share) for expert, share in shares if len(share)])
+    ends = chosen.flatten().bincount(minlength=count).cumsum(0, dtype=torch.int32)  # (X,)
+    x = x.index_select(0, token)  # (N * k, E)
+    said = grouped(F.silu(grouped(x, gate, ends)) * grouped(x, up, ends), down, ends)
     said = said * weights.flatten()[order, None]  # (N * k, E)
     mixed = torch.zeros_like(tokens).index_add(0, token, said.to(tokens.dtype))  # (N, E)
     return mixed.view_as(hidden_states), router_logits
 
 
+def grouped(x: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
+    """Rows up to the first end through the first matrix of (X, in, out), and so on."""
+    fits = all(size * x.itemsize % 16 == 0 for size in matrices.shape[1:])
+    if GROUPED and fits and x.device.type == "cpu" and not emulated(x):
+        return F.grouped_mm(x, matrices, offs=ends)
+    shares = zip(x.tensor_split(ends[:-1].tolist()), matrices, strict=True)
+    wide = torch.float32 if emulated(x) else x.dtype
+    said = [share.to(wide) @ each.to(wide) for share, each in shares if len(share)]
+    return torch.cat(said).to(x.dtype)
+
+
+def stacked(experts: nn.ModuleList, name: str) -> Tensor:
+    """The experts' matrices (X, out, in): their own memory where they lie side by side."""
+    weights = [getattr(expert, name).weight for expert in experts]
+    first, size = weights[0].data_ptr(), weights[0].nbytes
+    moved = any(w.data_ptr() != first + i * size for i, w in enumerate(weights))
+    if moved or torch.is_grad_enabled():
+        return torch.stack(weights)
+    shape = (len(weights), *weights[0].shape)
+    return weights[0].as_strided(shape, (weights[0].numel(), *weights[0].stride()))
+
+
+def lay_side_by_side(experts: nn.ModuleList) -> None:
+    for name in PROJECTIONS:
+        weights = [getattr(expert, name).weight for expert in experts]
+        stack = torch.stack([weight.detach() for weight in weights])
+        for weight, there in zip(weights, stack, strict=True):
+            weight.data = there
+
+
 def linear(layer: nn.Linear, x: Tensor) -> Tensor:
     """layer(x), in float32 where bfloat16 is emulated and a matrix is more than read."""
-    slow = EMULATED and layer.weight.dtype is torch.bfloat16 and x.device.type == "cpu"
-    if slow and x.numel() > FEW_ROWS * x.size(-1):
+    if emulated(layer.weight) and x.numel() > FEW_ROWS * x.size(-1):
         bias = None if layer.bias is None else layer.bias.float()
         return F.linear(x.float(), layer.weight.float(), bias).to(x.dtype)
     return F.linear(x, layer.weight, layer.bias)
+
+
+def emulated(x: Tensor) -> bool:
+    return EMULATED and on_cpu_in_half(x)
+
+
+def quick_half(x: Tensor) -> bool:
+    return on_cpu_in_half(x) and not EMULATED
+
+
+def on_cpu_in_half(x: Tensor) -> bool:
+    return x.dtype is torch.bfloat16 and x.device.type == "cpu"
 
 
 def home(module: nn.Module) -> ModuleType:
