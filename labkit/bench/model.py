@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -24,9 +25,14 @@ from labkit.bench import sides, table
 from labkit.bench.duration import in_words
 from labkit.bench.sides import Ours, Theirs
 from labkit.bench.table import SURE, BenchRow
+from labkit.model import checkpoint
 from labkit.model.chat.stream import ChatError
 from labkit.model.checkpoint import part
 from labkit.model.fast import REFERENCE
+from labkit.model.hub import SHIPPED
+from labkit.model.int8 import in_int8
+from labkit.model.tokenizer import Tokenizer
+from labkit.pretrain.data import IGNORE, Validation
 
 CONFIG = (
     *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
@@ -39,7 +45,8 @@ SIZES = {  # config, experts, tokens of the prompt, sequences and tokens to trai
     # layers of Qwen3-0.6B, 4 of 28, and a vocabulary cut in proportion
     "0.6B": ((21504, 1024, 3072, 4, 16, 8, 128), (32, 4, 768), 512, (4, 128)),
 }
-ALLOWED = {torch.float32: 1e-4, torch.bfloat16: 0.1}  # relative difference of the results
+# relative difference of the results; int8 is compared with float32, by the reference alone
+ALLOWED = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.int8: 0.2}
 STEPS = 8  # tokens decoded in a row
 BUFFER = 2**28  # bytes; larger than a processor's caches
 
@@ -66,7 +73,11 @@ class Setting:
             tie_word_embeddings=True, max_position_embeddings=4 * prompt, **values
         )
 
-    def jobs(self) -> dict[str, tuple[Work, Tensor]]:
+    def dtypes(self) -> list[torch.dtype]:
+        fast = self.package.__name__ == REFERENCE and self.device.type == "cpu"
+        return [dtype for dtype in ALLOWED if fast or dtype is not torch.int8]
+
+    def jobs(self, dtype: torch.dtype) -> dict[str, tuple[Work, Tensor]]:
         """{name: the work, and the tokens it is done on}"""
         (vocab_size, *_), _, prompt, training = SIZES[self.size]
         generator = torch.Generator().manual_seed(1)
@@ -75,12 +86,15 @@ class Setting:
             drawn = torch.randint(vocab_size, shape, generator=generator)
             return drawn.to(self.device)
 
-        return {
+        found = {
             f"prefill {prompt} tokens": (reading, tokens(1, prompt)),
             "decode, batch 1": (decoding, tokens(1, prompt)),
             "decode, batch 8": (decoding, tokens(8, prompt)),
             f"training step {training[0]} x {training[1]}": (training_step, tokens(*training)),
         }
+        if dtype is torch.int8:
+            found = {name: job for name, job in found.items() if job[0] is decoding}
+        return found
 
 
 def bench_model(
@@ -98,6 +112,8 @@ def bench_model(
         screen.print(f"By a quick first look this takes about {time_needed}.")
         rows = list(measured(setting, lambda text: status.update(f"measuring {text}")))
     about = table.about(setting.size, setting.device, bandwidth)
+    if torch.int8 in setting.dtypes():
+        about["int8_nats_a_token"] = cost_of_int8(setting.package)
     if file is not None:
         report = {**about, "rows": [asdict(row) for row in rows]}
         file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
@@ -108,18 +124,19 @@ def bench_model(
 def models(setting: Setting) -> Iterator[tuple[bool, torch.dtype, Ours]]:
     """Whether it is a mixture, its dtype, and the plain side; one model at a time."""
     for mixture in (False, True):
-        for dtype in ALLOWED:
+        for dtype in setting.dtypes():
+            kind = torch.float32 if dtype is torch.int8 else dtype
             config = setting.config(mixture)
-            yield mixture, dtype, sides.ours(config, setting.package, dtype, setting.device)
+            yield mixture, dtype, sides.ours(config, setting.package, kind, setting.device)
 
 
 def expected(setting: Setting) -> float:
     """Seconds that all rows together may take on a machine as busy as now, by one sequence of
     each and by the plain code alone."""
     total = 0.0
-    for mixture, _, plain in models(setting):
-        count = len(contestants(plain, mixture))
-        for work, ids in setting.jobs().values():
+    for mixture, dtype, plain in models(setting):
+        count = len(contestants(plain, mixture, dtype))
+        for work, ids in setting.jobs(dtype).values():
             start = time.perf_counter()
             work(plain, ids[:1])
             first = count * len(ids) * (time.perf_counter() - start)
@@ -135,8 +152,8 @@ def racing(work: Work, first: float, setting: Setting) -> bool:
 def measured(setting: Setting, tell: Callable[[str], None]) -> Iterator[BenchRow]:
     for mixture, dtype, plain in models(setting):
         kind, numbers = "MoE" if mixture else "dense", str(dtype).removeprefix("torch.")
-        contest = contestants(plain, mixture)
-        for name, (work, ids) in setting.jobs().items():
+        contest = contestants(plain, mixture, dtype)
+        for name, (work, ids) in setting.jobs(dtype).items():
             tell(f"{kind}, {numbers}: {name}")
             done, first = {}, {}
             for side in contest:
@@ -144,7 +161,7 @@ def measured(setting: Setting, tell: Callable[[str], None]) -> Iterator[BenchRow
                 done[side.name] = work(side, ids)
                 first[side.name] = [now(setting.device) - start]
             row = BenchRow(kind, numbers, name, differences(done))
-            if work is decoding:
+            if work is decoding and dtype is not torch.int8:
                 row.bytes_read = bytes_of_a_step(plain, ids)
             if max(row.difference.values()) <= ALLOWED[dtype]:
                 if racing(work, sum(map(sum, first.values())), setting):
@@ -154,12 +171,12 @@ def measured(setting: Setting, tell: Callable[[str], None]) -> Iterator[BenchRow
             yield row
 
 
-def contestants(plain: Ours, mixture: bool) -> list[Ours | Theirs]:
+def contestants(plain: Ours, mixture: bool, dtype: torch.dtype) -> list[Ours | Theirs]:
     """transformers where it is installed, the plain code, the fast path where there is one."""
     found = [plain]
     if plain.package.__name__ == REFERENCE:
-        found.append(sides.sped_up(plain))
-    if mixture:
+        found.append(sides.rounded(plain) if dtype is torch.int8 else sides.sped_up(plain))
+    if mixture and dtype is not torch.int8:
         found.append(sides.every_expert(plain))
     try:
         return [sides.theirs(plain), *found]
@@ -264,6 +281,19 @@ def bytes_of_a_step(plain: Ours, ids: Tensor) -> int:
     kv_size = 2 * config.num_key_value_heads * config.head_dim  # numbers a token and layer
     cache = ids.numel() * config.num_hidden_layers * kv_size * itemsize
     return sum(used.values()) + cache
+
+
+def cost_of_int8(package: ModuleType) -> float:
+    """Nats a token of the test split's stories that a model which ships loses by rounding."""
+    folder = next(iter(SHIPPED.values()))
+    model = checkpoint.load(folder, package, torch.float32).eval()
+    longest = model.config.max_position_embeddings
+    test = Validation(Tokenizer(folder).library, 50, longest, "test")
+    tokens = sum((labels[:, 1:] != IGNORE).sum().item() for labels in test.batches)
+    loss = part(package, "causal_lm_loss")
+    before = test.bits_per_byte(model, loss)
+    after = test.bits_per_byte(in_int8(model), loss)
+    return (after - before) * math.log(2) * test.bytes / tokens
 
 
 def read_bandwidth(device: torch.device) -> float:

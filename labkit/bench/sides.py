@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.model import fast
+from labkit.model import fast, int8
 from labkit.model.checkpoint import part
 
 
@@ -95,6 +95,12 @@ def sped_up(side: Ours) -> Ours:
     """The fast path on the same Parameters."""
     model = fast.accelerate(shared(side.model), last_logits_only=True)
     return Ours("fast", model, side.package)
+
+
+def rounded(side: Ours) -> Ours:
+    """A copy in int8, sped up."""
+    model = int8.in_int8(copy.deepcopy(side.model))
+    return Ours("fast", fast.accelerate(model, last_logits_only=True), side.package)
 
 
 def every_expert(side: Ours) -> Ours:

@@ -166,6 +166,11 @@ def _legend(rows: Sequence[BenchRow], about: dict[str, Any]) -> list[str]:
         f"{about['processor']}, {about['threads']} threads ({about['clock']}), "
         f"torch {about['torch']}, transformers {about['transformers']}.",
     ]
+    if "int8_nats_a_token" in about:
+        text.append(
+            "int8: fast with its matrices in int8, the other sides in float32. On stories that "
+            f"costs stories-dense {about['int8_nats_a_token']:.3f} nats a token."
+        )
     if about["transformers"] is None:
         text.append(NO_TRANSFORMERS)
     if about["load"] > cores + 1:

@@ -21,8 +21,7 @@ What it changes, and why the plain code does not:
 Nothing that is made of a Parameter is kept, so nothing is stale when weights change. Tried on
 one CPU and left out, since little or nothing became faster: gate and up as one matrix,
 `W @ x.T` for few rows in bfloat16, norms in steps of our own, layers without Module.__call__,
-attention of one token without the fused kernel, torch's int8 products (for one token and the
-shipped models' sizes slower than float32, all but the head).
+attention of one token without the fused kernel.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def accelerate(model: nn.Module, last_logits_only: bool = False) -> nn.Module:
             forward = last_logits
         if package == REFERENCE and forward is not None:
             module.forward = MethodType(forward, module)
-            if forward is moe:
+            if forward is moe and not in_int8(module):
                 lay_side_by_side(module.experts)
     return model
 
@@ -177,6 +176,8 @@ def moe(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
         slots = zip(weights[0], chosen[0].tolist(), strict=True)
         mixed = sum(weight * mlp(self.experts[expert], tokens) for weight, expert in slots)
         return mixed.view_as(hidden_states), router_logits
+    if in_int8(self):
+        return type(self).forward(self, hidden_states)
     device, count = tokens.device, len(self.experts)
     half = torch.is_autocast_enabled(device.type)
     x = tokens.to(torch.get_autocast_dtype(device.type)) if half else tokens
@@ -195,6 +196,11 @@ def moe(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
     said = said * weights.flatten()[order, None]  # (N * k, E)
     mixed = torch.zeros_like(tokens).index_add(0, token, said.to(tokens.dtype))  # (N, E)
     return mixed.view_as(hidden_states), router_logits
+
+
+def in_int8(block: nn.Module) -> bool:
+    """See int8.py; what stands in for a Linear is none."""
+    return not isinstance(block.experts[0].up_proj, nn.Linear)
 
 
 def grouped(x: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
@@ -229,6 +235,8 @@ def lay_side_by_side(experts: nn.ModuleList) -> None:
 
 def linear(layer: nn.Linear, x: Tensor) -> Tensor:
     """layer(x), in float32 where bfloat16 is emulated and a matrix is more than read."""
+    if not isinstance(layer, nn.Linear):  # in int8
+        return layer(x)
     if emulated(layer.weight) and x.numel() > FEW_ROWS * x.size(-1):
         bias = None if layer.bias is None else layer.bias.float()
         return F.linear(x.float(), layer.weight.float(), bias).to(x.dtype)

@@ -54,6 +54,7 @@ Device = Annotated[str, typer.Option(help="cpu, cuda or mps")]
 PackageName = Annotated[
     str, typer.Option(help="whose code: tinyllm (yours, made whole), solutions (the course's)")
 ]
+Int8 = Annotated[bool, typer.Option("--int8", help="round matrices to 8 bits, for speed")]
 Plain = Annotated[bool, typer.Option("--plain", help="the code as written, no fast path")]
 Think = Annotated[bool, typer.Option("--think/--no-think", help="let the model think first")]
 System = Annotated[Optional[str], typer.Option(help="what the model is told beforehand")]
@@ -74,6 +75,7 @@ class ModelOptions:
     device: Device = "cpu"
     package: PackageName = YOURS
     plain: Plain = False
+    int8: Int8 = False
 
     def chat_model(self) -> ChatModel:
         """Find the model, check every setting, then load it: what is wrong is said at once.
@@ -84,6 +86,7 @@ class ModelOptions:
         from labkit.learner.models import NOBODYS, your_code
         from labkit.model import checkpoint
         from labkit.model.hub import resolve
+        from labkit.model.int8 import in_int8
         from labkit.model.tokenizer import Tokenizer
 
         if self.package == YOURS:
@@ -100,17 +103,21 @@ class ModelOptions:
                     max_new_tokens=self.max_new_tokens,
                 )
             )
-        kind, place = _dtype(self.dtype), usable_device(self.device)
+        asked = self.dtype or ("float32" if self.int8 else None)
+        kind, place = _dtype(asked), usable_device(self.device)
         self._sampling({})
         folder = resolve(self.model)
         tokenizer = Tokenizer(folder)
         sampling = self._sampling(tokenizer.generation)
         with checkpoint.bar(tr("loading {name}", name=folder.name)) as progress:
             model = checkpoint.load(folder, code, kind, place, progress)
-        written_by = checkpoint.part(code, "generate")
+        written_by, size = checkpoint.part(code, "generate"), _size(model)
+        if self.int8:
+            in_int8(model)
+            size = tr("{size}, matrices rounded to int8", size=size)
         fast = not self.plain and _sped_up(model)
         how = tr(", sped up by labkit/model/fast.py") if fast else ""
-        note(f"{self.model or folder.name}: {_size(model)}{how}.")
+        note(f"{self.model or folder.name}: {size}{how}.")
         generator = torch.Generator(place)
         generator.seed() if self.seed is None else generator.manual_seed(self.seed)
         return ChatModel(model, tokenizer, written_by, sampling, self.max_new_tokens, generator)

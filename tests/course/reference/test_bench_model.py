@@ -37,17 +37,19 @@ def test_every_row_is_there(run):
     assert code == 0, text + errors
     report = json.loads(file.read_text())
     rows = report["rows"]
-    assert [row["work"] for row in rows] == 4 * ROWS
-    groups = [(row["model"], row["dtype"]) for row in rows[::4]]
-    assert groups == [(m, d) for m in ("dense", "MoE") for d in ("float32", "bfloat16")]
+    assert [row["work"] for row in rows] == 2 * [*ROWS, *ROWS, *ROWS[1:3]]
+    groups = list(dict.fromkeys((row["model"], row["dtype"]) for row in rows))
+    limits = {"float32": 1e-5, "bfloat16": 0.05, "int8": 0.1}
+    assert groups == [(m, d) for m in ("dense", "MoE") for d in limits]
     for row in rows:
-        expected = {"transformers", "plain", "fast"}
-        expected |= {"all experts"} if row["model"] == "MoE" else set()
+        expected, whole = {"transformers", "plain", "fast"}, row["dtype"] != "int8"
+        expected |= {"all experts"} if row["model"] == "MoE" and whole else set()
         assert row["times"].keys() == expected
         assert {len(times) for times in row["times"].values()} == {1}
         assert row["difference"].keys() == expected - {"transformers"}
-        assert max(row["difference"].values()) < (1e-5 if row["dtype"] == "float32" else 0.05)
-        assert (row["bytes_read"] is None) == (not row["work"].startswith("decode"))
+        assert max(row["difference"].values()) < limits[row["dtype"]]
+        assert (row["bytes_read"] is not None) == (whole and row["work"] in ROWS[1:3])
+    assert 0 < report["int8_nats_a_token"] < 0.05
     assert report["threads"] == torch.get_num_threads() and report["read_bytes_per_second"] > 0
 
 
@@ -67,8 +69,8 @@ def test_the_time_to_come_grows_with_the_work(monkeypatch):
         return ids, None
 
     ids = torch.zeros(4, 1, dtype=torch.long)
-    monkeypatch.setattr(model.Setting, "jobs", lambda self: {"x": (slow, ids)})
-    monkeypatch.setattr(model, "contestants", lambda plain, mixture: [plain, plain])
+    monkeypatch.setattr(model.Setting, "jobs", lambda self, dtype: {"x": (slow, ids)})
+    monkeypatch.setattr(model, "contestants", lambda plain, mixture, dtype: [plain, plain])
     few, many = (
         model.expected(model.Setting(solutions, "tiny", torch.device("cpu"), seconds))
         for seconds in (0, 50)
@@ -116,10 +118,11 @@ def test_the_table_is_plain_and_fits(run):
     _, text, _, _ = run
     lines = text.splitlines()
     assert text.isascii() and max(map(len, lines)) <= 80 and "\x1b" not in text
-    assert all(sum(line.startswith(f"  {name}") for line in lines) == 4 for name in ROWS)
+    counts = [sum(line.startswith(f"  {name}") for line in lines) for name in ROWS]
+    assert counts == [4, 6, 6, 4] and "nats a token" in " ".join(lines)
     for heading in ("ms", "plain/HF", "fast/HF", "fast/all", "unsure", "memory", "differs"):
         assert heading in lines[0]
-    assert sum(" 1 run " in line for line in lines) == 16
+    assert sum(" 1 run " in line for line in lines) == 20
     assert "fast/plain" not in lines[0]
 
 

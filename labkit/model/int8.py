@@ -1,0 +1,64 @@
+"""Matrices in int8: a quarter of the bytes to read for each token, for a little of the truth.
+
+torch's dynamic quantisation: a matrix is rounded once to 8 bits, a row with its own scale, and
+what it is multiplied by is rounded at every call. The embedding, the norms and the routers of
+a mixture stay in float32. A table of the tied head is kept twice: as it was, to look tokens
+up in, and in int8.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import nn
+
+from labkit.lang import tr
+from labkit.model.chat.stream import ChatError
+
+ROUTER = "mlp.gate"  # a rounded score may send a token to another expert
+
+
+def in_int8(model: nn.Module) -> nn.Module:
+    """Round the matrices of a model in place; returns model, which can learn no more.
+
+    dtype:  float32 in and out; on the CPU alone
+    Errors: other dtypes and devices, code that does more with a layer than call it, a torch
+            that lacks it: ChatError
+    """
+    weight = next(model.parameters())
+    tried = torch.zeros(1, 1, dtype=torch.long, device=weight.device)
+    if weight.dtype is not torch.float32 or weight.device.type != "cpu":
+        kind = str(weight.dtype).removeprefix("torch.")
+        raise ChatError(
+            tr(
+                "int8 needs a model in float32 on the cpu; this one is in {kind} on {device}",
+                kind=kind,
+                device=weight.device,
+            )
+        )
+    try:
+        from torch.ao import quantization
+    except ImportError as error:
+        raise ChatError(
+            tr("torch {version} has no dynamic quantisation", version=torch.__version__)
+        ) from error
+    chosen = {
+        name: quantization.per_channel_dynamic_qconfig
+        for name, layer in model.named_modules()
+        if type(layer) is nn.Linear and not name.endswith(ROUTER)
+    }
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # it is to move into a package of its own
+        model(tried)
+        quantization.quantize_dynamic(model.eval(), chosen, inplace=True)
+        try:
+            model(tried)
+        except (AttributeError, TypeError, RuntimeError) as error:
+            raise ChatError(
+                tr(
+                    "int8 needs code that only calls its layers; this does more: {error}",
+                    error=error,
+                )
+            ) from error
+    return model

@@ -1,0 +1,59 @@
+"""Matrices in int8: nearly the same words, and a reason where it cannot be."""
+
+import copy
+
+import oracle
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from typer.testing import CliRunner
+
+from labkit.cli import app
+from labkit.model.chat.stream import ChatError
+from labkit.model.fast import accelerate
+from labkit.model.int8 import in_int8
+from solutions.generation import KVCache, generate
+
+
+@pytest.mark.parametrize("name", ["dense", "moe", "moe-whole-lines"])
+@pytest.mark.parametrize("change", [lambda model: model, accelerate], ids=["plain", "fast"])
+@torch.no_grad()
+def test_it_says_nearly_the_same(name, change):
+    model = oracle.ours(oracle.CONFIGS[name])
+    rounded = change(in_int8(copy.deepcopy(model)))
+    matrices = {key for key, layer in model.named_modules() if type(layer) is nn.Linear}
+    left = {key for key, layer in rounded.named_modules() if type(layer) is nn.Linear}
+    assert left == {key for key in matrices if key.endswith("mlp.gate")}
+    ids = oracle.tokens(3, 9)
+    expected = model(ids)
+    assert 0 < (rounded(ids) - expected).norm() < 0.25 * expected.norm()
+    cache = KVCache(model.config.num_hidden_layers, 9)
+    assert rounded(ids[:, :8], cache=cache).shape[:2] == (3, 8) and cache.length == 8
+    assert generate(rounded, ids, None, 5).shape == (3, 14)
+
+
+class ReadsAWeight(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(5, 4), nn.Linear(4, 5)
+
+    def forward(self, ids):
+        return F.linear(self.embed(ids), self.head.weight)
+
+
+def test_what_cannot_be():
+    with pytest.raises(ChatError, match="this one is in bfloat16 on cpu"):
+        in_int8(oracle.ours(oracle.DENSE).bfloat16())
+    with pytest.raises(ChatError, match="only calls its layers"):
+        in_int8(ReadsAWeight())
+
+
+def test_generate_in_int8(chat_folder):
+    arguments = ["generate", str(chat_folder), "-p", "Anna has", "--int8", "--greedy"]
+    arguments += ["--package", "solutions", "--max-new-tokens", "4"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0 and result.stdout.strip()
+    assert "in float32, matrices rounded to int8" in " ".join(result.stderr.split())
+    refused = CliRunner().invoke(app, [*arguments, "--dtype", "bfloat16"])
+    assert refused.exit_code == 2 and "int8 needs a model in float32" in refused.stderr
