@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib import import_module
 from typing import Any
@@ -10,7 +11,7 @@ import typer
 
 from labkit.core.paths import LABKIT
 from labkit.core.terminal import Problem
-from labkit.lang import tr
+from labkit.lang import ENGLISH, language, said, tr
 
 ROOMS = (
     *("learner", "learner/project", "learner/talk", "look", "pretrain"),
@@ -28,6 +29,64 @@ for room in ROOMS:
         app.add_typer(import_module(f"labkit.{room.replace('/', '.')}.commands").app)
 
 
+TYPERS = (  # what typer says by itself: {} is what it fills in
+    said("Usage: {} [OPTIONS] COMMAND [ARGS]..."),
+    said("Usage: {} [OPTIONS] {}"),
+    said("Usage: {} [OPTIONS]"),
+    said("Show this message and exit."),
+    said("Try [blue]'{} {}'[/] for help."),
+    said("Missing command."),
+    said("Missing argument {}."),
+    said("No such command {}. Did you mean {}?"),
+    said("No such command {}."),
+    said("No such option: {} (Possible options: {})"),
+    said("No such option: {}"),
+    said("Option {} requires an argument."),
+    said("Option {} does not take a value."),
+    said("Got unexpected extra argument(s) ({})"),
+    said("Invalid value for {}: {}"),
+    said("Input should be a valid integer, unable to parse string as an integer"),
+    said("Input should be a valid number, unable to parse string as a number"),
+    said("Input should be greater than or equal to {}"),
+    said("Arguments"),
+    said("Options"),
+    said("Commands"),
+    said("Error"),
+    said("Aborted."),
+    said("[default: {}]"),
+    said("[env var: {}]"),
+    said("[required]"),
+)
+
+
+def in_our_words(text: str) -> str:
+    """What typer says, in the language that is spoken; any other text as it is."""
+    for message in TYPERS:
+        filled_in = re.fullmatch(re.escape(message).replace(r"\{\}", "(.+)"), text, re.DOTALL)
+        if filled_in:
+            return tr(message).format(*map(in_our_words, filled_in.groups()))
+    return text
+
+
+def speak() -> None:
+    """Has typer speak the language that is spoken: its titles are constants, and all else
+    that it shows goes through its highlighter."""
+    from rich.text import Text
+    from typer import rich_utils
+
+    class Translated(rich_utils.OptionHighlighter):
+        def __call__(self, text: str | Text) -> Text:
+            plain, ours = str(text), in_our_words(str(text))
+            shown = super().__call__(text if ours == plain else ours)
+            shown.overflow = "fold"  # rich takes a space behind wide characters for too much
+            return shown
+
+    rich_utils.highlighter = Translated()
+    for name, text in vars(rich_utils).items():
+        if name.endswith(("_TITLE", "_TEXT", "_STRING", "RICH_HELP")):
+            setattr(rich_utils, name, in_our_words(text))
+
+
 def translated(command: Any) -> Any:
     """The command, and those below it, with their help in the language that is spoken."""
     for told in (command, *command.params):
@@ -41,6 +100,8 @@ def translated(command: Any) -> Any:
 def main() -> None:
     from labkit.learner.workspace import MissingModule
 
+    if language() != ENGLISH:
+        speak()
     try:
         translated(typer.main.get_command(app))()
     except MissingModule as error:
