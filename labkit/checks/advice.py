@@ -46,7 +46,11 @@ def _not_defined(match: re.Match[str], failure: Failure, exercise: Exercise, cel
         shown = [each if len(each) <= LONGEST else f"{each[: LONGEST - 1]}…" for each in own]
         more = tr(" and more") if len(own) > FEW else ""
         instead = (
-            tr(", and this cell defines {names}{more}", names=", ".join(shown[:FEW]), more=more)
+            tr(
+                ", and this cell defines {names}{more}",
+                names=tr(", ").join(shown[:FEW]),
+                more=more,
+            )
             if own
             else ""
         )

@@ -250,7 +250,7 @@ def _same_names(mine: dict[str, list[int]], theirs: dict[str, list[int]]) -> Non
     missing = [name for name in theirs if name not in mine]
     extra = [name for name in mine if name not in theirs]
     if missing:
-        more = tr("; it has {extra}", extra=", ".join(extra)) if extra else ""
+        more = tr("; it has {extra}", extra=tr(", ").join(extra)) if extra else ""
         raise Difference(
             "names", tr("there is no parameter {missing}{more}", missing=missing[0], more=more)
         )
@@ -302,11 +302,11 @@ def _same_structure(
         if not isinstance(mine, dict) or set(mine) != set(theirs):
             got = kind_of(mine)
             if got == "a dict":
-                got = tr("one with {names}", names=", ".join(mine) or tr("nothing"))
+                got = tr("one with {names}", names=tr(", ").join(mine) or tr("nothing"))
             look = tr(
                 "{where}a dict with {theirs} was expected, not {got}",
                 where=where,
-                theirs=", ".join(theirs),
+                theirs=tr(", ").join(theirs),
                 got=got,
             )
             raise Difference("type", look)

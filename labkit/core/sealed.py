@@ -100,7 +100,7 @@ def unlock(module: str, key: str) -> None:
         return
     fits = {name for name, digest in _digests(KEYS).items() if _digest(name, key) == digest}
     if module not in fits:
-        whose = ", ".join(fits)
+        whose = tr(", ").join(fits)
         why = tr("it opens {whose}", whose=whose) if fits else tr("ask who gave you the course")
         raise WrongKey(
             tr("{key!r} is not the key of {module}: {why}", key=key, module=module, why=why)

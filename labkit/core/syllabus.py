@@ -297,7 +297,7 @@ class UnknownName(LookupError):
 
 def find_lab(name: str, labs: tuple[Lab, ...] = LABS) -> Lab:
     """The lab called `name`: '01_rmsnorm', 'rmsnorm', '01' or '1'."""
-    known = ", ".join(lab.name for lab in labs)
+    known = tr(", ").join(lab.name for lab in labs)
     for lab in NOTEBOOKS:
         if name in (lab.name, lab.module, lab.number, lab.number.lstrip("0")):
             if lab in labs:
@@ -348,7 +348,7 @@ def find_exercise(exercise_id: str) -> tuple[Lab, Exercise]:
     labs = (lab for lab in NOTEBOOKS if number in (lab.number.lstrip("0"), lab.module))
     near = [each for lab in labs for each in lab.exercises]
     near += [symbols[each] for each in get_close_matches(exercise_id.lower(), symbols, 3)]
-    known = ", ".join(f"{e.id} {e.title}" for e in dict.fromkeys(near))
+    known = tr(", ").join(f"{e.id} {e.title}" for e in dict.fromkeys(near))
     known = tr("is it one of {known}? ", known=known) if known else ""
     raise UnknownName(
         tr(

@@ -13,6 +13,7 @@ from labkit.core.files import of_the_disk
 from labkit.core.report import clean
 from labkit.core.syllabus import Lab
 from labkit.core.terminal import Jobs, LabName, Problem, console, ending_on, lab_called
+from labkit.lang import ntr, tr
 
 if TYPE_CHECKING:
     from labkit.grading.nbgrader.course import Course
@@ -92,7 +93,7 @@ def report(course: CourseFolder = Path("course"), db: Database = None) -> None:
     with writing(folder):
         written = report_again(folder)
     if not written:
-        raise Problem("nothing is graded yet: `tinyllm grade LAB`")
+        raise Problem(tr("nothing is graded yet: `tinyllm grade LAB`"))
     for path in written:
         print(path)
     print_remarks(folder, console)
@@ -109,10 +110,17 @@ def copies(lab: LabName, course: CourseFolder = Path("course"), db: Database = N
     with writing(folder):
         written = write_copies(folder, found)
     if written is None:
-        raise Problem(f"nothing is graded yet: `tinyllm grade {found.module}`")
+        raise Problem(
+            tr("nothing is graded yet: `tinyllm grade {module}`", module=found.module)
+        )
     path, count = written
-    groups = f"{count or 'no'} group{'' if count == 1 else 's'}"
-    console.print(f"{groups} of answers to look at: {path}", highlight=False, soft_wrap=True)
+    text = ntr(
+        "{n} group of answers to look at: {path}",
+        "{n} groups of answers to look at: {path}",
+        count,
+        path=path,
+    )
+    console.print(text, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -132,7 +140,7 @@ def export(
 ) -> None:
     """Write grades and feedback for the LMS to COURSE/export; status 1 if some needs a look."""
     if not (canvas or moodle or feedback):
-        raise Problem("say what to write: --canvas, --moodle, --feedback-zip")
+        raise Problem(tr("say what to write: --canvas, --moodle, --feedback-zip"))
     only, folder = lab_called(lab) if lab else None, existing_course(course, db)
     from labkit.grading.export import run
 
@@ -191,11 +199,15 @@ def grade(
                     all_well = collected(folder, sources, found)
                 rows = grade_and_report(folder, found, console, pool, fresh)
     except KeyboardInterrupt:
-        console.print("stopped; what is graded is kept, and the same command goes on")
+        console.print(tr("stopped; what is graded is kept, and the same command goes on"))
         raise typer.Exit(130) from None
     if not rows:
         raise Problem(
-            f"nothing to grade: no {folder.root}/submitted/*/{found.name}/{found.name}.ipynb"
+            tr(
+                "nothing to grade: no {root}/submitted/*/{name}/{name}.ipynb",
+                root=folder.root,
+                name=found.name,
+            )
         )
     if folder.remarks or not all_well:
         raise typer.Exit(1)
@@ -230,9 +242,11 @@ def writing(course: Course) -> Iterator[None]:
         with ending_on(CourseError, GradingError), folder_lock(course.root):
             yield
     except OSError as error:
-        goes_on = "; what is written is whole, and the same command goes on from here"
+        goes_on = tr("; what is written is whole, and the same command goes on from here")
         where, what = error.filename or course.root, error.strerror or error
-        raise Problem(f"{where}: {what}{goes_on if of_the_disk(error) else ''}") from error
+        raise Problem(
+            f"{where}{tr(': ')}{what}{goes_on if of_the_disk(error) else ''}"
+        ) from error
 
 
 def existing_course(folder: Path, database: str | None) -> Course:
@@ -241,7 +255,12 @@ def existing_course(folder: Path, database: str | None) -> Course:
 
     course = Course(folder, database)
     if not course.root.exists():
-        raise Problem(f"there is no folder {course.root}; `tinyllm build --course` makes one")
+        raise Problem(
+            tr(
+                "there is no folder {root}; `tinyllm build --course` makes one",
+                root=course.root,
+            )
+        )
     with ending_on(CourseError):
         _ = course.rules  # what course.toml says wrongly is told before anything is done
     return course
@@ -254,6 +273,9 @@ def grading_extra() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise Problem(
-            f"{error.name} is not installed; "
-            "`pip install -c constraints.txt -e .[grading]` installs what grading needs"
+            tr(
+                "{name} is not installed; `pip install -c constraints.txt -e "
+                ".[grading]` installs what grading needs",
+                name=error.name,
+            )
         ) from error

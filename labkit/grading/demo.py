@@ -25,6 +25,7 @@ from labkit.grading.run.grade import grade_and_report
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.schedule import Class
 from labkit.grading.sample_class import hand_in, small_class
+from labkit.lang import tr
 from labkit.model.chat.stream import Sampling
 from labkit.model.hub import resolve
 from labkit.model.tokenizer import Tokenizer
@@ -62,7 +63,12 @@ def fresh(folder: Path) -> None:
     """An empty folder; one that this demo did not make is left alone."""
     if folder.exists() and any(folder.iterdir()):
         if not (folder / MARKER).exists():
-            raise CourseError(f"{folder} holds something else; name another folder with --out")
+            raise CourseError(
+                tr(
+                    "{folder} holds something else; name another folder with --out",
+                    folder=folder,
+                )
+            )
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARKER).touch()
@@ -83,10 +89,14 @@ def talk(course: Course, labs: Sequence[Lab], learner: str, console: Console) ->
     answers = course.answers([lab for lab in labs if lab.number <= last.number], learner)
     sources, played = put_together(answers, last)
     rest = [lab for lab in LABS if set(lab.exercises) & set(played)]
-    names = ", ".join(f"{lab.number} {lab.module}" for lab in rest)
-    console.print(f"\n[bold]The decoder of the best submission, {learner}, talks:[/]")
+    names = tr(", ").join(f"{lab.number} {lab.module}" for lab in rest)
+    console.print(
+        tr("\n[bold]The decoder of the best submission, {learner}, talks:[/]", learner=learner)
+    )
     if rest:
-        console.print(f"(the reference plays what is missing of {names})", highlight=False)
+        console.print(
+            tr("(the reference plays what is missing of {names})", names=names), highlight=False
+        )
     sources["talk"] = TALK.read_text("utf-8")
     folder = resolve(None)
     tokenizer = Tokenizer(folder)
@@ -96,14 +106,14 @@ def talk(course: Course, labs: Sequence[Lab], learner: str, console: Console) ->
         worker = workers.launch(LoadRequest(sources, "talk", ()))
         for question in QUESTIONS:
             messages.append({"role": "user", "content": question})
-            console.print(f"you> {question}", style="bold", highlight=False)
+            console.print(tr("you> ") + question, style="bold", highlight=False)
             prompt_ids = tokenizer.chat_prompt(messages)
             outcome = worker.ask(Call("reply", prompt_ids=prompt_ids, **inputs))
             answer = answer_of(outcome, tokenizer)
             console.print(answer, markup=False, highlight=False, soft_wrap=True)
             messages.append({"role": "assistant", "content": answer})
         worker.close()
-    console.print("`tinyllm chat` goes on from here", highlight=False)
+    console.print(tr("`tinyllm chat` goes on from here"), highlight=False)
 
 
 def inputs_of(folder: Path, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -123,7 +133,7 @@ def answer_of(outcome: Outcome, tokenizer: Tokenizer) -> str:
     """What was said, in words; odd answers of odd code are told as such."""
     ids, size = outcome.value, tokenizer.library.get_vocab_size()
     if outcome.failure:
-        return f"(no answer: {clean(error_text(outcome.failure))})"
+        return tr("(no answer: {error})", error=clean(error_text(outcome.failure)))
     if type(ids) is not list or not all(type(i) is int and 0 <= i < size for i in ids):
-        return "(no answer: these were no tokens)"
+        return tr("(no answer: these were no tokens)")
     return clean(tokenizer.decode(ids)).strip()

@@ -8,13 +8,13 @@ from labkit.checks.assembly import PARTS, judged
 from labkit.checks.in_process import package_in
 from labkit.core.report import Report, Status
 from labkit.core.syllabus import LABS
-from labkit.lang import tr
+from labkit.lang import said, tr
 from labkit.learner import workspace
 from labkit.learner.check import stopped_rows
 from labkit.learner.room import PLAIN, Room, Stopped, torch_set_to
 from labkit.sandboxed.importer import imported
 
-HEADING = "Assembly  your own parts"
+HEADING = said("Assembly  your own parts")
 
 
 def assembly_report(check: Callable[[str], str]) -> Report:
@@ -33,16 +33,16 @@ def assembly_report(check: Callable[[str], str]) -> Report:
         with torch_set_to(PLAIN), imported(sources, workspace.folder()):
             verdict = judged(ask, sources)
     except Stopped as stopped:
-        return Report(HEADING, Status.NOT_CHECKED, stopped_rows(stopped, None))
+        return Report(tr(HEADING), Status.NOT_CHECKED, stopped_rows(stopped, None))
     if verdict.fault is None and not empty:
         step = tr("every part of this model is yours; now it can load a checkpoint and talk")
-        return Report(HEADING, Status.PASSED, [*verdict.rows, ("next", step)])
+        return Report(tr(HEADING), Status.PASSED, [*verdict.rows, ("next", step)])
     rows, to_mend = verdict.rows, verdict.fault and verdict.fault.exercise
     if to_mend in empty or not verdict.fault:  # say all that is missing, and where to begin
-        missing = ", ".join(f"{e.id} {e.title}" for e in empty)
+        missing = tr(", ").join(f"{e.id} {e.title}" for e in empty)
         rows, to_mend = [row for row in rows if row[0] == "ok"], empty[0]
         rows.append(("look", tr("not written yet: {missing}", missing=missing)))
     if stand_in:
         rows.insert(0, ("note", workspace.whose(labs)))
     step = check(to_mend.id) if to_mend else tr("mend this, then assemble again")
-    return Report(HEADING, Status.NOT_YET, [*rows, ("next", step)])
+    return Report(tr(HEADING), Status.NOT_YET, [*rows, ("next", step)])

@@ -100,7 +100,7 @@ def _checked(lab: Lab, exercise: Exercise, hint: str, room: Room) -> tuple[Repor
     if mentioned:
         line = cells.line_in_cell(block, mentioned[1])
         where = tr("line {line}", line=line) if line else tr("what it takes from another cell")
-        look = f"{where}: {banned.message(mentioned[0], tr)}"
+        look = where + tr(": ") + banned.message(mentioned[0], tr)
         return Report(exercise.heading, Status.NOT_YET, [("look", look), ("next", hint)]), 0.0
     oracle, ask = RecordedReference(lab.module), room.within(package_in(workspace.folder()))
 

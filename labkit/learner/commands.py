@@ -160,17 +160,16 @@ def unlock(
     from labkit.learner import hints
 
     found = lab_called(lab)
-    first = found.exercises[0]
+    first, was_open = found.exercises[0], sealed.is_open(found.module)
     with ending_on(LookupError, sealed.WrongKey, OSError):
         sealed.unlock(found.module, key)
         hints.solution_text(found, first, "")  # or says why not
-    print(
-        tr(
-            "the answers of lab {number} are open: `tinyllm solution {id}`",
-            number=found.number,
-            id=first.id,
-        )
+    text = tr(
+        "the answers of lab {number} are open: `tinyllm solution {id}`",
+        number=found.number,
+        id=first.id,
     )
+    print(tr("no key is needed: {text}", text=text) if was_open else text)
 
 
 @app.command("compare")

@@ -77,7 +77,14 @@ def whose_parts() -> None:
         found[state].append(f"{exercise.id} {exercise.title}")
     for state, titles in found.items():
         if titles:
-            print(f"{state} ({len(titles)}): {', '.join(titles)}")
+            print(
+                tr(
+                    "{state} ({count}): {names}",
+                    state=state,
+                    count=len(titles),
+                    names=tr(", ").join(titles),
+                )
+            )
 
 
 # Which model

@@ -38,7 +38,7 @@ def rungs(lab: Lab, exercise: Exercise) -> list[str]:
             tr(
                 "{name} lacks {missing} for exercise {id}",
                 name=path.name,
-                missing=", ".join(missing),
+                missing=tr(", ").join(missing),
                 id=exercise.id,
             )
         )

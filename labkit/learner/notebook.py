@@ -289,13 +289,18 @@ def start(lab: str) -> None:
         raise RuntimeError(
             tr("start() belongs in a notebook; in a terminal use `tinyllm check`")
         )
+    try:
+        found = find_lab(lab, NOTEBOOKS)
+    except UnknownName as error:
+        print(error)
+        return
     if _session is not None:
         shell.events.unregister("post_run_cell", _session.after_cell)
-    _session = Session(find_lab(lab, NOTEBOOKS))
+    _session = Session(found)
     shell.events.register("post_run_cell", _session.after_cell)
     shell.set_custom_exc(UNFINISHED, _session.cell_raised)
     chosen = _session.lab
-    exercises = ", ".join(f"{e.id} {e.title}" for e in chosen.exercises)
+    exercises = tr(", ").join(f"{e.id} {e.title}" for e in chosen.exercises)
     print(
         tr(
             "Lab {number}, {title}\nExercises: {exercises}",
@@ -352,7 +357,10 @@ def assemble() -> Report:
 
 def finish(lab: str) -> Report:
     """The end of a lab: its points, how its predictions went, what comes next."""
-    return finish_report(find_lab(lab, NOTEBOOKS))
+    try:
+        return finish_report(find_lab(lab, NOTEBOOKS))
+    except UnknownName as error:
+        return unknown("finish", tr("no such lab"), error)
 
 
 def hint(exercise_id: str, rung: int | None = None) -> Report:

@@ -118,14 +118,16 @@ def save(
         text = tr(
             "saved to {name}, but the exercise needs {missing}",
             name=name,
-            missing=", ".join(missing),
+            missing=tr(", ").join(missing),
         )
         return tr(
             "{text}; this cell defines {nothing}",
             text=text,
-            nothing=", ".join(defined) or "nothing",
+            nothing=tr(", ").join(defined) or "nothing",
         ), True
-    along = tr(", with {carried} of other cells", carried=", ".join(carried)) if carried else ""
+    along = (
+        tr(", with {carried} of other cells", carried=tr(", ").join(carried)) if carried else ""
+    )
     return tr(
         'saved to {name}{along}; next: check("{id}")', name=name, along=along, id=exercise.id
     ), True
@@ -238,15 +240,15 @@ def whose(labs: Iterable[Lab]) -> str:
         empty = [each for each in unfinished(lab) if each.core]
         state = tr("stands in") if empty else tr("yours")
         if 0 < len(empty) < len(core):
-            names = ", ".join(each.id for each in empty)
+            names = tr(", ").join(each.id for each in empty)
             state = ntr(
                 "yours, but {names} stands in",
                 "yours, but {names} stand in",
                 len(empty),
                 names=names,
             )
-        said.append(f"{lab.module}: {state}")
-    return "; ".join(said)
+        said.append(lab.module + tr(": ") + state)
+    return tr("; ").join(said)
 
 
 def own_package() -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Annotated, Optional
 import typer
 
 from labkit.core.terminal import Problem, console
+from labkit.lang import tr
 from labkit.learner.talk.commands import YOURS, PackageName, problems_told
 
 app = typer.Typer()
@@ -32,18 +33,25 @@ def look(
     browser: Annotated[bool, typer.Option(help="open it")] = True,
 ) -> None:
     """See a model work: tokens, attention, experts, cache, in a page that needs no network."""
-    with problems_told(), console.status("starting torch"):
+    with problems_told(), console.status(tr("starting torch")):
         from labkit.look.own import compared
         from labkit.look.page import VIEWS, write
         from labkit.model.hub import SHIPPED
 
         if view not in VIEWS:
-            raise Problem(f"there is no view {view!r}: there are {', '.join(VIEWS)}")
+            raise Problem(
+                tr(
+                    "there is no view {view!r}: there are {names}",
+                    view=view,
+                    names=tr(", ").join(VIEWS),
+                )
+            )
         shown = [compared(name, package) for name in models or SHIPPED]
         try:
             index = write(to or mkdtemp(prefix="tinyllm-look-"), shown)
         except OSError as error:
-            raise Problem(f"the page could not be written: {error}") from error
+            raise Problem(tr("the page could not be written: {error}", error=error)) from error
     address = f"{index.resolve().as_uri()}#{view}"
     opened = browser and webbrowser.open(address)
-    console.print("Opened" if opened else "Open it in a browser:", address, soft_wrap=True)
+    said = tr("Opened") if opened else tr("Open it in a browser:")
+    console.print(said, address, soft_wrap=True)

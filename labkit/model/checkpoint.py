@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from labkit.lang import tr
 from labkit.model import weights
 from labkit.model.hub import resolve
 from labkit.model.saving import save
@@ -75,10 +76,23 @@ def part(package: Any, name: str) -> Any:
         try:
             module = importlib.import_module(f"{package.__name__}.{HOMES[name]}")
         except ModuleNotFoundError as error:
-            raise CheckpointError(f"{package.__name__} offers no {name}: {error}") from error
+            raise CheckpointError(
+                tr(
+                    "{package} offers no {name}: {error}",
+                    package=package.__name__,
+                    name=name,
+                    error=error,
+                )
+            ) from error
         found = getattr(module, name, None)
     if found is None:
-        raise CheckpointError(f"{getattr(package, '__name__', package)} offers no {name}")
+        raise CheckpointError(
+            tr(
+                "{package} offers no {name}",
+                package=getattr(package, "__name__", package),
+                name=name,
+            )
+        )
     return found
 
 
@@ -89,22 +103,27 @@ def check_fit(folder: Path, model: nn.Module, stored: Mapping[str, Stored], tied
         expected.pop(HEAD, None)
     buffers = [name for name, _ in model.named_buffers()]
     complaints = {
-        "missing": [
-            f"{name} (a buffer of your model: register it with persistent=False)"
+        tr("missing"): [
+            tr("{name} (a buffer of your model: register it with persistent=False)", name=name)
             if name in buffers
             else name
             for name in expected.keys() - stored.keys()
         ],
-        "without a place in the model": stored.keys() - expected.keys(),
-        "of another shape": [
-            f"{name} is {stored[name].shape}, expected {shape}"
+        tr("without a place in the model"): stored.keys() - expected.keys(),
+        tr("of another shape"): [
+            tr(
+                "{name} is {found}, expected {shape}",
+                name=name,
+                found=stored[name].shape,
+                shape=shape,
+            )
             for name, shape in expected.items()
             if name in stored and stored[name].shape != shape
         ],
     }
     lines = [f"  {what}: {listed(names)}" for what, names in complaints.items() if names]
     if lines:
-        head = f"{folder} does not fit the model built from its config.json"
+        head = tr("{folder} does not fit the model built from its config.json", folder=folder)
         raise CheckpointError("\n".join([head, *lines]))
 
 
@@ -125,12 +144,17 @@ def bar(title: str) -> Iterator[Progress]:
 def _existing(folder: Path) -> Path:
     if folder.is_file():
         raise CheckpointError(
-            f"{folder} is a file; a checkpoint is a folder with config.json and weights"
+            tr(
+                "{folder} is a file; a checkpoint is a folder with config.json and weights",
+                folder=folder,
+            )
         )
     if not folder.is_dir():
-        raise CheckpointError(f"there is no folder {folder}")
+        raise CheckpointError(tr("there is no folder {folder}", folder=folder))
     if not (folder / "config.json").is_file():
-        raise CheckpointError(f"{folder} holds no config.json: it is no checkpoint")
+        raise CheckpointError(
+            tr("{folder} holds no config.json: it is no checkpoint", folder=folder)
+        )
     return folder
 
 
@@ -160,7 +184,12 @@ def _tied_head(folder: Path, state: Mapping[str, Tensor]) -> Tensor:
     """The embedding; a head stored beside it (Qwen3-0.6B has one) must say the same."""
     if HEAD in state and not torch.equal(state[HEAD], state[EMBEDDING]):
         raise CheckpointError(
-            f"{folder}: config.json says tie_word_embeddings, but {HEAD} differs from "
-            f"{EMBEDDING}; one of the three is wrong"
+            tr(
+                "{folder}: config.json says tie_word_embeddings, but {head} differs "
+                "from {embedding}; one of the three is wrong",
+                folder=folder,
+                head=HEAD,
+                embedding=EMBEDDING,
+            )
         )
     return state[EMBEDDING]

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from labkit.core.paths import CHECKPOINTS
+from labkit.lang import tr
 from labkit.model.weights import CheckpointError
 
 # name -> folder; the first is the default
@@ -37,12 +38,16 @@ def resolve(name: str | None = None) -> Path:
     if name == "mine":
         if mine().exists():
             return mine()
-        raise CheckpointError("there is no model of yours yet: lab 08 trains and keeps it")
+        raise CheckpointError(tr("there is no model of yours yet: lab 08 trains and keeps it"))
     if HUB_NAME.fullmatch(name):
         return _from_hub(name)
     raise CheckpointError(
-        f"there is no model {name!r}: give one that ships with the course "
-        f"({', '.join(SHIPPED)}), a folder, or a name on the hub such as Qwen/Qwen3-0.6B"
+        tr(
+            "there is no model {name!r}: give one that ships with the course "
+            "({names}), a folder, or a name on the hub such as Qwen/Qwen3-0.6B",
+            name=name,
+            names=tr(", ").join(SHIPPED),
+        )
     )
 
 
@@ -65,14 +70,22 @@ def _from_hub(name: str) -> Path:
         if found := cached(name):
             return found
         raise CheckpointError(
-            f"there is no folder {name}, and without huggingface_hub nothing can be fetched; "
-            "`pip install huggingface_hub`, or give a folder"
+            tr(
+                "there is no folder {name}, and without huggingface_hub nothing can be "
+                "fetched; `pip install huggingface_hub`, or give a folder",
+                name=name,
+            )
         ) from error
     try:
         return Path(snapshot_download(name, allow_patterns=list(WANTED)))
     except Exception as error:  # no network, no such model, no right to it: many kinds
         first = str(error).strip().partition("\n")[0]
         raise CheckpointError(
-            f"there is no folder {name}, and it could not be fetched from the hub: "
-            f"{type(error).__name__}: {first}"
+            tr(
+                "there is no folder {name}, and it could not be fetched from the hub: "
+                "{kind}: {first}",
+                name=name,
+                kind=type(error).__name__,
+                first=first,
+            )
         ) from error

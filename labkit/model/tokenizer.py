@@ -14,6 +14,7 @@ from typing import Any
 
 import tokenizers
 
+from labkit.lang import tr
 from labkit.model.weights import CheckpointError
 
 STOPS = ("<|im_end|>", "<|endoftext|>")
@@ -65,13 +66,16 @@ class Tokenizer:
         Errors: a template that fails, a tokenizer without chat tokens: CheckpointError
         """
         if not messages:
-            raise ValueError("messages is empty: there is nothing to answer")
+            raise ValueError(tr("messages is empty: there is nothing to answer"))
         if self.chat_template:
             return self._render(messages, thinking)
         if self.token_id("<|im_start|>") is None:
             raise CheckpointError(
-                f"{self.folder} has no chat template and no <|im_start|> token: this model "
-                "continues text (`tinyllm generate`), it does not chat"
+                tr(
+                    "{folder} has no chat template and no <|im_start|> token: this model "
+                    "continues text (`tinyllm generate`), it does not chat",
+                    folder=self.folder,
+                )
             )
         no_thought = not thinking and self.token_id("<think>") is not None
         turns = "".join(map(plain_turn, messages))
@@ -106,7 +110,9 @@ class Tokenizer:
                 **values,
             )
         except Exception as error:  # a template is a program: it may fail in any way
-            raise CheckpointError(f"the chat template of {self.folder}: {error}") from error
+            raise CheckpointError(
+                tr("the chat template of {folder}: {error}", folder=self.folder, error=error)
+            ) from error
 
     def _stop_ids(self) -> frozenset[int]:
         stops = self.generation.get("eos_token_id")
@@ -147,11 +153,15 @@ def plain_turn(message: Message) -> str:
 
 def _open(path: Path) -> tokenizers.Tokenizer:
     if not path.is_file():
-        raise CheckpointError(f"{path} is missing: this checkpoint cannot read text")
+        raise CheckpointError(
+            tr("{path} is missing: this checkpoint cannot read text", path=path)
+        )
     try:
         return tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain Exception
-        raise CheckpointError(f"{path} is damaged: {error}") from error
+        raise CheckpointError(
+            tr("{path} is damaged: {error}", path=path, error=error)
+        ) from error
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -161,9 +171,11 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text("utf-8"))
     except ValueError as error:
-        raise CheckpointError(f"{path} is not valid JSON: {error}") from error
+        raise CheckpointError(
+            tr("{path} is not valid JSON: {error}", path=path, error=error)
+        ) from error
     if not isinstance(values, dict):
-        raise CheckpointError(f"{path} holds no JSON object")
+        raise CheckpointError(tr("{path} holds no JSON object", path=path))
     return values
 
 

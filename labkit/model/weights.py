@@ -18,6 +18,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from labkit.lang import tr
+
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"  # one tensor where tied
@@ -52,8 +54,20 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
     if (folder / INDEX).is_file():
         return _sharded(folder)
     pickled = sorted(path.name for path in folder.glob("*.bin"))
-    hint = f" ({pickled[0]} is a pickle: only safetensors are read)" if pickled else ""
-    raise CheckpointError(f"{folder} holds no weights: no {SINGLE} and no {INDEX}{hint}")
+    hint = (
+        tr(" ({file} is a pickle: only safetensors are read)", file=pickled[0])
+        if pickled
+        else ""
+    )
+    raise CheckpointError(
+        tr(
+            "{folder} holds no weights: no {single} and no {index}{hint}",
+            folder=folder,
+            single=SINGLE,
+            index=INDEX,
+            hint=hint,
+        )
+    )
 
 
 def common_dtype(stored: Mapping[str, Stored]) -> torch.dtype:
@@ -76,7 +90,8 @@ def listed(names: Iterable[str], at_most: int = 3) -> str:
     """Names for a message: the first few, and how many more."""
     names = sorted(names)
     more = len(names) - at_most
-    return ", ".join(names[:at_most]) + (f" and {more} more" if more > 0 else "")
+    shown = tr(", ").join(names[:at_most])
+    return tr("{names} and {more} more", names=shown, more=more) if more > 0 else shown
 
 
 def _header(path: Path) -> dict[str, Stored]:
@@ -92,15 +107,21 @@ def _header(path: Path) -> dict[str, Stored]:
     except (SafetensorError, OSError) as error:
         raise CheckpointError(_damage(path, error)) from error
     if not found:
-        raise CheckpointError(f"{path} holds no tensor at all")
+        raise CheckpointError(tr("{path} holds no tensor at all", path=path))
     return found
 
 
 def _dtype(path: Path, name: str, code: str) -> torch.dtype:
     if code not in DTYPES:
         raise CheckpointError(
-            f"{name} in {path} is stored as {code}; expected one of {', '.join(DTYPES)} "
-            "(quantised weights are not read)"
+            tr(
+                "{name} in {path} is stored as {code}; expected one of {names} "
+                "(quantised weights are not read)",
+                name=name,
+                path=path,
+                code=code,
+                names=tr(", ").join(DTYPES),
+            )
         )
     return DTYPES[code]
 
@@ -109,10 +130,14 @@ def _damage(path: Path, error: Exception) -> str:
     with path.open("rb") as file:
         pointer = file.read(24).startswith(b"version https://git-lfs")
     if pointer:
-        return f"{path} is only a git-lfs pointer; `git lfs pull` fetches the weights"
-    return (
-        f"{path} is damaged or truncated ({path.stat().st_size} bytes: {error}); "
-        "copy or download it again"
+        return tr(
+            "{path} is only a git-lfs pointer; `git lfs pull` fetches the weights", path=path
+        )
+    return tr(
+        "{path} is damaged or truncated ({size} bytes: {error}); copy or download it again",
+        path=path,
+        size=path.stat().st_size,
+        error=error,
     )
 
 
@@ -121,10 +146,22 @@ def _sharded(folder: Path) -> dict[str, Stored]:
     for file, names in _read_index(folder / INDEX).items():
         header = _header(folder / file)
         if extra := header.keys() - names:
-            raise CheckpointError(f"{folder / file} holds {listed(extra)}, unknown to {INDEX}")
+            raise CheckpointError(
+                tr(
+                    "{path} holds {names}, unknown to {index}",
+                    path=folder / file,
+                    names=listed(extra),
+                    index=INDEX,
+                )
+            )
         if lost := names - header.keys():
             raise CheckpointError(
-                f"{folder / file} lacks {listed(lost)}, which {INDEX} places there"
+                tr(
+                    "{path} lacks {names}, which {index} places there",
+                    path=folder / file,
+                    names=listed(lost),
+                    index=INDEX,
+                )
             )
         found |= header
     return found
@@ -135,17 +172,31 @@ def _read_index(path: Path) -> dict[str, set[str]]:
     try:
         places = dict(json.loads(path.read_text("utf-8"))["weight_map"])
     except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path} is no index with a weight_map: {error!r}") from error
+        raise CheckpointError(
+            tr("{path} is no index with a weight_map: {error!r}", path=path, error=error)
+        ) from error
     if not places:
-        raise CheckpointError(f"{path} names no tensor")
+        raise CheckpointError(tr("{path} names no tensor", path=path))
     shards = defaultdict(set)
     for name, file in places.items():
         if not isinstance(file, str) or Path(file).name != file:
-            raise CheckpointError(f"{path} places {name} in {file!r}, which is no file name")
+            raise CheckpointError(
+                tr(
+                    "{path} places {name} in {file!r}, which is no file name",
+                    path=path,
+                    name=name,
+                    file=file,
+                )
+            )
         shards[file].add(name)
     for file, names in shards.items():
         if not (path.parent / file).is_file():
             raise CheckpointError(
-                f"{path.parent / file} is missing; {path.name} says it holds {listed(names)}"
+                tr(
+                    "{path} is missing; {name} says it holds {names}",
+                    path=path.parent / file,
+                    name=path.name,
+                    names=listed(names),
+                )
             )
     return shards

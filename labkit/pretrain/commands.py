@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from labkit.core.terminal import ending_on
+from labkit.lang import tr
 from labkit.learner.talk import commands as talk
 
 if TYPE_CHECKING:
@@ -87,22 +88,28 @@ def measure(
     with talk.problems_told():
         folder, code = checkpoint.resolve(model), talk.load_package(package)
         with Progress(console=console, disable=not console.is_terminal) as bar:
-            task = bar.add_task(f"measuring {folder.name}", total=None)
+            task = bar.add_task(tr("measuring {name}", name=folder.name), total=None)
             watch = lambda done, total: bar.update(task, completed=done, total=total)  # noqa: E731
             found = measuring.scores_of(folder, code, stories, watch)
     _print_scores(console, found)
     if (folder / "recipe.json").exists():
         write_whole(folder / "scores.json", (json.dumps(found, indent=2) + "\n").encode())
         measuring.write_card(folder, code)
-        console.print(f"written: {folder}/scores.json, README.md", soft_wrap=True)
+        console.print(
+            tr("written: {folder}/scores.json, README.md", folder=folder), soft_wrap=True
+        )
 
 
 def _print_scores(console: Console, found: dict) -> None:
     from rich.table import Table
 
     ways = [name for name, value in found.items() if isinstance(value, dict)]
-    title = f"{found['stories']} stories, {found['bits_per_byte']:.3f} bits per byte"
-    table = Table("share", *ways, title=title, title_justify="left")
+    title = tr(
+        "{stories} stories, {bits:.3f} bits per byte",
+        stories=found["stories"],
+        bits=found["bits_per_byte"],
+    )
+    table = Table(tr("share"), *ways, title=title, title_justify="left")
     for name in found["greedy"]:
         shares = (found[way].get(name) for way in ways)
         table.add_row(name, *("" if share is None else f"{share:.1%}" for share in shares))
@@ -128,11 +135,14 @@ def _train(trainer: Trainer, leads: bool) -> None:
     recipe, run = trainer.recipe, trainer.run
     if leads:
         count = sum(weight.numel() for weight in trainer.model.parameters())
-        begun = f", goes on at step {trainer.step}" if trainer.step else ""
+        begun = tr(", goes on at step {step}", step=trainer.step) if trainer.step else ""
         console.print(
-            f"{run.folder}: {count:,} parameters, {recipe.steps} steps of "
-            f"{recipe.tokens_a_step:,} tokens, {recipe.optimizer}, "
-            f"{trainer.precision}{begun}",
+            tr(
+                "{folder}: {count:,} parameters, {steps} steps of {tokens:,} tokens, "
+                "{optimizer}, {precision}{begun}",
+                folder=run.folder, count=count, steps=recipe.steps, tokens=recipe.tokens_a_step,
+                optimizer=recipe.optimizer, precision=trainer.precision, begun=begun,
+            ),
             soft_wrap=True, highlight=False,
         )  # fmt: skip
     with stopped_gently(trainer):
@@ -140,10 +150,18 @@ def _train(trainer: Trainer, leads: bool) -> None:
     if not leads:
         return
     if trainer.step < recipe.steps:
-        console.print(f"stopped at step {trainer.step}; the same command goes on from there")
+        console.print(
+            tr("stopped at step {step}; the same command goes on from there", step=trainer.step)
+        )
         raise typer.Exit(130)
     bits = run.log[-1]["bits_per_byte"]
-    console.print(f"{bits} bits per byte on validation text; the model is {run.folder}/model")
+    console.print(
+        tr(
+            "{bits} bits per byte on validation text; the model is {folder}/model",
+            bits=bits,
+            folder=run.folder,
+        )
+    )
 
 
 @contextmanager

@@ -50,7 +50,9 @@ class Entry:
         excused = sorted(key for key, each in self.standing.exercises.items() if each.excused)
         counted = tuple(e for e in self.submission.exercises if e.id not in excused)
         texts = [replace(self.submission, exercises=counted).why] if counted else []
-        return "; ".join(texts + ([f"excused: {', '.join(excused)}"] if excused else []))
+        return tr("; ").join(
+            texts + ([tr("excused: {names}", names=tr(", ").join(excused))] if excused else [])
+        )
 
     @property
     def exercises(self) -> dict[str, GradedExercise]:

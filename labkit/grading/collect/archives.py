@@ -18,6 +18,7 @@ from pathlib import PurePosixPath
 from typing import IO, BinaryIO
 
 from labkit.grading.judge.intake import MAX_NOTEBOOK
+from labkit.lang import tr
 
 MEGABYTE = 1 << 20
 ENTRY = b"PK\x01\x02"  # begins each entry of a zip's directory
@@ -63,19 +64,27 @@ class Member:
         """Why it must not be read; told before any of it is."""
         parts = PurePosixPath(self.name).parts
         if ".." in parts or parts[0] == "/" or ":" in parts[0][1:2]:
-            return "its path leads out of the zip"
+            return tr("its path leads out of the zip")
         if self.odd:
             return self.odd
         most = {"archive": limits.nested, "stamp": STAMP_BYTES}.get(kind, MAX_NOTEBOOK)
         if self.size > most:
             return too_large(self.size)
         if self.size > MEGABYTE and self.size > limits.ratio * max(self.packed, 1):
-            return f"a zip bomb: {self.packed:,} bytes that unpack to {self.size:,}"
+            return tr(
+                "a zip bomb: {packed:,} bytes that unpack to {size:,}",
+                packed=self.packed,
+                size=self.size,
+            )
         return ""
 
 
 def too_large(size: int) -> str:
-    return f"{size:,} bytes, which is too large; a notebook may have {MAX_NOTEBOOK:,}"
+    return tr(
+        "{size:,} bytes, which is too large; a notebook may have {max_notebook:,}",
+        size=size,
+        max_notebook=MAX_NOTEBOOK,
+    )
 
 
 def archived(head: bytes) -> str:
@@ -99,7 +108,7 @@ def opened(file: BinaryIO, limits: Limits) -> Iterator[list[Member]]:
 @contextmanager
 def _zip(file: BinaryIO, limits: Limits) -> Iterator[list[Member]]:
     if _entries(file) > limits.files:
-        raise TooMuch(f"a zip of more than {limits.files:,} files")
+        raise TooMuch(tr("a zip of more than {files:,} files", files=limits.files))
     with zipfile.ZipFile(file) as archive:
         yield [
             Member(name_of(info), info.file_size, info.compress_size, time_of(info),
@@ -119,14 +128,20 @@ def _tar(file: BinaryIO, kind: str, limits: Limits) -> Iterator[list[Member]]:
         while block := unpacked.read(MEGABYTE):
             size += len(block)
             if size > most:
-                raise TooMuch(f"a tar of {packed:,} bytes that unpacks to more than {most:,}")
+                raise TooMuch(
+                    tr(
+                        "a tar of {packed:,} bytes that unpacks to more than {most:,}",
+                        packed=packed,
+                        most=most,
+                    )
+                )
             whole.write(block)
         whole.seek(0)
         with tarfile.open(fileobj=whole, mode="r:") as archive:
             found = []
             for info in archive:
                 if len(found) > limits.files:
-                    raise TooMuch(f"a tar of more than {limits.files:,} files")
+                    raise TooMuch(tr("a tar of more than {files:,} files", files=limits.files))
                 if not info.isdir():
                     found.append(_tarred(archive, info))
             yield found
@@ -137,7 +152,7 @@ def _tarred(archive: tarfile.TarFile, info: tarfile.TarInfo) -> Member:
         stream = archive.extractfile(info)
         return _bytes(stream, info.size) if stream else b""
 
-    odd = "" if info.isreg() else "a link, which may lead anywhere"
+    odd = "" if info.isreg() else tr("a link, which may lead anywhere")
     with suppress(ValueError, OverflowError, OSError):
         when = datetime.fromtimestamp(info.mtime, timezone.utc)
         name = info.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -152,11 +167,11 @@ def _bytes(stream: IO[bytes], size: int) -> bytes:
 
 def _oddity(info: zipfile.ZipInfo) -> str:
     if stat.S_ISLNK(info.external_attr >> 16):
-        return "a link, which may lead anywhere"
+        return tr("a link, which may lead anywhere")
     if info.flag_bits & 1:
         return "encrypted"
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        return "packed in an unusual way; zip it again as usual"
+        return tr("packed in an unusual way; zip it again as usual")
     return ""
 
 

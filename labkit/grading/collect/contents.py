@@ -17,6 +17,7 @@ from labkit.core.answers import answers_in, cell_name
 from labkit.core.cells import DIRECTIVE, defined_names, directive
 from labkit.core.syllabus import LABS, NOTEBOOKS, Exercise, Lab
 from labkit.grading.judge.intake import MAX_CODE, NotANotebook, cells_of, text_of
+from labkit.lang import said, tr
 from labkit.learner.workspace import is_empty
 
 NOTEBOOK, ARCHIVE, TEXT, LIST = "notebook", "archive", "text", "list"
@@ -25,12 +26,12 @@ SUFFIXES = {".ipynb": NOTEBOOK, ".zip": ARCHIVE, ".tar": ARCHIVE, ".gz": ARCHIVE
             ".csv": LIST}  # fmt: skip
 GRADESCOPE = "submission_metadata.yml"
 # What cannot be graded, in a word
-OTHERS = dict.fromkeys((".html", ".htm"), "a web page only shows a notebook") | {
-    ".pdf": "a PDF only shows a notebook",
-    ".rar": "a .rar cannot be read, a .zip can",
-    ".7z": "a .7z cannot be read, a .zip can",
+OTHERS = dict.fromkeys((".html", ".htm"), said("a web page only shows a notebook")) | {
+    ".pdf": said("a PDF only shows a notebook"),
+    ".rar": said("a .rar cannot be read, a .zip can"),
+    ".7z": said("a .7z cannot be read, a .zip can"),
 }
-NEEDED = "the notebook itself, the .ipynb, is needed"
+NEEDED = said("the notebook itself, the .ipynb, is needed")
 
 BY_CELL = {name: lab for lab in NOTEBOOKS for name in lab.cells}
 BY_SYMBOL = {symbol: (lab, e) for lab in LABS for e in lab.exercises for symbol in e.symbols}
@@ -101,13 +102,13 @@ def plausible(name: str, data: bytes) -> bool:
 def ungraded(name: str) -> str:
     """Why a file that is no notebook cannot be graded."""
     suffix = PurePosixPath(name.lower()).suffix
-    return f"{OTHERS.get(suffix, 'it is no notebook')}; {NEEDED}"
+    return tr(OTHERS.get(suffix, said("it is no notebook"))) + tr("; ") + tr(NEEDED)
 
 
 def read(name: str, data: bytes) -> Content:
     """What is in the file; NotANotebook, which says why, if nothing is."""
     if not data.strip():
-        raise NotANotebook("the file is empty")
+        raise NotANotebook(tr("the file is empty"))
     if data[:5] == b"%PDF-" or data[:4] == b"Rar!":
         raise NotANotebook(ungraded("x.pdf" if data[:1] == b"%" else "x.rar"))
     if data.lstrip()[:1] == b"<":

@@ -33,8 +33,9 @@ from labkit.grading.collect.table import (
 from labkit.grading.collect.unsettled import Unsettled, UnsettledFiles
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError, enrol
+from labkit.lang import said, tr
 
-ASK = "`tinyllm collect --as ID FILE` gives it to somebody"
+ASK = said("`tinyllm collect --as ID FILE` gives it to somebody")
 Group = list[Attempt]
 
 
@@ -59,7 +60,9 @@ def collect(
         for source in sources:
             inside = source.resolve().is_relative_to(place.collected.resolve())
             if inside and learner is None:
-                raise CourseError(f"{source} is where collect keeps its own files")
+                raise CourseError(
+                    tr("{source} is where collect keeps its own files", source=source)
+                )
             found = files_of(source, lab, place, len(sources) == 1, run.roster.by_key)
             run.roster.participants += found.participants
             attempts += found.attempts
@@ -128,9 +131,14 @@ class Run:
 
     def checked(self, learner: str) -> None:
         if safe_id(learner) != learner:
-            raise CourseError(f"{learner!r} cannot be a learner's id")
+            raise CourseError(tr("{learner!r} cannot be a learner's id", learner=learner))
         if self.roster.closed and learner not in {one.id for one in self.roster.people}:
-            raise CourseError(f"{learner} is not on the roster, so nothing is given to them")
+            raise CourseError(
+                tr(
+                    "{learner} is not on the roster, so nothing is given to them",
+                    learner=learner,
+                )
+            )
 
     def given_to(self, learner: str, attempts: list[Attempt]) -> list[Attempt]:
         """All of it is this learner's; it is remembered, should it come again."""
@@ -154,7 +162,7 @@ class Run:
             if one.learner:
                 yield one
             elif given:
-                who = replace(one.who, system="--as", how="--as, before")
+                who = replace(one.who, system="--as", how=tr("--as, before"))
                 yield replace(one, learner=given, who=who)
             elif problem:
                 self._lost(
@@ -181,20 +189,24 @@ class Run:
     def _nobodys(self, who: Identity, ids: set[str]) -> str:
         """Why a file cannot be given to anybody; empty if it can."""
         if len(ids) > 1:
-            return f"{who.shown} may be {' or '.join(sorted(ids))}"
+            return tr(
+                "{shown} may be {names}", shown=who.shown, names=tr(" or ").join(sorted(ids))
+            )
         if not who.names:
             return (
                 ""
                 if ids
-                else who.doubt or "no name in its path; put it into a folder that has one"
+                else who.doubt or tr("no name in its path; put it into a folder that has one")
             )
         if not ids and who.doubt:
             return who.doubt
         if not ids and self.roster.closed:
-            return "not on the roster, so not graded"
+            return tr("not on the roster, so not graded")
         unnamed = who.system == "Gradescope" and who.how == "Gradescope's folder"
         return (
-            "submission_metadata.yml, which says whose it is, is not there" if unnamed else ""
+            tr("submission_metadata.yml, which says whose it is, is not there")
+            if unnamed
+            else ""
         )
 
     def _by_its_name(self, one: Attempt, users: Mapping[str, set[str]]) -> Attempt:
@@ -207,7 +219,9 @@ class Run:
         if not user or not others - {user}:
             return replace(one, learner=name)
         row = self.roster.participant(one.who)
-        note = f"several people are called {one.who.shown}; a roster tells them apart"
+        note = tr(
+            "several people are called {shown}; a roster tells them apart", shown=one.who.shown
+        )
         return replace(one, learner=safe_id(f"{name}_{row.id if row else user}"), note=note)
 
     def _lost(self, one: Attempt, problem: str, state: str) -> None:
@@ -219,7 +233,7 @@ class Run:
         if self.wanted not in (None, one.lab):
             return
         kept = self.place.keep(replace(one, learner=""))
-        self._says(one, state, f"{problem}; {ASK}", known=bool(one.learner), kept=kept)
+        self._says(one, state, problem + tr("; ") + tr(ASK), known=bool(one.learner), kept=kept)
 
     def _undisputed(self, group: Group) -> Group:
         """Without those that may be somebody else's: different notebooks under one name from
@@ -232,7 +246,9 @@ class Run:
         if len({one.sha for one in group}) < 2:
             return group
         if any(one.who.system == "--as" for one in group):
-            self.lines += [one.line(SKIPPED, "another one was given with --as") for one in keys]
+            self.lines += [
+                one.line(SKIPPED, tr("another one was given with --as")) for one in keys
+            ]
             return [one for one in group if one not in keys]
         by_source: dict[Path, set[tuple]] = defaultdict(set)
         stems: dict[tuple, set[str]] = defaultdict(set)
@@ -248,7 +264,11 @@ class Run:
                 lost.append(one)
         for one in lost:
             name = one.who.shown
-            problem = f"{name} has different notebooks of {one.lab.name} in different places"
+            problem = tr(
+                "{name} has different notebooks of {lab} in different places",
+                name=name,
+                lab=one.lab.name,
+            )
             self._lost(one, problem, AMBIGUOUS)
         return [one for one in group if one not in lost]
 
@@ -262,7 +282,7 @@ class Run:
         scripts = sorted((one for one in sure if one.script and one.answers), key=by_order)
         if not notebooks and not scripts:
             for one in group:
-                self._says(one, UNGRADED, "it holds no answer")
+                self._says(one, UNGRADED, tr("it holds no answer"))
             return ""
         *earlier, last = sorted(notebooks, key=by_order) or scripts
         for one in group:
@@ -272,7 +292,7 @@ class Run:
             self.place.keep(counts)
         self.lines += [one.line(EARLIER) for one in earlier if one.sha != last.sha]
         if notebooks:
-            self.lines += [one.line(SKIPPED, "a notebook is there") for one in scripts]
+            self.lines += [one.line(SKIPPED, tr("a notebook is there")) for one in scripts]
         state = self.place.deliver(counts, self.newer)
         self.lines.append(counts.line(state))
         return state
@@ -284,7 +304,11 @@ class Run:
         if not gaps:
             return one
         spooled, sha = self.place.spool(completed(one.spooled.read_bytes(), gaps))
-        note = f"{', '.join(gaps)} from {scripts[-1].parts[-1]}, the notebook has none"
+        note = tr(
+            "{names} from {file}, the notebook has none",
+            names=tr(", ").join(gaps),
+            file=scripts[-1].parts[-1],
+        )
         return replace(one, spooled=spooled, sha=sha, note=note)
 
     def _not_graded(self, one: Attempt, delivered: Collection[tuple[str, str]]) -> None:
@@ -293,7 +317,7 @@ class Run:
         lab = self.wanted or one.claimed or one.lab or self._only_lab(delivered)
         if one.readable or one.reason == NOTHING_GRADED:
             lab = self.wanted or one.claimed
-            reason = f"a notebook of {one.lab.name}"
+            reason = tr("a notebook of {name}", name=one.lab.name)
             if one.reason:
                 reason += f"; {one.reason}"
         else:
@@ -316,7 +340,7 @@ class Run:
         """It was taken for the lab of its cells; the one of its name may be missing."""
         there = self.unsettled.submitted(one.learner, one.claimed.name)
         if not there and (one.learner, one.claimed.name) not in delivered:
-            reason = f"its cells are those of {one.lab.name}"
+            reason = tr("its cells are those of {name}", name=one.lab.name)
             other = replace(one, lab=one.claimed, note="", when=None)  # whenever it comes
             self._says(other, UNGRADED, reason, cells=one.lab.name)
 

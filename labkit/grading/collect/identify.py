@@ -16,6 +16,7 @@ from datetime import datetime
 
 from labkit.core.syllabus import LABS, NOTEBOOKS, Lab
 from labkit.grading.collect.archives import Parts, stamp
+from labkit.lang import tr
 
 # doejohn_LATE_12345_67890_01_rmsnorm-1.ipynb
 CANVAS = re.compile(r"(?P<who>[^_]+)_(?:(?P<late>late)_)?(?P<user>\d{3,})_(?P<file>\d{3,})_"
@@ -177,7 +178,8 @@ def by_lms(name: str) -> Identity | None:
     attempt = attempt_of(stem)[1]
     if found := CANVAS.fullmatch(stem):
         return Identity((found["who"],), found["user"], int(found["file"][:18]), attempt,
-                        bool(found["late"]), "Canvas", how="Canvas's file name")  # fmt: skip
+                        bool(found["late"]), "Canvas",
+                        how=tr("Canvas's file name"))  # fmt: skip
     if found := MOODLE.fullmatch(stem):
         who = (found["who"].strip(),)
         return Identity(who, found["user"], 0, attempt, None, "Moodle", how="Moodle's folder")
@@ -232,8 +234,17 @@ class Sorter:
             same = squeezed(outside) in map(squeezed, who.names)
             if who.user or who.when or same:
                 continue
-            doubt = f"{outside}, the zip's name, or {who.shown}, {who.how}" if who.names else ""
-            self.who[number] = replace(who, names=(outside,), how="the zip's name",
+            doubt = (
+                tr(
+                    "{outside}, the zip's name, or {shown}, {how}",
+                    outside=outside,
+                    shown=who.shown,
+                    how=who.how,
+                )
+                if who.names
+                else ""
+            )
+            self.who[number] = replace(who, names=(outside,), how=tr("the zip's name"),
                                        place=(root,), doubt=doubt)  # fmt: skip
 
     def _container(self, numbers: Iterable[int], path: Parts) -> None:
@@ -248,12 +259,16 @@ class Sorter:
             leaf = len(self.files[those[0]].outer) == len(here)
             who, name = by_lms(head), person(head, labs, self.known)
             if who and leaf and MOODLE.fullmatch(who.shown):  # of a folder the name is Moodle's
-                doubt = "two names in Moodle's form, and either may be a file's own"
+                doubt = tr("two names in Moodle's form, and either may be a file's own")
                 self._place(those, replace(who, names=(), place=here, doubt=doubt))
             elif who:
                 self._place(those, replace(who, place=here))
             elif leaf and name:
-                how = "the zip's name" if self.files[those[0]].inner else "the file's name"
+                how = (
+                    tr("the zip's name")
+                    if self.files[those[0]].inner
+                    else tr("the file's name")
+                )
                 who = Identity((name,), how=how, place=(*path, squeezed(name)))
                 self._place(those, who)
             elif not leaf and (not name or (lone == [head] and self._several(those, here))):
@@ -264,7 +279,7 @@ class Sorter:
                 clone = CLONE.fullmatch(folder)
                 named = any(re.search(full_name(lab), folder) for lab in LABS)
                 names = (name if named else folder, *([clone["who"]] if clone else []))
-                how = f"the folder {folder}"
+                how = tr("the folder {folder}", folder=folder)
                 self._place(those, Identity(names, system=system, how=how, place=here))
 
     def _counts(self, here: Parts, those: list[int]) -> bool:

@@ -25,6 +25,7 @@ from labkit.grading.collect.archives import Parts
 from labkit.grading.collect.identify import NOBODY, Identity
 from labkit.grading.collect.reader import handed_in
 from labkit.grading.collect.table import NEW, NEWER, OLDER, SAME, Line, write_log
+from labkit.lang import tr
 
 STAMP = "%Y-%m-%d %H:%M:%S.%f %Z"
 
@@ -83,7 +84,7 @@ class Attempt:
 
     def line(self, state: str, note: str = "") -> Line:
         learner, lab = self.learner or self.who.apart, self.lab.name if self.lab else ""
-        notes = ", ".join(filter(None, (note, self.note)))
+        notes = tr(", ").join(map(tr, filter(None, (note, self.note))))
         return Line(self.file, state, learner, lab, self.when, notes, self.who.how)
 
 

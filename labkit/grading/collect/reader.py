@@ -38,10 +38,11 @@ from labkit.grading.collect.archives import (
 from labkit.grading.collect.contents import ARCHIVE, GRADESCOPE, LIST, kind_of, plausible
 from labkit.grading.collect.identify import person
 from labkit.grading.judge.intake import MAX_NOTEBOOK
+from labkit.lang import said, tr
 
 # doejohn_LATE_12345_67890_..., John Doe_12345_assignsubmission_file_...
 LMS = re.compile(r"(.+?)_(?:late_)?(?:\d{3,}_\d{3,}_|\d+_assignsubmission_file)", re.IGNORECASE)
-EXPORT = "an export of Canvas or Moodle in a folder: collect it by itself"
+EXPORT = said("an export of Canvas or Moodle in a folder: collect it by itself")
 SYSTEM = ("__MACOSX", "Thumbs.db", "site-packages", "node_modules", "__pycache__")
 
 
@@ -78,7 +79,7 @@ class Reader:
         alone    there is no other source: a zip is then an export, and not one learner's
         """
         if source.is_symlink() or not source.exists():
-            reason = "a link" if source.is_symlink() else "does not exist"
+            reason = tr("a link") if source.is_symlink() else tr("does not exist")
             yield Found((source.name,), reason=reason)
         elif source.is_dir():
             yield from self._folder(source)
@@ -94,7 +95,7 @@ class Reader:
                 path = Path(folder) / name
                 parts = path.relative_to(root).parts
                 if path.is_symlink():
-                    yield Found(parts, reason="a link, which may lead anywhere")
+                    yield Found(parts, reason=tr("a link, which may lead anywhere"))
                 elif name in names and not hidden(name):
                     yield from self._file(path, parts, False, alone)
 
@@ -128,7 +129,9 @@ class Reader:
                 stamped = replace(here, stamped=stamp_beside(path))
                 yield from self._content(stamped, path.read_bytes(), 1)
         except OSError as error:
-            yield replace(here, reason=f"cannot be read: {error.strerror or error}")
+            yield replace(
+                here, reason=tr("cannot be read: {error}", error=error.strerror or error)
+            )
 
     def _content(self, here: Found, data: bytes, depth: int) -> Iterator[Found]:
         """A file that was read: a notebook, an archive whatever its name, or neither."""
@@ -144,7 +147,10 @@ class Reader:
             self.own_notebooks[here.parts[: here.own]] += 1
         if self.notebooks > self.limits.files:
             yield replace(
-                here, reason=f"more than {self.limits.files:,} notebooks in one source"
+                here,
+                reason=tr(
+                    "more than {files:,} notebooks in one source", files=self.limits.files
+                ),
             )
             return
         yield replace(here, data=data)
@@ -153,7 +159,7 @@ class Reader:
 
     def _archive(self, file: BinaryIO, here: Found, depth: int) -> Iterator[Found]:
         if depth > self.limits.depth:
-            reason = f"more than {self.limits.depth} zips within one another"
+            reason = tr("more than {depth} zips within one another", depth=self.limits.depth)
             yield replace(here, reason=reason)
             return
         try:
@@ -162,12 +168,12 @@ class Reader:
         except TooMuch as error:
             yield replace(here, reason=str(error))
         except BROKEN as error:
-            yield replace(here, reason=f"not a readable zip ({error})")
+            yield replace(here, reason=tr("not a readable zip ({error})", error=error))
 
     def _members(self, members: list[Member], here: Found, depth: int) -> Iterator[Found]:
         named = {member.name: member for member in members}
         if len(named) < len(members):
-            twice = "two files of one name in this zip: the later one is taken"
+            twice = tr("two files of one name in this zip: the later one is taken")
             yield replace(here, reason=twice)
         for name, member in named.items():
             inner = PurePosixPath(name).parts
@@ -186,9 +192,14 @@ class Reader:
             return ""
         zipped, limits = place.parts[: place.own], self.limits
         if self.own_notebooks[zipped] >= limits.own_files:
-            return f"more than {limits.own_files} notebooks in one learner's zip"
+            return tr(
+                "more than {own_files} notebooks in one learner's zip",
+                own_files=limits.own_files,
+            )
         if self.own_read[zipped] + member.size > limits.own_bytes:
-            return f"more than {limits.own_bytes:,} bytes in one learner's zip"
+            return tr(
+                "more than {own_bytes:,} bytes in one learner's zip", own_bytes=limits.own_bytes
+            )
         return ""
 
     def _member(
@@ -206,7 +217,7 @@ class Reader:
             if beside and not here.own and not self._problem(beside, "stamp"):
                 text = self._bytes(beside)
         except BROKEN as error:
-            yield replace(here, reason=f"broken in the zip ({error})")
+            yield replace(here, reason=tr("broken in the zip ({error})", error=error))
             return
         if here.own:
             self.own_read[here.parts[: here.own]] += len(data)
@@ -221,7 +232,7 @@ class Reader:
 
     def _problem(self, member: Member, kind: str) -> str:
         if self.read + member.size > self.limits.total:
-            return f"more than {self.limits.total:,} bytes in one source"
+            return tr("more than {total:,} bytes in one source", total=self.limits.total)
         return member.problem(kind, self.limits)
 
     def _bytes(self, member: Member) -> bytes:

@@ -16,6 +16,7 @@ import yaml
 from labkit.core.files import safe_id
 from labkit.grading.collect.identify import Identity, squeezed
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry
+from labkit.lang import tr
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,13 @@ def read_roster(
         for key, names in (COLUMNS | CANVAS_COLUMNS if canvas else COLUMNS).items()
     }
     if not columns["id"]:
-        raise CourseError(f"the roster {path} has no column id; it has {', '.join(titles)}")
+        raise CourseError(
+            tr(
+                "the roster {path} has no column id; it has {names}",
+                path=path,
+                names=", ".join(titles),
+            )
+        )
     people, before = {}, Roster(list(known))
     for row in rows:
         entry = {key: next((row[name] for name in names if row[name]), "")
@@ -128,7 +135,7 @@ def read_roster(
             entry["id"] = same.pop() if len(same) == 1 else safe_id(entry["id"])
             people[entry["id"]] = RosterEntry(**entry)
     if not people:
-        raise CourseError(f"the roster {path} has nobody in it")
+        raise CourseError(tr("the roster {path} has nobody in it", path=path))
     return list(people.values()), []
 
 
@@ -167,7 +174,9 @@ def gradescope(data: bytes) -> dict[str, tuple[list[Identity], datetime | None]]
     try:
         table = yaml.load(decoded(data), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:
-        raise CourseError(f"submission_metadata.yml cannot be read: {error}") from error
+        raise CourseError(
+            tr("submission_metadata.yml cannot be read: {error}", error=error)
+        ) from error
     found = {}
     for folder, about in table.items() if isinstance(table, dict) else ():
         about = plain_keys(about)
@@ -197,9 +206,21 @@ def roster_text(path: Path) -> str:
     try:
         data = path.read_bytes()[: LONGEST_ROSTER + 1]
     except OSError as error:
-        raise CourseError(f"the roster {path} cannot be read: {error.strerror}") from error
+        raise CourseError(
+            tr(
+                "the roster {path} cannot be read: {strerror}",
+                path=path,
+                strerror=error.strerror,
+            )
+        ) from error
     if len(data) > LONGEST_ROSTER:
-        raise CourseError(f"the roster {path} is larger than {LONGEST_ROSTER:,} bytes")
+        raise CourseError(
+            tr(
+                "the roster {path} is larger than {longest_roster:,} bytes",
+                path=path,
+                longest_roster=LONGEST_ROSTER,
+            )
+        )
     return decoded(data)
 
 

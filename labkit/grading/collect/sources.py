@@ -22,9 +22,10 @@ from labkit.grading.collect.places import Attempt, Places
 from labkit.grading.collect.reader import Found, Reader
 from labkit.grading.collect.roster import Participant, gradescope, worksheet
 from labkit.grading.judge.intake import NotANotebook
+from labkit.lang import said, tr
 
-NO_LAB = "neither its name nor its cells tell a lab; --lab names it"
-NOTHING_GRADED = "nothing in this notebook is graded"
+NO_LAB = said("neither its name nor its cells tell a lab; --lab names it")
+NOTHING_GRADED = said("nothing in this notebook is graded")
 
 
 @dataclass
@@ -100,7 +101,7 @@ def attempt_of(found: Found, source: Path, wanted: Lab | None, place: Places) ->
     answers = tuple(content.of_lab(lab).items())
     note = ""
     if named and named is not lab:
-        note = f"its name says {named.name}, its cells {lab.name}"
+        note = tr("its name says {name}, its cells {lab}", name=named.name, lab=lab.name)
     return replace(one, lab=lab, spooled=spooled, sha=sha, original=original, answers=answers,
                    sure=bool(content.votes[lab]), note=note)  # fmt: skip
 
@@ -138,14 +139,18 @@ def clamped(one: Attempt, dues: dict[str, datetime]) -> Attempt:
     """Canvas's mark counts: a file's time in its zip may be that of the download. A time that
     has not come yet is none."""
     if one.when and one.when > datetime.now(timezone.utc) + timedelta(days=1):
-        one = replace(one, when=None, note=f"its time, {one.when:%Y-%m-%d}, has not come yet")
+        one = replace(
+            one,
+            when=None,
+            note=tr("its time, {when:%Y-%m-%d}, has not come yet", when=one.when),
+        )
     due = dues.get(one.lab.name) if one.lab else None
     if due is None or one.who.late is None or one.when is None:
         return one
     if one.who.late and one.when <= due:
-        return replace(one, when=due + timedelta(seconds=1), note="late, says Canvas")
+        return replace(one, when=due + timedelta(seconds=1), note=tr("late, says Canvas"))
     if not one.who.late and one.when > due:
-        return replace(one, when=due, note="in time, says Canvas")
+        return replace(one, when=due, note=tr("in time, says Canvas"))
     return one
 
 
@@ -154,5 +159,7 @@ def once(owned: list[Attempt]) -> list[Attempt]:
     groups: dict[tuple, list[Attempt]] = defaultdict(list)
     for number, one in enumerate(owned):
         groups[(one.learner, one.lab, one.reason) if one.reason else (number,)].append(one)
-    return [replace(one, note=f"and {len(more)} more such files") if more else one
-            for one, *more in groups.values()]  # fmt: skip
+    return [
+        replace(one, note=tr("and {count} more such files", count=len(more))) if more else one
+        for one, *more in groups.values()
+    ]

@@ -15,11 +15,12 @@ from rich.text import Text
 from labkit.core.report import clean, csv_safe
 from labkit.core.syllabus import LABS
 from labkit.grading.collect.unsettled import Unsettled
+from labkit.lang import ntr, said, tr
 
-NEW, SAME, NEWER = "new", "unchanged", "replaces the one before"
-EARLIER, OLDER = "earlier attempt, kept", "older than what is there, kept"
-UNKNOWN, AMBIGUOUS, REFUSED, SKIPPED = "unknown name, kept", "whose? kept", "refused", "skipped"
-UNGRADED = "cannot be graded"
+NEW, SAME, NEWER = said("new"), said("unchanged"), said("replaces the one before")
+EARLIER, OLDER = said("earlier attempt, kept"), said("older than what is there, kept")
+UNKNOWN, AMBIGUOUS = said("unknown name, kept"), said("whose? kept")
+REFUSED, SKIPPED, UNGRADED = said("refused"), said("skipped"), said("cannot be graded")
 TROUBLE = (OLDER, UNKNOWN, AMBIGUOUS, REFUSED, UNGRADED)
 ALL_SHOWN = 60  # lines of the table; of longer ones only the remarkable are shown
 LONG_NAME = 24  # a longer one is broken
@@ -48,7 +49,7 @@ class Line:
 
     @property
     def what(self) -> str:
-        return f"{self.state}: {self.note}" if self.note else self.state
+        return tr(self.state) + (tr(": ") + tr(self.note) if self.note else "")
 
     @property
     def time(self) -> str:
@@ -73,29 +74,41 @@ def show(lines: list[Line], unsettled: list[Unsettled], console: Console) -> Non
     fine = [line for line in lines if line.state not in TROUBLE]
     if len(lines) > ALL_SHOWN:
         fine = [line for line in fine if line.note and line.state != SKIPPED]
-    print_table("Collected", fine[: 4 * ALL_SHOWN], console)
+    print_table(tr("Collected"), fine[: 4 * ALL_SHOWN], console)
     for lab in LABS:
         states = [line.state for line in lines if line.lab == lab.name]
         counts = {state: states.count(state) for state in (NEW, NEWER, SAME)}
-        said = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-        if said:
-            console.print(f"{lab.name}: {said}", highlight=False)
+        told = tr(", ").join(
+            tr("{count} {state}", count=count, state=tr(state))
+            for state, count in counts.items()
+            if count
+        )
+        if told:
+            console.print(f"{lab.name}{tr(': ')}{told}", highlight=False)
     trouble = [line for line in lines if line.state in TROUBLE]
     now = {(line.lab, line.source) for line in trouble}
     before = [one for one in unsettled if (one.lab, one.file) not in now]
-    print_list("Still needs a look, from earlier", map(Line.of, before), console)
-    print_list("Needs a look", trouble, console)
+    print_list(tr("Still needs a look, from earlier"), map(Line.of, before), console)
+    print_list(tr("Needs a look"), trouble, console)
     if before:
         place = "collected/needs_a_look.json"
-        console.print(f"{len(before)} from earlier: {place}", style="yellow")
+        console.print(
+            tr("{count} from earlier: {place}", count=len(before), place=place), style="yellow"
+        )
     if trouble:
-        verb = "needs" if len(trouble) == 1 else "need"
-        console.print(f"{len(trouble)} of {len(lines)} files {verb} a look", style="yellow")
+        text = ntr(
+            "{n} of {count} files needs a look",
+            "{n} of {count} files need a look",
+            len(trouble),
+            count=len(lines),
+        )
+        console.print(text, style="yellow")
 
 
 def print_list(title: str, lines: Iterable[Line], console: Console) -> None:
-    texts = [f"  {one.learner or '?'} {one.lab}: {one.what}: {one.source}" for one in lines]
-    for text in [f"{title}:", *texts] if texts else ():
+    parts = [(f"  {one.learner or '?'} {one.lab}", one.what, one.source) for one in lines]
+    texts = map(tr(": ").join, parts)
+    for text in [title + tr(": ").rstrip(), *texts] if parts else ():
         console.print(Text(clean(text)), soft_wrap=True)
 
 
@@ -104,8 +117,13 @@ def print_table(title: str, lines: list[Line], console: Console) -> None:
         return
     table = Table(title=title, title_justify="left")
     whole = max(len(line.learner) for line in lines) <= LONG_NAME
-    for heading, no_wrap in {"who": whole, "lab, time (UTC)": True,
-                             "what": False, "file, name from": False}.items():  # fmt: skip
+    headings = {
+        tr("who"): whole,
+        tr("lab, time (UTC)"): True,
+        tr("what"): False,
+        tr("file, name from"): False,
+    }
+    for heading, no_wrap in headings.items():
         table.add_column(heading, overflow="fold", no_wrap=no_wrap)
     for line in lines:
         texts = (line.learner, f"{line.lab}\n{line.time[:-3]}", line.what,

@@ -55,7 +55,11 @@ class Unsettled:
 
     @property
     def text(self) -> str:
-        return f"handed in {self.name}, which cannot be graded: {self.reason}"
+        return tr(
+            "handed in {name}, which cannot be graded: {reason}",
+            name=self.name,
+            reason=tr(self.reason),
+        )
 
 
 class UnsettledFiles:

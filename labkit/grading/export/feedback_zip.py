@@ -17,6 +17,7 @@ from labkit.grading.class_report.class_results import LabResults
 from labkit.grading.collect.identify import CANVAS, MOODLE
 from labkit.grading.export.tables import PARTICIPANT, People, Table
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
+from labkit.lang import tr
 
 PLACE = "_assignsubmission_file_"
 
@@ -35,7 +36,11 @@ def feedback_zips(
         if name and page.is_file():
             members[system][name] = page.read_bytes()
         else:
-            lost.append(entry.learner if page.is_file() else f"{entry.learner} (no page)")
+            lost.append(
+                entry.learner
+                if page.is_file()
+                else tr("{learner} (no page)", learner=entry.learner)
+            )
     written = []
     for system, files in sorted(members.items()):
         written.append(course / "export" / f"{lab}_feedback_{system}.zip")
@@ -44,8 +49,8 @@ def feedback_zips(
             for name, data in sorted(files.items()):
                 archive.writestr(name, data)
         write_whole(written[-1], buffer.getvalue())
-    why = f"{lab}: in no zip, as no export of Canvas or Moodle names them"
-    return written, [f"{why}: {', '.join(lost)}"] * bool(lost)
+    why = tr("{lab}: in no zip, as no export of Canvas or Moodle names them", lab=lab)
+    return written, [tr("{why}: {names}", why=why, names=tr(", ").join(lost))] * bool(lost)
 
 
 def came_from(course: Path, learner: str, lab: str) -> Sequence[str]:

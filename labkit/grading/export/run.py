@@ -11,6 +11,7 @@ from labkit.grading.export import tables
 from labkit.grading.export.feedback_zip import feedback_zips
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError
+from labkit.lang import tr
 
 
 def export(
@@ -27,7 +28,7 @@ def export(
     """
     graded = [found for one in ([lab] if lab else LABS) if (found := results_of(course, one))]
     if not graded:
-        raise CourseError("nothing is graded yet: `tinyllm grade LAB`")
+        raise CourseError(tr("nothing is graded yet: `tinyllm grade LAB`"))
     people, folder = course.people(), course.root / "export"
     if canvas:
         path = folder / "canvas.csv"
@@ -35,7 +36,9 @@ def export(
         yield from (path, *remarks)
     if moodle and roster:
         if len(graded) > 1:
-            raise CourseError("Moodle's worksheet is of one assignment: say which with --lab")
+            raise CourseError(
+                tr("Moodle's worksheet is of one assignment: say which with --lab")
+            )
         path = folder / f"{graded[0].lab.name}_moodle.csv"
         remarks = tables.moodle_worksheet(path, graded[0], people, roster)
         yield from (path, *remarks)

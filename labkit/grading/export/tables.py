@@ -21,6 +21,7 @@ from labkit.grading.class_report.class_results import Entry, LabResults
 from labkit.grading.collect.identify import full_name, short_name, squeezed
 from labkit.grading.collect.roster import roster_text
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry
+from labkit.lang import tr
 
 CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Integration ID", "Root Account",
           "Section")  # fmt: skip
@@ -118,10 +119,23 @@ def left_over(results: LabResults, known: Iterable[str], table: str) -> list[str
     lost = [entry.learner for entry in results.handed if entry.learner not in known]
     remarks = []
     if lost:
-        remarks.append(f"{lab}: not in {table}, so no grade there: {', '.join(lost)}")
+        remarks.append(
+            tr(
+                "{lab}: not in {table}, so no grade there: {names}",
+                lab=lab,
+                table=table,
+                names=tr(", ").join(lost),
+            )
+        )
     waiting = sum(len(entry.standing.waiting) for entry in results.handed)
     if waiting:
-        remarks.append(f"{lab}: {waiting} written answers are still to be graded by hand")
+        remarks.append(
+            tr(
+                "{lab}: {waiting} written answers are still to be graded by hand",
+                lab=lab,
+                waiting=waiting,
+            )
+        )
     return remarks
 
 
@@ -138,8 +152,12 @@ def canvas(
     made = Table.read(roster) if roster else canvas_students(people)
     if roster and (made.column("Student") is None or made.column("ID") is None):
         raise CourseError(
-            f"{roster} is not Canvas's gradebook export: it has no columns Student and ID, "
-            f"but {', '.join(made.titles)}"
+            tr(
+                "{roster} is not Canvas's gradebook export: it has no columns Student "
+                "and ID, but {names}",
+                roster=roster,
+                names=tr(", ").join(made.titles),
+            )
         )
     students = [row for row in made.rows if is_student(made, row)]
     remarks, owners = [], People(people).owners(made, students)
@@ -154,14 +172,29 @@ def canvas(
         for row, owner in zip(table.rows[1:], owners, strict=True):
             row.append(points(entries[owner]) if owner in entries else "")
         if roster and title not in made.titles:
-            remarks.append(f"{title}: Canvas has no such assignment, it will be new")
+            remarks.append(
+                tr("{title}: Canvas has no such assignment, it will be new", title=title)
+            )
         if of and of != f"{possible(results):g}":
-            remarks.append(f"{title}: worth {of} points in Canvas, here {possible(results):g}")
-        remarks += left_over(results, owners, roster.name if roster else "the gradebook")
+            remarks.append(
+                tr(
+                    "{title}: worth {of} points in Canvas, here {possible:g}",
+                    title=title,
+                    of=of,
+                    possible=possible(results),
+                )
+            )
+        remarks += left_over(results, owners, roster.name if roster else tr("the gradebook"))
     lost = [person.id for person in people if not person.lms_user_id]
     if lost and not roster:
-        advice = "give its gradebook export as --roster"
-        remarks.append(f"without Canvas's ID ({advice}): {', '.join(lost)}")
+        advice = tr("give its gradebook export as --roster")
+        remarks.append(
+            tr(
+                "without Canvas's ID ({advice}): {names}",
+                advice=advice,
+                names=tr(", ").join(lost),
+            )
+        )
     table.write(path)
     return remarks
 
@@ -202,15 +235,19 @@ def moodle_worksheet(
     grade, whom = table.column("Grade"), table.column("Identifier")
     if grade is None or whom is None:
         raise CourseError(
-            f"{worksheet} is not Moodle's grading worksheet: it has no columns Identifier and "
-            f"Grade, but {', '.join(table.titles)}"
+            tr(
+                "{worksheet} is not Moodle's grading worksheet: it has no columns "
+                "Identifier and Grade, but {names}",
+                worksheet=worksheet,
+                names=tr(", ").join(table.titles),
+            )
         )
     entries = {entry.learner: entry for entry in results.entries}
     owners = People(people).owners(table, table.rows)
     for row, owner in zip(table.rows, owners, strict=True):
         mark = points(entries[owner]) if owner in entries else ""
         if mark and table.get(row, "Grade can be changed").casefold() == "no":
-            remarks.append(f"{owner}: Moodle lets nobody change this grade")
+            remarks.append(tr("{owner}: Moodle lets nobody change this grade", owner=owner))
         elif mark:
             comma = "," in table.get(row, "Maximum Grade")
             row[grade] = mark.replace(".", ",") if comma else mark
@@ -218,7 +255,14 @@ def moodle_worksheet(
     of = possible(results)
     if any(float(each) != of for each in worth if re.fullmatch(r"[\d.]+", each)):
         shown = " and ".join(sorted(worth))
-        remarks.append(f"{results.lab.name}: worth {shown} points in Moodle, here {of:g}")
+        remarks.append(
+            tr(
+                "{name}: worth {shown} points in Moodle, here {of:g}",
+                name=results.lab.name,
+                shown=shown,
+                of=of,
+            )
+        )
     table.write(path)
     return remarks + left_over(results, owners, worksheet.name)
 
@@ -233,10 +277,10 @@ def moodle_import(
         entries = {entry.learner: entry for entry in results.entries}
         for person, row in zip(people, rows, strict=True):
             row.append(points(entries[person.id]) if person.id in entries else "")
-        remarks += left_over(results, (p.id for p in people), "the gradebook")
+        remarks += left_over(results, (p.id for p in people), tr("the gradebook"))
     lost = [person.id for person in people if not person.email]
     if lost:
-        said = "without an e-mail address, found only if this is Moodle's ID number"
-        remarks.append(f"{said}: {', '.join(lost)}")
+        said = tr("without an e-mail address, found only if this is Moodle's ID number")
+        remarks.append(tr("{said}: {names}", said=said, names=tr(", ").join(lost)))
     Table([*MOODLE, *(f"Lab {results.lab.number}" for results in graded)], rows).write(path)
     return remarks

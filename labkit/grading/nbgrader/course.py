@@ -40,6 +40,7 @@ from labkit.grading.nbgrader.graded_notebook import file_content, read_content
 from labkit.grading.nbgrader.marks import marks_of
 from labkit.grading.nbgrader.plugins import CoursePenalty
 from labkit.grading.nbgrader.standings import Standing
+from labkit.lang import tr
 
 STAMP_BYTES = 100
 NO_NAME = re.compile(r"[\r\n\ud800-\udfff]")  # nbgrader and databases cannot keep it
@@ -57,12 +58,12 @@ class SubmittedFile:
     def problem(self) -> str:
         """Why it is nobody's work, or cannot be read; empty if all is well."""
         if NO_NAME.search(self.learner):
-            return "the folder's name has line breaks, or letters that are no UTF-8"
+            return tr("the folder's name has line breaks, or letters that are no UTF-8")
         path = self.path
         if path.resolve() != path:
-            return "a link leads there, perhaps to another one's work"
+            return tr("a link leads there, perhaps to another one's work")
         if not path.is_file() or not os.access(path, os.R_OK):
-            return f"{path.name} is no file to be read"
+            return tr("{name} is no file to be read", name=path.name)
         return ""
 
     def read(self) -> bytes:
@@ -77,7 +78,7 @@ def succeeded(command: str, outcome: dict) -> None:
     """Raises what an nbgrader command wrote if it failed."""
     if not outcome["success"]:
         log = outcome.get("log") or outcome.get("error") or outcome
-        raise CourseError(f"nbgrader {command} failed:\n{log}")
+        raise CourseError(tr("nbgrader {command} failed:\n{log}", command=command, log=log))
 
 
 class Course:
@@ -110,8 +111,11 @@ class Course:
         own = type(late.nbgrader.plugin_inst)
         if self.rules.percent_a_day is not None and not issubclass(own, CoursePenalty):
             raise CourseError(
-                f"lateness costs what course.toml says, percent_a_day, or what the plugin "
-                f"{own.__name__} of nbgrader_config.py says: take one of them away"
+                tr(
+                    "lateness costs what course.toml says, percent_a_day, or what the "
+                    "plugin {name} of nbgrader_config.py says: take one of them away",
+                    name=own.__name__,
+                )
             )
         return late
 
@@ -151,9 +155,9 @@ class Course:
             for name in sorted(lab.cells):
                 cell_called(notebook, name)
         except FileNotFoundError:
-            fault, force = "is missing", ""
+            fault, force = tr("is missing"), ""
         except Exception as error:  # nbformat raises whatever it stumbles over
-            fault, force = f"cannot be used ({error})", " --force"
+            fault, force = tr("cannot be used ({error})", error=error), " --force"
         else:
             set_points(notebook, self.rules.lab(lab))
             for cell in notebook.cells:
@@ -161,8 +165,15 @@ class Course:
                     cell.metadata.nbgrader.checksum = compute_checksum(cell)
             return notebook
         raise CourseError(
-            f"{path} {fault}: run `tinyllm build --course {self.root}`, then "
-            f"`nbgrader generate_assignment {lab.name}{force}`"
+            tr(
+                "{path} {fault}: run `tinyllm build --course {root}`, then `nbgrader "
+                "generate_assignment {name}{force}`",
+                path=path,
+                fault=fault,
+                root=self.root,
+                name=lab.name,
+                force=force,
+            )
         )
 
     def ready(self, lab: Lab) -> None:
@@ -170,8 +181,12 @@ class Course:
         self.released(lab)
         if not self.has_gradebook:
             raise CourseError(
-                f"there is no gradebook {self.gradebook.shown}: "
-                f"run `nbgrader generate_assignment {lab.name}` first"
+                tr(
+                    "there is no gradebook {shown}: run `nbgrader generate_assignment "
+                    "{name}` first",
+                    shown=self.gradebook.shown,
+                    name=lab.name,
+                )
             )
         self.gradebook.do(lambda book: bool(book.find_assignment(lab.name)))
 
@@ -190,7 +205,13 @@ class Course:
         for path in sorted(folder.glob(f"*/{lab.name}/{lab.name}.ipynb")):
             handed = SubmittedFile(path.parent.parent.name, lab, path)
             if handed.problem:
-                self.remarks.append(f"{handed.learner}: {handed.problem}; not graded")
+                self.remarks.append(
+                    tr(
+                        "{learner}: {problem}; not graded",
+                        learner=handed.learner,
+                        problem=handed.problem,
+                    )
+                )
             else:
                 yield handed
 
@@ -247,7 +268,9 @@ class Course:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, OverflowError):
-            self.remarks.append(f"{handed.learner}: timestamp.txt holds no time; not late")
+            self.remarks.append(
+                tr("{learner}: timestamp.txt holds no time; not late", learner=handed.learner)
+            )
             return None
 
     def people(self) -> list[RosterEntry]:
@@ -292,7 +315,7 @@ class Course:
         given = self.gradebook.do(lambda book: marks_of(book, rules, self.root))
         pages, failed = write_pages(self.root, rules.lab, given, progress)
         self.remarks += [
-            f"{learner}: no page of feedback could be made: {why}"
+            tr("{learner}: no page of feedback could be made: {why}", learner=learner, why=why)
             for learner, why in failed.items()
         ]
         return pages

@@ -23,6 +23,7 @@ from nbgrader.api import (
 )
 
 from labkit.author.course_rules import LabRules
+from labkit.lang import tr
 
 
 @dataclass(frozen=True)
@@ -159,8 +160,14 @@ def signed(number: float) -> str:
 
 
 def stale_text(grade: CellGrade) -> str:
-    checks = "" if grade.automatic is None else f"; the checks give {grade.automatic:g} now"
-    return f"{grade.id}: {grade.manual:g} by hand counts, older than the answer{checks}"
+    text = tr(
+        "{id}: {points:g} by hand counts, older than the answer",
+        id=grade.id,
+        points=grade.manual,
+    )
+    if grade.automatic is None:
+        return text
+    return text + tr("; the checks give {points:g} now", points=grade.automatic)
 
 
 def unseen(rules: LabRules, learner: str) -> Standing:

@@ -14,6 +14,7 @@ from filelock import FileLock, Timeout
 
 from labkit.core.files import write_whole
 from labkit.grading.nbgrader.gradebook.connection import CourseError
+from labkit.lang import tr
 
 
 @contextmanager
@@ -28,13 +29,21 @@ def folder_lock(root: Path) -> Iterator[None]:
         write_whole(holder, myself())
     except Timeout:
         raise CourseError(
-            f"{root} is in use by {told(holder)}; wait for it or stop it, then give the same "
-            "command again"
+            tr(
+                "{root} is in use by {told}; wait for it or stop it, then give the "
+                "same command again",
+                root=root,
+                told=told(holder),
+            )
         ) from None
     except OSError as error:
         lock.release()
         raise CourseError(
-            f"the course folder {root} cannot be written: {error.strerror}. Nothing was changed"
+            tr(
+                "the course folder {root} cannot be written: {strerror}. Nothing was changed",
+                root=root,
+                strerror=error.strerror,
+            )
         ) from error
     try:
         yield
@@ -45,11 +54,17 @@ def folder_lock(root: Path) -> Iterator[None]:
 def myself() -> str:
     command = " ".join(["tinyllm", *sys.argv[1:]])[:200]
     now = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
-    return f"`{command}`, process {os.getpid()} on {socket.gethostname()}, since {now}"
+    return tr(
+        "`{command}`, process {process} on {machine}, since {now}",
+        command=command,
+        process=os.getpid(),
+        machine=socket.gethostname(),
+        now=now,
+    )
 
 
 def told(holder: Path) -> str:
     try:
         return holder.read_text("utf-8")
     except (OSError, ValueError):
-        return "another command"
+        return tr("another command")

@@ -12,6 +12,7 @@ from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.rows import ask_about, follow
 from labkit.grading.nbgrader.graded_notebook import file_content, read_content, show_verdicts
 from labkit.grading.run.results import Results
+from labkit.lang import tr
 
 
 def follow_rules(course: Course, lab: Lab) -> None:
@@ -42,7 +43,9 @@ def follow_rules(course: Course, lab: Lab) -> None:
     known = {person.id for person in course.people()}
     folders = {path.name for path in (course.root / "submitted").glob("*")}
     for stranger in sorted(course.rules.learners - known - folders):
-        course.remarks.append(f"course.toml names {stranger!r}, whom nobody knows: an id?")
+        course.remarks.append(
+            tr("course.toml names {stranger!r}, whom nobody knows: an id?", stranger=stranger)
+        )
 
 
 def ask_a_person(course: Course, lab: Lab, learner: str) -> None:

@@ -31,6 +31,7 @@ from labkit.grading.run.misnamed import rename_misnamed
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.results import Results, UnreadableResult
 from labkit.grading.run.schedule import Class, grade_lab
+from labkit.lang import tr
 
 FEW = 12  # names in a line of the terminal
 MAX_REMARK = 300  # characters: what a learner called something may be in it
@@ -54,39 +55,54 @@ def grade_and_report(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(f"grading {lab.name}", total=None)
+        task = bar.add_task(tr("grading {lab}", lab=lab.name), total=None)
 
         def advance(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
         graded = grade_lab(course, lab, pool, advance, fresh)
         follow_rules(course, lab)
-        task = bar.add_task("writing feedback", total=None)
+        task = bar.add_task(tr("writing feedback"), total=None)
         if graded:
             course.feedback(lab, advance)
     results = results_of(course, lab)
     console.print(table(results))
     ungraded = UnsettledFiles(course.root).of_lab(lab.name)
-    course.remarks += [f"{learner}: {why}" for learner, why in ungraded.items()]
+    course.remarks += [learner + tr(": ") + why for learner, why in ungraded.items()]
     known = {entry.learner for entry in results.excused} | ungraded.keys()
     missing = [clean(name) for name in course.missing(lab) if name not in known]
     if missing:
-        more = f" and {len(missing) - FEW} more" if len(missing) > FEW else ""
-        names = ", ".join(missing[:FEW])
-        console.print(f"nothing handed in: {names}{more}", markup=False)
+        more = tr(" and {more} more", more=len(missing) - FEW) if len(missing) > FEW else ""
+        names = tr(", ").join(missing[:FEW])
+        console.print(
+            tr("nothing handed in: {names}{more}", names=names, more=more), markup=False
+        )
     console.print(
-        f"[bold]{len(graded)}[/] graded into {course.gradebook.shown}", highlight=False
+        tr(
+            "[bold]{count}[/] graded into {shown}",
+            count=len(graded),
+            shown=course.gradebook.shown,
+        ),
+        highlight=False,
     )
-    console.print(f"feedback: {course.root / 'feedback'}", highlight=False, soft_wrap=True)
+    console.print(
+        tr("feedback: {path}", path=course.root / "feedback"), highlight=False, soft_wrap=True
+    )
     for report in write_reports(course, lab):
-        console.print(f"class report: {report}", highlight=False, soft_wrap=True)
+        console.print(
+            tr("class report: {report}", report=report), highlight=False, soft_wrap=True
+        )
     layers = common_layers(graded.values())
     if layers:
-        console.print(f"learner code ran in: {', '.join(layers)}", highlight=False)
+        console.print(
+            tr("learner code ran in: {names}", names=tr(", ").join(layers)), highlight=False
+        )
         if "bubblewrap" not in layers:
-            console.print("[bold red]NO SANDBOX[/]: see above, and do not grade strangers so")
+            console.print(
+                tr("[bold red]NO SANDBOX[/]: see above, and do not grade strangers so")
+            )
     for learner, submission in graded.items():
-        course.remarks += [f"{learner}: {text}" for text in doubts(submission)]
+        course.remarks += [learner + tr(": ") + text for text in doubts(submission)]
     print_remarks(course, console)
     return graded
 
@@ -115,11 +131,15 @@ def doubts(submission: GradedSubmission) -> list[str]:
     if submission.problem:
         return [submission.problem]
     return [
-        f"exercise {each.id}: {each.reason}"
+        tr("exercise {id}: {reason}", id=each.id, reason=each.reason)
         for each in submission.exercises
         if each.needs_person
     ] + [
-        f"exercise {each.id} uses {each.doubtful}, which no exercise needs: have a look"
+        tr(
+            "exercise {id} uses {doubtful}, which no exercise needs: have a look",
+            id=each.id,
+            doubtful=each.doubtful,
+        )
         for each in submission.exercises
         if each.doubtful and each.score
     ]
@@ -134,21 +154,28 @@ def announce(sandbox: Sandbox, console: Console) -> None:
 def table(results: LabResults) -> Table:
     """Who has what, and why: checks, and what there is of the rest, add up to the total."""
     lab = results.lab
-    shown = Table(title=f"Lab {lab.number}, {lab.title}", title_justify="left")
-    shown.add_column("who", no_wrap=True)
+    shown = Table(
+        title=tr("Lab {number}, {title}", number=lab.number, title=tr(lab.title)),
+        title_justify="left",
+    )
+    shown.add_column(tr("who"), no_wrap=True)
     columns = [
-        (f"checks of {results.possible:g}", lambda s: f"{s.automatic:g}", True),
-        ("by hand", lambda s: signed(s.by_hand), any_of(results, "by_hand")),
-        ("written", written, any_of(results, "written", "waiting")),
-        ("extra", lambda s: signed(s.extra), any_of(results, "extra")),
-        ("late", lambda s: signed(-s.late_penalty), any_of(results, "late_penalty")),
+        (
+            tr("checks of {possible:g}", possible=results.possible),
+            lambda s: f"{s.automatic:g}",
+            True,
+        ),
+        (tr("by hand"), lambda s: signed(s.by_hand), any_of(results, "by_hand")),
+        (tr("written"), written, any_of(results, "written", "waiting")),
+        (tr("extra"), lambda s: signed(s.extra), any_of(results, "extra")),
+        (tr("late"), lambda s: signed(-s.late_penalty), any_of(results, "late_penalty")),
     ]
     columns = [(head, text) for head, text, wanted in columns if wanted]
     if len(columns) > 1:
-        columns.append(("total", lambda s: f"{s.total:g}"))
+        columns.append((tr("total"), lambda s: f"{s.total:g}"))
     for head, _ in columns:
         shown.add_column(head, justify="right", no_wrap=True)
-    shown.add_column("why")
+    shown.add_column(tr("why"), overflow="fold")
     for entry in results.handed:  # Text: no markup of theirs
         who, why = Text(clean(entry.learner)), Text(clean(entry.why))
         shown.add_row(who, *(text(entry.standing) for _, text in columns), why)

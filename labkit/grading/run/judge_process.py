@@ -25,6 +25,7 @@ from labkit.grading.judge.probe import best_sandbox
 from labkit.grading.judge.sandbox import GradingError, Sandbox, permitted
 from labkit.grading.private_api import at_end_of_pool_process
 from labkit.grading.run.results import GradingSpec, judging
+from labkit.lang import tr
 from labkit.sandboxed.limits import CPU_SECONDS, not_dumpable
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def ready_judge(
     except GradingError:
         raise
     except Exception as error:
-        raise GradingError(f"nothing is graded: {fault(error)}") from error
+        raise GradingError(tr("nothing is graded: {fault}", fault=fault(error))) from error
     return judge
 
 

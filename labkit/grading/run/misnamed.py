@@ -7,6 +7,7 @@ from labkit.grading.collect.contents import read
 from labkit.grading.collect.unsettled import Unsettled, UnsettledFiles
 from labkit.grading.judge.intake import NotANotebook
 from labkit.grading.nbgrader.course import Course, SubmittedFile
+from labkit.lang import tr
 
 
 def rename_misnamed(course: Course, lab: Lab) -> list[str]:
@@ -17,16 +18,19 @@ def rename_misnamed(course: Course, lab: Lab) -> list[str]:
         right, found = folder / f"{lab.name}.ipynb", sorted(folder.glob("*.ipynb"))
         if not found or right in found:
             continue
-        learner, reason = folder.parent.name, f"one of {len(found)} notebooks in its folder"
+        learner, reason = (
+            folder.parent.name,
+            tr("one of {count} notebooks in its folder", count=len(found)),
+        )
         if len(found) == 1:
             reason = why_not(SubmittedFile(learner, lab, found[0]))
         shown = [str(path.relative_to(course.root)) for path in found]
         if reason:
-            reason += f"; the one that counts is called {right.name}"
+            reason += tr("; the one that counts is called {name}", name=right.name)
             new += [Unsettled(learner, True, lab.name, path, reason) for path in shown]
         else:
             found[0].rename(right)
-            renamed.append(f"{shown[0]} is called {right.name} now")
+            renamed.append(tr("{file} is called {name} now", file=shown[0], name=right.name))
     if new:
         UnsettledFiles(course.root).update(new, set(), set())
     return renamed
@@ -38,5 +42,5 @@ def why_not(handed: SubmittedFile) -> str:
         found = None if handed.problem else read(handed.path.name, handed.read()).lab
     except NotANotebook as error:
         return str(error)
-    cells = f"its cells are those of {found.name if found else 'no lab'}"
+    cells = tr("its cells are those of {name}", name=found.name if found else tr("no lab"))
     return handed.problem or ("" if found is handed.lab else cells)

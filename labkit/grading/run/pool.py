@@ -23,6 +23,7 @@ from labkit.grading.judge.sandbox import ONE_THREAD, GradingError, Sandbox, perm
 from labkit.grading.private_api import processes_of
 from labkit.grading.run import judge_process
 from labkit.grading.run.results import GradingSpec
+from labkit.lang import tr
 from labkit.sandboxed.limits import CPU_SECONDS
 
 PATIENCE = 600  # seconds without any result after which an executor is taken for stuck
@@ -156,13 +157,17 @@ def dask_cluster(pool: GradingPool) -> RunningExecutor:
         from distributed import Client
     except ModuleNotFoundError as error:
         raise GradingError(
-            "Dask is not installed here; "
-            "`pip install -c constraints.txt -e .[dask]` installs it"
+            tr(
+                "Dask is not installed here; `pip install -c constraints.txt -e "
+                ".[dask]` installs it"
+            )
         ) from error
     try:
         client = Client(pool.address, timeout=CONNECT, set_as_default=False)
     except OSError as error:
-        raise GradingError(f"there is no Dask scheduler at {pool.address}") from error
+        raise GradingError(
+            tr("there is no Dask scheduler at {address}", address=pool.address)
+        ) from error
 
     def stop(at_once: bool) -> None:
         with suppress(TimeoutError, OSError):  # it may be gone

@@ -24,6 +24,7 @@ from labkit.core.files import write_whole
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission, broke_off
+from labkit.lang import tr
 from labkit.sandboxed.limits import CPU_SECONDS
 
 # What can change a score; colours, commands and pages regrade nobody.
@@ -96,7 +97,7 @@ class Results:
 
     def __init__(self, course_root: Path, lab: Lab):
         self.lab = lab
-        self._again = f"`tinyllm grade {lab.module}` makes it again"
+        self._again = tr("`tinyllm grade {module}` makes it again", module=lab.module)
         self.folder = course_root / ".results" / lab.name
         self.learners = course_root / ".results" / f"{lab.name}.json"
 
@@ -118,7 +119,12 @@ class Results:
         graded = self.readable()
         for learner in self.keys().keys() - graded.keys():
             raise UnreadableResult(
-                f"the result of {learner} in {self.folder} cannot be read: {self._again}"
+                tr(
+                    "the result of {learner} in {folder} cannot be read: {again}",
+                    learner=learner,
+                    folder=self.folder,
+                    again=self._again,
+                )
             )
         return graded
 
@@ -135,7 +141,13 @@ class Results:
         try:
             return dict(json.loads(self.learners.read_text("utf-8")))
         except (OSError, ValueError, TypeError) as error:
-            raise UnreadableResult(f"{self.learners} cannot be read: {self._again}") from error
+            raise UnreadableResult(
+                tr(
+                    "{learners} cannot be read: {again}",
+                    learners=self.learners,
+                    again=self._again,
+                )
+            ) from error
 
     def put_learner(self, learner: str, key: str) -> None:
         """Of a class that is graded one by one, as nbgrader does."""

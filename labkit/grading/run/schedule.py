@@ -28,6 +28,7 @@ from labkit.grading.nbgrader.course import Course, SubmittedFile
 from labkit.grading.nbgrader.graded_notebook import graded_notebook, remarks_on
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.results import GradingSpec, Results, UnreadableResult
+from labkit.lang import tr
 
 BATCH, SECONDS = 32, 2.0  # the gradebook is written after so many results or so much time
 STALLS = 3
@@ -147,13 +148,13 @@ def one_round(
         except OSError as error:  # the scheduler is gone
             if of_the_disk(error):
                 raise
-            raise GradingError(f"no results can be had ({error})") from error
+            raise GradingError(tr("no results can be had ({error})", error=error)) from error
         except RuntimeError:  # the pool broke before it could be given anything
             done = set()
         if not done:
             stalls += 1
             if stalls == STALLS:
-                raise GradingError("no results are coming any more")
+                raise GradingError(tr("no results are coming any more"))
         works = bool(done)
         for future in [each for each in running if each in done]:
             submission, fine = outcome(future)
@@ -204,7 +205,13 @@ class GradebookWriter:
             remarks = remarks_on(data, notebook, self.lab)
         except Exception as error:  # of ours, at this notebook: it must not stop a class
             for handed in task.handed:
-                self.course.remarks.append(f"{handed.learner}: not recorded: {fault(error)}")
+                self.course.remarks.append(
+                    tr(
+                        "{learner}: not recorded: {fault}",
+                        learner=handed.learner,
+                        fault=fault(error),
+                    )
+                )
             return
         self.pending += [(handed, submission, notebook) for handed in task.handed]
         for learner in (handed.learner for handed in task.handed):

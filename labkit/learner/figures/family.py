@@ -23,6 +23,11 @@ from difflib import get_close_matches
 from operator import attrgetter
 from pathlib import Path
 
+from rich.cells import cell_len
+
+from labkit.lang import said, tr
+from labkit.lang.layout import padded
+
 UNKNOWN = "?"
 HUB = "https://huggingface.co/"
 
@@ -161,21 +166,26 @@ COLUMNS = [  # what `family` shows; it sorts and filters by all others, too
 ]
 COMPUTED = ["attention", "parameters", "active_parameters", "active_share", "kv_bytes"]
 ALL = list(dict.fromkeys([*COLUMNS, *(field.name for field in fields(Model)), *COMPUTED]))
+CHOICES = (
+    *(said("year"), said("category"), said("norm"), said("placement"), said("position")),
+    *(said("activation"), said("attention"), said("window"), said("layers"), said("width")),
+    *(said("heads"), said("kv_heads")),
+)
 BESIDE = {  # what `compare` shows: its words, and what stands there
-    **{name: attrgetter(name) for name in ("year", "category", *COLUMNS[5:15])},
+    **{name: attrgetter(name) for name in CHOICES},
     "head_dim": attrgetter("head_dim"),
-    "experts": attrgetter("experts"),
-    "width of one": attrgetter("expert_inner"),
-    "dense layers": attrgetter("dense_layers"),
-    "feed-forward": attrgetter("inner"),
-    "vocabulary": attrgetter("vocab"),
-    "tied": attrgetter("tied"),
-    "extra": attrgetter("extra"),
-    "published": lambda m: _shown(m.billions, 1, "B"),
-    "parameters": lambda m: _shown(m.parameters, 1e-9, "B"),
-    "active share": lambda m: _shown(m.active_share, 100, "%"),
-    "KV a token": lambda m: _shown(m.kv_bytes, 1 / 1024, "KiB"),
-    "source": attrgetter("source"),
+    said("experts"): attrgetter("experts"),
+    said("width of one"): attrgetter("expert_inner"),
+    said("dense layers"): attrgetter("dense_layers"),
+    said("feed-forward"): attrgetter("inner"),
+    said("vocabulary"): attrgetter("vocab"),
+    said("tied"): attrgetter("tied"),
+    said("extra"): attrgetter("extra"),
+    said("published"): lambda m: _shown(m.billions, 1, "B"),
+    said("parameters"): lambda m: _shown(m.parameters, 1e-9, "B"),
+    said("active share"): lambda m: _shown(m.active_share, 100, "%"),
+    said("KV a token"): lambda m: _shown(m.kv_bytes, 1 / 1024, "KiB"),
+    said("source"): attrgetter("source"),
 }
 
 
@@ -199,13 +209,15 @@ class Table:
     def _rows(self) -> list[list[str]]:
         if not self.beside:
             return [COLUMNS, *([_text(getattr(m, n)) for n in COLUMNS] for m in self.models)]
-        rows = [[word, *(_text(read(m)) for m in self.models)] for word, read in BESIDE.items()]
+        rows = [
+            [tr(word), *(_text(read(m)) for m in self.models)] for word, read in BESIDE.items()
+        ]
         return [["", *(m.name for m in self.models)], *(row for row in rows if any(row[1:]))]
 
     def __repr__(self) -> str:
         rows = [[text.removeprefix(HUB) for text in row] for row in self._rows()]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+        widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+        lines = ("  ".join(map(padded, row, widths)).rstrip() for row in rows)
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -237,7 +249,13 @@ def family(sort: str = "year", **wanted: object) -> Table:
     column = sort.removeprefix("-")
     for name in (column, *wanted):
         if name not in ALL:
-            raise ValueError(f"there is no column {name!r}; there are {', '.join(ALL)}")
+            raise ValueError(
+                tr(
+                    "there is no column {name!r}; there are {names}",
+                    name=name,
+                    names=", ".join(ALL),
+                )
+            )
     chosen = [m for m in MODELS if all(_fits(getattr(m, n), w) for n, w in wanted.items())]
     known = [m for m in chosen if getattr(m, column) not in (None, UNKNOWN)]
     rest = [m for m in chosen if m not in known]
@@ -255,7 +273,7 @@ def compare(*names: str) -> Table:
     Errors: a name that is not there: ValueError gives the nearest ones
     """
     if not names:
-        raise ValueError('compare wants names: compare("Qwen3-0.6B", "Llama-3.2-1B")')
+        raise ValueError(tr('compare wants names: compare("Qwen3-0.6B", "Llama-3.2-1B")'))
     return Table([_called(name) for name in names], beside=True)
 
 
@@ -266,8 +284,14 @@ def _called(name: str) -> Model:
         return known[plain]
     parts = [other for other in known if plain and plain in other]
     nearest = (parts or get_close_matches(plain, known, n=5, cutoff=0.4))[:5]
-    said = ", ".join(known[other].name for other in nearest) or "none; family() lists all"
-    raise ValueError(f"there is no model {name!r} in the table; the nearest: {said}")
+    found = ", ".join(known[other].name for other in nearest) or tr("none; family() lists all")
+    raise ValueError(
+        tr(
+            "there is no model {name!r} in the table; the nearest: {found}",
+            name=name,
+            found=found,
+        )
+    )
 
 
 def _plain(name: str) -> str:

@@ -18,7 +18,7 @@ def finish_report(lab: Lab) -> Report:
     for label, wanted in (("ok", True), ("open", False)):
         lines = [
             f"{e.id} {e.title}{'' if e.core else stretch}"
-            + ("" if wanted else f": {tr(report.status.value)}")
+            + ("" if wanted else tr(": ") + tr(report.status.value))
             for e, report, _ in found if report.passed is wanted
         ]  # fmt: skip
         rows += [(label, " | ".join(lines))] if lines else []
@@ -50,11 +50,11 @@ def _questions(lab: Lab) -> str:
     empty = [name for name, there in state.items() if there is False]
     line = tr(
         "{state}: {points:g} points more, given by a person",
-        state=", ".join(state),
+        state=tr(", ").join(state),
         points=points,
     )
     line += (
-        tr("; still empty in the saved notebook: {empty}", empty=", ".join(empty))
+        tr("; still empty in the saved notebook: {empty}", empty=tr(", ").join(empty))
         if empty
         else ""
     )

@@ -23,7 +23,7 @@ def predict(name: str, choice: str = "") -> None:
     if found is None:
         return
     letter, known = str(choice).strip().lower(), _known(name)
-    letters = tr(" or ").join([", ".join([*found.choices][:-1]), [*found.choices][-1]])
+    letters = tr(" or ").join([tr(", ").join([*found.choices][:-1]), [*found.choices][-1]])
     if known.get("told") and letter != known["choice"]:
         print(
             tr(
@@ -39,7 +39,10 @@ def predict(name: str, choice: str = "") -> None:
         )
         print(asked)
     elif letter not in found.choices:
-        listed = "; ".join(f"{each}, {tr(text)}" for each, text in found.choices.items())
+        listed = tr("; ").join(
+            tr("{letter}, {text}", letter=each, text=tr(text))
+            for each, text in found.choices.items()
+        )
         print(
             tr(
                 "There is no choice {choice!r} here. There is {listed}.",
@@ -101,9 +104,9 @@ def tally(lab: Lab) -> str:
             values=sum(map(len, states.values())),
         )
     ]
-    parts += [f"{tr(state)}: {', '.join(names)}" for state, names in states.items()
+    parts += [tr(state) + tr(": ") + tr(", ").join(names) for state, names in states.items()
               if names and state != "right"]  # fmt: skip
-    return "; ".join(parts) if of(lab) else ""
+    return tr("; ").join(parts) if of(lab) else ""
 
 
 def of(lab: Lab) -> dict[str, Outcome]:

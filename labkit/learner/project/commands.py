@@ -135,7 +135,7 @@ def reset(
     with ending_on(UnknownName, NotebookError, doing.ResetError):
         lab, exercises = doing.called(name)
         found = doing.changes(lab, exercises)
-    what = ", ".join(f"{e.id} {e.title}" for e in exercises)
+    what = tr(", ").join(f"{e.id} {e.title}" for e in exercises)
     if not found:
         print(tr("{what}: empty already, nothing to do", what=what))
         return

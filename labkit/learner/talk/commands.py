@@ -117,7 +117,8 @@ class ModelOptions:
             size = tr("{size}, matrices rounded to int8", size=size)
         fast = not self.plain and _sped_up(model)
         how = tr(", sped up by labkit/model/fast.py") if fast else ""
-        note(f"{self.model or folder.name}: {size}{how}.")
+        name = self.model or folder.name
+        note(tr("{name}: {size}{how}.", name=name, size=size, how=how))
         generator = torch.Generator(place)
         generator.seed() if self.seed is None else generator.manual_seed(self.seed)
         return ChatModel(model, tokenizer, written_by, sampling, self.max_new_tokens, generator)
@@ -183,7 +184,7 @@ def _read_prompt() -> str:
     if not sys.stdin.isatty():
         return sys.stdin.read().removesuffix("\n")
     try:
-        return input("prompt> ")
+        return input(tr("prompt> "))
     except EOFError:
         return ""
 
@@ -222,7 +223,7 @@ def _dtype(name: str | None) -> torch.dtype | None:
 
     if name is not None and name not in DTYPES:
         raise ChatError(
-            tr("dtype is {name!r}; it may be {DTYPES}", name=name, DTYPES=", ".join(DTYPES))
+            tr("dtype is {name!r}; it may be {DTYPES}", name=name, DTYPES=tr(", ").join(DTYPES))
         )
     return None if name is None else getattr(torch, name)
 

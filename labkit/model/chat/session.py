@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from labkit.lang import said, tr
 from labkit.model.chat.stream import (
     NEW_TOKENS,
     ChatError,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from labkit.model.tokenizer import Message, Tokenizer
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline
-HELP = "/reset forgets the conversation, /quit or Ctrl-D ends, Ctrl-C ends an answer"
+HELP = said("/reset forgets the conversation, /quit or Ctrl-D ends, Ctrl-C ends an answer")
 
 
 @dataclass
@@ -81,16 +82,16 @@ class ChatSession:
         """Answer until there are no more questions; then say how fast that was."""
         self.reset()
         if sys.stdin.isatty():
-            note(HELP)
+            note(tr(HELP))
         for line in typed_lines():
             words = line.strip()
             if words == "/quit":
                 break
             if words == "/reset":
                 self.reset()
-                note("forgotten")
+                note(tr("forgotten"))
             elif re.fullmatch(r"/\w+", words):
-                note(f"there is no {words}: {HELP}")
+                note(tr("there is no {words}: {help}", words=words, help=tr(HELP)))
             elif words:
                 self.answer(line)
         note(together(self.chat_model.speeds))
@@ -109,7 +110,7 @@ class ChatSession:
             return
         except KeyboardInterrupt:
             show("\n")
-            note("interrupted")
+            note(tr("interrupted"))
             if not written:
                 return
         self.messages = [*kept, {"role": "assistant", "content": "".join(written)}]
@@ -122,12 +123,23 @@ class ChatSession:
         kept, prompt_ids = fit_history(self.chat_model.tokenizer, asked, room, self.think)
         if len(prompt_ids) >= limit:
             raise ChatError(
-                f"this message makes {len(prompt_ids)} tokens, the model has room for {limit} "
-                "with its answer (max_position_embeddings); say it shorter"
+                tr(
+                    "this message makes {count} tokens, the model has room for {limit} "
+                    "with its answer (max_position_embeddings); say it shorter",
+                    count=len(prompt_ids),
+                    limit=limit,
+                )
             )
         if len(kept) < len(asked):
             dropped = len(asked) - len(kept)
-            note(f"the conversation outgrew {limit} tokens: oldest {dropped} messages dropped")
+            note(
+                tr(
+                    "the conversation outgrew {limit} tokens: oldest {dropped} messages "
+                    "dropped",
+                    limit=limit,
+                    dropped=dropped,
+                )
+            )
         return kept, prompt_ids, min(new, limit - len(prompt_ids))
 
 
@@ -141,13 +153,13 @@ def typed_lines() -> Iterator[str]:
         import readline  # noqa: F401  gives input() its editing keys
     while True:
         try:
-            yield input("you> ")
+            yield input(tr("you> "))
         except EOFError:
             show("\n")
             return
         except KeyboardInterrupt:
             show("\n")
-            note(HELP)
+            note(tr(HELP))
 
 
 def show(text: str) -> None:

@@ -10,6 +10,8 @@ from queue import SimpleQueue
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from labkit.lang import ntr, tr
+
 if TYPE_CHECKING:  # these take a second to import; the command line should not
     import torch
     from torch import nn
@@ -37,18 +39,30 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
-            raise ChatError(f"temperature is {self.temperature}; it must be 0 or above")
+            raise ChatError(
+                tr(
+                    "temperature is {temperature}; it must be 0 or above",
+                    temperature=self.temperature,
+                )
+            )
         if self.top_k is not None and self.top_k < 1:
-            raise ChatError(f"top_k is {self.top_k}; it must be at least 1")
+            raise ChatError(tr("top_k is {top_k}; it must be at least 1", top_k=self.top_k))
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ChatError(f"top_p is {self.top_p}; it must be above 0 and at most 1")
+            raise ChatError(
+                tr("top_p is {top_p}; it must be above 0 and at most 1", top_p=self.top_p)
+            )
 
     @classmethod
     def chosen(cls, advised: Mapping[str, Any], greedy: bool = False, **asked) -> Sampling:
         """What was asked for (None: nothing), over what generation_config.json advises."""
         asked = {name: value for name, value in asked.items() if value is not None}
         if greedy and asked:
-            raise ChatError(f"greedy draws nothing at random; leave out {', '.join(asked)}")
+            raise ChatError(
+                tr(
+                    "greedy draws nothing at random; leave out {names}",
+                    names=tr(", ").join(asked),
+                )
+            )
         if not advised.get("do_sample"):
             advised = {}
         if greedy or not (asked or advised):
@@ -71,12 +85,17 @@ class Speed:
 
     def __str__(self) -> str:
         if not self.arrivals:
-            return f"{self.prompt} prompt tokens, none written"
+            return tr("{prompt} prompt tokens, none written", prompt=self.prompt)
         first = self.arrivals[0] - self.started
-        text = f"{self.prompt} prompt tokens in {first:.2f} s, {len(self.arrivals)} written"
+        text = tr(
+            "{prompt} prompt tokens in {first:.2f} s, {count} written",
+            prompt=self.prompt,
+            first=first,
+            count=len(self.arrivals),
+        )
         if len(self.arrivals) < 2:
             return text
-        return f"{text} at {(len(self.arrivals) - 1) / self.writing:.1f} tokens/s"
+        return text + at_rate((len(self.arrivals) - 1) / self.writing)
 
     @property
     def writing(self) -> float:
@@ -88,14 +107,22 @@ def together(speeds: Sequence[Speed]) -> str:
     """The speeds of several answers in a line; the first token of each has its own number."""
     begun = [speed for speed in speeds if speed.arrivals]
     if not begun:
-        return "nothing written"
+        return tr("nothing written")
     written = sum(len(speed.arrivals) for speed in begun)
-    text = f"{written} tokens in {len(begun)} answer{'s' if len(begun) > 1 else ''}"
+    text = ntr(
+        "{written} tokens in {n} answer",
+        "{written} tokens in {n} answers",
+        len(begun),
+        written=written,
+    )
     if written > len(begun):
-        rate = (written - len(begun)) / sum(speed.writing for speed in begun)
-        text += f" at {rate:.1f} tokens/s"
+        text += at_rate((written - len(begun)) / sum(speed.writing for speed in begun))
     first = median(speed.arrivals[0] - speed.started for speed in begun)
-    return f"{text}, the first after {first:.2f} s"
+    return tr("{text}, the first after {first:.2f} s", text=text, first=first)
+
+
+def at_rate(rate: float) -> str:
+    return tr(" at {rate:.1f} tokens/s", rate=rate)
 
 
 class _Unwanted(Exception):
@@ -177,19 +204,33 @@ def check_prompt(model: nn.Module, prompt_ids: Sequence[int], max_new_tokens: in
     """Raise ChatError unless the model can continue this prompt by that many tokens."""
     config, length = model.config, len(prompt_ids)
     if length == 0:
-        raise ChatError("the prompt is empty; there is nothing to continue")
+        raise ChatError(tr("the prompt is empty; there is nothing to continue"))
     wrong = [token for token in prompt_ids if not 0 <= token < config.vocab_size]
     if wrong:
         raise ChatError(
-            f"the prompt holds token {wrong[0]}, the model knows 0 to {config.vocab_size - 1}: "
-            "does the tokenizer belong to this model?"
+            tr(
+                "the prompt holds token {token}, the model knows 0 to {last}: does "
+                "the tokenizer belong to this model?",
+                token=wrong[0],
+                last=config.vocab_size - 1,
+            )
         )
     if max_new_tokens < 1:
-        raise ChatError(f"max_new_tokens is {max_new_tokens}; it must be at least 1")
+        raise ChatError(
+            tr(
+                "max_new_tokens is {max_new_tokens}; it must be at least 1",
+                max_new_tokens=max_new_tokens,
+            )
+        )
     if length + max_new_tokens > config.max_position_embeddings:
         raise ChatError(
-            f"the prompt has {length} tokens and {max_new_tokens} shall follow; the model has "
-            f"room for {config.max_position_embeddings} (max_position_embeddings)"
+            tr(
+                "the prompt has {length} tokens and {max_new_tokens} shall follow; the "
+                "model has room for {max_position_embeddings} (max_position_embeddings)",
+                length=length,
+                max_new_tokens=max_new_tokens,
+                max_position_embeddings=config.max_position_embeddings,
+            )
         )
 
 
