@@ -7,12 +7,14 @@ fuzzy, with the English that it was made for; one that nobody says any more goes
 from __future__ import annotations
 
 import io
+import re
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 
-from babel.messages.catalog import Catalog
-from babel.messages.pofile import read_po, write_po
+from babel.messages.catalog import Catalog, Message
+from babel.messages.pofile import read_po, unescape, write_po
 
 from labkit.author.translation import messages
 from labkit.author.translation.faults import faults
@@ -34,7 +36,20 @@ def read(path: Path, language: str) -> Catalog:
     if not path.exists():
         return Catalog(locale=language)
     with path.open("rb") as file:
-        return read_po(file, locale=language)
+        catalog = read_po(file, locale=language)
+    for message in catalog:
+        _take_previous(message)
+    return catalog
+
+
+def _take_previous(message: Message) -> None:
+    """Babel writes the English that a fuzzy message was made for, but reads it as a comment,
+    whose lines it has wrapped without regard to the strings in them."""
+    comment = " ".join(line[1:].strip() for line in message.user_comments if line[:1] == "|")
+    message.user_comments = [line for line in message.user_comments if line[:1] != "|"]
+    for said in re.findall(r'msgid(?:_plural)?((?: "(?:[^"\\]|\\.)*")+)', comment):
+        strings = re.findall(r'"(?:[^"\\]|\\.)*"', said)
+        message.previous_id.append("".join(map(unescape, strings)))
 
 
 @cache
@@ -51,6 +66,7 @@ def templates() -> dict[str, Catalog]:
 def updated(language: str, name: str) -> bytes:
     """What the catalog's file should hold."""
     catalog = read(path_of(language, name), language)
+    made_for = {_key(each.id): each.previous_id for each in catalog if each.previous_id}
     catalog.update(templates()[name])
     fresh = Catalog(
         locale=language,
@@ -67,6 +83,9 @@ def updated(language: str, name: str) -> bytes:
     for message in catalog:
         if message.id:
             message.flags.discard("python-format")  # it is str.format's
+            if message.fuzzy:  # its English may have changed more than once
+                known = _key(message.previous_id or message.id)
+                message.previous_id = made_for.get(known, message.previous_id)
             fresh[message.id] = message
     written = io.BytesIO()
     write_po(
@@ -74,6 +93,11 @@ def updated(language: str, name: str) -> bytes:
         include_lineno=False,
     )  # fmt: skip
     return written.getvalue()
+
+
+def _key(text: str | Sequence[str]) -> str:
+    """The English of a message, of one with a plural its singular."""
+    return text if isinstance(text, str) else text[0]
 
 
 def unfinished() -> list[str]:
@@ -90,6 +114,5 @@ def unfinished() -> list[str]:
     return found
 
 
-def _short(text: str | tuple[str, ...]) -> str:
-    text = text if isinstance(text, str) else text[0]
-    return f"{text[:60]!r}"
+def _short(text: str | Sequence[str]) -> str:
+    return f"{_key(text)[:60]!r}"

@@ -6,6 +6,7 @@ import json
 import nbformat
 import pytest
 from babel.messages.catalog import Message
+from babel.messages.pofile import normalize
 from rich.cells import cell_len
 
 from labkit import lang
@@ -108,6 +109,26 @@ def test_a_translation_that_lost_something_is_refused(english, said):
 def test_a_term_has_its_one_translation():
     assert wrong_terms("zh", "the residual stream grows", "残余流变大")
     assert not wrong_terms("zh", "the residual stream grows", "残差流变大")
+
+
+@pytest.mark.parametrize(
+    "more", ["", " long" * 40, '\n\nand a "second" paragraph'], ids=["short", "long", "lines"]
+)
+def test_a_catalog_brought_up_to_date_stays_as_it_is(own, monkeypatch, more):
+    path = own / "zh" / "small.po"
+    monkeypatch.setattr(catalogs, "FOLDER", own)
+    before = "{file} is empty" + more
+    path.write_text(CATALOG.replace('"{file} is empty"', normalize(before)), "utf-8")
+    for word in ("quite", "quite, quite"):  # the English changes, and once more
+        changed = catalogs.Catalog()
+        changed.add(f"{{file}} is {word} empty{more}")
+        changed.add(("one {n} row", "{n} rows"))
+        monkeypatch.setattr(catalogs, "templates", lambda now=changed: {"small": now})
+        path.write_bytes(catalogs.updated("zh", "small"))
+        assert catalogs.updated("zh", "small") == path.read_bytes()
+    sentence, plural = (each for each in catalogs.read(path, "zh") if each.id)
+    assert sentence.fuzzy and sentence.previous_id == [before]
+    assert plural.fuzzy and plural.previous_id == ["one {n} line", "{n} lines"]
 
 
 def test_a_changed_sentence_goes_stale(own, monkeypatch):
