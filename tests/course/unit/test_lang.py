@@ -2,6 +2,10 @@
 and either edition's work is worth the same."""
 
 import json
+import os
+import re
+import subprocess
+import sys
 
 import nbformat
 import pytest
@@ -20,6 +24,37 @@ from labkit.core.syllabus import LABS, NOTEBOOKS
 from labkit.grading.nbgrader.graded_notebook import written_by_place
 from labkit.lang import language, ntr, speaking, tr
 from labkit.lang.layout import padded, wrapped
+
+# every command's help, and what is said of wrong and missing words
+EVERY_COMMAND = """
+import sys, typer
+from labkit import cli
+
+def paths(command, before=()):
+    yield before
+    for name, each in getattr(command, "commands", {}).items():
+        yield from paths(each, (*before, name))
+
+WRONG = ["chek", "check", "check 1.2 3", "hint --rung", "chat --nonsense", "grade --dask",
+         "generate --seed x", "generate --seed -1", "generate --top-p x", "generate --greedy=1",
+         "check 9.9", "unlock nothing KEY", "compare nothing", "look --view nothing",
+         "chat /nowhere/at/all", "generate -p a --top-k 0 nothing", "submit nothing",
+         "report --course /nowhere", "collect --lab nothing", "grade rmsnorm --course /nowhere"]
+helps = [(*each, "--help") for each in paths(typer.main.get_command(cli.app))]
+for words in [*helps, *map(str.split, WRONG)]:
+    sys.argv = ["tinyllm", *words]
+    print(">", *words, file=sys.stderr)
+    try:
+        cli.main()
+    except SystemExit:
+        pass
+"""
+# lines of ours, commands to type, types, and what has a dot, a dash or a slash in it
+CODE = re.compile(r"^> .*$|`[^`]*`|<[^>]*>|'[^' ]*'|[\w.+-]*[/_.-][\w./:+-]*", re.MULTILINE)
+ENGLISH = re.compile(
+    r"\b(?!tinyllm|bench|nbgrader)[A-Za-z]+ [a-z]{2,}"  # two words
+    r"|\b(?:Usage|Options|Arguments|Commands|Error|default|required)\b"
+)
 
 CATALOG = """\
 msgid ""
@@ -217,3 +252,18 @@ def test_a_nameless_written_answer_is_found_below_its_question_in_either_edition
         cell.id, cell.metadata, cell.source = "lost", nbformat.from_dict({}), "MINE"
         found, _ = written_by_place(serialised(notebook), released, lab)
         assert [each["source"] for each in found] == ["MINE"]
+
+
+def test_every_command_speaks_the_language_when_asked_for_help_and_when_wrong():
+    said = {}
+    for spoken in ("en", "zh"):
+        heard = subprocess.run(
+            [sys.executable, "-c", EVERY_COMMAND],
+            env={**os.environ, "TINYLLM_LANG": spoken, "COLUMNS": "200"},
+            capture_output=True,
+            text=True,
+        )
+        assert heard.returncode == 0, heard.stderr
+        said[spoken] = CODE.sub("·", heard.stdout + heard.stderr)
+    assert {"Usage", "Options", "Error", "default"} <= set(ENGLISH.findall(said["en"]))
+    assert ENGLISH.findall(said["zh"]) == []
