@@ -68,7 +68,7 @@ class Recipe:
     balance: str = "pooled"
     answers: int = 0
     told: int = 0
-    told_weight: float = 24.0
+    told_weight: float = 8.0
     told_temperature: float = 0.6
     save_every: int = 50
     validate_every: int = 250

@@ -23,6 +23,7 @@ from labkit.pretrain.stories import (
     END_OF_TURN,
     FEWEST,
     REQUESTS,
+    SPLITS,
     Story,
     beyond,
     long_stories,
@@ -147,6 +148,7 @@ SHARES = {
     "sound": ("sound", "stories"),  # at least five sentences, without any flaw
     "on_topic": ("on_topic", "stories"),  # speak of everything that was asked for
     "varied": ("different", "sentences"),  # sentences, one that is told twice counted once
+    "as_often": ("as_often", "events"),  # what happens in a story, as often as it should
     "questions_right": ("right", "asked"),
     "honest": ("honest", "strange"),  # answers to requests that no story answers
 }
@@ -199,8 +201,11 @@ def measure(generate: Generate, seeds: Sequence[int], n: int, long: bool = False
     long    stories with a second chapter instead, twice as long at the least
     """
     scores, different = Counter(), set()
+    happened, should = Counter(), Counter()  # in how many stories an event of each kind
     for story, wanted in tasks(seeds, n, long):
         text = reply(generate(prompt(wanted)))
+        happened.update(set(read_story(text).kinds))
+        should.update(set(read_story(story.text).kinds))
         different.update(split_sentences(text))
         scores.update(score_story(text, asked_for(story, wanted), FEWEST * (1 + long)))
         for question, right in story.questions:
@@ -210,6 +215,8 @@ def measure(generate: Generate, seeds: Sequence[int], n: int, long: bool = False
         honest = reply(generate(prompt(wanted))) in beyond.HONEST
         scores.update(strange=1, honest=int(honest))
     scores["different"] = len(different)
+    scores["as_often"] = (happened & should).total()
+    scores["events"] = max(happened.total(), should.total())
     return scores
 
 
@@ -250,7 +257,8 @@ def trivial(text: str) -> str:
 
 def baselines(seeds: Sequence[int], n: int) -> dict[str, Counter]:
     """Scores of true stories with answers by reading; of the same with their sentences
-    shuffled; and of one story and one answer for everything."""
+    shuffled; of other true stories; and of one story and one answer for everything."""
+    others = stories(SPLITS["test"][-1])
     told = {wanted: story.text for story, wanted in tasks(seeds, n)}
 
     def generator(change: Callable[[str], str]) -> Generate:
@@ -262,5 +270,10 @@ def baselines(seeds: Sequence[int], n: int) -> dict[str, Counter]:
 
         return generate
 
-    hows = {"true": generator(str), "shuffled": generator(mix), "trivial": trivial}
+    hows = {
+        "true": generator(str),
+        "shuffled": generator(mix),
+        "others": lambda text: "" if "\n" in user_said(text) else next(others).text,
+        "trivial": trivial,
+    }
     return {name: measure(generate, seeds, n) for name, generate in hows.items()}

@@ -341,8 +341,10 @@ def test_documents_are_whole():
 
 def test_true_stories_score_full_marks_and_others_do_not():
     scores = story_reader.baselines(SPLITS["test"][:2], 20)
-    true, shuffled, trivial = (shares(scores[name]) for name in ("true", "shuffled", "trivial"))
-    assert 0.9 < true.pop("varied") < 1 and set(true.values()) == {1}
+    true, shuffled, others, trivial = map(shares, scores.values())
+    assert 0.9 < true.pop("varied") < 1 and 0.95 < true.pop("as_often") <= 1
+    assert set(true.values()) == {1}
+    assert others["sound"] == 1 and trivial["as_often"] < 0.1 < 0.7 < others["as_often"] < 0.95
     assert shuffled["sound"] < 0.05 and shuffled["questions_right"] < 0.9
     assert trivial["varied"] < 0.05  # one story of five sentences, forty times
     assert trivial["sound"] == 0 and trivial["questions_right"] < 0.4
