@@ -13,7 +13,7 @@ Plain standard library. The text depends on the seed alone, on every Python from
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
@@ -92,13 +92,13 @@ def long_stories(seed: int) -> Iterator[Story]:
             yield story
 
 
-def tell(rng: Random, long: bool = False) -> Story | None:
+def tell(rng: Random, long: bool = False, choices: Sequence = plots.PLOTS) -> Story | None:
     """One story; None where the dice gave too few or too many sentences."""
     teller = Teller(rng, World())
-    rng.choice(plots.PLOTS)(teller)
+    rng.choice(choices)(teller)
     if long:
         teller.chapter()
-        rng.choice(plots.PLOTS)(teller)
+        rng.choice(choices)(teller)
     sentences = Writer(rng).text(teller.events)
     fits = FEWEST <= len(sentences) / (1 + long) <= MOST
     if not fits or len(set(sentences)) < len(sentences):
