@@ -140,9 +140,9 @@ def test_half_of_the_wishes_are_for_long_stories_and_all_differ():
 
 
 def test_only_answers_are_learnt_and_they_are_right(tokenizer):
-    answers = Answers(tokenizer, 400, first=4)
+    answers = Answers(tokenizer, 1200, first=4)
     input_ids, labels = answers.batch(2, 2)
-    assert torch.equal(input_ids[0], torch.tensor(Answers(tokenizer, 400).row(8)[0]))
+    assert torch.equal(input_ids[0], torch.tensor(Answers(tokenizer, 1200).row(8)[0]))
     assert torch.equal(labels[labels != IGNORE], input_ids[labels != IGNORE])
     kinds = set()
     for number in range(40):
@@ -156,7 +156,7 @@ def test_only_answers_are_learnt_and_they_are_right(tokenizer):
             kinds.add(question.split(" ")[0])
     assert len(kinds) >= 6
     row, kept = input_ids[0], labels[0] != IGNORE
-    assert 0.02 < kept.float().mean() < 0.5 and row.shape == (400,)
+    assert 0.02 < kept.float().mean() < 0.5 and row.shape == (1200,)
 
 
 def test_a_run_with_both_goes_on_where_it_was(tmp_path):
