@@ -131,8 +131,8 @@ CAPTIONS = {
         "with experts."
     ),
     "4.work": (
-        "mlp stays at 5.4 billion; attention starts at 1.5 and overtakes it at about 13,000 "
-        "tokens."
+        "mlp stays at 5.4 billion; attention starts at 1.5 billion and overtakes it at "
+        "about 13,000 tokens."
     ),
     "4.look-4-3": (
         "relu, gelu and swish rise like x; geglu and swiglu rise like x squared, and have a "
