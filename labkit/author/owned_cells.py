@@ -233,4 +233,5 @@ def written_answer(lab: Lab, question: Question) -> dict[str, str]:
 
 def model_answer(lab: Lab, question: Question) -> str:
     found = written_answer(lab, question)
-    return f"{tr(found['model answer'])}\n\n{tr('**Rubric.**')} {tr(found['rubric'])}"
+    rubric = tr("**Rubric.**")
+    return f"{tr(found['model answer'])}\n\n{rubric} {tr(found['rubric'])}"

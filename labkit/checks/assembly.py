@@ -139,7 +139,7 @@ def judged(ask: Ask, sources: Mapping[str, str]) -> AssemblyResult:
                     tr("{name}: layer 0", name=name)
                     + f" to {fault.layer - 1}" * (fault.layer > 1)
                 )
-            rows = [("ok", " | ".join(agreed)), ("look", f"{name}: {fault.look}")]
+            rows = [("ok", " | ".join(agreed)), ("look", name + tr(": ") + fault.look)]
             rows = [row for row in [*rows, ("why", fault.why)] if row[1]]
             return AssemblyResult(rows, fault)
         layers = 1 + max(layer_of(part.path) or 0 for part in parts)
@@ -230,7 +230,7 @@ class Search:
         why = tr(
             "{title}, exercise {id}, {what}", title=exercise.title, id=exercise.id, what=what
         )
-        return Fault(f"{later}{place}: {look}", why, exercise, layer_of(part.path))
+        return Fault(later + place + tr(": ") + look, why, exercise, layer_of(part.path))
 
     def of_module(self) -> Fault | None:
         """The first module that cannot even be imported, and the exercise that stops it."""
@@ -239,7 +239,7 @@ class Search:
             loading = self.ask(lab.module, Call("__name__"))  # of nothing in it
             if loading.failure:
                 exercise, failure = in_cell(loading, lab, self.sources.get(lab.module, ""))
-                look = f"{PACKAGE}/{lab.module}.py: {error_text(failure)}"
+                look = f"{PACKAGE}/{lab.module}.py" + tr(": ") + error_text(failure)
                 return Fault(look, exercise=exercise)
         return None
 

@@ -225,7 +225,7 @@ def _state_text(text: str) -> str:
             got=got,
             wanted=wanted,
         )
-    return said.removesuffix(": ")
+    return said.removesuffix(tr(": "))
 
 
 def short(dtype: torch.dtype) -> str:
@@ -295,7 +295,7 @@ def _same_structure(
             pair
             for i, (a, b) in enumerate(zip(mine, theirs, strict=True))
             for pair in _same_structure(
-                a, b, f"{where}{names[i] if names else f'value {i + 1}'}: "
+                a, b, where + (names[i] if names else tr("value {n}", n=i + 1)) + tr(": ")
             )
         ]
     if isinstance(theirs, dict):
@@ -310,7 +310,11 @@ def _same_structure(
                 got=got,
             )
             raise Difference("type", look)
-        return [p for k in theirs for p in _same_structure(mine[k], theirs[k], f"{where}{k}: ")]
+        return [
+            pair
+            for key in theirs
+            for pair in _same_structure(mine[key], theirs[key], where + str(key) + tr(": "))
+        ]
     if isinstance(theirs, float) and type(mine) in (int, float):
         if not abs(mine - theirs) <= 1e-5 * max(1.0, abs(theirs)):  # NaN is near nothing
             got = f"{where}{mine:.5g}"
@@ -420,7 +424,7 @@ def _same_values(
         "{where}values differ in {share}, first at {at}", where=where, share=share, at=list(at)
     )
     got = number(mine[at])
-    look = f"{redacted}: {got}"
+    look = redacted + tr(": ") + got
     if mine.dim() == 0:
         redacted, look = (
             tr("{where}the value differs", where=where),

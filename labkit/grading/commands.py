@@ -244,9 +244,8 @@ def writing(course: Course) -> Iterator[None]:
     except OSError as error:
         goes_on = tr("; what is written is whole, and the same command goes on from here")
         where, what = error.filename or course.root, error.strerror or error
-        raise Problem(
-            f"{where}{tr(': ')}{what}{goes_on if of_the_disk(error) else ''}"
-        ) from error
+        ending = goes_on if of_the_disk(error) else ""
+        raise Problem(str(where) + tr(": ") + str(what) + ending) from error
 
 
 def existing_course(folder: Path, database: str | None) -> Course:

@@ -47,13 +47,14 @@ def look(view: str = "tokens", *models: str, package: str = YOURS, height: int =
     shown = [compared(str(name), package) for name in models or ["stories-dense"]]
     if address := os.environ.get(WRITTEN):
         link = html.escape(f"{address}#{view}")
-        seen = f'<p><a href="{link}">{tr("Look inside")}</a>: {tr(SEEN[view])}.</p>'
+        inside, seen = tr("Look inside"), tr(SEEN[view])
+        seen = f'<p><a href="{link}">{inside}</a>: {seen}.</p>'
         _display(seen + still(shown[0]), f"{address}#{view}")
         return
     folder, port = _served()
     write(folder, shown)
     address = f"http://127.0.0.1:{port}/index.html#{view}"
-    title = f"{tr('Look inside')}: {tr(SEEN[view])}"
+    title = tr("Look inside") + tr(": ") + tr(SEEN[view])
     lives = tr(
         "It lives as long as the kernel; in a terminal, {command} opens it.",
         command=f"<code>tinyllm look --view {view}</code>",
@@ -71,7 +72,8 @@ def look(view: str = "tokens", *models: str, package: str = YOURS, height: int =
 def _display(rendered: str, address: str) -> None:
     from IPython.display import display
 
-    display({"text/html": rendered, "text/plain": f"{tr('Look inside')}: {address}"}, raw=True)
+    text = tr("Look inside") + tr(": ") + address
+    display({"text/html": rendered, "text/plain": text}, raw=True)
 
 
 @cache

@@ -138,7 +138,7 @@ def choices(name: str, texts: Mapping[str, str]) -> str:
     return "\n".join(
         [
             '<fieldset class="predict">',
-            f"<legend>{tr('You say')}</legend>",
+            "<legend>" + tr("You say") + "</legend>",
             *options,
             "</fieldset>",
         ]
@@ -162,7 +162,7 @@ def code(text: str, language: str = "python") -> str:
 def shown(wrong: Sequence[WrongAnswer], answers: bool) -> str:
     """The gallery as Markdown."""
     parts = [
-        f"## {tr('A gallery of wrong answers')}",
+        "## " + tr("A gallery of wrong answers"),
         tr("What the check says of mistakes that are made often: look at the row *why*."),
     ]
     for each in wrong:

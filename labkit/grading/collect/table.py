@@ -84,7 +84,7 @@ def show(lines: list[Line], unsettled: list[Unsettled], console: Console) -> Non
             if count
         )
         if told:
-            console.print(f"{lab.name}{tr(': ')}{told}", highlight=False)
+            console.print(lab.name + tr(": ") + told, highlight=False)
     trouble = [line for line in lines if line.state in TROUBLE]
     now = {(line.lab, line.source) for line in trouble}
     before = [one for one in unsettled if (one.lab, one.file) not in now]

@@ -96,7 +96,8 @@ def prepare(
     chosen, final = {}, {}
     for exercise in lab.exercises:
         side, note = sides.choice(exercise, prefer, ask)
-        notes += [f"{exercise.id} {exercise.title}{tr(': ')}{note}"] if note else []
+        called = f"{exercise.id} {exercise.title}"
+        notes += [called + tr(": ") + note] if note else []
         if side:
             chosen[exercise.id], final[exercise.id] = side, sides.answers[side][exercise.id]
         if side is Side.PACKAGE:
@@ -153,7 +154,7 @@ class Sides:
         )
         side = prefer or alone
         if side is None and ask is not None:
-            side = ask(f"{exercise.id} {exercise.title}{tr(': ')}{said}")
+            side = ask(f"{exercise.id} {exercise.title}" + tr(": ") + said)
         side = side or Side.NOTEBOOK
         return side, tr("{said}; handed in is the {value}'s", said=said, value=tr(side.value))
 

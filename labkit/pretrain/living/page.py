@@ -29,7 +29,8 @@ class Heard:
     @property
     def numbers(self) -> tuple[str, str]:
         """Nats a token and perplexity, to be read."""
-        return f"{self.nats:.3f}", f"{math.exp(self.nats):,.2f}" if self.nats < 20 else "huge"
+        perplexity = f"{math.exp(self.nats):,.2f}" if self.nats < 20 else tr("huge")
+        return f"{self.nats:.3f}", perplexity
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """What is said in another language: nothing is missing, stale or changed in what is no prose,
 and either edition's work is worth the same."""
 
+import ast
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from labkit.author.translation import catalogs
 from labkit.author.translation.faults import differences, faults, wrong_terms
 from labkit.author.translation.texts import with_docstrings
 from labkit.core import cells
+from labkit.core.paths import LABKIT
 from labkit.core.report import Report, Status
 from labkit.core.syllabus import LABS, NOTEBOOKS
 from labkit.grading.nbgrader.graded_notebook import written_by_place
@@ -90,6 +92,19 @@ def own(tmp_path, monkeypatch):
 def test_every_message_is_translated_and_says_what_its_english_says():
     with speaking("en"):
         assert catalogs.unfinished() == []
+
+
+def test_no_message_stands_in_an_f_string():
+    """Where Babel finds it from Python 3.12 on alone."""
+    hidden = []
+    for path in LABKIT.rglob("*.py"):
+        for string in ast.walk(ast.parse(path.read_text("utf-8"))):
+            for node in ast.walk(string) if isinstance(string, ast.JoinedStr) else ():
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                    fixed = any(isinstance(arg, ast.Constant) for arg in node.args)
+                    if node.func.id in ("tr", "ntr", "said") and fixed:
+                        hidden.append(f"{path.relative_to(LABKIT)}:{node.lineno}")
+    assert hidden == []
 
 
 def test_a_message_in_another_language(own):
