@@ -12,7 +12,7 @@ What it changes, and why the plain code does not:
   are computed once, queries and keys of one token are normed together
 - one new token, or a prompt without padding: no mask to make and to apply
 - mixture of experts: the tokens are sorted by expert, and not searched for by each of them;
-  all experts' matrices, which lie side by side, are multiplied by in one call
+  where nothing is learnt, torch multiplies by all of them in one call, side by side in memory
 - learning in bfloat16 from short texts: attention in steps, since torch's kernel, quick
   forward, takes two to ten times as long backward
 - bfloat16 on a processor without instructions for it: matrices are multiplied in float32
@@ -58,7 +58,7 @@ def accelerate(model: nn.Module, last_logits_only: bool = False) -> nn.Module:
             forward = last_logits
         if package == REFERENCE and forward is not None:
             module.forward = MethodType(forward, module)
-            if forward is moe and not in_int8(module):
+            if forward is moe and isinstance(module.experts[0].up_proj, nn.Linear):
                 lay_side_by_side(module.experts)
     return model
 
@@ -176,53 +176,53 @@ def moe(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
         slots = zip(weights[0], chosen[0].tolist(), strict=True)
         mixed = sum(weight * mlp(self.experts[expert], tokens) for weight, expert in slots)
         return mixed.view_as(hidden_states), router_logits
-    if in_int8(self):
-        return type(self).forward(self, hidden_states)
-    device, count = tokens.device, len(self.experts)
-    half = torch.is_autocast_enabled(device.type)
-    x = tokens.to(torch.get_autocast_dtype(device.type)) if half else tokens
-    gate, up, down = (stacked(self.experts, name).to(x.dtype).mT for name in PROJECTIONS)
-    if quick_half(x) and len(tokens) <= FEW_TOKENS and count <= chosen.numel() // 2:
-        rows = x.expand(count, *x.shape)  # nearly every expert has a token: all of them do all
-        said = F.silu(rows @ gate) * (rows @ up) @ down  # (X, N, E)
-        said = said[chosen, torch.arange(len(tokens), device=device)[:, None]]  # (N, k, E)
+    count, stacks = len(self.experts), matrices(self.experts)
+    if (
+        stacks
+        and quick_half(tokens)
+        and len(tokens) <= FEW_TOKENS
+        and count <= chosen.numel() // 2
+    ):
+        gate, up, down = stacks
+        x = tokens.expand(count, *tokens.shape)  # nearly every expert has a token: all do all
+        said = F.silu(x @ gate) * (x @ up) @ down  # (X, N, E)
+        said = said[chosen, torch.arange(len(tokens))[:, None]]  # (N, k, E)
         mixed = (weights[:, None].to(said.dtype) @ said).squeeze(1)  # (N, E)
         return mixed.view_as(hidden_states), router_logits
     order = chosen.flatten().argsort()  # (N * k,) slots of expert 0, of expert 1, ...
     token = order // self.top_k  # (N * k,) whose slot it is
-    ends = chosen.flatten().bincount(minlength=count).cumsum(0, dtype=torch.int32)  # (X,)
-    x = x.index_select(0, token)  # (N * k, E)
-    said = grouped(F.silu(grouped(x, gate, ends)) * grouped(x, up, ends), down, ends)
+    counts = chosen.flatten().bincount(minlength=count)  # (X,)
+    x = tokens.index_select(0, token)  # (N * k, E)
+    if stacks:
+        gate, up, down = stacks
+        ends = counts.cumsum(0, dtype=torch.int32)
+        hidden = F.silu(F.grouped_mm(x, gate, offs=ends)) * F.grouped_mm(x, up, offs=ends)
+        said = F.grouped_mm(hidden, down, offs=ends)
+    else:
+        shares = zip(self.experts, x.split(counts.tolist()), strict=True)
+        said = torch.cat([mlp(expert, share) for expert, share in shares if len(share)])
     said = said * weights.flatten()[order, None]  # (N * k, E)
     mixed = torch.zeros_like(tokens).index_add(0, token, said.to(tokens.dtype))  # (N, E)
     return mixed.view_as(hidden_states), router_logits
 
 
-def in_int8(block: nn.Module) -> bool:
-    """See int8.py; what stands in for a Linear is none."""
-    return not isinstance(block.experts[0].up_proj, nn.Linear)
-
-
-def grouped(x: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
-    """Rows up to the first end through the first matrix of (X, in, out), and so on."""
-    fits = all(size * x.itemsize % 16 == 0 for size in matrices.shape[1:])
-    if GROUPED and fits and x.device.type == "cpu" and not emulated(x):
-        return F.grouped_mm(x, matrices, offs=ends)
-    shares = zip(x.tensor_split(ends[:-1].tolist()), matrices, strict=True)
-    wide = torch.float32 if emulated(x) else x.dtype
-    said = [share.to(wide) @ each.to(wide) for share, each in shares if len(share)]
-    return torch.cat(said).to(x.dtype)
-
-
-def stacked(experts: nn.ModuleList, name: str) -> Tensor:
-    """The experts' matrices (X, out, in): their own memory where they lie side by side."""
-    weights = [getattr(expert, name).weight for expert in experts]
-    first, size = weights[0].data_ptr(), weights[0].nbytes
-    moved = any(w.data_ptr() != first + i * size for i, w in enumerate(weights))
-    if moved or torch.is_grad_enabled():
-        return torch.stack(weights)
-    shape = (len(weights), *weights[0].shape)
-    return weights[0].as_strided(shape, (weights[0].numel(), *weights[0].stride()))
+def matrices(experts: nn.ModuleList) -> list[Tensor] | None:
+    """All experts' gate, up and down, (X, in, out) each, of their own memory; None where they
+    do not lie side by side, where torch cannot use them so, or to learn."""
+    learns = torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")
+    if learns or not GROUPED or not isinstance(experts[0].up_proj, nn.Linear):
+        return None
+    found = []
+    for name in PROJECTIONS:
+        weights = [getattr(expert, name).weight for expert in experts]
+        first, size = weights[0], weights[0].nbytes
+        moved = any(w.data_ptr() != first.data_ptr() + i * size for i, w in enumerate(weights))
+        odd = any(length * first.itemsize % 16 for length in first.shape)
+        if moved or odd or emulated(first) or first.device.type != "cpu":
+            return None
+        shape, strides = (len(weights), *first.shape), (first.numel(), *first.stride())
+        found.append(first.as_strided(shape, strides).mT)
+    return found
 
 
 def lay_side_by_side(experts: nn.ModuleList) -> None:
