@@ -11,13 +11,14 @@ from matplotlib.ticker import MaxNLocator
 
 from labkit.core.syllabus import Exercise
 from labkit.grading.class_report.class_results import ABSENT, Entry, LabResults, state
+from labkit.lang import said, tr
 from labkit.learner.figures.drawing import BLUE, GREY, ORANGE, SKY, as_html
 
 # all points, some, none, not started; told apart in grey, too
 COLOURS, HATCHES = (BLUE, SKY, ORANGE, "#D9D9D9"), ("", "//", "", "")
 MOST_BARS = 30
-OF_EXERCISE = ("all points", "some points", "no points", "not started")
-OF_LAB = ("all points", "some", "none", "nothing handed in")
+OF_EXERCISE = (said("all points"), said("some points"), said("no points"), said("not started"))
+OF_LAB = (said("all points"), said("some"), said("none"), said("nothing handed in"))
 
 
 def of_lab(results: LabResults) -> str:
@@ -28,16 +29,24 @@ def of_lab(results: LabResults) -> str:
     listed = list(reversed(results.lab.exercises))
     counts = [results.states(exercise) for exercise in listed]
     stacked(right, [label(exercise) for exercise in listed], counts, OF_EXERCISE)
-    right.set(xlabel="share of submissions, %")
-    right.set_title("Exercises", loc="left", pad=24)
+    right.set(xlabel=said("share of submissions, %"))
+    right.set_title(said("Exercises"), loc="left", pad=24)
     hardest = min(results.lab.exercises, key=results.share)
     return as_html(
         figure,
-        f"Left: of {len(results.handed)} submissions half have {results.median:g} points or "
-        f"more of {results.possible:g}, {results.full} have all, {earned(results)[1]} none. "
-        f"Right: how many have all, some and no points in each exercise; the hardest is "
-        f"{hardest.id} {hardest.title}, with "
-        f"{100 * results.share(hardest):.0f} percent of its points on average.",
+        tr(
+            "Left: of {handed} submissions half have {median:g} points or more of "
+            "{possible:g}, {full} have all, {none} none. Right: how many have all, some and no "
+            "points in each exercise; the hardest is {hardest}, with {share:.0f} percent of "
+            "its points on average.",
+            handed=len(results.handed),
+            median=results.median,
+            possible=results.possible,
+            full=results.full,
+            none=earned(results)[1],
+            hardest=f"{hardest.id} {hardest.title}",
+            share=100 * results.share(hardest),
+        ),
     )
 
 
@@ -51,17 +60,20 @@ def histogram(axis: Axes, results: LabResults) -> None:
     middle = results.median
     axis.axvline(middle, color="black", linestyle="--", linewidth=1)
     place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-    axis.annotate(f"median {middle:g}", (middle, 1), (0, 3), ha="center", fontsize=9, **place)
+    text = said("median {0}").format(f"{middle:g}")
+    axis.annotate(text, (middle, 1), (0, 3), ha="center", fontsize=9, **place)
     if zeros:
         nothing = [entry for entry in results.handed if not started(entry)]
-        text = f"{zeros} with 0" + (f",\n{len(nothing)} not started" if nothing else "")
+        text = said("{0} with 0").format(zeros)
+        if nothing:
+            text += "\n" + said("{0} not started").format(len(nothing))
         axis.annotate(
             text, (0, zeros), (0, 3), ha="left", fontsize=9, textcoords="offset points"
         )
         axis.margins(y=0.2)
-    axis.set(xlabel=f"points by checks, of {results.possible:g}", ylabel="submissions",
-             xlim=(-0.7, results.possible + 0.7))  # fmt: skip
-    axis.set_title("Points", loc="left", pad=24)
+    xlabel = said("points by checks, of {0}").format(f"{results.possible:g}")
+    axis.set(xlabel=xlabel, ylabel=said("submissions"), xlim=(-0.7, results.possible + 0.7))
+    axis.set_title(said("Points"), loc="left", pad=24)
     axis.grid(axis="x", visible=False)
     for side in (axis.xaxis, axis.yaxis):
         side.set_major_locator(MaxNLocator(integer=True))
@@ -108,15 +120,21 @@ def of_course(results: list[LabResults]) -> str:
     figure = Figure(figsize=(11, max(2.6, 0.42 * len(results) + 1.5)))
     left, right = figure.subplots(1, 2, sharey=True)
     stacked(left, [one.lab.name for one in upwards], [hand_ins(one) for one in upwards], OF_LAB)
-    left.set(xlabel="share of the class, %")
-    left.set_title("Learners", loc="left", pad=24)
+    left.set(xlabel=said("share of the class, %"))
+    left.set_title(said("Learners"), loc="left", pad=24)
     spread(right, upwards)
-    each = "; ".join(
-        f"{one.lab.name}: {len(one.handed)} of {len(one.entries)} handed in, median "
-        f"{one.median:g} of {one.possible:g} points"
+    each = tr("; ").join(
+        tr(
+            "{lab}: {handed} of {all} handed in, median {median:g} of {possible:g} points",
+            lab=one.lab.name,
+            handed=len(one.handed),
+            all=len(one.entries),
+            median=one.median,
+            possible=one.possible,
+        )
         for one in results
     )
-    about = "Left: how many handed in and with what success. Right: the spread."
+    about = tr("Left: how many handed in and with what success. Right: the spread.")
     return as_html(figure, f"{about} {each}.")
 
 
@@ -131,8 +149,8 @@ def spread(axis: Axes, results: list[LabResults]) -> None:
                  patch_artist=True, boxprops={"facecolor": SKY, "edgecolor": GREY},
                  medianprops={"color": "black", "linewidth": 1.6}, whis=(5, 95),
                  flierprops={"marker": ".", "markersize": 3}, manage_ticks=False)  # fmt: skip
-    axis.set(xlabel="share of the points of a submission, %", xlim=(-2, 102))
-    axis.set_title("Points: median, middle half, middle 90%", loc="left", pad=24)
+    axis.set(xlabel=said("share of the points of a submission, %"), xlim=(-2, 102))
+    axis.set_title(said("Points: median, middle half, middle 90%"), loc="left", pad=24)
     axis.grid(axis="y", visible=False)
 
 
@@ -149,12 +167,18 @@ def hardest(pairs: list[tuple[LabResults, Exercise]]) -> str:
     for place, share in enumerate(shares):
         axis.annotate(f"{share:.0f}%", (1.01, place), xycoords=("axes fraction", "data"),
                       va="center", fontsize=9, annotation_clip=False)  # fmt: skip
-    axis.annotate("of its points\non average", (1.01, 1), (0, 4), va="bottom", fontsize=8,
+    average = said("of its points\non average")
+    axis.annotate(average, (1.01, 1), (0, 4), va="bottom", fontsize=8,
                   xycoords="axes fraction", textcoords="offset points")  # fmt: skip
-    axis.set(xlabel="share of submissions, %")
+    axis.set(xlabel=said("share of submissions, %"))
     return as_html(
         figure,
-        f"Exercises by their mean share of points: {labels[-1]} ({shares[-1]:.0f} percent) is "
-        f"the hardest; the median of those shown is {median(shares):.0f} percent. The bars say "
-        "how many have all, some and no points in each.",
+        tr(
+            "Exercises by their mean share of points: {hardest} ({least:.0f} percent) is the "
+            "hardest; the median of those shown is {middle:.0f} percent. The bars say how many "
+            "have all, some and no points in each.",
+            hardest=labels[-1],
+            least=shares[-1],
+            middle=median(shares),
+        ),
     )

@@ -114,10 +114,10 @@ class GradedSubmission:
         if not lost:
             notes = [text for graded in self.exercises for label, text in graded.rows
                      if label == "note"]  # fmt: skip
-            return f"remark: {notes[0]}" if notes else tr("all checks passed")
+            return tr("remark: ") + notes[0] if notes else tr("all checks passed")
         if len(lost) > 1 and len({graded.reason for graded in lost}) == 1:
             return lost[0].reason
-        return f"{lost[0].id}: {lost[0].reason}"
+        return lost[0].id + tr(": ") + lost[0].reason
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), default=attrgetter("value"))  # of a Status
