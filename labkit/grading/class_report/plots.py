@@ -18,7 +18,7 @@ from labkit.learner.figures.drawing import BLUE, GREY, ORANGE, SKY, as_html
 COLOURS, HATCHES = (BLUE, SKY, ORANGE, "#D9D9D9"), ("", "//", "", "")
 MOST_BARS = 30
 OF_EXERCISE = (said("all points"), said("some points"), said("no points"), said("not started"))
-OF_LAB = (said("all points"), said("some"), said("none"), said("nothing handed in"))
+OF_LAB = (said("all points"), said("some"), said("no points"), said("nothing handed in"))
 
 
 def of_lab(results: LabResults) -> str:
