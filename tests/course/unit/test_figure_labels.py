@@ -56,8 +56,15 @@ show(figure, "1.why")
 def test_the_font_has_every_character_of_the_figures(language):
     (path,) = (FOLDER / language).glob("*.ttf")
     held = TTFont(path).getBestCmap()
-    catalog = catalogs.read(catalogs.path_of(language, messages.FIGURES), language)
-    said = "".join(message.string for message in catalog if message.id)
+    found = [
+        message
+        for name in catalogs.templates()
+        for message in catalogs.read(catalogs.path_of(language, name), language)
+        if message.id
+        and (name == messages.FIGURES or any("plots.py" in at for at, _ in message.locations))
+    ]
+    assert any("plots.py" in at for message in found for at, _ in message.locations)
+    said = "".join(message.string for message in found)
     assert sorted(letter for letter in {*said} - {"\n"} if ord(letter) not in held) == []
 
 
