@@ -62,7 +62,7 @@ class GradedExercise:
     @property
     def reason(self) -> str:
         """Why points were lost, in a few words; "" if none were."""
-        return "" if self.full else ", or ".join(map(tr, self.why)) or self.look
+        return "" if self.full else tr(", or ").join(map(tr, self.why)) or tr(self.look)
 
     @property
     def report(self) -> Report:
