@@ -369,7 +369,7 @@ def on_server(template, server, tmp_path_factory):
     (root / "gradebook.db").unlink()
     config = root / "nbgrader_config.py"
     config.write_text(config.read_text() + f"c.CourseDirectory.db_url = {server.url!r}\n")
-    course = Course(root)
+    course = with_plugin(Course(root), OURS)
     course.release(LAB)
     set_due(course)
     return course
@@ -377,7 +377,6 @@ def on_server(template, server, tmp_path_factory):
 
 def test_postgresql_holds_what_sqlite_holds(course, on_server):
     with_plugin(course, OURS)
-    with_plugin(on_server, OURS)
     for one in (course, on_server):
         stored(one, "ada", LATE, scores=(1.5, 2.0, 0.0))
         stored(one, "Ω mega")
