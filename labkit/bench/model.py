@@ -30,7 +30,7 @@ from labkit.model.chat.stream import ChatError
 from labkit.model.checkpoint import part
 from labkit.model.fast import REFERENCE
 from labkit.model.hub import SHIPPED
-from labkit.model.int8 import in_int8
+from labkit.model.int8 import OFFERED, in_int8
 from labkit.model.tokenizer import Tokenizer
 from labkit.pretrain.data import IGNORE, Validation
 
@@ -74,8 +74,8 @@ class Setting:
         )
 
     def dtypes(self) -> list[torch.dtype]:
-        fast = self.package.__name__ == REFERENCE and self.device.type == "cpu"
-        return [dtype for dtype in ALLOWED if fast or dtype is not torch.int8]
+        rounds = self.package.__name__ == REFERENCE and self.device.type == "cpu" and OFFERED
+        return [dtype for dtype in ALLOWED if rounds or dtype is not torch.int8]
 
     def jobs(self, dtype: torch.dtype) -> dict[str, tuple[Work, Tensor]]:
         """{name: the work, and the tokens it is done on}"""

@@ -2,8 +2,8 @@
 
 The code in `solutions` is there to be read. `accelerate` gives the modules of a model other
 forward functions that compute the same with torch's fused kernels and in fewer steps. The
-Parameters stay the same with the same values, so state_dict, loading and saving do, too; those
-of experts move in memory. Models of any other package, a learner's for example, are left alone.
+Parameters stay the same with the same values, so state_dict, loading and saving do, too; some
+move in memory. Models of any other package, a learner's for example, are left alone.
 
 What it changes, and why the plain code does not:
 - attention: torch's fused kernel, which the labs forbid; keys and values are not copied for
@@ -11,22 +11,25 @@ What it changes, and why the plain code does not:
 - norms, rotation, silu: torch's own, or fewer passes over memory; the angles of all positions
   are computed once, queries and keys of one token are normed together
 - one new token, or a prompt without padding: no mask to make and to apply
-- mixture of experts: the tokens are sorted by expert, and not searched for by each of them;
-  where nothing is learnt, torch multiplies by all of them in one call, side by side in memory
+- matrices that meet the same numbers lie one behind the other in memory: where nothing is
+  learnt, torch multiplies by those of all experts in one call, or in bfloat16, where a call is
+  dear, by those of queries, keys and values
+- mixture of experts: the tokens are sorted by expert, and not searched for by each of them
 - learning in bfloat16 from short texts: attention in steps, since torch's kernel, quick
   forward, takes two to ten times as long backward
 - bfloat16 on a processor without instructions for it: matrices are multiplied in float32
 - with last_logits_only, a call with a cache scores only the last token
 
 Nothing that is made of a Parameter is kept, so nothing is stale when weights change. Tried on
-one CPU and left out, since little or nothing became faster: gate and up as one matrix,
-`W @ x.T` for few rows in bfloat16, norms in steps of our own, layers without Module.__call__,
-attention of one token without the fused kernel.
+one CPU and left out, since little or nothing became faster: gate and up as one matrix to learn
+or in float32, norms in steps of our own, layers without Module.__call__, attention of one token
+without the fused kernel.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from types import MethodType, ModuleType
 
 import torch
@@ -35,7 +38,6 @@ from torch import Tensor, nn
 
 REFERENCE = "solutions"
 CAUSAL = "causal"  # in place of a mask: every token sees itself and all before it
-PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 EMULATED = not torch.cpu._is_avx512_bf16_supported()  # bfloat16, up to 100 times slower
 GROUPED = hasattr(F, "grouped_mm")  # since torch 2.10
 FEW_ROWS = 4  # up to here a matrix is read more slowly than multiplied
@@ -43,6 +45,7 @@ FEW_TOKENS = 16  # up to here a matrix in bfloat16 is called for more slowly tha
 FEW_KEYS = 256  # up to here scores are written down more quickly than computed again
 
 
+@torch.no_grad()
 def accelerate(model: nn.Module, last_logits_only: bool = False) -> nn.Module:
     """Put the fast forward functions into the reference's modules, in place; returns model.
 
@@ -58,8 +61,8 @@ def accelerate(model: nn.Module, last_logits_only: bool = False) -> nn.Module:
             forward = last_logits
         if package == REFERENCE and forward is not None:
             module.forward = MethodType(forward, module)
-            if forward is moe and isinstance(module.experts[0].up_proj, nn.Linear):
-                lay_side_by_side(module.experts)
+            for layers in together(module):
+                lay_side_by_side(layers)
     return model
 
 
@@ -104,9 +107,9 @@ def angles_of(self, start: int, end: int, device: torch.device) -> tuple[Tensor,
 
 def attention(self, hidden_states: Tensor, cos, sin, mask=None, cache=None) -> Tensor:
     heads = (*hidden_states.shape[:2], -1, self.head_dim)
-    query = linear(self.q_proj, hidden_states).view(heads)  # (B, T, H, D)
-    key = linear(self.k_proj, hidden_states).view(heads)  # (B, T, K, D)
-    value = linear(self.v_proj, hidden_states).view(heads).transpose(1, 2)  # (B, K, T, D)
+    projected = at_once(hidden_states, self.q_proj, self.k_proj, self.v_proj)
+    query, key, value = (each.view(heads) for each in projected)  # (B, T, H or K, D)
+    value = value.transpose(1, 2)  # (B, K, T, D)
     both = turn(normed(self, query, key), cos, sin).transpose(1, 2)  # (B, H + K, T, D)
     query, key = both.split((query.size(2), key.size(2)), dim=1)
     if cache is not None:
@@ -165,7 +168,8 @@ def norm(self, hidden_states: Tensor) -> Tensor:
 
 
 def mlp(self, x: Tensor) -> Tensor:
-    return linear(self.down_proj, F.silu(linear(self.gate_proj, x)) * linear(self.up_proj, x))
+    gate, up = at_once(x, self.gate_proj, self.up_proj)
+    return linear(self.down_proj, F.silu(gate) * up)
 
 
 def moe(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
@@ -183,9 +187,10 @@ def moe(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
         and len(tokens) <= FEW_TOKENS
         and count <= chosen.numel() // 2
     ):
-        gate, up, down = stacks
+        both, down = stacks
         x = tokens.expand(count, *tokens.shape)  # nearly every expert has a token: all do all
-        said = F.silu(x @ gate) * (x @ up) @ down  # (X, N, E)
+        gate, up = (x @ both).chunk(2, dim=-1)  # (X, N, I)
+        said = F.silu(gate) * up @ down  # (X, N, E)
         said = said[chosen, torch.arange(len(tokens))[:, None]]  # (N, k, E)
         mixed = (weights[:, None].to(said.dtype) @ said).squeeze(1)  # (N, E)
         return mixed.view_as(hidden_states), router_logits
@@ -194,10 +199,10 @@ def moe(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
     counts = chosen.flatten().bincount(minlength=count)  # (X,)
     x = tokens.index_select(0, token)  # (N * k, E)
     if stacks:
-        gate, up, down = stacks
+        both, down = stacks
         ends = counts.cumsum(0, dtype=torch.int32)
-        hidden = F.silu(F.grouped_mm(x, gate, offs=ends)) * F.grouped_mm(x, up, offs=ends)
-        said = F.grouped_mm(hidden, down, offs=ends)
+        gate, up = F.grouped_mm(x, both, offs=ends).chunk(2, dim=-1)  # (N * k, I)
+        said = F.grouped_mm(F.silu(gate) * up, down, offs=ends)
     else:
         shares = zip(self.experts, x.split(counts.tolist()), strict=True)
         said = torch.cat([mlp(expert, share) for expert, share in shares if len(share)])
@@ -207,40 +212,97 @@ def moe(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def matrices(experts: nn.ModuleList) -> list[Tensor] | None:
-    """All experts' gate, up and down, (X, in, out) each, of their own memory; None where they
-    do not lie side by side, where torch cannot use them so, or to learn."""
-    learns = torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")
-    if learns or not GROUPED or not isinstance(experts[0].up_proj, nn.Linear):
-        return None
+    """All experts' gate and up, (X, E, 2 I), and down, (X, I, E), of their own memory; None
+    where torch cannot use them so."""
     found = []
-    for name in PROJECTIONS:
-        weights = [getattr(expert, name).weight for expert in experts]
-        first, size = weights[0], weights[0].nbytes
-        moved = any(w.data_ptr() != first.data_ptr() + i * size for i, w in enumerate(weights))
-        odd = any(length * first.itemsize % 16 for length in first.shape)
-        if moved or odd or emulated(first) or first.device.type != "cpu":
+    for layers in together_of(experts):
+        whole = joined(layers)
+        if not GROUPED or whole is None or emulated(whole) or whole.device.type != "cpu":
             return None
-        shape, strides = (len(weights), *first.shape), (first.numel(), *first.stride())
-        found.append(first.as_strided(shape, strides).mT)
+        stack = whole.unflatten(0, (len(experts), -1))
+        if any(length * stack.itemsize % 16 for length in stack.shape[1:]):
+            return None
+        found.append(stack.mT)
     return found
 
 
-def lay_side_by_side(experts: nn.ModuleList) -> None:
-    for name in PROJECTIONS:
-        weights = [getattr(expert, name).weight for expert in experts]
-        stack = torch.stack([weight.detach() for weight in weights])
-        for weight, there in zip(weights, stack, strict=True):
-            weight.data = there
+def joined(layers: Sequence[nn.Module]) -> Tensor | None:
+    """The matrices of layers as one, (sum of out, in), of their own memory; None where they do
+    not lie one behind the other there, or to learn."""
+    if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or not plain(layers):
+        return None
+    first = layers[0].weight
+    rows, start = 0, first.data_ptr()
+    end = start
+    for layer in layers:
+        weight = layer.weight
+        if weight.data_ptr() != end or weight.dtype is not first.dtype:
+            return None
+        end += weight.nbytes
+        rows += weight.size(0)
+    beyond = first.storage_offset() * first.itemsize + end - start
+    if beyond > first.untyped_storage().nbytes() or not first.is_contiguous():
+        return None  # neighbours by chance, or turned
+    return first.as_strided((rows, first.size(1)), first.stride())
 
 
-def linear(layer: nn.Linear, x: Tensor) -> Tensor:
-    """layer(x), in float32 where bfloat16 is emulated and a matrix is more than read."""
+def plain(layers: Sequence[nn.Module]) -> bool:
+    return all(type(layer) is nn.Linear and layer.bias is None for layer in layers)
+
+
+def together(module: nn.Module) -> list[list[nn.Module]]:
+    """Layers of a module that are wanted side by side in memory."""
+    match type(module).__name__:
+        case "Qwen3Attention":
+            return [[module.q_proj, module.k_proj, module.v_proj]]
+        case "Qwen3MLP":
+            return together_of([module])
+        case "Qwen3MoeSparseMoeBlock":
+            return together_of(module.experts)
+    return []
+
+
+def together_of(mlps: Sequence[nn.Module]) -> list[list[nn.Module]]:
+    return [
+        [layer for mlp in mlps for layer in (mlp.gate_proj, mlp.up_proj)],
+        [mlp.down_proj for mlp in mlps],
+    ]
+
+
+def lay_side_by_side(layers: Sequence[nn.Module]) -> None:
+    if not plain(layers) or joined(layers) is not None:
+        return
+    weights = [layer.weight for layer in layers]
+    if len({(weight.dtype, weight.device) for weight in weights}) > 1:
+        return
+    whole = torch.cat(weights)
+    for weight, share in zip(weights, whole.split([len(w) for w in weights]), strict=True):
+        weight.data = share
+
+
+def at_once(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
+    """What each of the layers makes of x."""
+    whole = joined(layers) if quick_half(x) and x.size(-2) == 1 else None
+    if whole is None:
+        return [linear(layer, x) for layer in layers]
+    return times(x, whole).split([layer.out_features for layer in layers], dim=-1)
+
+
+def linear(layer: nn.Module, x: Tensor) -> Tensor:
     if not isinstance(layer, nn.Linear):  # in int8
         return layer(x)
-    if emulated(layer.weight) and x.numel() > FEW_ROWS * x.size(-1):
-        bias = None if layer.bias is None else layer.bias.float()
-        return F.linear(x.float(), layer.weight.float(), bias).to(x.dtype)
-    return F.linear(x, layer.weight, layer.bias)
+    return times(x, layer.weight, layer.bias)
+
+
+def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x @ weight.T + bias, in float32 where bfloat16 is emulated and a matrix is more than
+    read."""
+    if emulated(weight) and x.numel() > FEW_ROWS * x.size(-1):
+        bias = None if bias is None else bias.float()
+        return F.linear(x.float(), weight.float(), bias).to(x.dtype)
+    if bias is None and x.numel() == x.size(-1) and quick_half(weight):
+        return torch.mv(weight, x.flatten()).view(*x.shape[:-1], -1)
+    return F.linear(x, weight, bias)
 
 
 def emulated(x: Tensor) -> bool:

@@ -9,6 +9,7 @@ up in, and in int8.
 from __future__ import annotations
 
 import warnings
+from importlib.util import find_spec
 
 import torch
 from torch import nn
@@ -16,6 +17,7 @@ from torch import nn
 from labkit.lang import tr
 from labkit.model.chat.stream import ChatError
 
+OFFERED = find_spec("torch.ao.quantization") is not None  # it is to move out of torch
 ROUTER = "mlp.gate"  # a rounded score may send a token to another expert
 
 
@@ -37,19 +39,19 @@ def in_int8(model: nn.Module) -> nn.Module:
                 device=weight.device,
             )
         )
-    try:
-        from torch.ao import quantization
-    except ImportError as error:
+    if not OFFERED:
         raise ChatError(
             tr("torch {version} has no dynamic quantisation", version=torch.__version__)
-        ) from error
+        )
+    from torch.ao import quantization
+
     chosen = {
         name: quantization.per_channel_dynamic_qconfig
         for name, layer in model.named_modules()
         if type(layer) is nn.Linear and not name.endswith(ROUTER)
     }
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # it is to move into a package of its own
+        warnings.simplefilter("ignore")  # that it is to move
         model(tried)
         quantization.quantize_dynamic(model.eval(), chosen, inplace=True)
         try:

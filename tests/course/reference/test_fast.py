@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from labkit.cli import app
 from labkit.learner.talk import commands
-from labkit.model.fast import CAUSAL, accelerate
+from labkit.model.fast import CAUSAL, accelerate, joined, lay_side_by_side
 from solutions.generation import KVCache, generate
 from solutions.gqa import Qwen3Attention, causal_mask
 
@@ -131,6 +131,7 @@ def test_gradients(name, length):
 @pytest.mark.parametrize("name", ["dense", "moe", "moe-whole-lines"])
 @torch.no_grad()
 def test_weights_that_change_are_seen(name):
+    """Whatever lies beside what in memory, and by chance or not."""
     model, fast = both(name, last_logits_only=True)
     ids = oracle.tokens(2, 6)
     for one in (model, fast):
@@ -143,6 +144,47 @@ def test_weights_that_change_are_seen(name):
             if isinstance(module, nn.Linear):
                 module.weight.data = module.weight.data * 0.9
     assert_close(fast(ids), model(ids), **CLOSE)
+
+
+@torch.no_grad()
+def test_matrices_as_one():
+    memory = bytearray(3 * 4 * 2 * 2)
+    layers = [nn.Linear(4, 2, bias=False, dtype=torch.bfloat16) for _ in range(3)]
+    assert joined(layers) is None
+    for place, layer in enumerate(layers):  # neighbours, but of different storages
+        near = torch.frombuffer(memory, dtype=torch.bfloat16, count=8, offset=16 * place)
+        layer.weight.data = near.view(2, 4).copy_(layer.weight)
+    assert joined(layers) is None
+    lay_side_by_side(layers)
+    whole = torch.cat([layer.weight for layer in layers])
+    assert torch.equal(joined(layers), whole)
+    layers[1].weight.mul_(2)
+    assert torch.equal(joined(layers)[2:4], 2 * whole[2:4])
+    assert joined(layers[::-1]) is None and joined(layers[::2]) is None
+    layers[1].weight = nn.Parameter(layers[1].weight.clone())
+    assert joined(layers) is None
+    with torch.enable_grad():
+        assert joined(layers[1:]) is None
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        nn.Linear(4, 2),
+        nn.Linear(4, 2, bias=False).double(),
+        nn.Linear(4, 2, bias=False, device="meta"),
+        nn.Identity(),
+    ],
+)
+@torch.no_grad()
+def test_layers_that_cannot_be_one_stay_as_they_are(odd):
+    layers = [nn.Linear(4, 2, bias=False), odd]
+    before = copy.deepcopy(layers)
+    lay_side_by_side(layers)
+    assert joined(layers) is None
+    for layer, same in zip(layers, before, strict=True):
+        for mine, its in zip(layer.parameters(), same.parameters(), strict=True):
+            assert mine.dtype == its.dtype and mine.device == its.device
 
 
 @pytest.mark.parametrize("length", [1, 30])

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 from typer.testing import CliRunner
 
+import solutions
+from labkit.bench import model as bench
 from labkit.cli import app
 from labkit.model.chat.stream import ChatError
 from labkit.model.fast import accelerate
@@ -47,6 +49,16 @@ def test_what_cannot_be():
         in_int8(oracle.ours(oracle.DENSE).bfloat16())
     with pytest.raises(ChatError, match="only calls its layers"):
         in_int8(ReadsAWeight())
+
+
+def test_a_torch_without_it(monkeypatch):
+    monkeypatch.setattr("labkit.model.int8.OFFERED", False)
+    with pytest.raises(ChatError, match="has no dynamic quantisation"):
+        in_int8(oracle.ours(oracle.DENSE))
+    setting = bench.Setting(solutions, "tiny", torch.device("cpu"))
+    assert torch.int8 in setting.dtypes()
+    monkeypatch.setattr(bench, "OFFERED", False)
+    assert setting.dtypes() == [torch.float32, torch.bfloat16]
 
 
 def test_generate_in_int8(chat_folder):
