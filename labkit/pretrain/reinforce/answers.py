@@ -20,7 +20,7 @@ from labkit.pretrain.stories.words import QUESTIONS
 
 LONG = 0.4  # share of stories with a second chapter
 # the plots; a model finds it hardest to say who has what after a trade, and to count
-CHOICES = (*plots.PLOTS, *4 * (plots.trade,), *2 * (plots.counting, plots.twins))
+CHOICES = (*plots.PLOTS, *8 * (plots.trade,), *4 * (plots.counting,), *2 * (plots.twins,))
 LEAST = 320  # tokens of a row, to have room for a long story and an answer
 FEW, MANY = 4, 14  # questions about a quarter of the stories, and about the others
 
