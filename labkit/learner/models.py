@@ -188,9 +188,12 @@ def say(
     """
     generator, write = torch.Generator().manual_seed(seed), Wrapped()
     ids, sampling, pieces = tokenizer.encode(text), Sampling(temperature), []
-    for piece in stream(model, tokenizer, ids, _plain_generate, sampling, None, generator):
+
+    def show(piece: str) -> None:
         write(piece)
         pieces.append(piece)
+
+    stream(model, tokenizer, ids, _plain_generate, show, sampling, None, generator)
     print()
     return "".join(pieces)
 

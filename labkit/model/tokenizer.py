@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,26 +121,33 @@ class Tokenizer:
         return frozenset(stops | {self.token_id(name) for name in named} - {None})
 
 
-def text_pieces(tokenizer: Tokenizer, ids: Iterable[int]) -> Iterator[str]:
+class TextPieces:
     """The text of tokens, piece by piece as they come, and never half a character.
 
-    The pieces, joined, are what decoding all tokens at once gives.
+    The pieces and the rest, joined, are what decoding all tokens at once gives.
     """
-    waiting = []  # tokens whose text is not all shown; the last one otherwise
-    text, shown = "", 0  # theirs, and how many of its characters are shown
-    for token_id in ids:
-        waiting.append(token_id)
-        text = tokenizer.decode(waiting)
-        whole = text.removesuffix(UNFINISHED)
-        if piece := whole[shown:]:
-            yield piece
-        shown = max(shown, len(whole))
-        if whole == text:
-            waiting = [token_id]
-            text = tokenizer.decode(waiting)
-            shown = len(text)
-    if rest := text[shown:]:
-        yield rest
+
+    def __init__(self, tokenizer: Tokenizer):
+        self.tokenizer = tokenizer
+        self.waiting = []  # tokens whose text is not all shown; the last one otherwise
+        self.text, self.shown = "", 0  # theirs, and how many of its characters are shown
+
+    def after(self, token_id: int) -> str:
+        """What can be shown now that one more token has come; it may be nothing."""
+        self.waiting.append(token_id)
+        self.text = self.tokenizer.decode(self.waiting)
+        whole = self.text.removesuffix(UNFINISHED)
+        piece = whole[self.shown :]
+        self.shown = max(self.shown, len(whole))
+        if whole == self.text:
+            self.waiting = [token_id]
+            self.text = self.tokenizer.decode(self.waiting)
+            self.shown = len(self.text)
+        return piece
+
+    def rest(self) -> str:
+        """What is left when no more tokens come: the halves of a character."""
+        return self.text[self.shown :]
 
 
 def plain_turn(message: Message) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -58,13 +58,13 @@ class ChatModel:
     ) -> None:
         """Print what follows the prompt, as it comes; `written` collects the pieces."""
         speed, how = Speed(), (self.sampling, max_new_tokens, self.generator)
-        with closing(
-            stream(self.model, self.tokenizer, ids, self.generate, *how, speed)
-        ) as pieces:
-            self.speeds.append(speed)
-            for piece in pieces:
-                show(piece if written else before + piece)
-                written.append(piece)
+
+        def show_piece(piece: str) -> None:
+            show(piece if written else before + piece)
+            written.append(piece)
+
+        self.speeds.append(speed)
+        stream(self.model, self.tokenizer, ids, self.generate, show_piece, *how, speed)
         show("\n")
         note(str(speed), only_terminal=True)
 

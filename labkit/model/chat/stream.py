@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from queue import SimpleQueue
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -125,79 +123,55 @@ def at_rate(rate: float) -> str:
     return tr(" at {rate:.1f} tokens/s", rate=rate)
 
 
-class _Unwanted(Exception):
-    """Ends a generation whose reader has gone."""
-
-
 def stream(
     model: nn.Module,
     tokenizer: Tokenizer,
     prompt_ids: Sequence[int],
     generate: Callable,
+    show: Callable[[str], None],
     sampling: Sampling | None = None,
     max_new_tokens: int | None = None,
     generator: torch.Generator | None = None,
     speed: Speed | None = None,
-) -> Iterator[str]:
-    """Pieces of text as the model writes them, whole characters only, stop tokens left out.
+) -> None:
+    """Show pieces of text as the model writes them, whole characters only, no stop tokens.
 
-    `generate` is the package's own (lab 07). It runs in a thread; closing this iterator, or
-    an interrupt while waiting, ends it at the next token. max_new_tokens None writes
-    NEW_TOKENS, or as many as there is room for.
+    `generate` is the package's own (lab 07); what `show` raises ends it at that token.
+    max_new_tokens None writes NEW_TOKENS, or as many as there is room for. No thread is
+    started: torch slows down where two threads have used all processors.
 
     Errors: see check_prompt; what generate raises is raised here
     """
     import torch
 
-    from labkit.model.tokenizer import text_pieces
+    from labkit.model.tokenizer import TextPieces
 
     if max_new_tokens is None:
         room = model.config.max_position_embeddings - len(prompt_ids)
         max_new_tokens = max(1, min(NEW_TOKENS, room))
     check_prompt(model, prompt_ids, max_new_tokens)
-    sampling, speed = sampling or Sampling(), speed or Speed()
-    tokens, gone = SimpleQueue(), threading.Event()
+    sampling, speed, pieces = sampling or Sampling(), speed or Speed(), TextPieces(tokenizer)
     ids = torch.tensor([list(prompt_ids)], device=next(model.parameters()).device)  # (1, T)
 
     def on_token(column: torch.Tensor) -> None:
-        if gone.is_set():
-            raise _Unwanted
-        tokens.put(int(column[0]))
-
-    def work() -> None:
-        try:
-            with torch.no_grad():
-                generate(
-                    model,
-                    ids,
-                    max_new_tokens=max_new_tokens,
-                    **asdict(sampling),
-                    eos_token_id=sorted(tokenizer.stop_ids),
-                    generator=generator,
-                    on_token=on_token,
-                )
-            tokens.put(None)
-        except _Unwanted:
-            pass
-        except BaseException as error:  # whatever it is, the reader must hear of it
-            tokens.put(error)
-
-    def arriving() -> Iterator[int]:
-        while (token := tokens.get()) is not None:
-            if isinstance(token, BaseException):
-                raise token
-            speed.arrivals.append(time.perf_counter())
-            if token not in tokenizer.stop_ids:
-                yield token
+        token = int(column[0])
+        speed.arrivals.append(time.perf_counter())
+        if token not in tokenizer.stop_ids and (piece := pieces.after(token)):
+            show(piece)
 
     speed.prompt, speed.started, speed.arrivals = len(prompt_ids), time.perf_counter(), []
-    worker = threading.Thread(target=work, daemon=True)
-    worker.start()
-    try:
-        yield from text_pieces(tokenizer, arriving())
-    finally:
-        gone.set()
-        worker.join()
+    with torch.no_grad():
+        generate(
+            model,
+            ids,
+            max_new_tokens=max_new_tokens,
+            **asdict(sampling),
+            eos_token_id=sorted(tokenizer.stop_ids),
+            generator=generator,
+            on_token=on_token,
+        )
+    if rest := pieces.rest():
+        show(rest)
 
 
 def check_prompt(model: nn.Module, prompt_ids: Sequence[int], max_new_tokens: int) -> None:

@@ -45,11 +45,18 @@ def run(*arguments, stdin=""):
 # ------------------------------------------------------------------------------ the stream
 
 
+def pieces_of(*arguments, **settings):
+    """The pieces that `stream` shows."""
+    pieces = []
+    stream(*arguments, pieces.append, **settings)
+    return pieces
+
+
 def test_stream_is_what_generate_writes(loaded):
     model, tokenizer = loaded
     ids, speed = tokenizer.encode("Anna has"), Speed()
-    pieces = list(
-        stream(model, tokenizer, ids, generation.generate, speed=speed, max_new_tokens=60)
+    pieces = pieces_of(
+        model, tokenizer, ids, generation.generate, speed=speed, max_new_tokens=60
     )
     whole = generation.generate(
         model, torch.tensor([ids]), max_new_tokens=60, eos_token_id=list(tokenizer.stop_ids)
@@ -62,27 +69,26 @@ def test_stream_is_what_generate_writes(loaded):
     )
 
 
-def test_stream_comes_while_it_is_written(loaded):
-    """The third piece is there before the model has been asked for a hundredth token."""
+def test_stream_comes_while_it_is_written_and_ends_when_its_reader_does(loaded):
+    """The third piece is shown before the model has been asked for a hundredth token."""
     model, tokenizer = loaded
-    asked = []
+    asked, shown = [], []
 
-    def slow(*args, on_token, **settings):
+    def counted(*args, on_token, **settings):
         def count(column):
             asked.append(1)
-            time.sleep(0.002)
             on_token(column)
 
         return generation.generate(*args, on_token=count, **settings)
 
-    pieces = stream(model, tokenizer, tokenizer.encode("The"), slow, max_new_tokens=120)
-    for _ in range(3):
-        next(pieces)
+    def show(piece):
+        shown.append(piece)
+        if len(shown) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stream(model, tokenizer, tokenizer.encode("The"), counted, show, max_new_tokens=120)
     assert len(asked) < 60
-    pieces.close()
-    count = len(asked)
-    time.sleep(0.05)
-    assert len(asked) == count < 120  # closing ended it
 
 
 def test_stop_token_ends_and_is_not_shown(loaded):
@@ -94,7 +100,7 @@ def test_stop_token_ends_and_is_not_shown(loaded):
         for token in (*tokenizer.encode("a🙂"), stop):
             on_token(torch.tensor([token]))
 
-    assert "".join(stream(model, tokenizer, [1], scripted)) == "a🙂"
+    assert "".join(pieces_of(model, tokenizer, [1], scripted)) == "a🙂"
 
 
 def test_errors_of_generate_reach_the_reader(loaded):
@@ -104,7 +110,7 @@ def test_errors_of_generate_reach_the_reader(loaded):
         raise ZeroDivisionError("mine")
 
     with pytest.raises(ZeroDivisionError, match="mine"):
-        list(stream(model, tokenizer, [1], broken))
+        pieces_of(model, tokenizer, [1], broken)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +126,7 @@ def test_errors_of_generate_reach_the_reader(loaded):
 def test_prompts_that_cannot_be_continued(loaded, ids, new, words):
     model, tokenizer = loaded
     with pytest.raises(ChatError, match=words):
-        next(stream(model, tokenizer, ids, generation.generate, max_new_tokens=new))
+        pieces_of(model, tokenizer, ids, generation.generate, max_new_tokens=new)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +186,7 @@ def test_history_drops_whole_turns(loaded):
 def test_generate_from_an_option_and_from_a_pipe(chat_folder, loaded):
     model, tokenizer = loaded
     ids = tokenizer.encode("Anna has")
-    expected = "".join(stream(model, tokenizer, ids, generation.generate, max_new_tokens=20))
+    expected = "".join(pieces_of(model, tokenizer, ids, generation.generate, max_new_tokens=20))
     for arguments, stdin in ((["-p", "Anna has"], ""), ([], "Anna has\n")):
         result = run("generate", chat_folder, "--max-new-tokens", 20, *arguments, stdin=stdin)
         assert result.exit_code == 0, result.stderr
