@@ -25,6 +25,7 @@ from labkit.bench import sides, table
 from labkit.bench.duration import in_words
 from labkit.bench.sides import Ours, Theirs
 from labkit.bench.table import SURE, BenchRow
+from labkit.core.files import write_whole
 from labkit.model import checkpoint
 from labkit.model.chat.stream import ChatError
 from labkit.model.checkpoint import part
@@ -101,23 +102,32 @@ def bench_model(
     console: Console, setting: Setting, threads: int | None = None, file: Path | None = None
 ) -> bool:
     """Measure, print the table, write the file; False where results disagree."""
-    if file is not None and not file.absolute().parent.is_dir():
-        raise ChatError(f"there is no folder {file.parent} to write {file.name} into")
+    if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
+        raise ChatError(f"no file can be written at {file}: a folder is there, or none above")
     if threads is not None:
         torch.set_num_threads(threads)
     bandwidth = read_bandwidth(setting.device)
     screen = Console(stderr=True, highlight=False)
     with screen.status("a quick first look") as status:
         time_needed = in_words(expected(setting))
-        screen.print(f"By a quick first look this takes about {time_needed}.")
-        rows = list(measured(setting, lambda text: status.update(f"measuring {text}")))
+        screen.print(f"By a quick first look this takes at most about {time_needed}.")
+        rows: list[BenchRow] = []
+        tell = lambda text: status.update(f"{len(rows)} rows done; measuring {text}")  # noqa: E731
+        try:
+            for row in measured(setting, tell):
+                rows.append(row)
+        except KeyboardInterrupt:
+            screen.print("Interrupted; these rows were done.")
     about = table.about(setting.size, setting.device, bandwidth)
     if torch.int8 in setting.dtypes():
         about["int8_nats_a_token"] = cost_of_int8(setting.package)
+    table.show(console, rows, about)
     if file is not None:
         report = {**about, "rows": [asdict(row) for row in rows]}
-        file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    table.show(console, rows, about)
+        try:
+            write_whole(file, json.dumps(report, indent=1) + "\n")
+        except OSError as error:
+            raise ChatError(f"{file} was not written: {error.strerror}") from error
     return all(row.times for row in rows)
 
 

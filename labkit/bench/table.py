@@ -23,6 +23,12 @@ THERE = "transformers"
 GIB = 2**30
 WIDTH = 79
 SURE = 0.05  # so far apart two runs of a row may be
+SIDES = {
+    THERE: "plain/HF 2.0: plain is twice as fast as HF, which is transformers as it comes.",
+    "plain": "plain: the package's code.",
+    "fast": "fast: the same with labkit/model/fast.py.",
+    "all experts": "all: plain, but every expert runs on every token.",
+}
 FEW = 5  # rounds, which tell nothing about how far
 NO_TRANSFORMERS = (
     "transformers is not installed, so the columns that compare with it are left out; "
@@ -155,10 +161,10 @@ def _unsure(row: BenchRow) -> str:
 def _legend(rows: Sequence[BenchRow], about: dict[str, Any]) -> list[str]:
     bandwidth = about["read_bytes_per_second"] / GIB
     cores = os.cpu_count() or 1
+    seen = {side for row in rows for side in row.times}
+    sides = " ".join(words for side, words in SIDES.items() if side in seen)
     text = [
-        "a/b: how many times as fast as b a is. HF: transformers as it comes; plain: the "
-        "package's code; fast: the same with labkit/model/fast.py; all: plain, but every "
-        "expert runs on every token. Medians of rounds in which all take turns; unsure: how "
+        f"{sides} Medians of rounds in which all take turns; unsure: how "
         f"far two runs of a row may differ, if by more than {SURE:.0%}, or how few rounds "
         "there was time for. memory: what a step reads, weights and cache, as a "
         f"share of the {bandwidth:.1f} GiB/s read here (above 100%: from the processor's "

@@ -15,6 +15,7 @@ from rich.console import Console
 from labkit.core.terminal import ending_on
 from labkit.lang import tr
 from labkit.learner.talk import commands as talk
+from labkit.model.chat.session import note
 
 if TYPE_CHECKING:
     from labkit.pretrain.trainer import Trainer
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer()
+CARD = 200  # stories for the scores on a model's card
 
 
 @app.command()
@@ -48,12 +50,16 @@ def train(
     On several processes: torchrun --nproc-per-node 2 -m labkit.cli train RECIPE
     """
     from labkit.model import checkpoint
+    from labkit.model.hub import SHIPPED
     from labkit.pretrain.parallel import team
     from labkit.pretrain.recipe import Recipe, TrainError
     from labkit.pretrain.run_folder import Run, last_step
     from labkit.pretrain.trainer import Trainer
 
     errors = ending_on(TrainError, ValueError)
+    if device:
+        with talk.problems_told():
+            talk.usable_device(device)  # or say why not
     with errors, talk.problems_told(), team(device) as members:
         path = _recipe_file(checkpoint, recipe)
         made = Recipe.from_file(path)
@@ -61,6 +67,16 @@ def train(
         if source:
             made = made.after(Recipe.from_file(source / "recipe.json"), last_step(source))
         elif not (path.parent / "state.pt").exists():
+            if made.earlier and members.leads:
+                note(
+                    tr(
+                        "This is the last of {runs} runs, and it begins with random weights. "
+                        "The runs before it made most of the model; `--from {name}` begins "
+                        "with what they made.",
+                        runs=len(made.earlier) + 1,
+                        name=recipe or next(iter(SHIPPED)),
+                    )
+                )
             made = made.after(None)
         if steps is not None:
             made = made.with_steps(steps)
@@ -74,10 +90,13 @@ def train(
 @app.command()
 def measure(
     model: talk.ModelName = None,
-    stories: Annotated[int, typer.Option(min=1, help="how many, with their questions")] = 200,
+    stories: Annotated[
+        int, typer.Option(min=1, help="how many, with their questions; fewer write no card")
+    ] = CARD,
     package: talk.PackageName = talk.PACKAGE,
 ) -> None:
-    """Measure a model's stories and answers; write scores.json and the model card."""
+    """Measure a model's stories and answers; of a MODEL that is named and was trained here,
+    write scores.json and the model card."""
     from rich.progress import Progress
 
     from labkit.core.files import write_whole
@@ -92,7 +111,7 @@ def measure(
             watch = lambda done, total: bar.update(task, completed=done, total=total)  # noqa: E731
             found = measuring.scores_of(folder, code, stories, watch)
     _print_scores(console, found)
-    if (folder / "recipe.json").exists():
+    if model and stories >= CARD and (folder / "recipe.json").exists():
         write_whole(folder / "scores.json", (json.dumps(found, indent=2) + "\n").encode())
         measuring.write_card(folder, code)
         console.print(
@@ -103,22 +122,32 @@ def measure(
 def _print_scores(console: Console, found: dict) -> None:
     from rich.table import Table
 
-    ways = [name for name, value in found.items() if isinstance(value, dict)]
+    from labkit.pretrain.measure import SHARES, WAYS
+
     title = tr(
         "{stories} stories, {bits:.3f} bits per byte",
         stories=found["stories"],
         bits=found["bits_per_byte"],
     )
-    table = Table(tr("share"), *ways, title=title, title_justify="left")
-    for name in found["greedy"]:
-        shares = (found[way].get(name) for way in ways)
-        table.add_row(name, *("" if share is None else f"{share:.1%}" for share in shares))
+    table = Table(tr("share of, in %"), title=title, title_justify="left")
+    for way in WAYS:
+        table.add_column(way, justify="right", width=7)
+    for name, words in SHARES.items():
+        shares = (found[way].get(name) for way in WAYS)
+        table.add_row(
+            words, *("" if share is None else f"{100 * share:.1f}" for share in shares)
+        )
     console.print(table)
 
 
 def _recipe_file(checkpoint, name: str | None) -> Path:
     """A file, a folder with a recipe.json, or that of a shipped model."""
-    path = Path(name) if name and Path(name).exists() else checkpoint.resolve(name)
+    from labkit.pretrain.recipe import TrainError
+
+    path = Path(name) if name and Path(name).exists() else None
+    if path is None and name and name.endswith(".json"):
+        raise TrainError(f"there is no recipe at {name}")
+    path = path or checkpoint.resolve(name)
     return path / "recipe.json" if path.is_dir() else path
 
 
@@ -196,6 +225,8 @@ def _watched(trainer: Trainer, console: Console) -> None:
         TextColumn("loss {task.fields[loss]:.3f}  {task.fields[rate]:,.0f} tokens/s"),
         TimeRemainingColumn(),
     )  # fmt: skip
+    if trainer.step == trainer.recipe.steps:
+        return
     fields = {"total": trainer.recipe.steps, "loss": float("nan"), "rate": 0.0}
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("", completed=trainer.step, **fields)

@@ -30,6 +30,17 @@ from labkit.pretrain.stories.reader import baselines, measure, shares
 AT_ONCE = 64  # prompts in a batch
 NEW_TOKENS = 280  # the longest story has fewer
 SEED = 0
+SHARES = {  # key in scores.json: what it is a share of
+    "understood": "sentences with a meaning",
+    "consistent": "stories that contradict nothing",
+    "sound": "stories without any flaw: these and not repeated, long enough, all understood",
+    "on_topic": "stories about what was asked for",
+    "varied": "sentences that differ, of all that are told",
+    "as_often": "kinds of events that happen as often as in the true stories",
+    "questions_right": "questions about a true story answered right",
+    "honest": 'requests from beyond the stories ("a dolphin", "4 + 32") answered honestly',
+}
+WAYS = ("greedy", "sampled", "long greedy", "long sampled", "true")
 
 Watch = Callable[[int, int], None]
 
@@ -161,6 +172,8 @@ def card(folder: Path, package: ModuleType) -> str:
         runs=[*recipe.earlier, recipe.to_dict()],
         last=dict(zip(columns, lines[-1], strict=True)),
         scores=json.loads((folder / "scores.json").read_text("utf-8")),
+        shares=SHARES,
+        ways=WAYS,
         long=round(1 / LONG),
         size=(folder / "model.safetensors").stat().st_size,
     )

@@ -50,8 +50,8 @@ class Run:
         changed = [key for key, value in self.recipe.to_dict().items() if before[key] != value]
         if changed:
             raise TrainError(
-                f"{self.folder} was begun with another {', '.join(changed)}; go on with "
-                f"`tinyllm train {path}`, or give another folder with --out"
+                f"{self.folder} holds a run that differs in {', '.join(changed)}; go on with "
+                f"that one by `tinyllm train {path}`, or give another folder with --out"
             )
 
     def state(self) -> dict[str, Any] | None:

@@ -45,7 +45,10 @@ NewTokens = Annotated[Optional[int], typer.Option(help="at most so many; 256 if 
 Temperature = Annotated[Optional[float], typer.Option(help="0 greedy, 1 as it was trained")]
 TopK = Annotated[Optional[int], typer.Option(help="draw from the so many best tokens")]
 TopP = Annotated[Optional[float], typer.Option(help="draw from the best that sum to this")]
-Seed = Annotated[Optional[int], typer.Option(min=0, help="the same draw every time")]
+Seed = Annotated[
+    Optional[int],
+    typer.Option(min=0, max=2**63 - 1, help="the same draw every time"),
+]
 Greedy = Annotated[bool, typer.Option("--greedy", help="always the best token")]
 Dtype = Annotated[
     Optional[str], typer.Option(help="float32, bfloat16, float16; else as stored")
@@ -155,7 +158,11 @@ def generate(options: ModelOptions, prompt: Prompt = None) -> None:
 @with_model_options
 def chat(options: ModelOptions, system: System = None, think: Think = True) -> None:
     """Talk with a model; lines come from the keyboard or a pipe."""
-    ChatSession(options.chat_model(), system, think).run()
+    from labkit.model.hub import SHIPPED
+
+    ours = options.model is None or options.model in (*SHIPPED, "mine")
+    hint = tr("try: {request}", request="Tell me a story about a rabbit.") if ours else ""
+    ChatSession(options.chat_model(), system, think, hint=hint).run()
 
 
 @contextmanager

@@ -51,7 +51,15 @@ class ChatModel:
     def continue_text(self, text: str) -> None:
         """Print what follows the text; in a terminal, with the text before it."""
         before = text if sys.stdout.isatty() else ""
-        self.say(self.tokenizer.encode(text), self.max_new_tokens, [], before)
+        written: list[str] = []
+        self.say(self.tokenizer.encode(text), self.max_new_tokens, written, before)
+        if not written:
+            note(
+                tr(
+                    "the model ended at once: to it, nothing follows this text; a model that "
+                    "answers requests does so in `tinyllm chat`"
+                )
+            )
 
     def say(
         self, ids: list[int], max_new_tokens: int | None, written: list[str], before: str = ""
@@ -76,6 +84,7 @@ class ChatSession:
     chat_model: ChatModel
     system: str | None = None
     think: bool = True
+    hint: str = ""  # what to say first
     messages: list[Message] = field(default_factory=list)
 
     def run(self) -> None:
@@ -83,6 +92,8 @@ class ChatSession:
         self.reset()
         if sys.stdin.isatty():
             note(tr(HELP))
+            if self.hint:
+                note(self.hint)
         for line in typed_lines():
             words = line.strip()
             if words == "/quit":
@@ -134,8 +145,8 @@ class ChatSession:
             dropped = len(asked) - len(kept)
             note(
                 tr(
-                    "the conversation outgrew {limit} tokens: oldest {dropped} messages "
-                    "dropped",
+                    "the conversation and an answer outgrow {limit} tokens: oldest "
+                    "{dropped} messages dropped",
                     limit=limit,
                     dropped=dropped,
                 )

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from labkit.pretrain.stories import END_OF_TEXT, END_OF_TURN, FEWEST, prompt, request, tell
 from labkit.pretrain.stories.reader import read_story
 
-LONG = 0.5  # share of the stories that shall have two chapters
+LONG = 0.7  # share of the stories that shall have two chapters
 MOST = 280  # tokens of a story; the longest true ones have fewer
 EXPECTED = 4  # so many mean sentences are added to those of a kind: a rare one is no measure
 TOGETHER = 16  # stories in one pass of the model, those of like length

@@ -13,7 +13,15 @@ import torch
 from torch import Tensor
 
 from labkit.pretrain.data import IGNORE
-from labkit.pretrain.stories import END_OF_TEXT, END_OF_TURN, plots, prompt, tell
+from labkit.pretrain.stories import (
+    END_OF_TEXT,
+    END_OF_TURN,
+    HURRIED,
+    hurried,
+    plots,
+    prompt,
+    tell,
+)
 from labkit.pretrain.stories.questions import answer, candidates, question
 from labkit.pretrain.stories.reader import Reading, read_story
 from labkit.pretrain.stories.words import QUESTIONS
@@ -59,8 +67,13 @@ def turns(rng: Random) -> list[tuple[str, bool]]:
     asked = all_questions(story, rng)
     rng.shuffle(asked)
     pieces, before = [], " ".join(story.sentences) + "\n"
+    typed = hurried if rng.random() < HURRIED else str
     for words, reply in asked[: rng.choice((FEW, MANY, MANY, MANY))]:
-        pieces += [(prompt(before + words), False), (reply + END_OF_TURN, True), ("\n", False)]
+        pieces += [
+            (prompt(before + typed(words)), False),
+            (reply + END_OF_TURN, True),
+            ("\n", False),
+        ]
         before = ""
     return [*pieces, (END_OF_TEXT, False)]
 

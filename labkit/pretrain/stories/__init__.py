@@ -48,17 +48,29 @@ LONG_REQUESTS = [
     "I would like to hear a long story about {about}.",
     "A long story about {about}, please.",
 ]
-PLAIN_REQUESTS = ["Tell me a story.", "Please tell me a story.", "Another story, please."]
+PLAIN_REQUESTS = [
+    "Tell me a story.",
+    "Please tell me a story.",
+    "Another story, please.",
+    "Tell me one more.",
+    "Yes, please.",
+]
+HURRIED = 0.2  # share of conversations whose user types small letters and no full stop
 SMALL_TALK = [
     ("Hello!", "Hello! Shall I tell you a story?"),
+    ("Hey!", "Hello! Shall I tell you a story?"),
     ("Hi!", "Hello! Would you like to hear a story?"),
     ("Good morning!", "Good morning! What should my story be about?"),
     ("Who are you?", "I am a very small language model. I tell stories."),
+    ("What is your name?", "I have no name. I am a very small language model."),
+    ("Help!", "Ask me for a story about a rabbit, and then who did what in it."),
     ("What can you do?", "I can tell little stories and answer questions about them."),
     ("How are you?", "I am well, thank you. Shall I tell you a story?"),
     ("Thank you!", "You are welcome!"),
+    ("Thanks!", "You are welcome!"),
     ("That was a nice story.", "I am glad that you liked it!"),
     ("Goodbye!", "Goodbye! Come back for another story."),
+    ("Bye!", "Goodbye! Come back for another story."),
 ]
 
 
@@ -134,6 +146,11 @@ def turn(role: str, text: str) -> str:
     return f"{START_OF_TURN}{role}\n{text}{END_OF_TURN}\n"
 
 
+def hurried(text: str) -> str:
+    """A request or a question as people type it: "where is the ball"."""
+    return text.lower().rstrip(".?!")
+
+
 def chat(*texts: str) -> str:
     """A conversation that the user begins."""
     return "".join(turn(("user", "assistant")[i % 2], text) for i, text in enumerate(texts))
@@ -149,22 +166,25 @@ def document(story: Story, rng: Random) -> str:
 
     Mostly a request, the story, then questions as further turns; often the user brings the
     story along with the first question; now and then a plain story, small talk, or a request
-    that no story answers, which may be all.
+    that no story answers, which may be all. Some users are in a hurry.
     """
-    asked = [text for pair in story.questions for text in pair]
-    layout = rng.random()
+    layout, typed = rng.random(), hurried if rng.random() < HURRIED else str
+    pairs = [(typed(question), answer) for question, answer in story.questions]
+    asked = [text for pair in pairs for text in pair]
     if layout < 0.05:
         return story.text + END_OF_TEXT
     if layout < 0.45 and asked:
         return chat(f"{story.text}\n{asked[0]}", *asked[1:]) + END_OF_TEXT
-    opening = rng.choice(SMALL_TALK) if rng.random() < 0.08 else ()
+    talk, reply = rng.choice(SMALL_TALK)
+    opening = (typed(talk), reply) if rng.random() < 0.08 else ()
     if rng.random() < 0.2:
-        strange = beyond.ask(rng, "train", REQUESTS, list(GENDER)), rng.choice(beyond.HONEST)
+        strange = beyond.ask(rng, "train", REQUESTS, list(GENDER))
+        strange = typed(strange), rng.choice(beyond.HONEST)
         if rng.random() < 0.6:
             return chat(*opening, *strange) + END_OF_TEXT
         opening = (*opening, *strange)
     asked = asked[: 2 * rng.choice((0, 1, 2, 3))]
-    return chat(*opening, request(story, rng), story.text, *asked) + END_OF_TEXT
+    return chat(*opening, typed(request(story, rng)), story.text, *asked) + END_OF_TEXT
 
 
 def training_text(seed: int, n: int) -> Iterator[str]:

@@ -45,6 +45,7 @@ QUESTIONS = {
         "Recommend a restaurant.", "What is the square root of nine?", "Is there life on Mars?",
         "How do aeroplanes fly?", "Who wrote Hamlet?", "Name a famous painter.",
         "What should I wear today?", "How do I lose weight?", "When was the war?",
+        "Why?", "How?", "What?", "What do you mean?", "Are you sure?", "Say something.",
     ],
     "test": [
         "What is the largest ocean?", "Who invented the telephone?", "How do volcanoes form?",
