@@ -56,7 +56,7 @@ def load(
             extra, misshaped, damaged or of another kind: CheckpointError names it. What the
             package itself raises (an unfinished exercise) passes.
     """
-    folder = _existing(Path(folder))
+    folder = existing(Path(folder))
     config = _config(folder, part(package, "Qwen3Config"))
     stored = weights.stored_tensors(folder)
     with parameters_without_memory():
@@ -141,7 +141,8 @@ def bar(title: str) -> Iterator[Progress]:
         yield lambda done, total: shown.update(task, completed=done, total=total)
 
 
-def _existing(folder: Path) -> Path:
+def existing(folder: Path) -> Path:
+    """The folder, if it is one and has a config.json; else CheckpointError."""
     if folder.is_file():
         raise CheckpointError(
             tr(

@@ -32,10 +32,6 @@ def resolve(name: str | None = None) -> Path:
     if name is None:
         name = next(iter(SHIPPED))
     if name and (folder := Path(name).expanduser()).exists():
-        if folder.is_file():
-            raise CheckpointError(
-                tr("{name} is a file; a model is a folder with a config.json", name=name)
-            )
         of_run = folder / "model"  # a run's folder leads to the model in it
         inside = not (folder / "config.json").exists() and (of_run / "config.json").exists()
         return of_run if inside else folder

@@ -55,7 +55,7 @@ def scores_of(
     mixture, also the share of the picks that each expert got, layer by layer.
     watch is called with answers written and wanted.
     """
-    tokenizer = Tokenizer(folder)
+    tokenizer = Tokenizer(checkpoint.existing(folder))
     model = checkpoint.load(folder, package, torch.float32)  # quick on every processor
     accelerate(model, last_logits_only=True)
     loss = checkpoint.part(package, "causal_lm_loss")

@@ -109,7 +109,7 @@ class ModelOptions:
         asked = self.dtype or ("float32" if self.int8 else None)
         kind, place = _dtype(asked), usable_device(self.device)
         self._sampling({})
-        folder = resolve(self.model)
+        folder = checkpoint.existing(resolve(self.model))
         tokenizer = Tokenizer(folder)
         sampling = self._sampling(tokenizer.generation)
         with checkpoint.bar(tr("loading {name}", name=folder.name)) as progress:
