@@ -16,6 +16,10 @@ def test_folders_and_shipped_names(tmp_path, monkeypatch):
     assert resolve(None) == tmp_path / "a"
     (tmp_path / "mine").mkdir()
     assert resolve(str(tmp_path / "mine")) == tmp_path / "mine"
+    made = tmp_path / "run" / "model" / "config.json"  # a run's folder leads to its model
+    made.parent.mkdir(parents=True)
+    made.write_text("{}")
+    assert resolve(str(tmp_path / "run")) == resolve(str(made.parent)) == made.parent
     monkeypatch.setenv("HOME", str(tmp_path))
     assert resolve("~/mine") == tmp_path / "mine"
     with pytest.raises(CheckpointError, match=r"no model 'storys'.*\(stories, stories-moe\)"):

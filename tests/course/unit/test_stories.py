@@ -10,9 +10,11 @@ from labkit.pretrain.stories import (
     END_OF_TEXT,
     END_OF_TURN,
     FEWEST,
+    HURRIED,
     REQUESTS,
     SPLITS,
     beyond,
+    hurried,
     long_stories,
     prompt,
     split_text,
@@ -334,6 +336,13 @@ def test_documents_are_whole():
         assert text.count("<|im_start|>") == text.count(END_OF_TURN)
         assert text.isascii()
     assert texts[1000] == next(training_text(1, 1))
+
+
+def test_some_users_are_in_a_hurry():
+    assert hurried("Where is the ball?") == "where is the ball"
+    said = [line for text in split_text("train", 500) for line in text.split("\n")[1:2]]
+    share = sum(line == hurried(line.removesuffix(END_OF_TURN)) + END_OF_TURN for line in said)
+    assert 0.05 < share / len(said) < HURRIED
 
 
 # measuring
