@@ -56,6 +56,7 @@ PLAIN_REQUESTS = [
     "Yes, please.",
 ]
 HURRIED = 0.2  # share of conversations whose user types small letters and no full stop
+ASIDES = 0.25  # share of conversations in which something else comes between the questions
 SMALL_TALK = [
     ("Hello!", "Hello! Shall I tell you a story?"),
     ("Hey!", "Hello! Shall I tell you a story?"),
@@ -166,24 +167,28 @@ def document(story: Story, rng: Random) -> str:
 
     Mostly a request, the story, then questions as further turns; often the user brings the
     story along with the first question; now and then a plain story, small talk, or a request
-    that no story answers, which may be all. Some users are in a hurry.
+    that no story answers, which may be all or come between questions. Some users are in a
+    hurry.
     """
     layout, typed = rng.random(), hurried if rng.random() < HURRIED else str
-    pairs = [(typed(question), answer) for question, answer in story.questions]
-    asked = [text for pair in pairs for text in pair]
     if layout < 0.05:
         return story.text + END_OF_TEXT
-    if layout < 0.45 and asked:
+    talk = rng.choice(SMALL_TALK)
+    strange = beyond.ask(rng, "train", REQUESTS, list(GENDER)), rng.choice(beyond.HONEST)
+    pairs = list(story.questions)
+    brought = layout < 0.45 and pairs
+    if not brought:
+        pairs = pairs[: rng.choice((0, 1, 2, 3))]
+    if rng.random() < ASIDES:
+        pairs.insert(rng.randint(int(bool(brought)), len(pairs)), rng.choice((talk, strange)))
+    asked = [text for said, reply in pairs for text in (typed(said), reply)]
+    if brought:
         return chat(f"{story.text}\n{asked[0]}", *asked[1:]) + END_OF_TEXT
-    talk, reply = rng.choice(SMALL_TALK)
-    opening = (typed(talk), reply) if rng.random() < 0.08 else ()
+    opening = (typed(talk[0]), talk[1]) if rng.random() < 0.08 else ()
     if rng.random() < 0.2:
-        strange = beyond.ask(rng, "train", REQUESTS, list(GENDER))
-        strange = typed(strange), rng.choice(beyond.HONEST)
+        opening = (*opening, typed(strange[0]), strange[1])
         if rng.random() < 0.6:
-            return chat(*opening, *strange) + END_OF_TEXT
-        opening = (*opening, *strange)
-    asked = asked[: 2 * rng.choice((0, 1, 2, 3))]
+            return chat(*opening) + END_OF_TEXT
     return chat(*opening, typed(request(story, rng)), story.text, *asked) + END_OF_TEXT
 
 

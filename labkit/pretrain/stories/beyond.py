@@ -54,7 +54,12 @@ QUESTIONS = {
         "Correct my grammar.", "Who discovered penicillin?",
     ],
 }  # fmt: skip
-SUMS = ["What is {a} {sign} {b}?", "{a} {sign} {b}", "How much is {a} {sign} {b}?"]
+SUMS = [
+    "What is {a} {sign} {b}?",
+    "{a} {sign} {b}",
+    "{a}{sign}{b}",
+    "How much is {a} {sign} {b}?",
+]
 SYLLABLES = (
     "ba cro dun el fi gor hul is jom kra lu mex no pli qua rit sto tur ub vin wo yel zag"
 )
