@@ -56,7 +56,7 @@ PLAIN_REQUESTS = [
     "Yes, please.",
 ]
 HURRIED = 0.2  # share of conversations whose user types small letters and no full stop
-ASIDES = 0.25  # share of conversations in which something else comes between the questions
+ASIDES = 0.3  # share of conversations in which something else comes between the questions
 SMALL_TALK = [
     ("Hello!", "Hello! Shall I tell you a story?"),
     ("Hey!", "Hello! Shall I tell you a story?"),
@@ -184,7 +184,7 @@ def document(story: Story, rng: Random) -> str:
     asked = [text for said, reply in pairs for text in (typed(said), reply)]
     if brought:
         return chat(f"{story.text}\n{asked[0]}", *asked[1:]) + END_OF_TEXT
-    opening = (typed(talk[0]), talk[1]) if rng.random() < 0.08 else ()
+    opening = (typed(talk[0]), talk[1]) if rng.random() < 0.15 else ()
     if rng.random() < 0.2:
         opening = (*opening, typed(strange[0]), strange[1])
         if rng.random() < 0.6:
