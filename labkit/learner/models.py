@@ -187,15 +187,10 @@ def say(
     temperature 0 always takes the best token; above it, the same seed draws the same text.
     """
     generator, write = torch.Generator().manual_seed(seed), Wrapped()
-    ids, sampling, pieces = tokenizer.encode(text), Sampling(temperature), []
-
-    def show(piece: str) -> None:
-        write(piece)
-        pieces.append(piece)
-
-    stream(model, tokenizer, ids, _plain_generate, show, sampling, None, generator)
+    ids, sampling = tokenizer.encode(text), Sampling(temperature)
+    said = stream(model, tokenizer, ids, _plain_generate, write, sampling, None, generator)
     print()
-    return "".join(pieces)
+    return said
 
 
 @torch.no_grad()

@@ -133,8 +133,9 @@ def stream(
     max_new_tokens: int | None = None,
     generator: torch.Generator | None = None,
     speed: Speed | None = None,
-) -> None:
-    """Show pieces of text as the model writes them, whole characters only, no stop tokens.
+) -> str:
+    """Show pieces of text as the model writes them, whole characters only, no stop tokens;
+    return them joined.
 
     `generate` is the package's own (lab 07); what `show` raises ends it at that token.
     max_new_tokens None writes NEW_TOKENS, or as many as there is room for. No thread is
@@ -151,13 +152,19 @@ def stream(
         max_new_tokens = max(1, min(NEW_TOKENS, room))
     check_prompt(model, prompt_ids, max_new_tokens)
     sampling, speed, pieces = sampling or Sampling(), speed or Speed(), TextPieces(tokenizer)
+    shown: list[str] = []
     ids = torch.tensor([list(prompt_ids)], device=next(model.parameters()).device)  # (1, T)
 
     def on_token(column: torch.Tensor) -> None:
         token = int(column[0])
         speed.arrivals.append(time.perf_counter())
-        if token not in tokenizer.stop_ids and (piece := pieces.after(token)):
+        if token not in tokenizer.stop_ids:
+            show_more(pieces.after(token))
+
+    def show_more(piece: str) -> None:
+        if piece:
             show(piece)
+            shown.append(piece)
 
     speed.prompt, speed.started, speed.arrivals = len(prompt_ids), time.perf_counter(), []
     with torch.no_grad():
@@ -170,8 +177,8 @@ def stream(
             generator=generator,
             on_token=on_token,
         )
-    if rest := pieces.rest():
-        show(rest)
+    show_more(pieces.rest())
+    return "".join(shown)
 
 
 def check_prompt(model: nn.Module, prompt_ids: Sequence[int], max_new_tokens: int) -> None:

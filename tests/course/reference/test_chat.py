@@ -48,7 +48,8 @@ def run(*arguments, stdin=""):
 def pieces_of(*arguments, **settings):
     """The pieces that `stream` shows."""
     pieces = []
-    stream(*arguments, pieces.append, **settings)
+    whole = stream(*arguments, pieces.append, **settings)
+    assert whole == "".join(pieces)
     return pieces
 
 
