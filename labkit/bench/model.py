@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -106,7 +107,7 @@ def bench_model(
         raise ChatError(f"no file can be written at {file}: a folder is there, or none above")
     if threads is not None:
         torch.set_num_threads(threads)
-    bandwidth = read_bandwidth(setting.device)
+    machine = partial(table.about, setting.size, setting.device, read_bandwidth(setting.device))
     screen = Console(stderr=True, highlight=False)
     with screen.status("a quick first look") as status:
         time_needed = in_words(expected(setting))
@@ -117,8 +118,10 @@ def bench_model(
             for row in measured(setting, tell):
                 rows.append(row)
         except KeyboardInterrupt:
-            screen.print("Interrupted; these rows were done.")
-    about = table.about(setting.size, setting.device, bandwidth)
+            if rows:
+                table.show(console, rows, machine())
+            raise
+    about = machine()
     if torch.int8 in setting.dtypes():
         about["int8_nats_a_token"] = cost_of_int8(setting.package)
     table.show(console, rows, about)

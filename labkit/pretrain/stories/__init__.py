@@ -176,11 +176,11 @@ def document(story: Story, rng: Random) -> str:
     talk = rng.choice(SMALL_TALK)
     strange = beyond.ask(rng, "train", REQUESTS, list(GENDER)), rng.choice(beyond.HONEST)
     pairs = list(story.questions)
-    brought = layout < 0.45 and pairs
+    brought = layout < 0.45 and bool(pairs)
     if not brought:
         pairs = pairs[: rng.choice((0, 1, 2, 3))]
     if rng.random() < ASIDES:
-        pairs.insert(rng.randint(int(bool(brought)), len(pairs)), rng.choice((talk, strange)))
+        pairs.insert(rng.randint(brought, len(pairs)), rng.choice((talk, strange)))
     asked = [text for said, reply in pairs for text in (typed(said), reply)]
     if brought:
         return chat(f"{story.text}\n{asked[0]}", *asked[1:]) + END_OF_TEXT

@@ -60,6 +60,19 @@ def test_it_says_beforehand_how_long_it_takes(run):
     )
 
 
+@pytest.mark.parametrize("done", [0, 1])
+def test_an_interrupt_shows_what_was_done_and_writes_no_file(monkeypatch, tmp_path, done):
+    def interrupted(setting, tell):
+        yield from [BenchRow("dense", "float32", "half a row", {"plain": 0.0})] * done
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(model, "expected", lambda setting: 1.0)
+    monkeypatch.setattr(model, "measured", interrupted)
+    code, text, _ = said("model", "--size", "tiny", "--json", tmp_path / "model.json")
+    assert code != 0 and ("half a row" in text) == bool(done)
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_time_to_come_grows_with_the_work(monkeypatch):
     """The first run of all sides, and the row's seconds unless that took them already."""
     monkeypatch.setattr(model, "ALLOWED", {torch.float32: 1e-4})

@@ -73,7 +73,7 @@ def test_stream_is_what_generate_writes(loaded):
 def test_stream_comes_while_it_is_written_and_ends_when_its_reader_does(loaded):
     """The third piece is shown before the model has been asked for a hundredth token."""
     model, tokenizer = loaded
-    asked, shown = [], []
+    asked, shown, at_third = [], [], []
 
     def counted(*args, on_token, **settings):
         def count(column):
@@ -85,11 +85,12 @@ def test_stream_comes_while_it_is_written_and_ends_when_its_reader_does(loaded):
     def show(piece):
         shown.append(piece)
         if len(shown) == 3:
+            at_third.append(len(asked))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         stream(model, tokenizer, tokenizer.encode("The"), counted, show, max_new_tokens=120)
-    assert len(asked) < 60
+    assert len(asked) < 60 and at_third == [len(asked)]  # not one more was asked for
 
 
 def test_stop_token_ends_and_is_not_shown(loaded):

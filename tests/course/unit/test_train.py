@@ -226,11 +226,11 @@ def test_a_layer_cannot_hide_its_balance_behind_another(tmp_path):
         with torch.no_grad():
             for number, layer in enumerate(made.model.model.layers):
                 layer.mlp.gate.weight.zero_()
-                layer.mlp.gate.weight[2 * number : 2 * number + 2] = 1.0
+                layer.mlp.gate.weight[2 * number : 2 * number + 2] = 3.0
                 layer.post_attention_layernorm.weight.abs_()
         _, told = made.objective(made.batch(0), "float32")
         losses[balance] = told[1].item()
-    assert losses["by layer"] > losses["pooled"] + 0.05
+    assert losses["by layer"] > losses["pooled"] + 0.1
 
 
 def test_transformers_loads_what_was_trained(tmp_path):
