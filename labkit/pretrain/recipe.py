@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from labkit.pretrain.upcycle import MIXTURE
+from labkit.pretrain.upcycle import DEEPER, MIXTURE
 
 OPTIMIZERS = ("muon", "adamw")
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -139,7 +139,8 @@ class Recipe:
     def after(self, before: Recipe | None, ended: int = 0) -> Recipe:
         """The same, begun with the weights that another recipe made; None: with random ones.
 
-        A mixture may begin with a dense model's: see upcycle.py.
+        A mixture may begin with a dense model's, a deeper model with a shallower one's: see
+        upcycle.py.
 
         ended    the step at which that run was stopped
         Errors: another shape: TrainError
@@ -147,6 +148,9 @@ class Recipe:
         if before is None:
             return dataclasses.replace(self, earlier=[])
         may_differ = set() if before.model.get("num_experts") else MIXTURE
+        layers = [recipe.model.get("num_hidden_layers", 0) for recipe in (before, self)]
+        if layers[0] < layers[1]:
+            may_differ = may_differ | DEEPER
         if changed := sorted(
             key
             for key in {*self.model, *before.model} - may_differ

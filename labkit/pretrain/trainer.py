@@ -70,7 +70,14 @@ class Trainer:
                 f"{self.run.folder} begins with earlier weights; name them again with --from"
             )
         weights = checkpoint.load(folder, package, torch.float32).state_dict()
-        self.model.load_state_dict(upcycled(weights, self.model.state_dict(), self.recipe.seed))
+        try:
+            begun = upcycled(weights, self.model.state_dict(), self.recipe.seed)
+        except KeyError as error:
+            raise TrainError(
+                f"{folder} has nothing to begin {error.args[0]} with; let experts be in the "
+                "layers that begin with layers of experts, and in no others"
+            ) from error
+        self.model.load_state_dict(begun)
         self.run.take_log(folder / "log.csv")
 
     def steps(self) -> Iterator[dict[str, float]]:

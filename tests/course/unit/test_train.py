@@ -347,6 +347,30 @@ def test_a_mixture_begins_with_a_dense_model(tmp_path):
         begun(tmp_path / "fourth", after=made, model=MOE)
 
 
+@pytest.mark.parametrize("model", [DENSE, MOE], ids=["dense", "moe"])
+def test_a_deeper_model_begins_with_a_shallower_one(tmp_path, model):
+    shallow = finished(tmp_path / "first", steps=3, model=model)
+    source = tmp_path / "first" / "model"
+    more = model["num_hidden_layers"] * 2
+    step = {"decoder_sparse_step": 2} if model is MOE else {}
+    deeper = {"num_hidden_layers": more, **step}
+    if model is MOE:  # every second layer has experts: they would lie where none were
+        with pytest.raises(TrainError, match=r"nothing to begin .*mlp\.gate_proj"):
+            begun(tmp_path / "second", after=source, model=MOE | deeper)
+        deeper = {"num_hidden_layers": more}
+    deep = begun(tmp_path / "third", after=source, model=model | deeper)
+    ids = deep.batch(0)
+    with torch.no_grad():
+        assert torch.equal(deep.model(ids), shallow.model(ids))  # new layers add nothing
+    before = [weight.clone() for weight in deep.model.parameters()]
+    for _ in deep.steps():
+        pass
+    now = deep.model.parameters()
+    assert not any(torch.equal(*pair) for pair in zip(before, now, strict=True))  # but learn
+    with pytest.raises(TrainError, match="another num_hidden_layers than"):
+        begun(tmp_path / "fourth", after=tmp_path / "third" / "model", model=model)
+
+
 def test_another_recipe_in_the_same_folder_is_refused(tmp_path):
     finished(tmp_path, steps=3)
     with pytest.raises(TrainError, match="holds a run that differs in steps, learning_rate"):
