@@ -31,6 +31,7 @@ LONG = 0.4  # share of stories with a second chapter
 CHOICES = (*plots.PLOTS, *8 * (plots.trade,), *4 * (plots.counting,), *2 * (plots.twins,))
 LEAST = 320  # tokens of a row, to have room for a long story and an answer
 FEW, MANY = 4, 14  # questions about a quarter of the stories, and about the others
+FOLLOWED = ("where_thing", "who_has", "where_person", "how_many")  # through the whole story
 
 
 class Answers:
@@ -64,11 +65,11 @@ class Answers:
 def turns(rng: Random) -> list[tuple[str, bool]]:
     """The pieces of one document, each with whether it is an answer."""
     story = _story(rng)
-    asked = all_questions(story, rng)
+    asked = all_questions(story, rng)[: rng.choice((FEW, MANY, MANY, MANY))]
     rng.shuffle(asked)
     pieces, before = [], " ".join(story.sentences) + "\n"
     typed = hurried if rng.random() < HURRIED else str
-    for words, reply in asked[: rng.choice((FEW, MANY, MANY, MANY))]:
+    for words, reply in asked:
         pieces += [
             (prompt(before + typed(words)), False),
             (reply + END_OF_TURN, True),
@@ -86,10 +87,17 @@ def _story(rng: Random) -> Reading:
 
 
 def all_questions(story: Reading, rng: Random) -> list[tuple[str, str]]:
-    """Every question that the story answers, with its answer; of yes and no, one each."""
-    found = {}
-    for kind in QUESTIONS:
-        for args in candidates(story.world, kind, rng):
-            if reply := answer(story.world, kind, args):
-                found[question(story.world, kind, args)] = reply
-    return list(found.items())
+    """What the story answers, each fact asked for once, with its answer; the hard ones first.
+
+    Who has a thing and where it is are one fact: asked twice, a model would copy its answer.
+    """
+    hard, others, facts = {}, {}, set()
+    for kind in rng.sample(list(QUESTIONS), len(QUESTIONS)):
+        asked = hard if kind in FOLLOWED else others
+        for args in rng.sample(found := candidates(story.world, kind, rng), len(found)):
+            fact = ("x" if kind in ("where_thing", "who_has") else kind, *args.values())
+            reply = answer(story.world, kind, args)
+            if reply and fact not in facts:
+                facts.add(fact)
+                asked[question(story.world, kind, args)] = reply
+    return [*hard.items(), *others.items()]
