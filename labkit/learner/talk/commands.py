@@ -42,7 +42,9 @@ Prompt = Annotated[
     Optional[str], typer.Option("--prompt", "-p", help="the text to continue; else from stdin")
 ]
 NewTokens = Annotated[Optional[int], typer.Option(help="at most so many; 256 if they fit")]
-Temperature = Annotated[Optional[float], typer.Option(help="0 greedy, 1 as it was trained")]
+Temperature = Annotated[
+    Optional[float], typer.Option(help="0 greedy, 1 as trained; else the model's own")
+]
 TopK = Annotated[Optional[int], typer.Option(help="draw from the so many best tokens")]
 TopP = Annotated[Optional[float], typer.Option(help="draw from the best that sum to this")]
 Seed = Annotated[
@@ -57,7 +59,9 @@ Device = Annotated[str, typer.Option(help="cpu, cuda or mps")]
 PackageName = Annotated[
     str, typer.Option(help="whose code: tinyllm (yours, made whole), solutions (the course's)")
 ]
-Int8 = Annotated[bool, typer.Option("--int8", help="round matrices to 8 bits, for speed")]
+Int8 = Annotated[
+    bool, typer.Option("--int8", help="round matrices to 8 bits: a quarter of the memory")
+]
 Plain = Annotated[bool, typer.Option("--plain", help="the code as written, no fast path")]
 Think = Annotated[bool, typer.Option("--think/--no-think", help="let the model think first")]
 System = Annotated[Optional[str], typer.Option(help="what the model is told beforehand")]
