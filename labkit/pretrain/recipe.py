@@ -20,7 +20,7 @@ ACCEPTED = {
 POSITIVE = (
     "sequence_length", "batch_size", "steps", "learning_rate", "adamw_learning_rate",
     "max_grad_norm", "save_every", "validate_every", "validation_documents",
-    "tokenizer_documents", "told_weight", "told_temperature",
+    "tokenizer_documents", "answers_weight", "told_weight", "told_temperature",
 )  # fmt: skip
 
 
@@ -40,8 +40,11 @@ class Recipe:
     precision        of the multiplications; auto takes bfloat16 if it is faster here
     balance          the balance loss of a mixture: of all layers' experts pooled, or the mean
                      over its layers; always of the whole batch
-    answers          rows a step, besides, of stories with all their questions, whose answers
-                     count twice: see reinforce/answers.py; 0 for none
+    answers          rows a step, besides, of stories with all their questions, see
+                     reinforce/answers.py; 0 for none
+    answers_weight   how much these answers count by themselves, beside 1 for the mean of all
+                     tokens: most of that is chance, as what a story tells next, and its noise
+                     hides what little an answer still has to teach
     told             stories a step that the model tells and the reader judges, see
                      reinforce; 0 for none
     told_weight      how much their part of the objective counts; the others count 1 each
@@ -67,6 +70,7 @@ class Recipe:
     saved_dtype: str = "bfloat16"
     balance: str = "pooled"
     answers: int = 0
+    answers_weight: float = 1.0
     told: int = 0
     told_weight: float = 8.0
     told_temperature: float = 0.6

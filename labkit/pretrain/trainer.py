@@ -191,7 +191,7 @@ class Trainer:
                 losses[1] = balance_loss / world
             if labels is not None:
                 losses.append(self.loss(logits, labels) / world)
-                objective = objective + losses[2]
+                objective = objective + self.recipe.answers_weight * losses[2]
         return objective, torch.stack(losses).detach()
 
     def choose_precision(self) -> str:
