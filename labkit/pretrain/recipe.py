@@ -42,6 +42,7 @@ class Recipe:
                      over its layers; always of the whole batch
     answers          rows a step, besides, of stories with all their questions, see
                      reinforce/answers.py; 0 for none
+    asked            stories a step, besides, of which every question is asked by itself
     answers_weight   how much these answers count by themselves, beside 1 for the mean of all
                      tokens: most of that is chance, as what a story tells next, and its noise
                      hides what little an answer still has to teach
@@ -70,6 +71,7 @@ class Recipe:
     saved_dtype: str = "bfloat16"
     balance: str = "pooled"
     answers: int = 0
+    asked: int = 0
     answers_weight: float = 1.0
     told: int = 0
     told_weight: float = 8.0
@@ -88,7 +90,7 @@ class Recipe:
         for name in POSITIVE:
             if getattr(self, name) <= 0:
                 raise TrainError(f"{name} is {getattr(self, name)}; it must be positive")
-        for name in ("answers", "told"):
+        for name in ("answers", "asked", "told"):
             if getattr(self, name) < 0:
                 raise TrainError(f"{name} is {getattr(self, name)}; it must be 0 or more")
         if not 0 <= self.warmup_steps < self.steps:

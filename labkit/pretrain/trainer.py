@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from labkit.core.files import write_whole
 from labkit.model import checkpoint
 from labkit.model.fast import accelerate
-from labkit.pretrain.data import Rows, Steps, Validation
+from labkit.pretrain.data import IGNORE, Rows, Steps, Validation
 from labkit.pretrain.muon import Muon
 from labkit.pretrain.parallel import Team
 from labkit.pretrain.recipe import Recipe, TrainError
 from labkit.pretrain.reinforce import Told, objectives, told_stories
-from labkit.pretrain.reinforce.answers import LEAST, Answers
+from labkit.pretrain.reinforce.answers import LEAST, Answers, asked, loss_of
 from labkit.pretrain.run_folder import Run
 from labkit.pretrain.stories import tokenizer as story_tokenizer
 from labkit.pretrain.upcycle import upcycled
@@ -142,6 +142,17 @@ class Trainer:
             objective, losses = self.objective(input_ids, self.precision, labels)
             objective.backward()
             seen["answers_loss"] = losses[2].item()
+        if recipe.asked:
+            start = recipe.before("asked") + self.step * recipe.asked
+            numbers = range(start + team.rank, start + recipe.asked, team.world)
+            each = [asked(self.tokenizer, number) for number in numbers]
+            answered = sum((one.labels != IGNORE).sum().item() for one in each)
+            seen["answers_loss"] = 0.0
+            for one in each:
+                with self.half():
+                    loss = loss_of(one, self.model, team.device) / answered / team.world
+                (recipe.answers_weight * loss).backward()
+                seen["answers_loss"] += loss.item()
         if recipe.told:
             stories = self.tell()
             for objective in objectives(stories, recipe.told_temperature, self.logits):
@@ -163,9 +174,12 @@ class Trainer:
         return tell
 
     def logits(self, input_ids: Tensor) -> Tensor:
-        half = self.precision == "bfloat16"
-        with torch.autocast(self.team.device.type, torch.bfloat16, enabled=half):
+        with self.half():
             return self.model(input_ids.to(self.team.device))
+
+    def half(self) -> torch.autocast:
+        enabled = self.precision == "bfloat16"
+        return torch.autocast(self.team.device.type, torch.bfloat16, enabled=enabled)
 
     def objective(
         self, input_ids: Tensor, precision: str, labels: Tensor | None = None

@@ -7,9 +7,13 @@ loss of all tokens comes that of the answers' tokens alone, which the labels mar
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from labkit.pretrain.data import IGNORE
@@ -101,3 +105,76 @@ def all_questions(story: Reading, rng: Random) -> list[tuple[str, str]]:
                 facts.add(fact)
                 asked[question(story.world, kind, args)] = reply
     return [*hard.items(), *others.items()]
+
+
+# %% every question by itself
+EASY = 2  # questions of the other kinds about a story
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A story and questions, each asked as the first one.
+
+    In a row of many questions all but the first have it easy: who was told where the ball
+    is knows who has the kite that was swapped for it, and need not have read the story.
+    """
+
+    story: Tensor  # (1, P): what all begin with
+    input_ids: Tensor  # (Q, T): what comes after that, padded at the end
+    labels: Tensor  # (Q, T)
+
+
+def asked(tokenizer: Any, number: int) -> Asked:
+    rng = Random(f"TinyLLM asked {number}")
+    story = _story(rng)
+    typed = hurried if rng.random() < HURRIED else str
+    hard, easy = [], []
+    for kind in QUESTIONS:
+        for args in candidates(story.world, kind, rng):
+            if reply := answer(story.world, kind, args):
+                both = (question(story.world, kind, args), reply)
+                (hard if kind in FOLLOWED else easy).append(both)
+    text = " ".join(story.sentences) + "\n"
+    ids, answers = [], []
+    for words, reply in hard + rng.sample(easy, min(EASY, len(easy))):
+        pieces = (prompt(text + typed(words)), reply + END_OF_TURN)
+        encoded = [tokenizer.encode(piece, add_special_tokens=False).ids for piece in pieces]
+        ids.append(sum(encoded, []))
+        answers.append(len(encoded[0]))
+    shared = min(answers) - 1  # something is left to be read before each answer
+    while len({tuple(row[:shared]) for row in ids}) > 1:
+        shared -= 1
+    longest = max(map(len, ids)) - shared
+    input_ids = torch.zeros(len(ids), longest, dtype=torch.long)
+    labels = torch.full_like(input_ids, IGNORE)
+    for place, (row, start) in enumerate(zip(ids, answers, strict=True)):
+        rest = torch.tensor(row[shared:])
+        input_ids[place, : len(rest)] = rest
+        labels[place, start - shared : len(rest)] = rest[start - shared :]
+    return Asked(torch.tensor([ids[0][:shared]]), input_ids, labels)
+
+
+class ReadOnce:
+    """A KV cache of one story, from which all its questions go on, and which can be learnt."""
+
+    def __init__(self):
+        self.length, self.held = 0, []
+
+    def update(self, layer_idx: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        if self.length == 0:
+            self.held.append((key, value))
+            return key, value
+        held = (each.expand(key.size(0), -1, -1, -1) for each in self.held[layer_idx])
+        return tuple(torch.cat(pair, dim=2) for pair in zip(held, (key, value), strict=True))
+
+
+def loss_of(asked: Asked, model: Callable[..., Tensor], device: torch.device) -> Tensor:
+    """Of all tokens of the answers, their sum; the story is read once."""
+    cache = ReadOnce()
+    model(asked.story.to(device), cache=cache)
+    cache.length = asked.story.size(1)
+    scores = model(asked.input_ids.to(device), cache=cache)[:, :-1]  # (Q, T - 1, V)
+    labels = asked.labels[:, 1:].to(device)
+    return F.cross_entropy(
+        scores.transpose(1, 2).float(), labels, ignore_index=IGNORE, reduction="sum"
+    )
