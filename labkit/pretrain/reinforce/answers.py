@@ -28,11 +28,53 @@ from labkit.pretrain.stories import (
 )
 from labkit.pretrain.stories.questions import answer, candidates, question
 from labkit.pretrain.stories.reader import Reading, read_story
+from labkit.pretrain.stories.teller import Teller
 from labkit.pretrain.stories.words import QUESTIONS
+
+
+def belongings(t: Teller) -> None:
+    """Two people with two things each, which may change hands: which one is asked for counts.
+
+    In most plots one thing matters, and a model that answers who has *something* is mostly
+    right; so it never learns to look for what the question names.
+    """
+    here = t.place()
+    a = t.hero(here)
+    b = t.friend(a, here)
+    has: dict[str, list[str]] = {a: [], b: []}
+    for name in t.rng.sample([a, a, b, b], 4):
+        has[name].append(x := t.toy())
+        t("have", a=name, x=x)
+    for _ in range(t.rng.choice((0, 1, 1, 2))):
+        giver, taker = t.rng.sample([a, b], 2)
+        if not has[giver] or not has[taker]:
+            break
+        x, y = t.rng.choice(has[giver]), t.rng.choice(has[taker])
+        how = t.rng.choice(("give", "swap", "put"))
+        has[giver].remove(x)
+        if how == "give":
+            t("give", a=giver, b=taker, x=x)
+            has[taker].append(x)
+        elif how == "put":
+            t("put", a=giver, x=x, s=t.spot(here))
+        else:
+            t("swap", a=giver, b=taker, x=x, y=y)
+            has[taker].remove(y)
+            has[taker].append(x)
+            has[giver].append(y)
+            t.maybe(0.4, "has_now", a=giver, x=y)
+    t.ending(a, b)
+
 
 LONG = 0.4  # share of stories with a second chapter
 # the plots; a model finds it hardest to say who has what after a trade, and to count
-CHOICES = (*plots.PLOTS, *8 * (plots.trade,), *4 * (plots.counting,), *2 * (plots.twins,))
+CHOICES = (
+    *plots.PLOTS,
+    *8 * (plots.trade,),
+    *4 * (plots.counting,),
+    *2 * (plots.twins,),
+    *16 * (belongings,),
+)
 LEAST = 320  # tokens of a row, to have room for a long story and an answer
 FEW, MANY = 4, 14  # questions about a quarter of the stories, and about the others
 FOLLOWED = ("where_thing", "who_has", "where_person", "how_many")  # through the whole story
@@ -139,7 +181,7 @@ def asked(tokenizer: Any, number: int) -> Asked:
     for words, reply in hard + rng.sample(easy, min(EASY, len(easy))):
         pieces = (prompt(text + typed(words)), reply + END_OF_TURN)
         encoded = [tokenizer.encode(piece, add_special_tokens=False).ids for piece in pieces]
-        ids.append(sum(encoded, []))
+        ids.append([*encoded[0], *encoded[1]])
         answers.append(len(encoded[0]))
     shared = min(answers) - 1  # something is left to be read before each answer
     while len({tuple(row[:shared]) for row in ids}) > 1:
