@@ -18,9 +18,16 @@ from labkit.pretrain.reinforce import (
     tell_all,
     wishes,
 )
-from labkit.pretrain.reinforce.answers import Answers, all_questions, turns
+from labkit.pretrain.reinforce.answers import (
+    Answers,
+    all_questions,
+    asked,
+    belongings,
+    loss_of,
+    turns,
+)
 from labkit.pretrain.run_folder import Run
-from labkit.pretrain.stories import END_OF_TURN, FEWEST, hurried
+from labkit.pretrain.stories import END_OF_TURN, FEWEST, hurried, tell
 from labkit.pretrain.stories.reader import read_story
 from labkit.pretrain.stories.tokenizer import train_on_stories
 from labkit.pretrain.trainer import Trainer
@@ -35,8 +42,9 @@ MODEL = {
 }  # fmt: skip
 RECIPE = {
     "model": MODEL, "steps": 3, "batch_size": 2, "sequence_length": 400, "warmup_steps": 1,
-    "answers": 2, "told": 4, "save_every": 1, "validate_every": 9, "validation_documents": 2,
-    "tokenizer_documents": 40, "precision": "float32", "saved_dtype": "float32",
+    "answers": 2, "asked": 2, "told": 4, "save_every": 1, "validate_every": 9,
+    "validation_documents": 2, "tokenizer_documents": 40, "precision": "float32",
+    "saved_dtype": "float32",
 }  # fmt: skip
 SOUND = [
     "Max was a fox.", "Max was in the park.", "He had a red ball.", "Max lost the ball.",
@@ -151,9 +159,9 @@ def test_only_answers_are_learnt_and_they_are_right(tokenizer):
         story = read_story(document.split("user\n")[1].split("\n")[0])
         ways = (said for seed in range(8) for said, _ in all_questions(story, Random(seed)))
         written = {hurried(said): said for said in ways}
-        for (asked, no), (reply, yes) in zip(pieces[0::3], pieces[1::3], strict=False):
+        for (words, no), (reply, yes) in zip(pieces[0::3], pieces[1::3], strict=False):
             assert (no, yes) == (False, True)
-            question = asked.split(END_OF_TURN)[0].split("\n")[-1]
+            question = words.split(END_OF_TURN)[0].split("\n")[-1]
             question = written.get(question, question)
             assert story.answer(question) + END_OF_TURN == reply
             kinds.add(question.split(" ")[0])
@@ -168,10 +176,46 @@ def test_a_fact_is_asked_for_once_and_what_has_to_be_followed_first():
         "named Rosie. Felix gave the teapot to Rosie."
     )
     for seed in range(20):
-        asked = [words for words, _ in all_questions(story, Random(seed))]
+        found = [words for words, _ in all_questions(story, Random(seed))]
         thing = {"Where is the teapot?", "Who has the teapot?"}
-        assert len(thing & set(asked)) == 1 and len(set(asked)) == len(asked)
-        assert asked[0] in thing  # the only one that has to be followed
+        assert len(thing & set(found)) == 1 and len(set(found)) == len(found)
+        assert found[0] in thing  # the only one that has to be followed
+
+
+def test_every_question_is_asked_by_itself_after_one_reading(tokenizer):
+    torch.manual_seed(0)
+    model = Qwen3ForCausalLM(Qwen3Config.from_dict(MODEL))
+    one = asked(tokenizer, 5)
+    loss = loss_of(one, model, torch.device("cpu"))
+    shared = one.story.size(1)
+    total, questions = 0, set()
+    for rest, labels in zip(one.input_ids, one.labels, strict=True):
+        ids = torch.cat((one.story[0], rest))[None]
+        scores = model(ids)[0, shared - 1 : -1]  # as if nothing else were asked
+        total = total + torch.nn.functional.cross_entropy(
+            scores, labels, ignore_index=IGNORE, reduction="sum"
+        )
+        _, _, question, _, reply, *_ = tokenizer.decode(ids[0].tolist()).split("\n")
+        said = tokenizer.decode(labels[labels != IGNORE].tolist())
+        assert reply.startswith(said) and len(said) > 5
+        questions.add(question)
+    assert len(questions) == len(one.labels) > 3  # no question twice
+    torch.testing.assert_close(loss, total)
+    weights = list(model.parameters())
+    for ours, theirs in zip(
+        torch.autograd.grad(loss, weights), torch.autograd.grad(total, weights), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-3)
+
+
+def test_in_the_drill_it_counts_what_is_asked_for():
+    both = 0
+    for seed in range(60):
+        if told := tell(Random(seed), choices=[belongings]):
+            world = read_story(told.text).world
+            assert not world.errors and len(world.things) >= 4
+            both += len({thing.where for thing in world.things.values()}) > 1
+    assert both > 40
 
 
 def test_a_run_with_both_goes_on_where_it_was(tmp_path):
