@@ -81,6 +81,7 @@ def belongings(t: Teller) -> None:
 
 
 DRILLS = 0.25  # share of the first drill
+UNFINISHED = 0.6  # share of the stories that end early: short ones are learnt from first
 HAVING = ("had", "owned", "had brought", "was carrying", "had been given")
 LONG = 0.4  # share of stories with a second chapter
 # the plots; a model finds it hardest to say who has what after a trade, and to count
@@ -185,17 +186,9 @@ class Asked:
 def asked(tokenizer: Any, number: int) -> Asked:
     rng = Random(f"TinyLLM asked {number}")
     typed = hurried if rng.random() < HURRIED else str
-    if rng.random() < DRILLS:
-        sentences, chosen = first_drill(rng)
-    else:
-        story = _story(rng)
-        sentences, hard, easy = story.sentences, [], []
-        for kind in QUESTIONS:
-            for args in candidates(story.world, kind, rng):
-                if reply := answer(story.world, kind, args):
-                    both = (question(story.world, kind, args), reply)
-                    (hard if kind in FOLLOWED else easy).append(both)
-        chosen = hard + rng.sample(easy, min(EASY, len(easy)))
+    chosen: list[tuple[str, str]] = []
+    while not chosen:
+        sentences, chosen = first_drill(rng) if rng.random() < DRILLS else _story_so_far(rng)
     text = " ".join(sentences) + "\n"
     ids, answers = [], []
     for words, reply in chosen:
@@ -214,6 +207,21 @@ def asked(tokenizer: Any, number: int) -> Asked:
         input_ids[place, : len(rest)] = rest
         labels[place, start - shared : len(rest)] = rest[start - shared :]
     return Asked(torch.tensor([ids[0][:shared]]), input_ids, labels)
+
+
+def _story_so_far(rng: Random) -> tuple[list[str], list[tuple[str, str]]]:
+    """Sentences of a story, and the questions of the hard kinds and some others about them."""
+    story = _story(rng)
+    if rng.random() < UNFINISHED:
+        end = rng.randint(3, len(story.sentences))
+        story = read_story(" ".join(story.sentences[:end]))
+    hard, easy = [], []
+    for kind in QUESTIONS:
+        for args in candidates(story.world, kind, rng):
+            if reply := answer(story.world, kind, args):
+                both = (question(story.world, kind, args), reply)
+                (hard if kind in FOLLOWED else easy).append(both)
+    return story.sentences, hard + rng.sample(easy, min(EASY, len(easy)))
 
 
 class ReadOnce:
