@@ -174,7 +174,7 @@ class Recipe:
 
     @property
     def tokens_a_step(self) -> int:
-        """Of rows; the stories that the model tells are not counted."""
+        """Of rows; stories that the model tells, or is asked about one by one, are not counted."""
         return (self.batch_size + self.answers) * self.sequence_length
 
     @property
