@@ -174,7 +174,7 @@ class Recipe:
 
     @property
     def tokens_a_step(self) -> int:
-        """Of rows; stories that the model tells, or is asked about one by one, are not counted."""
+        """Of rows; neither of stories that the model tells nor of `asked`."""
         return (self.batch_size + self.answers) * self.sequence_length
 
     @property

@@ -145,7 +145,8 @@ class Trainer:
         if recipe.asked:
             start = recipe.before("asked") + self.step * recipe.asked
             numbers = range(start + team.rank, start + recipe.asked, team.world)
-            each = [asked(self.tokenizer, number) for number in numbers]
+            longest = self.config.max_position_embeddings
+            each = [asked(self.tokenizer, number, longest) for number in numbers]
             answered = sum((one.labels != IGNORE).sum().item() for one in each)
             seen["answers_loss"] = 0.0
             for one in each:

@@ -183,24 +183,24 @@ class Asked:
     labels: Tensor  # (Q, T)
 
 
-def asked(tokenizer: Any, number: int) -> Asked:
+def asked(tokenizer: Any, number: int, longest: int) -> Asked:
+    """The story of this number, the first that fits with each answer into `longest` tokens."""
     rng = Random(f"TinyLLM asked {number}")
     typed = hurried if rng.random() < HURRIED else str
-    chosen: list[tuple[str, str]] = []
-    while not chosen:
+    ids: list[list[int]] = []
+    while not ids or max(map(len, ids)) > longest:
         sentences, chosen = first_drill(rng) if rng.random() < DRILLS else _story_so_far(rng)
-    text = " ".join(sentences) + "\n"
-    ids, answers = [], []
-    for words, reply in chosen:
-        pieces = (prompt(text + typed(words)), reply + END_OF_TURN)
-        encoded = [tokenizer.encode(piece, add_special_tokens=False).ids for piece in pieces]
-        ids.append([*encoded[0], *encoded[1]])
-        answers.append(len(encoded[0]))
+        text = " ".join(sentences) + "\n"
+        ids, answers = [], []
+        for words, reply in chosen:
+            pieces = (prompt(text + typed(words)), reply + END_OF_TURN)
+            both = [tokenizer.encode(p, add_special_tokens=False).ids for p in pieces]
+            ids.append([*both[0], *both[1]])
+            answers.append(len(both[0]))
     shared = min(answers) - 1  # something is left to be read before each answer
     while len({tuple(row[:shared]) for row in ids}) > 1:
         shared -= 1
-    longest = max(map(len, ids)) - shared
-    input_ids = torch.zeros(len(ids), longest, dtype=torch.long)
+    input_ids = torch.zeros(len(ids), max(map(len, ids)) - shared, dtype=torch.long)
     labels = torch.full_like(input_ids, IGNORE)
     for place, (row, start) in enumerate(zip(ids, answers, strict=True)):
         rest = torch.tensor(row[shared:])

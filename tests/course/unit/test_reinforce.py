@@ -185,7 +185,7 @@ def test_a_fact_is_asked_for_once_and_what_has_to_be_followed_first():
 def test_every_question_is_asked_by_itself_after_one_reading(tokenizer):
     torch.manual_seed(0)
     model = Qwen3ForCausalLM(Qwen3Config.from_dict(MODEL))
-    one = asked(tokenizer, 5)
+    one = asked(tokenizer, 5, 512)
     loss = loss_of(one, model, torch.device("cpu"))
     shared = one.story.size(1)
     total, questions = 0, set()
@@ -200,6 +200,8 @@ def test_every_question_is_asked_by_itself_after_one_reading(tokenizer):
         assert reply.startswith(said) and len(said) > 5
         questions.add(question)
     assert len(questions) == len(one.labels) > 3  # no question twice
+    short = asked(tokenizer, 5, shared)  # another story, that fits
+    assert short.story.size(1) + short.input_ids.size(1) <= shared
     torch.testing.assert_close(loss, total)
     weights = list(model.parameters())
     for ours, theirs in zip(
