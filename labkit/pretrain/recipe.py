@@ -43,9 +43,8 @@ class Recipe:
     answers          rows a step, besides, of stories with all their questions, see
                      reinforce/answers.py; 0 for none
     asked            stories a step, besides, of which every question is asked by itself
-    answers_weight   how much these answers count by themselves, beside 1 for the mean of all
-                     tokens: most of that is chance, as what a story tells next, and its noise
-                     hides what little an answer still has to teach
+    answers_weight   how much the answers of both count by themselves, beside 1 for the mean of
+                     all tokens of rows
     told             stories a step that the model tells and the reader judges, see
                      reinforce; 0 for none
     told_weight      how much their part of the objective counts; the others count 1 each

@@ -36,8 +36,8 @@ from labkit.pretrain.stories.words import BOYS, GIRLS, QUESTIONS, THINGS
 def first_drill(rng: Random) -> tuple[list[str], list[tuple[str, str]]]:
     """Two or three sentences of who has what, and who has each thing.
 
-    Where little else stands, a model learns within a hundred steps to look for the thing that
-    is asked about; from whole stories alone it did not in twenty thousand.
+    Where little else stands, a model learns within 150 steps to look for the thing that is
+    asked about; from whole stories alone it had not in many thousands.
     """
     people = rng.sample(GIRLS + BOYS, rng.choice((2, 2, 3)))
     have = dict(zip(people, rng.sample(list(THINGS), len(people)), strict=True))
