@@ -136,13 +136,15 @@ def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str | None) -> Tensor:
-    if mask is CAUSAL:
-        if query.requires_grad and quick_half(query) and query.size(2) <= FEW_KEYS:
-            return in_steps(query, key, value)
+    causal = mask is CAUSAL
+    one_for_all = mask is None or causal or mask.dim() < 3 or mask.size(-3) == 1
+    learning = query.requires_grad and quick_half(query) and mask is not None
+    if learning and one_for_all and key.size(2) <= FEW_KEYS:
+        return in_steps(query, key, value, mask)
+    if causal:
         return F.scaled_dot_product_attention(
             query, key, value, is_causal=True, enable_gqa=True
         )
-    one_for_all = mask is None or mask.dim() < 3 or mask.size(-3) == 1
     if query.size(2) > 1 or not one_for_all:
         return F.scaled_dot_product_attention(query, key, value, mask, enable_gqa=True)
     # the G queries that read a KV head stand in rows, as if they were G tokens
@@ -151,12 +153,17 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str | None)
     return mixed.flatten(1, 2).unsqueeze(2)  # (B, H, 1, D)
 
 
-def in_steps(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def in_steps(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str | None) -> Tensor:
     (batch, heads, length, head_dim), kv_heads = query.shape, key.size(1)
-    scores = query.new_full((length, length), -torch.inf).triu(1)
-    scores = scores.repeat(heads // kv_heads, 1)[None]  # (1, G * T, T), what none may see
+    if mask is CAUSAL:
+        mask = query.new_ones((length, length), dtype=torch.bool).tril()
+    elif mask.dim() > 2:
+        mask = mask.expand(batch, kv_heads, length, -1).flatten(0, 1)  # (B * K, T, S)
+    unseen = torch.finfo(query.dtype).min  # not -inf: padding sees nothing, which is no NaN
+    scores = query.new_zeros(mask.shape).masked_fill(~mask, unseen)
+    scores = scores.view(-1, *mask.shape[-2:]).repeat(1, heads // kv_heads, 1)  # (.., G * T, S)
     query = query.reshape(batch * kv_heads, -1, head_dim)
-    key, value = key.flatten(0, 1), value.flatten(0, 1)  # (B * K, T, D)
+    key, value = key.flatten(0, 1), value.flatten(0, 1)  # (B * K, S, D)
     weights = scores.baddbmm(query, key.mT, alpha=head_dim**-0.5).softmax(dim=-1)
     return (weights @ value).view(batch, heads, length, head_dim)
 

@@ -7,8 +7,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.console import Console
 
 from labkit.lang import said, tr
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from labkit.model.tokenizer import Message, Tokenizer
 
+PARTS = re.compile(r"\s|\S+")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline
 HELP = said("/reset forgets the conversation, /quit or Ctrl-D ends, Ctrl-C ends an answer")
 
@@ -66,9 +69,10 @@ class ChatModel:
     ) -> None:
         """Print what follows the prompt, as it comes; `written` collects the pieces."""
         speed, how = Speed(), (self.sampling, max_new_tokens, self.generator)
+        lines = Lines()
 
         def show_piece(piece: str) -> None:
-            show(piece if written else before + piece)
+            show(lines.fitted(piece if written else before + piece))
             written.append(piece)
 
         self.speeds.append(speed)
@@ -173,10 +177,41 @@ def typed_lines() -> Iterator[str]:
             note(tr(HELP))
 
 
+class Lines:
+    """Text that comes in pieces, fitted to a terminal: what it takes to show each at once.
+
+    No control characters, whatever the model wrote; and a word that grows over the edge is
+    taken back and begins the next line.
+    """
+
+    def __init__(self):
+        self.column, self.word = 0, ""
+
+    def fitted(self, text: str) -> str:
+        """As it is for a pipe."""
+        if not sys.stdout.isatty():
+            return text
+        width = get_terminal_size().columns - 1
+        safe = CONTROL.sub("\ufffd", text).replace("\t", "    ")
+        return "".join(self._next(part, width) for part in PARTS.findall(safe))
+
+    def _next(self, part: str, width: int) -> str:
+        """A space, or what comes next of a word."""
+        before, self.word = self.word, "" if part.isspace() else self.word + part
+        if part == "\n" or (part.isspace() and self.column >= width):
+            self.column = 0
+            return "\n"
+        begun, whole = self.column - cell_len(before), cell_len(self.word)
+        self.column += cell_len(part)
+        if self.column <= width or begun <= 0 or whole > width:
+            return part
+        self.column = whole
+        taken_back = f"\x1b[{cell_len(before)}D\x1b[K" if before else ""
+        return f"{taken_back}\n{self.word}"
+
+
 def show(text: str) -> None:
-    """Print at once; a terminal gets no control characters, whatever the model wrote."""
-    safe = CONTROL.sub("\ufffd", text) if sys.stdout.isatty() else text
-    print(safe, end="", flush=True)
+    print(text, end="", flush=True)
 
 
 def note(text: str, style: str = "dim", only_terminal: bool = False) -> None:

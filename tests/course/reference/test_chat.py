@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import random
 import re
 import select
 import shutil
@@ -22,6 +23,7 @@ from typer.testing import CliRunner
 import solutions
 from labkit.learner import models
 from labkit.learner.talk import commands
+from labkit.model.chat import session
 from labkit.model.chat.stream import ChatError, Sampling, Speed, fit_history, stream
 from labkit.model.checkpoint import load
 from labkit.model.tokenizer import Tokenizer
@@ -474,6 +476,44 @@ def test_no_control_characters_reach_the_terminal(endless):
         terminal.screen
     )
     assert "\ufffd" in terminal.screen
+
+
+def screen(shown, width):
+    """The lines of a terminal after all that was printed."""
+    lines, column = [""], 0
+    for code, back, char in re.findall(r"(\x1b\[(\d*)[DK])|(.|\n)", shown):
+        if code.endswith("D"):
+            column -= int(back)
+        elif code:
+            lines[-1] = lines[-1][:column]
+        elif char == "\n" or column == width:
+            lines, column = [*lines, "" if char == "\n" else char], int(char != "\n")
+        else:
+            assert len(lines[-1]) == column
+            lines[-1], column = lines[-1] + char, column + 1
+    return lines
+
+
+@pytest.mark.parametrize("width", [12, 20, 33])
+def test_a_word_that_does_not_fit_begins_the_next_line(monkeypatch, width):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(session, "get_terminal_size", lambda: os.terminal_size((width, 9)))
+    rng = random.Random(0)
+    words = ["".join(rng.choices("abcdef", k=rng.randint(1, 9))) for _ in range(200)]
+    words[9:12] = ["z" * 50, "b\n", "\nc\td"]
+    text = left = " ".join(words)
+    lines, shown = session.Lines(), ""
+    while left:
+        size = rng.randint(1, 7)
+        shown += lines.fitted(left[:size])
+        left = left[size:]
+    found = screen(shown, width)
+    seen = " ".join(found)
+    assert seen.count("z") == 50  # broken, since it must be; no other word is
+    assert seen.replace("z", "").split() == text.replace("z", "").split()
+    assert sum(map(len, found)) / len(found) > width - 7  # and lines are full
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False, raising=False)
+    assert session.Lines().fitted("\x1b" + text) == "\x1b" + text
 
 
 def test_ctrl_c_ends_generate(endless):

@@ -187,14 +187,17 @@ def test_layers_that_cannot_be_one_stay_as_they_are(odd):
             assert mine.dtype == its.dtype and mine.device == its.device
 
 
-@pytest.mark.parametrize("length", [1, 30])
-def test_gradients_in_bfloat16(length):
+@pytest.mark.parametrize(("length", "padded"), [(1, False), (30, False), (30, True)])
+def test_gradients_in_bfloat16(length, padded):
     """Of attention, whose steps are others where it learns."""
     plain = Qwen3Attention(oracle.DENSE, 0).bfloat16()
     quick, mask = accelerate(copy.deepcopy(plain)), causal_mask(length, length)
+    if padded:
+        real = torch.arange(length) >= torch.tensor([[0], [3], [9]])  # (3, T)
+        mask = mask & real[:, None, None] | torch.eye(length, dtype=torch.bool)
     turned = torch.ones(1, length, oracle.DENSE.head_dim)
     found = []
-    for one, seen in ((plain, mask), (quick, CAUSAL)):
+    for one, seen in ((plain, mask), (quick, mask if padded else CAUSAL)):
         x = torch.randn(3, length, 24, generator=oracle.rng(3)).bfloat16().requires_grad_()
         one(x, turned, 0 * turned, seen).float().square().sum().backward()
         found.append([x.grad, *(parameter.grad for parameter in one.parameters())])
