@@ -62,7 +62,7 @@ def train(
             talk.usable_device(device)  # or say why not
     with errors, talk.problems_told(), team(device) as members:
         path = _recipe_file(checkpoint, recipe)
-        made = Recipe.from_file(path)
+        made = Recipe.from_file(path).now()
         source = checkpoint.resolve(begin_with) if begin_with else None
         if source:
             made = made.after(Recipe.from_file(source / "recipe.json"), last_step(source))
@@ -114,9 +114,14 @@ def measure(
     if model and stories >= CARD and (folder / "recipe.json").exists():
         write_whole(folder / "scores.json", (json.dumps(found, indent=2) + "\n").encode())
         measuring.write_card(folder, code)
-        console.print(
-            tr("written: {folder}/scores.json, README.md", folder=folder), soft_wrap=True
+        said = tr("written: {folder}/scores.json, README.md", folder=folder)
+    else:
+        said = tr(
+            "nothing written: a card is of a MODEL that you name, that was trained here, and "
+            "of {stories} stories or more",
+            stories=CARD,
         )
+    console.print(said, soft_wrap=True)
 
 
 def _print_scores(console: Console, found: dict) -> None:

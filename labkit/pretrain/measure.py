@@ -38,6 +38,7 @@ SHARES = {  # key in scores.json: what it is a share of
     "varied": "sentences that differ, of all that are told",
     "as_often": "kinds of events that happen as often as in the true stories",
     "questions_right": "questions about a true story answered right",
+    "told_apart": '"Who has the ...?" answered right where two people have two things each',
     "honest": 'requests from beyond the stories ("a dolphin", "4 + 32") answered honestly',
 }
 WAYS = ("greedy", "sampled", "long greedy", "long sampled", "true")
@@ -74,7 +75,7 @@ def scores_of(
             answers = continuations(model, tokenizer, write, asked, sampling, told)
             counts = rounded(measure(answers.__getitem__, seeds, stories, long))
             if long:
-                del counts["honest"]  # asked once
+                del counts["honest"], counts["told_apart"]  # asked once
             found["long " * long + name] = counts
             first += len(asked)
     return found | {name: rounded(counts) for name, counts in baselines(seeds, stories).items()}

@@ -20,7 +20,7 @@ ACCEPTED = {
 POSITIVE = (
     "sequence_length", "batch_size", "steps", "learning_rate", "adamw_learning_rate",
     "max_grad_norm", "save_every", "validate_every", "validation_documents",
-    "tokenizer_documents", "answers_weight", "told_weight", "told_temperature",
+    "tokenizer_documents", "asked_weight", "told_weight", "told_temperature",
 )  # fmt: skip
 
 
@@ -40,11 +40,12 @@ class Recipe:
     precision        of the multiplications; auto takes bfloat16 if it is faster here
     balance          the balance loss of a mixture: of all layers' experts pooled, or the mean
                      over its layers; always of the whole batch
-    answers          rows a step, besides, of stories with all their questions, see
+    asked            stories a step, besides, of which every question is asked by itself, see
                      reinforce/answers.py; 0 for none
-    asked            stories a step, besides, of which every question is asked by itself
-    answers_weight   how much the answers of both count by themselves, beside 1 for the mean of
-                     all tokens of rows
+    drills           share of these that are drills, some sentences of who has what or is where,
+                     and of the rest that end early
+    asked_weight     how much the answers count; the mean loss of all tokens of rows counts 1
+    answers          rows of stories with many questions, which earlier trainers had; see now
     told             stories a step that the model tells and the reader judges, see
                      reinforce; 0 for none
     told_weight      how much their part of the objective counts; the others count 1 each
@@ -69,9 +70,10 @@ class Recipe:
     precision: str = "auto"
     saved_dtype: str = "bfloat16"
     balance: str = "pooled"
-    answers: int = 0
     asked: int = 0
-    answers_weight: float = 1.0
+    drills: float = 0.25
+    asked_weight: float = 4.0
+    answers: int = 0
     told: int = 0
     told_weight: float = 8.0
     told_temperature: float = 0.6
@@ -89,9 +91,11 @@ class Recipe:
         for name in POSITIVE:
             if getattr(self, name) <= 0:
                 raise TrainError(f"{name} is {getattr(self, name)}; it must be positive")
-        for name in ("answers", "asked", "told"):
+        for name in ("asked", "told"):
             if getattr(self, name) < 0:
                 raise TrainError(f"{name} is {getattr(self, name)}; it must be 0 or more")
+        if not 0 <= self.drills <= 1:
+            raise TrainError(f"drills is {self.drills}; it must lie between 0 and 1")
         if not 0 <= self.warmup_steps < self.steps:
             raise TrainError(
                 f"warmup_steps is {self.warmup_steps}; it must lie between 0 and the "
@@ -141,6 +145,10 @@ class Recipe:
         warmup_steps = min(self.warmup_steps, steps // 10)
         return dataclasses.replace(self, steps=steps, warmup_steps=warmup_steps)
 
+    def now(self) -> Recipe:
+        """The same for this trainer, which asks by itself what earlier ones asked in rows."""
+        return dataclasses.replace(self, answers=0, asked=self.asked or self.answers)
+
     def after(self, before: Recipe | None, ended: int = 0) -> Recipe:
         """The same, begun with the weights that another recipe made; None: with random ones.
 
@@ -168,7 +176,7 @@ class Recipe:
         return dataclasses.replace(self, earlier=[*before.earlier, last | {"ended": ended}])
 
     def before(self, what: str) -> int:
-        """How many of what a step has ("batch_size", "answers", "told") earlier runs saw."""
+        """How many of what a step has ("batch_size", "asked", "told") earlier runs saw."""
         return sum(run["ended"] * run.get(what, 0) for run in self.earlier)
 
     @property

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from labkit.core.files import write_whole
 from labkit.model import checkpoint
 from labkit.model.fast import accelerate
-from labkit.pretrain.data import IGNORE, Rows, Steps, Validation
+from labkit.pretrain.data import Rows, Steps, Validation
 from labkit.pretrain.muon import Muon
 from labkit.pretrain.parallel import Team
 from labkit.pretrain.recipe import Recipe, TrainError
 from labkit.pretrain.reinforce import Told, objectives, told_stories
-from labkit.pretrain.reinforce.answers import LEAST, Answers, asked, loss_of
+from labkit.pretrain.reinforce.answers import LEAST, asked, losses
 from labkit.pretrain.run_folder import Run
 from labkit.pretrain.stories import tokenizer as story_tokenizer
 from labkit.pretrain.upcycle import upcycled
@@ -47,7 +47,6 @@ class Trainer:
         tokenizer = _tokenizer(run, self.config.vocab_size, team, begin_with)
         length, before = self.recipe.sequence_length, self.recipe.before
         self.rows = Rows(tokenizer, length, before("batch_size"))
-        self.answers = Answers(tokenizer, length, before("answers"))
         self.tokenizer = tokenizer
         longest = self.config.max_position_embeddings
         self.validation = Validation(tokenizer, self.recipe.validation_documents, longest)
@@ -108,7 +107,7 @@ class Trainer:
 
     def one_step(self, input_ids: Tensor) -> dict[str, float]:
         recipe, team = self.recipe, self.team
-        objective, losses = self.objective(input_ids.to(team.device), self.precision)
+        objective, parts = self.objective(input_ids.to(team.device), self.precision)
         objective.backward()
         seen = self.more_gradients()
         parameters = list(self.model.parameters())
@@ -121,7 +120,7 @@ class Trainer:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         told = torch.tensor([float(self.stopping), *seen.values()], device=team.device)
-        loss, balance_loss, stop, *told = team.sum(torch.cat([losses, told])).tolist()
+        loss, balance_loss, stop, *told = team.sum(torch.cat([parts, told])).tolist()
         self.stopping = stop > 0
         if loss != loss:
             raise TrainError(f"the loss is not a number at step {self.step}; learn more slowly")
@@ -136,24 +135,16 @@ class Trainer:
     def more_gradients(self) -> dict[str, float]:
         """Add those of answers and of told stories; this process's part of what is logged."""
         recipe, team, seen = self.recipe, self.team, {}
-        if recipe.answers:
-            batch = self.answers.batch(self.step, recipe.answers, team.rank, team.world)
-            input_ids, labels = (each.to(team.device) for each in batch)
-            objective, losses = self.objective(input_ids, self.precision, labels)
-            objective.backward()
-            seen["answers_loss"] = losses[2].item()
         if recipe.asked:
-            start = recipe.before("asked") + self.step * recipe.asked
-            numbers = range(start + team.rank, start + recipe.asked, team.world)
             longest = self.config.max_position_embeddings
-            each = [asked(self.tokenizer, number, longest) for number in numbers]
-            answered = sum((one.labels != IGNORE).sum().item() for one in each)
+            stories = [
+                asked(self.tokenizer, number, longest, recipe.drills)
+                for number in self.numbers("asked")
+            ]
             seen["answers_loss"] = 0.0
-            for one in each:
-                with self.half():
-                    loss = loss_of(one, self.model, team.device) / answered / team.world
-                (recipe.answers_weight * loss).backward()
-                seen["answers_loss"] += loss.item()
+            for loss in losses(stories, self.logits):
+                (recipe.asked_weight / team.world * loss).backward()
+                seen["answers_loss"] += loss.item() / team.world
         if recipe.told:
             stories = self.tell()
             for objective in objectives(stories, recipe.told_temperature, self.logits):
@@ -163,10 +154,8 @@ class Trainer:
 
     def tell(self) -> list[Told]:
         """This process's stories of a step; the dice are the step's own."""
-        recipe, team = self.recipe, self.team
-        start = recipe.before("told") + self.step * recipe.told
-        numbers = range(start + team.rank, start + recipe.told, team.world)
-        dice = torch.Generator(team.device).manual_seed(numbers.start)
+        recipe, numbers = self.recipe, self.numbers("told")
+        dice = torch.Generator(self.team.device).manual_seed(numbers.start)
         self.model.eval()
         tell = told_stories(
             self.model, self.make_cache, self.tokenizer, numbers, recipe.told_temperature, dice
@@ -174,27 +163,32 @@ class Trainer:
         self.model.train()
         return tell
 
-    def logits(self, input_ids: Tensor) -> Tensor:
+    def numbers(self, what: str) -> range:
+        """Those of this process's stories of a step, "asked" or "told"."""
+        team, many = self.team, getattr(self.recipe, what)
+        start = self.recipe.before(what) + self.step * many
+        return range(start + team.rank, start + many, team.world)
+
+    def logits(
+        self, input_ids: Tensor, mask: Tensor | None = None, cache: Any = None
+    ) -> Tensor:
+        device = self.team.device
         with self.half():
-            return self.model(input_ids.to(self.team.device))
+            return self.model(
+                input_ids.to(device), mask if mask is None else mask.to(device), cache
+            )
 
     def half(self) -> torch.autocast:
         enabled = self.precision == "bfloat16"
         return torch.autocast(self.team.device.type, torch.bfloat16, enabled=enabled)
 
-    def objective(
-        self, input_ids: Tensor, precision: str, labels: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """This process's part of the objective, and of its losses for the log.
-
-        The losses are of text, of balance and, with labels, of these by themselves; the
-        objective has all three.
-        """
+    def objective(self, input_ids: Tensor, precision: str) -> tuple[Tensor, Tensor]:
+        """This process's part of the objective, and of its losses of text and of balance."""
         half, world = precision == "bfloat16", self.team.world
         with torch.autocast(self.team.device.type, torch.bfloat16, enabled=half):
             logits, router_logits = self.model(input_ids, output_router_logits=True)
             loss = self.loss(logits, input_ids) / world  # every process has as many tokens
-            objective, losses = loss, [loss, torch.zeros_like(loss)]
+            objective, parts = loss, [loss, torch.zeros_like(loss)]
             if router_logits:
                 everyone = self.team.everyone(router_logits)
                 pools = [[layer] for layer in everyone]
@@ -203,11 +197,8 @@ class Trainer:
                 top_k = self.config.num_experts_per_tok
                 balance_loss = sum(self.balance(pool, top_k) for pool in pools) / len(pools)
                 objective = objective + self.config.router_aux_loss_coef * balance_loss
-                losses[1] = balance_loss / world
-            if labels is not None:
-                losses.append(self.loss(logits, labels) / world)
-                objective = objective + self.recipe.answers_weight * losses[2]
-        return objective, torch.stack(losses).detach()
+                parts[1] = balance_loss / world
+        return objective, torch.stack(parts).detach()
 
     def choose_precision(self) -> str:
         """bfloat16 where asked for, or faster here; float32 where the model cannot do it."""
@@ -337,13 +328,13 @@ def _generation_config(recipe: Recipe) -> str:
 
 def _check_fit(recipe: Recipe, config: Any, team: Team) -> None:
     """Raise TrainError where the numbers of a recipe do not go together."""
-    for name in ("batch_size", "answers", "told"):
+    for name in ("batch_size", "asked", "told"):
         if (size := getattr(recipe, name)) % team.world:
             raise TrainError(f"{name} {size} cannot be shared by {team.world} processes evenly")
-    if recipe.answers and recipe.sequence_length < LEAST:
+    if recipe.asked and config.max_position_embeddings < LEAST:
         raise TrainError(
-            f"sequence_length {recipe.sequence_length} has no room for a story and an answer; "
-            f"take {LEAST} or more, or 0 for answers"
+            f"max_position_embeddings {config.max_position_embeddings} leaves no room for a "
+            f"story and an answer; take {LEAST} or more, or 0 for asked"
         )
     if recipe.sequence_length > config.max_position_embeddings:
         raise TrainError(

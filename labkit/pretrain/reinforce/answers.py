@@ -1,13 +1,14 @@
-"""Stories with nearly all their questions, of which the answers count twice.
+"""Questions about stories, each asked by itself, as the first one.
 
-A training document has up to four questions, and most of its tokens are the story's: a model
-sees few answers. Here up to fourteen are asked, and more of the stories are long. To the mean
-loss of all tokens comes that of the answers' tokens alone, which the labels mark.
+A training document has up to four questions, one after the other, and most of its tokens are
+the story's. All but the first have it easy: who was told where the ball is knows who has the
+kite that was swapped for it, and need not have read the story. Here a story is read once, and
+each of its questions goes on from there alone; only the answers count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -17,182 +18,49 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labkit.pretrain.data import IGNORE
-from labkit.pretrain.stories import (
-    END_OF_TEXT,
-    END_OF_TURN,
-    HURRIED,
-    hurried,
-    plots,
-    prompt,
-    tell,
-)
-from labkit.pretrain.stories.grammar import articles
+from labkit.pretrain.stories import END_OF_TURN, HURRIED, hurried, plots, prompt, tell
+from labkit.pretrain.stories.grammar import Writer
 from labkit.pretrain.stories.questions import answer, candidates, question
-from labkit.pretrain.stories.reader import Reading, read_story
+from labkit.pretrain.stories.reader import read_story
 from labkit.pretrain.stories.teller import Teller
-from labkit.pretrain.stories.words import BOYS, GIRLS, QUESTIONS, THINGS
+from labkit.pretrain.stories.words import ANIMALS, BOYS, GIRLS, QUESTIONS
+from labkit.pretrain.stories.world import World
 
-
-def first_drill(rng: Random) -> tuple[list[str], list[tuple[str, str]]]:
-    """Two or three sentences of who has what, and who has each thing.
-
-    Where little else stands, a model learns within 150 steps to look for the thing that is
-    asked about; from whole stories alone it had not in many thousands.
-    """
-    people = rng.sample(GIRLS + BOYS, rng.choice((2, 2, 3)))
-    have = dict(zip(people, rng.sample(list(THINGS), len(people)), strict=True))
-    sentences = [f"{a} {rng.choice(HAVING)} a {x}." for a, x in have.items()]
-    asked = [(f"Who has the {x}?", f"{a} has it.") for a, x in have.items()]
-    return [articles(sentence) for sentence in sentences], asked
-
-
-def belongings(t: Teller) -> None:
-    """Two people with two things each, which may change hands: which one is asked for counts.
-
-    In most plots one thing matters, and a model that answers who has *something* is mostly
-    right; so it never learns to look for what the question names.
-    """
-    here = t.place()
-    a = t.hero(here)
-    b = t.friend(a, here)
-    has: dict[str, list[str]] = {a: [], b: []}
-    for name in t.rng.sample([a, a, b, b], 4):
-        has[name].append(x := t.toy())
-        t("have", a=name, x=x)
-    for _ in range(t.rng.choice((0, 1, 1, 2))):
-        giver, taker = t.rng.sample([a, b], 2)
-        if not has[giver] or not has[taker]:
-            break
-        x, y = t.rng.choice(has[giver]), t.rng.choice(has[taker])
-        how = t.rng.choice(("give", "swap", "put"))
-        has[giver].remove(x)
-        if how == "give":
-            t("give", a=giver, b=taker, x=x)
-            has[taker].append(x)
-        elif how == "put":
-            t("put", a=giver, x=x, s=t.spot(here))
-        else:
-            t("swap", a=giver, b=taker, x=x, y=y)
-            has[taker].remove(y)
-            has[taker].append(x)
-            has[giver].append(y)
-            t.maybe(0.4, "has_now", a=giver, x=y)
-    t.ending(a, b)
-
-
-DRILLS = 0.25  # share of the first drill
-UNFINISHED = 0.6  # share of the stories that end early: short ones are learnt from first
-HAVING = ("had", "owned", "had brought", "was carrying", "had been given")
-LONG = 0.4  # share of stories with a second chapter
-# the plots; a model finds it hardest to say who has what after a trade, and to count
-CHOICES = (
-    *plots.PLOTS,
-    *8 * (plots.trade,),
-    *4 * (plots.counting,),
-    *2 * (plots.twins,),
-    *16 * (belongings,),
-)
-LEAST = 320  # tokens of a row, to have room for a long story and an answer
-FEW, MANY = 4, 14  # questions about a quarter of the stories, and about the others
-FOLLOWED = ("where_thing", "who_has", "where_person", "how_many")  # through the whole story
-
-
-class Answers:
-    """Rows of such stories by their number, each cut where it is full."""
-
-    def __init__(self, tokenizer, sequence_length: int, first: int = 0):
-        self.tokenizer, self.sequence_length = tokenizer, sequence_length
-        self.first = first  # those before it were an earlier run's
-
-    def batch(
-        self, step: int, size: int, rank: int = 0, world: int = 1
-    ) -> tuple[Tensor, Tensor]:
-        """Token ids and labels, (size/world, T) each, of this process in a step."""
-        start = self.first + step * size
-        rows = [self.row(number) for number in range(start + rank, start + size, world)]
-        input_ids, labels = zip(*rows, strict=True)
-        return torch.tensor(input_ids), torch.tensor(labels)
-
-    def row(self, number: int) -> tuple[list[int], list[int]]:
-        rng = Random(f"TinyLLM answers {number}")
-        input_ids: list[int] = []
-        labels: list[int] = []
-        while len(input_ids) < self.sequence_length:
-            for text, counts in turns(rng):
-                ids = self.tokenizer.encode(text, add_special_tokens=False).ids
-                input_ids += ids
-                labels += ids if counts else [IGNORE] * len(ids)
-        return input_ids[: self.sequence_length], labels[: self.sequence_length]
-
-
-def turns(rng: Random) -> list[tuple[str, bool]]:
-    """The pieces of one document, each with whether it is an answer."""
-    story = _story(rng)
-    asked = all_questions(story, rng)[: rng.choice((FEW, MANY, MANY, MANY))]
-    rng.shuffle(asked)
-    pieces, before = [], " ".join(story.sentences) + "\n"
-    typed = hurried if rng.random() < HURRIED else str
-    for words, reply in asked:
-        pieces += [
-            (prompt(before + typed(words)), False),
-            (reply + END_OF_TURN, True),
-            ("\n", False),
-        ]
-        before = ""
-    return [*pieces, (END_OF_TEXT, False)]
-
-
-def _story(rng: Random) -> Reading:
-    long = rng.random() < LONG
-    while True:
-        if story := tell(rng, long, CHOICES):
-            return read_story(story.text)
-
-
-def all_questions(story: Reading, rng: Random) -> list[tuple[str, str]]:
-    """What the story answers, each fact asked for once, with its answer; the hard ones first.
-
-    Who has a thing and where it is are one fact: asked twice, a model would copy its answer.
-    """
-    hard, others, facts = {}, {}, set()
-    for kind in rng.sample(list(QUESTIONS), len(QUESTIONS)):
-        asked = hard if kind in FOLLOWED else others
-        for args in rng.sample(found := candidates(story.world, kind, rng), len(found)):
-            fact = ("x" if kind in ("where_thing", "who_has") else kind, *args.values())
-            reply = answer(story.world, kind, args)
-            if reply and fact not in facts:
-                facts.add(fact)
-                asked[question(story.world, kind, args)] = reply
-    return [*hard.items(), *others.items()]
-
-
-# %% every question by itself
-EASY = 2  # questions of the other kinds about a story
+LEAST = 256  # tokens, to have room for a story and an answer
+HELD = ("where_thing", "who_has")
+FOLLOWED = (*HELD, "where_person", "how_many")  # through the whole story
+OTHERS = 2  # questions of other kinds about a story
+LONG = 0.5  # share of stories with a second chapter
+TWINS = 0.3  # share of drills with two things of one sort
+TOGETHER = 7  # stories in one pass of the model, those of like length
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A story and questions, each asked as the first one.
-
-    In a row of many questions all but the first have it easy: who was told where the ball
-    is knows who has the kite that was swapped for it, and need not have read the story.
-    """
+    """A story and its questions."""
 
     story: Tensor  # (1, P): what all begin with
     input_ids: Tensor  # (Q, T): what comes after that, padded at the end
     labels: Tensor  # (Q, T)
 
 
-def asked(tokenizer: Any, number: int, longest: int) -> Asked:
-    """The story of this number, the first that fits with each answer into `longest` tokens."""
+def asked(tokenizer: Any, number: int, longest: int, drills: float = 0.0) -> Asked:
+    """The story of this number, the first that fits with each answer into `longest` tokens.
+
+    drills   share of those that are drills, and of the others that end early: a model learns
+             from short ones first
+    """
     rng = Random(f"TinyLLM asked {number}")
     typed = hurried if rng.random() < HURRIED else str
     ids: list[list[int]] = []
     while not ids or max(map(len, ids)) > longest:
-        sentences, chosen = first_drill(rng) if rng.random() < DRILLS else _story_so_far(rng)
+        if rng.random() < drills:
+            sentences, wanted = rng.choice((who_has_what, who_is_where, who_is_where))(rng)
+        else:
+            sentences, wanted = story_so_far(rng, drills)
         text = " ".join(sentences) + "\n"
         ids, answers = [], []
-        for words, reply in chosen:
+        for words, reply in wanted:
             pieces = (prompt(text + typed(words)), reply + END_OF_TURN)
             both = [tokenizer.encode(p, add_special_tokens=False).ids for p in pieces]
             ids.append([*both[0], *both[1]])
@@ -209,42 +77,130 @@ def asked(tokenizer: Any, number: int, longest: int) -> Asked:
     return Asked(torch.tensor([ids[0][:shared]]), input_ids, labels)
 
 
-def _story_so_far(rng: Random) -> tuple[list[str], list[tuple[str, str]]]:
-    """Sentences of a story, and the questions of the hard kinds and some others about them."""
-    story = _story(rng)
-    if rng.random() < UNFINISHED:
-        end = rng.randint(3, len(story.sentences))
-        story = read_story(" ".join(story.sentences[:end]))
-    hard, easy = [], []
-    for kind in QUESTIONS:
-        for args in candidates(story.world, kind, rng):
-            if reply := answer(story.world, kind, args):
-                both = (question(story.world, kind, args), reply)
-                (hard if kind in FOLLOWED else easy).append(both)
-    return story.sentences, hard + rng.sample(easy, min(EASY, len(easy)))
+def questions(world: World, rng: Random, kinds: Sequence[str]) -> list[tuple[str, str]]:
+    """Of these kinds all that have to be followed and some others, with their answers."""
+    followed, others = [], []
+    for kind in kinds:
+        for args in candidates(world, kind, rng):
+            if reply := answer(world, kind, args):
+                both = (question(world, kind, args), reply)
+                (followed if kind in FOLLOWED else others).append(both)
+    return followed + rng.sample(others, min(OTHERS, len(others)))
 
 
+def story_so_far(rng: Random, unfinished: float) -> tuple[list[str], list[tuple[str, str]]]:
+    """A story, or, as often as `unfinished` says, its beginning."""
+    story, long = None, rng.random() < LONG
+    while not story:
+        story = tell(rng, long, CHOICES)
+    reading = read_story(story.text)
+    if rng.random() < unfinished:
+        end = rng.randint(3, len(reading.sentences))
+        reading = read_story(" ".join(reading.sentences[:end]))
+    return reading.sentences, questions(reading.world, rng, tuple(QUESTIONS))
+
+
+def who_has_what(rng: Random) -> tuple[list[str], list[tuple[str, str]]]:
+    """A drill: two or three people who are not introduced, what they have, where they go.
+
+    Where hardly anything stands, a model learns within 150 steps to look for the thing that
+    is asked about; from whole stories alone it had not in many thousands.
+    """
+    t = Teller(rng, World())
+    here = t.place()
+    names = rng.sample(GIRLS + BOYS, rng.choice((2, 2, 3)))
+    for name in names:
+        t.world.apply("intro_at", {"a": name, "k": rng.choice(ANIMALS), "p": here}, "")
+    owners = [*names, *rng.choices(names, k=rng.choice((0, 0, 1, 2)))]
+    things = [t.toy() for _ in owners]
+    if t.chance(TWINS):
+        things[:2] = t.twins()
+    for name, x in zip(owners, things, strict=True):
+        t("have", a=name, x=x)
+    plots.exchanges(t, here, rng.choice((0, 1, 1, 2, 3)))
+    gone = rng.sample(names, rng.choice((0, 1, 2)))
+    for name in gone:
+        t("go", a=name, p=t.elsewhere(here))
+    asked = questions(t.world, rng, HELD)
+    for name in gone:  # where the others are is not told
+        found = {"a": name}
+        words = question(t.world, "where_person", found)
+        asked.append((words, answer(t.world, "where_person", found)))
+    return Writer(rng).text(t.events), asked
+
+
+def who_is_where(rng: Random) -> tuple[list[str], list[tuple[str, str]]]:
+    """A drill: two or three people, who come and go."""
+    t = Teller(rng, World())
+    names = rng.sample(GIRLS + BOYS, rng.choice((2, 2, 3)))
+    for name in names:
+        t.world.apply("intro", {"a": name, "k": rng.choice(ANIMALS)}, "")
+        t("be", a=name, p=t.place())
+    for _ in range(rng.choice((0, 0, 1, 1, 2, 3))):
+        a = rng.choice(names)
+        known = {*map(t.where, names), *t.world.people[a].been} - {t.where(a)}
+        t.go(a, rng.choice([*sorted(known), t.place()]))
+    return Writer(rng).text(t.events), questions(t.world, rng, ("where_person",))
+
+
+# a model finds it hardest to say who has what after a trade, and to count
+CHOICES = (
+    *plots.PLOTS,
+    *4 * (plots.trade,),
+    *2 * (plots.counting,),
+    *3 * (plots.twins,),
+    *8 * (plots.belongings,),
+)
+
+
+# %% learning
 class ReadOnce:
-    """A KV cache of one story, from which all its questions go on, and which can be learnt."""
+    """A KV cache of stories, from which all their questions go on, and which can be learnt.
 
-    def __init__(self):
-        self.length, self.held = 0, []
+    story_of    the number of each question's story, (Q,)
+    """
+
+    def __init__(self, story_of: Tensor):
+        self.story_of, self.length, self.held = story_of, 0, []
 
     def update(self, layer_idx: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         if self.length == 0:
             self.held.append((key, value))
             return key, value
-        held = (each.expand(key.size(0), -1, -1, -1) for each in self.held[layer_idx])
+        held = (
+            each.index_select(0, self.story_of.to(each.device)) for each in self.held[layer_idx]
+        )
         return tuple(torch.cat(pair, dim=2) for pair in zip(held, (key, value), strict=True))
 
 
-def loss_of(asked: Asked, model: Callable[..., Tensor], device: torch.device) -> Tensor:
-    """Of all tokens of the answers, their sum; the story is read once."""
-    cache = ReadOnce()
-    model(asked.story.to(device), cache=cache)
-    cache.length = asked.story.size(1)
-    scores = model(asked.input_ids.to(device), cache=cache)[:, :-1]  # (Q, T - 1, V)
-    labels = asked.labels[:, 1:].to(device)
-    return F.cross_entropy(
-        scores.transpose(1, 2).float(), labels, ignore_index=IGNORE, reduction="sum"
-    )
+def losses(stories: Sequence[Asked], logits: Callable[..., Tensor]) -> Iterable[Tensor]:
+    """Parts of the mean loss of the answers' tokens, each to be differentiated by itself, for
+    memory's sake.
+
+    logits    the model: token ids (B, T), attention mask (B, S) and a cache -> (B, T, V)
+    """
+    counted = sum((one.labels != IGNORE).sum().item() for one in stories)
+    in_order = sorted(stories, key=lambda one: one.story.size(1))
+    for start in range(0, len(stories), TOGETHER):
+        some = in_order[start : start + TOGETHER]
+        story = padded([one.story for one in some], 0, left=True)  # (B, P)
+        mask = padded([torch.ones_like(one.story) for one in some], 0, left=True)
+        input_ids = padded([one.input_ids for one in some], 0)  # (Q, T)
+        labels = padded([one.labels for one in some], IGNORE)[:, 1:]
+        asked_of = torch.tensor([n for n, one in enumerate(some) for _ in one.labels])
+        cache = ReadOnce(asked_of)
+        logits(story, mask, cache)
+        cache.length = story.size(1)
+        mask = torch.cat((mask[asked_of], torch.ones_like(input_ids)), dim=1)
+        scores = logits(input_ids, mask, cache)[:, :-1].transpose(1, 2).float()
+        labels = labels.to(scores.device)
+        sum_of_all = F.cross_entropy(scores, labels, ignore_index=IGNORE, reduction="sum")
+        yield sum_of_all / counted
+
+
+def padded(tensors: Sequence[Tensor], value: int, left: bool = False) -> Tensor:
+    """One below the other, (rows, T) each, as long as the longest."""
+    longest = max(each.size(1) for each in tensors)
+    more = [longest - each.size(1) for each in tensors]
+    sides = [(n, 0) if left else (0, n) for n in more]
+    return torch.cat([F.pad(*both, value=value) for both in zip(tensors, sides, strict=True)])

@@ -364,6 +364,39 @@ def wandering(t: Teller) -> None:
     t.ending(holder, other)
 
 
+def belongings(t: Teller) -> None:
+    """Two people with two things each, which may change hands: which one is asked for counts.
+
+    Not among PLOTS. In most of these one thing matters, and a model that answers who has
+    *something* is mostly right, and need not look for what the question names.
+    """
+    here = t.place()
+    a = t.hero(here)
+    b = t.friend(a, here)
+    for name in t.rng.sample([a, a, b, b], 4):
+        t("have", a=name, x=t.toy())
+    exchanges(t, here, t.rng.choice((0, 1, 1, 2)))
+    t.ending(a, b)
+
+
+def exchanges(t: Teller, here: str, times: int) -> None:
+    """Let things change hands or be put down, while both have something left."""
+    for _ in range(times):
+        a, b = t.rng.sample(list(t.world.people), 2)
+        mine, yours = ([x for x in t.world.things if t.has(name, x)] for name in (a, b))
+        if not mine or not yours:
+            return
+        x, y = t.rng.choice(mine), t.rng.choice(yours)
+        how = t.rng.choice(("give", "swap", "put"))
+        if how == "put":
+            t("put", a=a, x=x, s=t.spot(here))
+        elif how == "give":
+            t("give", a=a, b=b, x=x)
+        else:
+            t("swap", a=a, b=b, x=x, y=y)
+            t.maybe(0.4, "has_now", a=a, x=y)
+
+
 PLOTS = (
     *(search, gift, trade, trip, meal, hidden),
     *(counting, rain, repair, lending, twins, wandering),

@@ -30,13 +30,15 @@ from labkit.pretrain.stories import (
     prompt,
     request,
     stories,
+    tell,
 )
 from labkit.pretrain.stories.grammar import SINGULAR, Args, Scene, noun, read, read_question
+from labkit.pretrain.stories.plots import belongings
 from labkit.pretrain.stories.questions import answer
 from labkit.pretrain.stories.words import GENDER
 from labkit.pretrain.stories.world import World
 
-STRANGE = 4  # stories for every request that none answers
+STRANGE = 4  # stories for every request that none answers, and for every one of belongings
 QUOTED = re.compile(r'"[^"]*"')
 Generate = Callable[[str], str]
 
@@ -150,6 +152,7 @@ SHARES = {
     "varied": ("different", "sentences"),  # sentences, one that is told twice counted once
     "as_often": ("as_often", "events"),  # what happens in a story, as often as it should
     "questions_right": ("right", "asked"),
+    "told_apart": ("told_apart", "owned"),  # who has what, where two have two things each
     "honest": ("honest", "strange"),  # answers to requests that no story answers
 }
 
@@ -196,7 +199,8 @@ def measure(generate: Generate, seeds: Sequence[int], n: int, long: bool = False
     For every story of a seed (take seeds of SPLITS["test"]), one prompt asks for a story like
     it, whose text is read; and for each of its questions a prompt gives the true story with
     the question. An answer is right if it is exactly the one that follows from the story.
-    Some prompts ask for what no story answers: honest is who says so, and tells none.
+    Some prompts ask for what no story answers: honest is who says so, and tells none. And of
+    stories in which two people have two things each, who has each of these is asked.
 
     long    stories with a second chapter instead, twice as long at the least
     """
@@ -214,6 +218,8 @@ def measure(generate: Generate, seeds: Sequence[int], n: int, long: bool = False
     for wanted in strange_requests(seeds, 0 if long else n):
         honest = reply(generate(prompt(wanted))) in beyond.HONEST
         scores.update(strange=1, honest=int(honest))
+    for question, right in whose(seeds, 0 if long else n):
+        scores.update(owned=1, told_apart=int(reply(generate(prompt(question))) == right))
     scores["different"] = len(different)
     scores["as_often"] = (happened & should).total()
     scores["events"] = max(happened.total(), should.total())
@@ -232,6 +238,21 @@ def strange_requests(seeds: Sequence[int], n: int) -> Iterator[str]:
     """Of every seed, a request that no story answers for every few of n stories."""
     for seed in seeds:
         yield from beyond.distinct("test", seed, -(-n // STRANGE), REQUESTS, list(GENDER))
+
+
+def whose(seeds: Sequence[int], n: int) -> Iterator[tuple[str, str]]:
+    """Of every seed, the questions about one story of belongings for every few of n stories."""
+    for seed in seeds:
+        rng = Random(f"TinyLLM whose {seed}")
+        for _ in range(-(-n // STRANGE)):
+            story = None
+            while not story:
+                story = tell(rng, choices=[belongings])
+            reading = read_story(story.text)
+            for x in reading.world.things:
+                question = f"Who has the {noun(x)}?"
+                if right := reading.answer(question):
+                    yield f"{story.text}\n{question}", right
 
 
 # baselines: what the scores are worth

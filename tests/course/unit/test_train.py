@@ -103,6 +103,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
         ({"earlier": {}}, "earlier is {}; expected list"),
         ({"told": -1}, "told is -1; it must be 0 or more"),
         ({"told_temperature": 0}, "told_temperature is 0; it must be positive"),
+        ({"drills": 1.5}, "drills is 1.5; it must lie between 0 and 1"),
         ({"balance": "none"}, "balance is 'none'; it may be pooled, by layer"),
     ],
 )
@@ -132,8 +133,16 @@ def test_a_sequence_longer_than_the_model_allows(tmp_path):
 
 
 def test_answers_need_room(tmp_path):
-    with pytest.raises(TrainError, match="sequence_length 48 has no room for a story and an"):
-        begun(tmp_path / "run", answers=1)
+    model = {**SMALL["model"], "max_position_embeddings": 200}
+    with pytest.raises(TrainError, match="embeddings 200 leaves no room for a story and an"):
+        begun(tmp_path / "run", model=model, asked=1)
+
+
+def test_an_earlier_recipe_still_trains():
+    rows = Recipe.from_dict({**SMALL, "answers": 8})
+    assert rows.now().answers == 0 and rows.now().asked == 8
+    assert Recipe.from_dict({**SMALL, "asked": 3, "answers": 8}).now().asked == 3
+    assert Recipe.from_dict(SMALL).now() == Recipe.from_dict(SMALL)
 
 
 # data
@@ -492,6 +501,7 @@ def test_only_a_named_model_and_enough_stories_make_a_card(tmp_path, monkeypatch
         )
         assert told.exit_code == 0 and "questions about a true" in told.output
         assert (folder / "scores.json").exists() == written
+        assert ("nothing written" in told.output) != written
 
 
 def test_the_card_holds_what_was_measured(tmp_path):
