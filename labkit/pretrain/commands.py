@@ -30,7 +30,8 @@ CARD = 200  # stories for the scores on a model's card
 @app.command()
 def train(
     recipe: Annotated[
-        Optional[str], typer.Argument(help="a recipe, or a shipped model to train it again")
+        Optional[str],
+        typer.Argument(help="a recipe, or a shipped model to train it again (stories-dense)"),
     ] = None,
     out: Annotated[
         Optional[Path], typer.Option(help="the run's folder; build/runs/NAME if not said")
@@ -50,7 +51,6 @@ def train(
     On several processes: torchrun --nproc-per-node 2 -m labkit.cli train RECIPE
     """
     from labkit.model import checkpoint
-    from labkit.model.hub import SHIPPED
     from labkit.pretrain.parallel import team
     from labkit.pretrain.recipe import Recipe, TrainError
     from labkit.pretrain.run_folder import Run, last_step
@@ -74,7 +74,7 @@ def train(
                         "The runs before it made most of the model; `--from {name}` begins "
                         "with what they made.",
                         runs=len(made.earlier) + 1,
-                        name=recipe or next(iter(SHIPPED)),
+                        name=path.parent if _beside_weights(path) else "MODEL",
                     )
                 )
             made = made.after(None)
@@ -111,17 +111,25 @@ def measure(
             watch = lambda done, total: bar.update(task, completed=done, total=total)  # noqa: E731
             found = measuring.scores_of(folder, code, stories, watch)
     _print_scores(console, found)
-    if model and stories >= CARD and (folder / "recipe.json").exists():
+    missing = [name for name in ("recipe.json", "log.csv") if not (folder / name).exists()]
+    if model and stories >= CARD and not missing:
         write_whole(folder / "scores.json", (json.dumps(found, indent=2) + "\n").encode())
         measuring.write_card(folder, code)
         said = tr("written: {folder}/scores.json, README.md", folder=folder)
+    elif missing:
+        said = tr(
+            "nothing written: {folder} has no {missing}; a card is of a model that was "
+            "trained here",
+            folder=folder,
+            missing=", ".join(missing),
+        )
     else:
         said = tr(
-            "nothing written: a card is of a MODEL that you name, that was trained here, and "
-            "of {stories} stories or more",
+            "nothing written: a card is of a MODEL that you name, and of {stories} stories or "
+            "more",
             stories=CARD,
         )
-    console.print(said, soft_wrap=True)
+    console.print(said, soft_wrap=not console.is_terminal)
 
 
 def _print_scores(console: Console, found: dict) -> None:
@@ -156,6 +164,10 @@ def _recipe_file(checkpoint, name: str | None) -> Path:
     return path / "recipe.json" if path.is_dir() else path
 
 
+def _beside_weights(recipe: Path) -> bool:
+    return (recipe.parent / "model.safetensors").exists()
+
+
 def _run_folder(recipe: Path) -> Path:
     """Runs are kept by name; a recipe that lies in its run's folder goes on there."""
     if recipe.name != "recipe.json":
@@ -177,7 +189,7 @@ def _train(trainer: Trainer, leads: bool) -> None:
                 folder=run.folder, count=count, steps=recipe.steps, tokens=recipe.tokens_a_step,
                 optimizer=recipe.optimizer, precision=trainer.precision, begun=begun,
             ),
-            soft_wrap=True, highlight=False,
+            soft_wrap=not console.is_terminal, highlight=False,
         )  # fmt: skip
     with stopped_gently(trainer):
         _watched(trainer, console if leads else Console(quiet=True))
@@ -204,6 +216,8 @@ def stopped_gently(trainer: Trainer) -> Iterator[None]:
 
     def stop(number, frame) -> None:
         trainer.stopping = True
+        if trainer.team.leads:
+            note(tr("this step is finished and saved; Ctrl-C again ends at once"))
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -227,18 +241,18 @@ def _watched(trainer: Trainer, console: Console) -> None:
     tokens = trainer.recipe.tokens_a_step
     columns = (
         TextColumn("step"), MofNCompleteColumn(), BarColumn(),
-        TextColumn("loss {task.fields[loss]:.3f}  {task.fields[rate]:,.0f} tokens/s"),
+        TextColumn("{task.fields[seen]}"),
         TimeRemainingColumn(),
     )  # fmt: skip
     if trainer.step == trainer.recipe.steps:
         return
-    fields = {"total": trainer.recipe.steps, "loss": float("nan"), "rate": 0.0}
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", completed=trainer.step, **fields)
+        total = trainer.recipe.steps
+        task = bar.add_task("", completed=trainer.step, total=total, seen="")
         lines = len(trainer.run.log)
         for seen in trainer.steps():
-            rate = tokens / seen["seconds"]
-            bar.update(task, completed=trainer.step, loss=seen["loss"], rate=rate)
+            words = f"loss {seen['loss']:.3f}  {tokens / seen['seconds']:,.0f} tokens/s"
+            bar.update(task, completed=trainer.step, seen=words)
             if len(trainer.run.log) > lines:
                 lines = len(trainer.run.log)
                 if not console.is_terminal:

@@ -24,8 +24,9 @@ from labkit.model.fast import accelerate
 from labkit.model.tokenizer import Tokenizer
 from labkit.pretrain.data import IGNORE, Validation
 from labkit.pretrain.recipe import Recipe
-from labkit.pretrain.stories import LONG, SPLITS
+from labkit.pretrain.stories import LONG, LONG_REQUESTS, REQUESTS, SPLITS
 from labkit.pretrain.stories.reader import baselines, measure, shares
+from labkit.pretrain.stories.words import QUESTIONS
 
 AT_ONCE = 64  # prompts in a batch
 NEW_TOKENS = 280  # the longest story has fewer
@@ -39,6 +40,7 @@ SHARES = {  # key in scores.json: what it is a share of
     "as_often": "kinds of events that happen as often as in the true stories",
     "questions_right": "questions about a true story answered right",
     "told_apart": '"Who has the ...?" answered right where two people have two things each',
+    "unsaid": "questions about what the story does not mention, answered so",
     "honest": 'requests from beyond the stories ("a dolphin", "4 + 32") answered honestly',
 }
 WAYS = ("greedy", "sampled", "long greedy", "long sampled", "true")
@@ -75,7 +77,7 @@ def scores_of(
             answers = continuations(model, tokenizer, write, asked, sampling, told)
             counts = rounded(measure(answers.__getitem__, seeds, stories, long))
             if long:
-                del counts["honest"], counts["told_apart"]  # asked once
+                del counts["honest"], counts["told_apart"], counts["unsaid"]  # asked once
             found["long " * long + name] = counts
             first += len(asked)
     return found | {name: rounded(counts) for name, counts in baselines(seeds, stories).items()}
@@ -144,6 +146,16 @@ def continuations(
     return said
 
 
+def examples() -> dict[str, list[str]]:
+    """Of every kind of request, and of every kind of question, one."""
+    wanted = ((REQUESTS, "Mia and a red kite"), (LONG_REQUESTS, "a fox named Felix"))
+    words = {"A": "Mia", "B": "Felix", "x": "kite", "f": "apples", "v": "box"}
+    return {
+        "requests": [forms[0].format(about=about) for forms, about in wanted],
+        "questions": [forms[0].format(**words) for forms in QUESTIONS.values()],
+    }
+
+
 def write_card(folder: Path, package: ModuleType) -> None:
     """README.md, rendered from what lies beside it."""
     write_whole(folder / "README.md", card(folder, package).encode())
@@ -174,6 +186,7 @@ def card(folder: Path, package: ModuleType) -> str:
         last=dict(zip(columns, lines[-1], strict=True)),
         scores=json.loads((folder / "scores.json").read_text("utf-8")),
         shares=SHARES,
+        examples=examples(),
         ways=WAYS,
         long=round(1 / LONG),
         size=(folder / "model.safetensors").stat().st_size,

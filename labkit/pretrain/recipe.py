@@ -14,8 +14,9 @@ from labkit.pretrain.upcycle import DEEPER, MIXTURE
 OPTIMIZERS = ("muon", "adamw")
 PRECISIONS = ("auto", "float32", "bfloat16")
 BALANCES = ("pooled", "by layer")
-ACCEPTED = {
-    "int": (int,), "float": (int, float), "str": (str,), "Mapping": (dict,), "list": (list,)
+ACCEPTED = {  # and how they are called
+    "int": ((int,), "a whole number"), "float": ((int, float), "a number"),
+    "str": ((str,), "a text"), "Mapping": ((dict,), "an object"), "list": ((list,), "a list"),
 }  # fmt: skip
 POSITIVE = (
     "sequence_length", "batch_size", "steps", "learning_rate", "adamw_learning_rate",
@@ -132,7 +133,10 @@ class Recipe:
     def from_dict(cls, values: Mapping[str, Any], where: str = "the recipe") -> Recipe:
         known = [known.name for known in dataclasses.fields(cls)]
         if unknown := sorted(values.keys() - set(known)):
-            raise TrainError(f"{where} has no use for {', '.join(unknown)}")
+            raise TrainError(
+                f"{where} has no use for {', '.join(unknown)}; a recipe may have "
+                f"{', '.join(known)}"
+            )
         if missing := sorted({"model", "steps"} - values.keys()):
             raise TrainError(f"{where} lacks {', '.join(missing)}")
         try:
@@ -199,6 +203,6 @@ class Recipe:
 
 
 def _check_type(known: dataclasses.Field, value: Any) -> None:
-    accepted = ACCEPTED[known.type.partition("[")[0]]
+    accepted, words = ACCEPTED[known.type.partition("[")[0]]
     if type(value) not in accepted:
-        raise TrainError(f"{known.name} is {value!r}; expected {accepted[-1].__name__}")
+        raise TrainError(f"{known.name} is {value!r}; expected {words}")

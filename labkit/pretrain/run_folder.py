@@ -39,12 +39,14 @@ class Run:
         with self.errors_explained():
             self.folder.mkdir(parents=True, exist_ok=True)
             path = self.folder / "recipe.json"
-            if not path.exists():
-                if strangers := sorted(item.name for item in self.folder.iterdir()):
-                    raise TrainError(
-                        f"{self.folder} holds {', '.join(strangers[:3])} and no recipe.json; "
-                        "give another folder with --out"
-                    )
+            inside = {item.name for item in self.folder.iterdir()}
+            if not path.exists() and inside:
+                raise TrainError(
+                    f"{self.folder} holds {', '.join(sorted(inside)[:3])} and no recipe.json; "
+                    "give another folder with --out"
+                )
+            if inside <= {path.name, "tokenizer"} and not self._is_there(path):
+                shutil.rmtree(self.folder / "tokenizer", ignore_errors=True)
                 write_whole(path, self.recipe.text().encode())
         before = Recipe.from_file(path).to_dict()
         changed = [key for key, value in self.recipe.to_dict().items() if before[key] != value]
@@ -53,6 +55,10 @@ class Run:
                 f"{self.folder} holds a run that differs in {', '.join(changed)}; go on with "
                 f"that one by `tinyllm train {path}`, or give another folder with --out"
             )
+
+    def _is_there(self, path: Path) -> bool:
+        """Whether it is this recipe: another, of which no step was saved, is not missed."""
+        return path.exists() and path.read_text("utf-8") == self.recipe.text()
 
     def state(self) -> dict[str, Any] | None:
         """What was saved last, None at the beginning."""
@@ -107,8 +113,18 @@ class Run:
 
 
 def last_step(model: Path) -> int:
-    """At which step the run ended that made the model in this folder."""
-    return int((model / "log.csv").read_text("utf-8").splitlines()[-1].split(",")[0])
+    """At which step the run ended that made the model in this folder.
+
+    Errors: no log there, or one without a step: TrainError
+    """
+    path = model / "log.csv"
+    try:
+        return int(path.read_text("utf-8").splitlines()[-1].split(",")[0])
+    except (OSError, ValueError, IndexError) as error:
+        raise TrainError(
+            f"{path} does not say how far the model was trained ({error}); begin with a folder "
+            "that `tinyllm train` made"
+        ) from error
 
 
 def _number(text: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import os
 import time
@@ -21,6 +22,7 @@ from labkit.pretrain.data import Rows, Steps, Validation
 from labkit.pretrain.muon import Muon
 from labkit.pretrain.parallel import Team
 from labkit.pretrain.recipe import Recipe, TrainError
+from labkit.pretrain.reinforce import LEAST as LEAST_TOLD
 from labkit.pretrain.reinforce import Told, objectives, told_stories
 from labkit.pretrain.reinforce.answers import LEAST, asked, losses
 from labkit.pretrain.run_folder import Run
@@ -28,6 +30,7 @@ from labkit.pretrain.stories import tokenizer as story_tokenizer
 from labkit.pretrain.upcycle import upcycled
 
 JUDGED = ("answers_loss", "told_sound")
+OTHER_FORMS = {"rope_parameters", "num_local_experts", "dtype"}  # that a config.json may have
 TIMED = 2  # steps that are timed to choose the precision
 
 
@@ -321,8 +324,8 @@ def _tokenizer(run: Run, vocab_size: int, team: Team, begin_with: Path | None):
 
 
 def _generation_config(recipe: Recipe) -> str:
-    end, _, turn = range(len(story_tokenizer.SPECIAL_TOKENS))
-    values = {**recipe.generation, "eos_token_id": [turn, end], "pad_token_id": end}
+    end, begin, turn = range(len(story_tokenizer.SPECIAL_TOKENS))
+    values = {**recipe.generation, "eos_token_id": [turn, end, begin], "pad_token_id": end}
     return json.dumps(values, indent=2) + "\n"
 
 
@@ -331,6 +334,17 @@ def _check_fit(recipe: Recipe, config: Any, team: Team) -> None:
     for name in ("batch_size", "asked", "told"):
         if (size := getattr(recipe, name)) % team.world:
             raise TrainError(f"{name} {size} cannot be shared by {team.world} processes evenly")
+    known = {field.name for field in dataclasses.fields(config)}
+    if unknown := sorted(recipe.model.keys() - known - config.to_dict().keys() - OTHER_FORMS):
+        raise TrainError(
+            f"the recipe's model has no use for {', '.join(unknown)}; it may have "
+            f"{', '.join(sorted(known))}"
+        )
+    if recipe.told and config.max_position_embeddings < LEAST_TOLD:
+        raise TrainError(
+            f"max_position_embeddings {config.max_position_embeddings} leaves no room for the "
+            f"stories that the model tells; take {LEAST_TOLD} or more, or 0 for told"
+        )
     if recipe.asked and config.max_position_embeddings < LEAST:
         raise TrainError(
             f"max_position_embeddings {config.max_position_embeddings} leaves no room for a "

@@ -216,9 +216,10 @@ def show(text: str) -> None:
 
 def note(text: str, style: str = "dim", only_terminal: bool = False) -> None:
     """A remark to the person, apart from the text: on stderr."""
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console = Console(stderr=True, highlight=False)
     if console.is_terminal or not only_terminal:
-        console.print(CONTROL.sub("\ufffd", text), style=style, markup=False)
+        safe, whole_lines = CONTROL.sub("\ufffd", text), not console.is_terminal
+        console.print(safe, style=style, markup=False, soft_wrap=whole_lines)
 
 
 def read_anything() -> None:

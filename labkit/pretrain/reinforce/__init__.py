@@ -28,6 +28,7 @@ from labkit.pretrain.stories.reader import read_story
 
 LONG = 0.7  # share of the stories that shall have two chapters
 MOST = 280  # tokens of a story; the longest true ones have fewer
+LEAST = MOST + 104  # positions, to have room for what was asked for and the story
 EXPECTED = 4  # so many mean sentences are added to those of a kind: a rare one is no measure
 TOGETHER = 16  # stories in one pass of the model, those of like length
 

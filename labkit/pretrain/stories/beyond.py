@@ -54,6 +54,18 @@ QUESTIONS = {
         "Correct my grammar.", "Who discovered penicillin?",
     ],
 }  # fmt: skip
+MESSAGES = [  # to which a story is no answer; only `asked` has these
+    "I am sad.", "I am happy.", "I am bored.", "I am tired.", "I am hungry.", "I love you.",
+    "I do not like you.", "You are funny.", "You are wrong.", "I have a dog.", "It is raining.",
+    "My name is Anna.", "I am from Berlin.", "Nice to meet you.", "This is a test.",
+]  # fmt: skip
+SCRIPTS = (
+    (0x4E00, 0x9FFF),
+    (0x3041, 0x3096),
+    (0xAC00, 0xD7A3),
+    (0x0430, 0x044F),
+    (0x0621, 0x064A),
+)
 SUMS = [
     "What is {a} {sign} {b}?",
     "{a} {sign} {b}",
@@ -81,6 +93,17 @@ def ask(rng: Random, split: str, requests: list[str], names: list[str]) -> str:
     if rng.random() < 0.25:
         about = f"{rng.choice(names)} and {about}"
     return rng.choice(requests).format(about=about)
+
+
+def without_story(rng: Random, requests: list[str], names: list[str]) -> str:
+    """What somebody may say first that asks for nothing a story could answer."""
+    kind = rng.random()
+    if kind < 0.3:
+        return rng.choice(MESSAGES)
+    if kind < 0.6:  # a language that it cannot read
+        letters = range(*rng.choice(SCRIPTS))
+        return "".join(chr(rng.choice(letters)) for _ in range(rng.randint(2, 12)))
+    return ask(rng, "train", requests, names)
 
 
 def distinct(split: str, seed: int, n: int, requests: list[str], names: list[str]) -> list[str]:

@@ -6,11 +6,16 @@ from itertools import product
 from random import Random
 
 from labkit.pretrain.stories.grammar import SLOT, Args, articles, at, key, noun, number
-from labkit.pretrain.stories.words import COLOURS, GENDER, PLURALS, QUESTIONS
+from labkit.pretrain.stories.words import COLOURS, GENDER, GROUPS, PLURALS, QUESTIONS
 from labkit.pretrain.stories.world import World
 
 GIFTS = ("give", "give_back")
 FINDS = ("find", "find_in", "find_new")
+UNTOLD = "I do not know. The story does not say."
+OF_ONE = (  # they name one person or one thing, nothing else
+    *("where_person", "what_kind", "why_sad", "is_hungry", "what_ate"),
+    *("where_thing", "who_has", "who_found", "colour", "who_fixed"),
+)
 
 
 def answer(world: World, kind: str, args: Args) -> str | None:
@@ -194,6 +199,14 @@ def ask(world: World, rng: Random, most: int) -> list[tuple[str, str]]:
                 break
     rng.shuffle(asked)
     return asked
+
+
+def untold(world: World, rng: Random) -> str:
+    """A question about somebody, or something, that the story does not mention."""
+    things = {*map(noun, world.things), *(f for _, f in world.counts)}
+    a = rng.choice([name for name in GENDER if name not in world.people])
+    x = rng.choice([word for word in GROUPS if word not in things])
+    return QUESTIONS[rng.choice(OF_ONE)][0].format(A=a, x=x)
 
 
 def question(world: World, kind: str, args: Args) -> str:

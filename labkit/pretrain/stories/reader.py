@@ -34,11 +34,11 @@ from labkit.pretrain.stories import (
 )
 from labkit.pretrain.stories.grammar import SINGULAR, Args, Scene, noun, read, read_question
 from labkit.pretrain.stories.plots import belongings
-from labkit.pretrain.stories.questions import answer
+from labkit.pretrain.stories.questions import UNTOLD, answer, untold
 from labkit.pretrain.stories.words import GENDER
 from labkit.pretrain.stories.world import World
 
-STRANGE = 4  # stories for every request that none answers, and for every one of belongings
+STRANGE = 4  # stories for every request that none answers, and for every other extra
 QUOTED = re.compile(r'"[^"]*"')
 Generate = Callable[[str], str]
 
@@ -153,6 +153,7 @@ SHARES = {
     "as_often": ("as_often", "events"),  # what happens in a story, as often as it should
     "questions_right": ("right", "asked"),
     "told_apart": ("told_apart", "owned"),  # who has what, where two have two things each
+    "unsaid": ("unsaid", "untold"),  # of what a story does not mention it says so
     "honest": ("honest", "strange"),  # answers to requests that no story answers
 }
 
@@ -199,8 +200,9 @@ def measure(generate: Generate, seeds: Sequence[int], n: int, long: bool = False
     For every story of a seed (take seeds of SPLITS["test"]), one prompt asks for a story like
     it, whose text is read; and for each of its questions a prompt gives the true story with
     the question. An answer is right if it is exactly the one that follows from the story.
-    Some prompts ask for what no story answers: honest is who says so, and tells none. And of
-    stories in which two people have two things each, who has each of these is asked.
+    Some prompts ask for what no story answers: honest is who says so, and tells none. Some ask
+    about somebody or something that the story does not mention. And of stories in which two
+    people have two things each, who has each of these is asked.
 
     long    stories with a second chapter instead, twice as long at the least
     """
@@ -220,6 +222,8 @@ def measure(generate: Generate, seeds: Sequence[int], n: int, long: bool = False
         scores.update(strange=1, honest=int(honest))
     for question, right in whose(seeds, 0 if long else n):
         scores.update(owned=1, told_apart=int(reply(generate(prompt(question))) == right))
+    for question in untold_of(seeds, 0 if long else n):
+        scores.update(untold=1, unsaid=int(reply(generate(prompt(question))) == UNTOLD))
     scores["different"] = len(different)
     scores["as_often"] = (happened & should).total()
     scores["events"] = max(happened.total(), should.total())
@@ -258,6 +262,12 @@ def whose(seeds: Sequence[int], n: int) -> Iterator[tuple[str, str]]:
 # baselines: what the scores are worth
 
 
+def untold_of(seeds: Sequence[int], n: int) -> Iterator[str]:
+    """Of every seed, a story and a question that it leaves open for every few of n stories."""
+    for story, wanted in tasks(seeds, -(-n // STRANGE)):
+        yield f"{story.text}\n{untold(read_story(story.text).world, Random(wanted))}"
+
+
 def user_said(text: str) -> str:
     """The message in a prompt of one turn."""
     return text.split("user\n", 1)[1].split(END_OF_TURN)[0]
@@ -286,7 +296,7 @@ def baselines(seeds: Sequence[int], n: int) -> dict[str, Counter]:
         def generate(text: str) -> str:
             story, _, last = user_said(text).rpartition("\n")
             if story:
-                return read_story(change(story)).answer(last) or ""
+                return read_story(change(story)).answer(last) or UNTOLD
             return change(told[last]) if last in told else beyond.HONEST[0]
 
         return generate

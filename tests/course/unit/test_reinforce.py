@@ -29,6 +29,8 @@ from labkit.pretrain.reinforce.answers import (
 )
 from labkit.pretrain.run_folder import Run
 from labkit.pretrain.stories import END_OF_TURN, FEWEST, plots, tell
+from labkit.pretrain.stories.beyond import HONEST
+from labkit.pretrain.stories.questions import UNTOLD
 from labkit.pretrain.stories.reader import read_story
 from labkit.pretrain.stories.tokenizer import train_on_stories
 from labkit.pretrain.stories.words import QUESTIONS
@@ -193,10 +195,30 @@ def test_answers_are_right_and_what_has_to_be_followed_is_all_asked():
         "In a little house lived a fox named Felix. He had a yellow teapot. He met a painter "
         "named Rosie. Felix gave the teapot to Rosie."
     )
-    for seed in range(20):
+    open_ones = 0
+    for seed in range(40):
         found = dict(questions(story.world, Random(seed), QUESTIONS))
+        left_open = [words for words, reply in found.items() if reply == UNTOLD]
+        open_ones += len(left_open)
+        assert all(story.answer(words) is None and found.pop(words) for words in left_open)
         assert {"Where is the teapot?", "Who has the teapot?"} < set(found) and len(found) == 4
         assert all(story.answer(words) == reply for words, reply in found.items())
+    assert 5 < open_ones < 20
+
+
+def test_what_has_no_story_to_it_is_answered_honestly(tokenizer):
+    seen = set()
+    for number in range(400):
+        one = asked(tokenizer, number, 512)
+        for rest in one.input_ids:
+            ids = torch.cat((one.story[0], rest)).tolist()
+            text = tokenizer.decode(ids, skip_special_tokens=False)
+            said, answer = text.split("\n", 1)[1].split(END_OF_TURN)[:2]
+            if "\n" not in said:
+                assert answer.endswith(HONEST[-1])
+                seen.add(said)
+    assert any(text.startswith(("where is ", "Where is ")) for text in seen)
+    assert any(not text.isascii() for text in seen) and 20 < len(seen) < 60
 
 
 @pytest.mark.parametrize("drill", [who_has_what, who_is_where])
@@ -208,9 +230,12 @@ def test_a_drill_can_be_answered_from_its_sentences(drill):
         text = " ".join(sentences)
         known = set(re.findall(r"\w{3,}", text)) | {"She", "Nobody", "has"}
         for words, reply in wanted:
-            assert set(re.findall(r"\w{3,}", reply)) <= known, (text, words, reply)
+            if reply == UNTOLD:
+                assert set(re.findall(r"[A-Z]\w+|\w+$", words[:-1])[1:]).isdisjoint(known)
+            else:
+                assert set(re.findall(r"\w{3,}", reply)) <= known, (text, words, reply)
         assert len(set(wanted)) == len(wanted) >= 2
-    assert min(lengths) <= 3 and max(lengths) > 6
+    assert min(lengths) <= 3 and max(lengths) >= 6  # as many people and moves as there may be
 
 
 def test_in_a_drill_it_counts_who_and_what_is_asked_for():

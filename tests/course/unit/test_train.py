@@ -93,14 +93,14 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"step": 3}, "no use for step"),
+        ({"step": 3}, "no use for step; a recipe may have model, steps, batch_size"),
         ({"steps": 0}, "steps is 0; it must be positive"),
-        ({"steps": 2.5}, "steps is 2.5; expected int"),
-        ({"batch_size": True}, "batch_size is True; expected int"),
+        ({"steps": 2.5}, "steps is 2.5; expected a whole number"),
+        ({"batch_size": True}, "batch_size is True; expected a whole number"),
         ({"warmup_steps": 8}, "warmup_steps is 8; it must lie between 0 and the 8 steps"),
         ({"optimizer": "sgd"}, "optimizer is 'sgd'; it may be muon, adamw"),
-        ({"model": []}, "model is []; expected dict"),
-        ({"earlier": {}}, "earlier is {}; expected list"),
+        ({"model": []}, "model is []; expected an object"),
+        ({"earlier": {}}, "earlier is {}; expected a list"),
         ({"told": -1}, "told is -1; it must be 0 or more"),
         ({"told_temperature": 0}, "told_temperature is 0; it must be positive"),
         ({"drills": 1.5}, "drills is 1.5; it must lie between 0 and 1"),
@@ -130,6 +130,15 @@ def test_a_recipe_that_is_none(tmp_path, content):
 def test_a_sequence_longer_than_the_model_allows(tmp_path):
     with pytest.raises(TrainError, match="max_position_embeddings 1024"):
         begun(tmp_path / "run", sequence_length=1030)
+
+
+def test_a_refused_recipe_may_be_mended(tmp_path):
+    for wrong in (DENSE | {"max_position_embeddings": 300}, DENSE | {"num_hidden_layer": 1}):
+        with pytest.raises(TrainError, match=r"take 384 or more|no use for num_hidden_layer;"):
+            begun(tmp_path, model=wrong, told=2)
+    (tmp_path / "tokenizer").mkdir()  # ended before the first step was saved
+    assert finished(tmp_path, steps=3, told=2, tokenizer_documents=30).step == 3
+    assert json.loads((tmp_path / "recipe.json").read_text())["tokenizer_documents"] == 30
 
 
 def test_answers_need_room(tmp_path):
@@ -333,6 +342,9 @@ def test_earlier_weights_have_to_be_named_and_to_fit(tmp_path):
         Trainer(run, solutions, ALONE)
     with pytest.raises(TrainError, match="another head_dim than the recipe"):
         begun(tmp_path / "third", after=source, model=DENSE | {"head_dim": 4})
+    (source / "log.csv").unlink()
+    with pytest.raises(TrainError, match=r"log\.csv does not say how far"):
+        begun(tmp_path / "fourth", after=source)
 
 
 def test_a_mixture_begins_with_a_dense_model(tmp_path):
@@ -495,13 +507,23 @@ def test_only_a_named_model_and_enough_stories_make_a_card(tmp_path, monkeypatch
     folder = tmp_path / "model"
     monkeypatch.setattr(commands, "CARD", 3)
     monkeypatch.setattr("labkit.model.checkpoint.resolve", lambda name: folder)
-    for named, stories, written in ((True, 2, False), (False, 3, False), (True, 3, True)):
+    log = (folder / "log.csv").read_bytes()
+    for named, stories, has_log, says in (
+        (True, 2, True, "a MODEL that you name, and of 3 stories"),
+        (False, 3, True, "a MODEL that you name, and of 3 stories"),
+        (True, 3, False, "has no log.csv"),
+        (True, 3, True, "README.md"),
+    ):
+        (folder / "log.csv").unlink(missing_ok=True)
+        if has_log:
+            (folder / "log.csv").write_bytes(log)
         told = CliRunner().invoke(
             commands.app, ["measure", *["x"] * named, "--stories", str(stories)]
         )
         assert told.exit_code == 0 and "questions about a true" in told.output
+        written = says == "README.md"
         assert (folder / "scores.json").exists() == written
-        assert ("nothing written" in told.output) != written
+        assert ("nothing written" in told.output) != written and says in told.output
 
 
 def test_the_card_holds_what_was_measured(tmp_path):
