@@ -62,7 +62,7 @@ def train(
             talk.usable_device(device)  # or say why not
     with errors, talk.problems_told(), team(device) as members:
         path = _recipe_file(checkpoint, recipe)
-        made = Recipe.from_file(path).now()
+        made = Recipe.from_file(path)
         source = checkpoint.resolve(begin_with) if begin_with else None
         if source:
             made = made.after(Recipe.from_file(source / "recipe.json"), last_step(source))

@@ -46,7 +46,6 @@ class Recipe:
     drills           share of these that are drills, some sentences of who has what or is where,
                      and of the rest that end early
     asked_weight     how much the answers count; the mean loss of all tokens of rows counts 1
-    answers          rows of stories with many questions, which earlier trainers had; see now
     told             stories a step that the model tells and the reader judges, see
                      reinforce; 0 for none
     told_weight      how much their part of the objective counts; the others count 1 each
@@ -74,7 +73,6 @@ class Recipe:
     asked: int = 0
     drills: float = 0.25
     asked_weight: float = 4.0
-    answers: int = 0
     told: int = 0
     told_weight: float = 8.0
     told_temperature: float = 0.6
@@ -149,10 +147,6 @@ class Recipe:
         warmup_steps = min(self.warmup_steps, steps // 10)
         return dataclasses.replace(self, steps=steps, warmup_steps=warmup_steps)
 
-    def now(self) -> Recipe:
-        """The same for this trainer, which asks by itself what earlier ones asked in rows."""
-        return dataclasses.replace(self, answers=0, asked=self.asked or self.answers)
-
     def after(self, before: Recipe | None, ended: int = 0) -> Recipe:
         """The same, begun with the weights that another recipe made; None: with random ones.
 
@@ -186,10 +180,11 @@ class Recipe:
     @property
     def tokens_a_step(self) -> int:
         """Of rows; neither of stories that the model tells nor of `asked`."""
-        return (self.batch_size + self.answers) * self.sequence_length
+        return self.batch_size * self.sequence_length
 
     @property
     def tokens_before(self) -> int:
+        """Those of earlier runs; some had `answers`, rows of stories with many questions."""
         return sum(
             run["ended"] * (run["batch_size"] + run.get("answers", 0)) * run["sequence_length"]
             for run in self.earlier

@@ -147,13 +147,6 @@ def test_answers_need_room(tmp_path):
         begun(tmp_path / "run", model=model, asked=1)
 
 
-def test_an_earlier_recipe_still_trains():
-    rows = Recipe.from_dict({**SMALL, "answers": 8})
-    assert rows.now().answers == 0 and rows.now().asked == 8
-    assert Recipe.from_dict({**SMALL, "asked": 3, "answers": 8}).now().asked == 3
-    assert Recipe.from_dict(SMALL).now() == Recipe.from_dict(SMALL)
-
-
 # data
 
 
