@@ -203,7 +203,8 @@ def test_the_loss_falls_and_the_model_is_saved(tmp_path, model, optimizer):
     for name, tensor in made.model.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], tensor), name
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
-    assert Tokenizer(tmp_path / "model").stop_ids == {0, 2}
+    stops = Tokenizer(tmp_path / "model").stop_ids  # ends of text and turn, a turn begun
+    assert stops == {0, 1, 2}
 
 
 @pytest.mark.parametrize("like_adamw", [False, True])
