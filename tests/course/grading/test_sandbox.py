@@ -193,7 +193,7 @@ def heard(monkeypatch, tmp_path):
     def say(first, later):
         monkeypatch.setattr(probe, "ATTEMPTS", dict.fromkeys(NAMES))
         monkeypatch.setattr(probe, "KEPT", tmp_path / "probe.json")
-        monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/bwrap")
+        monkeypatch.setattr(shutil, "which", lambda _: sys.executable)  # for any bwrap
         monkeypatch.setattr(probe, "start_error", lambda _: "")
 
         def answer(workers, names, aims, patience=1):

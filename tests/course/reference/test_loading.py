@@ -62,9 +62,12 @@ def test_transformers_loads_what_we_saved(name, dtype, tmp_path):
     theirs = oracle.load_there(tmp_path / "ours", dtype="auto")
     assert theirs.dtype == dtype
     again = load(tmp_path / "ours", solutions)
+    for weight, saved in zip(again.parameters(), model.parameters(), strict=True):
+        assert weight.dtype == dtype and torch.equal(weight, saved)
     expected = model(IDS)
-    assert torch.equal(again(IDS), expected)
     tolerance = CLOSE if dtype == torch.float32 else {"rtol": 0, "atol": 0}
+    # some processors add up in another order where a weight begins elsewhere in memory
+    assert_close(again(IDS), expected, **tolerance)
     assert_close(theirs(IDS).logits, expected, **tolerance)
 
 
