@@ -118,8 +118,8 @@ def who_has_what(rng: Random) -> tuple[list[str], list[tuple[str, str]]]:
     """A drill: two or three people who are not introduced, what they have, where they go.
 
     Where hardly anything stands, a model learns within 50 steps to look for the thing that is
-    asked about; from whole stories alone it had not in many thousands, and without the easy
-    drills not in 300.
+    asked about; from whole stories alone none had in many thousands. Without easy drills the
+    dense model had not in 500.
     """
     t = Teller(rng, World())
     here, easy = t.place(), t.chance(EASY)
