@@ -38,6 +38,8 @@ class Recipe:
     optimizer        muon (matrices inside the layers; all else by AdamW), or adamw
     learning_rate    peak of the optimizer; adamw_learning_rate that of the rest under muon
     floor            share of the peak that is left at the last step
+    ema_decay        share of the mean of the weights that stays at each step, the rest are
+                     the step's; the model is that mean, and begins as the run does. 0: no mean
     precision        of the multiplications; auto takes bfloat16 if it is faster here
     balance          the balance loss of a mixture: of all layers' experts pooled, or the mean
                      over its layers; always of the whole batch
@@ -65,6 +67,7 @@ class Recipe:
     adamw_learning_rate: float = 0.003
     warmup_steps: int = 100
     floor: float = 0.05
+    ema_decay: float = 0.0
     weight_decay: float = 0.05
     max_grad_norm: float = 1.0
     precision: str = "auto"
@@ -93,6 +96,10 @@ class Recipe:
         for name in ("asked", "told"):
             if getattr(self, name) < 0:
                 raise TrainError(f"{name} is {getattr(self, name)}; it must be 0 or more")
+        if not 0 <= self.ema_decay < 1:
+            raise TrainError(
+                f"ema_decay is {self.ema_decay}; it must be 0 or more, and less than 1"
+            )
         if not 0 <= self.drills <= 1:
             raise TrainError(f"drills is {self.drills}; it must lie between 0 and 1")
         if not 0 <= self.warmup_steps < self.steps:

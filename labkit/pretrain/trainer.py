@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from labkit.core.files import write_whole
 from labkit.model import checkpoint
@@ -58,11 +59,16 @@ class Trainer:
             self.model = part("Qwen3ForCausalLM")(self.config).to(team.device).train()
         accelerate(self.model)
         self.optimizers = optimizers(self.model, self.recipe)
+        self.mean, decay = None, self.recipe.ema_decay
+        if decay:
+            self.mean = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(decay))
         self.step, self.precision, self.stopping = 0, "", False
         if state := run.state():
             self.restore(state)
         elif self.recipe.earlier:
             self.begin(begin_with, package)
+        if self.mean and self.step == 0:
+            self.mean.update_parameters(self.model)  # the first are taken as they are
         self.precision = self.precision or self.choose_precision()
 
     def begin(self, folder: Path | None, package: ModuleType) -> None:
@@ -122,6 +128,8 @@ class Trainer:
                 group["lr"] = share * group["peak"]
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+        if self.mean:
+            self.mean.update_parameters(self.model)
         told = torch.tensor([float(self.stopping), *seen.values()], device=team.device)
         loss, balance_loss, stop, *told = team.sum(torch.cat([parts, told])).tolist()
         self.stopping = stop > 0
@@ -235,7 +243,7 @@ class Trainer:
         if unlogged:
             mean = {key: sum(s[key] for s in unlogged) / len(unlogged) for key in unlogged[0]}
             tokens_a_step = self.recipe.tokens_a_step
-            bits = self.validation.bits_per_byte(self.model, self.loss) if measure else ""
+            bits = self.validation.bits_per_byte(self.made, self.loss) if measure else ""
             self.run.log.append(
                 {
                     "step": self.step,
@@ -255,13 +263,22 @@ class Trainer:
             "model": self.model.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
         }
+        if self.mean:
+            state["mean"] = self.mean.state_dict()
         self.run.save(state)
         if measure or self.stopping:
             self.export()
 
+    @property
+    def made(self) -> nn.Module:
+        """What the run makes: the mean of its models, or the last one."""
+        return self.mean.module if self.mean else self.model
+
     def restore(self, state: dict[str, Any]) -> None:
         try:
             self.model.load_state_dict(state["model"])
+            if self.mean:
+                self.mean.load_state_dict(state["mean"])
             for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
                 optimizer.load_state_dict(saved)
         except (KeyError, ValueError, RuntimeError) as error:
@@ -275,7 +292,7 @@ class Trainer:
         """The model as it is now, in Hugging Face's layout, with recipe, log and plot."""
         folder = self.run.folder / "model"
         dtype = getattr(torch, self.recipe.saved_dtype)
-        model = copy.deepcopy(self.model).to("cpu", dtype)
+        model = copy.deepcopy(self.made).to("cpu", dtype)
         checkpoint.save(model, self.config, folder, self.run.folder / "tokenizer")
         for name in ("recipe.json", "log.csv", "loss.png"):
             write_whole(folder / name, (self.run.folder / name).read_bytes())

@@ -103,6 +103,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
         ({"earlier": {}}, "earlier is {}; expected a list"),
         ({"told": -1}, "told is -1; it must be 0 or more"),
         ({"told_temperature": 0}, "told_temperature is 0; it must be positive"),
+        ({"ema_decay": 1}, "ema_decay is 1; it must be 0 or more, and less than 1"),
         ({"drills": 1.5}, "drills is 1.5; it must lie between 0 and 1"),
         ({"balance": "none"}, "balance is 'none'; it may be pooled, by layer"),
     ],
@@ -287,20 +288,36 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path):
         next(made.steps())
 
 
+def test_the_mean_of_the_weights_is_the_model(tmp_path):
+    made = begun(tmp_path, ema_decay=0.75)
+    mean = {name: w.clone() for name, w in made.model.state_dict().items()}
+    for _ in made.steps():
+        for name, weight in made.model.state_dict().items():
+            mean[name] = 0.75 * mean[name] + 0.25 * weight
+    saved = checkpoint.load(tmp_path / "model", solutions, torch.float32)
+    for name, weight in saved.state_dict().items():
+        torch.testing.assert_close(weight, mean[name])
+    assert not torch.equal(made.model.lm_head.weight, saved.lm_head.weight)
+    bits = made.validation.bits_per_byte(saved, made.loss)
+    assert made.run.log[-1]["bits_per_byte"] == pytest.approx(bits, abs=1e-4)
+
+
 # going on
 
 
-def test_a_run_that_goes_on_ends_where_an_unbroken_one_does(tmp_path):
-    whole = finished(tmp_path / "whole", model=MOE)
-    broken = begun(tmp_path / "broken", model=MOE)
+@pytest.mark.parametrize("ema_decay", [0.0, 0.75])
+def test_a_run_that_goes_on_ends_where_an_unbroken_one_does(tmp_path, ema_decay):
+    whole = finished(tmp_path / "whole", model=MOE, ema_decay=ema_decay)
+    broken = begun(tmp_path / "broken", model=MOE, ema_decay=ema_decay)
     for _, _step in zip(range(5), broken.steps(), strict=False):
         pass  # the fifth step is lost: steps are saved by twos
-    again = begun(tmp_path / "broken", model=MOE)
+    again = begun(tmp_path / "broken", model=MOE, ema_decay=ema_decay)
     assert again.step == 4
     for _ in again.steps():
         pass
-    for name, tensor in whole.model.state_dict().items():
-        assert torch.equal(again.model.state_dict()[name], tensor), name
+    for ended, unbroken in ((again.model, whole.model), (again.made, whole.made)):
+        for name, tensor in unbroken.state_dict().items():
+            assert torch.equal(ended.state_dict()[name], tensor), name
     told = [{**line, "tokens_per_second": 0} for line in again.run.log]
     assert told == [{**line, "tokens_per_second": 0} for line in whole.run.log]
 
