@@ -20,11 +20,11 @@ from torch import Tensor
 from labkit.pretrain.data import IGNORE
 from labkit.pretrain.stories import END_OF_TURN, HURRIED, REQUESTS, hurried, plots, prompt, tell
 from labkit.pretrain.stories.beyond import HONEST, without_story
-from labkit.pretrain.stories.grammar import Writer
+from labkit.pretrain.stories.grammar import Writer, number
 from labkit.pretrain.stories.questions import UNTOLD, answer, candidates, question, untold
 from labkit.pretrain.stories.reader import read_story
 from labkit.pretrain.stories.teller import Teller
-from labkit.pretrain.stories.words import ANIMALS, BOYS, GENDER, GIRLS, QUESTIONS
+from labkit.pretrain.stories.words import ANIMALS, BOYS, GENDER, GIRLS, PLURALS, QUESTIONS
 from labkit.pretrain.stories.world import World
 
 LEAST = 256  # tokens, to have room for a story and an answer
@@ -34,8 +34,8 @@ OTHERS = 2  # questions of other kinds about a story
 LONG = 0.5  # share of stories with a second chapter
 STRANGERS = 0.5  # share of stories that are also asked about what they do not mention
 ALONE = 0.05  # share of conversations in which there is no story
-EASY = 0.3  # share of drills with two people and nothing that changes hands
-TWINS = 0.3  # share of the others with two things of one sort
+EASY = 0.3  # share of drills with two people, and nothing that changes hands
+TWINS = 0.4  # share of those of things with two of one sort, as a red and a blue kite
 TOGETHER = 7  # stories in one pass of the model, those of like length
 
 
@@ -61,7 +61,7 @@ def asked(tokenizer: Any, number: int, longest: int, drills: float = 0.0) -> Ask
         if rng.random() < ALONE:
             sentences, wanted = no_story(rng)
         elif rng.random() < drills:
-            sentences, wanted = rng.choice((who_has_what, who_is_where))(rng)
+            sentences, wanted = rng.choice(DRILLS)(rng)
         else:
             sentences, wanted = story_so_far(rng, drills)
         text = " ".join(sentences) + "\n" * bool(sentences)
@@ -115,24 +115,27 @@ def no_story(rng: Random) -> tuple[list[str], list[tuple[str, str]]]:
 
 
 def who_has_what(rng: Random) -> tuple[list[str], list[tuple[str, str]]]:
-    """A drill: two or three people who are not introduced, what they have, where they go.
+    """A drill: two or three people who are not introduced, what they have, where they put it.
 
     Where hardly anything stands, a model learns within 50 steps to look for the thing that is
     asked about; from whole stories alone none had in many thousands. Without easy drills the
-    dense model had not in 500.
+    dense model had not in 500. Of two kites it named the owner of one or the other by chance,
+    until easy drills had such twins: 120 steps later it was right in 97 of 100.
     """
     t = Teller(rng, World())
     here, easy = t.place(), t.chance(EASY)
-    names = rng.sample(GIRLS + BOYS, 2 if easy else rng.choice((2, 2, 3)))
-    for name in names:
-        t.world.apply("intro_at", {"a": name, "k": rng.choice(ANIMALS), "p": here}, "")
+    names = people(t, here, 2 if easy else rng.choice((2, 2, 3)))
     owners = [*names, *rng.choices(names, k=rng.choice((0, 0, 1) if easy else (0, 0, 1, 2)))]
     things = [t.toy() for _ in owners]
-    if not easy and t.chance(TWINS):
+    if t.chance(TWINS):
         things[:2] = t.twins()
     for name, x in zip(owners, things, strict=True):
         t("have", a=name, x=x)
     plots.exchanges(t, here, 0 if easy else rng.choice((0, 1, 1, 2, 3)))
+    for x in rng.sample(things, rng.choice((0, 1, 2))):
+        for name in names:
+            if t.has(name, x):
+                t("put", a=name, x=x, s=t.spot(here))
     gone = rng.sample(names, rng.choice((0, 1, 2)))
     for name in gone:
         t("go", a=name, p=t.elsewhere(here))
@@ -147,9 +150,8 @@ def who_has_what(rng: Random) -> tuple[list[str], list[tuple[str, str]]]:
 def who_is_where(rng: Random) -> tuple[list[str], list[tuple[str, str]]]:
     """A drill: two or three people, who come and go."""
     t = Teller(rng, World())
-    names = rng.sample(GIRLS + BOYS, rng.choice((2, 2, 3)))
+    names = people(t, "", rng.choice((2, 2, 3)))
     for name in names:
-        t.world.apply("intro", {"a": name, "k": rng.choice(ANIMALS)}, "")
         t("be", a=name, p=t.place())
     for _ in range(rng.choice((0, 0, 1, 1, 2, 3))):
         a = rng.choice(names)
@@ -157,6 +159,28 @@ def who_is_where(rng: Random) -> tuple[list[str], list[tuple[str, str]]]:
         t.go(a, rng.choice([*sorted(known), t.place()]))
     return Writer(rng).text(t.events), questions(t.world, rng, ("where_person",))
 
+
+def who_has_how_many(rng: Random) -> tuple[list[str], list[tuple[str, str]]]:
+    """A drill: two people who have some of one sort, and what becomes of these."""
+    t = Teller(rng, World())
+    (a, b), f = people(t, t.place(), 2), t.new(list(PLURALS))
+    for name, most in ((a, 9), (b, 4)):
+        how = rng.choice(("count_have", "count_find"))
+        t(how, a=name, n=number(rng.choice(range(1, most + 1))), f=f)
+    plots.counts(t, a, b, f, 0 if t.chance(EASY) else rng.choice((1, 2, 2)))
+    return Writer(rng).text(t.events), questions(t.world, rng, ("how_many",))
+
+
+def people(t: Teller, place: str, many: int) -> list[str]:
+    """So many who are in a place, or nobody knows where, and of whom nothing is said."""
+    names = t.rng.sample(GIRLS + BOYS, many)
+    for name in names:
+        args = {"a": name, "k": t.rng.choice(ANIMALS)}
+        t.world.apply("intro_at" if place else "intro", args | {"p": place}, "")
+    return names
+
+
+DRILLS = (who_has_what, who_has_what, who_is_where, who_has_how_many)
 
 # a model finds it hardest to say who has what after a trade, and to count
 CHOICES = (

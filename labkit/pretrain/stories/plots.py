@@ -214,29 +214,31 @@ def counting(t: Teller) -> None:
     """Things are found, given away, eaten and counted."""
     here = t.place(OUTDOORS)
     a, f = t.hero(here), t.new(list(PLURALS))
-    n = t.rng.choice(range(3, 10))
-    t("count_find", a=a, n=number(n), f=f)
+    t("count_find", a=a, n=number(t.rng.choice(range(3, 10))), f=f)
     b = t.friend(a, here if t.chance(0.6) else t.elsewhere(here))
-    theirs = 0
     if t.chance(0.3):
-        theirs = t.rng.choice(range(1, 4))
-        t("count_have", a=b, n=number(theirs), f=f)
+        t("count_have", a=b, n=number(t.rng.choice(range(1, 4))), f=f)
     t.join(a, b)
-    for _ in range(t.rng.choice((1, 2, 2))):
+    counts(t, a, b, f, t.rng.choice((1, 2, 2)))
+    t.ending(a, b)
+
+
+def counts(t: Teller, a: str, b: str, f: str, times: int) -> None:
+    """Let what a has of one sort become more or less, and say how many there are."""
+    for _ in range(times):
+        n = t.world.number(a, f)
         steps = ["give"] * (n > 1) + ["lose"] * (n > 2) + ["more"] * (n < 7)
         steps += ["eat"] * (n > 1 and f in EDIBLE)
         step = t.rng.choice(steps)
         m = t.rng.choice(range(1, min(n, 5))) if step != "more" else t.rng.choice(range(1, 5))
         if step == "give":
             t("count_give", a=a, b=b, n=number(m), f=f)
-            theirs += m
-            t.maybe(0.5, "count_now", a=b, n=number(theirs), f=f)
+            t.maybe(0.5, "count_now", a=b, n=number(t.world.number(b, f)), f=f)
             t.thanks(b, a)
         else:
             t("count_" + step, a=a, n=number(m), f=f)
-        n += m if step == "more" else -m
-        t("count_now" if step == "more" else "count_left", a=a, n=number(n), f=f)
-    t.ending(a, b)
+        left = number(t.world.number(a, f))
+        t("count_now" if step == "more" else "count_left", a=a, n=left, f=f)
 
 
 def rain(t: Teller) -> None:

@@ -24,6 +24,7 @@ from labkit.pretrain.reinforce.answers import (
     asked,
     losses,
     questions,
+    who_has_how_many,
     who_has_what,
     who_is_where,
 )
@@ -33,7 +34,7 @@ from labkit.pretrain.stories.beyond import HONEST
 from labkit.pretrain.stories.questions import UNTOLD
 from labkit.pretrain.stories.reader import read_story
 from labkit.pretrain.stories.tokenizer import train_on_stories
-from labkit.pretrain.stories.words import QUESTIONS
+from labkit.pretrain.stories.words import NUMBERS, QUESTIONS
 from labkit.pretrain.trainer import Trainer
 from solutions.config import Qwen3Config
 from solutions.decoder import Qwen3ForCausalLM
@@ -239,7 +240,7 @@ def test_a_drill_can_be_answered_from_its_sentences(drill):
 
 
 def test_in_a_drill_it_counts_who_and_what_is_asked_for():
-    owners, twins, alone, gone = 0, 0, 0, 0
+    owners, twins, alone, gone, laid = 0, 0, 0, 0, 0
     for seed in range(100):
         _, has = who_has_what(Random(seed))
         whose = {words: reply for words, reply in has if words.startswith("Who has")}
@@ -247,10 +248,22 @@ def test_in_a_drill_it_counts_who_and_what_is_asked_for():
         owners += len(set(whose.values())) > 1
         twins += any(len(words.split()) > 4 for words in whose)
         gone += any(reply.startswith(("He is", "She is")) for _, reply in has)
+        laid += any(reply.startswith("It is") for _, reply in has)
         _, where = who_is_where(Random(seed))
         places = {reply.split("is ")[1] for _, reply in where if reply != UNTOLD}
         alone += len(places) > 1
-    assert owners > 70 and 20 < twins < 60 and gone > 40 and alone > 60
+    assert owners > 70 and 20 < twins < 60 and gone > 40 and alone > 60 and laid > 40
+
+
+def test_in_a_drill_of_numbers_each_has_their_own():
+    apart = 0
+    for seed in range(300):
+        sentences, wanted = who_has_how_many(Random(seed))
+        counts = read_story(" ".join(sentences)).world.counts
+        told = [("no", *NUMBERS)[n] for n in counts.values()]
+        assert [reply.split()[2] for _, reply in wanted[:2]] == told
+        apart += told[0] != told[1]
+    assert apart > 200
 
 
 def test_in_the_drill_it_counts_what_is_asked_for():
