@@ -39,6 +39,7 @@ from torch import Tensor, nn
 REFERENCE = "solutions"
 CAUSAL = "causal"  # in place of a mask: every token sees itself and all before it
 EMULATED = not torch.cpu._is_avx512_bf16_supported()  # bfloat16, up to 100 times slower
+AMX = torch.cpu._is_amx_tile_supported()  # F.linear in bfloat16 costs 20 us a call with it
 GROUPED = hasattr(F, "grouped_mm")  # since torch 2.10
 FEW_ROWS = 4  # up to here a matrix is read more slowly than multiplied
 FEW_TOKENS = 16  # up to here a matrix in bfloat16 is called for more slowly than multiplied
@@ -307,7 +308,7 @@ def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if emulated(weight) and x.numel() > FEW_ROWS * x.size(-1):
         bias = None if bias is None else bias.float()
         return F.linear(x.float(), weight.float(), bias).to(x.dtype)
-    if bias is None and x.numel() == x.size(-1) and quick_half(weight):
+    if AMX and bias is None and x.numel() == x.size(-1) and quick_half(weight):
         return torch.mv(weight, x.flatten()).view(*x.shape[:-1], -1)
     return F.linear(x, weight, bias)
 

@@ -40,9 +40,11 @@ SHARES = {  # key in scores.json: what it is a share of
     "as_often": "kinds of events that happen as often as in the true stories",
     "questions_right": "questions about a true story answered right",
     "told_apart": '"Who has the ...?" answered right where two people have two things each',
+    "twins": '"Who has the red kite?" answered right where there is a blue one, too',
     "unsaid": "questions about what the story does not mention, answered so",
     "honest": 'requests from beyond the stories ("a dolphin", "4 + 32") answered honestly',
 }
+ONCE = ("told_apart", "twins", "unsaid", "honest")  # not with long stories again
 WAYS = ("greedy", "sampled", "long greedy", "long sampled", "true")
 
 Watch = Callable[[int, int], None]
@@ -77,7 +79,7 @@ def scores_of(
             answers = continuations(model, tokenizer, write, asked, sampling, told)
             counts = rounded(measure(answers.__getitem__, seeds, stories, long))
             if long:
-                del counts["honest"], counts["told_apart"], counts["unsaid"]  # asked once
+                counts = {key: share for key, share in counts.items() if key not in ONCE}
             found["long " * long + name] = counts
             first += len(asked)
     return found | {name: rounded(counts) for name, counts in baselines(seeds, stories).items()}

@@ -33,14 +33,16 @@ from labkit.pretrain.stories import (
     tell,
 )
 from labkit.pretrain.stories.grammar import SINGULAR, Args, Scene, noun, read, read_question
-from labkit.pretrain.stories.plots import belongings
-from labkit.pretrain.stories.questions import UNTOLD, answer, untold
+from labkit.pretrain.stories.plots import belongings, twins
+from labkit.pretrain.stories.questions import UNTOLD, answer, question, untold
+from labkit.pretrain.stories.teller import Teller
 from labkit.pretrain.stories.words import GENDER
 from labkit.pretrain.stories.world import World
 
 STRANGE = 4  # stories for every request that none answers, and for every other extra
 QUOTED = re.compile(r'"[^"]*"')
 Generate = Callable[[str], str]
+Plot = Callable[[Teller], None]
 
 
 @dataclass
@@ -152,7 +154,8 @@ SHARES = {
     "varied": ("different", "sentences"),  # sentences, one that is told twice counted once
     "as_often": ("as_often", "events"),  # what happens in a story, as often as it should
     "questions_right": ("right", "asked"),
-    "told_apart": ("told_apart", "owned"),  # who has what, where two have two things each
+    "told_apart": ("told_apart", "told_apart_asked"),  # who has what, of two things each
+    "twins": ("twins", "twins_asked"),  # who has the red kite, and who the blue one
     "unsaid": ("unsaid", "untold"),  # of what a story does not mention it says so
     "honest": ("honest", "strange"),  # answers to requests that no story answers
 }
@@ -202,7 +205,7 @@ def measure(generate: Generate, seeds: Sequence[int], n: int, long: bool = False
     the question. An answer is right if it is exactly the one that follows from the story.
     Some prompts ask for what no story answers: honest is who says so, and tells none. Some ask
     about somebody or something that the story does not mention. And of stories in which two
-    people have two things each, who has each of these is asked.
+    people have two things each, or there are two of one sort, who has each of these is asked.
 
     long    stories with a second chapter instead, twice as long at the least
     """
@@ -214,16 +217,18 @@ def measure(generate: Generate, seeds: Sequence[int], n: int, long: bool = False
         should.update(set(read_story(story.text).kinds))
         different.update(split_sentences(text))
         scores.update(score_story(text, asked_for(story, wanted), FEWEST * (1 + long)))
-        for question, right in story.questions:
-            answered = reply(generate(prompt(f"{story.text}\n{question}")))
+        for words, right in story.questions:
+            answered = reply(generate(prompt(f"{story.text}\n{words}")))
             scores.update(asked=1, right=int(answered == right))
     for wanted in strange_requests(seeds, 0 if long else n):
         honest = reply(generate(prompt(wanted))) in beyond.HONEST
         scores.update(strange=1, honest=int(honest))
-    for question, right in whose(seeds, 0 if long else n):
-        scores.update(owned=1, told_apart=int(reply(generate(prompt(question))) == right))
-    for question in untold_of(seeds, 0 if long else n):
-        scores.update(untold=1, unsaid=int(reply(generate(prompt(question))) == UNTOLD))
+    for name, plot in (("told_apart", belongings), ("twins", twins)):
+        for words, right in whose(seeds, 0 if long else n, plot):
+            answered = reply(generate(prompt(words)))
+            scores.update({f"{name}_asked": 1, name: int(answered == right)})
+    for words in untold_of(seeds, 0 if long else n):
+        scores.update(untold=1, unsaid=int(reply(generate(prompt(words))) == UNTOLD))
     scores["different"] = len(different)
     scores["as_often"] = (happened & should).total()
     scores["events"] = max(happened.total(), should.total())
@@ -244,28 +249,27 @@ def strange_requests(seeds: Sequence[int], n: int) -> Iterator[str]:
         yield from beyond.distinct("test", seed, -(-n // STRANGE), REQUESTS, list(GENDER))
 
 
-def whose(seeds: Sequence[int], n: int) -> Iterator[tuple[str, str]]:
-    """Of every seed, the questions about one story of belongings for every few of n stories."""
+def whose(seeds: Sequence[int], n: int, plot: Plot) -> Iterator[tuple[str, str]]:
+    """Of every seed, who has what in one story of this plot for every few of n stories."""
     for seed in seeds:
         rng = Random(f"TinyLLM whose {seed}")
         for _ in range(-(-n // STRANGE)):
             story = None
             while not story:
-                story = tell(rng, choices=[belongings])
-            reading = read_story(story.text)
-            for x in reading.world.things:
-                question = f"Who has the {noun(x)}?"
-                if right := reading.answer(question):
-                    yield f"{story.text}\n{question}", right
-
-
-# baselines: what the scores are worth
+                story = tell(rng, choices=[plot])
+            world = read_story(story.text).world
+            for x in world.things:
+                if right := answer(world, "who_has", {"x": x}):
+                    yield f"{story.text}\n{question(world, 'who_has', {'x': x})}", right
 
 
 def untold_of(seeds: Sequence[int], n: int) -> Iterator[str]:
     """Of every seed, a story and a question that it leaves open for every few of n stories."""
     for story, wanted in tasks(seeds, -(-n // STRANGE)):
         yield f"{story.text}\n{untold(read_story(story.text).world, Random(wanted))}"
+
+
+# baselines: what the scores are worth
 
 
 def user_said(text: str) -> str:
