@@ -180,7 +180,7 @@ def people(t: Teller, place: str, many: int) -> list[str]:
     return names
 
 
-DRILLS = (who_has_what, who_has_what, who_is_where, who_has_how_many)
+DRILLS = (who_has_what, who_has_what, who_is_where, who_has_how_many)  # half of them the first
 
 # a model finds it hardest to say who has what after a trade, and to count
 CHOICES = (
