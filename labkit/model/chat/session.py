@@ -134,7 +134,7 @@ class ChatSession:
         """Messages, their prompt and the room for an answer; says what had to be dropped."""
         asked, limit = [*self.messages, question], self.chat_model.limit
         new = self.chat_model.max_new_tokens or NEW_TOKENS
-        room = limit - min(new, max(1, limit // 2))  # an answer may take half of it and more
+        room = limit - min(new, max(1, limit // 4))  # an answer may take more, too
         kept, prompt_ids = fit_history(self.chat_model.tokenizer, asked, room, self.think)
         if len(prompt_ids) >= limit:
             raise ChatError(

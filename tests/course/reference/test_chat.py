@@ -319,7 +319,7 @@ def test_chat_forgets_the_oldest_and_says_so(chat_folder, loaded, monkeypatch):
     assert result.exit_code == 0, result.stderr
     assert len(seen) == 8
     assert re.search(r"outgrow 160 tokens: oldest \d+ messages dropped", result.stderr)
-    assert all(len(tokenizer.encode(prompt)) <= 80 for prompt in seen)
+    assert 80 < max(len(tokenizer.encode(prompt)) for prompt in seen) <= 120
     assert "number 0" not in seen[-1] and "number 7" in seen[-1]
     assert all(prompt.startswith("<|im_start|>user\n") for prompt in seen)
 
