@@ -39,7 +39,7 @@ from torch import Tensor, nn
 REFERENCE = "solutions"
 CAUSAL = "causal"  # in place of a mask: every token sees itself and all before it
 EMULATED = not torch.cpu._is_avx512_bf16_supported()  # bfloat16, up to 100 times slower
-AMX = torch.cpu._is_amx_tile_supported()  # F.linear in bfloat16 costs 20 us a call with it
+AMX = torch.cpu._is_amx_tile_supported()  # then mv is quicker in bfloat16, else F.linear
 GROUPED = hasattr(F, "grouped_mm")  # since torch 2.10
 FEW_ROWS = 4  # up to here a matrix is read more slowly than multiplied
 FEW_TOKENS = 16  # up to here a matrix in bfloat16 is called for more slowly than multiplied
