@@ -230,11 +230,11 @@ def training_step(side: Ours | Theirs, ids: Tensor) -> tuple[Tensor, Callable[[]
     """Forward, loss and backward; the optimizer would be the same for all."""
 
     def work() -> None:
-        side.model.zero_grad()
+        side.trained.zero_grad()
         side.loss(ids).backward()
 
     work()
-    gradient = side.model.model.embed_tokens.weight.grad.clone()
+    gradient = side.trained.model.embed_tokens.weight.grad.clone()
     return gradient, lambda: clocked(work, ids.device)
 
 

@@ -37,8 +37,9 @@ class Ours:
     """The package's own model, called as its own `generate` and `train_step` call it."""
 
     name: str
-    model: nn.Module
+    model: nn.Module  # to write with
     package: ModuleType
+    learner: nn.Module | None = None  # to train, where that is another
 
     def read(self, ids: Tensor, room: int) -> tuple[Tensor, State]:
         layers, mask = self.model.config.num_hidden_layers, torch.ones_like(ids)
@@ -48,8 +49,12 @@ class Ours:
     def step(self, token: Tensor, state: State) -> Tensor:
         return self.model(token, state.grown().mask, state.cache)[:, -1]
 
+    @property
+    def trained(self) -> nn.Module:
+        return self.learner or self.model
+
     def loss(self, ids: Tensor) -> Tensor:
-        logits, router_logits = self.model(ids, output_router_logits=True)
+        logits, router_logits = self.trained(ids, output_router_logits=True)
         loss = part(self.package, "causal_lm_loss")(logits, ids)
         if not router_logits:
             return loss
@@ -64,6 +69,10 @@ class Theirs:
 
     name: str
     model: nn.Module
+
+    @property
+    def trained(self) -> nn.Module:
+        return self.model
 
     def read(self, ids: Tensor, room: int) -> tuple[Tensor, State]:
         mask = torch.ones_like(ids)
@@ -92,9 +101,10 @@ def ours(config: Any, package: ModuleType, dtype: torch.dtype, device: Any = "cp
 
 
 def sped_up(side: Ours) -> Ours:
-    """The fast path on the same Parameters."""
-    model = fast.accelerate(shared(side.model), last_logits_only=True)
-    return Ours("fast", model, side.package)
+    """The fast path, as `chat` takes it to write and the trainer to train; on copies, since it
+    moves Parameters in memory."""
+    writer = fast.accelerate(copy.deepcopy(side.model), last_logits_only=True)
+    return Ours("fast", writer, side.package, fast.accelerate(copy.deepcopy(side.model)))
 
 
 def rounded(side: Ours) -> Ours:
@@ -105,16 +115,13 @@ def rounded(side: Ours) -> Ours:
 
 def every_expert(side: Ours) -> Ours:
     """The same Parameters, with every expert run on every token and weighted, mostly by 0."""
-    model = shared(side.model)
+    model = copy.deepcopy(
+        side.model, {id(tensor): tensor for tensor in side.model.parameters()}
+    )
     for module in model.modules():
         if hasattr(module, "experts"):
             module.forward = MethodType(_every_expert, module)
     return Ours("all experts", model, side.package)
-
-
-def shared(model: nn.Module) -> nn.Module:
-    """A copy of the modules around the very same Parameters."""
-    return copy.deepcopy(model, {id(tensor): tensor for tensor in model.parameters()})
 
 
 def _every_expert(block: nn.Module, hidden_states: Tensor) -> tuple[Tensor, Tensor]:

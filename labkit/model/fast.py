@@ -11,25 +11,27 @@ What it changes, and why the plain code does not:
 - norms, rotation, silu: torch's own, or fewer passes over memory; the angles of all positions
   are computed once, queries and keys of one token are normed together
 - one new token, or a prompt without padding: no mask to make and to apply
-- matrices that meet the same numbers lie one behind the other in memory: where nothing is
-  learnt, torch multiplies by those of all experts in one call, or in bfloat16, where a call is
-  dear, by those of queries, keys and values
-- mixture of experts: the tokens are sorted by expert, and not searched for by each of them
+- to write text, a matrix lies column by column in memory: one token's product then reads it
+  from the beginning to the end, at up to twice the speed, and matrices that meet the same
+  numbers lie side by side and are one product
+- mixture of experts: the tokens are sorted by expert, and not searched for by each of them;
+  torch multiplies by the matrices of all experts in one call, forward and backward
 - learning in bfloat16 from short texts: attention in steps, since torch's kernel, quick
   forward, takes two to ten times as long backward
 - bfloat16 on a processor without instructions for it: matrices are multiplied in float32
 - with last_logits_only, a call with a cache scores only the last token
 
 Nothing that is made of a Parameter is kept, so nothing is stale when weights change. Tried on
-one CPU and left out, since little or nothing became faster: gate and up as one matrix to learn
-or in float32, norms in steps of our own, layers without Module.__call__, attention of one token
-without the fused kernel.
+one CPU and left out, since little or nothing became faster: columns, or gate and up as one
+matrix, to learn a dense model; norms in steps of our own, also with their own gradient; layers
+without Module.__call__; oneDNN in place of MKL.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from itertools import accumulate
 from types import MethodType, ModuleType
 
 import torch
@@ -50,8 +52,9 @@ FEW_KEYS = 256  # up to here scores are written down more quickly than computed 
 def accelerate(model: nn.Module, last_logits_only: bool = False) -> nn.Module:
     """Put the fast forward functions into the reference's modules, in place; returns model.
 
-    last_logits_only: a call with a cache returns the scores of the last token alone,
-    (B, 1, V), which is all that `generate` looks at.
+    last_logits_only: to write text. A call with a cache returns the scores of the last token
+    alone, (B, 1, V), which is all that `generate` looks at, and all matrices but the longest
+    lie in columns: their Parameters are not contiguous any more.
     dtype: float32 within 1e-5 of the plain code, half precision within its rounding
     """
     for module in model.modules():
@@ -62,8 +65,8 @@ def accelerate(model: nn.Module, last_logits_only: bool = False) -> nn.Module:
             forward = last_logits
         if package == REFERENCE and forward is not None:
             module.forward = MethodType(forward, module)
-            for layers in together(module):
-                lay_side_by_side(layers)
+            for groups in together(module, last_logits_only):
+                lay_side_by_side(groups)
     return model
 
 
@@ -150,8 +153,12 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str | None)
         return F.scaled_dot_product_attention(query, key, value, mask, enable_gqa=True)
     # the G queries that read a KV head stand in rows, as if they were G tokens
     rows = query.unflatten(1, (key.size(1), -1)).squeeze(3)  # (B, K, G, D)
-    mixed = F.scaled_dot_product_attention(rows, key, value, mask)
-    return mixed.flatten(1, 2).unsqueeze(2)  # (B, H, 1, D)
+    if mask is not None or query.device.type != "cpu" or query.dtype is not torch.float32:
+        mixed = F.scaled_dot_product_attention(rows, key, value, mask)
+        return mixed.flatten(1, 2).unsqueeze(2)  # (B, H, 1, D)
+    rows = rows.flatten(0, 1) * query.size(-1) ** -0.5
+    weights = torch.bmm(rows, key.flatten(0, 1).mT).softmax(dim=-1)  # (B * K, G, S)
+    return torch.bmm(weights, value.flatten(0, 1)).view(query.shape)
 
 
 def in_steps(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str | None) -> Tensor:
@@ -185,19 +192,24 @@ def moe(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
     router_logits = self.gate(tokens)  # (N, X)
     weights, chosen = home(self).route(router_logits, self.top_k, self.norm_topk_prob)
     if tokens.size(0) == 1:
-        slots = zip(weights[0], chosen[0].tolist(), strict=True)
-        mixed = sum(weight * mlp(self.experts[expert], tokens) for weight, expert in slots)
+        picked = [self.experts[expert] for expert in chosen[0].tolist()]
+        pairs = [at_once(tokens, each.gate_proj, each.up_proj) for each in picked]
+        gate, up = (torch.cat(rows) for rows in zip(*pairs, strict=True))  # (k, I)
+        rows = zip(picked, (F.silu(gate) * up).split(1), strict=True)
+        said = torch.cat([linear(each.down_proj, row) for each, row in rows])  # (k, E)
+        mixed = weights.to(said.dtype) @ said  # (1, E)
         return mixed.view_as(hidden_states), router_logits
-    count, stacks = len(self.experts), matrices(self.experts)
+    count, groups = len(self.experts), together(self)
+    stacks = [stacked(each) for each in groups]
     if (
-        stacks
+        all(stack is not None for stack in stacks)
         and quick_half(tokens)
+        and not torch.is_grad_enabled()
         and len(tokens) <= FEW_TOKENS
         and count <= chosen.numel() // 2
     ):
         both, down = stacks
-        x = tokens.expand(count, *tokens.shape)  # nearly every expert has a token: all do all
-        gate, up = (x @ both).chunk(2, dim=-1)  # (X, N, I)
+        gate, up = (tokens @ both).chunk(2, dim=-1)  # (X, N, I): all do all, as nearly all must
         said = F.silu(gate) * up @ down  # (X, N, E)
         said = said[chosen, torch.arange(len(tokens))[:, None]]  # (N, k, E)
         mixed = (weights[:, None].to(said.dtype) @ said).squeeze(1)  # (N, E)
@@ -206,11 +218,10 @@ def moe(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
     token = order // self.top_k  # (N * k,) whose slot it is
     counts = chosen.flatten().bincount(minlength=count)  # (X,)
     x = tokens.index_select(0, token)  # (N * k, E)
-    if stacks:
-        both, down = stacks
+    if all(map(grouped, stacks)):
         ends = counts.cumsum(0, dtype=torch.int32)
-        gate, up = F.grouped_mm(x, both, offs=ends).chunk(2, dim=-1)  # (N * k, I)
-        said = F.grouped_mm(F.silu(gate) * up, down, offs=ends)
+        both = each_by_its_own(x, stacks[0], groups[0], ends)  # (N * k, 2 I)
+        said = each_by_its_own(swiglu(both), stacks[1], groups[1], ends)  # (N * k, E)
     else:
         shares = zip(self.experts, x.split(counts.tolist()), strict=True)
         said = torch.cat([mlp(expert, share) for expert, share in shares if len(share)])
@@ -219,81 +230,143 @@ def moe(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
     return mixed.view_as(hidden_states), router_logits
 
 
-def matrices(experts: nn.ModuleList) -> list[Tensor] | None:
-    """All experts' gate and up, (X, E, 2 I), and down, (X, I, E), of their own memory; None
-    where torch cannot use them so."""
-    found = []
-    for layers in together_of(experts):
-        whole = joined(layers)
-        if not GROUPED or whole is None or emulated(whole) or whole.device.type != "cpu":
-            return None
-        stack = whole.unflatten(0, (len(experts), -1))
-        if any(length * stack.itemsize % 16 for length in stack.shape[1:]):
-            return None
-        found.append(stack.mT)
-    return found
+def each_by_its_own(
+    x: Tensor, stack: Tensor, groups: Sequence[Sequence[nn.Module]], ends: Tensor
+) -> Tensor:
+    """The rows of x, up to each of the ends, by one matrix of the stack, which is that of the
+    layers of one group."""
+    if not torch.is_grad_enabled():
+        return F.grouped_mm(x, stack, offs=ends)
+    weights = [layer.weight for group in groups for layer in group]
+    return EachByItsOwn.apply(x, stack, ends, *weights)
 
 
-def joined(layers: Sequence[nn.Module]) -> Tensor | None:
-    """The matrices of layers as one, (sum of out, in), of their own memory; None where they do
-    not lie one behind the other there, or to learn."""
-    if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or not plain(layers):
+class EachByItsOwn(torch.autograd.Function):
+    """The weights are Parameters one by one, and learnt all at once; each gradient lies in
+    memory as torch wants it for its Parameter, or else torch would copy it."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, stack: Tensor, ends: Tensor, *weights: Tensor) -> Tensor:
+        ctx.save_for_backward(x, stack, ends)
+        ctx.rows = [len(weight) for weight in weights]
+        return F.grouped_mm(x, stack, offs=ends)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, stack, ends = ctx.saved_tensors
+        grad_x = F.grouped_mm(grad, stack.mT, offs=ends)
+        if len(ctx.rows) == len(stack):
+            return grad_x, None, None, *F.grouped_mm(x.mT, grad, offs=ends).mT
+        grads = F.grouped_mm(grad.mT, x, offs=ends).flatten(0, 1)
+        return grad_x, None, None, *grads.split(ctx.rows)
+
+
+def swiglu(both: Tensor) -> Tensor:
+    """silu(gate) * up, both side by side in the last dimension."""
+    if torch.is_grad_enabled():
+        return SwiGLU.apply(both)
+    gate, up = both.chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
+class SwiGLU(torch.autograd.Function):
+    """The gradients are written side by side at once."""
+
+    @staticmethod
+    def forward(ctx, both: Tensor) -> Tensor:
+        gate, up = both.chunk(2, dim=-1)
+        gated = F.silu(gate)
+        ctx.save_for_backward(both, gated)
+        return gated * up
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        both, gated = ctx.saved_tensors
+        gate, up = both.chunk(2, dim=-1)
+        grads = torch.empty_like(both)
+        grad_gate, grad_up = grads.chunk(2, dim=-1)
+        torch.mul(grad, gated, out=grad_up)
+        torch.ops.aten.silu_backward.grad_input(grad * up, gate, grad_input=grad_gate)
+        return grads
+
+
+def grouped(stack: Tensor | None) -> bool:
+    """Whether torch can multiply by these matrices, each for some of the rows, in one call."""
+    if not GROUPED or stack is None or emulated(stack) or stack.device.type != "cpu":
+        return False
+    return all(length * stack.itemsize % 16 == 0 for length in stack.shape[1:])
+
+
+def stacked(groups: Sequence[Sequence[nn.Module]]) -> Tensor | None:
+    """The matrices of groups of layers, (groups, in, sum of out), in their own memory; None
+    where they do not lie so there."""
+    if torch.is_autocast_enabled("cpu") or not all(map(plain, groups)):
         return None
-    first = layers[0].weight
-    rows, start = 0, first.data_ptr()
-    end = start
-    for layer in layers:
-        weight = layer.weight
-        if weight.data_ptr() != end or weight.dtype is not first.dtype:
-            return None
-        end += weight.nbytes
-        rows += weight.size(0)
-    beyond = first.storage_offset() * first.itemsize + end - start
-    if beyond > first.untyped_storage().nbytes() or not first.is_contiguous():
-        return None  # neighbours by chance, or turned
-    return first.as_strided((rows, first.size(1)), first.stride())
+    weights = [[layer._parameters["weight"] for layer in group] for group in groups]
+    first = weights[0][0]
+    rows, long, itemsize = [len(weight) for weight in weights[0]], first.size(1), first.itemsize
+    wide, there = sum(rows), first.data_ptr()
+    if any(weight.stride() != (1, wide) for weight in weights[0]):
+        return None
+    for group in weights:
+        places = accumulate(rows[:-1], initial=0)
+        for weight, place in zip(group, places, strict=True):
+            if weight.data_ptr() != there + place * itemsize:
+                return None
+        there += wide * long * itemsize
+    last = weights[-1][0]
+    if last.untyped_storage().data_ptr() != first.untyped_storage().data_ptr():
+        return None  # neighbours by chance
+    return first.detach().as_strided((len(groups), long, wide), (wide * long, wide, 1))
 
 
 def plain(layers: Sequence[nn.Module]) -> bool:
-    return all(type(layer) is nn.Linear and layer.bias is None for layer in layers)
+    return all(type(x) is nn.Linear and x._parameters["bias"] is None for x in layers)
 
 
-def together(module: nn.Module) -> list[list[nn.Module]]:
-    """Layers of a module that are wanted side by side in memory."""
+def together(module: nn.Module, writing: bool = False) -> list[list[list[nn.Module]]]:
+    """Stacks of groups of a module's layers that are wanted side by side in memory; some only
+    to write text."""
     match type(module).__name__:
-        case "Qwen3Attention":
-            return [[module.q_proj, module.k_proj, module.v_proj]]
-        case "Qwen3MLP":
-            return together_of([module])
+        case "Qwen3Attention" if writing:
+            return [[[module.q_proj, module.k_proj, module.v_proj]], [[module.o_proj]]]
+        case "Qwen3MLP" if writing:
+            return [[[module.gate_proj, module.up_proj]]]
+        case "Qwen3ForCausalLM" if writing:
+            return [[[module.lm_head]]]
         case "Qwen3MoeSparseMoeBlock":
-            return together_of(module.experts)
+            experts = [expert._modules for expert in module.experts]  # quicker than getattr
+            return [
+                [[expert["gate_proj"], expert["up_proj"]] for expert in experts],
+                [[expert["down_proj"]] for expert in experts],
+            ]
     return []
 
 
-def together_of(mlps: Sequence[nn.Module]) -> list[list[nn.Module]]:
-    return [
-        [layer for mlp in mlps for layer in (mlp.gate_proj, mlp.up_proj)],
-        [mlp.down_proj for mlp in mlps],
-    ]
-
-
-def lay_side_by_side(layers: Sequence[nn.Module]) -> None:
-    if not plain(layers) or joined(layers) is not None:
+def lay_side_by_side(groups: Sequence[Sequence[nn.Module]]) -> None:
+    """Every group's matrices as one, (in, sum of out) in memory, the groups one after the
+    other: for one token a processor then reads from the beginning to the end."""
+    layers = [layer for group in groups for layer in group]
+    if not plain(layers) or stacked(groups) is not None:
         return
-    weights = [layer.weight for layer in layers]
-    if len({(weight.dtype, weight.device) for weight in weights}) > 1:
+    if AMX and on_cpu_in_half(layers[0].weight) and len(groups) == 1:
+        return  # mv wants rows
+    if len({(layer.weight.dtype, layer.weight.device) for layer in layers}) > 1:
         return
-    whole = torch.cat(weights)
-    for weight, share in zip(weights, whole.split([len(w) for w in weights]), strict=True):
-        weight.data = share
+    rows = [torch.cat([layer.weight for layer in group]) for group in groups]
+    for group, whole in zip(groups, torch.stack([each.mT for each in rows]), strict=True):
+        shares = whole.split([len(layer.weight) for layer in group], dim=1)
+        for layer, share in zip(group, shares, strict=True):
+            layer.weight.data = share.mT
 
 
 def at_once(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
     """What each of the layers makes of x."""
-    whole = joined(layers) if quick_half(x) and x.size(-2) == 1 else None
-    if whole is None:
+    few = x.numel() <= FEW_TOKENS * x.size(-1) and not torch.is_grad_enabled()
+    stack = stacked([layers]) if few else None
+    if stack is None or emulated(stack):
         return [linear(layer, x) for layer in layers]
-    return times(x, whole).split([layer.out_features for layer in layers], dim=-1)
+    return F.linear(x, stack[0].mT).split([layer.out_features for layer in layers], dim=-1)
 
 
 def linear(layer: nn.Module, x: Tensor) -> Tensor:
@@ -308,7 +381,7 @@ def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if emulated(weight) and x.numel() > FEW_ROWS * x.size(-1):
         bias = None if bias is None else bias.float()
         return F.linear(x.float(), weight.float(), bias).to(x.dtype)
-    if AMX and bias is None and x.numel() == x.size(-1) and quick_half(weight):
+    if AMX and bias is None and x.numel() == x.size(-1) and in_rows(weight):
         return torch.mv(weight, x.flatten()).view(*x.shape[:-1], -1)
     return F.linear(x, weight, bias)
 
@@ -323,6 +396,10 @@ def quick_half(x: Tensor) -> bool:
 
 def on_cpu_in_half(x: Tensor) -> bool:
     return x.dtype is torch.bfloat16 and x.device.type == "cpu"
+
+
+def in_rows(weight: Tensor) -> bool:
+    return quick_half(weight) and weight.is_contiguous()
 
 
 def home(module: nn.Module) -> ModuleType:

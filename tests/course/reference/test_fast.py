@@ -5,14 +5,15 @@ import copy
 import oracle
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 from torch.testing import assert_close
 from typer.testing import CliRunner
 
 from labkit.cli import app
 from labkit.learner.talk import commands
-from labkit.model.fast import CAUSAL, accelerate, joined, lay_side_by_side
+from labkit.model.fast import CAUSAL, accelerate, lay_side_by_side, stacked
+from labkit.model.saving import SINGLE, save
 from solutions.generation import KVCache, generate
 from solutions.gqa import Qwen3Attention, causal_mask
 
@@ -115,8 +116,9 @@ def test_last_logits_only_where_there_is_a_cache():
 
 @pytest.mark.parametrize("name", ["dense", "moe", "moe-whole-lines"])
 @pytest.mark.parametrize("length", [1, 5, 30])
-def test_gradients(name, length):
-    model, fast = both(name)
+@pytest.mark.parametrize("writing", [False, True])
+def test_gradients(name, length, writing):
+    model, fast = both(name, last_logits_only=writing)
     ids = oracle.tokens(3, length)
     for one in (model, fast):
         one(ids).square().mean().backward()
@@ -148,23 +150,25 @@ def test_weights_that_change_are_seen(name):
 
 @torch.no_grad()
 def test_matrices_as_one():
-    memory = bytearray(3 * 4 * 2 * 2)
-    layers = [nn.Linear(4, 2, bias=False, dtype=torch.bfloat16) for _ in range(3)]
-    assert joined(layers) is None
+    memory = bytearray(4 * 4 * 2 * 2)
+    layers = [nn.Linear(4, 2, bias=False, dtype=torch.bfloat16) for _ in range(4)]
+    groups = [layers[:2], layers[2:]]
+    assert stacked(groups) is None and stacked([layers]) is None
     for place, layer in enumerate(layers):  # neighbours, but of different storages
         near = torch.frombuffer(memory, dtype=torch.bfloat16, count=8, offset=16 * place)
-        layer.weight.data = near.view(2, 4).copy_(layer.weight)
-    assert joined(layers) is None
-    lay_side_by_side(layers)
-    whole = torch.cat([layer.weight for layer in layers])
-    assert torch.equal(joined(layers), whole)
+        layer.weight.data = near.view(4, 2).copy_(layer.weight.T).T
+    assert stacked([[layer] for layer in layers]) is None
+    lay_side_by_side(groups)
+    whole = torch.stack([torch.cat([layer.weight for layer in group]).T for group in groups])
+    assert torch.equal(stacked(groups), whole) and whole.shape == (2, 4, 4)
+    assert stacked(groups).data_ptr() == layers[0].weight.data_ptr()
+    assert torch.equal(stacked(groups[1:]), whole[1:])
     layers[1].weight.mul_(2)
-    assert torch.equal(joined(layers)[2:4], 2 * whole[2:4])
-    assert joined(layers[::-1]) is None and joined(layers[::2]) is None
-    layers[1].weight = nn.Parameter(layers[1].weight.clone())
-    assert joined(layers) is None
-    with torch.enable_grad():
-        assert joined(layers[1:]) is None
+    assert torch.equal(stacked(groups)[0, :, 2:], 2 * whole[0, :, 2:])
+    for others in (groups[::-1], [layers[::2]], [layers], [[layer] for layer in layers]):
+        assert stacked(others) is None
+    layers[3].weight = nn.Parameter(layers[3].weight.clone())
+    assert stacked(groups) is None and stacked(groups[:1]) is not None
 
 
 @pytest.mark.parametrize(
@@ -180,8 +184,8 @@ def test_matrices_as_one():
 def test_layers_that_cannot_be_one_stay_as_they_are(odd):
     layers = [nn.Linear(4, 2, bias=False), odd]
     before = copy.deepcopy(layers)
-    lay_side_by_side(layers)
-    assert joined(layers) is None
+    lay_side_by_side([layers])
+    assert stacked([layers]) is None
     for layer, same in zip(layers, before, strict=True):
         for mine, its in zip(layer.parameters(), same.parameters(), strict=True):
             assert mine.dtype == its.dtype and mine.device == its.device
@@ -253,9 +257,11 @@ def test_weights_are_untouched(tmp_path):
     assert accelerate(model, last_logits_only=True) is model
     for parameter, same in zip(model.parameters(), parameters, strict=True):
         assert parameter is same
-    save_file(model.state_dict(), tmp_path / "experts lie side by side")
-    for found in (model.state_dict(), load_file(tmp_path / "experts lie side by side")):
-        assert_close(dict(found), dict(before), rtol=0, atol=0)
+    assert_close(dict(model.state_dict()), dict(before), rtol=0, atol=0)
+    save(model, model.config, tmp_path / "experts lie side by side")
+    saved = load_file(tmp_path / "experts lie side by side" / SINGLE)
+    assert_close(saved, {name: before[name] for name in saved}, rtol=0, atol=0)
+    assert len(saved) >= len(parameters)
 
 
 def test_other_models_are_left_alone():
