@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from itertools import accumulate
 from types import MethodType, ModuleType
 
 import torch
@@ -53,8 +52,8 @@ def accelerate(model: nn.Module, last_logits_only: bool = False) -> nn.Module:
     """Put the fast forward functions into the reference's modules, in place; returns model.
 
     last_logits_only: to write text. A call with a cache returns the scores of the last token
-    alone, (B, 1, V), which is all that `generate` looks at, and all matrices but the longest
-    lie in columns: their Parameters are not contiguous any more.
+    alone, (B, 1, V), which is all that `generate` looks at; and where a matrix makes a token's
+    numbers not fewer, it lies in columns: these Parameters are not contiguous any more.
     dtype: float32 within 1e-5 of the plain code, half precision within its rounding
     """
     for module in model.modules():
@@ -191,59 +190,60 @@ def moe(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
     tokens = hidden_states.flatten(0, 1)  # (N, E)
     router_logits = self.gate(tokens)  # (N, X)
     weights, chosen = home(self).route(router_logits, self.top_k, self.norm_topk_prob)
-    if tokens.size(0) == 1:
-        picked = [self.experts[expert] for expert in chosen[0].tolist()]
-        pairs = [at_once(tokens, each.gate_proj, each.up_proj) for each in picked]
-        gate, up = (torch.cat(rows) for rows in zip(*pairs, strict=True))  # (k, I)
-        rows = zip(picked, (F.silu(gate) * up).split(1), strict=True)
-        said = torch.cat([linear(each.down_proj, row) for each, row in rows])  # (k, E)
-        mixed = weights.to(said.dtype) @ said  # (1, E)
-        return mixed.view_as(hidden_states), router_logits
+    mixed = (of_one if len(tokens) == 1 else of_many)(self, tokens, weights, chosen)
+    return mixed.view_as(hidden_states), router_logits
+
+
+def of_one(self, token: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
+    picked = [self.experts[expert] for expert in chosen[0].tolist()]
+    parts = [part for x in picked for part in products(token, x.gate_proj, x.up_proj)]
+    gate, up = torch.cat(parts, dim=-1).view(len(picked), -1).chunk(2, dim=-1)  # (k, I)
+    rows = (F.silu(gate) * up).split(1)
+    said = [linear(x.down_proj, row) for x, row in zip(picked, rows, strict=True)]
+    said = torch.cat(said)  # (k, E)
+    return weights.to(said.dtype) @ said  # (1, E)
+
+
+def of_many(self, tokens: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
     count, groups = len(self.experts), together(self)
     stacks = [stacked(each) for each in groups]
-    if (
-        all(stack is not None for stack in stacks)
-        and quick_half(tokens)
-        and not torch.is_grad_enabled()
-        and len(tokens) <= FEW_TOKENS
-        and count <= chosen.numel() // 2
-    ):
+    there = all(stack is not None for stack in stacks) and not torch.is_grad_enabled()
+    few = len(tokens) <= FEW_TOKENS and count <= chosen.numel() // 2
+    if there and few and quick_half(tokens):  # then nearly all experts have one: all do all
         both, down = stacks
-        gate, up = (tokens @ both).chunk(2, dim=-1)  # (X, N, I): all do all, as nearly all must
+        gate, up = (tokens @ both).chunk(2, dim=-1)  # (X, N, I)
         said = F.silu(gate) * up @ down  # (X, N, E)
         said = said[chosen, torch.arange(len(tokens))[:, None]]  # (N, k, E)
-        mixed = (weights[:, None].to(said.dtype) @ said).squeeze(1)  # (N, E)
-        return mixed.view_as(hidden_states), router_logits
+        return (weights[:, None].to(said.dtype) @ said).squeeze(1)  # (N, E)
     order = chosen.flatten().argsort()  # (N * k,) slots of expert 0, of expert 1, ...
     token = order // self.top_k  # (N * k,) whose slot it is
     counts = chosen.flatten().bincount(minlength=count)  # (X,)
     x = tokens.index_select(0, token)  # (N * k, E)
-    if all(map(grouped, stacks)):
+    if all(map(groupable, stacks)):
         ends = counts.cumsum(0, dtype=torch.int32)
-        both = each_by_its_own(x, stacks[0], groups[0], ends)  # (N * k, 2 I)
-        said = each_by_its_own(swiglu(both), stacks[1], groups[1], ends)  # (N * k, E)
+        both = grouped_product(x, stacks[0], groups[0], ends)  # (N * k, 2 I)
+        said = grouped_product(swiglu(both), stacks[1], groups[1], ends)  # (N * k, E)
     else:
         shares = zip(self.experts, x.split(counts.tolist()), strict=True)
         said = torch.cat([mlp(expert, share) for expert, share in shares if len(share)])
     said = said * weights.flatten()[order, None]  # (N * k, E)
-    mixed = torch.zeros_like(tokens).index_add(0, token, said.to(tokens.dtype))  # (N, E)
-    return mixed.view_as(hidden_states), router_logits
+    return torch.zeros_like(tokens).index_add(0, token, said.to(tokens.dtype))  # (N, E)
 
 
-def each_by_its_own(
+def grouped_product(
     x: Tensor, stack: Tensor, groups: Sequence[Sequence[nn.Module]], ends: Tensor
 ) -> Tensor:
-    """The rows of x, up to each of the ends, by one matrix of the stack, which is that of the
-    layers of one group."""
+    """The rows of x up to each of the ends, (N, in), by one matrix each of the stack of the
+    groups' layers -> (N, out)."""
     if not torch.is_grad_enabled():
         return F.grouped_mm(x, stack, offs=ends)
     weights = [layer.weight for group in groups for layer in group]
-    return EachByItsOwn.apply(x, stack, ends, *weights)
+    return GroupedProduct.apply(x, stack, ends, *weights)
 
 
-class EachByItsOwn(torch.autograd.Function):
-    """The weights are Parameters one by one, and learnt all at once; each gradient lies in
-    memory as torch wants it for its Parameter, or else torch would copy it."""
+class GroupedProduct(torch.autograd.Function):
+    """Learns what are Parameters one by one in one call; each gradient lies in memory as torch
+    wants it beside its Parameter, or else torch would copy it."""
 
     @staticmethod
     def forward(ctx, x: Tensor, stack: Tensor, ends: Tensor, *weights: Tensor) -> Tensor:
@@ -290,7 +290,7 @@ class SwiGLU(torch.autograd.Function):
         return grads
 
 
-def grouped(stack: Tensor | None) -> bool:
+def groupable(stack: Tensor | None) -> bool:
     """Whether torch can multiply by these matrices, each for some of the rows, in one call."""
     if not GROUPED or stack is None or emulated(stack) or stack.device.type != "cpu":
         return False
@@ -299,24 +299,23 @@ def grouped(stack: Tensor | None) -> bool:
 
 def stacked(groups: Sequence[Sequence[nn.Module]]) -> Tensor | None:
     """The matrices of groups of layers, (groups, in, sum of out), in their own memory; None
-    where they do not lie so there."""
+    where they do not lie so there. Asked for every token: it looks at what is quick to see."""
     if torch.is_autocast_enabled("cpu") or not all(map(plain, groups)):
         return None
-    weights = [[layer._parameters["weight"] for layer in group] for group in groups]
-    first = weights[0][0]
-    rows, long, itemsize = [len(weight) for weight in weights[0]], first.size(1), first.itemsize
-    wide, there = sum(rows), first.data_ptr()
-    if any(weight.stride() != (1, wide) for weight in weights[0]):
-        return None
-    for group in weights:
-        places = accumulate(rows[:-1], initial=0)
-        for weight, place in zip(group, places, strict=True):
-            if weight.data_ptr() != there + place * itemsize:
+    first = groups[0][0]._parameters["weight"]
+    rows = [layer._parameters["weight"].size(0) for layer in groups[0]]
+    long, wide, place, itemsize = first.size(1), sum(rows), first.data_ptr(), first.itemsize
+    for group in groups:
+        for layer, count in zip(group, rows, strict=True):
+            weight = layer._parameters["weight"]
+            if weight.data_ptr() != place or weight.stride() != (1, wide):
                 return None
-        there += wide * long * itemsize
-    last = weights[-1][0]
-    if last.untyped_storage().data_ptr() != first.untyped_storage().data_ptr():
-        return None  # neighbours by chance
+            place += count * itemsize
+        place += (long - 1) * wide * itemsize
+    if len(groups) > 1:
+        last = groups[-1][0]._parameters["weight"]
+        if last.untyped_storage().data_ptr() != first.untyped_storage().data_ptr():
+            return None  # neighbours by chance
     return first.detach().as_strided((len(groups), long, wide), (wide * long, wide, 1))
 
 
@@ -362,11 +361,19 @@ def lay_side_by_side(groups: Sequence[Sequence[nn.Module]]) -> None:
 
 def at_once(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
     """What each of the layers makes of x."""
+    found = products(x, *layers)
+    if len(found) == len(layers):
+        return found
+    return found[0].split([layer.out_features for layer in layers], dim=-1)
+
+
+def products(x: Tensor, *layers: nn.Module) -> list[Tensor]:
+    """What the layers make of x, (..., out) each; of few rows as one, (..., sum of out)."""
     few = x.numel() <= FEW_TOKENS * x.size(-1) and not torch.is_grad_enabled()
     stack = stacked([layers]) if few else None
     if stack is None or emulated(stack):
         return [linear(layer, x) for layer in layers]
-    return F.linear(x, stack[0].mT).split([layer.out_features for layer in layers], dim=-1)
+    return [x @ stack[0]]
 
 
 def linear(layer: nn.Module, x: Tensor) -> Tensor:
