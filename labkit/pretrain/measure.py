@@ -26,7 +26,16 @@ from labkit.pretrain.data import IGNORE, Validation
 from labkit.pretrain.recipe import Recipe
 from labkit.pretrain.stories import LONG, LONG_REQUESTS, REQUESTS, SPLITS
 from labkit.pretrain.stories.reader import baselines, measure, shares
-from labkit.pretrain.stories.words import QUESTIONS
+from labkit.pretrain.stories.words import (
+    CONTAINERS,
+    FOODS,
+    GENDER,
+    KINDS,
+    PLACES,
+    PLURALS,
+    QUESTIONS,
+    THINGS,
+)
 
 AT_ONCE = 64  # prompts in a batch
 NEW_TOKENS = 280  # the longest story has fewer
@@ -39,9 +48,10 @@ SHARES = {  # key in scores.json: what it is a share of
     "varied": "sentences that differ, of all that are told",
     "as_often": "kinds of events that happen as often as in the true stories",
     "questions_right": "questions about a true story answered right",
+    "later_right": "the same, asked last in a chat, after all others about the story",
     "told_apart": '"Who has the ...?" answered right where two people have two things each',
     "twins": '"Who has the red kite?" answered right where there is a blue one, too',
-    "unsaid": "questions about what the story does not mention, answered so",
+    "unsaid": "questions about what the story does not say, answered so",
     "honest": 'requests from beyond the stories ("a dolphin", "4 + 32") answered honestly',
 }
 ONCE = ("told_apart", "twins", "unsaid", "honest")  # not with long stories again
@@ -189,6 +199,14 @@ def card(folder: Path, package: ModuleType) -> str:
         scores=json.loads((folder / "scores.json").read_text("utf-8")),
         shares=SHARES,
         examples=examples(),
+        little_world={
+            "names": sorted(GENDER),
+            "who they are": KINDS,
+            "places": list(PLACES),
+            "things": [*THINGS, *CONTAINERS],
+            "food": FOODS,
+            "what is counted": list(PLURALS.values()),
+        },
         ways=WAYS,
         long=round(1 / LONG),
         size=(folder / "model.safetensors").stat().st_size,

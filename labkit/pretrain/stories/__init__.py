@@ -55,6 +55,7 @@ PLAIN_REQUESTS = [
     "Tell me one more.",
     "Yes, please.",
 ]
+LISTENED = "Thank you for the story. What would you like to know?"  # only `asked` has it
 HURRIED = 0.2  # share of conversations whose user types small letters and no full stop
 ASIDES = 0.3  # share of conversations in which something else comes between the questions
 SMALL_TALK = [

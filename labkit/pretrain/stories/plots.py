@@ -223,8 +223,9 @@ def counting(t: Teller) -> None:
     t.ending(a, b)
 
 
-def counts(t: Teller, a: str, b: str, f: str, times: int) -> None:
-    """Let what a has of one sort become more or less, and say how many there are."""
+def counts(t: Teller, a: str, b: str, f: str, times: int, said: float = 1.0) -> None:
+    """Let what a has of one sort become more or less, and say, or as often as `said`, how
+    many there are."""
     for _ in range(times):
         n = t.world.number(a, f)
         steps = ["give"] * (n > 1) + ["lose"] * (n > 2) + ["more"] * (n < 7)
@@ -233,12 +234,13 @@ def counts(t: Teller, a: str, b: str, f: str, times: int) -> None:
         m = t.rng.choice(range(1, min(n, 5))) if step != "more" else t.rng.choice(range(1, 5))
         if step == "give":
             t("count_give", a=a, b=b, n=number(m), f=f)
-            t.maybe(0.5, "count_now", a=b, n=number(t.world.number(b, f)), f=f)
+            t.maybe(said / 2, "count_now", a=b, n=number(t.world.number(b, f)), f=f)
             t.thanks(b, a)
         else:
             t("count_" + step, a=a, n=number(m), f=f)
         left = number(t.world.number(a, f))
-        t("count_now" if step == "more" else "count_left", a=a, n=left, f=f)
+        if said == 1 or t.chance(said):
+            t("count_now" if step == "more" else "count_left", a=a, n=left, f=f)
 
 
 def rain(t: Teller) -> None:

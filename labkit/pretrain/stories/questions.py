@@ -17,6 +17,14 @@ OF_ONE = (  # they name one person or one thing, nothing else
     *("where_thing", "who_has", "who_found", "colour", "who_fixed"),
 )
 
+SUPPOSED = {  # events that a question of a kind supposes, and the arguments that it names
+    "who_found": (FINDS, "x"),
+    "where_found": (FINDS, "ax"),
+    "where_hid": (("hide",), "ax"),
+    "who_fixed": (("fix",), "x"),
+}
+OPEN = (*SUPPOSED, "what_ate", "why_sad", "is_hungry", "how_many", "colour", "did_rain")
+
 
 def answer(world: World, kind: str, args: Args) -> str | None:
     """The answer, or None where the story does not say or more than one would be right."""
@@ -207,6 +215,32 @@ def untold(world: World, rng: Random) -> str:
     a = rng.choice([name for name in GENDER if name not in world.people])
     x = rng.choice([word for word in GROUPS if word not in things])
     return QUESTIONS[rng.choice(OF_ONE)][0].format(A=a, x=x)
+
+
+def unfounded(world: World, rng: Random) -> str | None:
+    """A question that supposes what the story does not say of those whom it mentions: what
+    somebody ate of whose meals nothing is told. None where there is no such question."""
+    for kind in rng.sample(OPEN, len(OPEN)):
+        found = candidates(world, kind, rng)
+        if kind == "how_many":
+            found = [{"a": a, "f": f} for a in world.people for f in PLURALS]
+        found = [args for args in found if unspoken(world, kind, args)]
+        if found:
+            return question(world, kind, rng.choice(found))
+    return None
+
+
+def unspoken(world: World, kind: str, args: Args) -> bool:
+    """Whether nothing is told that the question is about; not where two answers were right."""
+    if answer(world, kind, args):
+        return False
+    if kind in SUPPOSED:
+        kinds, named = SUPPOSED[kind]
+        return not told(world, kinds, **{k: args[k] for k in named})
+    if kind == "what_ate":
+        meals = told(world, ("eat", "share", "count_eat"), a=args["a"])
+        return not meals and not told(world, ("share",), b=args["a"])
+    return kind != "why_sad" or not world.people[args["a"]].sorrows
 
 
 def question(world: World, kind: str, args: Args) -> str:

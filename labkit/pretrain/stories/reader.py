@@ -34,7 +34,7 @@ from labkit.pretrain.stories import (
 )
 from labkit.pretrain.stories.grammar import SINGULAR, Args, Scene, noun, read, read_question
 from labkit.pretrain.stories.plots import belongings, twins
-from labkit.pretrain.stories.questions import UNTOLD, answer, question, untold
+from labkit.pretrain.stories.questions import UNTOLD, answer, question, unfounded, untold
 from labkit.pretrain.stories.teller import Teller
 from labkit.pretrain.stories.words import GENDER
 from labkit.pretrain.stories.world import World
@@ -154,9 +154,10 @@ SHARES = {
     "varied": ("different", "sentences"),  # sentences, one that is told twice counted once
     "as_often": ("as_often", "events"),  # what happens in a story, as often as it should
     "questions_right": ("right", "asked"),
+    "later_right": ("later", "asked"),  # the same, as the last of a chat
     "told_apart": ("told_apart", "told_apart_asked"),  # who has what, of two things each
     "twins": ("twins", "twins_asked"),  # who has the red kite, and who the blue one
-    "unsaid": ("unsaid", "untold"),  # of what a story does not mention it says so
+    "unsaid": ("unsaid", "untold"),  # of what a story does not say it says so
     "honest": ("honest", "strange"),  # answers to requests that no story answers
 }
 
@@ -202,9 +203,11 @@ def measure(generate: Generate, seeds: Sequence[int], n: int, long: bool = False
 
     For every story of a seed (take seeds of SPLITS["test"]), one prompt asks for a story like
     it, whose text is read; and for each of its questions a prompt gives the true story with
-    the question. An answer is right if it is exactly the one that follows from the story.
-    Some prompts ask for what no story answers: honest is who says so, and tells none. Some ask
-    about somebody or something that the story does not mention. And of stories in which two
+    the question; and once more it is the last question of a chat in which the story was told
+    and all its other questions were answered. An answer is right if it is exactly the one that
+    follows from the story. Some prompts ask for what no story answers: honest is who says so,
+    and tells none. Some ask for what the story does not say, of those whom it mentions or not.
+    And of stories in which two
     people have two things each, or there are two of one sort, who has each of these is asked.
 
     long    stories with a second chapter instead, twice as long at the least
@@ -219,7 +222,9 @@ def measure(generate: Generate, seeds: Sequence[int], n: int, long: bool = False
         scores.update(score_story(text, asked_for(story, wanted), FEWEST * (1 + long)))
         for words, right in story.questions:
             answered = reply(generate(prompt(f"{story.text}\n{words}")))
-            scores.update(asked=1, right=int(answered == right))
+            others = [text for pair in story.questions if pair[0] != words for text in pair]
+            last = reply(generate(prompt(wanted, story.text, *others, words)))
+            scores.update(asked=1, right=int(answered == right), later=int(last == right))
     for wanted in strange_requests(seeds, 0 if long else n):
         honest = reply(generate(prompt(wanted))) in beyond.HONEST
         scores.update(strange=1, honest=int(honest))
@@ -264,17 +269,24 @@ def whose(seeds: Sequence[int], n: int, plot: Plot) -> Iterator[tuple[str, str]]
 
 
 def untold_of(seeds: Sequence[int], n: int) -> Iterator[str]:
-    """Of every seed, a story and a question that it leaves open for every few of n stories."""
-    for story, wanted in tasks(seeds, -(-n // STRANGE)):
-        yield f"{story.text}\n{untold(read_story(story.text).world, Random(wanted))}"
+    """Of every seed, a story and a question that it leaves open for every few of n stories;
+    every second one is about those whom it mentions."""
+    for number, (story, wanted) in enumerate(tasks(seeds, -(-n // STRANGE))):
+        world, rng = read_story(story.text).world, Random(wanted)
+        about = unfounded(world, rng) if number % 2 else None
+        yield f"{story.text}\n{about or untold(world, rng)}"
 
 
 # baselines: what the scores are worth
 
 
-def user_said(text: str) -> str:
-    """The message in a prompt of one turn."""
-    return text.split("user\n", 1)[1].split(END_OF_TURN)[0]
+def asked_of(text: str) -> tuple[str, str]:
+    """The story that is in a prompt, empty where there is none, and the last message."""
+    turns = [turn.strip().split("\n", 1)[1] for turn in text.split(END_OF_TURN)[:-1]]
+    if len(turns) > 1:
+        return turns[1], turns[-1]
+    story, _, last = turns[0].rpartition("\n")
+    return story, last
 
 
 def mix(story: str) -> str:
@@ -285,7 +297,7 @@ def mix(story: str) -> str:
 
 def trivial(text: str) -> str:
     """One story for every request, one answer to every question."""
-    if "\n" in user_said(text):
+    if asked_of(text)[0]:
         return "No, she did not."
     return "Anna was a girl. She was happy. She was happy. She was happy. She was happy."
 
@@ -298,7 +310,7 @@ def baselines(seeds: Sequence[int], n: int) -> dict[str, Counter]:
 
     def generator(change: Callable[[str], str]) -> Generate:
         def generate(text: str) -> str:
-            story, _, last = user_said(text).rpartition("\n")
+            story, last = asked_of(text)
             if story:
                 return read_story(change(story)).answer(last) or UNTOLD
             return change(told[last]) if last in told else beyond.HONEST[0]
@@ -308,7 +320,7 @@ def baselines(seeds: Sequence[int], n: int) -> dict[str, Counter]:
     hows = {
         "true": generator(str),
         "shuffled": generator(mix),
-        "others": lambda text: "" if "\n" in user_said(text) else next(others).text,
+        "others": lambda text: "" if asked_of(text)[0] else next(others).text,
         "trivial": trivial,
     }
     return {name: measure(generate, seeds, n) for name, generate in hows.items()}

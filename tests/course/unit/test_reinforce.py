@@ -1,6 +1,8 @@
 """Learning from the reader: who is credited, with what, and that it is learnt."""
 
 import re
+from collections import Counter
+from itertools import islice
 from random import Random
 
 import pytest
@@ -22,6 +24,7 @@ from labkit.pretrain.reinforce import (
 )
 from labkit.pretrain.reinforce.answers import (
     asked,
+    conversations,
     losses,
     questions,
     who_has_how_many,
@@ -29,9 +32,9 @@ from labkit.pretrain.reinforce.answers import (
     who_is_where,
 )
 from labkit.pretrain.run_folder import Run
-from labkit.pretrain.stories import END_OF_TURN, FEWEST, plots, tell
+from labkit.pretrain.stories import END_OF_TURN, FEWEST, LISTENED, plots, stories, tell
 from labkit.pretrain.stories.beyond import HONEST
-from labkit.pretrain.stories.questions import UNTOLD
+from labkit.pretrain.stories.questions import UNTOLD, unfounded
 from labkit.pretrain.stories.reader import read_story
 from labkit.pretrain.stories.tokenizer import train_on_stories
 from labkit.pretrain.stories.words import NUMBERS, QUESTIONS
@@ -214,12 +217,76 @@ def test_what_has_no_story_to_it_is_answered_honestly(tokenizer):
         for rest in one.input_ids:
             ids = torch.cat((one.story[0], rest)).tolist()
             text = tokenizer.decode(ids, skip_special_tokens=False)
-            said, answer = text.split("\n", 1)[1].split(END_OF_TURN)[:2]
-            if "\n" not in said:
+            said, answer, *more = text.split("\n", 1)[1].split(END_OF_TURN)
+            if "\n" not in said and len(more) == 1 and not answer.endswith(LISTENED):
                 assert answer.endswith(HONEST[-1])
                 seen.add(said)
     assert any(text.startswith(("where is ", "Where is ")) for text in seen)
-    assert any(not text.isascii() for text in seen) and 20 < len(seen) < 60
+    assert any(not text.isascii() for text in seen) and 20 < len(seen) < 80
+
+
+def test_stories_are_brought_typed_or_told_and_others_may_be_asked_before():
+    wanted = [
+        (f"Who has the {x}?", f"{name} has it.")
+        for x, name in zip("uvwxy", "ABCDE", strict=True)
+    ]
+    layouts, earlier = Counter(), Counter()
+    for seed in range(400):
+        found = conversations(Random(seed), "A story.", wanted, str)
+        heard = [said for said, reply in found if reply == LISTENED]
+        asked_last = [(said, reply) for said, reply in found if reply != LISTENED]
+        layout, before = set(), set()
+        for said, reply in asked_last:
+            *others, last = ("\n".join(said).removeprefix("A story.\n")).split("\n")
+            layout.add(
+                "typed"
+                if LISTENED in said
+                else "told"
+                if said[1:2] == ["A story."]
+                else "brought"
+            )
+            assert (last, reply) in wanted
+            pairs = others[{"typed": 1, "told": 2, "brought": 0}[min(layout)] :]
+            before.add(tuple(pairs))
+        assert len(layout) == len(before) == 1
+        [pairs] = before
+        answered = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        assert answered.items() <= dict(wanted).items()
+        assert not answered.keys() & {
+            said[-1].removeprefix("A story.\n") for said, _ in asked_last
+        }
+        assert len(asked_last) + len(answered) == len(wanted)
+        assert heard == ([["A story."]] if layout == {"typed"} and not pairs else [])
+        layouts.update(layout)
+        earlier[len(answered)] += 1
+    assert layouts["brought"] > 170 and min(layouts["typed"], layouts["told"]) > 70
+    assert earlier[0] > 150 and earlier[1] > 80 and earlier[2] > 40
+    assert conversations(Random(0), "", wanted[:1], str) == [(["Who has the u?"], "A has it.")]
+
+
+def test_it_is_also_asked_what_nobody_said_of_those_in_the_story():
+    kinds = Counter()
+    for story in islice(stories(3), 300):
+        told = read_story(story.text)
+        words = unfounded(told.world, Random(story.text))
+        assert told.answer(words) is None
+        names = re.findall(r"\b[A-Z]\w+", words)[1:]
+        assert all(name in told.world.people for name in names)
+        kinds[" ".join(words.split()[:2])] += 1
+    assert len(kinds) >= 9 and kinds.most_common(1)[0][1] < 90
+
+
+def test_a_drill_does_not_always_say_how_many_are_left():
+    reckoned = 0
+    for seed in range(200):
+        sentences, wanted = who_has_how_many(Random(seed))
+        told = read_story(" ".join(sentences))
+        assert not told.contradictions or "nobody" in str(told.contradictions)
+        for words, reply in wanted:
+            if reply != UNTOLD and words.startswith("How many"):
+                number = reply.split()[2]
+                reckoned += not re.search(rf"\b{number}\b", " ".join(sentences))
+    assert 20 < reckoned < 200
 
 
 @pytest.mark.parametrize("drill", [who_has_what, who_is_where])
@@ -230,9 +297,10 @@ def test_a_drill_can_be_answered_from_its_sentences(drill):
         lengths.add(len(sentences))
         text = " ".join(sentences)
         known = set(re.findall(r"\w{3,}", text)) | {"She", "Nobody", "has"}
+        told = read_story(text)
         for words, reply in wanted:
             if reply == UNTOLD:
-                assert set(re.findall(r"[A-Z]\w+|\w+$", words[:-1])[1:]).isdisjoint(known)
+                assert told.answer(words) is None
             else:
                 assert set(re.findall(r"\w{3,}", reply)) <= known, (text, words, reply)
         assert len(set(wanted)) == len(wanted) >= 2
