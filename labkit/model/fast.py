@@ -320,7 +320,9 @@ def stacked(groups: Sequence[Sequence[nn.Module]]) -> Tensor | None:
 
 
 def plain(layers: Sequence[nn.Module]) -> bool:
-    return all(type(x) is nn.Linear and x._parameters["bias"] is None for x in layers)
+    """Linear layers without a bias; no pruned ones, whose matrix is not a Parameter."""
+    parts = [x._parameters if type(x) is nn.Linear else {} for x in layers]
+    return all("weight" in each and each["bias"] is None for each in parts)
 
 
 def together(module: nn.Module, writing: bool = False) -> list[list[list[nn.Module]]]:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
+from torch.nn.utils import prune
 from torch.testing import assert_close
 from typer.testing import CliRunner
 
@@ -189,6 +190,17 @@ def test_layers_that_cannot_be_one_stay_as_they_are(odd):
     for layer, same in zip(layers, before, strict=True):
         for mine, its in zip(layer.parameters(), same.parameters(), strict=True):
             assert mine.dtype == its.dtype and mine.device == its.device
+
+
+@torch.no_grad()
+def test_a_pruned_model_is_sped_up_as_far_as_it_can_be():
+    model = oracle.ours(oracle.CONFIGS["moe"])
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            prune.l1_unstructured(module, "weight", 0.3)
+    fast = accelerate(copy.deepcopy(model), last_logits_only=True)
+    ids = oracle.tokens(2, 6)
+    assert_close(fast(ids), model(ids), **CLOSE)
 
 
 @pytest.mark.parametrize(("length", "padded"), [(1, False), (30, False), (30, True)])
