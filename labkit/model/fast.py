@@ -53,7 +53,8 @@ def accelerate(model: nn.Module, last_logits_only: bool = False) -> nn.Module:
 
     last_logits_only: to write text. A call with a cache returns the scores of the last token
     alone, (B, 1, V), which is all that `generate` looks at; and where a matrix makes a token's
-    numbers not fewer, it lies in columns: these Parameters are not contiguous any more.
+    numbers not fewer, it lies in columns: these Parameters are not contiguous any more, which
+    torch's fused optimizers do not see.
     dtype: float32 within 1e-5 of the plain code, half precision within its rounding
     """
     for module in model.modules():
@@ -65,7 +66,7 @@ def accelerate(model: nn.Module, last_logits_only: bool = False) -> nn.Module:
         if package == REFERENCE and forward is not None:
             module.forward = MethodType(forward, module)
             for groups in together(module, last_logits_only):
-                lay_side_by_side(groups)
+                lay_side_by_side(groups, columns=last_logits_only)
     return model
 
 
@@ -242,8 +243,7 @@ def grouped_product(
 
 
 class GroupedProduct(torch.autograd.Function):
-    """Learns what are Parameters one by one in one call; each gradient lies in memory as torch
-    wants it beside its Parameter, or else torch would copy it."""
+    """Learns what are Parameters one by one in one call."""
 
     @staticmethod
     def forward(ctx, x: Tensor, stack: Tensor, ends: Tensor, *weights: Tensor) -> Tensor:
@@ -255,8 +255,6 @@ class GroupedProduct(torch.autograd.Function):
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, stack, ends = ctx.saved_tensors
         grad_x = F.grouped_mm(grad, stack.mT, offs=ends)
-        if len(ctx.rows) == len(stack):
-            return grad_x, None, None, *F.grouped_mm(x.mT, grad, offs=ends).mT
         grads = F.grouped_mm(grad.mT, x, offs=ends).flatten(0, 1)
         return grad_x, None, None, *grads.split(ctx.rows)
 
@@ -298,25 +296,31 @@ def groupable(stack: Tensor | None) -> bool:
 
 
 def stacked(groups: Sequence[Sequence[nn.Module]]) -> Tensor | None:
-    """The matrices of groups of layers, (groups, in, sum of out), in their own memory; None
-    where they do not lie so there. Asked for every token: it looks at what is quick to see."""
+    """The matrices of groups of layers, (groups, in, sum of out), in their own memory, where
+    they lie in rows or in columns; None where they do not lie so there. Asked for every token:
+    it looks at what is quick to see."""
     if torch.is_autocast_enabled("cpu") or not all(map(plain, groups)):
         return None
     first = groups[0][0]._parameters["weight"]
     rows = [layer._parameters["weight"].size(0) for layer in groups[0]]
     long, wide, place, itemsize = first.size(1), sum(rows), first.data_ptr(), first.itemsize
+    columns = first.stride() == (1, wide)
+    strides, step, rest = ((1, wide), 1, (long - 1) * wide) if columns else ((long, 1), long, 0)
     for group in groups:
         for layer, count in zip(group, rows, strict=True):
             weight = layer._parameters["weight"]
-            if weight.data_ptr() != place or weight.stride() != (1, wide):
+            if weight.data_ptr() != place or weight.stride() != strides:
                 return None
-            place += count * itemsize
-        place += (long - 1) * wide * itemsize
-    if len(groups) > 1:
-        last = groups[-1][0]._parameters["weight"]
+            place += count * step * itemsize
+        place += rest * itemsize
+    if len(rows) * len(groups) > 1:
+        last = groups[-1][-1]._parameters["weight"]
         if last.untyped_storage().data_ptr() != first.untyped_storage().data_ptr():
             return None  # neighbours by chance
-    return first.detach().as_strided((len(groups), long, wide), (wide * long, wide, 1))
+    first = first.detach()
+    if columns:
+        return first.as_strided((len(groups), long, wide), (wide * long, wide, 1))
+    return first.as_strided((len(groups), wide, long), (wide * long, long, 1)).mT
 
 
 def plain(layers: Sequence[nn.Module]) -> bool:
@@ -331,7 +335,7 @@ def together(module: nn.Module, writing: bool = False) -> list[list[list[nn.Modu
     match type(module).__name__:
         case "Qwen3Attention" if writing:
             return [[[module.q_proj, module.k_proj, module.v_proj]], [[module.o_proj]]]
-        case "Qwen3MLP" if writing:
+        case "Qwen3MLP" if writing and stacked([[module.gate_proj, module.up_proj]]) is None:
             return [[[module.gate_proj, module.up_proj]]]
         case "Qwen3ForCausalLM" if writing:
             return [[[module.lm_head]]]
@@ -344,21 +348,24 @@ def together(module: nn.Module, writing: bool = False) -> list[list[list[nn.Modu
     return []
 
 
-def lay_side_by_side(groups: Sequence[Sequence[nn.Module]]) -> None:
-    """Every group's matrices as one, (in, sum of out) in memory, the groups one after the
-    other: for one token a processor then reads from the beginning to the end."""
+def lay_side_by_side(groups: Sequence[Sequence[nn.Module]], columns: bool = False) -> None:
+    """Every group's matrices as one, the groups one after the other: in rows, (sum of out, in)
+    in memory, or in columns, which for one token a processor reads from the beginning to the
+    end."""
     layers = [layer for group in groups for layer in group]
-    if not plain(layers) or stacked(groups) is not None:
+    if not plain(layers):
         return
     if AMX and on_cpu_in_half(layers[0].weight) and len(groups) == 1:
         return  # mv wants rows
     if len({(layer.weight.dtype, layer.weight.device) for layer in layers}) > 1:
         return
-    rows = [torch.cat([layer.weight for layer in group]) for group in groups]
-    for group, whole in zip(groups, torch.stack([each.mT for each in rows]), strict=True):
-        shares = whole.split([len(layer.weight) for layer in group], dim=1)
-        for layer, share in zip(group, shares, strict=True):
-            layer.weight.data = share.mT
+    wholes = torch.stack([torch.cat([layer.weight for layer in group]) for group in groups])
+    wholes = wholes.mT.contiguous().mT if columns else wholes  # (groups, sum of out, in)
+    for group, whole in zip(groups, wholes, strict=True):
+        for layer, share in zip(
+            group, whole.split([len(x.weight) for x in group]), strict=True
+        ):
+            layer.weight.data = share
 
 
 def at_once(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:

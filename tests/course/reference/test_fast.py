@@ -159,7 +159,7 @@ def test_matrices_as_one():
         near = torch.frombuffer(memory, dtype=torch.bfloat16, count=8, offset=16 * place)
         layer.weight.data = near.view(4, 2).copy_(layer.weight.T).T
     assert stacked([[layer] for layer in layers]) is None
-    lay_side_by_side(groups)
+    lay_side_by_side(groups, columns=True)
     whole = torch.stack([torch.cat([layer.weight for layer in group]).T for group in groups])
     assert torch.equal(stacked(groups), whole) and whole.shape == (2, 4, 4)
     assert stacked(groups).data_ptr() == layers[0].weight.data_ptr()
@@ -170,6 +170,10 @@ def test_matrices_as_one():
         assert stacked(others) is None
     layers[3].weight = nn.Parameter(layers[3].weight.clone())
     assert stacked(groups) is None and stacked(groups[:1]) is not None
+    whole[0, :, 2:] *= 2
+    lay_side_by_side(groups)  # in rows, in which each is contiguous
+    assert torch.equal(stacked(groups), whole)
+    assert all(layer.weight.is_contiguous() for layer in layers)
 
 
 @pytest.mark.parametrize(
@@ -274,6 +278,12 @@ def test_weights_are_untouched(tmp_path):
     saved = load_file(tmp_path / "experts lie side by side" / SINGLE)
     assert_close(saved, {name: before[name] for name in saved}, rtol=0, atol=0)
     assert len(saved) >= len(parameters)
+
+
+def test_what_learns_stays_contiguous():
+    """torch's fused optimizers take the memory of a Parameter for its numbers in a row."""
+    for parameter in both("moe")[1].parameters():
+        assert parameter.is_contiguous()
 
 
 def test_other_models_are_left_alone():
