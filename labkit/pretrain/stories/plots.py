@@ -239,7 +239,7 @@ def counts(t: Teller, a: str, b: str, f: str, times: int, said: float = 1.0) -> 
         else:
             t("count_" + step, a=a, n=number(m), f=f)
         left = number(t.world.number(a, f))
-        if said == 1 or t.chance(said):
+        if said == 1 or t.chance(said):  # stories cast no die here: a seed keeps its stories
             t("count_now" if step == "more" else "count_left", a=a, n=left, f=f)
 
 
