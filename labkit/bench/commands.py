@@ -52,6 +52,13 @@ def model(
     seconds: Annotated[
         float, typer.Option(min=0, help="at most about so long for each row")
     ] = 8.0,
+    compiled: Annotated[
+        bool,
+        typer.Option(
+            "--compile",
+            help="train fast with compiled layers, as `train --compile`; a minute more",
+        ),
+    ] = False,
     file: Annotated[
         Optional[Path], typer.Option("--json", help="write all numbers into this file, too")
     ] = None,
@@ -64,5 +71,6 @@ def model(
         code, place = talk.load_package(package), talk.usable_device(device)
         from labkit.bench.model import Setting, bench_model
 
-        if not bench_model(console, Setting(code, size, place, seconds), threads, file):
+        setting = Setting(code, size, place, seconds, compiled)
+        if not bench_model(console, setting, threads, file):
             raise typer.Exit(1)

@@ -50,6 +50,7 @@ SIZES = {  # config, experts, tokens of the prompt, sequences and tokens to trai
 # relative difference of the results; int8 is compared with float32, by the reference alone
 ALLOWED = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.int8: 0.2}
 STEPS = 8  # tokens decoded in a row
+COMPILING = 20.0  # seconds; so long it took for one model
 BUFFER = 2**28  # bytes; larger than a processor's caches
 
 Work = Callable[[Any, Tensor], tuple[Tensor, Callable[[], float]]]
@@ -61,6 +62,7 @@ class Setting:
     size: str
     device: torch.device
     seconds: float = 8.0  # at most about so long for each row, where rounds are short
+    compiled: bool = False  # whether the fast side trains with compiled layers
 
     def __post_init__(self) -> None:
         if self.size not in SIZES:
@@ -121,7 +123,7 @@ def bench_model(
             if rows:
                 table.show(console, rows, machine())
             raise
-    about = machine()
+    about = machine() | {"compiled": setting.compiled}
     if torch.int8 in setting.dtypes():
         about["int8_nats_a_token"] = cost_of_int8(setting.package)
     table.show(console, rows, about)
@@ -148,11 +150,13 @@ def expected(setting: Setting) -> float:
     each and by the plain code alone."""
     total = 0.0
     for mixture, dtype, plain in models(setting):
-        count = len(contestants(plain, mixture, dtype))
+        contest = contestants(plain, mixture, dtype, setting.compiled)
         for work, ids in setting.jobs(dtype).values():
             start = time.perf_counter()
             work(plain, ids[:1])
-            first = count * len(ids) * (time.perf_counter() - start)
+            first = len(contest) * len(ids) * (time.perf_counter() - start)
+            if setting.compiled and work is training_step:
+                total += COMPILING
             total += first + (setting.seconds if racing(work, first, setting) else 0)
     return total
 
@@ -165,11 +169,13 @@ def racing(work: Work, first: float, setting: Setting) -> bool:
 def measured(setting: Setting, tell: Callable[[str], None]) -> Iterator[BenchRow]:
     for mixture, dtype, plain in models(setting):
         kind, numbers = "MoE" if mixture else "dense", str(dtype).removeprefix("torch.")
-        contest = contestants(plain, mixture, dtype)
+        contest = contestants(plain, mixture, dtype, setting.compiled)
         for name, (work, ids) in setting.jobs(dtype).items():
             tell(f"{kind}, {numbers}: {name}")
             done, first = {}, {}
             for side in contest:
+                if side.compiled and work is training_step:
+                    work(side, ids)  # it is compiled now
                 start = now(setting.device)
                 done[side.name] = work(side, ids)
                 first[side.name] = [now(setting.device) - start]
@@ -184,11 +190,14 @@ def measured(setting: Setting, tell: Callable[[str], None]) -> Iterator[BenchRow
             yield row
 
 
-def contestants(plain: Ours, mixture: bool, dtype: torch.dtype) -> list[Ours | Theirs]:
+def contestants(
+    plain: Ours, mixture: bool, dtype: torch.dtype, compiled: bool
+) -> list[Ours | Theirs]:
     """transformers where it is installed, the plain code, the fast path where there is one."""
     found = [plain]
     if plain.package.__name__ == REFERENCE:
-        found.append(sides.rounded(plain) if dtype is torch.int8 else sides.sped_up(plain))
+        rounds = dtype is torch.int8
+        found.append(sides.rounded(plain) if rounds else sides.sped_up(plain, compiled))
     if mixture and dtype is not torch.int8:
         found.append(sides.every_expert(plain))
     try:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.model import fast, int8
+from labkit.model.chat.stream import ChatError
 from labkit.model.checkpoint import part
 
 
@@ -40,6 +41,7 @@ class Ours:
     model: nn.Module  # to write with
     package: ModuleType
     learner: nn.Module | None = None  # to train, where that is another
+    compiled: bool = False
 
     def read(self, ids: Tensor, room: int) -> tuple[Tensor, State]:
         layers, mask = self.model.config.num_hidden_layers, torch.ones_like(ids)
@@ -69,6 +71,7 @@ class Theirs:
 
     name: str
     model: nn.Module
+    compiled: bool = False
 
     @property
     def trained(self) -> nn.Module:
@@ -100,11 +103,14 @@ def ours(config: Any, package: ModuleType, dtype: torch.dtype, device: Any = "cp
     return Ours("plain", model.to(device=device, dtype=dtype).eval(), package)
 
 
-def sped_up(side: Ours) -> Ours:
+def sped_up(side: Ours, compiled: bool = False) -> Ours:
     """The fast path, as `chat` takes it to write and the trainer to train; on copies, since it
-    moves Parameters in memory."""
+    moves Parameters in memory. Errors: ChatError where torch cannot compile the layers."""
     writer = fast.accelerate(copy.deepcopy(side.model), last_logits_only=True)
-    return Ours("fast", writer, side.package, fast.accelerate(copy.deepcopy(side.model)))
+    learner = fast.accelerate(copy.deepcopy(side.model))
+    if compiled and (problem := fast.compile_layers(learner)):
+        raise ChatError(f"torch cannot compile here: {problem}")
+    return Ours("fast", writer, side.package, learner, compiled)
 
 
 def rounded(side: Ours) -> Ours:

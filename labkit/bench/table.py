@@ -172,6 +172,8 @@ def _legend(rows: Sequence[BenchRow], about: dict[str, Any]) -> list[str]:
         f"{about['processor']}, {about['threads']} threads ({about['clock']}), "
         f"torch {about['torch']}, transformers {about['transformers']}.",
     ]
+    if about.get("compiled"):
+        text.append("Training: fast has layers compiled by torch; the other sides have not.")
     if "int8_nats_a_token" in about:
         text.append(
             "int8: fast with its matrices in int8, the other sides in float32. On stories that "

@@ -20,9 +20,12 @@ What it changes, and why the plain code does not:
   forward, takes two to ten times as long backward
 - bfloat16 on a processor without instructions for it: matrices are multiplied in float32
 - with last_logits_only, a call with a cache scores only the last token
+- with compile_layers, for long training: torch writes the steps between the matrices as code
+  of their own, which passes over memory once
 
 Nothing that is made of a Parameter is kept, so nothing is stale when weights change. Tried on
-one CPU and left out, since little or nothing became faster: columns, or gate and up as one
+one CPU and left out, since little or nothing became faster: as many rows for each expert, to
+have one product of a batch instead of grouped_mm, columns, or gate and up as one
 matrix, to learn a dense model; norms in steps of our own, also with their own gradient; layers
 without Module.__call__; oneDNN in place of MKL.
 """
@@ -70,6 +73,30 @@ def accelerate(model: nn.Module, last_logits_only: bool = False) -> nn.Module:
     return model
 
 
+def compile_layers(model: nn.Module) -> str:
+    """Let torch compile the layers of an accelerated model, for texts that it learns from.
+
+    It takes a C++ compiler and, when the first text comes, some 20 seconds. Writing, padded
+    texts, caches and the experts of a mixture go as before. Returns why torch cannot do it
+    here, and has changed nothing then; "" where it can.
+    """
+    try:
+        torch.compile(torch.sinc)(torch.ones(2))
+    except Exception as error:  # no compiler, no headers, a system that torch cannot do it on
+        return str(error).strip().partition("\n")[0]
+    apart = torch.compiler.disable(moe)
+    for module in model.modules():
+        if vars(module).get("forward") == MethodType(stack, module):
+            vars(module)["compiled"] = torch.compile(learn)
+        elif vars(module).get("forward") == MethodType(moe, module):
+            module.forward = MethodType(apart, module)
+    return ""
+
+
+def learn(layer: nn.Module, *args: Tensor) -> tuple[Tensor, Tensor | None]:
+    return layer(*args, CAUSAL)
+
+
 def last_logits(
     self, input_ids: Tensor, attention_mask=None, cache=None, output_router_logits: bool = False
 ) -> Tensor | tuple[Tensor, list[Tensor]]:
@@ -91,8 +118,12 @@ def stack(
     angles = angles_of(self, start, end, input_ids.device)
     mask = None if end - start == 1 else CAUSAL
     hidden_states, router_logits = self.embed_tokens(input_ids), []
+    compiled = vars(self).get("compiled") if hidden_states.requires_grad and mask else None
     for layer in self.layers:
-        hidden_states, layer_logits = layer(hidden_states, *angles, mask, cache)
+        if compiled and cache is None:
+            hidden_states, layer_logits = compiled(layer, hidden_states, *angles)
+        else:
+            hidden_states, layer_logits = layer(hidden_states, *angles, mask, cache)
         if layer_logits is not None:
             router_logits.append(layer_logits)
     return self.norm(hidden_states), router_logits
@@ -142,7 +173,8 @@ def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str | None) -> Tensor:
     causal = mask is CAUSAL
     one_for_all = mask is None or causal or mask.dim() < 3 or mask.size(-3) == 1
-    learning = query.requires_grad and quick_half(query) and mask is not None
+    better = quick_half(query) or torch.compiler.is_compiling()
+    learning = query.requires_grad and better and mask is not None
     if learning and one_for_all and key.size(2) <= FEW_KEYS:
         return in_steps(query, key, value, mask)
     if causal:
@@ -209,8 +241,8 @@ def of_many(self, tokens: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
     count, groups = len(self.experts), together(self)
     stacks = [stacked(each) for each in groups]
     there = all(stack is not None for stack in stacks) and not torch.is_grad_enabled()
-    few = len(tokens) <= FEW_TOKENS and count <= chosen.numel() // 2
-    if there and few and quick_half(tokens):  # then nearly all experts have one: all do all
+    few = len(tokens) <= FEW_TOKENS and count <= chosen.numel() // 2  # nearly all have one
+    if there and few and (quick_half(tokens) or torch.get_num_threads() > 1):  # all do all
         both, down = stacks
         gate, up = (tokens @ both).chunk(2, dim=-1)  # (X, N, I)
         said = F.silu(gate) * up @ down  # (X, N, E)

@@ -45,6 +45,14 @@ def train(
     device: Annotated[
         Optional[str], typer.Option(help="cpu, cuda or mps; a GPU if there is one")
     ] = None,
+    compiled: Annotated[
+        bool,
+        typer.Option(
+            "--compile",
+            help="let torch compile the layers: half a minute and a C++ compiler, for steps "
+            "that are a tenth quicker, in bfloat16 a quarter",
+        ),
+    ] = False,
 ) -> None:
     """Train a small model on stories; run again, it goes on where it was.
 
@@ -84,7 +92,8 @@ def train(
         if members.leads:
             run.begin()
         members.agree(True)
-        _train(Trainer(run, talk.load_package(package), members, source), members.leads)
+        code = talk.load_package(package)
+        _train(Trainer(run, code, members, source, compiled), members.leads)
 
 
 @app.command()

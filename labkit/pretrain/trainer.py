@@ -18,7 +18,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from labkit.core.files import write_whole
 from labkit.model import checkpoint
-from labkit.model.fast import accelerate
+from labkit.model.fast import accelerate, compile_layers
 from labkit.pretrain.data import Rows, Steps, Validation
 from labkit.pretrain.muon import Muon
 from labkit.pretrain.parallel import Team
@@ -39,7 +39,12 @@ class Trainer:
     """One run of a recipe with the code of `package`: the reference's, or a learner's."""
 
     def __init__(
-        self, run: Run, package: ModuleType, team: Team, begin_with: Path | None = None
+        self,
+        run: Run,
+        package: ModuleType,
+        team: Team,
+        begin_with: Path | None = None,
+        compiled: bool = False,
     ):
         self.run, self.recipe, self.team = run, run.recipe, team
         part = lambda name: checkpoint.part(package, name)  # noqa: E731
@@ -58,6 +63,8 @@ class Trainer:
             torch.manual_seed(self.recipe.seed)
             self.model = part("Qwen3ForCausalLM")(self.config).to(team.device).train()
         accelerate(self.model)
+        if compiled and (problem := compile_layers(self.model)):
+            raise TrainError(f"torch cannot compile here: {problem}; go on without --compile")
         self.optimizers = optimizers(self.model, self.recipe)
         self.mean, decay = None, self.recipe.ema_decay
         if decay:

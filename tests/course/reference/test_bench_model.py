@@ -5,10 +5,12 @@ import random
 import re
 import sys
 import time
+from dataclasses import replace
 from types import MethodType
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 from typer.testing import CliRunner
 
 import solutions
@@ -83,7 +85,7 @@ def test_the_time_to_come_grows_with_the_work(monkeypatch):
 
     ids = torch.zeros(4, 1, dtype=torch.long)
     monkeypatch.setattr(model.Setting, "jobs", lambda self, dtype: {"x": (slow, ids)})
-    monkeypatch.setattr(model, "contestants", lambda plain, mixture, dtype: [plain, plain])
+    monkeypatch.setattr(model, "contestants", lambda plain, *_: [plain, plain])
     few, many = (
         model.expected(model.Setting(solutions, "tiny", torch.device("cpu"), seconds))
         for seconds in (0, 50)
@@ -139,6 +141,25 @@ def test_the_table_is_plain_and_fits(run):
     assert "fast/plain" not in lines[0]
 
 
+def test_compiled_layers_train(monkeypatch):
+    monkeypatch.setattr(model, "ALLOWED", {torch.float32: 1e-4})
+    plain = model.Setting(solutions, "tiny", torch.device("cpu"), 0)
+    with_compiled = replace(plain, compiled=True)
+    counters.clear()
+    code, text, _ = said("model", "--size", "tiny", "--seconds", 0, "--compile")
+    assert code == 0 and "fast has layers compiled by torch" in " ".join(text.split())
+    assert counters["stats"]["unique_graphs"] >= 2  # dense and MoE
+    more = model.expected(with_compiled) - model.expected(plain)
+    assert more > 2 * model.COMPILING - 5
+
+
+def test_where_torch_cannot_compile(monkeypatch):
+    monkeypatch.setattr(sides.fast, "compile_layers", lambda model: "no C++ compiler")
+    monkeypatch.setattr(model, "ALLOWED", {torch.float32: 1e-4})
+    code, _, errors = said("model", "--size", "tiny", "--seconds", 0, "--compile")
+    assert code == 2 and "torch cannot compile here: no C++ compiler" in errors
+
+
 def test_without_transformers(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.setattr(model, "ALLOWED", {torch.float32: 1e-4})
@@ -151,8 +172,8 @@ def test_without_transformers(monkeypatch):
 def test_wrong_results_are_not_timed(monkeypatch):
     honest = sides.sped_up
 
-    def wrong(plain):
-        side = honest(plain)
+    def wrong(plain, compiled):
+        side = honest(plain, compiled)
         for each in (side.model, side.trained):
             norm = each.model.norm
             norm.forward = MethodType(lambda self, x: 1.01 * type(self).forward(self, x), norm)

@@ -7,13 +7,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
+from torch._dynamo.utils import counters
 from torch.nn.utils import prune
 from torch.testing import assert_close
 from typer.testing import CliRunner
 
 from labkit.cli import app
 from labkit.learner.talk import commands
-from labkit.model.fast import CAUSAL, accelerate, lay_side_by_side, stacked
+from labkit.model.fast import CAUSAL, accelerate, compile_layers, lay_side_by_side, stacked
 from labkit.model.saving import SINGLE, save
 from solutions.generation import KVCache, generate
 from solutions.gqa import Qwen3Attention, causal_mask
@@ -129,6 +130,45 @@ def test_gradients(name, length, writing):
             assert grads[key] is None or not grads[key].any()
         else:
             assert_close(grads[key], parameter.grad, **CLOSE)
+
+
+@pytest.mark.parametrize("name", ["dense", "moe-whole-lines"])
+def test_compiled_layers_learn_the_same(name):
+    """Also as a copy with weights of its own, such as the mean of a run's weights."""
+    model, fast = both(name)
+    assert compile_layers(fast) == ""
+    apart = copy.deepcopy(fast)
+    with torch.no_grad():
+        for parameter in fast.parameters():
+            parameter.mul_(2)
+    for length in (9, 14):
+        ids = oracle.tokens(3, length)
+        counters.clear()
+        for one in (model, apart):
+            one.zero_grad()
+            one(ids).square().mean().backward()
+        assert counters["stats"]["unique_graphs"] >= 1
+        grads = {name: p.grad for name, p in apart.named_parameters()}
+        for key, parameter in model.named_parameters():
+            if parameter.grad is not None:
+                assert_close(grads[key], parameter.grad, **CLOSE)
+    counters.clear()
+    ids, mask = oracle.left_padded((7, 3, 9))
+    assert_close(apart(ids, mask)[mask.bool()], model(ids, mask)[mask.bool()], **CLOSE)
+    with torch.no_grad():
+        assert_close(chunks(apart, ids, (8, 1)), chunks(model, ids, (8, 1)), **CLOSE)
+    assert not counters["stats"]
+
+
+def test_where_torch_cannot_compile_it_says_why_and_nothing_changes(monkeypatch):
+    def compiler(function):
+        raise RuntimeError("no C++ compiler\nand much more")
+
+    monkeypatch.setattr(torch, "compile", compiler)
+    _, fast = both("moe")
+    before = [dict(vars(module)) for module in fast.modules()]
+    assert compile_layers(fast) == "no C++ compiler"
+    assert before == [vars(module) for module in fast.modules()]
 
 
 @pytest.mark.parametrize("name", ["dense", "moe", "moe-whole-lines"])

@@ -266,6 +266,31 @@ def test_bfloat16_learns_as_well(tmp_path, model):
     assert made.run.log[-1]["loss"] == pytest.approx(exact.run.log[-1]["loss"], abs=0.05)
 
 
+def test_compiled_layers_learn_what_others_do(tmp_path):
+    """With the mean of the weights, and what is asked besides, which is not compiled."""
+    path = written(tmp_path / "r.json", steps=3, asked=2, ema_decay=0.5)
+    found = []
+    for more in ([], ["--compile"]):
+        out = tmp_path / f"out{len(more)}"
+        process = command(path, "--out", out, *more)
+        text, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, text
+        found.append(weights(out))
+    for name, tensor in found[0].items():
+        torch.testing.assert_close(found[1][name], tensor, atol=1e-4, rtol=1e-4)
+
+
+def test_where_torch_cannot_compile_nothing_is_trained(tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "compile_layers", lambda model: "no C++ compiler")
+    arguments = ["--out", str(tmp_path / "out"), "--compile"]
+    result = CliRunner().invoke(
+        commands.app, ["train", str(written(tmp_path / "r.json")), *arguments]
+    )
+    said = " ".join(result.stderr.split())
+    assert result.exit_code == 2
+    assert "torch cannot compile here: no C++ compiler; go on without --compile" in said
+
+
 @pytest.mark.parametrize(("half", "chosen"), [(0.5, "bfloat16"), (2.0, "float32")])
 def test_the_faster_precision_is_taken(tmp_path, monkeypatch, half, chosen):
     seconds = {"float32": 1.0, "bfloat16": half}
