@@ -36,7 +36,10 @@ DTYPES = ("float32", "bfloat16", "float16")
 # ruff: noqa: UP045  typer on Python 3.10 needs Optional
 ModelName = Annotated[
     Optional[str],
-    typer.Argument(metavar="MODEL", help="a folder, a shipped name, or a name on the hub"),
+    typer.Argument(
+        metavar="MODEL",
+        help="stories-dense, if none is named; stories-moe, mine, a folder, a name on the hub",
+    ),
 ]
 Prompt = Annotated[
     Optional[str], typer.Option("--prompt", "-p", help="the text to continue; else from stdin")
@@ -57,13 +60,19 @@ Dtype = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps")]
 PackageName = Annotated[
-    str, typer.Option(help="whose code: tinyllm (yours, made whole), solutions (the course's)")
+    str,
+    typer.Option(
+        help="whose code: tinyllm (yours, with the course's where it is not done), solutions "
+        "(the course's)"
+    ),
 ]
 Int8 = Annotated[
     bool, typer.Option("--int8", help="round matrices to 8 bits: a quarter of the memory")
 ]
 Plain = Annotated[bool, typer.Option("--plain", help="the code as written, no fast path")]
-Think = Annotated[bool, typer.Option("--think/--no-think", help="let the model think first")]
+Think = Annotated[
+    bool, typer.Option("--think/--no-think", help="let a model that can think do so first")
+]
 System = Annotated[Optional[str], typer.Option(help="what the model is told beforehand")]
 
 

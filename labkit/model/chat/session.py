@@ -149,8 +149,8 @@ class ChatSession:
             dropped = len(asked) - len(kept)
             note(
                 tr(
-                    "the conversation and an answer outgrow {limit} tokens: oldest "
-                    "{dropped} messages dropped",
+                    "the conversation and an answer outgrow {limit} tokens: the model forgets "
+                    "the oldest {dropped} messages, with any story in them",
                     limit=limit,
                     dropped=dropped,
                 )
