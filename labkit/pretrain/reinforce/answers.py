@@ -19,6 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labkit.pretrain.data import IGNORE
+from labkit.pretrain.reinforce import drills
+from labkit.pretrain.reinforce.drills import questions
 from labkit.pretrain.stories import (
     END_OF_TURN,
     HURRIED,
@@ -31,34 +33,17 @@ from labkit.pretrain.stories import (
     tell,
 )
 from labkit.pretrain.stories.beyond import HONEST, without_story
-from labkit.pretrain.stories.grammar import Writer, number
-from labkit.pretrain.stories.questions import (
-    UNTOLD,
-    answer,
-    candidates,
-    question,
-    unfounded,
-    untold,
-)
+from labkit.pretrain.stories.questions import untold
 from labkit.pretrain.stories.reader import read_story
-from labkit.pretrain.stories.teller import Teller
-from labkit.pretrain.stories.words import ANIMALS, BOYS, GENDER, GIRLS, PLURALS, QUESTIONS
+from labkit.pretrain.stories.words import GENDER, QUESTIONS
 from labkit.pretrain.stories.world import World
 
 LEAST = 256  # tokens, to have room for a story and an answer
-HELD = ("where_thing", "who_has")
-FOLLOWED = (*HELD, "where_person", "how_many")  # through the whole story
-OTHERS = 2  # questions of other kinds about a story
 LONG = 0.5  # share of stories with a second chapter
-STRANGERS = 0.5  # share of stories that are also asked about what they do not say
-SUPPOSING = 0.5  # share of these that ask what nobody said of those whom it mentions
 ALONE = 0.05  # share of conversations in which there is no story
-EASY = 0.3  # share of drills with two people, and nothing that changes hands
-TWINS = 0.4  # share of those of things with two of one sort, as a red and a blue kite
 BROUGHT = 0.5  # share of stories in the message of the first question
 TYPED = 0.25  # share of those in a message of their own; the model has told the others
 BEFORE = (0, 0, 0, 1, 1, 2)  # so many others are asked before
-SAID = 0.6  # share of counts in a drill that are told and need not be reckoned
 TOGETHER = 7  # stories in one pass of the model, those of like length
 
 
@@ -71,10 +56,10 @@ class Asked:
     labels: Tensor  # (Q, T)
 
 
-def asked(tokenizer: Any, number: int, longest: int, drills: float = 0.0) -> Asked:
+def asked(tokenizer: Any, number: int, longest: int, drilled: float = 0.0) -> Asked:
     """The story of this number, the first that fits with each answer into `longest` tokens.
 
-    drills   share of those that are drills, and of the others that end early: a model learns
+    drilled  share of those that are drills, and of the others that end early: a model learns
              from short ones first
     """
     rng = Random(f"TinyLLM asked {number}")
@@ -83,10 +68,10 @@ def asked(tokenizer: Any, number: int, longest: int, drills: float = 0.0) -> Ask
     while not ids or max(map(len, ids)) > longest:
         if rng.random() < ALONE:
             sentences, wanted = no_story(rng)
-        elif rng.random() < drills:
+        elif rng.random() < drilled:
             sentences, wanted = rng.choice(DRILLS)(rng)
         else:
-            sentences, wanted = story_so_far(rng, drills)
+            sentences, wanted = story_so_far(rng, drilled)
         ids, answers = [], []
         for said, reply in conversations(rng, " ".join(sentences), wanted, typed):
             pieces = (prompt(*said), reply + END_OF_TURN)
@@ -112,12 +97,12 @@ def conversations(
     the user or the model told, or none, and perhaps others were asked before."""
     opening, brought, layout = [], "", rng.random()
     if story and layout < BROUGHT:
-        brought = story + "\n"
+        brought = story + rng.choice(("\n", "\n", " "))
     elif story:
         opening = [story, LISTENED]
         if layout > BROUGHT + TYPED:
             opening = [typed(rng.choice(PLAIN_REQUESTS)), story]
-    before = min(rng.choice(BEFORE), len(wanted) - 2) if story else 0
+    before = max(0, min(rng.choice(BEFORE), len(wanted) - 2)) if story else 0
     pairs = rng.sample(wanted, len(wanted))
     earlier = [text for words, reply in pairs[:before] for text in (typed(words), reply)]
     found = [([story], LISTENED)] if LISTENED in opening and not before else []
@@ -125,20 +110,6 @@ def conversations(
         said = [*opening, *earlier, typed(words)]
         found.append(([brought + said[0], *said[1:]], reply))
     return found
-
-
-def questions(world: World, rng: Random, kinds: Sequence[str]) -> list[tuple[str, str]]:
-    """Of these kinds all that have to be followed and some others, with their answers."""
-    followed, others = [], []
-    for kind in kinds:
-        for args in candidates(world, kind, rng):
-            if reply := answer(world, kind, args):
-                both = (question(world, kind, args), reply)
-                (followed if kind in FOLLOWED else others).append(both)
-    if rng.random() < STRANGERS:
-        words = unfounded(world, rng) if rng.random() < SUPPOSING else None
-        followed.append((words or untold(world, rng), UNTOLD))
-    return followed + rng.sample(others, min(OTHERS, len(others)))
 
 
 def story_so_far(rng: Random, unfinished: float) -> tuple[list[str], list[tuple[str, str]]]:
@@ -159,79 +130,10 @@ def no_story(rng: Random) -> tuple[list[str], list[tuple[str, str]]]:
     return [], [(words, HONEST[-1]) for words in said]
 
 
-def who_has_what(rng: Random) -> tuple[list[str], list[tuple[str, str]]]:
-    """A drill: two or three people who are not introduced, what they have, where they put it.
-
-    Where hardly anything stands, a model learns within 50 steps to look for the thing that is
-    asked about; from whole stories alone none had in many thousands. Without easy drills the
-    dense model had not in 500. Of two kites it named the owner of one or the other by chance,
-    until it had 120 steps of easy drills alone, most with such twins: then it was right in 97
-    of 100.
-    """
-    t = Teller(rng, World())
-    here, easy = t.place(), t.chance(EASY)
-    names = people(t, here, 2 if easy else rng.choice((2, 2, 3)))
-    owners = [*names, *rng.choices(names, k=rng.choice((0, 0, 1) if easy else (0, 0, 1, 2)))]
-    things = [t.toy() for _ in owners]
-    if t.chance(TWINS):
-        things[:2] = t.twins()
-    for name, x in zip(owners, things, strict=True):
-        t("have", a=name, x=x)
-    plots.exchanges(t, here, 0 if easy else rng.choice((0, 1, 1, 2, 3)))
-    for x in rng.sample(things, rng.choice((0, 1, 2))):
-        for name in names:
-            if t.has(name, x):
-                t("put", a=name, x=x, s=t.spot(here))
-    gone = rng.sample(names, rng.choice((0, 1, 2)))
-    for name in gone:
-        t("go", a=name, p=t.elsewhere(here))
-    asked = questions(t.world, rng, HELD)
-    for name in gone:  # where the others are is not told
-        found = {"a": name}
-        words = question(t.world, "where_person", found)
-        asked.append((words, answer(t.world, "where_person", found)))
-    return Writer(rng).text(t.events), asked
-
-
-def who_is_where(rng: Random) -> tuple[list[str], list[tuple[str, str]]]:
-    """A drill: two or three people, who come and go."""
-    t = Teller(rng, World())
-    names = people(t, "", rng.choice((2, 2, 3)))
-    for name in names:
-        t("be", a=name, p=t.place())
-    for _ in range(rng.choice((0, 0, 1, 1, 2, 3))):
-        a = rng.choice(names)
-        known = {*map(t.where, names), *t.world.people[a].been} - {t.where(a)}
-        t.go(a, rng.choice([*sorted(known), t.place()]))
-    return Writer(rng).text(t.events), questions(t.world, rng, ("where_person",))
-
-
-def who_has_how_many(rng: Random) -> tuple[list[str], list[tuple[str, str]]]:
-    """A drill: two people who have some of one sort, and what becomes of these.
-
-    A story always says how many are left, a drill not always: a model that only ever had to
-    repeat it does not subtract. Nor did the ones that ship, after 370 steps of which one story
-    in ten was such a drill.
-    """
-    t = Teller(rng, World())
-    (a, b), f = people(t, t.place(), 2), t.new(list(PLURALS))
-    for name, most in ((a, 9), (b, 4)):
-        how = rng.choice(("count_have", "count_find"))
-        t(how, a=name, n=number(rng.choice(range(1, most + 1))), f=f)
-    plots.counts(t, a, b, f, 0 if t.chance(EASY) else rng.choice((1, 2, 2)), SAID)
-    return Writer(rng).text(t.events), questions(t.world, rng, ("how_many",))
-
-
-def people(t: Teller, place: str, many: int) -> list[str]:
-    """So many who are in a place, or nobody knows where, and of whom nothing is said."""
-    names = t.rng.sample(GIRLS + BOYS, many)
-    for name in names:
-        args = {"a": name, "k": t.rng.choice(ANIMALS)}
-        t.world.apply("intro_at" if place else "intro", args | {"p": place}, "")
-    return names
-
-
-DRILLS = (who_has_what, who_has_what, who_is_where, who_has_how_many)  # half of them the first
+DRILLS = (
+    *(drills.who_has_what, drills.who_is_where, drills.who_has_how_many),
+    *3 * (drills.in_few_words,),
+)
 
 # a model finds it hardest to say who has what after a trade, and to count
 CHOICES = (

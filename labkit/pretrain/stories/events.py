@@ -13,6 +13,7 @@ number and {f} what is counted; {g} is "her" or "his" and {h} "she" or "he", bot
 """
 
 import re
+from collections.abc import Iterator
 
 from labkit.pretrain.stories.words import VERBS
 
@@ -214,9 +215,18 @@ sleep: at_if a p
   {a} fell asleep {at}. | {a} was tired and fell asleep. | {a} yawned and fell asleep.
 use: has a x; use x
 """
-ROWS = re.findall(r"^(\w+):(.*)((?:\n  .*)*)", EVENTS, re.MULTILINE)
+
+
+def rows(text: str) -> Iterator[tuple[str, str, list[str]]]:
+    """(what stands before the colon, what stands behind it, the sentences below)"""
+    for head, rest, told in re.findall(r"^(\w+):(.*)((?:\n  .*)*)", text, re.MULTILINE):
+        yield head, rest, re.split(r" \| |\n  ", told.strip()) if told else []
+
+
 # kind: its steps, each with its arguments
-RULES = {kind: [step.split() for step in steps.split(";") if step] for kind, steps, _ in ROWS}
-SENTENCES = {kind: re.split(r" \| |\n  ", told.strip()) for kind, _, told in ROWS if told}
+RULES = {
+    kind: [step.split() for step in steps.split(";") if step] for kind, steps, _ in rows(EVENTS)
+}
+SENTENCES = {kind: told for kind, _, told in rows(EVENTS) if told}
 # every thing is used in its own way
 SENTENCES |= {f"use:{verb}": [f"{{a}} {verb} the {{x}}."] for verb in VERBS.values()}

@@ -114,8 +114,8 @@ def unique(found) -> list[str]:
 class Writer:
     """Writes events as sentences."""
 
-    def __init__(self, rng: Random):
-        self.rng = rng
+    def __init__(self, rng: Random, sentences: dict[str, list[str]] = SENTENCES):
+        self.rng, self.sentences = rng, sentences
         self.scene = Scene()
 
     def text(self, events: list[tuple[str, Args, str]]) -> list[str]:
@@ -123,7 +123,7 @@ class Writer:
         sentences, rest = [], list(events)
         while rest:
             kind, args, prefix = rest.pop(0)
-            first = self.pick(SENTENCES[kind], args, bool(prefix))
+            first = self.pick(self.sentences[kind], args, bool(prefix))
             sentence = self.clause(first, args, fresh=not prefix)
             if rest and joinable(kind, first) and self.rng.random() < JOINED:
                 sentence = sentence[:-1] + self.second_half(args["a"], rest)
@@ -136,7 +136,7 @@ class Writer:
     def second_half(self, a: str, rest: list[tuple[str, Args, str]]) -> str:
         """ "and went home.", taken off `rest`; only a full stop where that does not fit."""
         kind, args, prefix = rest[0]
-        templates = [t for t in SENTENCES[kind] if joinable(kind, t)]
+        templates = [t for t in self.sentences[kind] if joinable(kind, t)]
         if not templates or prefix or args["a"] != a:
             return "."
         rest.pop(0)

@@ -23,7 +23,10 @@ SUPPOSED = {  # events that a question of a kind supposes, and the arguments tha
     "where_hid": (("hide",), "ax"),
     "who_fixed": (("fix",), "x"),
 }
-OPEN = (*SUPPOSED, "what_ate", "why_sad", "is_hungry", "how_many", "colour", "did_rain")
+OPEN = (
+    *(*SUPPOSED, "what_ate", "why_sad", "is_hungry", "how_many", "colour", "did_rain"),
+    *("where_person", "what_kind"),
+)
 
 
 def answer(world: World, kind: str, args: Args) -> str | None:
@@ -243,7 +246,7 @@ def unspoken(world: World, kind: str, args: Args) -> bool:
     return kind != "why_sad" or not world.people[args["a"]].sorrows
 
 
-def question(world: World, kind: str, args: Args) -> str:
+def question(world: World, kind: str, args: Args, form: int = 0) -> str:
     """The question in words; a thing by its noun alone where only one is meant."""
     words = dict(args)
     for k in "xv":
@@ -252,4 +255,6 @@ def question(world: World, kind: str, args: Args) -> str:
             words[k] = noun(words[k]) if len(same) == 1 else words[k]
     if "f" in words:
         words["f"] = PLURALS[words["f"]]
-    return QUESTIONS[kind][0].format(**words, **{k.upper(): text for k, text in words.items()})
+    return QUESTIONS[kind][form].format(
+        **words, **{k.upper(): text for k, text in words.items()}
+    )

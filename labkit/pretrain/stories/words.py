@@ -94,22 +94,45 @@ PREFIXES = {
     "That night, ": 4, "The next day, ": -1,
 }  # fmt: skip
 
+# first as the documents ask, then in other words, which only `asked` uses
 QUESTIONS = {
-    "where_thing": ["Where is the {x}?"],
-    "who_has": ["Who has the {x}?"],
-    "where_person": ["Where is {A}?"],
-    "did_give": ["Did {A} give the {x} to {B}?"],
-    "who_gave": ["Who gave the {x} to {B}?"],
-    "how_many": ["How many {f} does {A} have?"],
-    "who_found": ["Who found the {x}?"],
-    "where_found": ["Where did {A} find the {x}?"],
-    "where_hid": ["Where did {A} hide the {x}?"],
-    "why_sad": ["Why was {A} sad?"],
-    "colour": ["What colour is the {x}?"],
-    "what_kind": ["Who is {A}?"],
-    "what_ate": ["What did {A} eat?"],
-    "what_in": ["What is in the {v}?"],
-    "who_fixed": ["Who fixed the {x}?"],
-    "is_hungry": ["Is {A} hungry?"],
-    "did_rain": ["Did it rain?"],
+    "where_thing": [
+        *("Where is the {x}?", "Where is the {x} now?", "Where can I find the {x}?"),
+        "Do you know where the {x} is?",
+    ],
+    "who_has": ["Who has the {x}?", "Who has the {x} now?", "Who has got the {x}?"],
+    "where_person": [
+        *("Where is {A}?", "Where is {A} now?", "Where can I find {A}?"),
+        *("Do you know where {A} is?", "Where did {A} go?"),
+    ],
+    "did_give": [
+        *("Did {A} give the {x} to {B}?", "Did {A} give {B} the {x}?"),
+        *("Has {A} given the {x} to {B}?", "Did {B} get the {x} from {A}?"),
+    ],
+    "who_gave": [
+        *("Who gave the {x} to {B}?", "Who gave {B} the {x}?"),
+        "From whom did {B} get the {x}?",
+    ],
+    "how_many": [
+        *("How many {f} does {A} have?", "How many {f} has {A} got?"),
+        *("How many {f} does {A} have now?", "How many {f} did {A} have in the end?"),
+    ],
+    "who_found": [
+        "Who found the {x}?",
+        "Who has found the {x}?",
+        "Who was it that found the {x}?",
+    ],
+    "where_found": [
+        *("Where did {A} find the {x}?", "Where was the {x} when {A} found it?"),
+        "Where has {A} found the {x}?",
+    ],
+    "where_hid": ["Where did {A} hide the {x}?", "Where has {A} hidden the {x}?"],
+    "why_sad": ["Why was {A} sad?", "Why is {A} sad?", "What made {A} sad?"],
+    "colour": ["What colour is the {x}?", "What color is the {x}?", "Which colour is the {x}?"],
+    "what_kind": ["Who is {A}?", "What is {A}?", "Who or what is {A}?"],
+    "what_ate": ["What did {A} eat?", "What has {A} eaten?", "What did {A} have to eat?"],
+    "what_in": ["What is in the {v}?", "What is inside the {v}?", "What does the {v} hold?"],
+    "who_fixed": ["Who fixed the {x}?", "Who mended the {x}?", "Who repaired the {x}?"],
+    "is_hungry": ["Is {A} hungry?", "Is {A} still hungry?", "Was {A} hungry in the end?"],
+    "did_rain": ["Did it rain?", "Was there any rain?", "Did it rain that day?"],
 }

@@ -22,10 +22,9 @@ from labkit.pretrain.reinforce import (
     tell_all,
     wishes,
 )
-from labkit.pretrain.reinforce.answers import (
-    asked,
-    conversations,
-    losses,
+from labkit.pretrain.reinforce.answers import asked, conversations, losses
+from labkit.pretrain.reinforce.drills import (
+    in_few_words,
     questions,
     who_has_how_many,
     who_has_what,
@@ -34,7 +33,8 @@ from labkit.pretrain.reinforce.answers import (
 from labkit.pretrain.run_folder import Run
 from labkit.pretrain.stories import END_OF_TURN, FEWEST, LISTENED, plots, stories, tell
 from labkit.pretrain.stories.beyond import HONEST
-from labkit.pretrain.stories.questions import UNTOLD, unfounded
+from labkit.pretrain.stories.grammar import noun, read_question
+from labkit.pretrain.stories.questions import UNTOLD, question, unfounded
 from labkit.pretrain.stories.reader import read_story
 from labkit.pretrain.stories.tokenizer import train_on_stories
 from labkit.pretrain.stories.words import NUMBERS, QUESTIONS
@@ -158,7 +158,7 @@ def test_most_wishes_are_for_long_stories_and_all_differ():
 def test_every_question_is_asked_by_itself_after_one_reading(tokenizer, monkeypatch):
     torch.manual_seed(0)
     model = Qwen3ForCausalLM(Qwen3Config.from_dict(MODEL))
-    stories = [asked(tokenizer, number, 512, drills=0.5) for number in range(5)]
+    stories = [asked(tokenizer, number, 512, drilled=0.5) for number in range(5)]
     assert len({one.story.size(1) for one in stories}) > 2  # padded on the left
     total, counted = 0, 0
     for one in stories:
@@ -199,15 +199,19 @@ def test_answers_are_right_and_what_has_to_be_followed_is_all_asked():
         "In a little house lived a fox named Felix. He had a yellow teapot. He met a painter "
         "named Rosie. Felix gave the teapot to Rosie."
     )
-    open_ones = 0
+    open_ones, reworded = 0, 0
     for seed in range(40):
         found = dict(questions(story.world, Random(seed), QUESTIONS))
         left_open = [words for words, reply in found.items() if reply == UNTOLD]
         open_ones += len(left_open)
         assert all(story.answer(words) is None and found.pop(words) for words in left_open)
-        assert {"Where is the teapot?", "Who has the teapot?"} < set(found) and len(found) == 4
+        kinds = [read_question(words)[0] for words in found]
+        assert {"where_thing", "who_has"} < set(kinds) and len(kinds) == 4
+        reworded += sum(
+            question(story.world, *read_question(words)) != words for words in found
+        )
         assert all(story.answer(words) == reply for words, reply in found.items())
-    assert 5 < open_ones < 20
+    assert 5 < open_ones < 30 and 25 < reworded < 80  # of 160
 
 
 def test_what_has_no_story_to_it_is_answered_honestly(tokenizer):
@@ -218,7 +222,8 @@ def test_what_has_no_story_to_it_is_answered_honestly(tokenizer):
             ids = torch.cat((one.story[0], rest)).tolist()
             text = tokenizer.decode(ids, skip_special_tokens=False)
             said, answer, *more = text.split("\n", 1)[1].split(END_OF_TURN)
-            if "\n" not in said and len(more) == 1 and not answer.endswith(LISTENED):
+            alone = "\n" not in said and ". " not in said and len(more) == 1
+            if alone and not answer.endswith(LISTENED):
                 assert answer.endswith(HONEST[-1])
                 seen.add(said)
     assert any(text.startswith(("where is ", "Where is ")) for text in seen)
@@ -237,7 +242,7 @@ def test_stories_are_brought_typed_or_told_and_others_may_be_asked_before():
         asked_last = [(said, reply) for said, reply in found if reply != LISTENED]
         layout, before = set(), set()
         for said, reply in asked_last:
-            *others, last = ("\n".join(said).removeprefix("A story.\n")).split("\n")
+            *others, last = re.sub(r"^A story\.\s", "", "\n".join(said)).split("\n")
             layout.add(
                 "typed"
                 if LISTENED in said
@@ -253,7 +258,7 @@ def test_stories_are_brought_typed_or_told_and_others_may_be_asked_before():
         answered = dict(zip(pairs[::2], pairs[1::2], strict=True))
         assert answered.items() <= dict(wanted).items()
         assert not answered.keys() & {
-            said[-1].removeprefix("A story.\n") for said, _ in asked_last
+            re.sub(r"^A story\.\s", "", said[-1]) for said, _ in asked_last
         }
         assert len(asked_last) + len(answered) == len(wanted)
         assert heard == ([["A story."]] if layout == {"typed"} and not pairs else [])
@@ -311,10 +316,10 @@ def test_in_a_drill_it_counts_who_and_what_is_asked_for():
     owners, twins, alone, gone, laid = 0, 0, 0, 0, 0
     for seed in range(100):
         _, has = who_has_what(Random(seed))
-        whose = {words: reply for words, reply in has if words.startswith("Who has")}
-        whose = {words: reply for words, reply in whose.items() if reply != UNTOLD}
+        told = [(read_question(words), reply) for words, reply in has if reply != UNTOLD]
+        whose = {args["x"]: reply for (kind, args), reply in told if kind == "who_has"}
         owners += len(set(whose.values())) > 1
-        twins += any(len(words.split()) > 4 for words in whose)
+        twins += any(noun(x) != x for x in whose)
         gone += any(reply.startswith(("He is", "She is")) for _, reply in has)
         laid += any(reply.startswith("It is") for _, reply in has)
         _, where = who_is_where(Random(seed))
@@ -332,6 +337,52 @@ def test_in_a_drill_of_numbers_each_has_their_own():
         assert [reply.split()[2] for _, reply in wanted[:2]] == told
         apart += told[0] != told[1]
     assert apart > 200
+
+
+def test_a_few_words_suppose_what_leads_up_to_them():
+    """Short sentences in past and present; what is not said is not known."""
+    texts, kinds, lengths = [], Counter(), Counter()
+    for seed in range(400):
+        sentences, wanted = in_few_words(Random(seed))
+        text = " ".join(sentences)
+        texts.append(text)
+        lengths[len(re.findall(r"[.]", text))] += 1
+        assert sentences and wanted and len(dict(wanted)) == len(wanted)
+        for words, reply in wanted:
+            kinds[words.split(" the ")[0] if reply != UNTOLD else UNTOLD] += 1
+            if reply != UNTOLD:  # every thing, place and number of an answer was told
+                known = set(re.findall(r"\w{3,}", text)) | {
+                    "She",
+                    "Nobody",
+                    "Nothing",
+                    "Yes",
+                    "The",
+                }
+                known |= {"found", "hid", "gave", "her", "him", "fixed", "the", "has", "not"}
+                known |= {"ate", "lost", "she", "broke", "Because", "did", "her", "there"}
+                assert set(re.findall(r"\w{3,}", reply)) <= known, (text, words, reply)
+    assert lengths[1] > 60 and max(lengths) >= 4 and len(set(texts)) > 390
+    said = " ".join(texts)
+    for words in (
+        r"ate a \w+",
+        r"eats the",
+        r"has got",
+        r"is hungry",
+        r"gives",
+        r"\w, and [A-Z]",
+    ):
+        assert re.search(words, said), words
+    assert len(kinds) > 25 and 0.1 < kinds[UNTOLD] / kinds.total() < 0.35
+
+
+def test_what_is_easily_guessed_is_not_known():
+    guessed = Counter()
+    for seed in range(300):
+        sentences, wanted = in_few_words(Random(seed))
+        for words, reply in wanted:
+            if reply == UNTOLD and any(name in " ".join(sentences) for name in words.split()):
+                guessed[" ".join(words.split()[:2])] += 1
+    assert guessed["Where is"] and guessed["Who is"] and guessed["How many"]
 
 
 def test_in_the_drill_it_counts_what_is_asked_for():
