@@ -36,6 +36,7 @@ LEARNERS = (
         "labkit/lang/*/OFL.txt",
         "labkit/learner/figures/*.csv",
         "labkit/pretrain/*.jinja",
+        "labkit/pretrain/*.json",
     ),
     *("labkit/look/static/*.*", "labkit/look/static/*/*"),
     *(f"checkpoints/{name}/*" for name in SHIPPED),

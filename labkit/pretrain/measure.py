@@ -24,7 +24,7 @@ from labkit.model.fast import accelerate
 from labkit.model.tokenizer import Tokenizer
 from labkit.pretrain.data import IGNORE, Validation
 from labkit.pretrain.recipe import Recipe
-from labkit.pretrain.stories import LONG, LONG_REQUESTS, REQUESTS, SPLITS
+from labkit.pretrain.stories import LONG, LONG_REQUESTS, REQUESTS, SPLITS, prompt
 from labkit.pretrain.stories.reader import baselines, measure, shares
 from labkit.pretrain.stories.words import (
     CONTAINERS,
@@ -52,6 +52,7 @@ SHARES = {  # key in scores.json: what it is a share of
     "told_apart": '"Who has the ...?" answered right where two people have two things each',
     "twins": '"Who has the red kite?" answered right where there is a blue one, too',
     "unsaid": "questions about what the story does not say, answered so",
+    "visitors": "questions about little stories that somebody made up by hand, answered right",
     "honest": 'requests from beyond the stories ("a dolphin", "4 + 32") answered honestly',
 }
 ONCE = ("told_apart", "twins", "unsaid", "honest")  # not with long stories again
@@ -82,6 +83,8 @@ def scores_of(
     found = {"stories": stories, "bits_per_byte": validation.bits_per_byte(model, loss)}
     found["experts"] = expert_shares(model, validation)
     wanted = {long: prompts(seeds, stories, long) for long in (False, True)}
+    by_hand = visitors(stories)
+    wanted[False] += by_hand
     total, first = len(ways) * sum(map(len, wanted.values())), 0
     for long, asked in wanted.items():
         for name, sampling in ways.items():
@@ -90,9 +93,23 @@ def scores_of(
             counts = rounded(measure(answers.__getitem__, seeds, stories, long))
             if long:
                 counts = {key: share for key, share in counts.items() if key not in ONCE}
+            else:
+                right = [answers[asked] in accepted for asked, accepted in by_hand.items()]
+                counts["visitors"] = round(sum(right) / len(right), 4)
             found["long " * long + name] = counts
             first += len(asked)
     return found | {name: rounded(counts) for name, counts in baselines(seeds, stories).items()}
+
+
+def visitors(stories: int) -> dict[str, list[str]]:
+    """Questions about at most so many stories that somebody wrote who knew the little world's
+    words and the forms of answers, not the generator; with the answers that are right."""
+    told = json.loads((Path(__file__).parent / "visitors.json").read_text("utf-8"))
+    return {
+        prompt(f"{one['story']}\n{words}"): accepted
+        for one in told[:stories]
+        for words, accepted in one["asked"]
+    }
 
 
 @torch.no_grad()

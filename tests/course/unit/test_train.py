@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +25,8 @@ from labkit.pretrain.muon import Muon
 from labkit.pretrain.parallel import Team
 from labkit.pretrain.recipe import Recipe, TrainError
 from labkit.pretrain.run_folder import Run, last_step
+from labkit.pretrain.stories.questions import UNTOLD
+from labkit.pretrain.stories.words import GENDER
 from labkit.pretrain.trainer import Trainer
 
 ALONE = Team(torch.device("cpu"))
@@ -562,12 +566,30 @@ def test_only_a_named_model_and_enough_stories_make_a_card(tmp_path, monkeypatch
         assert ("nothing written" in told.output) != written and says in told.output
 
 
+def test_what_visitors_ask_can_be_answered():
+    """By one of the forms of answers, and with words that are known."""
+    forms = (
+        r"(NAME|Nobody) has it\.|(It|She|He) is .+\.|NAME (gave|found|fixed) it( to h\w+)?\."
+        r"|(Yes|No), (she|he|it) (is|did)( not)?\.|NAME is a \w+\.|NAME is an \w+\."
+        r"|(She|He) (has|ate|found|hid) .+\.|Because .+ (broke|lost .+)\.|.+ is in it\."
+    ).replace("NAME", f"({'|'.join(GENDER)})")
+    asked = measure.visitors(200)
+    kinds = Counter()
+    for text, accepted in asked.items():
+        assert accepted and "\n" in text
+        for answer in accepted:
+            assert answer == UNTOLD or re.fullmatch(forms, answer), answer
+            kinds[" ".join(answer.split()[1:3])] += 1
+    assert len(asked) == 177 and kinds["do not"] == 41 and len(kinds) > 25
+    assert len(measure.visitors(2)) == 6
+
+
 def test_the_card_holds_what_was_measured(tmp_path):
     finished(tmp_path, model=MOE, steps=4, generation={"do_sample": True, "temperature": 0.5})
     folder = tmp_path / "model"
     found = measure.scores_of(folder, solutions, 2)
     assert found["true"]["sound"] == 1 and found["true"]["questions_right"] == 1
-    assert found["greedy"]["sound"] < 1
+    assert found["greedy"]["sound"] < 1 and found["sampled"]["visitors"] == 0
     (folder / "scores.json").write_text(json.dumps(found))
     measure.write_card(folder, solutions)
     text = (folder / "README.md").read_text()
