@@ -199,10 +199,10 @@ WITH_THING = ("give", "lend", "put", "hide", "put_in", "take_out", "fix", "lose"
 def in_few_words(rng: Random) -> tuple[list[str], list[tuple[str, str]]]:
     """One to some short sentences, as somebody types them who has just this to say.
 
-    What leads up to them goes without saying: "Sam ate a pie." needs no pie before. Of questions
-    about little stories made up by hand (visitors.json), models without this drill answered 41
-    and 37 of 100 right; after 330 steps of drills alone, half of them such, and 260 mixed ones,
-    66 and 68.
+    What leads up to them goes without saying: "Sam ate a pie." needs no pie before. Of the
+    questions about little stories made up by hand (visitors.json), models without this drill
+    answered 41 and 37 of 100 right; after 330 steps of drills alone, half of them such, and 260
+    mixed ones, 66 and 68.
     """
     t = Teller(rng, World())
     here = t.place()
