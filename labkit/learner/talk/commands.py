@@ -38,13 +38,16 @@ ModelName = Annotated[
     Optional[str],
     typer.Argument(
         metavar="MODEL",
-        help="stories-dense, if none is named; stories-moe, mine, a folder, a name on the hub",
+        help="stories-dense, if none is named; stories-moe, mine (lab 08's), a folder, a name "
+        "on the hub",
     ),
 ]
 Prompt = Annotated[
     Optional[str], typer.Option("--prompt", "-p", help="the text to continue; else from stdin")
 ]
-NewTokens = Annotated[Optional[int], typer.Option(help="at most so many; 256 if they fit")]
+NewTokens = Annotated[
+    Optional[int], typer.Option(help="the answer is cut there; 256 if they fit")
+]
 Temperature = Annotated[
     Optional[float], typer.Option(help="0 greedy, 1 as trained; else the model's own")
 ]
@@ -67,7 +70,7 @@ PackageName = Annotated[
     ),
 ]
 Int8 = Annotated[
-    bool, typer.Option("--int8", help="round matrices to 8 bits: a quarter of the memory")
+    bool, typer.Option("--int8", help="round matrices to 8 bits: a quarter of float32's memory")
 ]
 Plain = Annotated[bool, typer.Option("--plain", help="the code as written, no fast path")]
 Think = Annotated[
