@@ -6,7 +6,8 @@ from __future__ import annotations
 class Wrapped:
     """Prints pieces as they come; a word that would pass `columns` begins a new line.
 
-    A piece that begins a word begins with a space, as tokens do.
+    A piece that begins a word begins with a space, as tokens do; the rest of a word that comes
+    in several pieces may pass the line's end.
     """
 
     def __init__(self, columns: int = 72):

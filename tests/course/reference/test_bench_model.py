@@ -145,6 +145,7 @@ def test_compiled_layers_train(monkeypatch):
     monkeypatch.setattr(model, "ALLOWED", {torch.float32: 1e-4})
     plain = model.Setting(solutions, "tiny", torch.device("cpu"), 0)
     with_compiled = replace(plain, compiled=True)
+    torch.compiler.reset()
     counters.clear()
     code, text, _ = said("model", "--size", "tiny", "--seconds", 0, "--compile")
     assert code == 0 and "fast has layers compiled by torch" in " ".join(text.split())

@@ -135,6 +135,7 @@ def test_gradients(name, length, writing):
 @pytest.mark.parametrize("name", ["dense", "moe-whole-lines"])
 def test_compiled_layers_learn_the_same(name):
     """Also as a copy with weights of its own, such as the mean of a run's weights."""
+    torch.compiler.reset()  # what other tests had compiled
     model, fast = both(name)
     assert compile_layers(fast) == ""
     apart = copy.deepcopy(fast)
