@@ -49,4 +49,4 @@ def test_it_says_what_the_reference_writes(capsys):
     assert told and told == tokenizer.decode(written[0, ids.size(1) :].tolist())
     printed = capsys.readouterr().out
     assert " ".join(printed.split()).endswith(" ".join(told.split()))
-    assert max(map(len, printed.splitlines())) <= 80  # the rest of a word may pass 72
+    assert max(map(len, printed.splitlines())) <= 72
