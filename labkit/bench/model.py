@@ -174,7 +174,7 @@ def measured(setting: Setting, tell: Callable[[str], None]) -> Iterator[BenchRow
             tell(f"{kind}, {numbers}: {name}")
             done, first = {}, {}
             for side in contest:
-                if side.compiled and work is training_step:
+                if setting.compiled and side.name == "fast" and work is training_step:
                     work(side, ids)  # it is compiled now
                 start = now(setting.device)
                 done[side.name] = work(side, ids)

@@ -41,7 +41,6 @@ class Ours:
     model: nn.Module  # to write with
     package: ModuleType
     learner: nn.Module | None = None  # to train, where that is another
-    compiled: bool = False
 
     def read(self, ids: Tensor, room: int) -> tuple[Tensor, State]:
         layers, mask = self.model.config.num_hidden_layers, torch.ones_like(ids)
@@ -71,7 +70,6 @@ class Theirs:
 
     name: str
     model: nn.Module
-    compiled: bool = False
 
     @property
     def trained(self) -> nn.Module:
@@ -110,7 +108,7 @@ def sped_up(side: Ours, compiled: bool = False) -> Ours:
     learner = fast.accelerate(copy.deepcopy(side.model))
     if compiled and (problem := fast.compile_layers(learner)):
         raise ChatError(f"torch cannot compile here: {problem}")
-    return Ours("fast", writer, side.package, learner, compiled)
+    return Ours("fast", writer, side.package, learner)
 
 
 def rounded(side: Ours) -> Ours:

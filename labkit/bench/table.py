@@ -172,7 +172,7 @@ def _legend(rows: Sequence[BenchRow], about: dict[str, Any]) -> list[str]:
         f"{about['processor']}, {about['threads']} threads ({about['clock']}), "
         f"torch {about['torch']}, transformers {about['transformers']}.",
     ]
-    if about.get("compiled"):
+    if about.get("compiled") and "fast" in seen:
         text.append("Training: fast has layers compiled by torch; the other sides have not.")
     if "int8_nats_a_token" in about:
         text.append(

@@ -24,16 +24,16 @@ What it changes, and why the plain code does not:
   of their own, which passes over memory once
 
 Nothing that is made of a Parameter is kept, so nothing is stale when weights change. Tried on
-one CPU and left out, since little or nothing became faster: as many rows for each expert, to
-have one product of a batch instead of grouped_mm, columns, or gate and up as one
-matrix, to learn a dense model; norms in steps of our own, also with their own gradient; layers
-without Module.__call__; oneDNN in place of MKL.
+one CPU and left out, since little or nothing became faster: to learn a mixture, as many rows
+for each expert and a product of the batch in place of grouped_mm; to learn a dense model,
+columns, or gate and up as one matrix; norms in steps of our own, also with their own gradient;
+layers without Module.__call__; oneDNN in place of MKL.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import MethodType, ModuleType
 
 import torch
@@ -80,17 +80,24 @@ def compile_layers(model: nn.Module) -> str:
     texts, caches and the experts of a mixture go as before. Returns why torch cannot do it
     here, and has changed nothing then; "" where it can.
     """
+    stacks = [module for module in model.modules() if runs(module, stack)]
+    if not stacks:
+        return "only the reference's layers are compiled, and this is other code"
     try:
         torch.compile(torch.sinc)(torch.ones(2))
     except Exception as error:  # no compiler, no headers, a system that torch cannot do it on
         return str(error).strip().partition("\n")[0]
+    for module in stacks:
+        vars(module)["compiled"] = torch.compile(learn)
     apart = torch.compiler.disable(moe)
     for module in model.modules():
-        if vars(module).get("forward") == MethodType(stack, module):
-            vars(module)["compiled"] = torch.compile(learn)
-        elif vars(module).get("forward") == MethodType(moe, module):
+        if runs(module, moe):
             module.forward = MethodType(apart, module)
     return ""
+
+
+def runs(module: nn.Module, forward: Callable) -> bool:
+    return vars(module).get("forward") == MethodType(forward, module)
 
 
 def learn(layer: nn.Module, *args: Tensor) -> tuple[Tensor, Tensor | None]:

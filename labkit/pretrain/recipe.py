@@ -45,8 +45,8 @@ class Recipe:
                      over its layers; always of the whole batch
     asked            stories a step, besides, of which every question is asked by itself, see
                      reinforce/answers.py; 0 for none
-    drills           share of these that are drills, some sentences of who has what or is where,
-                     and of the rest that end early
+    drills           share of these that are drills, a few sentences and questions on them, see
+                     reinforce/drills.py, and of the rest that end early
     asked_weight     how much the answers count; the mean loss of all tokens of rows counts 1
     told             stories a step that the model tells and the reader judges, see
                      reinforce; 0 for none

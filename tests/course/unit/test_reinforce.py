@@ -200,7 +200,7 @@ def test_answers_are_right_and_what_has_to_be_followed_is_all_asked():
         "named Rosie. Felix gave the teapot to Rosie."
     )
     open_ones, reworded = 0, 0
-    for seed in range(40):
+    for seed in range(200):
         found = dict(questions(story.world, Random(seed), QUESTIONS))
         left_open = [words for words, reply in found.items() if reply == UNTOLD]
         open_ones += len(left_open)
@@ -211,7 +211,7 @@ def test_answers_are_right_and_what_has_to_be_followed_is_all_asked():
             question(story.world, *read_question(words)) != words for words in found
         )
         assert all(story.answer(words) == reply for words, reply in found.items())
-    assert 5 < open_ones < 30 and 25 < reworded < 80  # of 160
+    assert 80 < open_ones < 120 and 150 < reworded < 270  # of 200, and of 800 questions
 
 
 def test_what_has_no_story_to_it_is_answered_honestly(tokenizer):
