@@ -189,7 +189,6 @@ def say(
     generator, write = torch.Generator().manual_seed(seed), Wrapped()
     ids, sampling = tokenizer.encode(text), Sampling(temperature)
     said = stream(model, tokenizer, ids, _plain_generate, write, sampling, None, generator)
-    write.end()
     print()
     return said
 

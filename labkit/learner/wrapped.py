@@ -4,24 +4,18 @@ from __future__ import annotations
 
 
 class Wrapped:
-    """Prints words as they come; one that would pass `columns` begins a new line.
+    """Prints pieces as they come; a word that would pass `columns` begins a new line.
 
-    A word comes in one or more pieces, the first of which begins with a space, as tokens do; it
-    is printed when the next begins, or at the `end`.
+    A piece that begins a word begins with a space, as tokens do; the rest of a word that comes
+    in several pieces may pass the line's end.
     """
 
     def __init__(self, columns: int = 72):
-        self.columns, self.at, self.word = columns, 0, ""
+        self.columns, self.at = columns, 0
 
     def __call__(self, piece: str) -> None:
-        if piece[:1].isspace():
-            self.end()
-        self.word += piece
-
-    def end(self) -> None:
-        word, self.word = self.word, ""
-        if word.startswith(" ") and self.at + len(word) > self.columns:
+        if piece.startswith(" ") and self.at + len(piece) > self.columns:
             print()
-            word, self.at = word[1:], 0
-        print(word, end="", flush=True)
-        self.at = len(word) - word.rfind("\n") - 1 if "\n" in word else self.at + len(word)
+            piece, self.at = piece[1:], 0
+        print(piece, end="", flush=True)
+        self.at = len(piece) - piece.rfind("\n") - 1 if "\n" in piece else self.at + len(piece)
