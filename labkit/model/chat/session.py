@@ -120,6 +120,14 @@ class ChatSession:
         try:
             kept, prompt_ids, new = self._fitting({"role": "user", "content": question})
             self.chat_model.say(prompt_ids, new, written)
+            if self.chat_model.speeds[-1].cut:
+                note(
+                    tr(
+                        "cut here, after {count} tokens: a longer answer needs a larger "
+                        "--max-new-tokens or, where the chat is long, /reset",
+                        count=new,
+                    )
+                )
         except ChatError as error:
             note(str(error))
             return

@@ -75,11 +75,12 @@ class Sampling:
 
 @dataclass
 class Speed:
-    """When the tokens of one answer came."""
+    """When the tokens of one answer came, and whether it was cut before the model ended it."""
 
     prompt: int = 0
     started: float = 0.0
     arrivals: list[float] = field(default_factory=list)
+    cut: bool = False
 
     def __str__(self) -> str:
         if not self.arrivals:
@@ -159,6 +160,7 @@ def stream(
         token = int(column[0])
         speed.arrivals.append(time.perf_counter())
         if token not in tokenizer.stop_ids:
+            speed.cut = len(speed.arrivals) == max_new_tokens
             show_more(pieces.after(token))
 
     def show_more(piece: str) -> None:
@@ -167,6 +169,7 @@ def stream(
             shown.append(piece)
 
     speed.prompt, speed.started, speed.arrivals = len(prompt_ids), time.perf_counter(), []
+    speed.cut = False
     with torch.no_grad():
         generate(
             model,

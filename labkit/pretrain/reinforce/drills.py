@@ -13,12 +13,14 @@ from random import Random
 
 from labkit.pretrain.stories import plots
 from labkit.pretrain.stories.events import rows
-from labkit.pretrain.stories.grammar import Args, Writer, articles, number
+from labkit.pretrain.stories.grammar import Args, Writer, articles, at, number
 from labkit.pretrain.stories.questions import (
+    GIFTS,
     UNTOLD,
     answer,
     candidates,
     question,
+    told,
     unfounded,
     untold,
 )
@@ -30,6 +32,10 @@ from labkit.pretrain.stories.words import (
     FOODS,
     GENDER,
     GIRLS,
+    JOBS,
+    NUMBERS,
+    PLACE_OF_SPOT,
+    PLACES,
     PLURALS,
     QUESTIONS,
 )
@@ -47,6 +53,10 @@ SAID = 0.6  # share of counts in a drill that are told and need not be reckoned
 NEW = 0.6  # share of things that are new in a few words and said to be: "a ball"
 UNSAID = 0.2  # share of what is easily guessed that is asked for
 AND = 0.15  # share of short sentences that are joined to the one before
+DIGITS = 0.3  # share of stories in which numbers are digits
+MOVED = 0.6  # share of spots that become one that the documents do not know
+OTHER = 0.3  # share of stories with a gift that are asked about another thing
+NEAR = ("in", "on", "under", "behind", "beside", "near", "at", "next to", "inside", "by")
 
 
 def questions(world: World, rng: Random, kinds: Sequence[str]) -> list[tuple[str, str]]:
@@ -191,6 +201,7 @@ go:
 """
 ANSWERED = {kind: kinds.split() for kind, kinds, _ in rows(FEW_WORDS)}
 SHORT = {kind: told for kind, _, told in rows(FEW_WORDS)}
+SPOT_NOUNS = sorted({spot.split(" the ")[1] for spot in PLACE_OF_SPOT if " the " in spot})
 PLACED = {"put", "hide", "find_new"}  # they tell where somebody is, too
 OF_TWO = ("give", "lend", "share")
 WITH_THING = ("give", "lend", "put", "hide", "put_in", "take_out", "fix", "lose", "break")
@@ -208,23 +219,27 @@ def in_few_words(rng: Random) -> tuple[list[str], list[tuple[str, str]]]:
     here = t.place()
     names = people(t, here, rng.choice((1, 2, 2, 3)))
     twins = list(t.twins()) if t.chance(TWINS) else []
-    kinds = ["have"] * len(twins) + rng.choices(list(SHORT), k=rng.choice((1, 1, 2, 2, 3, 4)))
+    kinds = ["have"] * len(twins) + rng.choices(
+        [*SHORT, "intro"], k=rng.choice((1, 1, 2, 2, 3, 4))
+    )
     for kind in kinds:
         staying = [name for name in names if t.where(name) == here]
         if staying:
             few_words(t, kind, rng.sample(staying, len(staying)), twins)
-    told = {kind for kind, _, _ in t.events}
+    kinds_told = {kind for kind, _, _ in t.events}
     gone = [args["a"] for kind, args, _ in t.events if kind == "go"]
     for name in names:
         if all(name not in args.values() for _, args, _ in t.events):
             del t.world.people[name]
-        elif name not in gone and told.isdisjoint(PLACED):
+        elif name not in gone and kinds_told.isdisjoint(PLACED):
             t.world.people[name].place = None  # nobody said it
     sentences = loosely(rng, Writer(rng, SHORT).text(t.events), list(t.world.things))
-    asked = sorted({kind for event in told for kind in ANSWERED[event]})
+    asked = sorted({kind for event in kinds_told for kind in ANSWERED[event]})
     wanted = questions(t.world, rng, asked) + [whereabouts(t, name) for name in gone]
-    wanted = dict(wanted + in_all(t.world) + unsaid(t.world, rng))
-    return (sentences, list(wanted.items())) if told and wanted else in_few_words(rng)
+    wanted = dict(wanted + in_all(t.world) + unsaid(t.world, rng) + not_given(t.world, rng))
+    if not kinds_told or not wanted:
+        return in_few_words(rng)
+    return as_typed(rng, sentences, list(wanted.items()))
 
 
 def few_words(t: Teller, kind: str, names: list[str], twins: list[str]) -> None:
@@ -255,7 +270,7 @@ def few_words(t: Teller, kind: str, names: list[str], twins: list[str]) -> None:
             args["v"] = t.thing(CONTAINERS)
             supposed("have", x=args["v"])
         case "intro":
-            args["k"] = t.kind(a)
+            args["k"] = t.rng.choice((t.kind(a), t.new(JOBS)))
             del world.people[a]
         case "go":
             args["p"] = t.elsewhere(here)
@@ -293,6 +308,45 @@ def in_all(world: World) -> list[tuple[str, str]]:
         for a, f in world.counts
         if of[f] == 1
     ]
+
+
+def not_given(world: World, rng: Random) -> list[tuple[str, str]]:
+    """Whether somebody gave another thing than what was given."""
+    found = [
+        {**{k: gift[k] for k in "ab"}, "x": x}
+        for gift in told(world, GIFTS)
+        for x in world.things
+        if not told(world, ("give", "lend"), x=x)
+    ]
+    if not found or rng.random() > OTHER:
+        return []
+    args = rng.choice(found)
+    return [(worded(world, rng, "did_give", args), answer(world, "did_give", args))]
+
+
+def as_typed(
+    rng: Random, sentences: list[str], wanted: list[tuple[str, str]]
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """Spots that no document knows ("on the ladder", "in the park"), and numbers as digits.
+
+    What stands in the story is to be said again, not what is often said. The answers' numbers
+    stay words.
+    """
+    text, moved = "\n".join(sentences), {}
+    for spot in PLACE_OF_SPOT:
+        if spot in text and rng.random() < MOVED:
+            some = f"{rng.choice(NEAR)} the {rng.choice(SPOT_NOUNS)}"
+            moved[spot] = rng.choice((some, at(rng.choice(list(PLACES)))))
+    for spot, other in moved.items():
+        text = text.replace(spot, other)
+        wanted = [(words, reply.replace(spot, other)) for words, reply in wanted]
+    if rng.random() < DIGITS:
+        text = re.sub(rf"\b({'|'.join(NUMBERS)})\b", digits, text)
+    return text.split("\n"), wanted
+
+
+def digits(word: re.Match) -> str:
+    return str(NUMBERS.index(word[0]) + 1)
 
 
 def loosely(rng: Random, sentences: list[str], things: list[str]) -> list[str]:

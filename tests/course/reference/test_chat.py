@@ -325,6 +325,16 @@ def test_chat_forgets_the_oldest_and_says_so(chat_folder, loaded, monkeypatch):
     assert all(prompt.startswith("<|im_start|>user\n") for prompt in seen)
 
 
+@pytest.mark.parametrize("more, cut", [(0, True), (1, False)])
+def test_chat_says_where_an_answer_is_cut(chat_folder, loaded, monkeypatch, more, cut):
+    _, tokenizer = loaded
+    scripted_answers(monkeypatch, tokenizer, [])
+    count = len(tokenizer.encode("answer 1"))
+    result = run("chat", chat_folder, "--max-new-tokens", count + more, stdin="one\n")
+    assert result.stdout == "answer 1\n"
+    assert (f"cut here, after {count} tokens" in " ".join(result.stderr.split())) is cut
+
+
 def test_chat_goes_on_after_a_message_that_is_too_long(chat_folder, loaded, monkeypatch):
     _, tokenizer = loaded
     seen = []
