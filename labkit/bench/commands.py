@@ -63,7 +63,9 @@ def model(
         Optional[Path], typer.Option("--json", help="write all numbers into this file, too")
     ] = None,
 ) -> None:
-    """Prefill, decode and training beside transformers and beside an all-experts MoE.
+    """How fast a model reads (prefill), writes (decode) and learns, beside transformers.
+
+    A mixture of experts also beside one that computes all of its experts for every token.
 
     Exit status 1 where the sides' results disagree.
     """

@@ -38,7 +38,10 @@ def train(
     ] = None,
     begin_with: Annotated[
         Optional[str],
-        typer.Option("--from", help="begin with the weights of a shipped model or of a run (its folder `model`)"),
+        typer.Option(
+            "--from",
+            help="begin with the weights of a shipped model or of a run (its folder `model`)",
+        ),
     ] = None,
     steps: Annotated[Optional[int], typer.Option(min=1, help="another number of steps")] = None,
     package: talk.PackageName = talk.PACKAGE,

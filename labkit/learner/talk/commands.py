@@ -49,7 +49,8 @@ NewTokens = Annotated[
     Optional[int], typer.Option(help="the answer is cut there; 256 if they fit")
 ]
 Temperature = Annotated[
-    Optional[float], typer.Option(help="0 the best token, 1 the model's own odds; else as its folder says")
+    Optional[float],
+    typer.Option(help="0 the best token, 1 the model's own odds; else as its folder says"),
 ]
 TopK = Annotated[Optional[int], typer.Option(help="draw from the so many best tokens")]
 TopP = Annotated[Optional[float], typer.Option(help="draw from the best that sum to this")]

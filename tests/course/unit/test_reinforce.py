@@ -37,7 +37,7 @@ from labkit.pretrain.stories.grammar import noun, read_question
 from labkit.pretrain.stories.questions import UNTOLD, question, unfounded
 from labkit.pretrain.stories.reader import read_story
 from labkit.pretrain.stories.tokenizer import train_on_stories
-from labkit.pretrain.stories.words import NUMBERS, QUESTIONS
+from labkit.pretrain.stories.words import CONTAINERS, NUMBERS, PLACE_OF_SPOT, QUESTIONS
 from labkit.pretrain.trainer import Trainer
 from solutions.config import Qwen3Config
 from solutions.decoder import Qwen3ForCausalLM
@@ -53,6 +53,10 @@ RECIPE = {
     "asked": 2, "told": 4, "save_every": 1, "validate_every": 9,
     "validation_documents": 2, "tokenizer_documents": 40, "precision": "float32",
     "saved_dtype": "float32",
+}  # fmt: skip
+SAID = {  # what answers say of their own
+    "She", "Nobody", "Nothing", "Yes", "The", "Because", "found", "hid", "gave", "her", "him",
+    "fixed", "the", "has", "not", "ate", "lost", "she", "broke", "did", "there",
 }  # fmt: skip
 SOUND = [
     "Max was a fox.", "Max was in the park.", "He had a red ball.", "Max lost the ball.",
@@ -351,15 +355,8 @@ def test_a_few_words_suppose_what_leads_up_to_them():
         for words, reply in wanted:
             kinds[words.split(" the ")[0] if reply != UNTOLD else UNTOLD] += 1
             if reply != UNTOLD:  # every thing, place and number of an answer was told
-                known = set(re.findall(r"\w{3,}", text)) | {
-                    "She",
-                    "Nobody",
-                    "Nothing",
-                    "Yes",
-                    "The",
-                }
-                known |= {"found", "hid", "gave", "her", "him", "fixed", "the", "has", "not"}
-                known |= {"ate", "lost", "she", "broke", "Because", "did", "her", "there"}
+                known = {*re.findall(r"\w{3,}", text), *SAID}
+                known |= {NUMBERS[int(n) - 1] for n in re.findall(r"\d+", text)}
                 assert set(re.findall(r"\w{3,}", reply)) <= known, (text, words, reply)
     assert lengths[1] > 60 and max(lengths) >= 4 and len(set(texts)) > 390
     said = " ".join(texts)
@@ -373,6 +370,26 @@ def test_a_few_words_suppose_what_leads_up_to_them():
     ):
         assert re.search(words, said), words
     assert len(kinds) > 25 and 0.1 < kinds[UNTOLD] / kinds.total() < 0.35
+
+
+def test_a_few_words_of_what_no_document_says():
+    """Spots that are new, numbers as digits, things that were not what was given."""
+    spots, digits, refused = set(), 0, 0
+    for seed in range(400):
+        sentences, wanted = in_few_words(Random(seed))
+        text = " ".join(sentences)
+        for words, reply in wanted:
+            found = re.fullmatch(r"(?:It is|.*e (?:hid|found) it) ([a-z ]+ the (.+))\.", reply)
+            if found and found[2] not in CONTAINERS:
+                assert found[1] in text
+                spots.add(found[1])
+            if found := re.search(r"has (\w+) \w+\.", reply):
+                digits += found[1] not in text and str(NUMBERS.index(found[1]) + 1) in text
+            given = re.fullmatch(r"Did \w+ give the (.+) to \w+\?", words)
+            if given and reply.startswith("No, "):
+                refused += noun(given[1]) in text
+    assert len(spots - set(PLACE_OF_SPOT)) > len(spots & set(PLACE_OF_SPOT)) > 5
+    assert digits > 10 and refused > 3
 
 
 def test_what_is_easily_guessed_is_not_known():
