@@ -53,9 +53,9 @@ SAID = 0.6  # share of counts in a drill that are told and need not be reckoned
 NEW = 0.6  # share of things that are new in a few words and said to be: "a ball"
 UNSAID = 0.2  # share of what is easily guessed that is asked for
 AND = 0.15  # share of short sentences that are joined to the one before
-DIGITS = 0.3  # share of stories in which numbers are digits
+DIGITS = 0.5  # share of stories in which numbers are digits
 MOVED = 0.6  # share of spots that become one that the documents do not know
-OTHER = 0.3  # share of stories with a gift that are asked about another thing
+OTHER = 0.5  # share of stories with a gift that are asked about another thing
 NEAR = ("in", "on", "under", "behind", "beside", "near", "at", "next to", "inside", "by")
 
 
@@ -103,7 +103,7 @@ def who_has_what(rng: Random) -> tuple[list[str], list[tuple[str, str]]]:
     gone = rng.sample(names, rng.choice((0, 1, 2)))
     for name in gone:
         t("go", a=name, p=t.elsewhere(here))
-    asked = questions(t.world, rng, HELD)
+    asked = questions(t.world, rng, HELD) + not_given(t.world, rng)
     for name in gone:  # where the others are is not told
         asked.append(whereabouts(t, name))
     return Writer(rng).text(t.events), asked
@@ -135,7 +135,8 @@ def who_has_how_many(rng: Random) -> tuple[list[str], list[tuple[str, str]]]:
         how = rng.choice(("count_have", "count_find"))
         t(how, a=name, n=number(rng.choice(range(1, most + 1))), f=f)
     plots.counts(t, a, b, f, 0 if t.chance(EASY) else rng.choice((1, 2, 2)), SAID)
-    return Writer(rng).text(t.events), questions(t.world, rng, ("how_many",))
+    sentences = Writer(rng).text(t.events)
+    return as_typed(rng, sentences, questions(t.world, rng, ("how_many",)))
 
 
 def whereabouts(t: Teller, name: str) -> tuple[str, str]:
@@ -311,17 +312,16 @@ def in_all(world: World) -> list[tuple[str, str]]:
 
 
 def not_given(world: World, rng: Random) -> list[tuple[str, str]]:
-    """Whether somebody gave another thing than what was given."""
-    found = [
-        {**{k: gift[k] for k in "ab"}, "x": x}
-        for gift in told(world, GIFTS)
-        for x in world.things
-        if not told(world, ("give", "lend"), x=x)
-    ]
-    if not found or rng.random() > OTHER:
+    """Whether somebody gave what was given, and another thing."""
+    gifts = told(world, GIFTS)
+    if not gifts or rng.random() > OTHER:
         return []
-    args = rng.choice(found)
-    return [(worded(world, rng, "did_give", args), answer(world, "did_give", args))]
+    gift = rng.choice(gifts)
+    pairs = [{"a": gift["a"], "b": gift["b"], "x": x} for x in (gift["x"], *world.things)]
+    both = [pairs[0], rng.choice(pairs)]
+    found = {worded(world, rng, "did_give", pair): pair for pair in both}
+    answers = [(words, answer(world, "did_give", pair)) for words, pair in found.items()]
+    return [(words, reply) for words, reply in answers if reply]
 
 
 def as_typed(
