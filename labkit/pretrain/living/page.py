@@ -30,7 +30,7 @@ class Heard:
     def numbers(self) -> tuple[str, str]:
         """Nats a token and perplexity, to be read."""
         perplexity = f"{math.exp(self.nats):,.2f}" if self.nats < 20 else tr("huge")
-        return f"{self.nats:.3f}", perplexity
+        return f"{self.nats:.3f}" if self.nats < 1e6 else f"{self.nats:.0e}", perplexity
 
 
 @dataclass(frozen=True)
