@@ -77,7 +77,7 @@ def compile_layers(model: nn.Module) -> str:
     """Let torch compile the layers of an accelerated model, for texts that it learns from.
 
     It takes a C++ compiler and, when the first text comes, some 20 seconds. Writing, padded
-    texts, caches and the experts of a mixture go as before. Returns why torch cannot do it
+    texts, caches and the products of experts go as before. Returns why torch cannot do it
     here, and has changed nothing then; "" where it can.
     """
     stacks = [module for module in model.modules() if runs(module, stack)]
@@ -89,10 +89,19 @@ def compile_layers(model: nn.Module) -> str:
         return str(error).strip().partition("\n")[0]
     for module in stacks:
         vars(module)["compiled"] = torch.compile(learn)
-    apart = torch.compiler.disable(moe)
+    see, apart = torch.compiler.disable(stacks_of), torch.compiler.disable(of_many)
+
+    def many(self, *args: Tensor) -> Tensor:
+        if torch.compiler.is_compiling() and all(map(groupable, stacks := see(self))):
+            return in_groups(self, *args, stacks)
+        return apart(self, *args)  # it looks at memory and at numbers
+
+    def compiled_moe(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
+        return moe(self, hidden_states, many)
+
     for module in model.modules():
         if runs(module, moe):
-            module.forward = MethodType(apart, module)
+            module.forward = MethodType(compiled_moe, module)
     return ""
 
 
@@ -226,12 +235,12 @@ def mlp(self, x: Tensor) -> Tensor:
     return linear(self.down_proj, F.silu(gate) * up)
 
 
-def moe(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
+def moe(self, hidden_states: Tensor, many: Callable | None = None) -> tuple[Tensor, Tensor]:
     tokens = hidden_states.flatten(0, 1)  # (N, E)
     router_logits = self.gate(tokens)  # (N, X)
     weights, chosen = home(self).route(router_logits, self.top_k, self.norm_topk_prob)
-    mixed = (of_one if len(tokens) == 1 else of_many)(self, tokens, weights, chosen)
-    return mixed.view_as(hidden_states), router_logits
+    said_by = of_one if len(tokens) == 1 else many or of_many
+    return said_by(self, tokens, weights, chosen).view_as(hidden_states), router_logits
 
 
 def of_one(self, token: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
@@ -245,8 +254,7 @@ def of_one(self, token: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
 
 
 def of_many(self, tokens: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
-    count, groups = len(self.experts), together(self)
-    stacks = [stacked(each) for each in groups]
+    count, stacks = len(self.experts), stacks_of(self)
     there = all(stack is not None for stack in stacks) and not torch.is_grad_enabled()
     few = len(tokens) <= FEW_TOKENS and count <= chosen.numel() // 2  # nearly all have one
     if there and few and (quick_half(tokens) or torch.get_num_threads() > 1):  # all do all
@@ -255,19 +263,51 @@ def of_many(self, tokens: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
         said = F.silu(gate) * up @ down  # (X, N, E)
         said = said[chosen, torch.arange(len(tokens))[:, None]]  # (N, k, E)
         return (weights[:, None].to(said.dtype) @ said).squeeze(1)  # (N, E)
+    if all(map(groupable, stacks)):
+        return in_groups(self, tokens, weights, chosen, stacks)
     order = chosen.flatten().argsort()  # (N * k,) slots of expert 0, of expert 1, ...
     token = order // self.top_k  # (N * k,) whose slot it is
-    counts = chosen.flatten().bincount(minlength=count)  # (X,)
-    x = tokens.index_select(0, token)  # (N * k, E)
-    if all(map(groupable, stacks)):
-        ends = counts.cumsum(0, dtype=torch.int32)
-        both = grouped_product(x, stacks[0], groups[0], ends)  # (N * k, 2 I)
-        said = grouped_product(swiglu(both), stacks[1], groups[1], ends)  # (N * k, E)
-    else:
-        shares = zip(self.experts, x.split(counts.tolist()), strict=True)
-        said = torch.cat([mlp(expert, share) for expert, share in shares if len(share)])
+    counts = chosen.flatten().bincount(minlength=count).tolist()
+    shares = zip(self.experts, tokens.index_select(0, token).split(counts), strict=True)
+    said = torch.cat([mlp(expert, share) for expert, share in shares if len(share)])
     said = said * weights.flatten()[order, None]  # (N * k, E)
     return torch.zeros_like(tokens).index_add(0, token, said.to(tokens.dtype))  # (N, E)
+
+
+def in_groups(
+    self, tokens: Tensor, weights: Tensor, chosen: Tensor, stacks: Sequence[Tensor]
+) -> Tensor:
+    """What the chosen experts say, one product for all of them, (N, E)."""
+    expert, order = chosen.flatten().sort()  # (N * k,) slots of expert 0, of expert 1, ...
+    experts = torch.arange(len(self.experts), device=expert.device)
+    ends = torch.searchsorted(expert, experts, right=True, out_int32=True)  # (X,)
+    token, groups = order // self.top_k, together(self)  # (N * k,) whose slot it is
+    compiling = torch.compiler.is_compiling()  # then whatever only reads is quick
+    if compiling:
+        back = order.argsort()
+        x = Reordered.apply(tokens.repeat_interleave(self.top_k, 0), order, back)
+    else:
+        x = tokens.index_select(0, token)  # (N * k, E)
+    both = grouped_product(x, stacks[0], groups[0], ends)  # (N * k, 2 I)
+    gated = swiglu(both, weights.flatten()[order, None])
+    said = grouped_product(gated, stacks[1], groups[1], ends)  # (N * k, E)
+    if compiling:
+        return Reordered.apply(said, back, order).unflatten(0, chosen.shape).sum(1)  # (N, E)
+    return torch.zeros_like(tokens).index_add(0, token, said)
+
+
+class Reordered(torch.autograd.Function):
+    """Rows in another order; the way back is read as well, where torch would add up."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, order: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(back)
+        return x[order]
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (back,) = ctx.saved_tensors
+        return grad[back], None, None
 
 
 def grouped_product(
@@ -276,7 +316,7 @@ def grouped_product(
     """The rows of x up to each of the ends, (N, in), by one matrix each of the stack of the
     groups' layers -> (N, out)."""
     if not torch.is_grad_enabled():
-        return F.grouped_mm(x, stack, offs=ends)
+        return grouped_mm(x, stack, ends)
     weights = [layer.weight for group in groups for layer in group]
     return GroupedProduct.apply(x, stack, ends, *weights)
 
@@ -288,43 +328,62 @@ class GroupedProduct(torch.autograd.Function):
     def forward(ctx, x: Tensor, stack: Tensor, ends: Tensor, *weights: Tensor) -> Tensor:
         ctx.save_for_backward(x, stack, ends)
         ctx.rows = [len(weight) for weight in weights]
-        return F.grouped_mm(x, stack, offs=ends)
+        return grouped_mm(x, stack, ends)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, stack, ends = ctx.saved_tensors
-        grad_x = F.grouped_mm(grad, stack.mT, offs=ends)
-        grads = F.grouped_mm(grad.mT, x, offs=ends).flatten(0, 1)
+        grad_x = grouped_mm(grad, stack.mT, ends)
+        grads = grouped_mm(grad.mT, x, ends).flatten(0, 1)
         return grad_x, None, None, *grads.split(ctx.rows)
 
 
-def swiglu(both: Tensor) -> Tensor:
-    """silu(gate) * up, both side by side in the last dimension."""
-    if torch.is_grad_enabled():
-        return SwiGLU.apply(both)
+def grouped_mm(a: Tensor, b: Tensor, ends: Tensor) -> Tensor:
+    """a @ b for each group of a's rows, or of the columns of a and the rows of b."""
+    return (opaque_mm if torch.compiler.is_compiling() else F.grouped_mm)(a, b, offs=ends)
+
+
+@torch.library.custom_op("labkit::opaque_mm", mutates_args=())
+def opaque_mm(a: Tensor, b: Tensor, offs: Tensor) -> Tensor:
+    """F.grouped_mm, which torch compiles on a GPU alone: here it asks for the shape only."""
+    return F.grouped_mm(a, b, offs=offs)
+
+
+@opaque_mm.register_fake
+def _(a: Tensor, b: Tensor, offs: Tensor) -> Tensor:
+    groups = (len(offs),) if b.dim() == 2 else ()
+    return a.new_empty(*groups, len(a), b.size(-1))
+
+
+def swiglu(both: Tensor, weights: Tensor) -> Tensor:
+    """silu(gate) * up * weights; gate and up lie side by side in the last dimension."""
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        return SwiGLU.apply(both, weights)
     gate, up = both.chunk(2, dim=-1)
-    return F.silu(gate) * up
+    return F.silu(gate) * up * weights
 
 
 class SwiGLU(torch.autograd.Function):
     """The gradients are written side by side at once."""
 
     @staticmethod
-    def forward(ctx, both: Tensor) -> Tensor:
+    def forward(ctx, both: Tensor, weights: Tensor) -> Tensor:
         gate, up = both.chunk(2, dim=-1)
         gated = F.silu(gate)
-        ctx.save_for_backward(both, gated)
-        return gated * up
+        ctx.save_for_backward(both, gated, weights)
+        return (gated * up).mul_(weights)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> Tensor:
-        both, gated = ctx.saved_tensors
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:
+        both, gated, weights = ctx.saved_tensors
         gate, up = both.chunk(2, dim=-1)
         grads = torch.empty_like(both)
         grad_gate, grad_up = grads.chunk(2, dim=-1)
-        torch.mul(grad, gated, out=grad_up)
-        torch.ops.aten.silu_backward.grad_input(grad * up, gate, grad_input=grad_gate)
-        return grads
+        shared = grad * gated
+        torch.mul(shared, weights, out=grad_up)
+        slope = (grad * up).mul_(weights)
+        torch.ops.aten.silu_backward.grad_input(slope, gate, grad_input=grad_gate)
+        return grads, (shared * up).sum(dim=-1, keepdim=True)
 
 
 def groupable(stack: Tensor | None) -> bool:
@@ -332,6 +391,10 @@ def groupable(stack: Tensor | None) -> bool:
     if not GROUPED or stack is None or emulated(stack) or stack.device.type != "cpu":
         return False
     return all(length * stack.itemsize % 16 == 0 for length in stack.shape[1:])
+
+
+def stacks_of(self) -> list[Tensor | None]:
+    return [stacked(groups) for groups in together(self)]
 
 
 def stacked(groups: Sequence[Sequence[nn.Module]]) -> Tensor | None:
