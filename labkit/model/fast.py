@@ -352,7 +352,7 @@ def opaque_mm(a: Tensor, b: Tensor, offs: Tensor) -> Tensor:
 @opaque_mm.register_fake
 def _(a: Tensor, b: Tensor, offs: Tensor) -> Tensor:
     groups = (len(offs),) if b.dim() == 2 else ()
-    return a.new_empty(*groups, len(a), b.size(-1))
+    return a.new_empty(*groups, a.size(0), b.size(-1))  # len would make it a constant
 
 
 def swiglu(both: Tensor, weights: Tensor) -> Tensor:
