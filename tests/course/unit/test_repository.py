@@ -2,10 +2,13 @@
 
 import re
 import subprocess
+import sys
+from importlib.metadata import distributions
 
 import pytest
 import torch
 import yaml
+from packaging.specifiers import SpecifierSet
 
 from labkit.author.build import build, same_record, written
 from labkit.core.paths import ROOT
@@ -32,7 +35,7 @@ def test_build_check_notices_a_stale_file(monkeypatch, tmp_path):
 
 def pins(text):
     """{name: version} for the Python that is tested."""
-    text = re.sub(r'^.*; python_version < "3.11"$', "", text, flags=re.MULTILINE)
+    text = re.sub(r"^.*; python(_full)?_version < .*$", "", text, flags=re.MULTILINE)
     found = re.findall(r"^\s*(?:- )?([A-Za-z0-9_.-]+)==([^\s;]+)", text, re.MULTILINE)
     return {name.lower().replace("_", "-"): version for name, version in found}
 
@@ -53,6 +56,29 @@ def test_environment_and_constraints_say_the_same():
     direct = {name: set(re.findall(required, text)) for name, text in listings}
     assert set(listed) == direct["dependencies"] | direct["grading"]
     assert set().union(*direct.values()) <= set(constraints)
+
+
+def test_every_pin_installs_on_the_first_patch_release_of_this_python():
+    """Debian 12 has 3.11.2: a pin that wants a later patch release shuts it out."""
+    first = "{}.{}.0".format(*sys.version_info)
+    pinned = pins((ROOT / "constraints.txt").read_text())
+    shut_out = [
+        dist.name
+        for dist in distributions()
+        if dist.version == pinned.get(dist.name.lower().replace("_", "-"))
+        and first not in SpecifierSet(dist.metadata["Requires-Python"] or "")
+    ]
+    with_a_marker = re.findall(
+        r"^(\S+)==.*; python_full_version >=", (ROOT / "constraints.txt").read_text(), re.M
+    )
+    assert set(shut_out) <= set(with_a_marker)
+
+
+def test_both_readmes_install_the_cpu_build_that_is_pinned():
+    pinned = pins((ROOT / "constraints.txt").read_text())["torch"]
+    for name in ("README.md", "labkit/author/learners/README.md"):
+        command = rf"^\S.*pip install torch=={pinned} --index-url \S+/whl/cpu$"
+        assert re.search(command, (ROOT / name).read_text(), re.MULTILINE), name
 
 
 def quick_start():
