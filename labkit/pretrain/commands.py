@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from labkit.core.terminal import ending_on
-from labkit.lang import tr
+from labkit.lang import ntr, tr
 from labkit.learner.talk import commands as talk
 from labkit.model.chat.session import note
 
@@ -123,6 +123,13 @@ def measure(
             watch = lambda done, total: bar.update(task, completed=done, total=total)  # noqa: E731
             found = measuring.scores_of(folder, code, stories, watch)
     _print_scores(console, found)
+    if found.get("too_long"):
+        text = ntr(
+            "{n} prompt is longer than the model's context; it counts as answered wrong",
+            "{n} prompts are longer than the model's context; they count as answered wrong",
+            found["too_long"],
+        )
+        console.print(text, soft_wrap=not console.is_terminal)
     missing = [name for name in ("recipe.json", "log.csv") if not (folder / name).exists()]
     if model and stories >= CARD and not missing:
         write_whole(folder / "scores.json", (json.dumps(found, indent=2) + "\n").encode())

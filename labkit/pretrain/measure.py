@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
@@ -38,6 +38,7 @@ from labkit.pretrain.stories.words import (
 )
 
 AT_ONCE = 64  # prompts in a batch
+SLACK = 64  # tokens of room that a prompt may lose to a longer one in its batch
 NEW_TOKENS = 280  # the longest story has fewer
 SEED = 0
 SHARES = {  # key in scores.json: what it is a share of
@@ -69,7 +70,8 @@ def scores_of(
     Once greedily and once as generation_config.json advises, with a fixed seed, of stories
     with one chapter and with two ("long"); beside them what trivial storytellers score. Of a
     mixture, also the share of the picks that each expert got, layer by layer.
-    watch is called with answers written and wanted.
+    watch is called with answers written and wanted. Prompts that fill the model's context
+    ("too_long" counts them) count as answered wrong.
     """
     tokenizer = Tokenizer(checkpoint.existing(folder))
     model = checkpoint.load(folder, package, torch.float32)  # quick on every processor
@@ -85,6 +87,9 @@ def scores_of(
     wanted = {long: prompts(seeds, stories, long) for long in (False, True)}
     by_hand = visitors(stories)
     wanted[False] += by_hand
+    lengths = [len(tokenizer.encode(asked)) for texts in wanted.values() for asked in texts]
+    if max(lengths) >= longest:
+        found["too_long"] = sum(length >= longest for length in lengths)
     total, first = len(ways) * sum(map(len, wanted.values())), 0
     for long, asked in wanted.items():
         for name, sampling in ways.items():
@@ -150,18 +155,18 @@ def continuations(
     sampling: Sampling,
     told: Callable[[int], None],
 ) -> dict[str, str]:
-    """What the model says to each prompt, many at a time, those of like length together."""
+    """What the model says to each prompt; "" where the prompt fills its context."""
+    limit = model.config.max_position_embeddings
     pairs = ((tokenizer.encode(text), text) for text in prompts)
     encoded = sorted(pairs, key=lambda pair: len(pair[0]))
     generator = torch.Generator().manual_seed(SEED)
-    said: dict[str, str] = {}
-    for start in range(0, len(encoded), AT_ONCE):
-        batch = encoded[start : start + AT_ONCE]
-        longest = max(len(ids) for ids, _ in batch)
+    said = {text: "" for ids, text in encoded if len(ids) >= limit}
+    for batch in batches([pair for pair in encoded if pair[1] not in said], limit):
+        longest = len(batch[-1][0])
         padding = [longest - len(ids) for ids, _ in batch]
         input_ids = [[0] * n + ids for n, (ids, _) in zip(padding, batch, strict=True)]
         mask = [[0] * n + [1] * (longest - n) for n in padding]
-        room = model.config.max_position_embeddings - longest
+        room = limit - longest
         with torch.no_grad():
             output = generate(
                 model, torch.tensor(input_ids), torch.tensor(mask),
@@ -173,6 +178,21 @@ def continuations(
             said[text] = tokenizer.decode(row[:end])
         told(len(said))
     return said
+
+
+def batches(
+    encoded: Sequence[tuple[list[int], str]], limit: int
+) -> Iterator[list[tuple[list[int], str]]]:
+    """Prompts, shortest first, in batches; a short context is not cut further by padding."""
+    batch: list[tuple[list[int], str]] = []
+    for ids, text in encoded:
+        is_cut = bool(batch) and limit - len(ids) < NEW_TOKENS
+        if len(batch) == AT_ONCE or (is_cut and len(ids) - len(batch[0][0]) > SLACK):
+            yield batch
+            batch = []
+        batch.append((ids, text))
+    if batch:
+        yield batch
 
 
 def examples() -> dict[str, list[str]]:

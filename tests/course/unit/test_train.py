@@ -566,6 +566,24 @@ def test_only_a_named_model_and_enough_stories_make_a_card(tmp_path, monkeypatch
         assert ("nothing written" in told.output) != written and says in told.output
 
 
+def test_a_short_context_is_measured_and_says_what_does_not_fit(tmp_path, monkeypatch):
+    """Lab 08's model reads 256 tokens; stories of two chapters are longer."""
+    finished(tmp_path, steps=3, model=DENSE | {"max_position_embeddings": 96})
+    monkeypatch.setattr("labkit.model.checkpoint.resolve", lambda name: tmp_path / "model")
+    done = CliRunner().invoke(commands.app, ["measure", "x", "--stories", "2"])
+    assert done.exit_code == 0, done.output
+    assert re.search(r"\d+ prompts are longer than\s+the model's context", done.output)
+
+
+def test_padding_takes_little_of_a_short_context():
+    prompts = [([0] * length, str(length)) for length in sorted([15, 16, *range(30, 250, 7)])]
+    for limit in (256, 1024):
+        batches = list(measure.batches(prompts, limit))
+        widths = [len(batch[-1][0]) - len(batch[0][0]) for batch in batches]
+        assert max(widths) <= (measure.SLACK if limit == 256 else 235)
+        assert (len(batches) == 1) == (limit == 1024)
+
+
 def test_what_visitors_ask_can_be_answered():
     """By one of the forms of answers, and with words that are known."""
     forms = (
