@@ -630,6 +630,17 @@ def test_a_name_in_the_gradebook_is_no_formula(course, take):
             assert not unicodedata.normalize("NFKC", text or "")[:1].startswith(("=", "@", "+"))
 
 
+def test_a_name_in_the_gradebook_is_no_markup(course, take):
+    name = '<img src=x onerror=alert(1)>\x1b\n Lo\'w & "Co"'
+    sheet = io.StringIO()
+    csv.writer(sheet).writerows([["Identifier", "Full name", "Email address", "ID number"],
+                                 ["Participant 105", name, "<b>@x.edu", "eve"]])  # fmt: skip
+    files = {"eve/01_rmsnorm/01_rmsnorm.ipynb": notebook()}
+    take(zipped(files), roster=sheet.getvalue().encode())
+    (person,) = course.people()
+    assert person.name == "img src=x onerror=alert(1) Lo'w Co" and person.email == "b@x.edu"
+
+
 def test_the_command_tells_and_writes_a_table(course, tmp_path):
     evil = "=HYPERLINK(1)_111_1001_01_rmsnorm.ipynb"
     path = tmp_path / "export.zip"
