@@ -29,18 +29,18 @@ MOODLE = re.compile(
 GRADESCOPE = re.compile(r"submission_(?P<user>\d+)")
 # nbgrader's exchange: ann+01_rmsnorm+2026-03-01 12:00:00 UTC+0a1b2c
 EXCHANGE = re.compile(r"(?P<who>[^+]+)\+[^+]+\+(?P<time>[^+]+)(?:\+.*)?")
-AGAIN = re.compile(r"(?:\s*\((?P<a>\d+)\)|-(?P<b>\d+)|-copy(?P<c>\d*))$", re.IGNORECASE)
+AGAIN = re.compile(r"(?:(?<!\s)\s*\((?P<a>\d+)\)|-(?P<b>\d+)|-copy(?P<c>\d*))$", re.IGNORECASE)
 ENDS = re.compile(
-    r"\.(?:ipynb|zip|tar|gz|tgz|py|json|txt|pdf|rar|7z|html?|docx?)$", re.IGNORECASE
+    r"(?:\.(?:ipynb|zip|tar|gz|tgz|py|json|txt|pdf|rar|7z|html?|docx?))+$", re.IGNORECASE
 )
 # s28, s017; not the numbers of assignments, groups, labs, questions, teams, versions, weeks
 SHORT_ID = re.compile(r"(?![aghlqtvw]\d\d$|v)[a-z]\d{2,}", re.IGNORECASE)
 ARCHIVES = re.compile(r"(?:\.(?:zip|tar|gz|tgz))+$", re.IGNORECASE)
 # A clone of GitHub Classroom: lab1-bob, lab-01-rmsnorm-bob, 01_rmsnorm-bob, rmsnorm-bob
 MODULES = "|".join(lab.module for lab in NOTEBOOKS)
-CLONE = re.compile(rf"(?:(?:(?:lab|hw|homework|assignment|exercise|tinyllm)[-_]?\d*[-_]+)+"
-                   rf"(?:(?:\d\d[-_])?(?:{MODULES})[-_]+)?|(?:\d\d[-_])?(?:{MODULES})[-_]+)"
-                   r"(?P<who>.+)", re.IGNORECASE)  # fmt: skip
+CLONE = re.compile(r"(?:lab|hw|homework|assignment|exercise|tinyllm)(?:[-_]?\d+)?[-_]+",
+                   re.IGNORECASE)  # fmt: skip
+CLONE_LAB = re.compile(rf"(?:\d\d[-_])?(?:{MODULES})[-_]+", re.IGNORECASE)
 # Words of which no name is made
 GENERIC = frozenset(re.findall(r"\w+", """
     submitted submissions submission notebooks notebook tinyllm export exports downloads
@@ -122,10 +122,7 @@ def short_name(lab: Lab) -> str:
 
 
 def without_suffix(name: str) -> str:
-    name = unicodedata.normalize("NFC", name)
-    while found := ENDS.search(name):
-        name = name[: found.start()]
-    return name
+    return ENDS.sub("", unicodedata.normalize("NFC", name))
 
 
 def attempt_of(stem: str) -> tuple[str, int]:
@@ -145,20 +142,31 @@ def person(
     known   squeezed names of the roster, which are names however they look
     """
     text = without_suffix(name)
-    clone = CLONE.fullmatch(text)
-    if squeezed(text) in known or (clone and is_id(clone["who"], known)):
+    owner = clone_owner(text)
+    if squeezed(text) in known or (owner and is_id(owner, known)):
         return text
     text = attempt_of(text)[0]
     patterns = [full_name(lab) for lab in NOTEBOOKS]
     patterns += [short_name(lab) for lab in (set(labs) - {None} or NOTEBOOKS)]
     for pattern in patterns:
         text = re.sub(pattern, " ", text, flags=re.IGNORECASE)
-    text = attempt_of(re.sub(r"^[\s_.,-]+|[\s_.,-]+$", "", text))[0]
+    text = attempt_of(re.sub(r"^[\s_.,-]+|(?<![\s_.,-])[\s_.,-]+$", "", text))[0]
     words = re.findall(r"[^\W\d_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text))
     telling = [word for word in words if len(word) > 1 or not word.isascii()]
     if {word.casefold() for word in telling} - GENERIC or re.fullmatch(r"\d{5,}", text):
         return text
     return text if is_id(text, known) else ""
+
+
+def clone_owner(name: str) -> str:
+    """What the name of a clone says after the assignment's; empty if it is none. Each piece is
+    read once, from the left, so that no name takes long."""
+    end = 0
+    while found := CLONE.match(name, end):
+        end = found.end()
+    if found := CLONE_LAB.match(name, end):
+        end = found.end()
+    return name[end:] if end else ""
 
 
 def is_id(text: str, known: Collection[str]) -> bool:
@@ -256,7 +264,7 @@ class Sorter:
         lone = [head for head, those in heads.items() if self._counts((*path, head), those)]
         for head, those in heads.items():
             here, labs = (*path, head), {self.files[n].lab for n in those} - {None}
-            leaf = len(self.files[those[0]].outer) == len(here)
+            leaf = min(len(self.files[n].outer) for n in those) == len(here)
             who, name = by_lms(head), person(head, labs, self.known)
             if who and leaf and MOODLE.fullmatch(who.shown):  # of a folder the name is Moodle's
                 doubt = tr("two names in Moodle's form, and either may be a file's own")
@@ -276,9 +284,9 @@ class Sorter:
             elif not leaf:
                 system = "nbgrader" if all(self._nbgraders(n, here) for n in those) else ""
                 folder = ARCHIVES.sub("", unicodedata.normalize("NFC", head))
-                clone = CLONE.fullmatch(folder)
+                owner = clone_owner(folder)
                 named = any(re.search(full_name(lab), folder) for lab in LABS)
-                names = (name if named else folder, *([clone["who"]] if clone else []))
+                names = (name if named else folder, *filter(None, [owner]))
                 how = tr("the folder {folder}", folder=folder)
                 self._place(those, Identity(names, system=system, how=how, place=here))
 
@@ -318,6 +326,7 @@ class Sorter:
             one = self.files[number]
             *below, last = (*one.outer[depth:], *one.inner) or (one.outer[-1],)
             labs = {one.lab}
+            below = below if one.readable else []  # nothing else is disputed
             names = [name for part in below if (name := person(part, labs, self.known))]
             stem = person(last, labs, self.known)
             self.who[number] = replace(

@@ -23,6 +23,7 @@ from typing import BinaryIO
 from labkit.core.files import read_plain
 from labkit.grading.collect.archives import (
     BROKEN,
+    LONGEST_NAME,
     STAMP_BYTES,
     Limits,
     Member,
@@ -31,7 +32,9 @@ from labkit.grading.collect.archives import (
     archived,
     in_memory,
     names_in,
+    odd_path,
     opened,
+    plain_path,
     stamp,
     too_large,
 )
@@ -43,7 +46,7 @@ from labkit.lang import said, tr
 # doejohn_LATE_12345_67890_..., John Doe_12345_assignsubmission_file_...
 LMS = re.compile(r"(.+?)_(?:late_)?(?:\d{3,}_\d{3,}_|\d+_assignsubmission_file)", re.IGNORECASE)
 EXPORT = said("an export of Canvas or Moodle in a folder: collect it by itself")
-SYSTEM = ("__MACOSX", "Thumbs.db", "site-packages", "node_modules", "__pycache__")
+SYSTEM = ("__MACOSX", "Icon\r", "Thumbs.db", "site-packages", "node_modules", "__pycache__")
 
 
 @dataclass(frozen=True)
@@ -91,12 +94,17 @@ class Reader:
         alone = len([name for name in found if kind_of(name) != LIST]) == 1
         for folder, folders, names in os.walk(root):
             folders[:] = sorted(name for name in folders if not hidden(name))
-            for name in folders + sorted(names):
+            names = sorted(name for name in names if not hidden(name))
+            for name in folders + names:
                 path = Path(folder) / name
                 parts = path.relative_to(root).parts
-                if path.is_symlink():
+                if odd := odd_path(parts):
+                    if name in folders:
+                        folders.remove(name)
+                    yield Found(plain_path(parts), reason=odd)
+                elif path.is_symlink():
                     yield Found(parts, reason=tr("a link, which may lead anywhere"))
-                elif name in names and not hidden(name):
+                elif name in names:
                     yield from self._file(path, parts, False, alone)
 
     def _file(
@@ -177,9 +185,14 @@ class Reader:
             yield replace(here, reason=twice)
         for name, member in named.items():
             inner = PurePosixPath(name).parts
-            if not any(map(hidden, inner)):
+            parts = here.parts + inner
+            if any(map(hidden, inner)):
+                continue
+            if odd := odd_path(parts):
+                yield replace(here, parts=plain_path(parts), reason=odd)
+            else:
                 beside = named.get(str(PurePosixPath(*inner[:-1], "timestamp.txt")))
-                place = replace(here, parts=here.parts + inner)
+                place = replace(here, parts=parts)
                 full = self._own_full(place, member)
                 if full:
                     yield replace(here, reason=full)
@@ -248,7 +261,8 @@ def is_export(path: Path, gradescopes: bool = False) -> bool:
         return False
     with path.open("rb") as file:
         names = names_in(file, 2000)
-    heads = [LMS.match(PurePosixPath(name).parts[0]) for name in names if name.strip("/")]
+    outermost = [PurePosixPath(name).parts[0] for name in names if name.strip("/")]
+    heads = [LMS.match(name[:LONGEST_NAME]) for name in outermost]
     if gradescopes and any(PurePosixPath(name).name == GRADESCOPE for name in names):
         return True
     return len({head[1] for head in heads if head}) > 1

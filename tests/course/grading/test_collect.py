@@ -4,13 +4,16 @@ import csv
 import io
 import json
 import os
+import re
 import struct
+import time
 import unicodedata
 import zipfile
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from labkit.author.owned_cells import notebook_path
@@ -24,6 +27,7 @@ from labkit.grading.collect.reader import Reader
 from labkit.grading.judge.intake import MAX_NOTEBOOK, NotANotebook
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry
+from labkit.grading.run.grade import print_remarks
 
 LAB, SECOND = LABS[0], LABS[1]
 TEXT = {lab.name: notebook_path(lab).read_bytes() for lab in LABS[:3]}
@@ -496,6 +500,58 @@ def test_links_pipes_and_giants_in_a_folder_are_refused(tmp_path):
         file.truncate(1 << 40)  # a terabyte, of holes
     text = refused(folder)
     assert text.count("a link") == 2 and "not a file" in text and "too large" in text
+
+
+ODD_NAMES = {  # which no pattern may see: some took hours
+    "a control character": ("lab--" * 18 + "\n.txt", "a control character in its name"),
+    "another kind of file": ("rmsnorm\x1b[31m.png", "a control character in its name"),
+    "blanks": (" " * 50_000 + ".x", "a name of more than 255 characters"),
+    "suffixes": ("x" + ".ipynb" * 2_000, "a name of more than 255 characters"),
+    "folders": ("a/" * 20 + "01_rmsnorm.ipynb", "a path of more than 20 parts"),
+}
+
+
+@pytest.mark.parametrize("case", ODD_NAMES)
+def test_an_odd_name_is_refused_before_it_is_looked_at(course, take, case):
+    name, why = ODD_NAMES[case]
+    began = time.process_time()
+    lines = take(zipped({
+        "ann_101_201_01_rmsnorm.ipynb": notebook("ann"),
+        "eve_102_202_x.zip": zipped({name: notebook("eve")}),
+    }))  # fmt: skip
+    assert submitted(course, "ann") == notebook("ann")
+    (line,) = [line for line in lines if line.state == table.REFUSED]
+    assert line.learner == "eve" and why in line.note
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.skipif(os.name == "nt", reason="not checked: names with line breaks need POSIX")
+def test_a_folders_name_forges_no_line(course, tmp_path):
+    for name in ("bob", "eve\nann: all is well"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        (tmp_path / "in" / name / "01_rmsnorm.ipynb").write_bytes(notebook(name))
+    (tmp_path / "in" / "bob" / "Icon\r").touch()  # of macOS
+    arguments = ["collect", str(tmp_path / "in"), "--course", str(course.root)]
+    done = CliRunner().invoke(app, arguments)
+    assert "a control character in its name" in done.output and submitted(course, "bob")
+    assert not re.search("^ann: all is well", done.output, re.MULTILINE)
+    assert "1 of 2 files" in done.output
+    console = Console(record=True, file=io.StringIO())
+    course.remarks = ["eve\nann: all is well: the folder's name has line breaks"]
+    print_remarks(course, console)
+    assert len(console.export_text().splitlines()) == 1
+
+
+def test_no_name_takes_long():
+    """The worst of 255 characters, of which thousands may come in one zip."""
+    units = (" ", "_", ".ipynb", "lab--", "lab-1-", "-copy1", "_111", "\ufdfa", "+a")
+    names = [(unit * 255)[: 255 - len(end)] + end for unit in units for end in ("", "!", "(1")]
+    for name in [*names, "lab--" * 18 + "\n"]:
+        began = time.process_time()
+        for _ in range(10):
+            identify.person(name, LABS, {"annlee"})
+            identify.by_lms(name)
+        assert time.process_time() - began < 0.5, name  # 0.005 where this was written
 
 
 def test_one_bad_file_costs_no_other(course, take):
