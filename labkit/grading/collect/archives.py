@@ -19,11 +19,11 @@ from pathlib import PurePosixPath
 from typing import IO, BinaryIO
 
 from labkit.grading.judge.intake import MAX_NOTEBOOK
+from labkit.grading.nbgrader.timestamp import STAMP_BYTES
 from labkit.lang import tr
 
 MEGABYTE = 1 << 20
 ENTRY = b"PK\x01\x02"  # begins each entry of a zip's directory
-STAMP_BYTES = 100  # the most of a timestamp.txt
 # What zipfile and tarfile raise for what is damaged or made to do damage
 BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, struct.error, EOFError, OSError,
           RuntimeError, ValueError)  # fmt: skip
@@ -240,13 +240,3 @@ def names_in(file: BinaryIO, most: int) -> list[str]:
 
 def in_memory(data: bytes) -> BinaryIO:
     return io.BytesIO(data)
-
-
-def stamp(text: bytes) -> datetime | None:
-    """The time in nbgrader's timestamp.txt."""
-    from nbgrader.utils import parse_utc
-
-    try:
-        return parse_utc(text.decode("utf-8").strip()).replace(tzinfo=timezone.utc)
-    except (ValueError, OverflowError, AttributeError):
-        return None

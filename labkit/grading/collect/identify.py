@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from labkit.core.syllabus import LABS, NOTEBOOKS, Lab
-from labkit.grading.collect.archives import Parts, stamp
+from labkit.grading.collect.archives import Parts
+from labkit.grading.nbgrader.timestamp import parse_timestamp
 from labkit.lang import tr
 
 # doejohn_LATE_12345_67890_01_rmsnorm-1.ipynb
@@ -194,7 +195,7 @@ def by_lms(name: str) -> Identity | None:
     if found := GRADESCOPE.fullmatch(name):
         return Identity((name,), found["user"], system="Gradescope", how="Gradescope's folder")
     if found := EXCHANGE.fullmatch(name):
-        when = stamp(found["time"].encode())
+        when = parse_timestamp(found["time"].encode(errors="replace"))
         return Identity((found["who"],), system="nbgrader", when=when,
                         how="nbgrader's exchange")  # fmt: skip
     return None
@@ -231,13 +232,15 @@ class Sorter:
         self.containers: set[Parts] = set()
         if files:
             self._container(range(len(files)), ())
-        self._root(root)
+        if not self._root(root):
+            self._nbgrader()
 
-    def _root(self, root: str) -> None:
+    def _root(self, root: str) -> bool:
+        """Whether it names somebody; then what is in it is theirs."""
         labs = {one.lab for one in self.files if one.lab}
         outside = person(root, labs, self.known)
         if not outside or len({who.place for who in self.who if who.names}) > 1:
-            return
+            return False
         for number, who in enumerate(self.who):
             same = squeezed(outside) in map(squeezed, who.names)
             if who.user or who.when or same:
@@ -254,6 +257,23 @@ class Sorter:
             )
             self.who[number] = replace(who, names=(outside,), how=tr("the zip's name"),
                                        place=(root,), doubt=doubt)  # fmt: skip
+        return True
+
+    def _nbgrader(self) -> None:
+        """Recognize nbgrader's folders, in which timestamp.txt counts: every learner of the
+        source has NAME/LAB/, and NAME is no clone."""
+        placed = [n for n, who in enumerate(self.who) if who.place]
+        below = {n: self.files[n].outer[len(self.who[n].place) :]
+                 for n in placed if not self.who[n].system}  # fmt: skip
+        notebooks = {lab.name: (lab.name, f"{lab.name}.ipynb") for lab in NOTEBOOKS}
+        inside = {n for n, parts in below.items() if parts[1:] and parts[0] in notebooks}
+        inside |= {n for n in placed if self.who[n].system == "nbgrader"}
+        if any(self.files[n].readable for n in set(placed) - inside):
+            return
+        for n, parts in below.items():
+            counts = parts in notebooks.values() or not self.files[n].readable
+            if counts and not clone_owner(self.who[n].place[-1]):
+                self.who[n] = replace(self.who[n], system="nbgrader")
 
     def _container(self, numbers: Iterable[int], path: Parts) -> None:
         """Below `path` lie the files of several people."""
@@ -266,6 +286,8 @@ class Sorter:
             here, labs = (*path, head), {self.files[n].lab for n in those} - {None}
             leaf = min(len(self.files[n].outer) for n in those) == len(here)
             who, name = by_lms(head), person(head, labs, self.known)
+            if who and leaf and who.system == "nbgrader":  # a file's own name sets no time
+                who = replace(who, system="", when=None)
             if who and leaf and MOODLE.fullmatch(who.shown):  # of a folder the name is Moodle's
                 doubt = tr("two names in Moodle's form, and either may be a file's own")
                 self._place(those, replace(who, names=(), place=here, doubt=doubt))
@@ -282,13 +304,12 @@ class Sorter:
             elif not leaf and (not name or (lone == [head] and self._several(those, here))):
                 self._container(those, here)
             elif not leaf:
-                system = "nbgrader" if all(self._nbgraders(n, here) for n in those) else ""
                 folder = ARCHIVES.sub("", unicodedata.normalize("NFC", head))
                 owner = clone_owner(folder)
                 named = any(re.search(full_name(lab), folder) for lab in LABS)
                 names = (name if named else folder, *filter(None, [owner]))
                 how = tr("the folder {folder}", folder=folder)
-                self._place(those, Identity(names, system=system, how=how, place=here))
+                self._place(those, Identity(names, how=how, place=here))
 
     def _counts(self, here: Parts, those: list[int]) -> bool:
         """Whether a part may name somebody: a file that cannot be read says nothing."""
@@ -310,13 +331,6 @@ class Sorter:
                     break
         unknown = seen.pop(None, set())
         return any(len(names | unknown) > 1 for names in [*seen.values(), set()])
-
-    def _nbgraders(self, number: int, here: Parts) -> bool:
-        """Whether it lies below a learner's folder as nbgrader puts it there."""
-        one = self.files[number]
-        rest = one.outer[len(here) :]
-        there = one.lab and rest == (one.lab.name, f"{one.lab.name}.ipynb")
-        return bool(there or not one.readable)
 
     def _place(self, those: list[int], who: Identity) -> None:
         """All of these are this learner's; names further inside are never theirs, and are kept

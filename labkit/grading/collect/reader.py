@@ -24,7 +24,6 @@ from labkit.core.files import read_plain
 from labkit.grading.collect.archives import (
     BROKEN,
     LONGEST_NAME,
-    STAMP_BYTES,
     Limits,
     Member,
     Parts,
@@ -35,12 +34,12 @@ from labkit.grading.collect.archives import (
     odd_path,
     opened,
     plain_path,
-    stamp,
     too_large,
 )
 from labkit.grading.collect.contents import ARCHIVE, GRADESCOPE, LIST, kind_of, plausible
 from labkit.grading.collect.identify import person
 from labkit.grading.judge.intake import MAX_NOTEBOOK
+from labkit.grading.nbgrader.timestamp import STAMP_BYTES, parse_timestamp
 from labkit.lang import said, tr
 
 # doejohn_LATE_12345_67890_..., John Doe_12345_assignsubmission_file_...
@@ -134,7 +133,9 @@ class Reader:
             elif about.st_size > MAX_NOTEBOOK:
                 yield replace(here, reason=too_large(about.st_size))
             else:
-                stamped = replace(here, stamped=stamp_beside(path))
+                above = path.parents[1 : len(parts)]  # of NAME/LAB/LAB.ipynb from NAME on
+                cloned = any((folder / ".git").exists() for folder in above)
+                stamped = replace(here, stamped=None if cloned else stamp_beside(path))
                 yield from self._content(stamped, path.read_bytes(), 1)
         except OSError as error:
             yield replace(
@@ -183,15 +184,18 @@ class Reader:
         if len(named) < len(members):
             twice = tr("two files of one name in this zip: the later one is taken")
             yield replace(here, reason=twice)
+        paths = {name: PurePosixPath(name).parts for name in named}
+        clones = {parts[: parts.index(".git")] for parts in paths.values() if ".git" in parts}
         for name, member in named.items():
-            inner = PurePosixPath(name).parts
-            parts = here.parts + inner
+            inner, parts = paths[name], here.parts + paths[name]
             if any(map(hidden, inner)):
                 continue
             if odd := odd_path(parts):
                 yield replace(here, parts=plain_path(parts), reason=odd)
             else:
                 beside = named.get(str(PurePosixPath(*inner[:-1], "timestamp.txt")))
+                if any(inner[:length] in clones for length in range(len(inner) - 1)):
+                    beside = None
                 place = replace(here, parts=parts)
                 full = self._own_full(place, member)
                 if full:
@@ -236,7 +240,7 @@ class Reader:
             self.own_read[here.parts[: here.own]] += len(data)
             here = replace(here, stamped=None)
         else:
-            here = replace(here, stamped=stamp(text))
+            here = replace(here, stamped=parse_timestamp(text))
         if kind == ARCHIVE:
             theirs = here if here.own else replace(here, own=len(here.parts))
             yield from self._archive(in_memory(data), theirs, depth + 1)
@@ -280,7 +284,7 @@ def hidden(name: str) -> bool:
 def stamp_beside(path: Path) -> datetime | None:
     """The time in the timestamp.txt beside a notebook in a folder."""
     with suppress(OSError):
-        return stamp(read_plain(path.with_name("timestamp.txt"), STAMP_BYTES))
+        return parse_timestamp(read_plain(path.with_name("timestamp.txt"), STAMP_BYTES))
     return None
 
 

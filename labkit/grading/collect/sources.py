@@ -109,7 +109,10 @@ def attempt_of(found: Found, source: Path, wanted: Lab | None, place: Places) ->
 def timed(one: Attempt) -> Attempt:
     """With the time at which it was handed in: an LMS's, nbgrader's, else the file's."""
     stamped = one.stamped if one.who.system == "nbgrader" and not one.own else None
-    return replace(one, when=one.who.when or stamped or one.when)
+    note = one.note
+    if one.stamped and not one.who.system and one.lab and one.lab.name in one.parts[-1]:
+        note = note or "not in nbgrader's folders, so its timestamp.txt does not count"
+    return replace(one, when=one.who.when or stamped or one.when, note=note)
 
 
 def by_gradescope(

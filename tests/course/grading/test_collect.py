@@ -633,6 +633,68 @@ def test_the_time_is_that_of_the_outer_file(course, take):
     assert {when(lines, who) for who in ("Moe", "Kim", "Zed")} == {utc}
 
 
+NOBODYS_TIME = b"12:1000000000000000000000000000000"  # dateutil raises ArithmeticError
+EARLY = b"2001-01-01 00:00:00 UTC"
+
+
+@pytest.mark.parametrize("text", [NOBODYS_TIME, b"\xff\x00", b"2026-01-01 00:00:00 /etc/x"])
+@pytest.mark.parametrize(
+    "place", ["Eve_7_assignsubmission_file_", "lab1-eve", "eve/01_rmsnorm"]
+)
+def test_no_timestamp_stops_a_class(course, take, place, text):
+    files = {f"{place}/01_rmsnorm.ipynb": notebook("eve"), f"{place}/timestamp.txt": text}
+    (line,) = take(zipped(files))
+    assert line.state == table.NEW and line.when == datetime(*NOON).astimezone(timezone.utc)
+    (path,) = (course.root / "submitted").glob("*/*/timestamp.txt")
+    path.write_bytes(text)  # as somebody may copy it there
+    assert len(take(zipped({f"{place}/01_rmsnorm.ipynb": notebook("again")}))) == 1
+
+
+STAMPED = {  # NAME/LAB of eve and of others; whether eve's timestamp.txt counts
+    "nbgrader's": (["submitted/eve/01_rmsnorm", "submitted/ann/01_rmsnorm"], True),
+    "nbgrader's, another lab": (["eve/01_rmsnorm", "ann/02_rope"], True),
+    "nbgrader's, an id like a clone's": (["lab-eve/01_rmsnorm", "ann/01_rmsnorm"], False),
+    "clones": (["lab1-eve/01_rmsnorm", "lab1-ann/01_rmsnorm"], False),
+    "folders": (["eve/01_rmsnorm", "ann/notebooks"], False),
+    "folders, one without a lab's": (["eve/01_rmsnorm", "ann"], False),
+    "a repository": (["eve/01_rmsnorm", "ann/01_rmsnorm", "eve/.git"], False),
+    "a repository's folder": (["eve/01_rmsnorm", "ann/01_rmsnorm", ".git"], False),
+    "a repository in one's folder": (["eve/01_rmsnorm", "eve/01_rmsnorm/.git"], True),
+    "more in one's folder": (["eve/01_rmsnorm", "eve/01_rmsnorm/more"], True),
+}
+
+
+@pytest.mark.parametrize("as_folder", [False, True], ids=["as a zip", "as a folder"])
+@pytest.mark.parametrize("case", STAMPED)
+def test_a_timestamp_counts_in_nbgraders_folders_only(course, take, tmp_path, case, as_folder):
+    (eves, *others), counts = STAMPED[case]
+    files = {f"{eves}/01_rmsnorm.ipynb": notebook("eve"), f"{eves}/timestamp.txt": EARLY}
+    for number, place in enumerate(others):
+        name = "config" if place.endswith(".git") else f"{place.rpartition('/')[2]}.ipynb"
+        files[f"{place}/{name}"] = notebook(str(number))
+    for name, data in files.items() if as_folder else ():
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(data)
+    lines = deliver.collect(course, [tmp_path / "in"]) if as_folder else take(zipped(files))
+    (line,) = [line for line in lines if line.source.endswith(f"{eves}/01_rmsnorm.ipynb")]
+    assert (line.when.year == 2001) is counts
+    told = "timestamp.txt does not count" in line.note
+    assert told is not (counts or ".git" in str(others))
+
+
+def test_a_files_name_sets_no_time(course, take):
+    name = "eve+01_rmsnorm+2001-01-01 00:00:00 UTC+x.ipynb"
+    (line,) = take(zipped({name: notebook()}))
+    assert line.learner == "eve" and line.when.year == 2026
+
+
+def test_a_learners_zip_sets_no_time(course, take):
+    files = {"01_rmsnorm.ipynb": notebook(), "timestamp.txt": EARLY}
+    files = {f"eve/01_rmsnorm/{name}": data for name, data in files.items()}
+    (line,) = take(zipped(files), name="eve.zip")
+    assert line.learner == "eve" and line.when.year == 2026
+
+
 def test_a_time_that_has_not_come_yet_is_none(course, take):
     name = "ann_111_1001_01_rmsnorm.ipynb"
     (line,) = take(zipped({name: notebook()}, {name: (2107, 1, 1, 0, 0, 0)}))
