@@ -185,13 +185,13 @@ def by_lms(name: str) -> Identity | None:
     """The learner that an LMS's name of a file or folder tells, with a number."""
     stem = without_suffix(name)
     attempt = attempt_of(stem)[1]
-    if found := CANVAS.fullmatch(stem):
-        return Identity((found["who"],), found["user"], int(found["file"][:18]), attempt,
-                        bool(found["late"]), "Canvas",
-                        how=tr("Canvas's file name"))  # fmt: skip
     if found := MOODLE.fullmatch(stem):
         who = (found["who"].strip(),)
         return Identity(who, found["user"], 0, attempt, None, "Moodle", how="Moodle's folder")
+    if "_assignsubmission_" not in stem and (found := CANVAS.fullmatch(stem)):
+        return Identity((found["who"],), found["user"], int(found["file"][:18]), attempt,
+                        bool(found["late"]), "Canvas",
+                        how=tr("Canvas's file name"))  # fmt: skip
     if found := GRADESCOPE.fullmatch(name):
         return Identity((name,), found["user"], system="Gradescope", how="Gradescope's folder")
     if found := EXCHANGE.fullmatch(name):
