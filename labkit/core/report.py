@@ -121,6 +121,17 @@ def clean(text: str) -> str:
     return "".join(kept)
 
 
+def one_line(text: str) -> str:
+    """A clean text that cannot forge a line of its own."""
+    return re.sub(r"[\t\n]", "\N{REPLACEMENT CHARACTER}", clean(text))
+
+
+def clean_name(text: str) -> str:
+    """A name on one line, without what a page takes for markup."""
+    text = " ".join(re.sub(r'[<>&"]', "", text).split())
+    return clean(CONTROL.sub("", text))
+
+
 def csv_safe(text: str) -> str:
     """A clean text that no spreadsheet takes for a formula."""
     text = clean(text)

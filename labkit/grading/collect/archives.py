@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import stat
 import struct
 import tarfile
@@ -18,16 +19,18 @@ from pathlib import PurePosixPath
 from typing import IO, BinaryIO
 
 from labkit.grading.judge.intake import MAX_NOTEBOOK
+from labkit.grading.nbgrader.timestamp import STAMP_BYTES
 from labkit.lang import tr
 
 MEGABYTE = 1 << 20
 ENTRY = b"PK\x01\x02"  # begins each entry of a zip's directory
-STAMP_BYTES = 100  # the most of a timestamp.txt
 # What zipfile and tarfile raise for what is damaged or made to do damage
 BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, struct.error, EOFError, OSError,
           RuntimeError, ValueError)  # fmt: skip
 
 Parts = tuple[str, ...]  # folders, zips, name
+LONGEST_NAME, MOST_PARTS = 255, 20
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,21 @@ class Member:
                 size=self.size,
             )
         return ""
+
+
+def odd_path(parts: Parts) -> str:
+    """Why a file must not be read because of its path; told before a pattern sees it."""
+    if len(parts) > MOST_PARTS:
+        return tr("a path of more than {most} parts", most=MOST_PARTS)
+    if any(len(part) > LONGEST_NAME for part in parts):
+        return tr("a name of more than {most} characters", most=LONGEST_NAME)
+    return tr("a control character in its name") if CONTROL.search("".join(parts)) else ""
+
+
+def plain_path(parts: Parts) -> Parts:
+    """As much of an odd path as can be shown and looked at."""
+    shown = [part[:LONGEST_NAME] for part in parts[:MOST_PARTS]]
+    return tuple(CONTROL.sub("\N{REPLACEMENT CHARACTER}", part) for part in shown)
 
 
 def too_large(size: int) -> str:
@@ -222,13 +240,3 @@ def names_in(file: BinaryIO, most: int) -> list[str]:
 
 def in_memory(data: bytes) -> BinaryIO:
     return io.BytesIO(data)
-
-
-def stamp(text: bytes) -> datetime | None:
-    """The time in nbgrader's timestamp.txt."""
-    from nbgrader.utils import parse_utc
-
-    try:
-        return parse_utc(text.decode("utf-8").strip()).replace(tzinfo=timezone.utc)
-    except (ValueError, OverflowError, AttributeError):
-        return None

@@ -239,12 +239,13 @@ class Run:
         """Without those that may be somebody else's: different notebooks under one name from
         different places, and no number of an LMS says that they are one person's. What bears
         the name outermost stays, if it is one."""
+        if len({one.sha for one in group}) < 2:
+            return group
+        group = self._of_one_number(group)
         keys: dict[Attempt, tuple] = {}
         for one in group:
             if not one.who.user and not one.who.system:
                 keys[one] = (one.rank, one.source, one.who.place, one.who.within)
-        if len({one.sha for one in group}) < 2:
-            return group
         if any(one.who.system == "--as" for one in group):
             self.lines += [
                 one.line(SKIPPED, tr("another one was given with --as")) for one in keys
@@ -270,6 +271,22 @@ class Run:
                 lab=one.lab.name,
             )
             self._lost(one, problem, AMBIGUOUS)
+        return [one for one in group if one not in lost]
+
+    def _of_one_number(self, group: Group) -> Group:
+        """Without those of several numbers of an LMS in one source, which are different people:
+        a person says whose they are."""
+        numbers: dict[Path, set[str]] = defaultdict(set)
+        for one in group:
+            numbers[one.source] |= {one.who.user} - {""}
+        given = {one.who.user for one in group if one.who.system == "--as"}
+        lost = [one for one in group if len(numbers[one.source]) > 1
+                and one.who.user and one.who.user not in given]  # fmt: skip
+        for one in lost:
+            if given:
+                self.lines.append(one.line(SKIPPED, tr("another one was given with --as")))
+            else:
+                self._lost(one, tr("several people in the LMS go by this name"), AMBIGUOUS)
         return [one for one in group if one not in lost]
 
     # From learners to files

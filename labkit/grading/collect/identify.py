@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from labkit.core.syllabus import LABS, NOTEBOOKS, Lab
-from labkit.grading.collect.archives import Parts, stamp
+from labkit.grading.collect.archives import Parts
+from labkit.grading.nbgrader.timestamp import parse_timestamp
 from labkit.lang import tr
 
 # doejohn_LATE_12345_67890_01_rmsnorm-1.ipynb
@@ -29,18 +30,18 @@ MOODLE = re.compile(
 GRADESCOPE = re.compile(r"submission_(?P<user>\d+)")
 # nbgrader's exchange: ann+01_rmsnorm+2026-03-01 12:00:00 UTC+0a1b2c
 EXCHANGE = re.compile(r"(?P<who>[^+]+)\+[^+]+\+(?P<time>[^+]+)(?:\+.*)?")
-AGAIN = re.compile(r"(?:\s*\((?P<a>\d+)\)|-(?P<b>\d+)|-copy(?P<c>\d*))$", re.IGNORECASE)
+AGAIN = re.compile(r"(?:(?<!\s)\s*\((?P<a>\d+)\)|-(?P<b>\d+)|-copy(?P<c>\d*))$", re.IGNORECASE)
 ENDS = re.compile(
-    r"\.(?:ipynb|zip|tar|gz|tgz|py|json|txt|pdf|rar|7z|html?|docx?)$", re.IGNORECASE
+    r"(?:\.(?:ipynb|zip|tar|gz|tgz|py|json|txt|pdf|rar|7z|html?|docx?))+$", re.IGNORECASE
 )
 # s28, s017; not the numbers of assignments, groups, labs, questions, teams, versions, weeks
 SHORT_ID = re.compile(r"(?![aghlqtvw]\d\d$|v)[a-z]\d{2,}", re.IGNORECASE)
 ARCHIVES = re.compile(r"(?:\.(?:zip|tar|gz|tgz))+$", re.IGNORECASE)
 # A clone of GitHub Classroom: lab1-bob, lab-01-rmsnorm-bob, 01_rmsnorm-bob, rmsnorm-bob
 MODULES = "|".join(lab.module for lab in NOTEBOOKS)
-CLONE = re.compile(rf"(?:(?:(?:lab|hw|homework|assignment|exercise|tinyllm)[-_]?\d*[-_]+)+"
-                   rf"(?:(?:\d\d[-_])?(?:{MODULES})[-_]+)?|(?:\d\d[-_])?(?:{MODULES})[-_]+)"
-                   r"(?P<who>.+)", re.IGNORECASE)  # fmt: skip
+CLONE = re.compile(r"(?:lab|hw|homework|assignment|exercise|tinyllm)(?:[-_]?\d+)?[-_]+",
+                   re.IGNORECASE)  # fmt: skip
+CLONE_LAB = re.compile(rf"(?:\d\d[-_])?(?:{MODULES})[-_]+", re.IGNORECASE)
 # Words of which no name is made
 GENERIC = frozenset(re.findall(r"\w+", """
     submitted submissions submission notebooks notebook tinyllm export exports downloads
@@ -122,10 +123,7 @@ def short_name(lab: Lab) -> str:
 
 
 def without_suffix(name: str) -> str:
-    name = unicodedata.normalize("NFC", name)
-    while found := ENDS.search(name):
-        name = name[: found.start()]
-    return name
+    return ENDS.sub("", unicodedata.normalize("NFC", name))
 
 
 def attempt_of(stem: str) -> tuple[str, int]:
@@ -145,20 +143,31 @@ def person(
     known   squeezed names of the roster, which are names however they look
     """
     text = without_suffix(name)
-    clone = CLONE.fullmatch(text)
-    if squeezed(text) in known or (clone and is_id(clone["who"], known)):
+    owner = clone_owner(text)
+    if squeezed(text) in known or (owner and is_id(owner, known)):
         return text
     text = attempt_of(text)[0]
     patterns = [full_name(lab) for lab in NOTEBOOKS]
     patterns += [short_name(lab) for lab in (set(labs) - {None} or NOTEBOOKS)]
     for pattern in patterns:
         text = re.sub(pattern, " ", text, flags=re.IGNORECASE)
-    text = attempt_of(re.sub(r"^[\s_.,-]+|[\s_.,-]+$", "", text))[0]
+    text = attempt_of(re.sub(r"^[\s_.,-]+|(?<![\s_.,-])[\s_.,-]+$", "", text))[0]
     words = re.findall(r"[^\W\d_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text))
     telling = [word for word in words if len(word) > 1 or not word.isascii()]
     if {word.casefold() for word in telling} - GENERIC or re.fullmatch(r"\d{5,}", text):
         return text
     return text if is_id(text, known) else ""
+
+
+def clone_owner(name: str) -> str:
+    """What the name of a clone says after the assignment's; empty if it is none. Each piece is
+    read once, from the left, so that no name takes long."""
+    end = 0
+    while found := CLONE.match(name, end):
+        end = found.end()
+    if found := CLONE_LAB.match(name, end):
+        end = found.end()
+    return name[end:] if end else ""
 
 
 def is_id(text: str, known: Collection[str]) -> bool:
@@ -176,17 +185,17 @@ def by_lms(name: str) -> Identity | None:
     """The learner that an LMS's name of a file or folder tells, with a number."""
     stem = without_suffix(name)
     attempt = attempt_of(stem)[1]
-    if found := CANVAS.fullmatch(stem):
-        return Identity((found["who"],), found["user"], int(found["file"][:18]), attempt,
-                        bool(found["late"]), "Canvas",
-                        how=tr("Canvas's file name"))  # fmt: skip
     if found := MOODLE.fullmatch(stem):
         who = (found["who"].strip(),)
         return Identity(who, found["user"], 0, attempt, None, "Moodle", how="Moodle's folder")
+    if "_assignsubmission_" not in stem and (found := CANVAS.fullmatch(stem)):
+        return Identity((found["who"],), found["user"], int(found["file"][:18]), attempt,
+                        bool(found["late"]), "Canvas",
+                        how=tr("Canvas's file name"))  # fmt: skip
     if found := GRADESCOPE.fullmatch(name):
         return Identity((name,), found["user"], system="Gradescope", how="Gradescope's folder")
     if found := EXCHANGE.fullmatch(name):
-        when = stamp(found["time"].encode())
+        when = parse_timestamp(found["time"].encode(errors="replace"))
         return Identity((found["who"],), system="nbgrader", when=when,
                         how="nbgrader's exchange")  # fmt: skip
     return None
@@ -223,13 +232,15 @@ class Sorter:
         self.containers: set[Parts] = set()
         if files:
             self._container(range(len(files)), ())
-        self._root(root)
+        if not self._root(root):
+            self._nbgrader()
 
-    def _root(self, root: str) -> None:
+    def _root(self, root: str) -> bool:
+        """Whether it names somebody; then what is in it is theirs."""
         labs = {one.lab for one in self.files if one.lab}
         outside = person(root, labs, self.known)
         if not outside or len({who.place for who in self.who if who.names}) > 1:
-            return
+            return False
         for number, who in enumerate(self.who):
             same = squeezed(outside) in map(squeezed, who.names)
             if who.user or who.when or same:
@@ -246,6 +257,23 @@ class Sorter:
             )
             self.who[number] = replace(who, names=(outside,), how=tr("the zip's name"),
                                        place=(root,), doubt=doubt)  # fmt: skip
+        return True
+
+    def _nbgrader(self) -> None:
+        """Recognize nbgrader's folders, in which timestamp.txt counts: every learner of the
+        source has NAME/LAB/, and NAME is no clone."""
+        placed = [n for n, who in enumerate(self.who) if who.place]
+        below = {n: self.files[n].outer[len(self.who[n].place) :]
+                 for n in placed if not self.who[n].system}  # fmt: skip
+        notebooks = {lab.name: (lab.name, f"{lab.name}.ipynb") for lab in NOTEBOOKS}
+        inside = {n for n, parts in below.items() if parts[1:] and parts[0] in notebooks}
+        inside |= {n for n in placed if self.who[n].system == "nbgrader"}
+        if any(self.files[n].readable for n in set(placed) - inside):
+            return
+        for n, parts in below.items():
+            counts = parts in notebooks.values() or not self.files[n].readable
+            if counts and not clone_owner(self.who[n].place[-1]):
+                self.who[n] = replace(self.who[n], system="nbgrader")
 
     def _container(self, numbers: Iterable[int], path: Parts) -> None:
         """Below `path` lie the files of several people."""
@@ -256,8 +284,10 @@ class Sorter:
         lone = [head for head, those in heads.items() if self._counts((*path, head), those)]
         for head, those in heads.items():
             here, labs = (*path, head), {self.files[n].lab for n in those} - {None}
-            leaf = len(self.files[those[0]].outer) == len(here)
+            leaf = min(len(self.files[n].outer) for n in those) == len(here)
             who, name = by_lms(head), person(head, labs, self.known)
+            if who and leaf and who.system == "nbgrader":  # a file's own name sets no time
+                who = replace(who, system="", when=None)
             if who and leaf and MOODLE.fullmatch(who.shown):  # of a folder the name is Moodle's
                 doubt = tr("two names in Moodle's form, and either may be a file's own")
                 self._place(those, replace(who, names=(), place=here, doubt=doubt))
@@ -274,13 +304,12 @@ class Sorter:
             elif not leaf and (not name or (lone == [head] and self._several(those, here))):
                 self._container(those, here)
             elif not leaf:
-                system = "nbgrader" if all(self._nbgraders(n, here) for n in those) else ""
                 folder = ARCHIVES.sub("", unicodedata.normalize("NFC", head))
-                clone = CLONE.fullmatch(folder)
+                owner = clone_owner(folder)
                 named = any(re.search(full_name(lab), folder) for lab in LABS)
-                names = (name if named else folder, *([clone["who"]] if clone else []))
+                names = (name if named else folder, *filter(None, [owner]))
                 how = tr("the folder {folder}", folder=folder)
-                self._place(those, Identity(names, system=system, how=how, place=here))
+                self._place(those, Identity(names, how=how, place=here))
 
     def _counts(self, here: Parts, those: list[int]) -> bool:
         """Whether a part may name somebody: a file that cannot be read says nothing."""
@@ -303,13 +332,6 @@ class Sorter:
         unknown = seen.pop(None, set())
         return any(len(names | unknown) > 1 for names in [*seen.values(), set()])
 
-    def _nbgraders(self, number: int, here: Parts) -> bool:
-        """Whether it lies below a learner's folder as nbgrader puts it there."""
-        one = self.files[number]
-        rest = one.outer[len(here) :]
-        there = one.lab and rest == (one.lab.name, f"{one.lab.name}.ipynb")
-        return bool(there or not one.readable)
-
     def _place(self, those: list[int], who: Identity) -> None:
         """All of these are this learner's; names further inside are never theirs, and are kept
         beside."""
@@ -318,6 +340,7 @@ class Sorter:
             one = self.files[number]
             *below, last = (*one.outer[depth:], *one.inner) or (one.outer[-1],)
             labs = {one.lab}
+            below = below if one.readable else []  # nothing else is disputed
             names = [name for part in below if (name := person(part, labs, self.known))]
             stem = person(last, labs, self.known)
             self.who[number] = replace(

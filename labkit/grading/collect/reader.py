@@ -23,7 +23,7 @@ from typing import BinaryIO
 from labkit.core.files import read_plain
 from labkit.grading.collect.archives import (
     BROKEN,
-    STAMP_BYTES,
+    LONGEST_NAME,
     Limits,
     Member,
     Parts,
@@ -31,19 +31,21 @@ from labkit.grading.collect.archives import (
     archived,
     in_memory,
     names_in,
+    odd_path,
     opened,
-    stamp,
+    plain_path,
     too_large,
 )
 from labkit.grading.collect.contents import ARCHIVE, GRADESCOPE, LIST, kind_of, plausible
 from labkit.grading.collect.identify import person
 from labkit.grading.judge.intake import MAX_NOTEBOOK
+from labkit.grading.nbgrader.timestamp import STAMP_BYTES, parse_timestamp
 from labkit.lang import said, tr
 
 # doejohn_LATE_12345_67890_..., John Doe_12345_assignsubmission_file_...
 LMS = re.compile(r"(.+?)_(?:late_)?(?:\d{3,}_\d{3,}_|\d+_assignsubmission_file)", re.IGNORECASE)
 EXPORT = said("an export of Canvas or Moodle in a folder: collect it by itself")
-SYSTEM = ("__MACOSX", "Thumbs.db", "site-packages", "node_modules", "__pycache__")
+SYSTEM = ("__MACOSX", "Icon\r", "Thumbs.db", "site-packages", "node_modules", "__pycache__")
 
 
 @dataclass(frozen=True)
@@ -91,12 +93,17 @@ class Reader:
         alone = len([name for name in found if kind_of(name) != LIST]) == 1
         for folder, folders, names in os.walk(root):
             folders[:] = sorted(name for name in folders if not hidden(name))
-            for name in folders + sorted(names):
+            names = sorted(name for name in names if not hidden(name))
+            for name in folders + names:
                 path = Path(folder) / name
                 parts = path.relative_to(root).parts
-                if path.is_symlink():
+                if odd := odd_path(parts):
+                    if name in folders:
+                        folders.remove(name)
+                    yield Found(plain_path(parts), reason=odd)
+                elif path.is_symlink():
                     yield Found(parts, reason=tr("a link, which may lead anywhere"))
-                elif name in names and not hidden(name):
+                elif name in names:
                     yield from self._file(path, parts, False, alone)
 
     def _file(
@@ -126,7 +133,9 @@ class Reader:
             elif about.st_size > MAX_NOTEBOOK:
                 yield replace(here, reason=too_large(about.st_size))
             else:
-                stamped = replace(here, stamped=stamp_beside(path))
+                above = path.parents[1 : len(parts)]  # of NAME/LAB/LAB.ipynb from NAME on
+                cloned = any((folder / ".git").exists() for folder in above)
+                stamped = replace(here, stamped=None if cloned else stamp_beside(path))
                 yield from self._content(stamped, path.read_bytes(), 1)
         except OSError as error:
             yield replace(
@@ -175,11 +184,19 @@ class Reader:
         if len(named) < len(members):
             twice = tr("two files of one name in this zip: the later one is taken")
             yield replace(here, reason=twice)
+        paths = {name: PurePosixPath(name).parts for name in named}
+        clones = {parts[: parts.index(".git")] for parts in paths.values() if ".git" in parts}
         for name, member in named.items():
-            inner = PurePosixPath(name).parts
-            if not any(map(hidden, inner)):
+            inner, parts = paths[name], here.parts + paths[name]
+            if any(map(hidden, inner)):
+                continue
+            if odd := odd_path(parts):
+                yield replace(here, parts=plain_path(parts), reason=odd)
+            else:
                 beside = named.get(str(PurePosixPath(*inner[:-1], "timestamp.txt")))
-                place = replace(here, parts=here.parts + inner)
+                if any(inner[:length] in clones for length in range(len(inner) - 1)):
+                    beside = None
+                place = replace(here, parts=parts)
                 full = self._own_full(place, member)
                 if full:
                     yield replace(here, reason=full)
@@ -223,7 +240,7 @@ class Reader:
             self.own_read[here.parts[: here.own]] += len(data)
             here = replace(here, stamped=None)
         else:
-            here = replace(here, stamped=stamp(text))
+            here = replace(here, stamped=parse_timestamp(text))
         if kind == ARCHIVE:
             theirs = here if here.own else replace(here, own=len(here.parts))
             yield from self._archive(in_memory(data), theirs, depth + 1)
@@ -248,7 +265,8 @@ def is_export(path: Path, gradescopes: bool = False) -> bool:
         return False
     with path.open("rb") as file:
         names = names_in(file, 2000)
-    heads = [LMS.match(PurePosixPath(name).parts[0]) for name in names if name.strip("/")]
+    outermost = [PurePosixPath(name).parts[0] for name in names if name.strip("/")]
+    heads = [LMS.match(name[:LONGEST_NAME]) for name in outermost]
     if gradescopes and any(PurePosixPath(name).name == GRADESCOPE for name in names):
         return True
     return len({head[1] for head in heads if head}) > 1
@@ -266,7 +284,7 @@ def hidden(name: str) -> bool:
 def stamp_beside(path: Path) -> datetime | None:
     """The time in the timestamp.txt beside a notebook in a folder."""
     with suppress(OSError):
-        return stamp(read_plain(path.with_name("timestamp.txt"), STAMP_BYTES))
+        return parse_timestamp(read_plain(path.with_name("timestamp.txt"), STAMP_BYTES))
     return None
 
 

@@ -67,11 +67,13 @@ class Roster:
         return set(), ""
 
     def participant(self, who: Identity) -> Participant | None:
-        """Moodle's row of a person; a worksheet of another assignment has other names."""
+        """Moodle's row of a person, on which all worksheets agree; a worksheet of another
+        assignment has other names."""
         if who.system != "Moodle":
             return None
-        return next((one for one in self.participants if one.number == who.user
-                     and squeezed(one.name) == squeezed(who.shown)), None)  # fmt: skip
+        rows = {one for one in self.participants if one.number == who.user
+                and squeezed(one.name) == squeezed(who.shown)}  # fmt: skip
+        return rows.pop() if len(rows) == 1 else None
 
 
 COLUMNS = {

@@ -17,7 +17,7 @@ from labkit.grading.collect.contents import (
     read,
     ungraded,
 )
-from labkit.grading.collect.identify import Sorter, Where, lab_by_name, named_lab
+from labkit.grading.collect.identify import Sorter, Where, by_lms, lab_by_name, named_lab
 from labkit.grading.collect.places import Attempt, Places
 from labkit.grading.collect.reader import Found, Reader
 from labkit.grading.collect.roster import Participant, gradescope, worksheet
@@ -51,12 +51,11 @@ def files_of(
 
     known    squeezed names of the roster
     """
-    attempts, lists = [], []
+    attempts, lists = [], {}
     for found in Reader().walk(source, alone):
-        if found.data is not None and kind_of(found.parts[-1]) == LIST:
-            lists += [] if found.own else [found]
-        else:
-            attempts.append(attempt_of(found, source, wanted, place))
+        if is_list(found):
+            lists[len(attempts)] = found
+        attempts.append(attempt_of(found, source, wanted, place))
     whole = source.is_file() and any(one.parts[0] == source.name and not one.own
                                      and len(one.parts) > 1 for one in attempts)  # fmt: skip
     cut = 1 if whole or (source.is_file() and alone and len(attempts) > 0
@@ -64,14 +63,23 @@ def files_of(
     where = [where_of(one, cut) for one in attempts]
     sorter = Sorter(where, source.name if cut else "", known)
     attempts = [replace(one, who=who) for one, who in zip(attempts, sorter.who, strict=True)]
-    lists = [each for each in lists if each.parts[cut:-1] in sorter.containers]
-    for each in lists:
+    lists = {n: each for n, each in lists.items() if each.parts[cut:-1] in sorter.containers}
+    attempts = [one for number, one in enumerate(attempts) if number not in lists]
+    for each in lists.values():
         if each.parts[-1].lower() == GRADESCOPE:
             attempts = list(by_gradescope(attempts, gradescope(each.data), cut, each))
-    rows = [row for each in lists for row in worksheet(each.data)]
+    rows = [row for each in lists.values() for row in worksheet(each.data)]
     if cut or source.is_file():
         rows += beside(source)
     return SourceFiles([timed(one) for one in attempts], rows)
+
+
+def is_list(found: Found) -> bool:
+    """Whether a file may be an LMS's or the instructor's list; what an LMS names after a
+    learner was handed in."""
+    name = found.parts[-1]
+    return (found.data is not None and kind_of(name) == LIST and not found.own
+            and not by_lms(name))  # fmt: skip
 
 
 def where_of(one: Attempt, cut: int) -> Where:
@@ -83,7 +91,7 @@ def attempt_of(found: Found, source: Path, wanted: Lab | None, place: Places) ->
     """What is in a file, and the lab to which it belongs: its cells say it, else its name."""
     named = named_lab(found.parts)
     one = Attempt(source, found.parts, found.when, found.own, found.stamped, claimed=named)
-    if found.data is None:
+    if found.data is None or kind_of(found.parts[-1]) == LIST:
         reason = found.reason or ungraded(found.parts[-1])
         clutter = not found.reason
         return replace(one, lab=named or wanted, reason=reason, clutter=clutter)
@@ -109,7 +117,10 @@ def attempt_of(found: Found, source: Path, wanted: Lab | None, place: Places) ->
 def timed(one: Attempt) -> Attempt:
     """With the time at which it was handed in: an LMS's, nbgrader's, else the file's."""
     stamped = one.stamped if one.who.system == "nbgrader" and not one.own else None
-    return replace(one, when=one.who.when or stamped or one.when)
+    note = one.note
+    if one.stamped and not one.who.system and one.lab and one.lab.name in one.parts[-1]:
+        note = note or "not in nbgrader's folders, so its timestamp.txt does not count"
+    return replace(one, when=one.who.when or stamped or one.when, note=note)
 
 
 def by_gradescope(
@@ -129,7 +140,8 @@ def by_gradescope(
 def beside(source: Path) -> list[Participant]:
     """Moodle's worksheets in the folder in which an export was saved."""
     rows = []
-    for path in sorted(source.parent.glob("*.csv"))[:20]:
+    found = sorted(path for path in source.parent.glob("*.csv") if not by_lms(path.name))
+    for path in found[:20]:
         if path.is_file() and path.stat().st_size < 1 << 20:
             rows += worksheet(path.read_bytes())
     return rows

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from labkit.core.report import clean, csv_safe
+from labkit.core.report import csv_safe, one_line
 from labkit.core.syllabus import LABS
 from labkit.grading.collect.unsettled import Unsettled
 from labkit.lang import ntr, said, tr
@@ -109,7 +109,7 @@ def print_list(title: str, lines: Iterable[Line], console: Console) -> None:
     parts = [(f"  {one.learner or '?'} {one.lab}", one.what, one.source) for one in lines]
     texts = map(tr(": ").join, parts)
     for text in [title + tr(": ").rstrip(), *texts] if parts else ():
-        console.print(Text(clean(text)), soft_wrap=True)
+        console.print(Text(one_line(text)), soft_wrap=True)
 
 
 def print_table(title: str, lines: list[Line], console: Console) -> None:
@@ -126,7 +126,8 @@ def print_table(title: str, lines: list[Line], console: Console) -> None:
     for heading, no_wrap in headings.items():
         table.add_column(heading, overflow="fold", no_wrap=no_wrap)
     for line in lines:
-        texts = (line.learner, f"{line.lab}\n{line.time[:-3]}", line.what,
-                 f"{line.source}\n{line.how}")  # fmt: skip
-        table.add_row(*(Text(clean(text)) for text in texts))  # no markup of theirs
+        cells = ([line.learner], [line.lab, line.time[:-3]], [line.what],
+                 [line.source, line.how])  # fmt: skip
+        texts = ("\n".join(map(one_line, cell)) for cell in cells)
+        table.add_row(*map(Text, texts))  # no markup of theirs
     console.print(table)

@@ -14,7 +14,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 from nbgrader.apps import NbGraderAPI
-from nbgrader.utils import compute_checksum, parse_utc
+from nbgrader.utils import compute_checksum
 from sqlalchemy import make_url
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
@@ -40,9 +40,9 @@ from labkit.grading.nbgrader.graded_notebook import file_content, read_content
 from labkit.grading.nbgrader.marks import marks_of
 from labkit.grading.nbgrader.plugins import CoursePenalty
 from labkit.grading.nbgrader.standings import Standing
+from labkit.grading.nbgrader.timestamp import STAMP_BYTES, parse_timestamp
 from labkit.lang import tr
 
-STAMP_BYTES = 100
 NO_NAME = re.compile(r"[\r\n\ud800-\udfff]")  # nbgrader and databases cannot keep it
 
 
@@ -264,14 +264,17 @@ class Course:
         """What timestamp.txt beside the notebook says, in UTC; None without one."""
         try:
             text = read_plain(handed.path.with_name("timestamp.txt"), STAMP_BYTES)
-            return parse_utc(text.decode().strip())
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, OverflowError):
-            self.remarks.append(
-                tr("{learner}: timestamp.txt holds no time; not late", learner=handed.learner)
-            )
-            return None
+        except OSError:
+            text = b""
+        if when := parse_timestamp(text):
+            return when.replace(tzinfo=None)  # as the gradebook keeps it
+        expected = "expected a line such as 2026-03-01 12:00:00 UTC"
+        self.remarks.append(
+            f"{handed.learner}: timestamp.txt holds no time ({expected}); not late"
+        )
+        return None
 
     def people(self) -> list[RosterEntry]:
         """nbgrader's students; nobody where there is no gradebook yet."""

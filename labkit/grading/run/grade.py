@@ -17,7 +17,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from labkit.core.report import clean
+from labkit.core.report import clean, one_line
 from labkit.core.syllabus import LABS, Lab
 from labkit.grading.class_report.class_results import LabResults, results_of
 from labkit.grading.class_report.report import write_reports
@@ -50,7 +50,7 @@ def grade_and_report(
     """
     course.remarks.clear()
     for text in rename_misnamed(course, lab):
-        console.print(clean(text), markup=False, highlight=False, soft_wrap=True)
+        console.print(one_line(text), markup=False, highlight=False, soft_wrap=True)
     pool.announce = lambda sandbox: announce(sandbox, console)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                TimeRemainingColumn())  # fmt: skip
@@ -70,7 +70,7 @@ def grade_and_report(
     ungraded = UnsettledFiles(course.root).of_lab(lab.name)
     course.remarks += [learner + tr(": ") + why for learner, why in ungraded.items()]
     known = {entry.learner for entry in results.excused} | ungraded.keys()
-    missing = [clean(name) for name in course.missing(lab) if name not in known]
+    missing = [one_line(name) for name in course.missing(lab) if name not in known]
     if missing:
         more = tr(" and {more} more", more=len(missing) - FEW) if len(missing) > FEW else ""
         names = tr(", ").join(missing[:FEW])
@@ -121,7 +121,7 @@ def report_again(course: Course) -> list[Path]:
 def print_remarks(course: Course, console: Console) -> None:
     """What needs a look, each thing once."""
     for remark in dict.fromkeys(course.remarks):
-        text = clean(remark if len(remark) <= MAX_REMARK else f"{remark[:MAX_REMARK]}…")
+        text = one_line(remark if len(remark) <= MAX_REMARK else f"{remark[:MAX_REMARK]}…")
         console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 

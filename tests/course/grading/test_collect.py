@@ -4,13 +4,16 @@ import csv
 import io
 import json
 import os
+import re
 import struct
+import time
 import unicodedata
 import zipfile
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from labkit.author.owned_cells import notebook_path
@@ -24,6 +27,7 @@ from labkit.grading.collect.reader import Reader
 from labkit.grading.judge.intake import MAX_NOTEBOOK, NotANotebook
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry
+from labkit.grading.run.grade import print_remarks
 
 LAB, SECOND = LABS[0], LABS[1]
 TEXT = {lab.name: notebook_path(lab).read_bytes() for lab in LABS[:3]}
@@ -498,6 +502,58 @@ def test_links_pipes_and_giants_in_a_folder_are_refused(tmp_path):
     assert text.count("a link") == 2 and "not a file" in text and "too large" in text
 
 
+ODD_NAMES = {  # which no pattern may see: some took hours
+    "a control character": ("lab--" * 18 + "\n.txt", "a control character in its name"),
+    "another kind of file": ("rmsnorm\x1b[31m.png", "a control character in its name"),
+    "blanks": (" " * 50_000 + ".x", "a name of more than 255 characters"),
+    "suffixes": ("x" + ".ipynb" * 2_000, "a name of more than 255 characters"),
+    "folders": ("a/" * 20 + "01_rmsnorm.ipynb", "a path of more than 20 parts"),
+}
+
+
+@pytest.mark.parametrize("case", ODD_NAMES)
+def test_an_odd_name_is_refused_before_it_is_looked_at(course, take, case):
+    name, why = ODD_NAMES[case]
+    began = time.process_time()
+    lines = take(zipped({
+        "ann_101_201_01_rmsnorm.ipynb": notebook("ann"),
+        "eve_102_202_x.zip": zipped({name: notebook("eve")}),
+    }))  # fmt: skip
+    assert submitted(course, "ann") == notebook("ann")
+    (line,) = [line for line in lines if line.state == table.REFUSED]
+    assert line.learner == "eve" and why in line.note
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.skipif(os.name == "nt", reason="not checked: names with line breaks need POSIX")
+def test_a_folders_name_forges_no_line(course, tmp_path):
+    for name in ("bob", "eve\nann: all is well"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        (tmp_path / "in" / name / "01_rmsnorm.ipynb").write_bytes(notebook(name))
+    (tmp_path / "in" / "bob" / "Icon\r").touch()  # of macOS
+    arguments = ["collect", str(tmp_path / "in"), "--course", str(course.root)]
+    done = CliRunner().invoke(app, arguments)
+    assert "a control character in its name" in done.output and submitted(course, "bob")
+    assert not re.search("^ann: all is well", done.output, re.MULTILINE)
+    assert "1 of 2 files" in done.output
+    console = Console(record=True, file=io.StringIO())
+    course.remarks = ["eve\nann: all is well: the folder's name has line breaks"]
+    print_remarks(course, console)
+    assert len(console.export_text().splitlines()) == 1
+
+
+def test_no_name_takes_long():
+    """The worst of 255 characters, of which thousands may come in one zip."""
+    units = (" ", "_", ".ipynb", "lab--", "lab-1-", "-copy1", "_111", "\ufdfa", "+a")
+    names = [(unit * 255)[: 255 - len(end)] + end for unit in units for end in ("", "!", "(1")]
+    for name in [*names, "lab--" * 18 + "\n"]:
+        began = time.process_time()
+        for _ in range(10):
+            identify.person(name, LABS, {"annlee"})
+            identify.by_lms(name)
+        assert time.process_time() - began < 0.5, name  # 0.005 where this was written
+
+
 def test_one_bad_file_costs_no_other(course, take):
     lines = take(zipped({
         "ada_111_1001_01_rmsnorm.ipynb": notebook("a"),
@@ -577,6 +633,68 @@ def test_the_time_is_that_of_the_outer_file(course, take):
     assert {when(lines, who) for who in ("Moe", "Kim", "Zed")} == {utc}
 
 
+NOBODYS_TIME = b"12:1000000000000000000000000000000"  # dateutil raises ArithmeticError
+EARLY = b"2001-01-01 00:00:00 UTC"
+
+
+@pytest.mark.parametrize("text", [NOBODYS_TIME, b"\xff\x00", b"2026-01-01 00:00:00 /etc/x"])
+@pytest.mark.parametrize(
+    "place", ["Eve_7_assignsubmission_file_", "lab1-eve", "eve/01_rmsnorm"]
+)
+def test_no_timestamp_stops_a_class(course, take, place, text):
+    files = {f"{place}/01_rmsnorm.ipynb": notebook("eve"), f"{place}/timestamp.txt": text}
+    (line,) = take(zipped(files))
+    assert line.state == table.NEW and line.when == datetime(*NOON).astimezone(timezone.utc)
+    (path,) = (course.root / "submitted").glob("*/*/timestamp.txt")
+    path.write_bytes(text)  # as somebody may copy it there
+    assert len(take(zipped({f"{place}/01_rmsnorm.ipynb": notebook("again")}))) == 1
+
+
+STAMPED = {  # NAME/LAB of eve and of others; whether eve's timestamp.txt counts
+    "nbgrader's": (["submitted/eve/01_rmsnorm", "submitted/ann/01_rmsnorm"], True),
+    "nbgrader's, another lab": (["eve/01_rmsnorm", "ann/02_rope"], True),
+    "nbgrader's, an id like a clone's": (["lab-eve/01_rmsnorm", "ann/01_rmsnorm"], False),
+    "clones": (["lab1-eve/01_rmsnorm", "lab1-ann/01_rmsnorm"], False),
+    "folders": (["eve/01_rmsnorm", "ann/notebooks"], False),
+    "folders, one without a lab's": (["eve/01_rmsnorm", "ann"], False),
+    "a repository": (["eve/01_rmsnorm", "ann/01_rmsnorm", "eve/.git"], False),
+    "a repository's folder": (["eve/01_rmsnorm", "ann/01_rmsnorm", ".git"], False),
+    "a repository in one's folder": (["eve/01_rmsnorm", "eve/01_rmsnorm/.git"], True),
+    "more in one's folder": (["eve/01_rmsnorm", "eve/01_rmsnorm/more"], True),
+}
+
+
+@pytest.mark.parametrize("as_folder", [False, True], ids=["as a zip", "as a folder"])
+@pytest.mark.parametrize("case", STAMPED)
+def test_a_timestamp_counts_in_nbgraders_folders_only(course, take, tmp_path, case, as_folder):
+    (eves, *others), counts = STAMPED[case]
+    files = {f"{eves}/01_rmsnorm.ipynb": notebook("eve"), f"{eves}/timestamp.txt": EARLY}
+    for number, place in enumerate(others):
+        name = "config" if place.endswith(".git") else f"{place.rpartition('/')[2]}.ipynb"
+        files[f"{place}/{name}"] = notebook(str(number))
+    for name, data in files.items() if as_folder else ():
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(data)
+    lines = deliver.collect(course, [tmp_path / "in"]) if as_folder else take(zipped(files))
+    (line,) = [line for line in lines if line.source.endswith(f"{eves}/01_rmsnorm.ipynb")]
+    assert (line.when.year == 2001) is counts
+    told = "timestamp.txt does not count" in line.note
+    assert told is not (counts or ".git" in str(others))
+
+
+def test_a_files_name_sets_no_time(course, take):
+    name = "eve+01_rmsnorm+2001-01-01 00:00:00 UTC+x.ipynb"
+    (line,) = take(zipped({name: notebook()}))
+    assert line.learner == "eve" and line.when.year == 2026
+
+
+def test_a_learners_zip_sets_no_time(course, take):
+    files = {"01_rmsnorm.ipynb": notebook(), "timestamp.txt": EARLY}
+    files = {f"eve/01_rmsnorm/{name}": data for name, data in files.items()}
+    (line,) = take(zipped(files), name="eve.zip")
+    assert line.learner == "eve" and line.when.year == 2026
+
+
 def test_a_time_that_has_not_come_yet_is_none(course, take):
     name = "ann_111_1001_01_rmsnorm.ipynb"
     (line,) = take(zipped({name: notebook()}, {name: (2107, 1, 1, 0, 0, 0)}))
@@ -628,6 +746,17 @@ def test_a_name_in_the_gradebook_is_no_formula(course, take):
     for person in course.people():
         for text in (person.first_name, person.last_name, person.email):
             assert not unicodedata.normalize("NFKC", text or "")[:1].startswith(("=", "@", "+"))
+
+
+def test_a_name_in_the_gradebook_is_no_markup(course, take):
+    name = '<img src=x onerror=alert(1)>\x1b\n Lo\'w & "Co"'
+    sheet = io.StringIO()
+    csv.writer(sheet).writerows([["Identifier", "Full name", "Email address", "ID number"],
+                                 ["Participant 105", name, "<b>@x.edu", "eve"]])  # fmt: skip
+    files = {"eve/01_rmsnorm/01_rmsnorm.ipynb": notebook()}
+    take(zipped(files), roster=sheet.getvalue().encode())
+    (person,) = course.people()
+    assert person.name == "img src=x onerror=alert(1) Lo'w Co" and person.email == "b@x.edu"
 
 
 def test_the_command_tells_and_writes_a_table(course, tmp_path):

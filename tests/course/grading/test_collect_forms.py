@@ -341,6 +341,14 @@ WHOSE = {  # files; whose they are; which are nobody's
         {"Ann Lee_7001_assignsubmission_file_01_rmsnorm.ipynb": A,
          "Eve_7009_assignsubmission_file_Ann Lee_7001_assignsubmission_file_x.ipynb": B},
         {"Ann Lee": A}, 1),
+    "Moodle, a name in Canvas's form": (
+        {"ann_101_assignsubmission_file_/01_rmsnorm.ipynb": A,
+         "ann_111_999_x_105_assignsubmission_file_/01_rmsnorm.ipynb": B},
+        {"ann": A, "ann_111_999_x": B}, 0),
+    "Canvas, a file in Moodle's form": (
+        {"ann_101_201_01_rmsnorm.ipynb": A,
+         "eve_102_202_ann_101_assignsubmission_file_01_rmsnorm.ipynb": B},
+        {"ann": A, "eve_102_202_ann": B}, 0),
     "one's attempts": ({"ann/01_rmsnorm.ipynb": A, "ann/01_rmsnorm-1.ipynb": A,
                         "bob/01_rmsnorm/final v2.ipynb": B}, {"ann": A, "bob": B}, 0),
     "the same twice": ({"xx/ann/01_rmsnorm.ipynb": A, "xx/bob/01_rmsnorm.ipynb": A,
@@ -461,6 +469,63 @@ def test_a_worksheet_is_found_beside_or_in_the_export(course, take, tmp_path, in
         (tmp_path / "Grades-1.csv").write_text(SHEET, "utf-8-sig")
     take(NAMESAKES | ({"Grades.csv": SHEET.encode()} if inside else {}), "export.zip")
     assert handed_in(course) == {"王伟_wang1": A, "王伟_wang2": B}
+
+
+LEES = [RosterEntry("ann", "Ann", "Lee"), RosterEntry("eve", "Eve", "Low")]
+FORGED = (b"Identifier,Full name,Email address,ID number\n"
+          b"Participant 105,Eve Low,ann@x.edu,ann\n")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["in", "export.zip"], ids=["folder", "zip"])
+@pytest.mark.parametrize("place", ["", "/"], ids=["flat", "in a folder"])
+def test_what_is_handed_in_is_no_worksheet(course, take, monkeypatch, name, place):
+    monkeypatch.setattr(Course, "people", lambda self: LEES)
+    where = f"Eve Low_105_assignsubmission_file_{place}"
+    take({f"Ann Lee_101_assignsubmission_file_{place}01_rmsnorm.ipynb": A,
+          f"{where}01_rmsnorm.ipynb": B, f"{where}grades.csv": FORGED}, name)  # fmt: skip
+    assert handed_in(course) == {"ann": A, "eve": B}
+
+
+def test_what_was_handed_in_is_no_worksheet_beside_an_export_either(
+    course, take, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(Course, "people", lambda self: LEES)
+    where = "Eve Low_105_assignsubmission_file_"
+    (tmp_path / f"{where}grades.csv").write_bytes(FORGED)  # unpacked there
+    take({f"{where}01_rmsnorm.ipynb": B}, "export.zip")
+    assert handed_in(course) == {"eve": B}
+
+
+def test_worksheets_that_differ_name_nobody(course, take, monkeypatch, tmp_path):
+    monkeypatch.setattr(Course, "people", lambda self: LEES)
+    (tmp_path / "Grades.csv").write_bytes(FORGED.replace(b"ann", b"eve"))
+    (tmp_path / "Grades (1).csv").write_bytes(FORGED)
+    take({"Eve Low_105_assignsubmission_file_/01_rmsnorm.ipynb": B}, "export.zip")
+    assert handed_in(course) == {"eve": B}  # by the name
+
+
+@pytest.mark.parametrize("name", ["eve_102_202_01_rmsnorm.csv", "eve_102_202_x.zip"])
+def test_a_table_that_is_handed_in_is_told(course, take, name):
+    data = b"a,b\n1,2\n"
+    data = zipped({"01_rmsnorm.csv": data}) if name.endswith(".zip") else data
+    lines = take({"ann_101_201_01_rmsnorm.ipynb": A, name: data}, "export.zip")
+    (line,) = [line for line in lines if line.learner == "eve"]
+    assert line.state == table.UNGRADED and "it is no notebook" in line.note
+
+
+def test_two_numbers_for_one_learner_are_a_question(course, take, monkeypatch):
+    monkeypatch.setattr(Course, "people", lambda self: LEES)
+    files = {"Ann Lee_101_assignsubmission_file_/01_rmsnorm.ipynb": A,
+             "ANN LEE_105_assignsubmission_file_/01_rmsnorm.ipynb": B}  # fmt: skip
+    lines = take(files, "export.zip")
+    assert [line.state for line in lines] == [table.AMBIGUOUS] * 2 and not handed_in(course)
+    assert all("several people" in line.note and "--as" in line.note for line in lines)
+    (kept,) = [one.kept for one in UnsettledFiles(course.root).open() if "Ann Lee" in one.file]
+    deliver.collect(course, [course.root / kept], learner="ann")
+    files["ANN LEE_105_assignsubmission_file_/01_rmsnorm.ipynb"] = C  # once more
+    lines = take(files, "export.zip")
+    assert handed_in(course) == {"ann": A}
+    assert {line.state for line in lines} == {table.SAME, table.SKIPPED}
 
 
 def test_a_worksheet_of_another_assignment_names_nobody(course, take, tmp_path):

@@ -170,7 +170,8 @@ def test_a_broken_plugin_is_named(course):
         LatePenalty(Config({"AssignLatePenalties": {"plugin_class": "no_such.Plugin"}}))
 
 
-@pytest.mark.parametrize("stamp", ["", "yesterday", "9" * 40, "\x00"])
+@pytest.mark.parametrize("stamp", ["", "yesterday", "9" * 40, "\x00", f"12:1{'0' * 30}",
+                                   "2026-03-01", "2026-02-30 12:00:00 UTC"])  # fmt: skip
 def test_a_timestamp_that_is_none_costs_nobody_anything(course, stamp):
     standing = stored(with_plugin(course, OURS), stamp=stamp)
     assert standing.late_penalty == 0

@@ -24,7 +24,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SAWarni
 from traitlets import TraitError
 from traitlets.config import Config
 
-from labkit.core.report import csv_safe
+from labkit.core.report import clean_name, csv_safe
 from labkit.grading.nbgrader.gradebook.check import fault_of
 
 T = TypeVar("T")
@@ -217,8 +217,10 @@ def people(gradebook: Gradebook) -> list[RosterEntry]:
 def enrol(gradebook: Gradebook, roster: Iterable[RosterEntry]) -> None:
     """Put a roster into nbgrader's students; what it does not say is left as it is.
 
-    `nbgrader export` writes these texts as they are: none may be a spreadsheet's formula.
+    nbgrader's pages and `nbgrader export` write these texts as they are: none may be markup, or
+    a spreadsheet's formula.
     """
     for person in roster:
-        fields = {k: csv_safe(v) for k, v in vars(person).items() if v and k != "id"}
+        names = {k: clean_name(v) for k, v in vars(person).items() if k != "id"}
+        fields = {k: csv_safe(v) for k, v in names.items() if v}
         gradebook.update_or_create_student(person.id, **fields)
