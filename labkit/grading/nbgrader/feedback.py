@@ -33,6 +33,7 @@ from labkit.core.cells import EMPTY_ANSWER
 from labkit.core.report import clean
 from labkit.core.syllabus import LABS, Exercise, Lab, Question, find_lab
 from labkit.grading.judge.intake import cell_called
+from labkit.grading.nbgrader.exchange_files import copy_exchange_files, copy_notebooks_only
 from labkit.grading.nbgrader.gradebook.connection import GradebookConnection
 from labkit.grading.nbgrader.gradebook.rows import NO_RESPONSE
 from labkit.grading.nbgrader.marks import Marks, marks_of
@@ -182,6 +183,10 @@ def template() -> Template:
 class FeedbackPage(Exporter):
     """A graded notebook as the page that its learner gets."""
 
+    def __init__(self, **options: Any):
+        super().__init__(**options)
+        copy_notebooks_only(self.parent)
+
     @default("file_extension")
     def _file_extension_default(self) -> str:
         return ".html"
@@ -190,7 +195,12 @@ class FeedbackPage(Exporter):
         self, nb: NotebookNode, resources: dict | None = None, **options: Any
     ) -> tuple[str, dict]:
         notebook, resources = super().from_notebook_node(nb, resources, **options)
-        names = resources["nbgrader"]
+        names, folder = resources["nbgrader"], self.parent.coursedir
+        graded, page = (
+            Path(folder.format_path(step, names["student"], names["assignment"]))
+            for step in (folder.autograded_directory, folder.feedback_directory)
+        )
+        copy_exchange_files(graded, page)
         return page_of(notebook, names["lab"], names["student"], names["marks"]), resources
 
 
