@@ -48,6 +48,9 @@ c.Autograde.autograde_preprocessors = [
 c.AssignLatePenalties.plugin_class = "labkit.grading.nbgrader.plugins.CoursePenalty"
 c.ExportApp.plugin_class = "labkit.grading.nbgrader.plugins.CourseCsv"
 
+# Feedback goes back through the exchange to those who handed in through it.
+c.ExchangeFactory.release_feedback = "labkit.grading.nbgrader.plugins.ReleaseFeedback"
+
 # Feedback is a page of the course's own, without scripts; formgrader shows what learners have
 # written without theirs.
 c.GenerateFeedback.exporter_class = "labkit.grading.nbgrader.feedback.FeedbackPage"

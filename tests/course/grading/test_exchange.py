@@ -1,13 +1,18 @@
-"""nbgrader's own commands on a course folder: what travels beside the notebook."""
+"""nbgrader's own commands on a course folder: what travels beside the notebook, and feedback
+through nbgrader's exchange."""
 
 import os
 from datetime import datetime, timezone
 
 import pytest
+from typer.testing import CliRunner
 
-from labkit.grading.sample_class import Learner, encoded, hand_in
+from labkit.cli import app
+from labkit.grading.nbgrader.course import Course
+from labkit.grading.sample_class import Learner, encoded, hand_in, solved
 from tests.course.grading.test_gradebook import (  # noqa: F401  fixtures are among them
     LAB,
+    by_hand,
     course,
     handed,
     stored,
@@ -112,7 +117,8 @@ SPOILED = [link, huge, pipe, os.mkdir, written("\0\xff"), written("5ec2e7\nmore"
 
 @pytest.mark.skipif(os.name == "nt", reason="not checked: links and pipes need POSIX")
 @pytest.mark.parametrize("spoil", SPOILED)
-def test_a_spoiled_secret_travels_nowhere_and_stops_nobody(course, spoil):
+def test_a_spoiled_secret_travels_nowhere_and_stops_nobody(course, tmp_path, spoil):
+    with_exchange(course, tmp_path)
     course.secret()
     for learner in ("ann", "eve"):
         handed(course, learner, STAMP)
@@ -123,6 +129,8 @@ def test_a_spoiled_secret_travels_nowhere_and_stops_nobody(course, spoil):
     for step, main in {"autograded": NOTEBOOK, "feedback": PAGE}.items():
         assert files_in(folder_of(course, step, "ann")) == {main, *TRAVELERS}
         assert files_in(folder_of(course, step, "eve")) == {main, "timestamp.txt"}
+    log = run(course.api().release_feedback(LAB.name))
+    assert len(released(tmp_path)) == 1 and "not released: eve. What they handed in" in log
 
 
 @pytest.mark.skipif(os.name == "nt", reason="not checked: links and pipes need POSIX")
@@ -155,3 +163,81 @@ def test_an_attempt_without_a_secret_takes_the_former_one_away(course):
     stored(course, "ann", STAMP)
     course.feedback(LAB)
     assert files_in(folder_of(course, "feedback", "ann")) == {PAGE, "timestamp.txt"}
+
+
+# Through the exchange and back
+
+
+def with_exchange(course, tmp_path):
+    """The course on an exchange of its own; others may write there, as nbgrader wants it."""
+    (tmp_path / "exchange").mkdir()
+    (tmp_path / "exchange").chmod(0o777)
+    config = course.root / "nbgrader_config.py"
+    lines = f"\nc.Exchange.root = {str(tmp_path / 'exchange')!r}\n"
+    config.write_text(config.read_text() + lines)
+    return course
+
+
+def released(tmp_path):
+    return list((tmp_path / "exchange" / "tinyllm" / "feedback").glob("*.html"))
+
+
+class Person:
+    """A learner with a home of their own, and nbgrader's commands for learners."""
+
+    def __init__(self, name, course, tmp_path):
+        self.home = tmp_path / "home" / name
+        self.home.mkdir(parents=True)
+        self.api = Course(course.root).api()
+        self.api.coursedir.root = str(self.home)
+        self.api.coursedir.student_id = name
+        self.api.coursedir.assignment_id = LAB.name
+        self.api.config.Exchange.assignment_dir = str(self.home)
+        self.api.config.Exchange.cache = str(self.home / "cache")
+
+    def start(self, command):
+        exchange = self.api.exchange
+        options = {"coursedir": self.api.coursedir, "authenticator": self.api.authenticator}
+        getattr(exchange, command)(parent=self.api, **options).start()
+
+    def page(self):
+        """The page that `nbgrader fetch_feedback` brings."""
+        self.start("FetchFeedback")
+        (path,) = (self.home / LAB.name / "feedback").rglob("*.html")
+        return path.read_text("utf-8")
+
+
+def tinyllm(*arguments):
+    done = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"})
+    assert done.exit_code in (0, 1), done.output
+    return done.output
+
+
+@pytest.mark.skipif(os.name == "nt", reason="not checked: nbgrader's exchange needs POSIX")
+def test_feedback_goes_back_through_the_exchange(course, tmp_path):
+    with_exchange(course, tmp_path)
+    run(course.api().release_assignment(LAB.name))
+    ann = Person("ann", course, tmp_path)
+    ann.start("FetchAssignment")
+    (ann.home / LAB.name / NOTEBOOK).write_bytes(encoded(solved(course.released(LAB), LAB)))
+    ann.start("Submit")
+    run(course.api().collect(LAB.name))
+    assert files_in(folder_of(course, "submitted", "ann")) == {NOTEBOOK, *TRAVELERS}
+    hand_in(course.root, LAB, Learner("bob", encoded(course.released(LAB))))  # from elsewhere
+
+    tinyllm("grade", LAB.module, "--course", course.root, "--no-sandbox")
+    log = run(course.api().release_feedback(LAB.name))
+    assert "not released: bob. What they handed in" in log
+    assert len(released(tmp_path)) == 1
+    assert "<b>14</b> of" in ann.page()
+
+    by_hand(course, LAB.exercises[0], 1.0, "ann")
+    tinyllm("report", "--course", course.root)
+    run(course.api().release_feedback(LAB.name, "ann"))
+    assert "<b>11</b> of" in ann.page() and len(released(tmp_path)) == 1
+
+    run(course.api().autograde(LAB.name, "*"))
+    run(course.api().generate_feedback(LAB.name))
+    released(tmp_path)[0].unlink()
+    assert "not released: bob." in run(course.api().release_feedback(LAB.name))
+    assert "<b>11</b> of" in ann.page() and len(released(tmp_path)) == 1
