@@ -15,7 +15,7 @@ from typing import Any
 
 import bleach
 from jinja2 import Environment, PackageLoader, Template
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from nbconvert.exporters import Exporter
 from nbconvert.filters import markdown2html
 from nbconvert.preprocessors import Preprocessor
@@ -47,6 +47,7 @@ ATTRIBUTES = {"a": ["href"], "th": ["scope"]}
 PROTOCOLS = {"http", "https", "mailto"}
 ATTACHED = re.compile(r"!\[([^\[\]\n]*)\]\(attachment:([^()\n]*)\)")
 PICTURES = {f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp")}
+NAMES = {"student", "first_name", "last_name", "notebook_path"}  # of formgrader's page
 NO_WORDS = re.compile(r"[^\w .,-]")
 MAX_ALT = 80  # characters
 MAX_MARKDOWN = 10_000  # characters
@@ -129,10 +130,16 @@ def coloured(code: str) -> Markup:
 
 
 class SanitizeAnswers(Preprocessor):
-    """For formgrader, which shows Markdown as it comes: written answers without scripts, and
-    below each its rubric and model answer, which are in no file that learners get."""
+    """For formgrader, which shows Markdown and names as they come: written answers without
+    scripts, and below each its rubric and model answer, which are in no file that learners get;
+    names as text."""
 
     enabled = True
+
+    def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
+        for name in NAMES & resources.keys():
+            resources[name] = resources[name] and escape(resources[name])
+        return super().preprocess(nb, resources)
 
     def preprocess_cell(
         self, cell: NotebookNode, resources: dict, index: int
