@@ -8,6 +8,8 @@ import os
 import sys
 from pathlib import Path
 
+from labkit.grading.private_api import show_names_as_text
+
 here = Path(__file__).resolve().parent
 scripts = str(Path(sys.executable).parent)  # nbgrader starts `alembic` by its bare name
 if scripts not in os.environ["PATH"].split(os.pathsep):
@@ -48,8 +50,12 @@ c.Autograde.autograde_preprocessors = [
 c.AssignLatePenalties.plugin_class = "labkit.grading.nbgrader.plugins.CoursePenalty"
 c.ExportApp.plugin_class = "labkit.grading.nbgrader.plugins.CourseCsv"
 
+# Feedback goes back through the exchange to those who handed in through it.
+c.ExchangeFactory.release_feedback = "labkit.grading.nbgrader.plugins.ReleaseFeedback"
+
 # Feedback is a page of the course's own, without scripts; formgrader shows what learners have
-# written without theirs.
+# written without theirs, and names as text.
 c.GenerateFeedback.exporter_class = "labkit.grading.nbgrader.feedback.FeedbackPage"
 c.GenerateFeedback.preprocessors = ["labkit.grading.nbgrader.feedback.GetGrades"]
 c.HTMLExporter.preprocessors = ["labkit.grading.nbgrader.feedback.SanitizeAnswers"]
+show_names_as_text()

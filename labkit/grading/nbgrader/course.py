@@ -27,6 +27,7 @@ from labkit.core.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.judge.intake import MAX_NOTEBOOK, cell_called, rebuild
 from labkit.grading.nbgrader import standings
+from labkit.grading.nbgrader.exchange_files import copy_exchange_files, odd_files
 from labkit.grading.nbgrader.gradebook import connection
 from labkit.grading.nbgrader.gradebook.connection import (
     COURSE_ID,
@@ -65,6 +66,15 @@ class SubmittedFile:
         if not path.is_file() or not os.access(path, os.R_OK):
             return tr("{name} is no file to be read", name=path.name)
         return ""
+
+    @property
+    def remarks(self) -> list[str]:
+        """What the instructor should know of it, before it is graded."""
+        if self.problem:
+            return [f"{self.learner}: {self.problem}; not graded"]
+        odd = odd_files(self.path.parent)
+        text = f"links or special files beside the notebook, not opened and not copied: {odd}"
+        return [f"{self.learner}: {text}"] if odd else []
 
     def read(self) -> bytes:
         """What is in it; of a file that is too large as much as it takes to refuse it."""
@@ -204,24 +214,21 @@ class Course:
         folder = self.root / "submitted"
         for path in sorted(folder.glob(f"*/{lab.name}/{lab.name}.ipynb")):
             handed = SubmittedFile(path.parent.parent.name, lab, path)
-            if handed.problem:
-                self.remarks.append(
-                    tr(
-                        "{learner}: {problem}; not graded",
-                        learner=handed.learner,
-                        problem=handed.problem,
-                    )
-                )
-            else:
+            self.remarks += handed.remarks
+            if not handed.problem:
                 yield handed
+
+    def submitted_file(self, lab: Lab, learner: str) -> SubmittedFile:
+        path = self.root / "submitted" / learner / lab.name / f"{lab.name}.ipynb"
+        return SubmittedFile(learner, lab, path)
 
     def answers(self, labs: Iterable[Lab], learner: str) -> dict[Lab, dict[str, str | None]]:
         """The exercise cells that a learner handed in, of those labs that were released."""
         found = {}
         for lab in labs:
-            notebook = Path(lab.name, f"{lab.name}.ipynb")
-            handed = SubmittedFile(learner, lab, self.root / "submitted" / learner / notebook)
-            if not handed.problem and (self.root / "release" / notebook).exists():
+            handed = self.submitted_file(lab, learner)
+            released = self.root / "release" / lab.name / f"{lab.name}.ipynb"
+            if not handed.problem and released.exists():
                 found[lab] = rebuild(handed.read(), self.released(lab), lab).answers
         return found
 
@@ -255,6 +262,8 @@ class Course:
             path = self.autograded(lab, row.learner)
             if row.notebook != row.before or not path.exists():
                 write_whole(path, file_content(row.notebook))
+            handed = self.submitted_file(lab, row.learner)
+            copy_exchange_files(handed.path.parent, path.parent)
 
     def autograded(self, lab: Lab, learner: str) -> Path:
         """The graded notebook."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import bleach
 from jinja2 import Environment, PackageLoader, Template
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from nbconvert.exporters import Exporter
 from nbconvert.filters import markdown2html
 from nbconvert.preprocessors import Preprocessor
@@ -33,6 +33,7 @@ from labkit.core.cells import EMPTY_ANSWER
 from labkit.core.report import clean
 from labkit.core.syllabus import LABS, Exercise, Lab, Question, find_lab
 from labkit.grading.judge.intake import cell_called
+from labkit.grading.nbgrader.exchange_files import copy_exchange_files, copy_notebooks_only
 from labkit.grading.nbgrader.gradebook.connection import GradebookConnection
 from labkit.grading.nbgrader.gradebook.rows import NO_RESPONSE
 from labkit.grading.nbgrader.marks import Marks, marks_of
@@ -46,6 +47,7 @@ ATTRIBUTES = {"a": ["href"], "th": ["scope"]}
 PROTOCOLS = {"http", "https", "mailto"}
 ATTACHED = re.compile(r"!\[([^\[\]\n]*)\]\(attachment:([^()\n]*)\)")
 PICTURES = {f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp")}
+NAMES = {"student", "first_name", "last_name", "notebook_path"}  # of formgrader's page
 NO_WORDS = re.compile(r"[^\w .,-]")
 MAX_ALT = 80  # characters
 MAX_MARKDOWN = 10_000  # characters
@@ -128,10 +130,16 @@ def coloured(code: str) -> Markup:
 
 
 class SanitizeAnswers(Preprocessor):
-    """For formgrader, which shows Markdown as it comes: written answers without scripts, and
-    below each its rubric and model answer, which are in no file that learners get."""
+    """For formgrader, which shows Markdown and names as they come: written answers without
+    scripts, and below each its rubric and model answer, which are in no file that learners get;
+    names as text."""
 
     enabled = True
+
+    def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
+        for name in NAMES & resources.keys():
+            resources[name] = resources[name] and escape(resources[name])
+        return super().preprocess(nb, resources)
 
     def preprocess_cell(
         self, cell: NotebookNode, resources: dict, index: int
@@ -182,6 +190,10 @@ def template() -> Template:
 class FeedbackPage(Exporter):
     """A graded notebook as the page that its learner gets."""
 
+    def __init__(self, **options: Any):
+        super().__init__(**options)
+        copy_notebooks_only(self.parent)
+
     @default("file_extension")
     def _file_extension_default(self) -> str:
         return ".html"
@@ -190,7 +202,12 @@ class FeedbackPage(Exporter):
         self, nb: NotebookNode, resources: dict | None = None, **options: Any
     ) -> tuple[str, dict]:
         notebook, resources = super().from_notebook_node(nb, resources, **options)
-        names = resources["nbgrader"]
+        names, folder = resources["nbgrader"], self.parent.coursedir
+        graded, page = (
+            Path(folder.format_path(step, names["student"], names["assignment"]))
+            for step in (folder.autograded_directory, folder.feedback_directory)
+        )
+        copy_exchange_files(graded, page)
         return page_of(notebook, names["lab"], names["student"], names["marks"]), resources
 
 

@@ -20,6 +20,7 @@ from labkit.core import report, syllabus
 from labkit.core.files import of_the_disk, write_whole
 from labkit.core.syllabus import Lab
 from labkit.grading.nbgrader import feedback, marks, standings
+from labkit.grading.nbgrader.exchange_files import copy_exchange_files
 from labkit.grading.nbgrader.marks import Marks
 
 STAMP = re.compile(rb'name="made-of" content="(\w+)"')
@@ -46,6 +47,7 @@ def write_pages(
             if learner not in given:
                 raise LookupError("the gradebook has no row for this graded notebook")
             write_page(page, lab, learner, path.read_bytes(), given[learner])
+            copy_exchange_files(path.parent, page.parent)
             pages.append(page)
         except Exception as error:  # whatever this notebook, or this name, made of us
             if of_the_disk(error):

@@ -16,11 +16,13 @@ from traitlets.config import Config
 
 from labkit.author.owned_cells import set_points
 from labkit.core import cells
+from labkit.core.report import clean
 from labkit.core.syllabus import UnknownName, find_exercise, find_lab
 from labkit.grading.judge.intake import earlier_labs
 from labkit.grading.judge.judge import Judge
 from labkit.grading.judge.sandbox import GradingError, permitted
-from labkit.grading.nbgrader.course import Course, SubmittedFile
+from labkit.grading.nbgrader.course import Course
+from labkit.grading.nbgrader.exchange_files import copy_exchange_files, copy_notebooks_only
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.nbgrader.graded_notebook import graded_notebook
 from labkit.grading.run.follow import ask_a_person, follow_rules
@@ -59,12 +61,27 @@ class JudgeExporter(NotebookExporter):
 
     def __init__(self, **options: Any):
         super().__init__(**options)
+        copy_notebooks_only(self.parent)
         folder = self.parent.coursedir
         try:
             judge_of(Path(folder.root), folder.assignment_id)
         except (CourseError, GradingError, UnknownName) as error:
             self.log.error(str(error))
             raise NbGraderException(str(error)) from error
+        self.leave_out_refused()
+
+    def leave_out_refused(self) -> None:
+        """Take from nbgrader's list the folders that `tinyllm grade` does not grade either."""
+        course, converter = course_of(self.config), self.parent
+        lab = find_lab(converter.coursedir.assignment_id)
+        for folder in list(converter.assignments):
+            handed = course.submitted_file(lab, Path(folder).parent.name)
+            for remark in handed.remarks:
+                self.log.warning(clean(remark))
+            if handed.problem:
+                del converter.assignments[folder]
+        if not converter.assignments:
+            raise NbGraderException("nothing was handed in that can be graded")
 
     def from_filename(
         self, filename: str, resources: dict | None = None, **options: Any
@@ -73,13 +90,15 @@ class JudgeExporter(NotebookExporter):
         root = Path(folder.root)
         course, learner = course_of(self.config), resources["nbgrader"]["student"]
         lab = find_lab(resources["nbgrader"]["assignment"])
+        handed = course.submitted_file(lab, learner)
         if not path.is_relative_to(root / folder.submitted_directory):
             saved = super().from_filename(filename, resources, **options)
             ask_a_person(course, lab, learner)
             return saved
         judge, spec = judge_of(root, lab.name)
         before = course.answers(earlier_labs(lab), learner)
-        data = SubmittedFile(learner, lab, path).read()
+        data = handed.read()
+        copy_exchange_files(handed.path.parent, course.autograded(lab, learner).parent)
         submission = judge.grade(data, before)
         if submission.problem:
             self.log.warning("%s: %s", filename, submission.problem)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import csv
+import glob
 from math import ceil
 from pathlib import Path
 
 from nbgrader.api import Gradebook
+from nbgrader.exchange.default import ExchangeReleaseFeedback
 from nbgrader.plugins import CsvExportPlugin, LateSubmissionPlugin
 
 from labkit.author.course_rules import read_rules
+from labkit.core.report import clean
 from labkit.core.syllabus import LABS
+from labkit.grading.nbgrader.exchange_files import EXCHANGE_FILES
 from labkit.grading.nbgrader.standings import standings, unseen
 
 DAY = 24 * 60 * 60
@@ -47,3 +51,24 @@ class CourseCsv(CsvExportPlugin):
                 row[-4:] = found.before_penalty, found.late_penalty, score, found.possible
         with path.open("w", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+class ReleaseFeedback(ExchangeReleaseFeedback):
+    """nbgrader's own, for those who handed in through its exchange: it stops at the first
+    learner who did not."""
+
+    def copy_files(self) -> None:
+        left_out = []
+        for folder in sorted(map(Path, glob.glob(self.src_path))):
+            if all((folder / name).is_file() for name in EXCHANGE_FILES):
+                self.src_path = glob.escape(str(folder))
+                super().copy_files()
+            elif any(folder.glob("*.html")):
+                left_out.append(clean(folder.parent.name))
+        if left_out:
+            self.log.warning(
+                "not released: %s. What they handed in did not come through nbgrader's "
+                "exchange; their pages are in feedback/, and `tinyllm export --feedback-zip` "
+                "packs them",
+                ", ".join(left_out),
+            )

@@ -1,0 +1,76 @@
+"""What of a learner's folder goes further: the notebook, and two files of nbgrader's exchange.
+
+`nbgrader submit` writes a time and a secret beside the notebook; `nbgrader release_feedback`
+names the page by the secret, which only its learner knows.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from datetime import datetime
+from pathlib import Path
+
+from nbgrader.converters.base import BaseConverter
+from nbgrader.coursedir import CourseDirectory
+
+from labkit.core.files import read_plain, write_whole
+from labkit.grading.nbgrader.timestamp import parse_timestamp
+
+EXCHANGE_FILES = ("timestamp.txt", "submission_secret.txt")
+MAX_BYTES = 1000  # nbgrader's have 35 and 128
+FEW = 5
+
+
+def copy_exchange_files(source: Path, target: Path) -> None:
+    """Give a folder the exchange files of another, and take away what that does not have."""
+    for name in EXCHANGE_FILES:
+        content, before = read_line(source / name), read_line(target / name)
+        if content is None:
+            (target / name).unlink(missing_ok=True)
+        elif content != before:
+            write_whole(target / name, content)
+
+
+def read_line(path: Path) -> bytes | None:
+    """The line of text in a small regular file; None for whatever else is there."""
+    try:
+        content = read_plain(path, MAX_BYTES + 1)
+    except OSError:
+        return None
+    text = content.decode("latin-1").strip()
+    if len(content) > MAX_BYTES or not (text.isascii() and text.isprintable()):
+        return None
+    return content
+
+
+def odd_files(folder: Path) -> str:
+    """The names of what is neither file nor folder, links and pipes for example; a few."""
+    odd = []
+    for parent, folders, files in os.walk(folder):
+        for path in (Path(parent, name) for name in (*folders, *files)):
+            mode = path.lstat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                odd.append(str(path.relative_to(folder)))
+    more = f" and {len(odd) - FEW} more" if len(odd) > FEW else ""
+    return ", ".join(sorted(odd)[:FEW]) + more
+
+
+class NotebookOnly(CourseDirectory):
+    """The course folder of a converter that copies nothing but notebooks: nbgrader's copies
+    every file, whatever a link leads to, and opens timestamp.txt, whatever it is."""
+
+    def get_existing_timestamp(self, dest_path: str) -> datetime | None:
+        path = Path(dest_path, EXCHANGE_FILES[0])
+        when = parse_timestamp(read_line(path) or b"")
+        if when is None and os.path.lexists(path):
+            self.log.warning("%s: timestamp.txt holds no time; not late", path.parts[-3])
+        return when and when.replace(tzinfo=None)  # as the gradebook keeps it
+
+
+def copy_notebooks_only(converter: BaseConverter) -> None:
+    """From now on, this converter copies nothing but notebooks. The course folder that it came
+    with stays as it is: formgrader goes on to use it."""
+    folder = converter.coursedir
+    values = folder.trait_values(config=True) | {"ignore": ["*"]}
+    converter.coursedir = NotebookOnly(parent=folder.parent, **values)
