@@ -35,9 +35,9 @@ from labkit.sandboxed.call import Call, Outcome
 MARKER = ".tinyllm-demo"
 TALK = LABKIT / "sandboxed" / "injected" / "talk.py"
 LAST = "generation"  # the last lab that a talking decoder is made of
-SEED = 5  # of the story
+SEED = 1  # of the story
 LONGEST = 256  # tokens of an answer
-QUESTIONS = ("Tell me a story about Anna and a red ball.", "Where is the ball?")
+QUESTIONS = ("Tell me a story about Mia and a red kite.", "Where is the kite?")
 
 
 def demo(folder: Path, console: Console, labs: Sequence[Lab] = LABS) -> list[Class]:
@@ -47,15 +47,26 @@ def demo(folder: Path, console: Console, labs: Sequence[Lab] = LABS) -> list[Cla
     """
     fresh(folder)
     course = Course(folder)
-    write_source(course.root)
+    with console.status("building the course folder"):
+        write_source(course.root)
     graded: list[Class] = []
     with GradingPool(unsandboxed=True) as pool:  # its learners are ours
         for lab in labs:
-            course.release(lab)
-            for learner in small_class(lab, course.released(lab), whole=lab is LABS[0]):
-                hand_in(folder, lab, learner)
-            graded.append(grade_and_report(course, lab, console, pool))
+            with console.status(f"lab {lab.number}: making a class, starting the judge"):
+                course.release(lab)
+                for learner in small_class(lab, course.released(lab), whole=lab is LABS[0]):
+                    hand_in(folder, lab, learner)
+            graded.append(
+                grade_and_report(course, lab, console, pool, brief=lab is not LABS[0])
+            )
+            if lab is LABS[0] and len(labs) > 1:
+                console.print("\nThe other labs, each with a class of a few notebooks:\n")
     talk(course, labs, best(graded), console)
+    console.print(
+        f"\nThe class, lab by lab: open {course.root}/class.html\n"
+        "Talk with the model: tinyllm chat",
+        markup=False, highlight=False, soft_wrap=True,
+    )  # fmt: skip
     return graded
 
 
@@ -108,12 +119,12 @@ def talk(course: Course, labs: Sequence[Lab], learner: str, console: Console) ->
             messages.append({"role": "user", "content": question})
             console.print(tr("you> ") + question, style="bold", highlight=False)
             prompt_ids = tokenizer.chat_prompt(messages)
-            outcome = worker.ask(Call("reply", prompt_ids=prompt_ids, **inputs))
+            with console.status("the model writes"):
+                outcome = worker.ask(Call("reply", prompt_ids=prompt_ids, **inputs))
             answer = answer_of(outcome, tokenizer)
             console.print(answer, markup=False, highlight=False, soft_wrap=True)
             messages.append({"role": "assistant", "content": answer})
         worker.close()
-    console.print(tr("`tinyllm chat` goes on from here"), highlight=False)
 
 
 def inputs_of(folder: Path, tokenizer: Tokenizer) -> dict[str, Any]:

@@ -165,6 +165,26 @@ def results_of(course: Course, lab: Lab) -> LabResults | None:
     return results
 
 
+def remarks_on(entry: Entry, remarks: Iterable[str] = ()) -> list[str]:
+    """What a person should look at: what grading remarked on this learner's work, what could
+    not be graded, roads around what is not allowed."""
+    start, doubtful = f"{entry.learner}: ", doubts(entry.submission) if entry.submission else []
+    about = [text.removeprefix(start) for text in remarks if text.startswith(start)]
+    return list(dict.fromkeys([*filter(None, [entry.ungraded]), *doubtful, *about]))
+
+
+def doubts(submission: GradedSubmission) -> list[str]:
+    """Verdicts that a person should look at."""
+    if submission.problem:
+        return [submission.problem]
+    return [f"exercise {each.id}: {each.reason}"
+            for each in submission.exercises if each.needs_person] + [
+        f"exercise {each.id} uses {each.doubtful}, which no exercise needs: have a look"
+        for each in submission.exercises
+        if each.doubtful and each.score
+    ]  # fmt: skip
+
+
 def joined(
     rules: LabRules,
     submissions: Mapping[str, GradedSubmission],

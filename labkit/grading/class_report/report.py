@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -13,7 +14,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from labkit.core.files import write_whole
-from labkit.core.report import clean, csv_safe
+from labkit.core.report import clean, csv_safe, one_line
 from labkit.core.syllabus import LABS, Lab
 from labkit.grading.class_report.class_results import (
     NAMES,
@@ -22,6 +23,7 @@ from labkit.grading.class_report.class_results import (
     LabResults,
     by_learner,
     causes,
+    remarks_on,
     results_of,
     state,
 )
@@ -56,7 +58,7 @@ def write_reports(course: Course, only: Lab | None = None) -> list[Path]:
                 f"{one.lab.name}, {entry.learner}, {stale_text(grade)}"
                 for entry, grade in one.stale
             ]
-            write_csv(course.root / f"{one.lab.name}.csv", one)
+            write_csv(course.root / f"{one.lab.name}.csv", one, course.remarks)
             written.append(write_lab(course.root / f"{one.lab.name}.html", one))
     if results:
         write_course_csv(course.root / "class.csv", results)
@@ -130,7 +132,7 @@ def page(path: Path, template: str, **content: object) -> Path:
 # CSV
 
 
-def write_csv(path: Path, results: LabResults) -> Path:
+def write_csv(path: Path, results: LabResults, remarks: Iterable[str] = ()) -> Path:
     """One line a learner: points by exercise, how they add up to the total, what to look at."""
     ids = [exercise.id for exercise in results.lab.exercises]
     head = ["learner", "name", *ids, *ADDENDS, "look at", "why"]
@@ -141,8 +143,8 @@ def write_csv(path: Path, results: LabResults) -> Path:
             grades = [standing.exercises[key] for key in ids]
             line += ["excused" if each.excused else f"{each.points:g}" for each in grades]
             line += [f"{number:g}" for number in addends(standing)]
-            look = "; ".join(map(stale_text, standing.stale))
-            line += [csv_safe(look), csv_safe(entry.why)]
+            look = [*map(stale_text, standing.stale), *remarks_on(entry, remarks)]
+            line += [csv_safe(one_line("; ".join(look))), csv_safe(entry.why)]
         else:
             why = "excused" if standing.excused else entry.ungraded or tr("nothing handed in")
             blanks = [""] * (len(ids) + 6)

@@ -14,26 +14,23 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 from rich.text import Text
 
-from labkit.core.report import clean, one_line
+from labkit.core.report import one_line
 from labkit.core.syllabus import LABS, Lab
-from labkit.grading.class_report.class_results import LabResults, results_of
+from labkit.grading.class_report.class_results import remarks_on, results_of
 from labkit.grading.class_report.report import write_reports
-from labkit.grading.collect.unsettled import UnsettledFiles
-from labkit.grading.judge.graded import GradedSubmission, common_layers
 from labkit.grading.judge.sandbox import Sandbox
 from labkit.grading.nbgrader.course import Course
-from labkit.grading.nbgrader.standings import Standing, signed
 from labkit.grading.run.follow import follow_rules
 from labkit.grading.run.misnamed import rename_misnamed
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.results import Results, UnreadableResult
 from labkit.grading.run.schedule import Class, grade_lab
+from labkit.grading.run.screen import print_brief, print_screen
 from labkit.lang import tr
 
-FEW = 12  # names in a line of the terminal
+RENAMED = 3  # lines on notebooks that had another name
 MAX_REMARK = 300  # characters: what a learner called something may be in it
 
 
@@ -43,18 +40,26 @@ def grade_and_report(
     console: Console,
     pool: GradingPool,
     fresh: bool = False,
+    brief: bool = False,
 ) -> Class:
-    """Grade what was handed in, with a progress bar; then table, feedback, CSV and HTML.
+    """Grade what was handed in, with a progress bar; feedback, CSV and HTML; then one screen.
 
-    What a person should look at stands in the course's remarks, and is printed last.
+    What a person should look at is in the course's remarks and in the CSV.
+
+    brief    two lines instead of a screen
     """
     course.remarks.clear()
-    for text in rename_misnamed(course, lab):
+    renamed = rename_misnamed(course, lab)
+    for text in renamed[:RENAMED]:
         console.print(one_line(text), markup=False, highlight=False, soft_wrap=True)
+    if len(renamed) > RENAMED:
+        console.print(f"and {len(renamed) - RENAMED} more notebooks have the lab's name now")
     pool.announce = lambda sandbox: announce(sandbox, console)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                TimeRemainingColumn())  # fmt: skip
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
         task = bar.add_task(tr("grading {lab}", lab=lab.name), total=None)
 
         def advance(done: int, total: int) -> None:
@@ -66,44 +71,14 @@ def grade_and_report(
         if graded:
             course.feedback(lab, advance)
     results = results_of(course, lab)
-    console.print(table(results))
-    ungraded = UnsettledFiles(course.root).of_lab(lab.name)
-    course.remarks += [learner + tr(": ") + why for learner, why in ungraded.items()]
-    known = {entry.learner for entry in results.excused} | ungraded.keys()
-    missing = [one_line(name) for name in course.missing(lab) if name not in known]
-    if missing:
-        more = tr(" and {more} more", more=len(missing) - FEW) if len(missing) > FEW else ""
-        names = tr(", ").join(missing[:FEW])
-        console.print(
-            tr("nothing handed in: {names}{more}", names=names, more=more), markup=False
-        )
-    console.print(
-        tr(
-            "[bold]{count}[/] graded into {shown}",
-            count=len(graded),
-            shown=course.gradebook.shown,
-        ),
-        highlight=False,
-    )
-    console.print(
-        tr("feedback: {path}", path=course.root / "feedback"), highlight=False, soft_wrap=True
-    )
-    for report in write_reports(course, lab):
-        console.print(
-            tr("class report: {report}", report=report), highlight=False, soft_wrap=True
-        )
-    layers = common_layers(graded.values())
-    if layers:
-        console.print(
-            tr("learner code ran in: {names}", names=tr(", ").join(layers)), highlight=False
-        )
-        if "bubblewrap" not in layers:
-            console.print(
-                tr("[bold red]NO SANDBOX[/]: see above, and do not grade strangers so")
-            )
-    for learner, submission in graded.items():
-        course.remarks += [learner + tr(": ") + text for text in doubts(submission)]
-    print_remarks(course, console)
+    for entry in results.entries:
+        course.remarks += [f"{entry.learner}: {text}" for text in remarks_on(entry)]
+    course.remarks[:] = dict.fromkeys(course.remarks)
+    written = write_reports(course, lab)
+    if brief:
+        print_brief(results, console)
+    elif graded or course.remarks:
+        print_screen(results, course, written, console)
     return graded
 
 
@@ -125,66 +100,7 @@ def print_remarks(course: Course, console: Console) -> None:
         console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
-def doubts(submission: GradedSubmission) -> list[str]:
-    """What a person should look at: what could not be graded, roads round what is not
-    allowed."""
-    if submission.problem:
-        return [submission.problem]
-    return [
-        tr("exercise {id}: {reason}", id=each.id, reason=each.reason)
-        for each in submission.exercises
-        if each.needs_person
-    ] + [
-        tr(
-            "exercise {id} uses {doubtful}, which no exercise needs: have a look",
-            id=each.id,
-            doubtful=each.doubtful,
-        )
-        for each in submission.exercises
-        if each.doubtful and each.score
-    ]
-
-
 def announce(sandbox: Sandbox, console: Console) -> None:
     """What nobody can miss, before learner code runs without what it should run in."""
     for text in sandbox.warnings:
         console.print(Panel(Text(text), style="bold red", border_style="bold red"))
-
-
-def table(results: LabResults) -> Table:
-    """Who has what, and why: checks, and what there is of the rest, add up to the total."""
-    lab = results.lab
-    shown = Table(
-        title=tr("Lab {number}, {title}", number=lab.number, title=tr(lab.title)),
-        title_justify="left",
-    )
-    shown.add_column(tr("who"), no_wrap=True)
-    columns = [
-        (
-            tr("checks of {possible:g}", possible=results.possible),
-            lambda s: f"{s.automatic:g}",
-            True,
-        ),
-        (tr("by hand"), lambda s: signed(s.by_hand), any_of(results, "by_hand")),
-        (tr("written"), written, any_of(results, "written", "waiting")),
-        (tr("extra"), lambda s: signed(s.extra), any_of(results, "extra")),
-        (tr("late"), lambda s: signed(-s.late_penalty), any_of(results, "late_penalty")),
-    ]
-    columns = [(head, text) for head, text, wanted in columns if wanted]
-    if len(columns) > 1:
-        columns.append((tr("total"), lambda s: f"{s.total:g}"))
-    for head, _ in columns:
-        shown.add_column(head, justify="right", no_wrap=True)
-    shown.add_column(tr("why"), overflow="fold")
-    for entry in results.handed:  # Text: no markup of theirs
-        who, why = Text(clean(entry.learner)), Text(clean(entry.why))
-        shown.add_row(who, *(text(entry.standing) for _, text in columns), why)
-    return shown
-
-
-def any_of(results: LabResults, *names: str) -> bool:
-    return any(getattr(entry.standing, name) for entry in results.handed for name in names)
-
-
-def written(standing: Standing) -> str:
-    return f"{standing.written:g}{' …' * bool(standing.waiting)}"

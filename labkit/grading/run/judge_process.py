@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import warnings
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -96,6 +97,7 @@ def begin(sandbox: Sandbox) -> None:
     given_sandbox = sandbox
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asked
     threading.Thread(target=end_with_parent, daemon=True).start()
+    warnings.simplefilter("ignore")  # torch warns of what a listed mistake does
     gc.freeze()  # nothing of what is loaded ever becomes garbage: do not look for it
     running_workers()
 

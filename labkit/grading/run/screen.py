@@ -1,0 +1,127 @@
+"""What an instructor reads in the terminal after grading: one screen, whatever the class.
+
+Who has what, and why, is in the CSV and on the page, whose paths come last.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from labkit.core.report import one_line
+from labkit.grading.class_report.class_results import Cause, LabResults, causes, remarks_on
+from labkit.grading.nbgrader.course import Course
+
+MISTAKES = 4  # of the commonest that are shown
+LOOKS = 4  # of those who need a look
+REMARKS = 2  # on the course as a whole
+
+
+def print_screen(
+    results: LabResults, course: Course, written: Sequence[Path], console: Console
+) -> None:
+    """Totals, the commonest mistakes, who needs a look, and where the rest is."""
+    lines = [totals(results), *points(results)]
+    found = causes([results])
+    if found:
+        lines += ["", "Commonest reasons for lost points"]
+        for cause in found[:MISTAKES]:
+            lines.append(f"{len(cause.learners):>5}  {described(cause)}")
+    lines += looks(results, course)
+    lines.append("")
+    if results.layers:
+        lines.append("sandbox   " + ", ".join(results.layers))
+        if "bubblewrap" not in results.layers:
+            lines.append("NO SANDBOX: do not grade strangers like this")
+    for line in lines:
+        print_line(console, line)
+    table = course.root / f"{results.lab.name}.csv"
+    paths = {"table": [table], "pages": written, "feedback": [course.root / "feedback"]}
+    for name, files in paths.items():
+        shown = ", ".join(map(nearby, files))
+        console.print(f"{name:<9} {shown}", markup=False, highlight=False, soft_wrap=True)
+    console.print(
+        f"gradebook {course.gradebook.shown}", markup=False, highlight=False, soft_wrap=True
+    )
+
+
+def print_brief(results: LabResults, console: Console) -> None:
+    """A lab in two lines, for a run over many labs."""
+    head = f"{results.lab.name}: {len(results.handed)} graded, median {results.median:g}"
+    print_line(console, f"{head} of {results.possible:g} points; lost, for instance:")
+    for cause in causes([results])[:1]:
+        print_line(console, f"  {described(cause)}")
+
+
+def described(cause: Cause) -> str:
+    return f"{cause.exercise.id}  {cause.reason}"
+
+
+def print_line(console: Console, text: str) -> None:
+    """One line of the screen, cut where it ends: names and reasons may be of any length."""
+    line = Text(one_line(text))
+    if text and not text.startswith(" "):
+        line.stylize("bold", 0, len(text.partition(":")[0]))
+    console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
+
+
+def totals(results: LabResults) -> str:
+    """How many were graded, and how many were not."""
+    failed = [entry for entry in results.missing if entry.ungraded]
+    counts = {
+        "graded": len(results.handed),
+        "not gradable": len(failed),
+        "handed in nothing": len(results.missing) - len(failed),
+        "excused": len(results.excused),
+    }
+    shown = [f"{n} {what}" for what, n in counts.items() if n or what == "graded"]
+    return f"Lab {results.lab.number}, {results.lab.title}: " + ", ".join(shown)
+
+
+def points(results: LabResults) -> list[str]:
+    """The points by checks, and what waits for a person."""
+    standings = [entry.standing for entry in results.handed]
+    late = sum(bool(standing.late_penalty) for standing in standings)
+    lines = [f"  median {results.median:g} of {results.possible:g} points by checks, "
+             f"{results.full} with all of them{f', {late} late' * bool(late)}"]  # fmt: skip
+    waiting = sum(len(standing.waiting) for standing in standings)
+    if waiting:
+        lines.append(f"  {waiting} written answers wait for a person in formgrader")
+    return lines
+
+
+def looks(results: LabResults, course: Course) -> list[str]:
+    """Remarks by learner, a line for each of the first, and those on the whole course."""
+    by_learner = {
+        e.learner: found for e in results.entries if (found := remarks_on(e, course.remarks))
+    }
+    known = {f"{learner}: {text}" for learner, texts in by_learner.items() for text in texts}
+    general = [text for text in dict.fromkeys(course.remarks) if text not in known]
+    lines = []
+    if by_learner:
+        lines += ["", f"Needs a look: {count_of(by_learner, 'learner')}"]
+        for learner, texts in [*by_learner.items()][:LOOKS]:
+            more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
+            lines.append(f"  {learner}: {texts[0]}{more}")
+        if len(by_learner) > LOOKS:
+            rest = len(by_learner) - LOOKS
+            lines.append(f'  and {rest} more: column "look at" of the table')
+    if len(general) > REMARKS:
+        general[REMARKS - 1 :] = [
+            f"{len(general) - REMARKS + 1} more remarks: look at the pages"
+        ]
+    return lines + general
+
+
+def count_of(things: Sequence[object] | dict[str, list[str]], name: str) -> str:
+    return f"{len(things)} {name}{'s' * (len(things) != 1)}"
+
+
+def nearby(path: Path) -> str:
+    """The path as one types it here."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
