@@ -45,9 +45,10 @@ def demo(
     """Grade a small class from notebooks to gradebook, feedback and report."""
     with grading_extra():
         from labkit.grading.demo import demo as run
+        from labkit.grading.judge.sandbox import GradingError
         from labkit.grading.nbgrader.course import CourseError
 
-    with ending_on(CourseError):
+    with ending_on(CourseError, GradingError):
         run(out, console)
 
 

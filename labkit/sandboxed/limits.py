@@ -29,6 +29,7 @@ MEMORY_BYTES = 2 << 30  # on top of what Python and torch have mapped
 FILE_BYTES = 16 << 20
 OPEN_FILES = 64
 PRINTED_CHARACTERS = 1_000_000
+PACKAGES = ("site-packages", "dist-packages")  # the second one is Debian's
 
 
 class TimeLimit(BaseException):
@@ -161,12 +162,23 @@ def drop_capabilities() -> None:
     ctypes.CDLL(None).capset(header, none)
 
 
+def package_folders() -> list[Path]:
+    """The folders from which Python imports packages, in the order of sys.path.
+
+    They get there by a virtual environment, a `.pth` line, PYTHONPATH, `pip install --user` or
+    the system's site. Only folders with Python's own names for them count: anything else on
+    sys.path may be a checkout, a course folder or a home, with answers, tests and marks in it.
+    """
+    paths = dict.fromkeys(Path(entry).resolve() for entry in sys.path)
+    return [path for path in paths if path.name in PACKAGES and path.is_dir()]
+
+
 def readable_folders() -> list[Path]:
     """Python, its packages and the system's libraries; never the course."""
     names = [sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
     names += [f"{sys.base_prefix}/lib", "/usr/lib", "/usr/local/lib", "/lib", "/lib64"]
     names += ["/usr/share/zoneinfo", "/dev/null", "/dev/urandom"]
-    paths = {Path(name).resolve() for name in names if name}
+    paths = {Path(name).resolve() for name in names if name} | {*package_folders()}
     return sorted(path for path in paths if path.exists())
 
 

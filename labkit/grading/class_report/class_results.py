@@ -15,7 +15,12 @@ from labkit.author.course_rules import LabRules
 from labkit.core.report import Status
 from labkit.core.syllabus import Exercise, Lab
 from labkit.grading.collect.unsettled import UnsettledFiles
-from labkit.grading.judge.graded import GradedExercise, GradedSubmission, common_layers
+from labkit.grading.judge.graded import (
+    BROKE_OFF,
+    GradedExercise,
+    GradedSubmission,
+    common_layers,
+)
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
 from labkit.grading.nbgrader.standings import CellGrade, Standing, unseen
@@ -153,10 +158,12 @@ class Cause:
 
 def results_of(course: Course, lab: Lab) -> LabResults | None:
     """Records, points and people of a lab; None if it was not graded."""
-    submissions = Results(course.root, lab).of_class()
+    stored = Results(course.root, lab)
+    submissions = stored.of_class()
     if submissions is None:
         return None
-    ungraded = UnsettledFiles(course.root).of_lab(lab.name)
+    ungraded = dict.fromkeys(stored.broken_off(), tr(BROKE_OFF))
+    ungraded |= UnsettledFiles(course.root).of_lab(lab.name)
     people, missing = course.people(), [*course.missing(lab), *ungraded]
     rules, standings = course.rules.of(lab), course.standings(lab)
     results = joined(rules, submissions, standings, people, missing)

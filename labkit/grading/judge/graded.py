@@ -134,17 +134,8 @@ class GradedSubmission:
 
 
 def zero(exercise: Exercise, reason: str, status: Status = Status.NOT_YET) -> GradedExercise:
-    """No points, for a reason found without any check; a person looks at what could not be
-    checked."""
-    needs_person = status is Status.NOT_CHECKED
-    rows = (("look", reason),)
-    return GradedExercise(exercise.id, 0.0, status, rows, (), reason, needs_person)
-
-
-def broke_off(lab: Lab) -> GradedSubmission:
-    """No points yet, for a submission at which the judge itself broke."""
-    exercises = (zero(each, BROKE_OFF, Status.NOT_CHECKED) for each in lab.exercises)
-    return GradedSubmission(tuple(exercises), BROKE_OFF)
+    """No points, for a reason found without any check."""
+    return GradedExercise(exercise.id, 0.0, status, (("look", reason),), (), reason)
 
 
 def common_layers(submissions: Iterable[GradedSubmission]) -> list[str]:

@@ -40,13 +40,14 @@ from labkit.checks.runner import Check, Performer, Result, run_checks
 from labkit.checks.symptoms import symptoms
 from labkit.core import cells
 from labkit.core.files import of_the_disk
+from labkit.core.paths import fault
 from labkit.core.report import Status
 from labkit.core.syllabus import Exercise, Lab
 from labkit.grading.judge import assembly
 from labkit.grading.judge.assembly import Answers
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission, zero
 from labkit.grading.judge.intake import Intake, language_of, rebuild
-from labkit.grading.judge.sandbox import GradingError
+from labkit.grading.judge.sandbox import ASK, GradingError
 from labkit.grading.judge.worker_client import (
     ExpectedCalls,
     LoadRequest,
@@ -98,7 +99,12 @@ class Judge:
         before    what the same learner handed in for earlier labs, for the assembly
         """
         with speaking(language_of(data)):
-            return self._submission(data, before)
+            try:
+                return self._submission(data, before)
+            except Exception as error:  # a fault of ours is no verdict
+                if not isinstance(error, GradingError) and not of_the_disk(error):
+                    self.check_reference()  # does it hit everybody?
+                raise
 
     def _submission(
         self, data: bytes, before: Mapping[Lab, Answers] | None
@@ -115,26 +121,44 @@ class Judge:
         return GradedSubmission(tuple(graded), intake.problem, self.layers, language())
 
     def grade_exercise(self, exercise: Exercise, intake: Intake) -> GradedExercise:
-        """Points and reasons; whatever goes wrong in here ends as a verdict, too."""
+        """Points and reasons; whatever goes wrong in the answer ends as a verdict, too."""
         note = intake.notes.get(exercise.id, "")
         answer, self.own = intake.answers[exercise.id], repr(sorted(intake.answers.items()))
         odd = exercise.id in intake.odd
         if not answer:
             status = Status.NOT_STARTED if answer == "" else Status.NOT_YET
             return replace(zero(exercise, note, status), needs_person=odd)
+        graded = self._run(exercise, answer, note)
+        asked = graded.needs_person or (odd and not graded.full)
+        return replace(graded, needs_person=asked, doubtful=banned.doubtful(answer))
+
+    def check_reference(self) -> None:
+        """Grade the reference's answers by the door through which a learner's come.
+
+        GradingError if they do not earn all points there: then nobody can.
+        """
+        self._end_worker()
+        self.began, self.own = math.inf, ""
         try:
-            graded = self._run(exercise, answer, note)
-            asked = graded.needs_person or (odd and not graded.full)
-            return replace(graded, needs_person=asked, doubtful=banned.doubtful(answer))
-        except Exception as error:  # a fault of ours must not stop a class
-            self._end_worker()
+            for exercise in self.lab.exercises:
+                answer = reference_block(self.lab, exercise)
+                graded = self._run(exercise, answer, "")
+                if not graded.full:
+                    raise GradingError(
+                        f"nothing is graded: exercise {exercise.id}, in the sandbox the "
+                        f"reference itself does not get all points: {graded.reason}"
+                    )
+        except GradingError:
+            raise
+        except Exception as error:
             if of_the_disk(error):
                 raise
-            reason = tr(
-                "the judge failed ({name}); a person has to look at this",
-                name=type(error).__name__,
-            )
-            return zero(exercise, reason, Status.NOT_CHECKED)
+            raise GradingError(
+                "nothing is graded: in the sandbox the judge fails even at the reference "
+                f"({fault(error)}); {ASK}"
+            ) from error
+        finally:
+            self._end_worker()
 
     def _run(self, exercise: Exercise, answer: str, note: str) -> GradedExercise:
         package, own_name = self.packages[exercise.id], self.lab.module
@@ -302,6 +326,8 @@ class Judge:
         return plan
 
     def _verdict(self, result: Result, note: str, cell: str) -> GradedExercise:
+        if result.broken:
+            raise RuntimeError(result.broken)
         found = diagnose(result, self.oracle, cell)
         known = symptoms(result, found.unexplained, self.oracle)
         notes = remarks(result, self.oracle)
@@ -315,7 +341,7 @@ class Judge:
             tuple(report.rows),
             tuple(found.sentences),
             look,
-            needs_person=result.broken is not None or always_missed(result),
+            needs_person=always_missed(result),
         )
 
 

@@ -27,7 +27,7 @@ from labkit.grading.judge.attempts import ATTEMPTS
 from labkit.grading.judge.sandbox import Sandbox, bubblewrap_arguments
 from labkit.sandboxed import seccomp
 from labkit.sandboxed.frames import Gone
-from labkit.sandboxed.limits import landlock_version
+from labkit.sandboxed.limits import landlock_version, readable_folders
 
 if TYPE_CHECKING:  # torch, which is not needed where the outcome of today is there
     from labkit.grading.judge.worker_client import WorkerLauncher
@@ -160,7 +160,7 @@ def _fingerprint(sandbox: Sandbox) -> str:
     """Tells apart systems, starts of the machine, containers and what they forbid, users,
     programs, libraries, and our own code."""
     facts: list[Any] = [platform.platform(), sys.executable, os.getuid(), os.geteuid()]
-    facts += [landlock_version(), seccomp.library_version()]
+    facts += [landlock_version(), seccomp.library_version(), readable_folders()]
     facts += [_read(path) for path in SAID_BY_THE_SYSTEM]
     with suppress(OSError):  # no /proc
         facts += [os.readlink(f"/proc/self/ns/{name}") for name in NAMESPACES]

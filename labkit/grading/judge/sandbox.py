@@ -9,14 +9,16 @@ This module says how a worker is started in it; probe.py finds out which one wor
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
 import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.core.paths import LABKIT, ROOT
-from labkit.sandboxed.limits import readable_folders
+from labkit.sandboxed.limits import PACKAGES, package_folders, readable_folders
 
 NOBODY = "65534"
 UNSANDBOXED = (
@@ -35,6 +37,29 @@ class NoSandbox(GradingError):
     """There is no bubblewrap, and nobody said that it may be missing; what to do is said."""
 
 
+def start_fault(error: str) -> GradingError:
+    """Why Python does not start in the sandbox, by its last words, and what to do about it.
+
+    error    what it wrote to standard error
+    """
+    last = (error.strip().splitlines() or ["no reason given"])[-1]
+    if "ImportError" not in last and "ModuleNotFoundError" not in last:
+        return GradingError(
+            f"nothing is graded: Python does not start in the sandbox ({last}); {ASK}"
+        )
+    what, missing = f"import torch ({last})", re.search(r"No module named '(\w+)", last)
+    if missing:
+        found = importlib.util.find_spec(missing[1])
+        where = Path(found.origin).parent.parent if found and found.origin else "no folder"
+        what = f"import {missing[1]}, which is in {where}"
+    shown = ", ".join(map(str, package_folders())) or "none"
+    return GradingError(
+        f"nothing is graded: the sandbox cannot {what}; of the folders of sys.path it shows "
+        f"those with the name {' or '.join(PACKAGES)} ({shown}): install the package into one "
+        "of them, for instance that of a virtual environment, and grade with its Python"
+    )
+
+
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 WITHOUT = "TINYLLM_NO_SANDBOX"  # set: as `--no-sandbox`, for nbgrader and formgrader too
 
@@ -51,9 +76,10 @@ class Sandbox:
 
     def command(self, python: list[str], code: Path, scratch: Path, door: str) -> list[str]:
         """The command line that starts the worker's parent."""
+        packages = map(str, package_folders())
         if self.bubblewrap is None:
-            return [*python, str(code), str(scratch), door]
-        return [*bubblewrap_arguments(self.bubblewrap), *python, CODE, SCRATCH, door]
+            return [*python, str(code), str(scratch), door, *packages]
+        return [*bubblewrap_arguments(self.bubblewrap), *python, CODE, SCRATCH, door, *packages]
 
     @property
     def layers(self) -> list[str]:

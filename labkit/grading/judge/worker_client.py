@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.core.paths import ROOT
-from labkit.grading.judge.sandbox import ONE_THREAD, SCRATCH, Sandbox
+from labkit.grading.judge.sandbox import ONE_THREAD, SCRATCH, Sandbox, start_fault
 from labkit.sandboxed import frames
 from labkit.sandboxed.call import Call, Failure, Outcome
 from labkit.sandboxed.frames import Gone, TimedOut
@@ -33,8 +33,12 @@ WALL_SECONDS = 4 * CPU_SECONDS + 10  # a busy machine must not change a score
 START_SECONDS = 120
 MAX_ANSWER, MAX_ANSWERS = 8 << 20, 16 << 20  # bytes of one, and of all in an exercise
 NO_ANSWER = "it ended the process, ran out of time or answered nonsense"
+# `python -I` knows neither PYTHONPATH nor `pip install --user`: the judge's folders of packages
+# follow the arguments. They come before the worker's own, so that both import the same torch.
 BOOT = (
-    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "import sys; own = [path for path in sys.path if path.endswith('-packages')]; "
+    "rest = [path for path in sys.path if path not in own]; "
+    "sys.path[:] = [sys.argv[1], *rest, *sys.argv[4:], *own]; "
     "from labkit.sandboxed.worker import main; main()"
 )
 
@@ -113,6 +117,7 @@ class WorkerLauncher:
         self.control: socket.socket | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self.sent = {""}  # names of the plans that the parent has
+        self.errors = tempfile.TemporaryFile()  # of a process that starts; empty once it has
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -129,7 +134,8 @@ class WorkerLauncher:
         more: Iterable[ExpectedCalls] = (),
         patience: int = 1,
     ) -> Worker:
-        """A fresh process that has loaded what is requested.
+        """A fresh process that has loaded what is requested; GradingError where Python does
+        not even start in the sandbox.
 
         more        plans of exercises that others will begin with
         patience    how many times longer than usual it is waited for
@@ -140,7 +146,15 @@ class WorkerLauncher:
             return self._launched(request, plan, plans, patience)
         except (OSError, Gone):  # the forking parent is gone: a new one, once
             self._stop_parent()
+        try:
             return self._launched(request, plan, plans, patience)
+        except (OSError, Gone):
+            self._stop_parent()
+            self.errors.seek(0)
+            said = self.errors.read().decode("utf-8", "replace")
+            if said:
+                raise start_fault(said) from None
+            raise
 
     def _launched(
         self,
@@ -207,7 +221,9 @@ class WorkerLauncher:
         environment |= {"TORCHDYNAMO_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
         environment |= {"TMPDIR": str(self.scratch), "USER": "learner", "LOGNAME": "learner"}
         python = [sys.executable, "-I", "-c", BOOT]
-        options = {"stdin": subprocess.DEVNULL, **options}
+        self.errors.seek(0)
+        self.errors.truncate()
+        options = {"stdin": subprocess.DEVNULL, "stderr": self.errors, **options}
         return subprocess.Popen(
             self.sandbox.command(python, ROOT, self.scratch, door),
             env=environment, cwd="/", start_new_session=True, **options,

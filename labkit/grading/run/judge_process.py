@@ -57,13 +57,13 @@ def judge_for(spec: GradingSpec) -> Judge:
 def ready_judge(
     lab: Lab, released: NotebookNode, secret: bytes, cpu_seconds: int = CPU_SECONDS
 ) -> Judge:
-    """A judge with this process's workers; GradingError if its checks or its reference are
-    not sound, since then every score would be wrong."""
+    """A judge with this process's workers; GradingError if its checks, its reference or its
+    sandbox are not sound, since then every score would be wrong."""
     from labkit.grading.judge.judge import Judge
 
     try:
         judge = Judge(lab, released, secret, running_workers(), cpu_seconds)
-        judge.plans  # noqa: B018  the reference is checked
+        judge.check_reference()
     except GradingError:
         raise
     except Exception as error:

@@ -22,8 +22,9 @@ from nbformat import NotebookNode
 
 from labkit.core.files import write_whole
 from labkit.core.paths import ROOT
+from labkit.core.report import Status
 from labkit.core.syllabus import Lab
-from labkit.grading.judge.graded import GradedSubmission, broke_off
+from labkit.grading.judge.graded import GradedSubmission
 from labkit.lang import tr
 from labkit.sandboxed.limits import CPU_SECONDS
 
@@ -102,22 +103,26 @@ class Results:
         self.learners = course_root / ".results" / f"{lab.name}.json"
 
     def get(self, key: str) -> GradedSubmission | None:
-        """The finished result; None if there is none that can be read."""
+        """The finished result; None if there is none that can be read, or the judge failed at
+        it: earlier versions stored that as 0 points."""
         try:
-            return GradedSubmission.from_json(self._path(key).read_text("utf-8"))
+            found = GradedSubmission.from_json(self._path(key).read_text("utf-8"))
         except (OSError, ValueError, TypeError, KeyError):
             return None
+        failed = any(each.status is Status.NOT_CHECKED for each in found.exercises)
+        return None if failed else found
 
     def put(self, key: str, submission: GradedSubmission) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         write_whole(self._path(key), submission.to_json().encode())
 
     def of_class(self) -> dict[str, GradedSubmission] | None:
-        """{learner: record} as the lab was graded last; None if it never was."""
+        """{learner: record} as the lab was graded last, without those at whom grading broke
+        off; None if it never was."""
         if not self.learners.exists():
             return None
         graded = self.readable()
-        for learner in self.keys().keys() - graded.keys():
+        for learner in self.keys().keys() - graded.keys() - self.broken_off():
             raise UnreadableResult(
                 tr(
                     "the result of {learner} in {folder} cannot be read: {again}",
@@ -131,8 +136,12 @@ class Results:
     def readable(self) -> dict[str, GradedSubmission]:
         """{learner: record}, without those that cannot be read."""
         keys = self.keys().items()
-        found = {who: self.get(key) if key else broke_off(self.lab) for who, key in keys}
+        found = {learner: self.get(key) for learner, key in keys if key}
         return {learner: submission for learner, submission in found.items() if submission}
+
+    def broken_off(self) -> set[str]:
+        """The learners at whose submissions the judge itself failed: they have no result."""
+        return {learner for learner, key in self.keys().items() if key is None}
 
     def keys(self) -> dict[str, str | None]:
         """{learner: the key of their record} as the lab was graded last."""

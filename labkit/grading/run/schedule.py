@@ -21,7 +21,7 @@ from nbformat import NotebookNode
 from labkit.core.files import of_the_disk
 from labkit.core.paths import fault
 from labkit.core.syllabus import Lab
-from labkit.grading.judge.graded import GradedSubmission, broke_off
+from labkit.grading.judge.graded import BROKE_OFF, GradedSubmission
 from labkit.grading.judge.intake import earlier_labs
 from labkit.grading.judge.sandbox import GradingError
 from labkit.grading.nbgrader.course import Course, SubmittedFile
@@ -44,6 +44,7 @@ class Task:
     before: str  # what they handed in for earlier labs, as JSON, where that counts
     handed: tuple[SubmittedFile, ...]
     data: bytes = b""  # the content, when its turn has come
+    error: BaseException | None = None  # of ours, at which grading broke off
 
 
 Finished = Iterator[tuple[Task, GradedSubmission | None]]  # None: grading broke off
@@ -58,6 +59,9 @@ def grade_lab(
 ) -> Class:
     """Grade what has no result yet, store all results, return the class in its order.
 
+    A fault of ours is no grade: a learner at whom the judge fails, although the reference is
+    right, is a remark. GradingError if that is everybody.
+
     progress    called with the numbers of learners done and of all
     fresh       grade again what has a result
     """
@@ -71,12 +75,28 @@ def grade_lab(
         for task, submission in with_stored(tasks, results, fresh, spec, pool):
             learners = [handed.learner for handed in task.handed]
             keys |= dict.fromkeys(learners, task.key if submission else None)
-            submission = (submission or broke_off(lab)).worth(points)
-            writer.add(task, submission)
-            graded |= dict.fromkeys(learners, submission)
-            progress(len(graded), total)
+            if submission is None:
+                why = first_line(task.error)
+                again = f"{BROKE_OFF} ({why}); the same command tries again"
+                course.remarks += [f"{learner}: {again}" for learner in learners]
+            else:
+                submission = submission.worth(points)
+                writer.add(task, submission)
+                graded |= dict.fromkeys(learners, submission)
+            progress(len(keys), total)
+    if keys and not graded:
+        raise GradingError(
+            f"nothing is graded: the judge fails at every submission ({why}); try the same "
+            "command again, or tell us"
+        )
     results.put_class(keys)
     return dict(sorted(graded.items()))
+
+
+def first_line(error: BaseException | None) -> str:
+    if error is None:
+        return "no answer came in time"
+    return " ".join(f"{type(error).__name__}: {error}".partition("\n")[0].split())
 
 
 def tasks_of(course: Course, lab: Lab, spec: GradingSpec) -> list[Task]:
@@ -157,17 +177,18 @@ def one_round(
                 raise GradingError(tr("no results are coming any more"))
         works = bool(done)
         for future in [each for each in running if each in done]:
-            submission, fine = outcome(future)
-            works, stalls = works and fine, stalls if submission is None else 0
-            yield running.pop(future), submission
+            found, fine = outcome(future)
+            failed, task = isinstance(found, BaseException), running.pop(future)
+            works, stalls = works and fine, stalls if failed else 0
+            yield (replace(task, error=found), None) if failed else (task, found)
         if not works:
             pool.stop()
             yield from ((task, None) for task in running.values())
             running.clear()
 
 
-def outcome(future: Future[GradedSubmission]) -> tuple[GradedSubmission | None, bool]:
-    """The record, if there is one, and whether the pool still works."""
+def outcome(future: Future[GradedSubmission]) -> tuple[GradedSubmission | BaseException, bool]:
+    """The record, or why there is none, and whether the pool still works."""
     try:
         return future.result(), True
     except GradingError:
@@ -175,9 +196,9 @@ def outcome(future: Future[GradedSubmission]) -> tuple[GradedSubmission | None, 
     except (BrokenExecutor, CancelledError, asyncio.CancelledError, OSError) as error:
         if of_the_disk(error):
             raise
-        return None, False
-    except Exception:  # raised by the judge itself, or Dask's KilledWorker
-        return None, True
+        return error, False
+    except Exception as error:  # raised by the judge itself, or Dask's KilledWorker
+        return error, True
 
 
 class GradebookWriter:

@@ -24,7 +24,7 @@ from labkit.grading.collect import contents, deliver, table
 from labkit.grading.collect.identify import Identity
 from labkit.grading.collect.roster import Roster, read_roster
 from labkit.grading.collect.unsettled import UnsettledFiles
-from labkit.grading.judge.graded import broke_off
+from labkit.grading.judge.graded import GradedSubmission, zero
 from labkit.grading.judge.intake import MAX_NOTEBOOK, cell_called, rebuild
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry
@@ -33,6 +33,7 @@ from labkit.grading.run.results import Results
 from tests.course.grading.test_collect import notebook, zipped
 
 LAB, SECOND, THIRD, MOE = LABS[0], LABS[1], LABS[2], LABS[4]
+NO_POINTS = GradedSubmission(tuple(zero(each, "no points") for each in LAB.exercises))
 TOUR = (NOTEBOOKS / f"{UNGRADED[0].name}.ipynb").read_bytes()
 FIRST = LAB.exercises[0]
 ANSWER = cells.plain(reference_block(LAB, FIRST))
@@ -181,7 +182,7 @@ def test_written_answers_without_a_name_are_kept_or_told(form):
     name, text, expected = WRITTEN[form]
     released = nbformat.read(NOTEBOOKS / f"{LAB.name}.ipynb", as_version=4)
     data = contents.read(name, text.encode()).data
-    notebook = graded_notebook(data, released, LAB, broke_off(LAB))
+    notebook = graded_notebook(data, released, LAB, NO_POINTS)
     texts = {q.id: cell_called(notebook, q.answer_cell).source for q in LAB.questions}
     assert {key: text for key, text in texts.items() if text != cells.EMPTY_ANSWER} == expected
     remarks = remarks_on(data, notebook, LAB)
@@ -660,7 +661,7 @@ def test_reports_do_not_say_that_nothing_was_handed_in(course, take, monkeypatch
     take({"Ann Lee_7001_assignsubmission_file_/essay.pdf": b"%PDF",
           "Kim_7002_assignsubmission_file_/00_tour.ipynb": TOUR}, lab=LAB)  # fmt: skip
     results = Results(course.root, LAB)
-    results.put("key", broke_off(LAB))
+    results.put("key", NO_POINTS)
     results.put_class({"bob": "key"})
     monkeypatch.setattr(Course, "standings", lambda self, lab: {})
     write_reports(course)
