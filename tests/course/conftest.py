@@ -65,6 +65,6 @@ def graded_class(tmp_path_factory):
     """The demo of the first lab, run once: its course folder, its graded class, and what it
     printed."""
     folder = tmp_path_factory.mktemp("class") / "demo"
-    console = Console(file=io.StringIO(), width=100)
+    console = Console(file=io.StringIO(), width=80)
     (graded,) = demo(folder, console, LABS[:1])
     return Course(folder), graded, console.file.getvalue()

@@ -139,16 +139,17 @@ def write_csv(path: Path, results: LabResults, remarks: Iterable[str] = ()) -> P
     lines = [head]
     for entry in results.entries:
         line, standing = [csv_safe(entry.learner), csv_safe(entry.name)], entry.standing
+        looks = [*map(stale_text, standing.stale), *remarks_on(entry, remarks)]
+        look = csv_safe(one_line("; ".join(looks)))
         if entry.submission and not standing.excused:
             grades = [standing.exercises[key] for key in ids]
             line += ["excused" if each.excused else f"{each.points:g}" for each in grades]
             line += [f"{number:g}" for number in addends(standing)]
-            look = [*map(stale_text, standing.stale), *remarks_on(entry, remarks)]
-            line += [csv_safe(one_line("; ".join(look))), csv_safe(entry.why)]
+            line += [look, csv_safe(entry.why)]
         else:
             why = "excused" if standing.excused else entry.ungraded or tr("nothing handed in")
             blanks = [""] * (len(ids) + 6)
-            line += [*blanks, f"{standing.possible:g}", "", "", csv_safe(why)]
+            line += [*blanks, f"{standing.possible:g}", "", look, csv_safe(why)]
         lines.append(line)
     return write_table(path, lines)
 

@@ -17,8 +17,9 @@ from labkit.grading.class_report.class_results import Cause, LabResults, causes,
 from labkit.grading.nbgrader.course import Course
 
 MISTAKES = 4  # of the commonest that are shown
-LOOKS = 4  # of those who need a look
-REMARKS = 2  # on the course as a whole
+LOOKS = 3  # of those who need a look
+REMARKS = 2  # on the course as a whole, each in two lines at most
+WIDTH = 80  # of those
 
 
 def print_screen(
@@ -34,13 +35,13 @@ def print_screen(
     lines += looks(results, course)
     lines.append("")
     if results.layers:
-        lines.append("sandbox   " + ", ".join(results.layers))
-        if "bubblewrap" not in results.layers:
-            lines.append("NO SANDBOX: do not grade strangers like this")
+        is_open = "bubblewrap" not in results.layers
+        warning = "NO SANDBOX: do not grade strangers like this; " * is_open
+        lines.append(f"sandbox   {warning}{', '.join(results.layers)}")
     for line in lines:
         print_line(console, line)
     table = course.root / f"{results.lab.name}.csv"
-    paths = {"table": [table], "pages": written, "feedback": [course.root / "feedback"]}
+    paths = {"table": [table], "pages": [*written, course.root / "feedback"]}
     for name, files in paths.items():
         shown = ", ".join(map(nearby, files))
         console.print(f"{name:<9} {shown}", markup=False, highlight=False, soft_wrap=True)

@@ -2,10 +2,15 @@
 
 import base64
 import csv
+import io
 import random
 import re
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+from rich.cells import cell_len
+from rich.console import Console
 
 from labkit.author.course_rules import CourseRules
 from labkit.core.report import Status, csv_safe
@@ -15,6 +20,7 @@ from labkit.grading.class_report.class_results import (
     FULL,
     NONE,
     PART,
+    Entry,
     causes,
     joined,
     state,
@@ -29,6 +35,7 @@ from labkit.grading.judge.graded import GradedExercise, GradedSubmission
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
 from labkit.grading.nbgrader.standings import CellGrade, Standing
 from labkit.grading.run.results import Results, UnreadableResult
+from labkit.grading.run.screen import print_screen
 
 LAB, SECOND = LABS[0], LABS[1]
 RULES = CourseRules()
@@ -201,3 +208,30 @@ def test_a_class_that_was_graded_is_found_again(tmp_path):
     (tmp_path / ".results" / LAB.name / "key.json").unlink()
     with pytest.raises(UnreadableResult, match=r"result of ada in .* cannot be read"):
         results.of_class()
+
+
+def test_the_terminal_shows_one_screen_of_any_class(tmp_path):
+    """Whatever names and reasons are: 24 lines of 80 columns, paths aside."""
+    learners = {f"{'long-name-' * number}{EVIL}": (PART, NONE, PART) for number in range(200)}
+    submission, standing = verdict(LAB, FULL, PART, FULL)
+    odd = replace(submission, problem="it is not JSON\n" * 50)
+    results = of_class(LAB, learners)
+    results.entries += [Entry(f"odd{n}", standing, submission=odd) for n in range(150)]
+    results.entries.append(Entry("late", replace(standing, late_penalty=1.0), "", submission))
+    results.layers = ["limits"]
+    remarks = [f"odd{n}: {'an old remark ' * 9}" for n in range(150)]
+    remarks += [f"course.toml names '{n}', whom nobody knows" for n in range(30)]
+    shown = SimpleNamespace(shown="sqlite:///gradebook.db")
+    course = SimpleNamespace(root=tmp_path, remarks=remarks, gradebook=shown)
+    seen = Console(record=True, width=80, file=io.StringIO())
+    print_screen(results, course, [tmp_path / "lab.html"], seen)
+    lines = seen.export_text().splitlines()
+    assert len(lines) <= 24 and all(cell_len(line) <= 80 for line in lines[:-4])
+    text = "\n".join(lines)
+    assert "351 graded" in text and "Needs a look: 150 learners" in text
+    assert "  odd0: it is not JSON" in text and "and 147 more" in text and "1 late" in text
+    assert "29 more remarks" in text and "NO SANDBOX" in text and "\x1b" not in text
+    path = write_csv(tmp_path / "lab.csv", results, remarks)
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = {row["learner"]: row["look at"] for row in csv.DictReader(file)}
+    assert "an old remark" in rows["odd149"] and "not JSON" in rows["odd149"]

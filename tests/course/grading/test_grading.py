@@ -1,5 +1,6 @@
 """The class of the demo, in nbgrader's gradebook, by both roads."""
 
+import csv
 import os
 import re
 import shutil
@@ -13,10 +14,12 @@ import pytest
 from labkit.author.mistakes import mistakes_of
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS
+from labkit.grading.demo import QUESTIONS
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.schedule import grade_lab
 from labkit.grading.sample_class import ODD, small_class
+from labkit.pretrain.stories.reader import read_story
 
 LAB = LABS[0]
 ALL = sum(exercise.points for exercise in LAB.exercises)
@@ -64,20 +67,39 @@ def test_the_class_has_every_mistake_and_every_odd_notebook(graded_class):
     assert set(EXPECTED) <= set(graded)
 
 
-def test_the_table_shows_who_points_and_why(graded_class):
+def test_the_csv_shows_who_points_and_why(graded_class):
+    course, graded, _ = graded_class
+    with (course.root / f"{LAB.name}.csv").open(newline="", encoding="utf-8-sig") as file:
+        rows = {row["learner"]: row for row in csv.DictReader(file)}
+    assert rows.keys() == graded.keys()
+    assert {name: float(row["automatic"]) for name, row in rows.items()} == {
+        name: submission.score for name, submission in graded.items()
+    }
+    assert "summed instead of averaged" in rows["1-2-sum-for-mean"]["why"]
+    assert "not JSON" in rows["not-a-notebook"]["look at"]
+
+
+def test_the_terminal_shows_one_screen(graded_class):
     _, graded, printed = graded_class
-    for learner in graded:
-        assert learner in printed
-    assert "summed instead of averaged" in " ".join(printed.replace("│", " ").split())
+    screen = printed.partition("\nThe decoder of the best")[0].splitlines()
+    assert len(screen) <= 24 and f"{len(graded)} graded" in screen[0]
+    assert any("not-a-notebook: the file is not a notebook" in line for line in screen)
+    assert "Commonest reasons for lost points" in screen
 
 
 def test_the_demo_ends_with_the_best_submissions_decoder(graded_class):
+    """Its story is sound, and its question is answered from it."""
     _, graded, printed = graded_class
     _, learner, end = re.split(r"The decoder of the best submission, (\S+), talks:", printed)
-    end = " ".join(end.split())
     assert graded[learner].score == ALL
-    assert "plays what is missing of 02 rope, 03 gqa" in end and "rmsnorm" not in end
-    assert "you> Where is the ball?" in end and "no answer" not in end and len(end) > 300
+    plain = " ".join(end.split())
+    assert "plays what is missing of 02 rope, 03 gqa" in plain and "rmsnorm" not in plain
+    asked, answered = zip(
+        *(turn.split("\n")[:2] for turn in end.split("you> ")[1:]), strict=True
+    )
+    reading = read_story(answered[0])
+    assert asked == QUESTIONS and reading.sound
+    assert reading.answer(QUESTIONS[1]) == answered[1]
 
 
 def test_the_gradebook_has_the_scores_of_the_table(graded_class):

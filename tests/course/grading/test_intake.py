@@ -11,7 +11,8 @@ from labkit.author.reference import reference_block
 from labkit.core import cells
 from labkit.core.syllabus import LABS, find_lab
 from labkit.grading.judge.intake import MAX_CELL, cell_called, rebuild
-from labkit.grading.judge.judge import Judge
+from labkit.grading.judge.judge import Judge, laid_over
+from labkit.grading.judge.sandbox import GradingError
 from labkit.grading.judge.worker_client import ExpectedCalls
 from labkit.grading.sample_class import encoded, solved
 
@@ -383,14 +384,20 @@ def test_a_parameter_made_on_the_way_is_a_fault_and_no_crash(judges, perfect):
     assert "extra too many" in str(graded.report)
 
 
-def test_an_error_of_the_judge_stops_nothing(judges, perfect, monkeypatch):
-    def broken(*_):
-        raise ZeroDivisionError
+def test_an_error_of_the_judge_is_no_verdict(judges, perfect, monkeypatch):
+    def broken(module, exercise, answer):
+        if "of this learner" in answer or fails_for_all:
+            raise ZeroDivisionError
+        return laid_over(module, exercise, answer)
 
+    fails_for_all = False
     monkeypatch.setattr("labkit.grading.judge.judge.laid_over", broken)
-    graded = judges[LAB.name].grade(encoded(perfect)).exercises
-    assert [one.score for one in graded] == [0, 0, 0]
-    assert all(one.needs_person and "a person has to look" in str(one.report) for one in graded)
+    cell(perfect, FIRST).source += "\n# of this learner"
+    with pytest.raises(ZeroDivisionError):
+        judges[LAB.name].grade(encoded(perfect))
+    fails_for_all = True
+    with pytest.raises(GradingError, match="even at the reference"):
+        judges[LAB.name].grade(encoded(perfect))
 
 
 def test_a_derived_exception_is_the_exception(judges, perfect):
