@@ -127,7 +127,7 @@ def one_line(text: str) -> str:
 
 
 def clean_name(text: str) -> str:
-    """A name on one line, without what a page takes for markup."""
+    """A name on one line, without what a page reads as markup."""
     text = " ".join(re.sub(r'[<>&"]', "", text).split())
     return clean(CONTROL.sub("", text))
 

@@ -31,9 +31,9 @@ def at_end_of_pool_process(work: Callable[[], None]) -> None:
 def show_names_as_text() -> None:
     """Let formgrader print names as text: its templates print them as they come.
 
-    A learner's id is a folder's name, and part of some addresses: whoever sends an instructor a
-    link decides what such a page prints. The page of a submission is made by nbconvert:
-    SanitizeAnswers takes care of it.
+    A learner's id is a folder's name, and part of some addresses: anyone who sends an
+    instructor a link decides what such a page prints. The page of a submission is made by
+    nbconvert: SanitizeAnswers takes care of it.
     """
     from nbgrader.server_extensions.formgrader.base import BaseHandler
 

@@ -151,9 +151,9 @@ class WorkerLauncher:
         except (OSError, Gone):
             self._stop_parent()
             self.errors.seek(0)
-            said = self.errors.read().decode("utf-8", "replace")
-            if said:
-                raise start_fault(said) from None
+            error = self.errors.read().decode("utf-8", "replace")
+            if error:
+                raise start_fault(error) from None
             raise
 
     def _launched(
