@@ -80,7 +80,7 @@ def totals(results: LabResults) -> str:
         "excused": len(results.excused),
     }
     shown = [f"{n} {what}" for what, n in counts.items() if n or what == "graded"]
-    return f"Lab {results.lab.number}, {results.lab.title}: " + ", ".join(shown)
+    return f"{results.lab.name}: " + ", ".join(shown)
 
 
 def points(results: LabResults) -> list[str]:
