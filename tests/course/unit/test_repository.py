@@ -66,7 +66,7 @@ def test_every_pin_installs_on_the_first_patch_release_of_this_python():
         dist.name
         for dist in distributions()
         if dist.version == pinned.get(dist.name.lower().replace("_", "-"))
-        and first not in SpecifierSet(dist.metadata["Requires-Python"] or "")
+        and first not in SpecifierSet(dist.metadata.get("Requires-Python") or "")
     ]
     with_a_marker = re.findall(
         r"^(\S+)==.*; python_full_version >=", (ROOT / "constraints.txt").read_text(), re.M
