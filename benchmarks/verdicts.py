@@ -1,6 +1,5 @@
 """A record of verdicts, to hold the machinery against while it is rebuilt.
 
-    python benchmarks/verdicts.py --freeze     write the cases, and the verdicts on them
     python benchmarks/verdicts.py --compare    judge the recorded cases again, list what differs
     python benchmarks/verdicts.py --times      CPU seconds of the first wrong answer
 
@@ -9,7 +8,8 @@ Nothing in it depends on the machinery: the list of mistakes may shrink, and all
 still judged. verdicts/today.json.gz holds {kind: {name: {way: verdict}}}. A way is `hidden` or
 `visible` (checks in this process), `graded` (the judge in its sandbox) or `home` (a notebook).
 
-verdict_adapter.py asks the machinery and is rewritten with it; verdict_cases.py made the cases.
+verdict_adapter.py asks the machinery and is rewritten with it. Both files were
+written before the machinery was changed (commit 09e4a68) and are not written again.
 """
 
 from __future__ import annotations
@@ -50,12 +50,6 @@ NUMBER = re.compile(r"-?\d+\.\d+(e-?\d+)?|\d+e-?\d+")  # the last digits are the
 
 def read(path):
     return json.loads(gzip.decompress(path.read_bytes()))
-
-
-def write(path, data):
-    text = json.dumps(data, indent=0, sort_keys=True)
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 # Judging
@@ -271,7 +265,7 @@ def print_times(cases):
 
 def main():
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    for action in ("freeze", "compare", "times"):
+    for action in ("compare", "times"):
         options.add_argument(f"--{action}", action="store_true")
     options.add_argument("--only", metavar="LAB", help="a part of the lab's name: rope")
     options.add_argument("--kind", choices=KINDS)
@@ -279,13 +273,6 @@ def main():
     given = options.parse_args()
     if HERE.parent != machinery.ROOT:
         sys.exit(f"this is the labkit of {machinery.ROOT}: set PYTHONPATH={HERE.parent}")
-    if given.freeze:
-        if given.only or given.kind:
-            options.error("--freeze is of everything")
-        from verdict_cases import collect_cases
-
-        prepare()
-        write(CASES, collect_cases())
     cases = {
         kind: {n: case for n, case in named.items() if (given.only or "") in case["lab"]}
         for kind, named in read(CASES).items() if given.kind in (None, kind)
@@ -295,9 +282,6 @@ def main():
     start = time.monotonic()
     after = judge_all(cases, given.jobs)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if given.freeze:
-        write(TODAY, after)
-        print_shares(cases, after)
     print_counts(after)
     seconds = used.ru_utime + used.ru_stime
     print(f"{time.monotonic() - start:.0f} s, of the processor {seconds:.0f} s")
