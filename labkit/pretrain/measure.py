@@ -160,8 +160,8 @@ def continuations(
     pairs = ((tokenizer.encode(text), text) for text in prompts)
     encoded = sorted(pairs, key=lambda pair: len(pair[0]))
     generator = torch.Generator().manual_seed(SEED)
-    said = {text: "" for ids, text in encoded if len(ids) >= limit}
-    for batch in batches([pair for pair in encoded if pair[1] not in said], limit):
+    answers = {text: "" for ids, text in encoded if len(ids) >= limit}
+    for batch in batches([pair for pair in encoded if pair[1] not in answers], limit):
         longest = len(batch[-1][0])
         padding = [longest - len(ids) for ids, _ in batch]
         input_ids = [[0] * n + ids for n, (ids, _) in zip(padding, batch, strict=True)]
@@ -175,9 +175,9 @@ def continuations(
             )  # fmt: skip
         for (_, text), row in zip(batch, output[:, longest:].tolist(), strict=True):
             end = next((i for i, t in enumerate(row) if t in tokenizer.stop_ids), len(row))
-            said[text] = tokenizer.decode(row[:end])
-        told(len(said))
-    return said
+            answers[text] = tokenizer.decode(row[:end])
+        told(len(answers))
+    return answers
 
 
 def batches(

@@ -36,9 +36,9 @@ NO_ANSWER = "it ended the process, ran out of time or answered nonsense"
 # `python -I` knows neither PYTHONPATH nor `pip install --user`: the judge's folders of packages
 # follow the arguments. They come before the worker's own, so that both import the same torch.
 BOOT = (
-    "import sys; own = [path for path in sys.path if path.endswith('-packages')]; "
-    "rest = [path for path in sys.path if path not in own]; "
-    "sys.path[:] = [sys.argv[1], *rest, *sys.argv[4:], *own]; "
+    "import sys; found = [path for path in sys.path if path.endswith('-packages')]; "
+    "rest = [path for path in sys.path if path not in found]; "
+    "sys.path[:] = [sys.argv[1], *rest, *sys.argv[4:], *found]; "
     "from labkit.sandboxed.worker import main; main()"
 )
 
@@ -122,6 +122,7 @@ class WorkerLauncher:
 
     def __exit__(self, *_: object) -> None:
         self._stop_parent()
+        self.errors.close()
         if not self.sandbox.bubblewrap:
             with suppress(OSError):
                 empty(self.scratch)

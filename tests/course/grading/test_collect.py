@@ -659,8 +659,8 @@ STAMPED = {  # NAME/LAB of eve and of others; whether eve's timestamp.txt counts
     "folders, one without a lab's": (["eve/01_rmsnorm", "ann"], False),
     "a repository": (["eve/01_rmsnorm", "ann/01_rmsnorm", "eve/.git"], False),
     "a repository's folder": (["eve/01_rmsnorm", "ann/01_rmsnorm", ".git"], False),
-    "a repository in one's folder": (["eve/01_rmsnorm", "eve/01_rmsnorm/.git"], True),
-    "more in one's folder": (["eve/01_rmsnorm", "eve/01_rmsnorm/more"], True),
+    "a repository in the folder": (["eve/01_rmsnorm", "eve/01_rmsnorm/.git"], True),
+    "more in the folder": (["eve/01_rmsnorm", "eve/01_rmsnorm/more"], True),
 }
 
 
