@@ -40,14 +40,13 @@ def print_screen(
         lines.append(f"sandbox   {warning}{', '.join(results.layers)}")
     for line in lines:
         print_line(console, line)
-    table = course.root / f"{results.lab.name}.csv"
-    paths = {"table": [table], "pages": [*written, course.root / "feedback"]}
-    for name, files in paths.items():
-        shown = ", ".join(map(nearby, files))
+    places = {
+        "table": nearby(course.root / f"{results.lab.name}.csv"),
+        "pages": ", ".join(map(nearby, [*written, course.root / "feedback"])),
+        "gradebook": course.gradebook.shown,
+    }
+    for name, shown in places.items():
         console.print(f"{name:<9} {shown}", markup=False, highlight=False, soft_wrap=True)
-    console.print(
-        f"gradebook {course.gradebook.shown}", markup=False, highlight=False, soft_wrap=True
-    )
 
 
 def print_brief(results: LabResults, console: Console) -> None:
@@ -104,22 +103,18 @@ def looks(results: LabResults, course: Course) -> list[str]:
     general = [text for text in dict.fromkeys(course.remarks) if text not in known]
     lines = []
     if by_learner:
-        lines += ["", f"Needs a look: {count_of(by_learner, 'learner')}"]
+        many = len(by_learner)
+        lines += ["", f"Needs a look: {many} learner{'s' * (many != 1)}"]
         for learner, texts in [*by_learner.items()][:LOOKS]:
             more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
             lines.append(f"  {learner}: {texts[0]}{more}")
-        if len(by_learner) > LOOKS:
-            rest = len(by_learner) - LOOKS
-            lines.append(f'  and {rest} more: column "look at" of the table')
+        if many > LOOKS:
+            lines.append(f'  and {many - LOOKS} more: column "look at" of the table')
     if len(general) > REMARKS:
         general[REMARKS - 1 :] = [
             f"{len(general) - REMARKS + 1} more remarks: look at the pages"
         ]
     return lines + general
-
-
-def count_of(things: Sequence[object] | dict[str, list[str]], name: str) -> str:
-    return f"{len(things)} {name}{'s' * (len(things) != 1)}"
 
 
 def nearby(path: Path) -> str:
