@@ -38,14 +38,11 @@ def build(
     open_: Annotated[
         bool, typer.Option("--open", help="with its answers open, for self-study")
     ] = False,
-    without_stand_ins: Annotated[
-        bool, typer.Option("--without-stand-ins", help="with nothing of the reference in it")
-    ] = False,
     lang: Annotated[
         str, typer.Option(help="the language of the learners' edition, such as zh")
     ] = ENGLISH,
 ) -> None:
-    """Derive skeletons, stubs and recorded answers from solutions/ (for authors)."""
+    """Derive skeletons, stubs and notebooks from solutions/ (for authors)."""
     from labkit.author import edition
     from labkit.author.build import build as derive
     from labkit.author.reference import BuildError
@@ -53,15 +50,12 @@ def build(
 
     with ending_on(BuildError, OSError):
         if learners is not None:
-            if sum((key is not None, open_, without_stand_ins)) > 1:
-                raise BuildError("--key, --open, --without-stand-ins: one of them at most")
-            locked = not (open_ or without_stand_ins)
-            secret = (key or edition.secret_for(learners)) if locked else None
+            if key is not None and open_:
+                raise BuildError("--key, --open: one of them at most")
+            secret = None if open_ else key or edition.secret_for(learners)
             if known(lang) is None:
                 raise BuildError(f"--lang {lang}: there is {', '.join(languages())}")
-            for path in edition.write_learners(
-                learners, not without_stand_ins, secret, zipped, lang
-            ):
+            for path in edition.write_learners(learners, secret, zipped, lang):
                 print(f"learners' edition: {path}")
             if secret:
                 print(f"keys to its answers, for you: {edition.write_keys(learners, secret)}")

@@ -22,7 +22,7 @@ from labkit.author.owned_cells import (
 from labkit.author.reference import BuildError, references
 from labkit.author.translation.texts import page, with_docstrings
 from labkit.core import sealed
-from labkit.core.paths import LABKIT, ROOT
+from labkit.core.paths import LABKIT, ROOT, SOLUTIONS
 from labkit.core.syllabus import LABS, NOTEBOOKS
 from labkit.lang import EDITION, ENGLISH, language, speaking
 from labkit.model.hub import SHIPPED
@@ -40,14 +40,12 @@ LEARNERS = (
     ),
     *("labkit/look/static/*.*", "labkit/look/static/*/*"),
     *(f"checkpoints/{name}/*" for name in SHIPPED),
-    *("tests/checks.ini", "tests/visible/*.py", "tests/visible/*.json"),
-    *("tests/visible/recorded/*", "constraints.txt", "LICENSE"),
+    *("tests/visible/*.py", "tests/visible/*.json", "constraints.txt", "LICENSE"),
 )
 # of labkit/: the instructor's rooms, and what serves the reference alone
 LEFT_OUT = ("author", "grading", "bench", "site", "model/fast.py")
 # in learners/: in the edition
 OWN = {"README.md": "README.md", "gitignore": ".gitignore", "fast.py": "labkit/model/fast.py"}
-STAND_INS = re.compile(r"^<!-- stand-ins -->\n(.*?)^<!-- end -->\n", re.MULTILINE | re.DOTALL)
 EXTRAS = ("hub",)  # of pyproject.toml, those whose rooms learners have
 
 
@@ -72,14 +70,12 @@ def write_source(course: Path) -> list[Path]:
 
 def write_learners(
     folder: Path,
-    stand_ins: bool = True,
     secret: str | None = None,
     zipped: bool = False,
     lang: str = ENGLISH,
 ) -> list[Path]:
-    """The project as a class gets it: no mistakes, hidden checks, grading; answers sealed.
+    """The project as a class gets it: no hidden checks or grading; answers, mistakes sealed.
 
-    stand_ins    False: nothing of the reference goes along
     secret       what the keys are made of that open the answers; None: they are open
     zipped       pack it into one file beside it, too
     lang         the language in which it speaks where a learner does not say another
@@ -87,12 +83,10 @@ def write_learners(
     Returns the folder, and the zip.
     """
     with speaking(lang):
-        return _write_learners(folder, stand_ins, secret, zipped)
+        return _write_learners(folder, secret, zipped)
 
 
-def _write_learners(
-    folder: Path, stand_ins: bool, secret: str | None, zipped: bool
-) -> list[Path]:
+def _write_learners(folder: Path, secret: str | None, zipped: bool) -> list[Path]:
     if folder.exists() and any(folder.iterdir()):
         raise BuildError(f"{folder} is not empty; name a new folder")
     folder.mkdir(parents=True, exist_ok=True)
@@ -113,11 +107,9 @@ def _write_learners(
     for name, there in OWN.items():
         text = (LABKIT / "author" / "learners" / name).read_text("utf-8")
         text = page(text) if there.endswith(".md") else text
-        text = STAND_INS.sub(r"\1" if stand_ins else "", text)
         _write(folder / there, text.encode())
     _write(folder / "pyproject.toml", _project((ROOT / "pyproject.toml").read_text("utf-8")))
-    if stand_ins:
-        _write_stand_ins(folder / "solutions", secret)
+    _write_stand_ins(folder / "solutions", secret)
     _commit(folder)
     if not zipped:
         return [folder]
@@ -151,6 +143,8 @@ def _write_stand_ins(folder: Path, secret: str | None) -> None:
         if lab:
             text = sealed.sealed(text, f"Lab {lab.number}, {lab.title}")
         _write(folder / path.name, text.encode())
+    for path in sorted((SOLUTIONS / "mistakes").glob("*.diff")):
+        _write(folder / "mistakes" / path.name, sealed.packed(path.read_text("utf-8")).encode())
     for lab in LABS:  # the model answers alone: rubrics are the instructor's
         found = ((each.id, written_answer(lab, each)["model answer"]) for each in lab.questions)
         text = "".join(f"## {name}\n### model answer\n{answer}\n\n" for name, answer in found)

@@ -18,10 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from labkit.author.edition import write_source
-from labkit.author.mistakes import live_reference
 from labkit.author.owned_cells import filled, notebook_path, read_notebook, serialised
 from labkit.bench.duration import in_words
-from labkit.checks.reference import RecordedReference
 from labkit.checks.runner import run_checks
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS, Lab
@@ -31,7 +29,7 @@ from labkit.grading.nbgrader.course import Course
 from labkit.grading.run.pool import GradingPool, cores
 from labkit.grading.run.schedule import Class, grade_lab
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
-from labkit.learner.check import SEED
+from labkit.learner.check import oracle_of, visible_checks
 from labkit.sandboxed.call import perform
 
 REPEATS = 5
@@ -51,11 +49,11 @@ def bench_check(console: Console) -> None:
         table.add_column(heading, justify="left" if heading == "exercise" else "right")
     runs = {}
     for lab in LABS:
-        student = partial(perform, namespace=live_reference(lab).namespace)
-        reference = RecordedReference(lab.module).reference
+        oracle = oracle_of(lab)
+        student = partial(perform, namespace=oracle.namespace)
         for exercise in lab.exercises:
-            what = ("visible", lab.module, exercise, student, reference, SEED)
-            runs[f"{exercise.id} {exercise.title}"] = partial(run_checks, *what)
+            sides = visible_checks(lab, exercise), student, oracle.reference
+            runs[f"{exercise.id} {exercise.title}"] = partial(run_checks, exercise, *sides)
     first = {name: seconds_of(run) for name, run in runs.items()}
     to_come = in_words((REPEATS - 1) * sum(first.values()))
     console.print(f"By the first round, {REPEATS - 1} more take about {to_come}.")

@@ -1,17 +1,15 @@
 """All of the learner's own parts together: do they make the model, and if not, which is wrong?
 
-Two tiny models are run on the learner's package. Where the logits are not right, the search
-goes inwards: it makes the calls that the right model makes of its parts, one by one, with right
-inputs. A part is to blame if it fails although every part that it should call is right. A part
-that the learner wrote into another one is not blamed while that one is right. All this lies
-recorded with the visible checks, so that an edition without the reference can compare, too.
+Two tiny models run on the learner's package and on the reference, and every call of a part is
+recorded. To blame is the first call to end, so the innermost, whose inputs are those of a call
+in the right model and whose outcome is not. A part that the learner wrote into another one is
+never called and never blamed.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -19,26 +17,43 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labkit.checks.compare import OURS, Difference, assert_same, error_text
-from labkit.checks.in_process import Ask
-from labkit.checks.package import localised
-from labkit.checks.reference import RecordedReference
-from labkit.core import cells
-from labkit.core.syllabus import LABS, Exercise, Lab, UnknownName, find_exercise
+from labkit.checks.compare import Difference, assert_same
+from labkit.checks.declared import Rng
+from labkit.checks.messages import LIMITS, error_text
+from labkit.checks.package import localised, placed, reference_modules
+from labkit.checks.runner import Ask, package_in
+from labkit.core.syllabus import LABS, Exercise, find_exercise
 from labkit.lang import said, tr
-from labkit.sandboxed.call import Call, Failure, Outcome
-from labkit.sandboxed.importer import PACKAGE
+from labkit.sandboxed.call import Call, Given, New, Outcome, blanked
+from labkit.sandboxed.importer import PACKAGE, imported
 from labkit.sandboxed.wire import outcome_from
 
-RECORD = "assembly"  # its name among the recorded answers
 PARTS = (  # of the models, by the exercises' symbols
     *("rope_cos_sin", "causal_mask", "apply_rotary_pos_emb", "rotate_half", "repeat_kv"),
     *("scaled_dot_product_attention", "silu", "route", "uses_experts", "RMSNorm"),
     *("Qwen3Attention", "Qwen3MLP", "Qwen3MoeSparseMoeBlock"),
     *("Qwen3DecoderLayer", "Qwen3Model", "Qwen3ForCausalLM"),
 )
-TOLERANCE = 1e-4  # of the size of the activations
-FINE = 1e-5  # where no part differs by more, yet the whole does: small faults grow
+WHOLE, HOME = PARTS[-1], "decoder"  # and the module that has it
+# Sizes that differ from each other; head_dim is not E / H; fewer KV heads than heads; of the
+# four layers of the MoE model only layer 1 has experts.
+SIZES = {
+    "vocab_size": 13, "hidden_size": 7, "intermediate_size": 11, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 6, "rope_theta": 500.0, "rms_norm_eps": 0.01,
+}  # fmt: skip
+EXPERTS = {
+    "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 9,
+    "norm_topk_prob": True, "decoder_sparse_step": 2, "mlp_only_layers": [3],
+}  # fmt: skip
+CONFIGS = {
+    "dense": {**SIZES, "num_hidden_layers": 3, "tie_word_embeddings": True},
+    "MoE": {**SIZES, "num_hidden_layers": 4, **EXPERTS},
+}
+MASK = torch.tensor([[1] * 8, [0, 0, 1, 1, 1, 1, 1, 1]])  # the second text is padded
+STEPS = ((0, 5), (5, 8))  # the tokens of each; the second step continues the first
+TOLERANCE, FINE = 1e-4, 1e-5  # of logits; of inputs and outcomes of a part
+Found = tuple[dict[str, Any], Difference]  # a right call, and what differs from it
+Fault = tuple[str, str, Exercise | None]  # what is wrong, why, the exercise to fix
 WHAT = {  # was wrong about a part, by the kind of difference
     "error": said("got what it should and raised an error"),
     "names": said("makes it"),
@@ -48,80 +63,40 @@ OTHERWISE = said("got what it should and gave something else")
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of the right model, and the calls that one other part makes of it.
-
-    caller    the number of that part
-    path      where it stands: "model.layers.0.mlp", a function "model.layers.0.silu"
-    steps     for each step of the call, the step of the model in which it is made
-    real      for each step, which tokens are no padding (B, T)
-    """
-
-    number: int
-    caller: int
-    path: str
-    symbol: str
-    steps: list[int]
-    real: list[Tensor]
-    call: Call
-    right: Outcome
-
-
-@dataclass(frozen=True)
-class Fault:
-    """What is wrong, why, the exercise to mend if it is known, and the layer it showed in."""
-
-    look: str
-    why: str = ""
-    exercise: Exercise | None = None
-    layer: int | None = None
-
-
-@dataclass(frozen=True)
 class AssemblyResult:
-    """The rows of a report; the fault, None if all logits are right."""
+    """The rows of a report; whether all logits are right; the exercise to fix, if known."""
 
     rows: list[tuple[str, str]]
-    fault: Fault | None = None
+    passed: bool = False
+    exercise: Exercise | None = None
 
 
 @cache
-def models() -> dict[str, list[Part]]:
-    """The recorded models, each as the list of its parts; the first is the whole."""
-    recorded = RecordedReference(RECORD).entries.items()
-    return {name: parts_of(entry["weights"], entry["parts"]) for name, entry in recorded}
+def reference_models() -> dict[str, tuple[Call, Outcome]]:
+    """{name of a model: its call, and what the reference gives}"""
+    ask, found = package_in(), {}
+    with imported(reference_modules()):
+        for name, config in CONFIGS.items():
+            rng, init = Rng(f"assembly:{name}"), {"config": New("Qwen3Config", **config)}
+            shapes = ask(HOME, Call(WHOLE, init=init, names=True)).names
+            weights = {key: drawn(rng, shape) for key, shape in shapes.items()}
+            if config.get("tie_word_embeddings"):
+                del weights["lm_head.weight"]
+            call = Call(WHOLE, init=init, state=weights, trace=PARTS)
+            numbers = 2 * config["num_key_value_heads"] * config["head_dim"]
+            layers = config["num_hidden_layers"]
+            for start, end in STEPS:
+                tokens = rng.integers(0, config["vocab_size"], len(MASK), end - start)
+                kv_cache = Given("model_cache", layers=layers, numbers=numbers)
+                call.then(input_ids=tokens, attention_mask=MASK[:, :end], cache=kv_cache)
+            found[name] = call, ask(HOME, call)
+    return found
 
 
-def parts_of(weights: Mapping[str, Tensor], recorded: list[Mapping]) -> list[Part]:
-    inputs = recorded[0]["inputs"]
-    masks = [i["attention_mask"][:, -i["input_ids"].size(1) :].bool() for i in inputs]
-    return [
-        Part(
-            *(fields[key] for key in ("number", "caller", "path", "symbol", "steps")),
-            real=[masks[step] for step in fields["steps"]],
-            call=call_of(fields, weights),
-            right=outcome_from(fields["right"]),
-        )
-        for fields in recorded
-    ]
-
-
-def call_of(fields: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Call:
-    """The call of a recorded part; the whole gets its inputs by name."""
-    made: dict[str, Any] = {"by_position": fields["caller"] >= 0}
-    if fields["init"] is not None:
-        within = f"{fields['path']}." if fields["path"] else ""
-        own = {k.removeprefix(within): w for k, w in weights.items() if k.startswith(within)}
-        made |= {"init": fields["init"], "state": own, "names": True}
-    call = Call(fields["symbol"], **made)
-    for inputs in fields["inputs"]:
-        call.then(**inputs)
-    return call
-
-
-def layer_of(path: str) -> int | None:
-    found = re.match(r"model\.layers\.(\d+)", path)
-    return int(found[1]) if found else None
+def drawn(rng: Rng, shape: list[int]) -> Tensor:
+    """Random weights; those of norms are around 1, never 1."""
+    numbers = rng.normal(*shape)
+    return 1 + 0.3 * numbers if len(shape) == 1 else 0.4 * numbers
 
 
 def judged(ask: Ask, sources: Mapping[str, str]) -> AssemblyResult:
@@ -129,144 +104,137 @@ def judged(ask: Ask, sources: Mapping[str, str]) -> AssemblyResult:
 
     sources    the learner's modules, to find the exercise in which an error arose
     """
-    agreed, distance = [], 0.0
-    for name, parts in models().items():
-        search = Search(parts, ask, sources)
-        if search.differs(parts[0]):
-            fault = search.fault()
-            if fault.layer:
-                agreed.append(
-                    tr("{name}: layer 0", name=name)
-                    + f" to {fault.layer - 1}" * (fault.layer > 1)
-                )
-            rows = [("ok", " | ".join(agreed)), ("look", name + tr(": ") + fault.look)]
-            rows = [row for row in [*rows, ("why", fault.why)] if row[1]]
-            return AssemblyResult(rows, fault)
-        layers = 1 + max(layer_of(part.path) or 0 for part in parts)
-        agreed.append(
-            tr(
-                "{name}: all {layers} layers, without and with a cache",
-                name=name,
-                layers=layers,
-            )
-        )
-        distance = max(distance, search.distance())
-    near = tr("within {distance:.0e} of", distance=distance) if distance else tr("equal to")
-    return AssemblyResult(
-        [("ok", " | ".join(agreed)), ("ok", tr("logits {near} the reference's", near=near))]
-    )
+    agreed = []
+    for name, (call, right) in reference_models().items():
+        mine, ok = ask(HOME, call), [("ok", " | ".join(agreed))][: len(agreed)]
+        if wrong := wrong_logits(mine, right):
+            look, why, exercise = fault_in(mine, right, wrong, ask, sources)
+            rows = [*ok, ("look", name + tr(": ") + look), *[("why", why)][: len(why)]]
+            return AssemblyResult(rows, False, exercise)
+        layers = CONFIGS[name]["num_hidden_layers"]
+        whole = "{name}: all {layers} layers, without and with a cache"
+        agreed.append(tr(whole, name=name, layers=layers))
+    ok = [("ok", " | ".join(agreed)), ("ok", tr("logits agree with the reference's"))]
+    return AssemblyResult(ok, True)
 
 
-class Search:
-    """Looks for the wrong part of one model."""
-
-    def __init__(self, parts: list[Part], ask: Ask, sources: Mapping[str, str]):
-        self.parts, self.ask, self.sources = parts, ask, sources
-        self.outcomes: dict[int, Outcome] = {}
-
-    def outcome(self, part: Part) -> Outcome:
-        """What the learner's part gives, and at padding what is right."""
-        if part.number in self.outcomes:
-            return self.outcomes[part.number]
-        lab, exercise = find_exercise(part.symbol)
-        mine = self.ask(lab.module, part.call)
-        if mine.failure and part.call.init is not None:  # its weights may not fit
-            made = self.ask(lab.module, Call(part.symbol, init=part.call.init, names=True))
-            mine = mine if made.failure or made.names == part.right.names else made
-        mine = localised(mine, self.sources.get(lab.module, ""), exercise.id)
-        triples = zip(mine.values, part.right.values, part.real, strict=False)
-        mine.values = [at_real_tokens(*triple) for triple in triples]
-        return self.outcomes.setdefault(part.number, mine)
-
-    def differs(
-        self, part: Part, strict: bool = False, tolerance: float = TOLERANCE
-    ) -> Difference | None:
-        """How it differs from the right part; strict: changing an input in place counts."""
-        mine = self.outcome(part)
-        try:
-            assert_same(mine if strict else replace(mine, changed=[]), part.right, tolerance)
-        except Difference as found:
-            return found
-        return None
-
-    def distance(self) -> float:
-        """The largest difference between two logits."""
-        pairs = zip(self.outcome(self.parts[0]).values, self.parts[0].right.values, strict=True)
-        return max(float((mine - right).abs().max()) for mine, right in pairs)
-
-    def fault(self) -> Fault:
-        """What is wrong, where the whole differs."""
-        part = self.innermost(self.parts[0])
-        failure = self.outcome(part).failure
-        if failure and failure.kind in OURS:  # no answer says nothing about this part
-            return Fault(error_text(failure))
-        return self.of_module() or self.of_part(part)
-
-    def innermost(self, part: Part) -> Part:
-        """The first wrong part in a wrong one that has no wrong part itself."""
-        inside = [inner for inner in self.parts if inner.caller == part.number]
-        for strict, tolerance in ((False, TOLERANCE), (True, TOLERANCE), (False, FINE)):
-            for inner in inside:
-                if self.differs(inner, strict, tolerance):
-                    return self.innermost(inner)
-        return part
-
-    def of_part(self, part: Part) -> Fault:
-        exercise, failure = find_exercise(part.symbol)[1], self.outcome(part).failure
-        difference = self.differs(part, strict=True) or self.differs(part, tolerance=FINE)
-        look, step = difference.look, len(self.outcome(part).values) if failure else 0
-        if numbered := re.search(r"\bstep (\d+):? ", look):
-            look, step = look.replace(numbered[0], "", 1), int(numbered[1]) - 1
-        if failure and failure.text.startswith(f"Exercise {exercise.id}:"):
-            look = tr(
-                "exercise {id}, {title}, is not written yet",
-                id=exercise.id,
-                title=exercise.title,
-            )
-        place = part.path.removeprefix("model.") or "logits"
-        place = re.sub(r"^layers\.(\d+)\.?", r"layer \1, ", place).removesuffix(", ")
-        later = tr("continued with a cache: ") if part.steps[step] else ""
-        what = tr(WHAT.get(difference.kind, OTHERWISE))
-        why = tr(
-            "{title}, exercise {id}, {what}", title=exercise.title, id=exercise.id, what=what
-        )
-        return Fault(later + place + tr(": ") + look, why, exercise, layer_of(part.path))
-
-    def of_module(self) -> Fault | None:
-        """The first module that cannot even be imported, and the exercise that stops it."""
-        homes = {find_exercise(symbol)[0].module for symbol in PARTS}
-        for lab in [lab for lab in LABS if lab.module in homes]:
-            loading = self.ask(lab.module, Call("__name__"))  # of nothing in it
-            if loading.failure:
-                exercise, failure = in_cell(loading, lab, self.sources.get(lab.module, ""))
-                look = f"{PACKAGE}/{lab.module}.py" + tr(": ") + error_text(failure)
-                return Fault(look, exercise=exercise)
-        return None
+def fault_in(
+    mine: Outcome, right: Outcome, wrong: Found, ask: Ask, sources: Mapping[str, str]
+) -> Fault:
+    """What is wrong with a model whose logits are wrong."""
+    if mine.failure and mine.failure.kind in LIMITS:  # no answer says nothing about a part
+        return error_text(mine.failure), "", None
+    if not mine.values and (fault := unloaded(ask, sources)):
+        return fault
+    record, found = mixed_up(mine, right) or first_wrong(mine, right, sources) or wrong
+    exercise, look, path = find_exercise(record["symbol"])[1], found.look, record["path"]
+    if f": Exercise {exercise.id}: " in look:
+        unwritten = "exercise {id}, {title}, is not written yet"
+        look = tr(unwritten, id=exercise.id, title=exercise.title)
+    if is_function(record):  # "model.layers.0.mlp" calls "model.layers.0.silu"
+        layer = re.match(r"model\.layers\.\d+|", path)[0]
+        path = f"{layer or 'model'}.{record['symbol']}"
+    place = path.removeprefix("model.") or "logits"
+    place = re.sub(r"^layers\.(\d+)\.?", r"layer \1, ", place).removesuffix(", ")
+    later = tr("continued with a cache: ") if record["step"] > 1 else ""
+    what = tr(WHAT.get(found.kind, OTHERWISE))
+    why = tr("{title}, exercise {id}, {what}", title=exercise.title, id=exercise.id, what=what)
+    return later + place + tr(": ") + look, why, exercise
 
 
-def in_cell(loading: Outcome, lab: Lab, source: str) -> tuple[Exercise | None, Failure]:
-    """The exercise that stops a module, and the error with its line counted in that cell."""
-    failure = loading.failure
-    if missing := re.search(r"cannot import name '(\w+)'", failure.text):
-        with suppress(UnknownName):
-            return find_exercise(missing[1])[1], replace(failure, line=None)
-    for exercise in [e for e in lab.exercises if cells.block(source, e.id)]:
-        if (here := localised(loading, source, exercise.id).failure).line:
-            return exercise, here
-    return None, replace(failure, line=None)
+def wrong_logits(mine: Outcome, right: Outcome) -> Found | None:
+    """The first step in which they differ."""
+    for step, logits in enumerate(right.values[:-1], 1):
+        values = mine.values[:-1][step - 1 : step]
+        failure = None if values or not mine.failure else replace(mine.failure, line=None)
+        found = difference(Outcome(values, failure=failure), Outcome([logits]), step, TOLERANCE)
+        if found:
+            return module_at("", step, right), found
+    return None
 
 
-def at_real_tokens(mine: Any, right: Any, real: Tensor) -> Any:
-    """What came out, but where it speaks of padding what is right; NaN stays, as it spreads."""
-    if isinstance(mine, list) and isinstance(right, list) and len(mine) == len(right):
-        return [at_real_tokens(a, b, real) for a, b in zip(mine, right, strict=True)]
-    if not isinstance(mine, Tensor) or not isinstance(right, Tensor):
-        return mine
-    if (mine.shape, mine.dtype) != (right.shape, right.dtype):
-        return mine
-    for keep in (real, real.flatten(), real[:, None]):  # (B, T, ...), (N, ...), (B, H, T, ...)
-        pairs = zip(keep.shape, mine.shape, strict=False)
-        if mine.dim() >= keep.dim() and all(size in (1, its) for size, its in pairs):
-            keep = keep.reshape(keep.shape + (1,) * (mine.dim() - keep.dim()))
-            return torch.where(keep | ~mine.isfinite(), mine, right)
-    return mine
+def mixed_up(mine: Outcome, right: Outcome) -> Found | None:
+    """The innermost part that has a wrong weight, and those with which it is shared."""
+    held = {name: weight.tolist() for name, weight in right.state.items()}
+    for name, weight in mine.state.items():
+        if weight.tolist() != held.get(name):
+            owners = [other for other in held if held[other] == weight.tolist()] or [""]
+            path = name
+            while not all(f"{owner}.".startswith(path and f"{path}.") for owner in owners):
+                path = path.rpartition(".")[0]
+            while not (record := module_at(path, 1, right)):
+                path = path.rpartition(".")[0]
+            return record, Difference("names", "not the weights", name=name)
+    return None
+
+
+def module_at(path: str, step: int, right: Outcome) -> dict[str, Any] | None:
+    """The record of a module's call in the right model."""
+    records = [r for r in right.values[-1] if (r["path"], r["step"]) == (path, step)]
+    return next((record for record in records if not is_function(record)), None)
+
+
+def is_function(record: dict[str, Any]) -> bool:
+    return record["symbol"].islower()
+
+
+def first_wrong(mine: Outcome, right: Outcome, sources: Mapping[str, str]) -> Found | None:
+    """The first call with right inputs and a wrong outcome."""
+    for record in mine.values[-1] if mine.values else []:
+        (lab, exercise), step = find_exercise(record["symbol"]), record["step"]
+        outcome = localised(outcome_from(record), sources.get(lab.module, ""), exercise.id)
+        same = [r for r in right.values[-1] if is_same_call(record, r)]
+        same = same or [r for r in right.values[-1] if is_same_call(record, r, loose=True)]
+        found = [difference(outcome, outcome_from(r), step) for r in same]
+        if found and all(found):
+            shown = difference(outcome, outcome_from(same[0]), step, TOLERANCE)
+            return same[0], shown or found[0]
+    return None
+
+
+def is_same_call(mine: dict[str, Any], right: dict[str, Any], loose: bool = False) -> bool:
+    """Whether it is of the same part, with the same inputs.
+
+    loose    None, a default, is the same as any number
+    """
+    if (mine["symbol"], mine["step"]) != (right["symbol"], right["step"]):
+        return False
+    if mine["step"] and not is_function(right) and mine["path"] != right["path"]:
+        return False
+    for pair in zip(mine["inputs"], right["inputs"], strict=False):
+        given, wanted = list(pair[0][: len(pair[1])]), list(pair[1])
+        for i, two in enumerate(zip(given, wanted, strict=False)):
+            numbers = sum(isinstance(value, (int, float)) for value in two)
+            if loose and numbers == 1 and any(value is None for value in two):
+                given[i] = wanted[i]
+        if difference(Outcome(given), Outcome(wanted), mine["step"]):
+            return False
+    return True
+
+
+def unloaded(ask: Ask, sources: Mapping[str, str]) -> Fault | None:
+    """The first module that cannot even be imported, and the exercise that stops it."""
+    homes = {find_exercise(symbol)[0].module for symbol in PARTS}
+    for module in [lab.module for lab in LABS if lab.module in homes]:
+        if failure := ask(module, Call("__name__")).failure:  # of nothing in it
+            key, line = placed(sources.get(module, ""), failure.line or 0)
+            if missing := re.search(f"cannot import name '({'|'.join(PARTS)})'", failure.text):
+                key, line = missing[1], None
+            text = error_text(replace(failure, line=line if key else None))
+            exercise = find_exercise(key)[1] if key else None
+            return f"{PACKAGE}/{module}.py" + tr(": ") + text, "", exercise
+    return None
+
+
+def difference(
+    mine: Outcome, right: Outcome, step: int, tolerance: float = FINE
+) -> Difference | None:
+    """How an outcome differs from the right one at the real tokens of a step."""
+    start, end = STEPS[step - 1]
+    padding = MASK[:, start:end] == 0, MASK[:, :end] == 0
+    pair = [replace(each, values=blanked(each.values, *padding)) for each in (mine, right)]
+    try:
+        assert_same(*pair, tolerance)
+    except Difference as found:
+        return found
+    return None

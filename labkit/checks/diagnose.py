@@ -1,193 +1,286 @@
-"""Why is it wrong: the known mistakes perform the same calls, and those that give the learner's
-very outcomes lend their sentences."""
+"""Why is it wrong: the listed mistakes perform the same calls, and the one that gives the
+learner's very outcomes lends its sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import combinations
 
-from labkit.checks.advice import advice_on
-from labkit.checks.compare import agree, distance, drawn_alike, identical
-from labkit.checks.runner import Check, KnownMistake, Oracle, Result
+from labkit.checks.compare import agree, distance, identical, matches
+from labkit.checks.errors import advice_on
+from labkit.checks.facts import facts_about
+from labkit.checks.mistakes import MistakeError, Oracle, Version
+from labkit.checks.runner import CheckResult, Result
 from labkit.lang import tr
-from labkit.sandboxed.call import Call, Outcome
+from labkit.sandboxed.call import tensors_in
 
-BEGINNING = 200  # characters of an error that are compared
 ENOUGH = 0.45  # of the failed weight, for a mistake that explains a part of it
+PROBES = 3  # failed checks on which every mistake is tried; it must explain one of them
+STEP = 1000  # numbers that cost as much as a step of a call
 FAULTS = 2  # named in one answer
-MOST = 2  # sentences for mistakes that nothing tells apart
+EQUALS = 2  # sentences of mistakes that nothing tells apart
+PAIRS = 80  # tried at most where no mistake alone explains an answer
 
 
 @dataclass(frozen=True)
 class Reason:
     """A sentence for the learner, and how many of the failed checks it explains.
 
-    either    sentences of mistakes that give the same outcomes; one of them is the cause
+    versions    of mistakes that give the same outcomes; one of them is the cause
     """
 
-    either: tuple[str, ...]
+    versions: tuple[Version, ...]
     explains: int = 0
     failed: int = 0
 
     @property
     def text(self) -> str:
-        text = tr("; or: ").join(map(tr, self.either))
+        text = tr("; or: ").join(map(sentence_of, self.versions))
         if self.explains == self.failed:
             return text
+        counts = {"explains": self.explains, "failed": self.failed}
         return tr(
             "{text} (that explains {explains} of the {failed} failed checks)",
             text=text,
-            explains=self.explains,
-            failed=self.failed,
+            **counts,
         )
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is said of a wrong answer, and the failed checks for which no mistake was named."""
+    """What is known about a wrong answer.
 
-    reasons: list[Reason]
-    unexplained: list[Check]
+    advice    on its first error, where no mistake is named
+    facts     about the failed checks that no mistake explains
+    """
+
+    reasons: Sequence[Reason] = ()
+    advice: str = ""
+    facts: Sequence[str] = ()
+
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """Of a report."""
+        whys = [reason.text for reason in self.reasons] + [self.advice] * bool(self.advice)
+        return [("why", text) for text in whys] + [("look", text) for text in self.facts]
+
+    @property
+    def mistakes(self) -> list[str]:
+        """The names of the mistakes that are told."""
+        return [v.mistake.name for reason in self.reasons for v in reason.versions]
 
     @property
     def sentences(self) -> list[str]:
-        return [sentence for reason in self.reasons for sentence in reason.either]
+        """In English: what statistics of a class count."""
+        return [v.mistake.sentence for reason in self.reasons for v in reason.versions]
 
 
-@dataclass
-class Suspicion:
-    """What speaks for one mistake: the failed checks that it explains."""
-
-    sentence: str
-    checks: list[Check] = field(default_factory=list)
-    gaps: list[float] = field(default_factory=list)  # how near its numbers are
-
-    @property
-    def gap(self) -> float:
-        return sum(self.gaps) / len(self.gaps)
-
-    def weight(self, among: Iterable[Check]) -> float:
-        return sum(check.points for check in among if check in self.checks)
+def sentence_of(version: Version) -> str:
+    sentence = tr(version.mistake.sentence)
+    return sentence.replace("{value}", version.value)
 
 
 def diagnose(result: Result, oracle: Oracle, cell: str = "") -> Diagnosis:
     """What is wrong, at most two faults, the one that explains more first.
 
     A mistake is named by the weight of the failed checks that it explains, if that is most of
-    it, and never where a passed check contradicts it; a second one if it explains most of what
-    the first leaves over. Where no mistake is named, an error may speak for itself.
+    it, and never where a passed check contradicts it. Where no mistake is named, an error may
+    speak for itself, and facts about the numbers are told.
 
     cell    the learner's code, for advice on an error
     """
-    failed = [check for check in result.checks if check.passed is False]
-    passed = [check for check in result.checks if check.passed]
-    suspicions, found, rest = _suspicions(failed, oracle), [], failed
-    while rest and len(found) < FAULTS:
-        likely = _most_likely(suspicions, rest, passed, oracle)
-        if not likely:
-            break
-        explained = [check for check in failed if check in likely[0].checks]
-        sentences = tuple(each.sentence for each in likely)
-        found.append(Reason(sentences, len(explained), len(failed)))
-        rest = [check for check in rest if check not in explained]
-        passed = [*passed, *explained]  # what one fault explains, a second must not change
-    return Diagnosis(found or _errors(rest, result, cell), rest)
+    if not result.failed:
+        return Diagnosis()
+    search = Search(result, oracle)
+    reasons = search.reasons()
+    advice = "" if reasons else _advice(result, cell)
+    rest = search.unexplained
+    return Diagnosis(reasons, advice, facts_about(result, rest, oracle) if rest else ())
 
 
-def _errors(failed: list[Check], result: Result, cell: str) -> list[Reason]:
+def _advice(result: Result, cell: str) -> str:
     """What the first error says of its cause, if it is clear."""
-    errors = [got.failure for check in failed for _, got in check.evidence if got.failure]
-    said = advice_on(errors[0], result.exercise, cell) if errors else ""
-    return [Reason((said,))] if said else []
+    outcomes = (outcome for check in result.failed for outcome in check.outcomes)
+    failure = next((outcome.failure for outcome in outcomes if outcome.failure), None)
+    return advice_on(failure, result.exercise, cell) if failure else ""
 
 
-def _suspicions(failed: list[Check], oracle: Oracle) -> dict[str, Suspicion]:
-    """{name: what speaks for it} of the mistakes that explain a failed check."""
-    found: dict[str, Suspicion] = {}
-    for check in failed:
-        gaps: dict[str, list[float]] = {}
-        refuted: set[str] = set()
-        sentences: dict[str, str] = {}
-        for call, got in check.evidence:
-            for suspect in oracle.suspects(call):
-                if not suspect.costs or suspect.name in refuted:
-                    continue
-                if matches(call, got, suspect.outcome):
-                    told = got.failure or call.summary
-                    gap = 0.0 if told else distance(got, suspect.outcome)
-                    gaps.setdefault(suspect.name, []).append(gap)
-                    sentences[suspect.name] = suspect.sentence
-                else:
-                    refuted.add(suspect.name)
-        for name in [name for name in gaps if name not in refuted]:  # in the file's order
-            suspicion = found.setdefault(name, Suspicion(sentences[name]))
-            suspicion.checks.append(check)
-            suspicion.gaps += gaps[name]
-    return found
+@dataclass
+class Evidence:
+    """The failed checks that one mistake explains, and how near its numbers are."""
+
+    version: Version
+    checks: list[CheckResult] = field(default_factory=list)
+    gap: float = 0.0
+
+    def weight(self, among: Sequence[CheckResult]) -> float:
+        return sum(check.points for check in among if check in self.checks)
 
 
-def _most_likely(
-    suspicions: dict[str, Suspicion], rest: list[Check], passed: list[Check], oracle: Oracle
-) -> list[Suspicion]:
-    """The mistake that explains most of the weight of `rest`, and its equals; [] if too little.
+class Search:
+    """Looks for the mistakes that explain the failed checks of one answer."""
 
-    Those that a passed check contradicts are taken out of `suspicions`.
-    """
-    enough = ENOUGH * sum(check.points for check in rest)
-    for weight in sorted({each.weight(rest) for each in suspicions.values()}, reverse=True):
-        if weight < enough:
-            break
-        names = [name for name, each in suspicions.items() if each.weight(rest) == weight]
-        for name in _contradicted(names, passed, oracle):
-            names.remove(name)
-            del suspicions[name]
-        if names:
-            left = [suspicions[name] for name in names]
-            best = min(left, key=lambda each: each.gap)
-            limit = 1.5 * best.gap + 1e-6
-            return [s for s in left if s.checks == best.checks and s.gap <= limit][:MOST]
-    return []
+    def __init__(self, result: Result, oracle: Oracle):
+        self.oracle, self.failed = oracle, result.failed
+        self.passed = [check for check in result.checks if check.passed]
+        self.unexplained = result.failed
+        self.symbols = {call.symbol for check in self.failed for call in check.check.calls}
+        self.versions = oracle.listed(self.symbols)
+
+    def reasons(self) -> list[Reason]:
+        found: list[Evidence] = []
+        passed, rest, reasons = self.passed, self.failed, []
+        while rest and len(reasons) < FAULTS and (equals := self.most_likely(rest, passed)):
+            explained = equals[0].checks
+            reasons.append(self.reason(equals))
+            found.append(equals[0])
+            passed = [*passed, *explained]  # what one fault explains, a second must not change
+            rest = [check for check in rest if check not in explained]
+        if rest and (pair := self.pair(rest)):
+            first, second, both = pair
+            rest = [check for check in self.failed if check not in both.checks]
+            reasons = [self.reason([Evidence(v, both.checks)]) for v in (first, second)]
+        self.unexplained = rest
+        return reasons
+
+    def reason(self, equals: Sequence[Evidence]) -> Reason:
+        versions = {evidence.version.mistake: evidence.version for evidence in equals}
+        explained = len(equals[0].checks)
+        return Reason(tuple(versions.values())[:EQUALS], explained, len(self.failed))
+
+    def most_likely(self, rest: list[CheckResult], passed: list[CheckResult]) -> list[Evidence]:
+        """The mistake that explains most of the weight of `rest`, and its equals; [] if too
+        little."""
+        found: list[Evidence] = []
+        for probe in _probes(rest):
+            known = {evidence.version for evidence in found}
+            fresh = [v for v in self.versions if v not in known and self.explains(v, probe)]
+            found += [self.evidence(version, rest) for version in fresh]
+            whole = self.best(found, rest, passed, sum(check.points for check in rest))
+            if whole:  # nothing can explain more
+                return whole
+        return self.best(found, rest, passed, ENOUGH * sum(check.points for check in rest))
+
+    def best(
+        self,
+        found: list[Evidence],
+        rest: list[CheckResult],
+        passed: list[CheckResult],
+        enough: float,
+    ) -> list[Evidence]:
+        """Of mistakes that no passed check contradicts, the one of most weight, and its equals;
+        [] if none has enough."""
+        weights = sorted({each.weight(rest) for each in found}, reverse=True)
+        for weight in [weight for weight in weights if weight >= enough - 1e-9]:
+            likely = [each for each in found if each.weight(rest) == weight]
+            left = [each for each in likely if self.holds(each.version, passed)]
+            if left:
+                best = min(left, key=lambda each: each.gap)
+                limit = 1.5 * best.gap + 1e-6
+                return [e for e in left if e.checks == best.checks and e.gap <= limit]
+        return []
+
+    def pair(self, rest: list[CheckResult]) -> tuple[Version, Version, Evidence] | None:
+        """Two mistakes that together explain a check which none explains, and most others."""
+        probe = rest[0]
+        at_work = [
+            v for v in self.versions if self.changes(v, probe) and self.holds(v, self.passed)
+        ]
+        enough = max(ENOUGH * sum(c.points for c in self.failed), self._explained(rest))
+        for first, second in list(combinations(at_work, 2))[:PAIRS]:
+            both = together(first, second)
+            if both is None or not self.explains(both, probe):
+                continue
+            found = self.evidence(both, self.failed)
+            if found.weight(self.failed) > enough and self.holds(both, self.passed):
+                return first, second, found
+        return None
+
+    def _explained(self, rest: list[CheckResult]) -> float:
+        return sum(check.points for check in self.failed if check not in rest)
+
+    def evidence(self, version: Version, checks: list[CheckResult]) -> Evidence:
+        explained = [check for check in checks if self.explains(version, check)]
+        pairs = [pair for c in explained for pair in self.outcomes(version, c)]
+        gaps = [0.0 if a.failure or call.summary else distance(a, b) for call, a, b in pairs]
+        return Evidence(version, explained, sum(gaps) / max(len(gaps), 1))
+
+    def outcomes(self, version: Version, result: CheckResult):
+        """(call, the learner's outcome, the mistake's) of a check; the last one lazily."""
+        check = result.check
+        if check.declaration.view:
+            others = check.viewed([self.oracle.mistaken(version, c) for c in check.calls])
+            yield from zip(check.calls[-len(others) :], result.outcomes, others, strict=False)
+            return
+        for call, mine in zip(check.calls, result.outcomes, strict=False):
+            yield call, mine, self.oracle.mistaken(version, call)
+
+    def explains(self, version: Version, result: CheckResult) -> bool:
+        return all(
+            matches(call, mine, other) for call, mine, other in self.outcomes(version, result)
+        )
+
+    def right(self, result: CheckResult):
+        return result.check.viewed([self.oracle.reference(c) for c in result.check.calls])
+
+    def holds(self, version: Version, passed: Sequence[CheckResult]) -> bool:
+        """Whether no passed check contradicts a mistake: it passes, or is passed alike."""
+        return all(
+            agree(other, right) or matches(call, mine, other)
+            for result in passed
+            for (call, mine, other), right in zip(
+                self.outcomes(version, result), self.right(result), strict=False
+            )
+        )
+
+    def changes(self, version: Version, result: CheckResult) -> bool:
+        """Whether a mistake alone fails a check."""
+        triples = zip(self.outcomes(version, result), self.right(result), strict=False)
+        return not all(agree(other, right) for (_, _, other), right in triples)
 
 
-def _contradicted(names: Iterable[str], passed: list[Check], oracle: Oracle) -> set[str]:
-    """Those of the mistakes that would have failed a check which the learner passed."""
-    left, out = set(names), set[str]()
-    for call, got in [pair for check in passed for pair in check.evidence]:
-        right = oracle.reference(call)  # got may be right in other words or other draws
-        for suspect in oracle.suspects(call) if left else ():
-            if suspect.name in left and not (
-                agree(suspect.outcome, right) or matches(call, got, suspect.outcome)
-            ):
-                left.remove(suspect.name)
-                out.add(suspect.name)
-    return out
+def together(first: Version, second: Version) -> Version | None:
+    """Both mistakes at once, in the order in which their edits fit."""
+    for both in (first.also(second), second.also(first)):
+        with suppress(MistakeError, SyntaxError):
+            both.namespace  # noqa: B018  it is compiled here
+            return both if first.mistake is not second.mistake else None
+    return None
 
 
-def matches(call: Call, got: Outcome, theirs: Outcome) -> bool:
-    """Whether a mistake gave the learner's very outcome; two errors need the same words too.
+def _probes(checks: list[CheckResult]) -> list[CheckResult]:
+    """Of failed checks the first, whose fault the learner reads, and some that cost little."""
+    first, *others = checks
+    return [first, *sorted(others, key=_cost)[: PROBES - 1]]
 
-    Long errors are cut where they are described, so that a name of another length moves the
-    cut: their beginnings count. Counts of draws need not be equal: who draws in another way
-    makes the same mistake.
-    """
-    if call.summary == "counts":
-        return drawn_alike(got, theirs)
-    errors = {o.failure.text[:BEGINNING] for o in (got, theirs) if o.failure}
-    return len(errors) < 2 and agree(got, theirs)
+
+def _cost(result: CheckResult) -> int:
+    steps = [inputs for call in result.check.calls for _, inputs in call.steps]
+    numbers = sum(t.numel() for inputs in steps for _, t in tensors_in(inputs, ""))
+    return numbers + STEP * len(steps)
 
 
 def remarks(result: Result, oracle: Oracle) -> list[str]:
     """Sentences for a right answer that equals a harmless variant and not the reference."""
     if not result.passed:
         return []
+    symbols = {call.symbol for check in result.checks for call in check.check.calls}
     told_apart: dict[str, bool] = {}
-    for call, got in [pair for check in result.checks for pair in check.evidence]:
-        harmless: list[KnownMistake] = [s for s in oracle.suspects(call) if not s.costs]
-        as_reference = harmless and identical(got, oracle.reference(call))
-        for suspect in harmless:
-            as_suspect = identical(got, suspect.outcome)
-            if as_suspect and not as_reference:
-                told_apart.setdefault(suspect.sentence, True)
-            elif as_reference and not as_suspect:
-                told_apart[suspect.sentence] = False
-    return [tr(sentence) for sentence, shown in told_apart.items() if shown]
+    for version in oracle.listed(symbols, costs=False):
+        for call, got in [
+            pair
+            for check in result.checks
+            if not check.check.declaration.view
+            for pair in zip(check.check.calls, check.outcomes, strict=True)
+        ]:
+            if call.symbol != version.mistake.symbol:
+                continue
+            as_version = identical(got, oracle.mistaken(version, call))
+            as_reference = identical(got, oracle.reference(call))
+            if as_version and not as_reference:
+                told_apart.setdefault(sentence_of(version), True)
+            elif as_reference and not as_version:
+                told_apart[sentence_of(version)] = False
+    return [sentence for sentence, shown in told_apart.items() if shown]

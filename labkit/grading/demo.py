@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from labkit.author.edition import write_source
-from labkit.checks.compare import error_text
+from labkit.checks.messages import error_text
 from labkit.core.paths import LABKIT
 from labkit.core.report import clean
 from labkit.core.syllabus import LABS, Lab

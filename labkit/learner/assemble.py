@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from labkit.checks.assembly import PARTS, judged
-from labkit.checks.in_process import package_in
+from labkit.checks.runner import package_in
 from labkit.core.report import Report, Status
 from labkit.core.syllabus import LABS
 from labkit.lang import said, tr
@@ -24,9 +24,8 @@ def assembly_report(check: Callable[[str], str]) -> Report:
     """
     labs = [lab for lab in LABS if {*PARTS} & {s for e in lab.exercises for s in e.symbols}]
     empty = [e for lab in labs for e in workspace.unfinished(lab) if {*PARTS} & {*e.symbols}]
-    stand_in = bool(empty) and all(workspace.reference_path(lab).exists() for lab in labs)
     sources = workspace.own_package()
-    if stand_in:
+    if empty:
         sources |= workspace.completed_modules(labs)
     ask = Room(workspace.folder()).within(package_in(workspace.folder()))
     try:
@@ -34,15 +33,15 @@ def assembly_report(check: Callable[[str], str]) -> Report:
             verdict = judged(ask, sources)
     except Stopped as stopped:
         return Report(tr(HEADING), Status.NOT_CHECKED, stopped_rows(stopped, None))
-    if verdict.fault is None and not empty:
+    if verdict.passed and not empty:
         step = tr("every part of this model is yours; now it can load a checkpoint and talk")
         return Report(tr(HEADING), Status.PASSED, [*verdict.rows, ("next", step)])
-    rows, to_mend = verdict.rows, verdict.fault and verdict.fault.exercise
-    if to_mend in empty or not verdict.fault:  # say all that is missing, and where to begin
+    rows, to_mend = verdict.rows, verdict.exercise
+    if to_mend in empty or verdict.passed:  # say all that is missing, and where to begin
         missing = tr(", ").join(f"{e.id} {e.title}" for e in empty)
         rows, to_mend = [row for row in rows if row[0] == "ok"], empty[0]
         rows.append(("look", tr("not written yet: {missing}", missing=missing)))
-    if stand_in:
+    if empty:
         rows.insert(0, ("note", workspace.whose(labs)))
     step = check(to_mend.id) if to_mend else tr("mend this, then assemble again")
     return Report(tr(HEADING), Status.NOT_YET, [*rows, ("next", step)])

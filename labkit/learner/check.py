@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
-from labkit.checks.advice import advice_on
-from labkit.checks.compare import error_text
+from labkit.checks.declared import BrokenCheck, Check, prepared_checks
 from labkit.checks.diagnose import diagnose, remarks
-from labkit.checks.explain import learner_report
-from labkit.checks.in_process import Ask, package_in
+from labkit.checks.errors import advice_on
+from labkit.checks.messages import error_text, learner_report
+from labkit.checks.mistakes import Oracle
 from labkit.checks.package import localised, placed
-from labkit.checks.reference import RecordedReference
-from labkit.checks.runner import run_checks
-from labkit.checks.symptoms import symptoms
+from labkit.checks.runner import Ask, Result, package_in, run_checks
 from labkit.core import cells
 from labkit.core.report import Report, Status
 from labkit.core.statements import pruned
-from labkit.core.syllabus import LABS, Exercise, Lab
+from labkit.core.syllabus import Exercise, Lab
 from labkit.lang import tr
 from labkit.learner import workspace
 from labkit.learner.progress.record import has_passed
@@ -34,7 +33,7 @@ def check_exercise(
 ) -> tuple[Report, float]:
     """The report on an exercise of the learner's package, and its points by visible checks.
 
-    The lab is judged alone: where this edition has the reference, it plays all other labs.
+    The lab is judged alone: the reference plays all other labs.
 
     hint    how the learner asks for one, to be shown where something is wrong
     quiet   without what the learner's code prints
@@ -102,7 +101,7 @@ def _checked(lab: Lab, exercise: Exercise, hint: str, room: Room) -> tuple[Repor
         where = tr("line {line}", line=line) if line else tr("what it takes from another cell")
         look = where + tr(": ") + banned.message(mentioned[0], tr)
         return Report(exercise.heading, Status.NOT_YET, [("look", look), ("next", hint)]), 0.0
-    oracle, ask = RecordedReference(lab.module), room.within(package_in(workspace.folder()))
+    oracle, ask = oracle_of(lab), room.within(package_in(workspace.folder()))
 
     def student(call: Call) -> Outcome:
         return localised(ask(lab.module, call), source, exercise.id)
@@ -111,14 +110,26 @@ def _checked(lab: Lab, exercise: Exercise, hint: str, room: Room) -> tuple[Repor
     with imported(package, workspace.folder()), banned.out_of_reach(not_allowed):
         loading = _loading(ask, lab, source)
         if loading.failure:
-            return _does_not_load(*_first_fault(ask, lab, loading.failure), exercise), 0.0
-        checks = ("visible", lab.module, exercise, student, oracle.reference, SEED)
-        result = run_checks(*checks)
+            return _does_not_load(loading.failure, lab, exercise), 0.0
+        try:
+            checks = visible_checks(lab, exercise)
+            result = run_checks(exercise, checks, student, oracle.reference)
+        except BrokenCheck as error:
+            result = Result(exercise, broken=str(error))
     found, notes = diagnose(result, oracle, block or ""), remarks(result, oracle)
-    known = symptoms(result, found.unexplained, oracle)
     step = next_step(lab, exercise) if result.passed else hint
-    notes += room.notes
-    return learner_report(result, found.reasons, known, notes, step), result.score
+    return learner_report(result, found, notes + room.notes, step), result.score
+
+
+@cache
+def oracle_of(lab: Lab) -> Oracle:
+    """Kept as long as the process: what a mistake gives is performed once."""
+    return Oracle(lab)
+
+
+@cache
+def visible_checks(lab: Lab, exercise: Exercise) -> list[Check]:
+    return prepared_checks("visible", lab.module, exercise, SEED)
 
 
 def _loading(ask: Ask, lab: Lab, source: str) -> Outcome:
@@ -134,16 +145,6 @@ def _loading(ask: Ask, lab: Lab, source: str) -> Outcome:
 
 
 _endless: dict[str, Stopped] = {}  # by the source of the module
-
-
-def _first_fault(ask: Ask, lab: Lab, failure: Failure) -> tuple[Failure, Lab]:
-    """The earliest of the learner's own modules that does not load: others import it."""
-    for earlier in LABS:
-        if earlier.number < lab.number and not workspace.reference_path(earlier).exists():
-            found = ask(earlier.module, Call("__name__")).failure
-            if found:
-                return found, earlier
-    return failure, lab
 
 
 def _does_not_load(failure: Failure, lab: Lab, exercise: Exercise) -> Report:
@@ -183,9 +184,8 @@ def _note_on_cause(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:
     """A note on the first exercise, among those of the learner's that this one runs on, that
     fails its own check."""
     for home, used in workspace.used_by(lab, exercise):
-        own = home is lab or not workspace.reference_path(home).exists()
         quiet = Room(workspace.folder(), quiet=True)
-        if own and home in LABS and _judged(home, used, "", quiet)[0].status is Status.NOT_YET:
+        if home is lab and _judged(home, used, "", quiet)[0].status is Status.NOT_YET:
             what = tr(
                 "exercise {id}, {title}, which this one uses,", id=used.id, title=used.title
             )

@@ -237,22 +237,8 @@ class Session:
         empty = workspace.still_empty(self.lab)
         if not empty:
             return
-        if workspace.reference_path(self.lab).exists():
-            print(
-                tr(
-                    "From earlier labs: {lab}.",
-                    lab=workspace.whose(workspace.earlier(self.lab)),
-                )
-            )
-        for lab, exercise in empty:
-            if not workspace.reference_path(lab).exists():
-                print(
-                    tr(
-                        "Exercise {id}, {title}, is empty: finish it first",
-                        id=exercise.id,
-                        title=exercise.title,
-                    )
-                )
+        labs = workspace.whose(workspace.earlier(self.lab))
+        print(tr("From earlier labs: {lab}.", lab=labs))
         try:
             module = self._load()
         except (Exception, Stopped):  # whatever the learner's module raises; its check says so

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from labkit.checks.in_process import Ask
+from labkit.checks.runner import Ask
 from labkit.lang import said, tr
 from labkit.sandboxed.banned import as_in_grading, replaced
 from labkit.sandboxed.call import Call, Outcome

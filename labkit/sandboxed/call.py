@@ -5,7 +5,9 @@ This module is all that the learner's side of grading needs. It holds no test an
 
 from __future__ import annotations
 
+import inspect
 import math
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
@@ -15,7 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.sandboxed.doubles import DOUBLES, SHARED, Listener, Momentum, Watched
+from labkit.sandboxed.banned import replaced
+from labkit.sandboxed.doubles import DOUBLES, SHARED, Listener, ModelCache, Momentum, Watched
+from labkit.sandboxed.importer import PACKAGE
 from labkit.sandboxed.torch_private import set_deterministic
 
 # Kept from before any learner code can replace them.
@@ -64,17 +68,21 @@ def _repeats(values: list[Any], steps: list[Step]) -> list[Any]:
 def _real_tokens(values: list[Any], steps: list[Step]) -> list[Any]:
     """Of each step, zeros where its attention_mask is 0: what comes out at padding is nobody's
     business."""
-
-    def blanked(value: Any, padding: Tensor) -> Any:
-        if isinstance(value, (list, tuple)):
-            return [blanked(item, padding) for item in value]
-        for where in (padding, padding.flatten()):  # (B, T, ...), (N, ...)
-            if isinstance(value, Tensor) and value.shape[: where.dim()] == where.shape:
-                return value.masked_fill(where.view(*where.shape, 1), 0.0)
-        return value
-
     masks = [i["attention_mask"][:, -i["input_ids"].size(1) :] for _, i in steps]
     return [blanked(v, mask == 0) for v, mask in zip(values, masks, strict=True)]
+
+
+def blanked(value: Any, *paddings: Tensor) -> Any:
+    """`value` with zeros where one of these masks (B, T) says that there is padding."""
+    if isinstance(value, (list, tuple)):
+        return [blanked(item, *paddings) for item in value]
+    for where in [w for p in paddings for w in (p, p.flatten(), p[:, None])]:
+        if not isinstance(value, Tensor) or value.dim() < where.dim():
+            continue  # no (B, T, ...), (N, ...), (B, H, T, ...)
+        if all(n in (1, size) for n, size in zip(where.shape, value.shape, strict=False)):
+            more = [1] * (value.dim() - where.dim())
+            return value.masked_fill(where.view(*where.shape, *more), 0)
+    return value
 
 
 def _by_index(values: list[Any], steps: list[Step]) -> list[Any]:
@@ -111,6 +119,7 @@ OPTIONS: dict[str, tuple[type, ...]] = {
     "by_position": (bool,),
     "summary": (str,),
     "objects": (Given,),
+    "trace": (tuple,),
 }
 
 
@@ -132,6 +141,8 @@ class Call:
     summary  compare only a summary of the results, one of SUMMARIES
     objects a Given that makes {name: object}, once for all steps: every step gets them as its
             first inputs, and the state they end in is part of the outcome
+    trace   functions and classes of the package, whose calls are recorded: the records are one
+            more value, see Tracer, and the outcome's state is the weights that were loaded
 
     A Given("listener") among a step's inputs makes its value {"returned": ..., name: what
     the listener heard}. torch's global generator starts every call with the same seed.
@@ -156,9 +167,10 @@ class Call:
         by_position: bool = False,
         summary: str | None = None,
         objects: Given | None = None,
+        trace: tuple[str, ...] = (),
         **inputs: Any,
     ):
-        given = (init, state, dtype, grad, names, by_position, summary, objects)
+        given = (init, state, dtype, grad, names, by_position, summary, objects, trace)
         for (name, kinds), value in zip(OPTIONS.items(), given, strict=True):
             if value is not None and not isinstance(value, kinds):
                 raise ValueError(
@@ -168,7 +180,11 @@ class Call:
         self.symbol, self.init, self.state = symbol, init, state
         self.dtype, self.grad, self.names = dtype, grad, names
         self.by_position, self.summary, self.objects = by_position, summary, objects
+        self.trace = trace
+        # For the judge's side alone, see checks/compare.py:
         self.returns: tuple[str, ...] = ()  # what the values of a pair are called
+        self.probs: Tensor | None = None  # which counts of draws must fit
+        self.mentions = ""  # what the message of the error must contain
         self.key = ""  # set by the check that makes the call: "test_values[2]#1"
         self.hash = ""  # see wire.call_hash
         self.steps: list[Step] = [("", inputs)] if inputs else []
@@ -176,6 +192,16 @@ class Call:
     def returning(self, *names: str) -> Call:
         """Say what the values of a returned pair are called, for the words of a check."""
         self.returns = names
+        return self
+
+    def drawn_from(self, probs: Tensor) -> Call:
+        """Say which probabilities the counts of draws must fit (summary "counts")."""
+        self.probs = probs
+        return self
+
+    def mentioning(self, text: str) -> Call:
+        """Say what the message of the expected error must contain."""
+        self.mentions = text
         return self
 
     def then(self, method: str = "", /, **inputs: Any) -> Call:
@@ -300,7 +326,7 @@ def perform(call: Call, namespace: Mapping[str, Any], filename: str | None = Non
     """
     outcome = Outcome()
     try:
-        with strict_torch(), same_numbers():
+        with strict_torch(), same_numbers(), tracing(call, outcome):
             _perform(call, namespace, outcome)
     except KeyboardInterrupt:
         raise
@@ -312,9 +338,8 @@ def perform(call: Call, namespace: Mapping[str, Any], filename: str | None = Non
 def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None:
     shared: dict[str, Any] = {}
     target = _build(call, namespace, shared)
-    if call.names and isinstance(target, nn.Module):
-        state = target.state_dict().items()
-        outcome.names = {name: list(tensor.shape) for name, tensor in state}
+    if call.names:
+        outcome.names = _shapes(target)
     objects = {} if call.objects is None else resolve(copied(call.objects), namespace, shared)
     leaves: dict[str, Tensor] = {}  # of which gradients are wanted
     for number, (method, inputs) in enumerate(call.steps):
@@ -352,6 +377,11 @@ def _build(call: Call, namespace: Mapping[str, Any], shared: dict[str, Any]) -> 
     return target
 
 
+def _shapes(target: Any) -> dict[str, list[int]]:
+    state = target.state_dict() if isinstance(target, nn.Module) else {}
+    return {name: list(tensor.shape) for name, tensor in state.items()}
+
+
 def _tensors(inputs: Mapping[str, Any], names: Iterable[str]) -> list[tuple[str, Tensor]]:
     return [found for name in names for found in tensors_in(inputs[name], name)]
 
@@ -382,7 +412,8 @@ def _parameters(target: Any) -> dict[str, Tensor]:
 
 
 def state_of(objects: Mapping[str, Any]) -> dict[str, Tensor]:
-    """What a call left behind: the weights of models, the learning rates of optimizers."""
+    """What a call left behind: the weights of models, the learning rates of optimizers, how
+    much caches hold."""
     state: dict[str, Tensor] = {}
     for name, item in objects.items():
         if isinstance(item, nn.Module):
@@ -392,6 +423,11 @@ def state_of(objects: Mapping[str, Any]) -> dict[str, Tensor]:
             for number, group in enumerate(item.param_groups):
                 rate = torch.tensor(float(group["lr"]))
                 state[f"the learning rate of group {number + 1}"] = rate
+        for layer in item.layers if isinstance(item, ModelCache) else []:
+            held = 0 if layer.stored is None else layer.stored[0].size(2)
+            state[f"the number of cached tokens of layer {layer.layer_idx}"] = torch.tensor(
+                held
+            )
     return state
 
 
@@ -443,3 +479,107 @@ def describe(error: BaseException, filename: str | None) -> Failure:
         line = error.lineno
     bases = [kind.__name__ for kind in type(error).__mro__[1:8]]
     return Failure(type(error).__name__[:80], " ".join(text[:1000].split())[:300], line, bases)
+
+
+@contextmanager
+def tracing(call: Call, outcome: Outcome):
+    """While open, the calls that `call` wants traced are recorded; they end in its outcome."""
+    if not call.trace:
+        yield
+        return
+    tracer = Tracer(call)
+    try:
+        with replaced(tracer.wrappers()):
+            yield
+    finally:
+        outcome.values.append(tracer.records)
+        outcome.state = tracer.state
+
+
+class Tracer:
+    """Records the calls of some functions and classes of the package, in the order in which
+    they end. A record is a dictionary of the fields of an Outcome and of
+
+    symbol    the function, or the class of the module
+    path      of the module in the model, "model.layers.0.mlp"; of a function, that of the
+              module that calls it
+    step      0 while the model is made, then 1, 2, ...
+    inputs    what caches hold and the inputs; of a module then those with which it was made
+    """
+
+    MOST = 1000  # records; those of labkit.checks.assembly have under 200
+
+    def __init__(self, call: Call):
+        self.call, self.step, self.running = call, 0, [""]  # paths
+        self.records: list[dict[str, Any]] = []
+        self.made: dict[int, dict[str, Any]] = {}  # how a module was made, by its id
+        self.paths: dict[int, str] = {}
+        self.state: dict[str, Tensor] = {}  # the weights as they were loaded
+
+    def wrappers(self) -> dict[tuple[Any, str], Callable]:
+        """{(owner, name): what records its calls}"""
+        found: dict[tuple[Any, str], Callable] = {}
+        for module in [m for name, m in sys.modules.items() if name.startswith(f"{PACKAGE}.")]:
+            for symbol in vars(module).keys() & {*self.call.trace}:
+                part = vars(module)[symbol]
+                owners = [(part, "__init__"), (part, "forward")]
+                for place in owners if isinstance(part, type) else [(module, symbol)]:
+                    if hasattr(*place):
+                        found[place] = self.wrapper(symbol, *place)
+        return found
+
+    def wrapper(self, symbol: str, owner: Any, name: str) -> Callable:
+        function = getattr(owner, name)
+        of_module, makes = isinstance(owner, type), name == "__init__"
+        home = getattr(owner if of_module else function, "__module__", "")
+        file = getattr(sys.modules.get(home), "__file__", None)
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            if len(self.records) >= self.MOST:
+                return function(*args, **kwargs)
+            inputs, outcome = arguments(function, args, kwargs), Outcome()
+            module = inputs.pop(next(iter(inputs))) if of_module else None
+            if symbol == self.call.symbol and of_module and not makes:
+                self.begin_step(module)
+            path = self.paths.get(id(module), "") if of_module else self.running[-1]
+            made = {} if makes else self.made.get(id(module), {})
+            values = detached([[state_of(inputs), *inputs.values()], *made.get("inputs", [])])
+            before = [(path, t, t.detach().clone()) for path, t in _tensors(inputs, inputs)]
+            self.running.append(path)
+            try:
+                value = function(*args, **kwargs)
+                outcome.values = [detached(value)]
+                outcome.names = _shapes(module) if makes else {}
+            except BaseException as error:
+                outcome.failure = describe(error, file)
+                raise
+            finally:
+                self.running.pop()
+                outcome.changed = [path for path, t, old in before if not _same(t, old)]
+                outcome.state = state_of(inputs)
+                record = {"symbol": symbol, "path": path, "step": self.step, "inputs": values}
+                failure = outcome.failure and [*vars(outcome.failure).values()]
+                self.records.append({**record, **vars(outcome), "failure": failure})
+                if makes:
+                    self.made[id(module)] = self.records[-1]
+            return value
+
+        return wrapped
+
+    def begin_step(self, model: nn.Module) -> None:
+        self.step += 1
+        if self.step == 1:
+            self.paths = {id(module): path for path, module in model.named_modules()}
+            self.state = detached(model.state_dict())
+            for module, record in self.made.items():
+                record["path"] = self.paths.get(module, "")
+
+
+def arguments(function: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """{parameter: value}, defaults too; by number where they do not fit the function."""
+    try:
+        bound = inspect.signature(function).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return {str(n): value for n, value in enumerate([*args, *kwargs.values()])}
+    bound.apply_defaults()
+    return bound.arguments

@@ -167,7 +167,7 @@ def one_line(text: str, most: int) -> str:
 
 
 def encode_call(call: Call) -> bytes:
-    settings = {name: getattr(call, name) for name in SETTINGS}
+    settings = {name: getattr(call, name) for name in (*SETTINGS, "trace")}
     return pack({"symbol": call.symbol, "steps": call.steps, **settings})
 
 
@@ -187,7 +187,8 @@ def call_hash(call: Call) -> str:
     """
     if not call.hash:
         hasher = hashlib.sha256()
-        _feed(hasher, [call.symbol, call.steps, *(getattr(call, name) for name in SETTINGS)])
+        settings = [getattr(call, name) for name in SETTINGS]
+        _feed(hasher, [call.symbol, call.steps, *settings, *call.trace])
         call.hash = hasher.hexdigest()[:32]
     return call.hash
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from itertools import zip_longest
 
-from labkit.author.mistakes import Mistake, mistakes_of
 from labkit.author.reference import reference, reference_block
+from labkit.checks.mistakes import Mistake, mistakes_of
 from labkit.core import cells
 from labkit.core.report import Report
 from labkit.core.syllabus import Exercise, Lab

@@ -5,7 +5,6 @@ of writing it to the next. So positions are kept so small that no pair but the f
 frequency is exactly 1, turns by more than about 20.
 """
 
-import pytest
 import torch
 from visible.test_rope import (
     alibi_call,
@@ -19,365 +18,363 @@ from visible.test_rope import (
     yarn_call,
 )
 
-from labkit.checks.runner import Call, compare
+from labkit.checks.declared import Call, check, rows
 
 HALF = [torch.bfloat16, torch.float16]
 
 
-@pytest.mark.exercise("2.1")
-class TestRopeCosSin:
-    @pytest.mark.parametrize("head_dim", [2, 10, 64])
-    def test_head_dim(self, student, reference, rng, head_dim):
-        """head_dim {head_dim}"""
-        compare(student, reference, cos_sin_call(rng.integers(1, 24, 7), head_dim))
-
-    @pytest.mark.parametrize("rope_theta", [200.0, 5e5, 1e6])
-    def test_theta(self, student, reference, rng, rope_theta):
-        """rope_theta {rope_theta}"""
-        compare(student, reference, cos_sin_call(rng.integers(1, 40, 6), 6, rope_theta))
-
-    @pytest.mark.parametrize("shape", [(1, 6), (3, 4), (2, 2, 3)])
-    def test_every_row_its_own(self, student, reference, rng, shape):
-        """every text with positions of its own, shape {shape}"""
-        compare(student, reference, cos_sin_call(rng.integers(0, 99, *shape), head_dim=8))
-
-    def test_after_a_cache(self, student, reference, rng):
-        """positions that go on after a cache"""
-        start = int(rng.integers(7, 90, 1))
-        for length in (4, 1):
-            call = cos_sin_call(start + torch.arange(length)[None], head_dim=8)
-            compare(student, reference, call)
-
-    def test_gaps(self, student, reference, rng):
-        """positions with gaps, and not in order"""
-        gaps = rng.integers(2, 9, 5).cumsum(0)
-        compare(student, reference, cos_sin_call(gaps.flip(0), 8, 1e6))
-
-    @pytest.mark.points(2)
-    def test_large_positions(self, student, reference, rng):
-        """large positions, where only float32 still counts"""
-        for head_dim, rope_theta, most in ((2, 1e4, 2**20), (4, 1e6, 20000)):
-            call = cos_sin_call(rng.integers(5000, most, 2, 8), head_dim, rope_theta)
-            compare(student, reference, call)
-
-    def test_position_zero(self, student, reference, rng):
-        """position 0, where nothing turns"""
-        call = cos_sin_call(torch.tensor([0, int(rng.integers(1, 60, 1)), 0]), head_dim=8)
-        outcome = compare(student, reference, call)
-        cos, sin = outcome.value
-        assert (cos[0] == 1).all(), "cos is not 1 at position 0"
-        assert (sin[0] == 0).all(), "sin is not 0 at position 0"
-
-    def test_by_position(self, student, reference, rng):
-        """arguments by position: position_ids, head_dim, rope_theta"""
-        call = cos_sin_call(rng.integers(1, 60, 5), head_dim=8, by_position=True)
-        compare(student, reference, call)
-
-    def test_strided_positions(self, student, reference, rng):
-        """positions that are not contiguous, and that stay as they were"""
-        compare(student, reference, cos_sin_call(rng.integers(1, 60, 5, 3).T, head_dim=8))
+test_rope_cos_sin_head_dim = check("2.1", "head_dim {head_dim}", head_dim=[2, 10, 64])(
+    lambda rng, head_dim: cos_sin_call(rng.integers(1, 24, 7), head_dim)
+)
 
 
-@pytest.mark.exercise("2.2")
-class TestRotateHalf:
-    @pytest.mark.parametrize("shape", [(8,), (4, 4), (2, 3, 6), (2, 4, 6, 10), (1, 3, 1, 2)])
-    def test_values(self, student, reference, rng, shape):
-        """values for any number of axes"""
-        compare(student, reference, Call("rotate_half", x=rng.normal(*shape)))
-
-    @pytest.mark.parametrize("dtype", HALF)
-    def test_half_precision(self, student, reference, rng, dtype):
-        """{dtype}"""
-        compare(student, reference, Call("rotate_half", x=rng.normal(2, 4, 6, dtype=dtype)))
-
-    def test_strided_input(self, student, reference, rng):
-        """an input that is not contiguous, and that stays as it was"""
-        compare(student, reference, Call("rotate_half", x=rng.normal(6, 4, 2).transpose(0, 2)))
-
-    def test_twice(self, student, reference, rng):
-        """twice in a row, which gives -x"""
-        once = compare(student, reference, Call("rotate_half", x=rng.normal(2, 6)))
-        compare(student, reference, Call("rotate_half", x=once.value))
-
-    def test_gradients(self, student, reference, rng):
-        """gradients"""
-        compare(student, reference, Call("rotate_half", x=rng.normal(3, 2, 8), grad=True))
+@check("2.1", rope_theta=[200.0, 500000.0, 1000000.0])
+def test_rope_cos_sin_theta(rng, rope_theta):
+    """rope_theta {rope_theta}"""
+    return cos_sin_call(rng.integers(1, 40, 6), 6, rope_theta)
 
 
-@pytest.mark.exercise("2.3")
-class TestApplyRotaryPosEmb:
-    def call(self, rng, heads=(4, 2), length=3, head_dim=8, batch=2, rows=None, **options):
-        positions = rng.integers(1, 50, *((batch, length) if rows is None else rows))
-        angles = positions[..., None] * rng.uniform(head_dim // 2, low=0.01, high=2.0)
-        return rotation_call(rng, angles, heads, length, batch, **options)
-
-    @pytest.mark.points(3)
-    @pytest.mark.parametrize(
-        "sizes", [(3, (4, 2), 5, 6), (1, (5, 1), 1, 2), (2, (3, 3), 7, 10)]
-    )
-    def test_values(self, student, reference, rng, sizes):
-        """values"""
-        batch, heads, length, head_dim = sizes
-        compare(student, reference, self.call(rng, heads, length, head_dim, batch))
-
-    @pytest.mark.parametrize("sizes", [(4, (4, 2), 3), (2, (5, 5), 5)])
-    def test_equal_sizes(self, student, reference, rng, sizes):
-        """as many texts or tokens as heads, where a wrong axis goes unnoticed"""
-        batch, heads, length = sizes
-        compare(student, reference, self.call(rng, heads, length, 6, batch))
-
-    @pytest.mark.parametrize("rows", [(5,), (1, 5)])
-    def test_one_row_for_all(self, student, reference, rng, rows):
-        """one row of positions for all texts, shape {rows}"""
-        compare(student, reference, self.call(rng, length=5, batch=3, rows=rows))
-
-    @pytest.mark.points(0.5)
-    @pytest.mark.parametrize("dtype", HALF)
-    def test_half_precision(self, student, reference, rng, dtype):
-        """{dtype} with tables in float32"""
-        angles = torch.tensor([[[1.0], [2], [3]]]) * rng.uniform(4, low=0.1, high=0.4)
-        compare(student, reference, half_precision_rotation_call(rng, angles, dtype))
-
-    @pytest.mark.points(2)
-    def test_offset_alone(self, student, reference, rng):
-        """scores depend on the offset alone"""
-        query, key = rng.normal(1, 3, 1, 8), rng.normal(1, 3, 1, 8)
-        frequencies = rng.uniform(4, low=0.01, high=1.5)
-        places = torch.tensor([[[0], [7], [24]]])  # after a cache, positions do not start at 0
-        inputs = {"query": query.repeat(1, 1, 3, 1), "key": key.repeat(1, 1, 3, 1)}
-        found = []
-        for shift in (0, int(rng.integers(1, 40, 1))):
-            angles = (places + shift) * frequencies
-            call = Call("apply_rotary_pos_emb", **inputs, **tables(angles))
-            outcome = compare(student, reference, call)
-            found.append(outcome.value[0] @ outcome.value[1].mT)  # (1, H, T, T)
-        gap = (found[0] - found[1]).abs().max().item()
-        assert gap < 1e-3, "moving query and key by the same number of places changes a score"
-
-    def test_norm_kept(self, student, reference, rng):
-        """the lengths of query and key stay"""
-        call = self.call(rng, length=6)
-        outcome = compare(student, reference, call)
-        for turned, name in zip(outcome.value, ("query", "key"), strict=True):
-            before = call.steps[0][1][name].norm(dim=-1)
-            assert torch.allclose(turned.norm(dim=-1), before, rtol=1e-4), (
-                f"the turn changes the length of {name}"
-            )
-
-    def test_position_zero(self, student, reference, rng):
-        """position 0, where nothing moves"""
-        call = self.call(rng, length=2)
-        places = torch.tensor([[[0], [3]], [[0], [8]]])
-        call.steps[0][1].update(tables(places * rng.uniform(4, low=0.1, high=1.0)))
-        outcome = compare(student, reference, call)
-        for turned, name in zip(outcome.value, ("query", "key"), strict=True):
-            still = torch.equal(turned[:, :, 0], call.steps[0][1][name][:, :, 0])
-            assert still, f"{name} moves at position 0"
-
-    @pytest.mark.points(2)
-    def test_by_position(self, student, reference, rng):
-        """arguments by position: query, key, cos, sin"""
-        compare(student, reference, self.call(rng, by_position=True))
-
-    def test_strided_input(self, student, reference, rng):
-        """inputs that are not contiguous, and that stay as they were"""
-        call = self.call(rng, length=5)
-        call.steps[0][1]["query"] = rng.normal(2, 5, 4, 8).transpose(1, 2)
-        call.steps[0][1]["key"] = rng.normal(8, 2, 5, 2).permute(1, 3, 2, 0)
-        compare(student, reference, call)
-
-    @pytest.mark.points(3)
-    def test_gradients(self, student, reference, rng):
-        """gradients of query and key"""
-        compare(student, reference, self.call(rng, length=4, grad=("query", "key")))
+@check("2.1", shape=[(1, 6), (3, 4), (2, 2, 3)])
+def test_rope_cos_sin_every_row_its_own(rng, shape):
+    """every text with positions of its own, shape {shape}"""
+    return cos_sin_call(rng.integers(0, 99, *shape), head_dim=8)
 
 
-@pytest.mark.exercise("2.4")
-class TestSinusoidalEmbedding:
-    @pytest.mark.parametrize("hidden_size", [2, 6, 8, 64])
-    def test_values(self, student, reference, rng, hidden_size):
-        """hidden_size {hidden_size}"""
-        compare(student, reference, sinusoidal_call(rng.integers(1, 24, 7), hidden_size))
-
-    @pytest.mark.parametrize("hidden_size", [1, 5, 9])
-    def test_odd_size(self, student, reference, rng, hidden_size):
-        """hidden_size {hidden_size}, with a sine to spare"""
-        compare(student, reference, sinusoidal_call(rng.integers(1, 60, 5), hidden_size))
-
-    @pytest.mark.parametrize("shape", [(1, 4), (3, 5), (2, 2, 3)])
-    def test_every_row_its_own(self, student, reference, rng, shape):
-        """positions of shape {shape}"""
-        compare(student, reference, sinusoidal_call(rng.integers(0, 60, *shape), 6))
-
-    def test_large_positions(self, student, reference, rng):
-        """large positions, where only float32 still counts"""
-        compare(student, reference, sinusoidal_call(rng.integers(5000, 100000, 9), 2))
-
-    def test_by_position(self, student, reference, rng):
-        """arguments by position: position_ids, hidden_size"""
-        call = sinusoidal_call(rng.integers(1, 60, 3, 4).T, 8, by_position=True)
-        compare(student, reference, call)
+@check("2.1")
+def test_rope_cos_sin_after_a_cache(rng):
+    """positions that go on after a cache"""
+    start = int(rng.integers(7, 90, 1))
+    for length in (4, 1):
+        call = cos_sin_call(start + torch.arange(length)[None], head_dim=8)
+        yield call
 
 
-@pytest.mark.exercise("2.5")
-class TestAlibiBias:
-    @pytest.mark.parametrize("num_heads", [1, 2, 8, 16])
-    def test_powers_of_two(self, student, reference, rng, num_heads):
-        """{num_heads} heads"""
-        length = int(rng.integers(3, 9, 1))
-        compare(student, reference, alibi_call(num_heads, length, length))
-
-    @pytest.mark.parametrize("num_heads", [3, 6, 12, 20])
-    def test_other_numbers(self, student, reference, rng, num_heads):
-        """{num_heads} heads, no power of two"""
-        length = int(rng.integers(3, 9, 1))
-        compare(student, reference, alibi_call(num_heads, length, length))
-
-    @pytest.mark.points(2)
-    @pytest.mark.parametrize("query_length", [1, 3])
-    def test_after_a_cache(self, student, reference, rng, query_length):
-        """the last {query_length} queries of more keys"""
-        call = alibi_call(4, query_length, query_length + int(rng.integers(2, 9, 1)))
-        compare(student, reference, call)
-
-    def test_long(self, student, reference, rng):
-        """thousands of keys, where only float32 still counts"""
-        compare(student, reference, alibi_call(3, 2, 2100 + int(rng.integers(0, 200, 1))))
-
-    def test_by_position(self, student, reference, rng):
-        """arguments by position: num_heads, query_length, key_length"""
-        call = alibi_call(5, 2, int(rng.integers(6, 12, 1)), by_position=True)
-        compare(student, reference, call)
+@check("2.1")
+def test_rope_cos_sin_gaps(rng):
+    """positions with gaps, and not in order"""
+    gaps = rng.integers(2, 9, 5).cumsum(0)
+    return cos_sin_call(gaps.flip(0), 8, 1000000.0)
 
 
-@pytest.mark.exercise("2.6")
-class TestRelativeScores:
-    @pytest.mark.points(2)
-    @pytest.mark.parametrize("length", [2, 5, 8])
-    def test_values(self, student, reference, rng, length):
-        """{length} tokens"""
-        compare(student, reference, relative_scores_call(rng, length, length))
-
-    @pytest.mark.points(2)
-    @pytest.mark.parametrize(("new", "total"), [(1, 6), (3, 7), (1, 1)])
-    def test_after_a_cache(self, student, reference, rng, new, total):
-        """queries: {new}, keys: {total}"""
-        call = relative_scores_call(rng, new, total, batch=1, heads=2, head_dim=6)
-        compare(student, reference, call)
-
-    def test_equal_sizes(self, student, reference, rng):
-        """as many tokens as heads and texts"""
-        call = relative_scores_call(rng, 3, 3, batch=3, heads=3, head_dim=3)
-        compare(student, reference, call)
-
-    def test_offset_alone(self, student, reference, rng):
-        """with equal tokens, scores depend on the offset alone"""
-        call = relative_scores_call(rng, 5, 5)
-        for name in ("query", "key"):
-            call.steps[0][1][name] = rng.normal(2, 3, 1, 4).repeat(1, 1, 5, 1)
-        outcome = compare(student, reference, call)
-        moved = (outcome.value[..., 1:, 1:] - outcome.value[..., :-1, :-1]).nan_to_num(0.0)
-        assert moved.abs().max() < 1e-3, "one place further on, a score differs"
-
-    def test_by_position(self, student, reference, rng):
-        """arguments by position"""
-        compare(student, reference, relative_scores_call(rng, 2, 4, by_position=True))
-
-    def test_gradients(self, student, reference, rng):
-        """gradients of all five inputs"""
-        call = relative_scores_call(rng, 1, 5, grad=True)  # one query: nothing is hidden
-        compare(student, reference, call)
+@check("2.1", points=2)
+def test_rope_cos_sin_large_positions(rng):
+    """large positions, where only float32 still counts"""
+    for head_dim, rope_theta, most in ((2, 10000.0, 2**20), (4, 1000000.0, 20000)):
+        call = cos_sin_call(rng.integers(5000, most, 2, 8), head_dim, rope_theta)
+        yield call
 
 
-@pytest.mark.exercise("2.7")
-class TestYarnCosSin:
-    def call(self, rng, **options):
-        return yarn_call(rng.integers(1, 30, 2, 5), **options)
-
-    @pytest.mark.points(2)
-    @pytest.mark.parametrize("factor", [1.0, 2.5, 8.0])
-    def test_factor(self, student, reference, rng, factor):
-        """factor {factor}"""
-        compare(student, reference, self.call(rng, factor=factor))
-
-    @pytest.mark.points(2)
-    @pytest.mark.parametrize("sizes", [(1500, 1e4, 10), (3617, 1e4, 32), (32768, 1e6, 12)])
-    def test_sizes(self, student, reference, rng, sizes):
-        """trained length, rope_theta and head_dim {sizes}"""
-        trained, theta, head_dim = sizes
-        call = self.call(rng, trained=trained, theta=theta, head_dim=head_dim)
-        compare(student, reference, call)
-
-    @pytest.mark.parametrize("trained", [6, 100])
-    def test_short(self, student, reference, rng, trained):
-        """a trained length of {trained}, where the ramp begins at pair 0"""
-        compare(student, reference, self.call(rng, trained=trained))
-
-    @pytest.mark.parametrize("trained", [500, 800])
-    def test_far_end(self, student, reference, rng, trained):
-        """a trained length of {trained} with rope_theta 10, where the ramp ends at D - 1"""
-        compare(student, reference, self.call(rng, trained=trained, theta=10.0))
-
-    @pytest.mark.parametrize("attention_factor", [1.7, 1.0])
-    def test_explicit_factor(self, student, reference, rng, attention_factor):
-        """attention_factor {attention_factor}, not left to the formula"""
-        compare(student, reference, self.call(rng, attention_factor=attention_factor))
-
-    @pytest.mark.points(2)
-    def test_betas(self, student, reference, rng):
-        """other beta_fast and beta_slow"""
-        compare(student, reference, self.call(rng, beta_fast=60.0, beta_slow=4.0))
-
-    def test_by_position(self, student, reference, rng):
-        """arguments by position"""
-        more = {"attention_factor": 1.3, "beta_fast": 20.0, "beta_slow": 2.0}
-        compare(student, reference, self.call(rng, **more, by_position=True))
-
-    def test_large_positions(self, student, reference, rng):
-        """large positions, where only float32 still counts"""
-        call = self.call(rng, trained=32768, theta=1e6, head_dim=2)
-        call.steps[0][1]["position_ids"] = rng.integers(5000, 100000, 9)
-        compare(student, reference, call)
+test_rope_cos_sin_position_zero = check("2.1", "position 0, where nothing turns")(
+    lambda rng: cos_sin_call(torch.tensor([0, int(rng.integers(1, 60, 1)), 0]), head_dim=8)
+)
 
 
-@pytest.mark.exercise("2.8")
-class TestLearnedPositions:
-    @pytest.mark.parametrize("sizes", [(5, 11, 3, 8), (1, 4, 1, 3), (9, 9, 2, 6)])
-    def test_values(self, student, reference, rng, sizes):
-        """T, places, B and E {sizes}, from place 0 on"""
-        new, rows, batch, size = sizes
-        call = learned_call(rng, None, new, rows=rows, batch=batch, size=size, names=True)
-        compare(student, reference, call)
+@check("2.1")
+def test_rope_cos_sin_by_position(rng):
+    """arguments by position: position_ids, head_dim, rope_theta"""
+    return cos_sin_call(rng.integers(1, 60, 5), head_dim=8, by_position=True)
 
-    @pytest.mark.points(2)
-    @pytest.mark.parametrize(("start", "new"), [(1, 5), (4, 1), (9, 2)])
-    def test_start(self, student, reference, rng, start, new):
-        """T {new} of 11 places, from place {start} on"""
-        compare(student, reference, learned_call(rng, start, new, rows=11, batch=3, size=4))
 
-    @pytest.mark.parametrize(("start", "new"), [(0, 12), (10, 2), (11, 1), (40, 3)])
-    def test_too_long(self, student, reference, rng, start, new):
-        """T {new} of 11 places, from place {start} on: too far"""
-        compare(student, reference, learned_call(rng, start, new, rows=11))
+@check("2.1")
+def test_rope_cos_sin_strided_positions(rng):
+    """positions that are not contiguous, and that stay as they were"""
+    return cos_sin_call(rng.integers(1, 60, 5, 3).T, head_dim=8)
 
-    @pytest.mark.points(0.5)
-    @pytest.mark.parametrize("start", [-1, -5])
-    def test_negative(self, student, reference, rng, start):
-        """a start below 0: {start}"""
-        compare(student, reference, learned_call(rng, start, 3, rows=11))
 
-    @pytest.mark.points(0.5)
-    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-    def test_half_precision(self, student, reference, rng, dtype):
-        """{dtype}"""
-        compare(student, reference, learned_call(rng, 2, 4, dtype=dtype))
+@check("2.2", shape=[(8,), (4, 4), (2, 3, 6), (2, 4, 6, 10), (1, 3, 1, 2)])
+def test_rotate_half_values(rng, shape):
+    """values for any number of axes"""
+    return Call("rotate_half", x=rng.normal(*shape))
 
-    @pytest.mark.points(0.5)
-    def test_by_position(self, student, reference, rng):
-        """arguments by position: hidden_states, start"""
-        compare(student, reference, learned_call(rng, 2, 3, batch=1, by_position=True))
 
-    @pytest.mark.points(0.5)
-    def test_gradients(self, student, reference, rng):
-        """gradients of the embeddings and the table"""
-        compare(student, reference, learned_call(rng, 3, 4, batch=3, grad=True))
+test_rotate_half_half_precision = check("2.2", "{dtype}", dtype=HALF)(
+    lambda rng, dtype: Call("rotate_half", x=rng.normal(2, 4, 6, dtype=dtype))
+)
+
+
+@check("2.2")
+def test_rotate_half_strided_input(rng):
+    """an input that is not contiguous, and that stays as it was"""
+    return Call("rotate_half", x=rng.normal(6, 4, 2).transpose(0, 2))
+
+
+test_rotate_half_gradients = check("2.2", "gradients")(
+    lambda rng: Call("rotate_half", x=rng.normal(3, 2, 8), grad=True)
+)
+
+
+def some_rotation_call(rng, heads=(4, 2), length=3, head_dim=8, batch=2, rows=None, **options):
+    positions = rng.integers(1, 50, *((batch, length) if rows is None else rows))
+    angles = positions[..., None] * rng.uniform(head_dim // 2, low=0.01, high=2.0)
+    return rotation_call(rng, angles, heads, length, batch, **options)
+
+
+@check("2.3", points=3, sizes=[(3, (4, 2), 5, 6), (1, (5, 1), 1, 2), (2, (3, 3), 7, 10)])
+def test_rotation_values(rng, sizes):
+    """values"""
+    batch, heads, length, head_dim = sizes
+    return some_rotation_call(rng, heads, length, head_dim, batch)
+
+
+@check("2.3", sizes=[(4, (4, 2), 3), (2, (5, 5), 5)])
+def test_rotation_equal_sizes(rng, sizes):
+    """as many texts or tokens as heads, where a wrong axis goes unnoticed"""
+    batch, heads, length = sizes
+    return some_rotation_call(rng, heads, length, 6, batch)
+
+
+test_rotation_one_row_for_all = check(
+    "2.3",
+    "one row of positions for all texts, shape {rows}",
+    rows=[(5,), (1, 5)],
+    length=5,
+    batch=3,
+)(some_rotation_call)
+
+
+@check("2.3", points=0.5, dtype=HALF)
+def test_rotation_half_precision(rng, dtype):
+    """{dtype} with tables in float32"""
+    angles = torch.tensor([[[1.0], [2], [3]]]) * rng.uniform(4, low=0.1, high=0.4)
+    return half_precision_rotation_call(rng, angles, dtype)
+
+
+@check("2.3", points=2)
+def test_rotation_offset_alone(rng):
+    """scores depend on the offset alone"""
+    query, key = (rng.normal(1, 3, 1, 8), rng.normal(1, 3, 1, 8))
+    frequencies = rng.uniform(4, low=0.01, high=1.5)
+    places = torch.tensor([[[0], [7], [24]]])  # after a cache, positions do not start at 0
+    inputs = {"query": query.repeat(1, 1, 3, 1), "key": key.repeat(1, 1, 3, 1)}
+    for shift in (0, int(rng.integers(1, 40, 1))):
+        angles = (places + shift) * frequencies
+        call = Call("apply_rotary_pos_emb", **inputs, **tables(angles))
+        yield call
+
+
+test_rotation_norm_kept = check("2.3", "the lengths of query and key stay", length=6)(
+    some_rotation_call
+)
+
+
+@check("2.3")
+def test_rotation_position_zero(rng):
+    """position 0, where nothing moves"""
+    call = some_rotation_call(rng, length=2)
+    places = torch.tensor([[[0], [3]], [[0], [8]]])
+    call.steps[0][1].update(tables(places * rng.uniform(4, low=0.1, high=1.0)))
+    return call
+
+
+test_rotation_by_position = check(
+    "2.3", "arguments by position: query, key, cos, sin", points=2, by_position=True
+)(some_rotation_call)
+
+
+@check("2.3")
+def test_rotation_strided_input(rng):
+    """inputs that are not contiguous, and that stay as they were"""
+    call = some_rotation_call(rng, length=5)
+    call.steps[0][1]["query"] = rng.normal(2, 5, 4, 8).transpose(1, 2)
+    call.steps[0][1]["key"] = rng.normal(8, 2, 5, 2).permute(1, 3, 2, 0)
+    return call
+
+
+test_rotation_gradients = check(
+    "2.3", "gradients of query and key", points=3, length=4, grad=("query", "key")
+)(some_rotation_call)
+
+
+@check("2.4", hidden_size=[2, 6, 8, 64])
+def test_sinusoidal_embedding_values(rng, hidden_size):
+    """hidden_size {hidden_size}"""
+    return sinusoidal_call(rng.integers(1, 24, 7), hidden_size)
+
+
+@check("2.4", hidden_size=[1, 5, 9])
+def test_sinusoidal_embedding_odd_size(rng, hidden_size):
+    """hidden_size {hidden_size}, with a sine to spare"""
+    return sinusoidal_call(rng.integers(1, 60, 5), hidden_size)
+
+
+@check("2.4", shape=[(1, 4), (3, 5), (2, 2, 3)])
+def test_sinusoidal_embedding_every_row_its_own(rng, shape):
+    """positions of shape {shape}"""
+    return sinusoidal_call(rng.integers(0, 60, *shape), 6)
+
+
+@check("2.4")
+def test_sinusoidal_embedding_large_positions(rng):
+    """large positions, where only float32 still counts"""
+    return sinusoidal_call(rng.integers(5000, 100000, 9), 2)
+
+
+@check("2.4")
+def test_sinusoidal_embedding_by_position(rng):
+    """arguments by position: position_ids, hidden_size"""
+    return sinusoidal_call(rng.integers(1, 60, 3, 4).T, 8, by_position=True)
+
+
+@check("2.5", num_heads=[1, 2, 8, 16])
+def test_alibi_bias_powers_of_two(rng, num_heads):
+    """{num_heads} heads"""
+    length = int(rng.integers(3, 9, 1))
+    return alibi_call(num_heads, length, length)
+
+
+@check("2.5", num_heads=[3, 6, 12, 20])
+def test_alibi_bias_other_numbers(rng, num_heads):
+    """{num_heads} heads, no power of two"""
+    length = int(rng.integers(3, 9, 1))
+    return alibi_call(num_heads, length, length)
+
+
+@check("2.5", points=2, query_length=[1, 3])
+def test_alibi_bias_after_a_cache(rng, query_length):
+    """the last {query_length} queries of more keys"""
+    return alibi_call(4, query_length, query_length + int(rng.integers(2, 9, 1)))
+
+
+test_alibi_bias_long = check("2.5", "thousands of keys, where only float32 still counts")(
+    lambda rng: alibi_call(3, 2, 2100 + int(rng.integers(0, 200, 1)))
+)
+
+
+@check("2.5")
+def test_alibi_bias_by_position(rng):
+    """arguments by position: num_heads, query_length, key_length"""
+    return alibi_call(5, 2, int(rng.integers(6, 12, 1)), by_position=True)
+
+
+test_relative_scores_values = check("2.6", "{length} tokens", points=2, length=[2, 5, 8])(
+    lambda rng, length: relative_scores_call(rng, length, length)
+)
+test_relative_scores_after_a_cache = check(
+    "2.6",
+    "queries: {new}, keys: {total}",
+    points=2,
+    cases=rows("new, total", (1, 6), (3, 7), (1, 1)),
+    batch=1,
+    heads=2,
+    head_dim=6,
+)(relative_scores_call)
+test_relative_scores_equal_sizes = check(
+    "2.6", "as many tokens as heads and texts", new=3, total=3, batch=3, heads=3, head_dim=3
+)(relative_scores_call)
+
+
+@check("2.6")
+def test_relative_scores_offset_alone(rng):
+    """with equal tokens, scores depend on the offset alone"""
+    call = relative_scores_call(rng, 5, 5)
+    for name in ("query", "key"):
+        call.steps[0][1][name] = rng.normal(2, 3, 1, 4).repeat(1, 1, 5, 1)
+    return call
+
+
+test_relative_scores_by_position = check(
+    "2.6", "arguments by position", new=2, total=4, by_position=True
+)(relative_scores_call)
+test_relative_scores_gradients = check(
+    "2.6", "gradients of all five inputs", new=1, total=5, grad=True
+)(relative_scores_call)
+
+
+def yarn_cos_sin_call(rng, **options):
+    return yarn_call(rng.integers(1, 30, 2, 5), **options)
+
+
+test_yarn_cos_sin_factor = check("2.7", "factor {factor}", points=2, factor=[1.0, 2.5, 8.0])(
+    yarn_cos_sin_call
+)
+
+
+@check(
+    "2.7", points=2, sizes=[(1500, 10000.0, 10), (3617, 10000.0, 32), (32768, 1000000.0, 12)]
+)
+def test_yarn_cos_sin_sizes(rng, sizes):
+    """trained length, rope_theta and head_dim {sizes}"""
+    trained, theta, head_dim = sizes
+    return yarn_cos_sin_call(rng, trained=trained, theta=theta, head_dim=head_dim)
+
+
+test_yarn_cos_sin_short = check(
+    "2.7", "a trained length of {trained}, where the ramp begins at pair 0", trained=[6, 100]
+)(yarn_cos_sin_call)
+test_yarn_cos_sin_far_end = check(
+    "2.7",
+    "a trained length of {trained} with rope_theta 10, where the ramp ends at D - 1",
+    trained=[500, 800],
+    theta=10.0,
+)(yarn_cos_sin_call)
+test_yarn_cos_sin_explicit_factor = check(
+    "2.7",
+    "attention_factor {attention_factor}, not left to the formula",
+    attention_factor=[1.7, 1.0],
+)(yarn_cos_sin_call)
+test_yarn_cos_sin_betas = check(
+    "2.7", "other beta_fast and beta_slow", points=2, beta_fast=60.0, beta_slow=4.0
+)(yarn_cos_sin_call)
+
+
+@check("2.7")
+def test_yarn_cos_sin_by_position(rng):
+    """arguments by position"""
+    more = {"attention_factor": 1.3, "beta_fast": 20.0, "beta_slow": 2.0}
+    return yarn_cos_sin_call(rng, **more, by_position=True)
+
+
+@check("2.7")
+def test_yarn_cos_sin_large_positions(rng):
+    """large positions, where only float32 still counts"""
+    call = yarn_cos_sin_call(rng, trained=32768, theta=1000000.0, head_dim=2)
+    call.steps[0][1]["position_ids"] = rng.integers(5000, 100000, 9)
+    return call
+
+
+@check("2.8", sizes=[(5, 11, 3, 8), (1, 4, 1, 3), (9, 9, 2, 6)])
+def test_learned_positions_values(rng, sizes):
+    """T, places, B and E {sizes}, from place 0 on"""
+    new, rows, batch, size = sizes
+    return learned_call(rng, None, new, rows=rows, batch=batch, size=size, names=True)
+
+
+test_learned_positions_start = check(
+    "2.8",
+    "T {new} of 11 places, from place {start} on",
+    points=2,
+    cases=rows("start, new", (1, 5), (4, 1), (9, 2)),
+    rows=11,
+    batch=3,
+    size=4,
+)(learned_call)
+test_learned_positions_too_long = check(
+    "2.8",
+    "T {new} of 11 places, from place {start} on: too far",
+    cases=rows("start, new", (0, 12), (10, 2), (11, 1), (40, 3)),
+    rows=11,
+)(learned_call)
+test_learned_positions_negative = check(
+    "2.8", "a start below 0: {start}", points=0.5, start=[-1, -5], new=3, rows=11
+)(learned_call)
+test_learned_positions_half_precision = check(
+    "2.8", "{dtype}", points=0.5, dtype=[torch.bfloat16, torch.float16], start=2, new=4
+)(learned_call)
+test_learned_positions_by_position = check(
+    "2.8",
+    "arguments by position: hidden_states, start",
+    points=0.5,
+    start=2,
+    new=3,
+    batch=1,
+    by_position=True,
+)(learned_call)
+test_learned_positions_gradients = check(
+    "2.8",
+    "gradients of the embeddings and the table",
+    points=0.5,
+    start=3,
+    new=4,
+    batch=3,
+    grad=True,
+)(learned_call)

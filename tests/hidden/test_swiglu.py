@@ -1,166 +1,116 @@
 """Hidden checks of lab 04: fresh numbers, odd shapes, other dtypes, extremes, gradients."""
 
-import pytest
 import torch
+from visible import test_swiglu as visible
 from visible.test_swiglu import (
     HALF,
+    KINDS,
     config,
     feed_forward_call,
-    feed_forward_init,
     matrices,
     mlp_call,
     pickers,
     positive_pickers,
 )
 
-from labkit.checks.runner import Call, compare
+from labkit.checks.declared import Call, check
+
+SHAPES = [(2, 7, 32), (5,), (), (4, 1, 3, 2)]
 
 
-@pytest.mark.exercise("4.1")
-class TestSilu:
-    @pytest.mark.parametrize("shape", [(2, 7, 32), (5,), (), (4, 1, 3, 2)])
-    def test_values(self, student, reference, rng, shape):
-        """values for any number of axes"""
-        compare(student, reference, Call("silu", x=2 * rng.normal(*shape)))
-
-    @pytest.mark.points(0.5)
-    @pytest.mark.parametrize("grad", [False, True])
-    def test_far_out(self, student, reference, rng, grad):
-        """from -10000 to 10000, gradients: {grad}"""
-        far = rng.uniform(20, low=100.0, high=1e4)
-        near = torch.tensor([-20.0, -1.0, 0.0, 1.0, 20.0])
-        compare(student, reference, Call("silu", x=torch.cat([far, near, -far]), grad=grad))
-
-    @pytest.mark.points(0.5)
-    @pytest.mark.parametrize("dtype", HALF)
-    def test_half_precision(self, student, reference, rng, dtype):
-        """{dtype} input, from -8 to 8"""
-        x = rng.uniform(3, 4, 16, low=-8, high=8).to(dtype)
-        compare(student, reference, Call("silu", x=x))
-
-    @pytest.mark.points(0.25)
-    @pytest.mark.parametrize("dtype", HALF)
-    def test_half_far_out(self, student, reference, rng, dtype):
-        """{dtype} from -10000 to 10000, with gradients"""
-        far = rng.uniform(16, low=20.0, high=1e4).to(dtype)
-        compare(student, reference, Call("silu", x=torch.cat([-far, far]), grad=True))
-
-    def test_strided_input(self, student, reference, rng):
-        """an input that is not contiguous, and that stays as it was"""
-        compare(student, reference, Call("silu", x=rng.normal(4, 3, 6).transpose(0, 2)))
-
-    @pytest.mark.points(3)
-    def test_gradients(self, student, reference, rng):
-        """gradients"""
-        compare(student, reference, Call("silu", x=2 * rng.normal(3, 5, 12), grad=True))
+test_silu = check("4.1", "values for any number of axes", shape=SHAPES)(
+    lambda rng, shape: Call("silu", x=2 * rng.normal(*shape))
+)
 
 
-@pytest.mark.exercise("4.2")
-class TestQwen3MLP:
-    @pytest.mark.parametrize(("hidden_size", "intermediate_size"), [(6, 10), (8, 3)])
-    def test_parameters(self, student, reference, rng, hidden_size, intermediate_size):
-        """three matrices with the checkpoint's names and shapes, no bias"""
-        init = {"config": config(hidden_size, intermediate_size)}
-        compare(student, reference, Call("Qwen3MLP", init=init, names=True))
-        call = mlp_call(rng, hidden_size, intermediate_size, x=rng.normal(2, hidden_size))
-        compare(student, reference, call)
-
-    @pytest.mark.parametrize("shape", [(2, 7, 12), (8,), (5, 6), (1, 3, 2, 10)])
-    def test_values(self, student, reference, rng, shape):
-        """values for any number of axes"""
-        compare(student, reference, mlp_call(rng, shape[-1], 9, x=1.5 * rng.normal(*shape)))
-
-    @pytest.mark.parametrize("size", [1, 5])
-    def test_other_size(self, student, reference, rng, size):
-        """another intermediate_size than the config's, as an expert has"""
-        init = {"config": config(6, 10), "intermediate_size": size}
-        compare(student, reference, Call("Qwen3MLP", init=init, names=True))
-        call = Call("Qwen3MLP", init=init, state=matrices(rng, 6, size), x=rng.normal(3, 6))
-        compare(student, reference, call)
-
-    @pytest.mark.points(2)
-    def test_gate_and_up(self, student, reference, rng):
-        """gate_proj is what opens and closes, up_proj what passes"""
-        state = matrices(rng, 6, 10)
-        state["gate_proj.weight"] = 4 * state["gate_proj.weight"]
-        init = {"config": config(6, 10)}
-        call = Call("Qwen3MLP", init=init, state=state, x=rng.normal(8, 6))
-        compare(student, reference, call)
-
-    @pytest.mark.points(0.5)
-    @pytest.mark.parametrize("dtype", HALF)
-    def test_half_precision(self, student, reference, rng, dtype):
-        """{dtype}"""
-        x = (2 * rng.normal(7, 8)).to(dtype)
-        compare(student, reference, mlp_call(rng, 8, 14, pickers, dtype=dtype, x=x))
-
-    @pytest.mark.points(0.25)
-    @pytest.mark.parametrize("dtype", HALF)
-    def test_extremes(self, student, reference, rng, dtype):
-        """{dtype} with gates at plus and minus 10000: finite"""
-        x = 0.1 * rng.normal(9, 8)
-        x[:, :4] = 1e4 * x[:, :4].sign()
-        compare(student, reference, mlp_call(rng, 8, 14, pickers, dtype=dtype, x=x.to(dtype)))
-
-    def test_strided_input(self, student, reference, rng):
-        """an input that is not contiguous, and that stays as it was"""
-        compare(student, reference, mlp_call(rng, 6, 10, x=rng.normal(6, 5, 3).transpose(0, 2)))
-
-    @pytest.mark.points(2)
-    def test_gradients(self, student, reference, rng):
-        """gradients of the input and of all three matrices"""
-        compare(student, reference, mlp_call(rng, 6, 10, x=rng.normal(3, 4, 6), grad=True))
+@check("4.1", points=0.5, grad=[False, True])
+def test_silu_far_out(rng, grad):
+    """from -10000 to 10000, gradients: {grad}"""
+    far = rng.uniform(20, low=100.0, high=1e4)
+    near = torch.tensor([-20.0, -1.0, 0.0, 1.0, 20.0])
+    return Call("silu", x=torch.cat([far, near, -far]), grad=grad)
 
 
-KINDS = ["relu", "gelu", "swish", "geglu", "swiglu"]
+test_silu_half = check("4.1", points=0.5, dtype=HALF, shape=[(3, 4, 16)])(
+    visible.test_silu_half
+)
 
 
-@pytest.mark.exercise("4.3")
-class TestFeedForward:
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_values(self, student, reference, rng, kind):
-        """kind {kind}"""
-        call = Call("FeedForward", init=feed_forward_init(kind, (10, 7)), names=True)
-        compare(student, reference, call)
-        call = feed_forward_call(rng, kind, (10, 7), x=1.5 * rng.normal(2, 5, 10))
-        compare(student, reference, call)
-        call = feed_forward_call(rng, kind, (10, 7), x=20 * rng.normal(3, 10))
-        compare(student, reference, call)
+@check("4.1", points=0.25, dtype=HALF)
+def test_silu_half_far_out(rng, dtype):
+    """{dtype} from -10000 to 10000, with gradients"""
+    far = rng.uniform(16, low=20.0, high=1e4).to(dtype)
+    return Call("silu", x=torch.cat([-far, far]), grad=True)
 
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_gradients(self, student, reference, rng, kind):
-        """gradients of kind {kind}"""
-        compare(student, reference, feed_forward_call(rng, kind, x=rng.normal(4, 6), grad=True))
 
-    @pytest.mark.points(0.1)
-    @pytest.mark.parametrize("dtype", HALF)
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_half_precision(self, student, reference, rng, kind, dtype):
-        """kind {kind} in {dtype}"""
-        x = rng.uniform(5, 8, low=0.2, high=2.0).to(dtype)
-        call = feed_forward_call(rng, kind, (8, 13), positive_pickers, dtype=dtype, x=x)
-        compare(student, reference, call)
+test_silu_strided = check("4.1", "an input that is not contiguous, and that stays as it was")(
+    lambda rng: Call("silu", x=rng.normal(4, 3, 6).transpose(0, 2))
+)
+test_silu_gradients = check("4.1", points=3, shape=[(3, 5, 12)])(visible.test_silu_gradients)
 
-    @pytest.mark.points(0.1)
-    @pytest.mark.parametrize("kind", ["gelu", "geglu", "swiglu"])
-    def test_extremes(self, student, reference, rng, kind):
-        """kind {kind} in float16 at plus and minus 10000: finite"""
-        x = 0.1 * rng.normal(6, 8)
-        x[:, :4] = 1e4 * x[:, :4].sign()
-        x = x.half()
-        call = feed_forward_call(rng, kind, (8, 12), pickers, dtype=torch.float16, x=x)
-        compare(student, reference, call)
 
-    def test_strided_input(self, student, reference, rng):
-        """an input that is not contiguous, and that stays as it was"""
-        call = feed_forward_call(rng, "geglu", x=rng.normal(6, 3, 2).transpose(0, 2))
-        compare(student, reference, call)
+@check("4.2", sizes=[(6, 10), (8, 3)])
+def test_mlp_parameters(rng, sizes):
+    """three matrices with the checkpoint's names and shapes, no bias"""
+    fresh = Call("Qwen3MLP", init={"config": config(*sizes)}, names=True)
+    return fresh, mlp_call(rng, *sizes, x=rng.normal(2, sizes[0]))
 
-    @pytest.mark.points(0.5)
-    @pytest.mark.parametrize("unknown", ["tanh", "SwiGLU", "glu"])
-    def test_unknown(self, student, reference, rng, unknown):
-        """kind swish is built, an unknown kind raises ValueError that names it"""
-        compare(student, reference, feed_forward_call(rng, "swish", x=rng.normal(3, 6)))
-        call = Call("FeedForward", init=feed_forward_init(unknown))
-        outcome = compare(student, reference, call)
-        assert unknown in outcome.failure.text, "the error does not name the kind"
+
+@check("4.2", shape=[(2, 7, 12), (8,), (5, 6), (1, 3, 2, 10)])
+def test_mlp(rng, shape):
+    """values for any number of axes"""
+    return mlp_call(rng, shape[-1], 9, x=1.5 * rng.normal(*shape))
+
+
+test_mlp_other_size = check("4.2", size=[1, 5])(visible.test_mlp_other_size)
+
+
+@check("4.2", points=2)
+def test_mlp_gate_and_up(rng):
+    """gate_proj is what opens and closes, up_proj what passes"""
+    state = matrices(rng, 6, 10)
+    state["gate_proj.weight"] = 4 * state["gate_proj.weight"]
+    return Call("Qwen3MLP", init={"config": config(6, 10)}, state=state, x=rng.normal(8, 6))
+
+
+test_mlp_half = check("4.2", points=0.5, dtype=HALF, sizes=[(8, 14)])(visible.test_mlp_half)
+
+
+@check("4.2", points=0.25, dtype=HALF)
+def test_mlp_extremes(rng, dtype):
+    """{dtype} with gates at plus and minus 10000: finite"""
+    return mlp_call(rng, 8, 14, pickers, dtype=dtype, x=extreme(rng, 9).to(dtype))
+
+
+def extreme(rng, rows):
+    x = 0.1 * rng.normal(rows, 8)
+    x[:, :4] = 1e4 * x[:, :4].sign()
+    return x
+
+
+test_mlp_strided = check("4.2", shape=[(6, 5, 3)])(visible.test_mlp_strided)
+test_mlp_gradients = check("4.2", points=2, shape=[(3, 4, 6)])(visible.test_mlp_gradients)
+test_kind = check("4.3", kind=KINDS, sizes=[(10, 7)], grad=[False])(visible.test_kind)
+test_kind_gradients = check("4.3", "gradients of kind {kind}", kind=KINDS)(
+    lambda rng, kind: feed_forward_call(rng, kind, x=rng.normal(4, 6), grad=True)
+)
+
+
+@check("4.3", points=0.1, kind=KINDS, dtype=HALF)
+def test_kind_half(rng, kind, dtype):
+    """kind {kind} in {dtype}"""
+    x = rng.uniform(5, 8, low=0.2, high=2.0).to(dtype)
+    return feed_forward_call(rng, kind, (8, 13), positive_pickers, dtype=dtype, x=x)
+
+
+@check("4.3", points=0.1, kind=["gelu", "geglu", "swiglu"])
+def test_kind_extremes(rng, kind):
+    """kind {kind} in float16 at plus and minus 10000: finite"""
+    x = extreme(rng, 6).half()
+    return feed_forward_call(rng, kind, (8, 12), pickers, dtype=torch.float16, x=x)
+
+
+test_kind_strided = check("4.3")(visible.test_kind_strided)
+test_kind_unknown = check("4.3", points=0.5, unknown=["tanh", "SwiGLU", "glu"])(
+    visible.test_kind_unknown
+)

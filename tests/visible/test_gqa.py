@@ -1,11 +1,14 @@
 """Visible checks of lab 03: what check("3.1") and its sisters run."""
 
-import pytest
+from itertools import pairwise
+
 import torch
 
-from labkit.checks.runner import Call, Given, New, compare
+from labkit.checks.declared import Call, Given, New, check
 
+F32 = torch.float32
 HALF = [torch.bfloat16, torch.float16]
+LOW = [-torch.inf, torch.finfo(F32).min]  # what hides a key in a float mask
 
 
 def causal(new, total):
@@ -18,6 +21,130 @@ def window(new, total, width=3):
     return causal(new, total).triu(total - new - width + 1)
 
 
+def each_text(new, total):
+    """(2, 1, new, total): a window for each of two texts."""
+    return torch.stack((window(new, total), window(new, total, width=2)))[:, None]
+
+
+def padded(new, total):
+    """(2, 1, new, total): causal; the first two tokens of the second text are padding."""
+    seen = torch.arange(total) >= torch.tensor([[0], [2]])
+    return causal(new, total) & seen[:, None, None]
+
+
+def one_blind(new, total):
+    """A window that hides every key from query 1."""
+    return window(new, total) & (torch.arange(new) != 1)[:, None]
+
+
+def mask_call(rng, new, total, more=0, **options):
+    """With up to `more` new tokens more, and as many more cached ones."""
+    more = rng.integers(0, more + 1, 1).item()
+    return Call("causal_mask", query_length=new + more, key_length=total + 2 * more, **options)
+
+
+@check("3.1", length=4)
+def test_mask_square(rng, length):
+    """{length} tokens, nothing cached"""
+    return mask_call(rng, length, length)
+
+
+test_mask_chunk = check("3.1", "3 new tokens after 2 cached ones", new=3, total=5)(mask_call)
+test_mask_one_token = check(
+    "3.1", "1 new token after 4 cached ones sees them all", new=1, total=5
+)(mask_call)
+test_mask_positions = check(
+    "3.1", "arguments by position: query_length, key_length", new=2, total=6, by_position=True
+)(mask_call)
+test_mask_long = check("3.1", "4 new tokens after 300 cached ones", new=4, total=304)(mask_call)
+
+
+def attention_call(rng, shape=(2, 3, 4, 5, 6), mask=None, features=None, **options):
+    batch, heads, new, total, size = shape
+    inputs = {
+        "query": rng.normal(batch, heads, new, size),
+        "key": rng.normal(batch, heads, total, size),
+        "value": rng.normal(batch, heads, total, features or size),
+    }
+    if mask is not None:
+        inputs["mask"] = mask(new, total)
+    return Call("scaled_dot_product_attention", **inputs, **options)
+
+
+def whole_numbers_call(rng, shape=(2, 2, 4, 5, 4), mask=None, size=2, dtype=F32):
+    """A call whose scores are exact in any dtype, and whose values are all positive."""
+    call = attention_call(rng, shape, mask)
+    inputs = call.steps[0][1]
+    for name in ("query", "key"):
+        inputs[name] = rng.integers(-size, size + 1, *inputs[name].shape).to(dtype)
+    inputs["value"] = rng.uniform(*inputs["value"].shape, low=1.0, high=2.0).to(dtype)
+    return call
+
+
+test_attention = check("3.2", "values without a mask")(attention_call)
+test_attention_scale = check(
+    "3.2", "values with scale {scale}", shape=(2, 1, 4, 5, 6), scale=0.3
+)(attention_call)
+test_attention_mask = check(
+    "3.2", "a mask (T, S): each query sees itself and up to two tokens before it",
+    shape=[(2, 3, 4, 5, 6), (2, 2, 1, 5, 4)], mask=window,
+)(attention_call)  # fmt: skip
+test_attention_mask_of_each_text = check(
+    "3.2", "a mask (B, 1, T, S), another for each text", mask=each_text
+)(attention_call)
+test_attention_mask_and_scale = check("3.2", "a mask and scale 0.2", mask=causal, scale=0.2)(
+    attention_call
+)
+test_attention_large_scores = check("3.2", "scores in the thousands", size=100)(
+    whole_numbers_call
+)
+
+
+@check("3.2")
+def test_attention_low_scores(rng, shape=(2, 2, 4, 5, 4)):
+    """a mask, scores near -30000"""
+    call = attention_call(rng, shape, window, scale=1.0)
+    inputs = call.steps[0][1]
+    for name, far in (("query", 300.0), ("key", -100.0)):
+        inputs[name] = rng.integers(-1, 2, *inputs[name].shape).float()
+        inputs[name][..., 0] = far
+    return call
+
+
+test_attention_value_size = check(
+    "3.2", "values of size {features}, queries and keys of size 6, with a mask",
+    mask=window, features=9,
+)(attention_call)  # fmt: skip
+test_attention_half = check("3.2", "{dtype} with a mask", points=0.5, mask=window, dtype=HALF)(
+    whole_numbers_call
+)
+test_attention_positions = check(
+    "3.2", "arguments by position: query, key, value, mask, scale",
+    mask=window, scale=0.7, by_position=True,
+)(attention_call)  # fmt: skip
+test_attention_gradients = check(
+    "3.2", "gradients of query, key and value", mask=window, grad=True
+)(attention_call)
+
+
+def repeat_call(rng, heads=2, n_rep=2, dtype=F32, **options):
+    x = rng.normal(2, heads, 7, 5, dtype=dtype)
+    return Call("repeat_kv", hidden_states=x, n_rep=n_rep, **options)
+
+
+test_repeat = check("3.3", "{heads} KV heads, {n_rep} query heads for each", heads=2, n_rep=3)(
+    repeat_call
+)
+test_repeat_nothing = check("3.3", "n_rep 1 changes nothing", heads=3, n_rep=1)(repeat_call)
+test_repeat_half = check("3.3", "bfloat16 stays bfloat16", dtype=torch.bfloat16)(repeat_call)
+test_repeat_positions = check(
+    "3.3", "arguments by position: hidden_states, n_rep", heads=4, by_position=True
+)(repeat_call)
+test_repeat_gradients = check(
+    "3.3", "gradients: a KV head collects those of all its copies", n_rep=4, grad=True
+)(repeat_call)
+
+
 def rotary(positions, size):
     """cos and sin (..., T, size) of the angles of these positions, as lab 02 makes them."""
     inv_freq = 100.0 ** -(torch.arange(0, size, 2).double() / size)
@@ -26,486 +153,237 @@ def rotary(positions, size):
     return {"cos": angles.cos().float(), "sin": angles.sin().float()}
 
 
-def tokens(x, start, end, rotary_dim=4, first=3):
-    """The inputs for tokens number start to end of x; token 0 stands at position `first`."""
-    angles = rotary(torch.arange(first + start, first + end)[None], rotary_dim)
-    return {"hidden_states": x[:, start:end], **angles, "mask": causal(end - start, end)}
+def module_call(
+    rng, symbol, config, weights, rotated, cached, shape=(2, 5), scale=4.0, mask=causal,
+    bias=False, cuts=None, positions=None, again=None, dtype=None, **options,
+):  # fmt: skip
+    """A module of attention on B texts of T tokens, the first at position 3.
 
-
-@pytest.mark.exercise("3.1")
-class TestCausalMask:
-    def test_square(self, student, reference):
-        """4 tokens, nothing cached"""
-        compare(student, reference, Call("causal_mask", query_length=4, key_length=4))
-
-    def test_chunk(self, student, reference):
-        """3 new tokens after 2 cached ones"""
-        compare(student, reference, Call("causal_mask", query_length=3, key_length=5))
-
-    def test_one_token(self, student, reference):
-        """1 new token after 4 cached ones sees them all"""
-        compare(student, reference, Call("causal_mask", query_length=1, key_length=5))
-
-    def test_positions(self, student, reference):
-        """arguments by position: query_length, key_length"""
-        call = Call("causal_mask", query_length=2, key_length=6, by_position=True)
-        compare(student, reference, call)
-
-    def test_long(self, student, reference):
-        """4 new tokens after 300 cached ones"""
-        compare(student, reference, Call("causal_mask", query_length=4, key_length=304))
-
-
-def attention_call(rng, shape=(2, 3, 4, 5, 6), mask=None, **options):
-    batch, heads, new, total, size = shape
-    inputs = {
-        "query": rng.normal(batch, heads, new, size),
-        "key": rng.normal(batch, heads, total, size),
-        "value": rng.normal(batch, heads, total, size),
+    weights     shapes by name
+    rotated     features that turn by their position
+    cached      numbers that a cache holds for each token; there is one with `cuts`
+    shape       (B, T), or None: names and shapes of the parameters
+    scale       of hidden_states: a small eps does not show in large numbers
+    mask        a function of new tokens and all; may give None
+    cuts        where the texts are cut into steps
+    again       of a second step, the first token that differs
+    """
+    init = {"config": config, "layer_idx": 2}
+    if shape is None:
+        return Call(symbol, init=init, names=True)
+    numbers = {name: rng.normal(*size) for name, size in weights.items()}
+    state = {
+        f"{name}.weight": 1 + w / 2 if w.dim() == 1 else w / w.size(1) ** 0.5
+        for name, w in numbers.items()
     }
-    if mask is not None:
-        inputs["mask"] = mask
-    return Call("scaled_dot_product_attention", **inputs, **options)
-
-
-def whole_numbers_call(rng, dtype, size=2, shape=(2, 2, 4, 5, 4)):
-    """A call whose scores are exact in any dtype, and whose values are all positive."""
-    call = attention_call(rng, shape)
-    inputs = call.steps[0][1]
-    for name in ("query", "key"):
-        inputs[name] = rng.integers(-size, size + 1, *inputs[name].shape).to(dtype)
-    inputs["value"] = rng.uniform(*inputs["value"].shape, low=1.0, high=2.0).to(dtype)
-    return call
-
-
-def low_scores_call(rng, shape=(2, 2, 4, 5, 4)):
-    """A call with a mask whose scores are all near -30000."""
-    call = attention_call(rng, shape, mask=window(*shape[2:4]), scale=1.0)
-    inputs = call.steps[0][1]
-    for name, far in (("query", 300.0), ("key", -100.0)):
-        inputs[name] = rng.integers(-1, 2, *inputs[name].shape).float()
-        inputs[name][..., 0] = far
-    return call
-
-
-@pytest.mark.exercise("3.2")
-class TestAttention:
-    def test_values(self, student, reference, rng):
-        """values without a mask"""
-        compare(student, reference, attention_call(rng))
-
-    def test_scale(self, student, reference, rng):
-        """values with scale 0.3"""
-        compare(student, reference, attention_call(rng, (2, 1, 4, 5, 6), scale=0.3))
-
-    def test_mask(self, student, reference, rng):
-        """a mask (T, S): each query sees itself and up to two tokens before it"""
-        compare(student, reference, attention_call(rng, mask=window(4, 5)))
-
-    def test_mask_of_each_text(self, student, reference, rng):
-        """a mask (B, 1, T, S), another for each text"""
-        mask = torch.stack((window(4, 5), window(4, 5, width=2)))[:, None]
-        compare(student, reference, attention_call(rng, mask=mask))
-
-    def test_mask_and_scale(self, student, reference, rng):
-        """a mask and scale 0.2"""
-        compare(student, reference, attention_call(rng, mask=window(4, 5), scale=0.2))
-
-    def test_large_scores(self, student, reference, rng):
-        """scores in the thousands"""
-        compare(student, reference, whole_numbers_call(rng, torch.float32, size=100))
-
-    def test_low_scores(self, student, reference, rng):
-        """a mask, scores near -30000"""
-        compare(student, reference, low_scores_call(rng))
-
-    def test_other_value_size(self, student, reference, rng):
-        """values of size 9, queries and keys of size 6, with a mask"""
-        call = attention_call(rng, mask=window(4, 5))
-        call.steps[0][1]["value"] = rng.normal(2, 3, 5, 9)
-        compare(student, reference, call)
-
-    @pytest.mark.points(0.5)
-    @pytest.mark.parametrize("dtype", HALF)
-    def test_half_precision(self, student, reference, rng, dtype):
-        """{dtype} with a mask"""
-        call = whole_numbers_call(rng, dtype)
-        call.steps[0][1]["mask"] = window(4, 5)
-        compare(student, reference, call)
-
-    def test_positions(self, student, reference, rng):
-        """arguments by position: query, key, value, mask, scale"""
-        call = attention_call(rng, mask=window(4, 5), scale=0.7, by_position=True)
-        compare(student, reference, call)
-
-    def test_gradients(self, student, reference, rng):
-        """gradients of query, key and value"""
-        compare(student, reference, attention_call(rng, mask=window(4, 5), grad=True))
-
-
-@pytest.mark.exercise("3.3")
-class TestRepeatKV:
-    def test_values(self, student, reference, rng):
-        """2 KV heads, each for 3 query heads"""
-        call = Call("repeat_kv", hidden_states=rng.normal(2, 2, 4, 5), n_rep=3)
-        compare(student, reference, call)
-
-    def test_one_each(self, student, reference, rng):
-        """n_rep 1 changes nothing"""
-        call = Call("repeat_kv", hidden_states=rng.normal(2, 3, 4, 5), n_rep=1)
-        compare(student, reference, call)
-
-    def test_half_precision(self, student, reference, rng):
-        """bfloat16 stays bfloat16"""
-        x = rng.normal(2, 2, 3, 4, dtype=torch.bfloat16)
-        compare(student, reference, Call("repeat_kv", hidden_states=x, n_rep=2))
-
-    def test_positions(self, student, reference, rng):
-        """arguments by position: hidden_states, n_rep"""
-        call = Call(
-            "repeat_kv", hidden_states=rng.normal(1, 4, 3, 2), n_rep=2, by_position=True
-        )
-        compare(student, reference, call)
-
-    def test_gradients(self, student, reference, rng):
-        """gradients: a KV head collects those of all its copies"""
-        call = Call("repeat_kv", hidden_states=rng.normal(2, 2, 3, 4), n_rep=4, grad=True)
-        compare(student, reference, call)
-
-
-D = 4  # head_dim of Qwen3Attention
-E = 24  # its hidden_size: that of 6 heads
-SMALL = 12  # a hidden_size that is not H * D
-
-
-def qwen3_config(heads=6, kv_heads=2, **changes):
-    sizes = {
-        "vocab_size": 8,
-        "hidden_size": E,
-        "intermediate_size": 8,
-        "num_hidden_layers": 4,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
-        "head_dim": D,
-    }
-    return New("Qwen3Config", **(sizes | changes))
-
-
-def qwen3_state(rng, heads=6, kv_heads=2, bias=False, size=E):
-    q, kv = heads * D, kv_heads * D
-    sizes = {"q_proj": (q, size), "k_proj": (kv, size), "v_proj": (kv, size)}
-    sizes |= {"o_proj": (size, q)}
-    state = {f"{n}.weight": rng.normal(*s) / s[1] ** 0.5 for n, s in sizes.items()}
     if bias:
-        state |= {f"{n}.bias": rng.normal(s[0]) for n, s in sizes.items()}
-    norms = {f"{n}.weight": 1 + 0.5 * rng.normal(D) for n in ("q_norm", "k_norm")}
-    return state | norms
+        state |= {f"{n}.bias": rng.normal(len(w)) for n, w in numbers.items() if w.dim() > 1}
+    x = scale * rng.normal(*shape, config.arguments["hidden_size"])
+    if dtype is not None:  # positive sums: little rounding
+        x = (1.5 + x / 20).to(dtype)
+        state = {name: weight.abs() + 0.1 for name, weight in state.items()}
+    call = Call(symbol, init=init, state=state, dtype=dtype, **options)
+    cache = {"cache": Given("kv_cache", layer_idx=2, numbers=cached)} if cuts else {}
+    for start, end in pairwise(cuts or (0, shape[1])):
+        where = torch.arange(3 + start, 3 + end)[None] if positions is None else positions
+        inputs = {"hidden_states": x[:, start:end], **rotary(where, rotated)}
+        seen = mask and mask(end - start, end)
+        call.then(**inputs, **({} if seen is None else {"mask": seen}), **cache)
+    if again is not None:
+        inputs = dict(call.steps[0][1])
+        inputs["hidden_states"] = torch.cat((x[:, :again], -x[:, again:]), dim=1)
+        call.then(**inputs)
+    return call
 
 
-def qwen3_call(rng, heads=6, kv_heads=2, size=E, layer_idx=2, state=None, **options):
-    """A Qwen3Attention; options of its config and of the Call."""
-    fields = ("attention_bias", "rms_norm_eps")
-    changes = {name: options.pop(name) for name in fields if name in options}
-    bias = changes.get("attention_bias", False)
-    state = qwen3_state(rng, heads, kv_heads, bias, size) if state is None else state
-    config = qwen3_config(heads, kv_heads, hidden_size=size, **changes)
-    init = {"config": config, "layer_idx": layer_idx}
-    return Call("Qwen3Attention", init=init, state=state, **options)
+D, E = 4, 24  # head_dim, and a hidden_size that is 6 * D
+SMALL = 12  # a hidden_size that is not H * D
+FAR_APART = torch.tensor([[0, 1, 2, 3, 4], [0, 5, 9, 10, 17]])  # more than a shift
 
 
-def hidden(rng, *shape):
-    """hidden_states so large that a small eps does not show."""
-    return 4 * rng.normal(*shape)
+def qwen3_call(rng, heads=6, kv_heads=2, size=E, eps=1e-6, bias=False, **options):
+    q, kv = heads * D, kv_heads * D
+    config = New(
+        "Qwen3Config", vocab_size=8, hidden_size=size, intermediate_size=8, head_dim=D,
+        num_hidden_layers=4, num_attention_heads=heads, num_key_value_heads=kv_heads,
+        attention_bias=bias, rms_norm_eps=eps,
+    )  # fmt: skip
+    weights = {"q_proj": (q, size), "k_proj": (kv, size), "v_proj": (kv, size)}
+    weights |= {"o_proj": (size, q), "q_norm": (D,), "k_norm": (D,)}
+    return module_call(rng, "Qwen3Attention", config, weights, D, 2 * kv, bias=bias, **options)
 
 
-def own_positions(x, rotary_dim=D):
-    """Two texts whose tokens stand at positions of their own: more than a shift apart."""
-    positions = torch.tensor([[0, 1, 2, 3, 4], [0, 5, 9, 10, 17]])
-    return {"hidden_states": x, **rotary(positions, rotary_dim), "mask": causal(5, 5)}
+test_qwen3_parameters = check("3.4", "names and shapes of the parameters", shape=None)(
+    qwen3_call
+)
+test_qwen3_parameters_of_other_sizes = check(
+    "3.4", "names and shapes of the parameters, hidden_size {size} and {heads} heads of 4",
+    size=SMALL, heads=6, shape=None,
+)(qwen3_call)  # fmt: skip
+test_qwen3_parameters_with_bias = check(
+    "3.4", "names and shapes of the parameters, with attention_bias",
+    points=0.5, bias=True, shape=None,
+)(qwen3_call)  # fmt: skip
+test_qwen3_one_token = check("3.4", "one token, which can only see itself", shape=(2, 1))(
+    qwen3_call
+)
+test_qwen3 = check("3.4", "5 tokens, nothing cached")(qwen3_call)
+test_qwen3_other_sizes = check(
+    "3.4", "hidden_size {size}, {heads} heads of 4, {kv_heads} KV heads: H * D is not E",
+    size=SMALL, heads=6, kv_heads=2,
+)(qwen3_call)  # fmt: skip
+test_qwen3_without_mask = check(
+    "3.4", "without a mask every token sees every other", mask=None
+)(qwen3_call)
+test_qwen3_own_positions = check(
+    "3.4", "two texts at other positions: 0, 1, 2, 3, 4 and 0, 5, 9, 10, 17",
+    positions=FAR_APART,
+)(qwen3_call)  # fmt: skip
+test_qwen3_mask_of_each_text = check(
+    "3.4", "a mask (B, 1, T, S), another for each text", mask=each_text
+)(qwen3_call)
+test_qwen3_cache = check(
+    "3.4", "5 tokens in three steps with a cache: 2, then 2, then 1", cuts=(0, 2, 4, 5)
+)(qwen3_call)
+test_qwen3_one_query = check(
+    "3.4", "one token, a mask that hides cached keys", mask=window, cuts=(0, 4, 5)
+)(qwen3_call)
+test_qwen3_causality = check("3.4", "what comes later changes nothing before it", again=3)(
+    qwen3_call
+)
+test_qwen3_eps = check(
+    "3.4", "values with rms_norm_eps {eps}, entries of size {scale}", eps=0.01, scale=4.0
+)(qwen3_call)
+test_qwen3_bias = check("3.4", "values with attention_bias", points=0.5, bias=True)(qwen3_call)
+test_qwen3_positions = check(
+    "3.4", "arguments by position: hidden_states, cos, sin, mask", by_position=True
+)(qwen3_call)
+test_qwen3_half = check(
+    "3.4", "{dtype} in, {dtype} out, cos and sin in float32",
+    points=0.5, dtype=torch.bfloat16, shape=(2, 1),
+)(qwen3_call)  # fmt: skip
+test_qwen3_gradients = check("3.4", "gradients of input and parameters", grad=True)(qwen3_call)
 
 
-@pytest.mark.exercise("3.4")
-class TestQwen3Attention:
-    def test_parameters(self, student, reference):
-        """names and shapes of the parameters"""
-        init = {"config": qwen3_config(), "layer_idx": 2}
-        compare(student, reference, Call("Qwen3Attention", init=init, names=True))
-
-    def test_parameters_of_other_sizes(self, student, reference):
-        """the same with hidden_size 12 and 6 heads of 4: H * D is not E"""
-        init = {"config": qwen3_config(hidden_size=SMALL), "layer_idx": 2}
-        compare(student, reference, Call("Qwen3Attention", init=init, names=True))
-
-    @pytest.mark.points(0.5)
-    def test_parameters_with_bias(self, student, reference):
-        """the same with attention_bias"""
-        init = {"config": qwen3_config(attention_bias=True), "layer_idx": 2}
-        compare(student, reference, Call("Qwen3Attention", init=init, names=True))
-
-    def test_one_token(self, student, reference, rng):
-        """one token, which can only see itself"""
-        compare(student, reference, qwen3_call(rng).then(**tokens(hidden(rng, 2, 1, E), 0, 1)))
-
-    def test_values(self, student, reference, rng):
-        """5 tokens, nothing cached"""
-        compare(student, reference, qwen3_call(rng).then(**tokens(hidden(rng, 2, 5, E), 0, 5)))
-
-    def test_other_sizes(self, student, reference, rng):
-        """5 tokens, hidden_size 12 and 6 heads of 4: H * D is not E"""
-        call = qwen3_call(rng, size=SMALL).then(**tokens(hidden(rng, 2, 5, SMALL), 0, 5))
-        compare(student, reference, call)
-
-    def test_without_mask(self, student, reference, rng):
-        """without a mask every token sees every other"""
-        call = qwen3_call(rng).then(**tokens(hidden(rng, 2, 5, E), 0, 5))
-        del call.steps[0][1]["mask"]
-        compare(student, reference, call)
-
-    def test_own_positions(self, student, reference, rng):
-        """two texts at other positions: 0, 1, 2, 3, 4 and 0, 5, 9, 10, 17"""
-        compare(student, reference, qwen3_call(rng).then(**own_positions(hidden(rng, 2, 5, E))))
-
-    def test_own_mask(self, student, reference, rng):
-        """a mask (B, 1, T, S), another for each text"""
-        call = qwen3_call(rng).then(**tokens(hidden(rng, 2, 5, E), 0, 5))
-        call.steps[0][1]["mask"] = torch.stack((window(5, 5), window(5, 5, width=2)))[:, None]
-        compare(student, reference, call)
-
-    def test_cache(self, student, reference, rng):
-        """5 tokens in three steps with a cache: 2, then 2, then 1"""
-        call, x = qwen3_call(rng), hidden(rng, 2, 5, E)
-        cache = Given("kv_cache", layer_idx=2, numbers=2 * 2 * D)
-        for start, end in ((0, 2), (2, 4), (4, 5)):
-            call.then(**tokens(x, start, end), cache=cache)
-        compare(student, reference, call)
-
-    def test_eps(self, student, reference, rng):
-        """values with rms_norm_eps 0.01"""
-        call = qwen3_call(rng, rms_norm_eps=0.01).then(**tokens(hidden(rng, 2, 5, E), 0, 5))
-        compare(student, reference, call)
-
-    @pytest.mark.points(0.5)
-    def test_bias(self, student, reference, rng):
-        """values with attention_bias"""
-        call = qwen3_call(rng, attention_bias=True).then(**tokens(hidden(rng, 2, 5, E), 0, 5))
-        compare(student, reference, call)
-
-    def test_positions(self, student, reference, rng):
-        """arguments by position: hidden_states, cos, sin, mask"""
-        call = qwen3_call(rng, by_position=True).then(**tokens(hidden(rng, 2, 5, E), 0, 5))
-        compare(student, reference, call)
-
-    @pytest.mark.points(0.5)
-    def test_half_precision(self, student, reference, rng):
-        """bfloat16 in, bfloat16 out, cos and sin in float32"""
-        call = qwen3_call(rng, dtype=torch.bfloat16).then(**tokens(rng.normal(2, 1, E), 0, 1))
-        inputs = call.steps[0][1]
-        inputs["hidden_states"] = (1.5 + 0.2 * inputs["hidden_states"]).bfloat16()
-        for name in ("v_proj.weight", "o_proj.weight"):  # positive sums: little rounding
-            call.state[name] = call.state[name].abs()
-        compare(student, reference, call)
-
-    def test_gradients(self, student, reference, rng):
-        """gradients of input and parameters"""
-        call = qwen3_call(rng, grad=True).then(**tokens(hidden(rng, 2, 5, E), 0, 5))
-        compare(student, reference, call)
+def latent_call(rng, size=33, heads=3, q=7, kv=5, nope=6, rope=4, v=8, **options):
+    config = New(
+        "MLAConfig", hidden_size=size, num_attention_heads=heads, q_lora_rank=q,
+        kv_lora_rank=kv, qk_nope_head_dim=nope, qk_rope_head_dim=rope, v_head_dim=v,
+    )  # fmt: skip
+    weights = {"q_a_proj": (q, size), "q_b_proj": (heads * (nope + rope), q)}
+    weights |= {"kv_a_proj_with_mqa": (kv + rope, size), "kv_b_proj": (heads * (nope + v), kv)}
+    weights |= {"o_proj": (size, heads * v), "q_a_layernorm": (q,), "kv_a_layernorm": (kv,)}
+    return module_call(
+        rng, "MultiHeadLatentAttention", config, weights, rope, kv + rope, **options
+    )
 
 
-def latent_state(rng, shapes):
-    return {
-        f"{name}.weight": 1 + 0.5 * rng.normal(*shape)
-        if len(shape) == 1
-        else rng.normal(*shape) / shape[1] ** 0.5
-        for name, shape in shapes.items()
-    }
+test_latent_parameters = check("3.5", "names and shapes of the parameters", shape=None)(
+    latent_call
+)
+test_latent_one_token = check("3.5", "one token, which can only see itself", shape=(2, 1))(
+    latent_call
+)
+test_latent = check("3.5", "5 tokens, nothing cached")(latent_call)
+test_latent_cache = check(
+    "3.5", "5 tokens in three steps with a cache: 2, then 2, then 1", cuts=(0, 2, 4, 5)
+)(latent_call)
+test_latent_without_mask = check(
+    "3.5", "without a mask every token sees every other", mask=None
+)(latent_call)
+test_latent_own_positions = check(
+    "3.5", "two texts at other positions: 0, 1, 2, 3, 4 and 0, 5, 9, 10, 17",
+    positions=FAR_APART,
+)(latent_call)  # fmt: skip
+test_latent_one_query = check(
+    "3.5", "one token, a mask that hides cached keys", mask=window, cuts=(0, 4, 5)
+)(latent_call)
+test_latent_causality = check("3.5", "what comes later changes nothing before it", again=3)(
+    latent_call
+)
+test_latent_eps = check(
+    "3.5", "very small numbers, where the norms' eps of 1e-6 counts", points=0.5, scale=0.002
+)(latent_call)
+test_latent_positions = check(
+    "3.5", "arguments by position: hidden_states, cos, sin, mask", by_position=True
+)(latent_call)
+test_latent_half = check(
+    "3.5", "{dtype} in, {dtype} out, cos and sin in float32",
+    points=0.5, dtype=torch.bfloat16, shape=(2, 1),
+)(latent_call)  # fmt: skip
+test_latent_gradients = check("3.5", "gradients of input and parameters", grad=True)(
+    latent_call
+)
 
 
-def latent_call(sizes, layer_idx, **options):
-    init = {"config": New("MLAConfig", **sizes), "layer_idx": layer_idx}
-    return Call("MultiHeadLatentAttention", init=init, **options)
+def softmax_call(
+    rng, shape=(2, 3, 4, 5), mask=window, low=None, favors=False, hidden=0.0, **options
+):
+    """Under a bool mask, or a float one with `low` where it hides.
+
+    favors      the float mask holds other numbers elsewhere, not zeros
+    hidden      how far the scores of hidden keys are above the rest
+    """
+    allowed = mask(*shape[2:])
+    scores = 2 * rng.normal(*shape) + hidden * ~allowed
+    if low is not None:
+        added = rng.uniform(*allowed.shape, low=-3.0) if favors else torch.zeros(allowed.shape)
+        allowed = added.masked_fill(~allowed, low)
+    return Call("masked_softmax", scores=scores, mask=allowed, **options)
 
 
-@pytest.mark.exercise("3.5")
-class TestLatentAttention:
-    SIZES = {
-        "hidden_size": 12,
-        "num_attention_heads": 3,
-        "q_lora_rank": 7,
-        "kv_lora_rank": 5,
-        "qk_nope_head_dim": 6,
-        "qk_rope_head_dim": 4,
-        "v_head_dim": 8,
-    }
-    SHAPES = {
-        "q_a_proj": (7, 12),
-        "q_b_proj": (30, 7),
-        "kv_a_proj_with_mqa": (9, 12),
-        "kv_b_proj": (42, 5),
-        "o_proj": (12, 24),
-        "q_a_layernorm": (7,),
-        "kv_a_layernorm": (5,),
-    }
-
-    def call(self, rng, **options):
-        return latent_call(self.SIZES, 1, state=latent_state(rng, self.SHAPES), **options)
-
-    def test_parameters(self, student, reference):
-        """names and shapes of the parameters"""
-        compare(student, reference, latent_call(self.SIZES, 1, names=True))
-
-    def test_one_token(self, student, reference, rng):
-        """one token, which can only see itself"""
-        compare(student, reference, self.call(rng).then(**tokens(hidden(rng, 2, 1, 12), 0, 1)))
-
-    def test_values(self, student, reference, rng):
-        """5 tokens, nothing cached"""
-        compare(student, reference, self.call(rng).then(**tokens(hidden(rng, 2, 5, 12), 0, 5)))
-
-    def test_cache(self, student, reference, rng):
-        """5 tokens in three steps with a cache: 2, then 2, then 1"""
-        call, x = self.call(rng), hidden(rng, 2, 5, 12)
-        cache = Given("kv_cache", layer_idx=1, numbers=5 + 4)
-        for start, end in ((0, 2), (2, 4), (4, 5)):
-            call.then(**tokens(x, start, end), cache=cache)
-        compare(student, reference, call)
-
-    def test_without_mask(self, student, reference, rng):
-        """without a mask every token sees every other"""
-        call = self.call(rng).then(**tokens(hidden(rng, 2, 5, 12), 0, 5))
-        del call.steps[0][1]["mask"]
-        compare(student, reference, call)
-
-    def test_own_positions(self, student, reference, rng):
-        """two texts at other positions: 0, 1, 2, 3, 4 and 0, 5, 9, 10, 17"""
-        compare(student, reference, self.call(rng).then(**own_positions(hidden(rng, 2, 5, 12))))
-
-    @pytest.mark.points(0.5)
-    def test_eps(self, student, reference, rng):
-        """very small numbers, where the norms' eps of 1e-6 counts"""
-        x = 2e-3 * rng.normal(2, 5, 12)
-        compare(student, reference, self.call(rng).then(**tokens(x, 0, 5)))
-
-    def test_positions(self, student, reference, rng):
-        """arguments by position: hidden_states, cos, sin, mask"""
-        call = self.call(rng, by_position=True).then(**tokens(hidden(rng, 2, 5, 12), 0, 5))
-        compare(student, reference, call)
-
-    @pytest.mark.points(0.5)
-    def test_half_precision(self, student, reference, rng):
-        """bfloat16 in, bfloat16 out, cos and sin in float32"""
-        call = self.call(rng, dtype=torch.bfloat16)
-        call.state = {name: weight.abs() + 0.1 for name, weight in call.state.items()}
-        x = (1.5 + 0.2 * rng.normal(2, 1, 12)).bfloat16()  # positive sums: little rounding
-        compare(student, reference, call.then(**tokens(x, 0, 1)))
-
-    def test_gradients(self, student, reference, rng):
-        """gradients of input and parameters"""
-        call = self.call(rng, grad=True).then(**tokens(hidden(rng, 2, 5, 12), 0, 5))
-        compare(student, reference, call)
-
-
-def as_float(mask, low, dtype=torch.float32):
-    """A bool mask as one to add: 0 where it is True, `low` where it is False."""
-    return torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask, low)
-
-
-def one_blind(new, total, row=1):
-    """A mask that hides every key from one query."""
-    mask = window(new, total)
-    mask[row] = False
-    return mask
-
-
-def softmax_call(rng, mask, shape=(2, 3, 4, 5), **options):
-    return Call("masked_softmax", scores=2 * rng.normal(*shape), mask=mask, **options)
-
-
-def half_precision_softmax_call(rng, dtype, high=0.0, shape=(1, 2, 4, 5)):
-    """Query 1 is blind, told by the lowest number; high lifts its scores."""
-    mask = as_float(one_blind(*shape[2:]), torch.finfo(dtype).min, dtype)
-    call = softmax_call(rng, mask, shape)
+def half_softmax_call(rng, shape=(1, 2, 4, 5), dtype=torch.float16, high=0.0):
+    """Query 1 sees nothing, as the lowest number says; `high` lifts its scores."""
     scores = rng.integers(-4, 5, *shape).to(dtype)
     scores[:, :, 1] += high
-    call.steps[0][1]["scores"] = scores
-    return call
+    hidden = ~one_blind(*shape[2:])
+    mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill(hidden, torch.finfo(dtype).min)
+    return Call("masked_softmax", scores=scores, mask=mask)
 
 
-def high_hidden_call(rng, mask, shape=(2, 3, 4, 5)):
-    """The hidden keys have scores some 200 above those of the rest."""
-    hidden = ~mask if mask.dtype == torch.bool else mask == -torch.inf
-    call = softmax_call(rng, mask, shape)
-    call.steps[0][1]["scores"] += 200.0 * hidden
-    return call
+test_softmax_bool_mask = check("3.6", "a bool mask, True = may attend")(softmax_call)
+test_softmax_float_mask = check("3.6", "a float mask of 0 and {low}", low=LOW)(softmax_call)
 
 
-@pytest.mark.exercise("3.6")
-class TestMaskedSoftmax:
-    def test_bool_mask(self, student, reference, rng):
-        """a bool mask, True = may attend"""
-        compare(student, reference, softmax_call(rng, window(4, 5)))
+@check("3.6", shape=(3, 4, 5))
+def test_softmax_bias(rng, shape):
+    """a float mask {shape} of other numbers, which favors some keys"""
+    mask = rng.uniform(*shape, low=-3.0, high=3.0)
+    return Call("masked_softmax", scores=2 * rng.normal(2, 3, 4, shape[-1]), mask=mask)
 
-    def test_float_mask(self, student, reference, rng):
-        """a float mask of 0 and -inf"""
-        compare(student, reference, softmax_call(rng, as_float(window(4, 5), -torch.inf)))
 
-    def test_lowest_number(self, student, reference, rng):
-        """a float mask of 0 and float32's lowest number"""
-        mask = as_float(window(4, 5), torch.finfo(torch.float32).min)
-        compare(student, reference, softmax_call(rng, mask))
+test_softmax_blind_query = check(
+    "3.6", "all keys hidden from query 1; what hides: {low} (None: False in a bool mask)",
+    mask=one_blind, low=[None, *LOW],
+)(softmax_call)  # fmt: skip
 
-    def test_bias(self, student, reference, rng):
-        """a float mask that favours near keys, one for each head"""
-        compare(student, reference, softmax_call(rng, -rng.uniform(3, 4, 5, high=3.0)))
 
-    def test_blind_query(self, student, reference, rng):
-        """a bool mask that hides all keys from query 1"""
-        compare(student, reference, softmax_call(rng, one_blind(4, 5)))
+@check("3.6")
+def test_softmax_low_scores(rng, shape=(2, 3, 4, 5), base=-20000.0):
+    """scores near {base}, a bool mask"""
+    scores = rng.integers(-4, 5, *shape) + base
+    return Call("masked_softmax", scores=scores, mask=window(*shape[2:]))
 
-    def test_blind_query_float_mask(self, student, reference, rng):
-        """the same as a float mask of 0 and -inf"""
-        compare(student, reference, softmax_call(rng, as_float(one_blind(4, 5), -torch.inf)))
 
-    def test_blind_query_lowest_number(self, student, reference, rng):
-        """the same as a float mask of 0 and float32's lowest number"""
-        mask = as_float(one_blind(4, 5), torch.finfo(torch.float32).min)
-        compare(student, reference, softmax_call(rng, mask))
-
-    def test_low_scores(self, student, reference, rng):
-        """scores near -20000, a bool mask"""
-        call = softmax_call(rng, window(4, 5))
-        call.steps[0][1]["scores"] = rng.integers(-4, 5, 2, 3, 4, 5) - 20000.0
-        compare(student, reference, call)
-
-    def test_high_hidden_scores(self, student, reference, rng):
-        """scores of hidden keys some 200 above the rest, a bool mask"""
-        compare(student, reference, high_hidden_call(rng, window(4, 5)))
-
-    def test_high_hidden_scores_float_mask(self, student, reference, rng):
-        """the same with a float mask that favours some keys and hides others"""
-        mask = rng.uniform(4, 5, low=-3.0).masked_fill(~window(4, 5), -torch.inf)
-        compare(student, reference, high_hidden_call(rng, mask))
-
-    @pytest.mark.points(0.5)
-    @pytest.mark.parametrize("dtype", HALF)
-    def test_half_precision(self, student, reference, rng, dtype):
-        """{dtype}, a float mask of its lowest number, which hides all keys from query 1"""
-        compare(student, reference, half_precision_softmax_call(rng, dtype))
-
-    @pytest.mark.points(0.5)
-    def test_high_scores(self, student, reference, rng):
-        """the same in float16, scores of query 1 near 1000"""
-        compare(student, reference, half_precision_softmax_call(rng, torch.float16, high=1000))
-
-    def test_positions(self, student, reference, rng):
-        """a mask (B, 1, T, S); arguments by position: scores, mask"""
-        mask = torch.stack((window(4, 5), one_blind(4, 5, row=2)))[:, None]
-        compare(student, reference, softmax_call(rng, mask, by_position=True))
-
-    def test_gradients(self, student, reference, rng):
-        """gradients, a bool mask that hides all keys from query 1"""
-        compare(student, reference, softmax_call(rng, one_blind(4, 5), grad=True))
-
-    def test_gradients_float_mask(self, student, reference, rng):
-        """gradients of scores and of a float mask that hides all keys from query 1"""
-        mask = -rng.uniform(3, 4, 5, high=3.0).masked_fill(~one_blind(4, 5), torch.inf)
-        compare(student, reference, softmax_call(rng, mask, grad=True))
+test_softmax_high_hidden_scores = check(
+    "3.6", "scores of hidden keys some 200 above the rest, a bool mask", hidden=200.0
+)(softmax_call)
+test_softmax_high_hidden_scores_float_mask = check(
+    "3.6", "the same with a float mask that favors some keys and hides others",
+    low=-torch.inf, favors=True, hidden=200.0,
+)(softmax_call)  # fmt: skip
+test_softmax_half = check(
+    "3.6", "{dtype}, a float mask of its lowest number, which hides all keys from query 1",
+    points=0.5, dtype=HALF,
+)(half_softmax_call)  # fmt: skip
+test_softmax_high_scores = check(
+    "3.6", "the same in float16, scores of query 1 near {high}", points=0.5, high=1000
+)(half_softmax_call)
+test_softmax_positions = check(
+    "3.6", "a mask (B, 1, T, S); arguments by position: scores, mask",
+    mask=padded, by_position=True,
+)(softmax_call)  # fmt: skip
+test_softmax_gradients = check(
+    "3.6", "gradients, one query blind; what hides: {low} (None: False in a bool mask)",
+    mask=one_blind, low=[None, -torch.inf], favors=True, grad=True,
+)(softmax_call)  # fmt: skip

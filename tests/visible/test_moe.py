@@ -1,9 +1,8 @@
 """Visible checks of lab 05: what check("5.1") and its sisters run."""
 
-import pytest
 import torch
 
-from labkit.checks.runner import Call, New, compare
+from labkit.checks.declared import Call, New, check
 
 
 def distinct_logits(rng, rows, columns, dtype):
@@ -24,57 +23,52 @@ def route_call(logits, top_k, norm, summary="by index", **options):
     return call.returning("weights", "chosen")
 
 
-@pytest.mark.exercise("5.1")
-class TestRoute:
-    def call(self, rng, top_k=2, norm=True, shift=0.0, **options):
-        return route_call(2 * rng.normal(5, 6) + shift, top_k, norm, **options)
+def some_route_call(rng, top_k=2, norm=True, shift=0.0, **options):
+    return route_call(2 * rng.normal(5, 6) + shift, top_k, norm, **options)
 
-    def test_values(self, student, reference, rng):
-        """norm_topk_prob=True"""
-        compare(student, reference, self.call(rng, top_k=3))
 
-    def test_not_renormalised(self, student, reference, rng):
-        """norm_topk_prob=False"""
-        compare(student, reference, self.call(rng, top_k=3, norm=False))
+test_route = check("5.1", "norm_topk_prob=True", top_k=3)(some_route_call)
+test_route_not_renormalized = check("5.1", "norm_topk_prob=False", top_k=3, norm=False)(
+    some_route_call
+)
+test_route_one_expert = check(
+    "5.1", "top_k 1, norm_topk_prob={norm}", norm=[True, False], top_k=1
+)(some_route_call)
 
-    @pytest.mark.parametrize("norm", [True, False])
-    def test_one_expert(self, student, reference, rng, norm):
-        """top_k 1, norm_topk_prob={norm}"""
-        compare(student, reference, self.call(rng, top_k=1, norm=norm))
 
-    def test_best_first(self, student, reference, rng):
-        """the best expert first"""
-        compare(student, reference, route_call(2 * rng.normal(5, 8), 4, False, summary=None))
+@check("5.1")
+def test_route_best_first(rng, shape=(5, 8), top_k=4, norm=False):
+    """the best expert first"""
+    return route_call(2 * rng.normal(*shape), top_k, norm, summary=None)
 
-    def test_many_experts(self, student, reference, rng):
-        """128 experts of nearly the same probability, norm_topk_prob=True"""
-        logits = torch.argsort(rng.normal(5, 128), dim=-1) / 1000
-        compare(student, reference, route_call(logits, 2, True))
 
-    def test_large_logits(self, student, reference, rng):
-        """logits in the hundreds"""
-        compare(student, reference, self.call(rng, norm=False, shift=200.0))
+@check("5.1")
+def test_route_many_experts(rng, tokens=5):
+    """128 experts of nearly the same probability, norm_topk_prob=True"""
+    return route_call(torch.argsort(rng.normal(tokens, 128), dim=-1) / 1000, 2, True)
 
-    @pytest.mark.parametrize("norm", [True, False])
-    def test_half_precision(self, student, reference, rng, norm):
-        """bfloat16 logits, norm_topk_prob={norm}"""
-        logits = distinct_logits(rng, 5, 6, torch.bfloat16)
-        compare(student, reference, route_call(logits, 2, norm))
 
-    def test_close_logits(self, student, reference, rng):
-        """bfloat16 logits that lie close together"""
-        compare(student, reference, route_call(close_logits(rng, 40, 6), 2, False))
+test_route_large_logits = check("5.1", "logits in the hundreds", norm=False, shift=200.0)(
+    some_route_call
+)
+test_route_half = check("5.1", "bfloat16 logits, norm_topk_prob={norm}", norm=[True, False])(
+    lambda rng, norm: route_call(distinct_logits(rng, 5, 6, torch.bfloat16), 2, norm)
+)
+test_route_close_logits = check("5.1", "bfloat16 logits that lie close together")(
+    lambda rng, shape=(40, 6), norm=False: route_call(close_logits(rng, *shape), 2, norm)
+)
 
-    def test_positions(self, student, reference, rng):
-        """arguments by position: router_logits, top_k, norm_topk_prob"""
-        call = self.call(rng, top_k=1, norm=False, by_position=True)
-        compare(student, reference, call)
-        compare(student, reference, self.call(rng, by_position=True))
 
-    def test_gradients(self, student, reference, rng):
-        """gradients"""
-        for norm in (True, False):
-            compare(student, reference, self.call(rng, top_k=3, norm=norm, grad=True))
+@check("5.1")
+def test_route_positions(rng):
+    """arguments by position: router_logits, top_k, norm_topk_prob"""
+    other = some_route_call(rng, top_k=1, norm=False, by_position=True)
+    return other, some_route_call(rng, by_position=True)
+
+
+test_route_gradients = check("5.1", "gradients")(
+    lambda rng: [some_route_call(rng, top_k=3, norm=norm, grad=True) for norm in (True, False)]
+)
 
 
 def config(experts, top_k, norm, hidden_size, moe_size, dense_size):
@@ -113,69 +107,83 @@ def block_call(
     return call.returning("mixed", "router_logits")
 
 
-@pytest.mark.exercise("5.2")
-class TestBlock:
-    def test_parameters(self, student, reference, rng):
-        """the parameters, their names and shapes"""
-        call = block_call(rng, names=True)
-        call.state = None
-        call.steps.clear()
-        compare(student, reference, call)
+def fresh(call):
+    """The call without weights and inputs: loading would fail before names are seen."""
+    call.state, call.names = None, True
+    call.steps.clear()
+    return call
 
-    def test_values(self, student, reference, rng):
-        """values"""
-        compare(student, reference, block_call(rng))
 
-    def test_not_renormalised(self, student, reference, rng):
-        """norm_topk_prob=False"""
-        compare(student, reference, block_call(rng, top_k=3, norm=False))
+def crowded(call, expert, score):
+    """The call with one favorite expert."""
+    call.state["gate.weight"][expert, 0] = score
+    call.steps[0][1]["hidden_states"][..., 0] = 1.0
+    return call
 
-    @pytest.mark.parametrize("norm", [True, False])
-    def test_one_expert_each(self, student, reference, rng, norm):
-        """one expert a token, norm_topk_prob={norm}"""
-        compare(student, reference, block_call(rng, top_k=1, norm=norm))
 
-    def test_crowded(self, student, reference, rng):
-        """many tokens with one favourite expert"""
-        call = block_call(rng, shape=(3, 5, 6))
-        call.state["gate.weight"][1, 0] = 6.0
-        call.steps[0][1]["hidden_states"][..., 0] = 1.0
-        compare(student, reference, call)
+def with_idle_experts(call, idle):
+    """The call with experts that nobody picks and that hold NaN."""
+    call.steps[0][1]["hidden_states"][..., 0] = 1.0
+    gate = call.state["gate.weight"]
+    gate[:, 0] = 0.0
+    gate[idle, 0] = -60.0
+    for name, weight in call.state.items():
+        if name.startswith(tuple(f"experts.{x}." for x in idle)):
+            weight.fill_(torch.nan)
+    return call
 
-    def test_only_chosen_experts_run(self, student, reference, rng):
-        """experts that nobody picked hold NaN, which must not show"""
-        call = block_call(rng, experts=5, grad=True)
-        call.steps[0][1]["hidden_states"][..., 0] = 1.0
-        call.state["gate.weight"][:, 0] = torch.tensor([0.0, -60.0, 0.0, -60.0, 0.0])
-        for name, weight in call.state.items():
-            if name.startswith(("experts.1.", "experts.3.")):
-                weight.fill_(torch.nan)
-        compare(student, reference, call)
 
-    def test_only_its_own_tokens(self, student, reference, rng):
-        """a token that would overflow in an expert that it did not pick"""
-        call = block_call(rng, grad=True)
-        hidden, gate = call.steps[0][1]["hidden_states"], call.state["gate.weight"]
-        hidden[..., 0], gate[2, 0] = 1.0, 9.0  # expert 2 is everybody's favourite
-        hidden[..., 1], hidden[0, 1, 1] = 0.0, 2.0
-        gate[:, 1], gate[2, 1] = 0.0, -60.0  # but not of this token
-        call.state["experts.2.gate_proj.weight"][:, 1] = 1e25
-        call.state["experts.2.up_proj.weight"][:, 1] = 1e25
-        compare(student, reference, call)
+def with_a_stranger(call, expert, token):
+    """The call with one token that would overflow in everybody else's expert."""
+    hidden, gate = call.steps[0][1]["hidden_states"], call.state["gate.weight"]
+    hidden[..., 0], gate[expert, 0] = 1.0, 9.0  # everybody's favorite
+    hidden[..., 1], hidden[(*token, 1)] = 0.0, 2.0
+    gate[:, 1], gate[expert, 1] = 0.0, -60.0  # but not of this token
+    for name in ("gate_proj", "up_proj"):
+        call.state[f"experts.{expert}.{name}.weight"][:, 1] = 1e25
+    return call
 
-    def test_half_precision(self, student, reference, rng):
-        """bfloat16"""
-        call = block_call(rng, dtype=torch.bfloat16)
-        call.state = state(4, 6, 5, lambda *shape: rng.uniform(*shape, low=0.1, high=0.5))
-        call.state["gate.weight"] = torch.eye(4, 6)
-        hidden = rng.uniform(2, 3, 6, low=0.5)
-        hidden[..., :4] = 0.5 * torch.argsort(rng.normal(2, 3, 4), dim=-1)
-        call.steps[0][1]["hidden_states"] = hidden.bfloat16()
-        compare(student, reference, call)
 
-    def test_gradients(self, student, reference, rng):
-        """gradients"""
-        compare(student, reference, block_call(rng, shape=(1, 4, 6), grad=True))
+test_block_parameters = check("5.2", "the parameters, their names and shapes")(
+    lambda rng: fresh(block_call(rng))
+)
+test_block = check("5.2", "values")(block_call)
+test_block_not_renormalized = check("5.2", "norm_topk_prob=False", top_k=3, norm=False)(
+    block_call
+)
+test_block_one_expert_each = check(
+    "5.2", "one expert a token, norm_topk_prob={norm}", norm=[True, False], top_k=1
+)(block_call)
+test_block_crowded = check("5.2", "many tokens with one favourite expert")(
+    lambda rng: crowded(block_call(rng, shape=(3, 5, 6)), 1, 6.0)
+)
+
+
+@check("5.2")
+def test_block_only_chosen(rng):
+    """experts that nobody picked hold NaN, which must not show"""
+    return with_idle_experts(block_call(rng, experts=5, grad=True), [1, 3])
+
+
+@check("5.2")
+def test_block_only_its_own_tokens(rng):
+    """a token that would overflow in an expert that it did not pick"""
+    return with_a_stranger(block_call(rng, grad=True), 2, (0, 1))
+
+
+@check("5.2")
+def test_block_half(rng):
+    """bfloat16"""
+    call = block_call(rng, dtype=torch.bfloat16)
+    call.state = state(4, 6, 5, lambda *shape: rng.uniform(*shape, low=0.1, high=0.5))
+    call.state["gate.weight"] = torch.eye(4, 6)
+    hidden = rng.uniform(2, 3, 6, low=0.5)
+    hidden[..., :4] = 0.5 * torch.argsort(rng.normal(2, 3, 4), dim=-1)
+    call.steps[0][1]["hidden_states"] = hidden.bfloat16()
+    return call
+
+
+test_block_gradients = check("5.2", "gradients", shape=(1, 4, 6), grad=True)(block_call)
 
 
 def sharp_logits(rng, rows, columns):
@@ -188,65 +196,60 @@ def balance_call(logits, top_k, **options):
     return Call("load_balancing_loss", router_logits=logits, top_k=top_k, **options)
 
 
-@pytest.mark.exercise("5.3")
-class TestBalanceLoss:
-    MASK = torch.tensor([[0, 1, 1, 1], [0, 0, 1, 1]])  # left padding, two texts of four tokens
+MASK = torch.tensor([[0, 1, 1, 1], [0, 0, 1, 1]])  # left padding, two texts of four tokens
 
-    def call(self, rng, layers=1, top_k=2, mask=None, **options):
-        logits = [2 * rng.normal(8, 5) for _ in range(layers)]
-        inputs = {} if mask is None else {"attention_mask": mask}
-        return balance_call(logits[0] if layers == 1 else logits, top_k, **inputs, **options)
 
-    def test_values(self, student, reference, rng):
-        """one layer"""
-        compare(student, reference, self.call(rng))
+def some_balance_call(rng, layers=1, top_k=2, **options):
+    logits = [2 * rng.normal(8, 5) for _ in range(layers)]
+    return balance_call(logits[0] if layers == 1 else logits, top_k, **options)
 
-    def test_one_choice(self, student, reference, rng):
-        """top_k 1"""
-        compare(student, reference, self.call(rng, top_k=1))
 
-    def test_one_of_a_kind(self, student, reference, rng):
-        """one token, and one expert in all"""
-        compare(student, reference, balance_call(2 * rng.normal(1, 5), 2))
-        compare(student, reference, balance_call(2 * rng.normal(6, 1), 1))
+test_loss = check("5.3", "top_k {top_k}", top_k=[2, 1])(some_balance_call)
+test_loss_one_of_a_kind = check("5.3", "one token, and one expert in all")(
+    lambda rng: (balance_call(2 * rng.normal(1, 5), 2), balance_call(2 * rng.normal(6, 1), 1))
+)
+test_loss_many_tokens = check("5.3", "300 tokens")(
+    lambda rng: balance_call(rng.normal(300, 4) + 4 * torch.eye(4)[0], 1)
+)
 
-    def test_many_tokens(self, student, reference, rng):
-        """300 tokens"""
-        compare(student, reference, balance_call(rng.normal(300, 4) + 4 * torch.eye(4)[0], 1))
 
-    def test_collapse(self, student, reference, rng):
-        """every token on the same two experts"""
-        call = self.call(rng)
-        call.steps[0][1]["router_logits"] += torch.tensor([0.0, 30, 0, 20, 0])
-        compare(student, reference, call)
+@check("5.3")
+def test_loss_collapse(rng):
+    """every token on the same two experts"""
+    call = some_balance_call(rng)
+    call.steps[0][1]["router_logits"] += torch.tensor([0.0, 30, 0, 20, 0])
+    return call
 
-    def test_layers(self, student, reference, rng):
-        """three layers in a list, two in a tuple"""
-        compare(student, reference, self.call(rng, layers=3))
-        two = (2 * rng.normal(8, 5), 2 * rng.normal(8, 5))
-        compare(student, reference, balance_call(two, 2))
 
-    def test_mask(self, student, reference, rng):
-        """one layer, some tokens padding"""
-        compare(student, reference, self.call(rng, mask=self.MASK))
+@check("5.3")
+def test_loss_layers(rng):
+    """three layers in a list, two in a tuple"""
+    two = (2 * rng.normal(8, 5), 2 * rng.normal(8, 5))
+    return some_balance_call(rng, layers=3), balance_call(two, 2)
 
-    def test_layers_and_mask(self, student, reference, rng):
-        """three layers, some tokens padding"""
-        compare(student, reference, self.call(rng, layers=3, mask=self.MASK))
 
-    def test_half_precision(self, student, reference, rng):
-        """bfloat16 logits, with padding"""
-        mask = (torch.arange(5) >= torch.tensor([[0], [3], [4]])).long()  # 8 tokens count
-        call = balance_call(sharp_logits(rng, 15, 5).bfloat16(), 2, attention_mask=mask)
-        compare(student, reference, call)
+test_loss_mask = check("5.3", "one layer, some tokens padding", attention_mask=MASK)(
+    some_balance_call
+)
+test_loss_layers_and_mask = check(
+    "5.3", "three layers, some tokens padding", layers=3, attention_mask=MASK
+)(some_balance_call)
 
-    def test_positions(self, student, reference, rng):
-        """arguments by position: router_logits, top_k, attention_mask"""
-        compare(student, reference, self.call(rng, mask=self.MASK, by_position=True))
 
-    def test_gradients(self, student, reference, rng):
-        """gradients"""
-        compare(student, reference, self.call(rng, grad=True))
+@check("5.3")
+def test_loss_half(rng):
+    """bfloat16 logits, with padding"""
+    mask = (torch.arange(5) >= torch.tensor([[0], [3], [4]])).long()  # 8 tokens count
+    return balance_call(sharp_logits(rng, 15, 5).bfloat16(), 2, attention_mask=mask)
+
+
+test_loss_positions = check(
+    "5.3",
+    "arguments by position: router_logits, top_k, attention_mask",
+    attention_mask=MASK,
+    by_position=True,
+)(some_balance_call)
+test_loss_gradients = check("5.3", "gradients", grad=True)(some_balance_call)
 
 
 def layers_call(experts, step, listed, layers=range(6), **options):
@@ -260,27 +263,30 @@ def layers_call(experts, step, listed, layers=range(6), **options):
     return call
 
 
-@pytest.mark.exercise("5.4")
-class TestUsesExperts:
-    @pytest.mark.parametrize("step", [2, 3, 4])
-    def test_step(self, student, reference, step):
-        """decoder_sparse_step {step}; here step 1 is layer 0, step 6 is layer 5"""
-        compare(student, reference, layers_call(4, step, ()))
+@check("5.4", step=[2, 3, 4])
+def test_layers_step(rng, step):
+    """decoder_sparse_step {step}; here step 1 is layer 0, step 6 is layer 5"""
+    return layers_call(4, step, ())
 
-    @pytest.mark.parametrize("listed", [(1, 4), (0, 2)])
-    def test_listed(self, student, reference, listed):
-        """mlp_only_layers {listed}; here step 1 is layer 0, step 6 is layer 5"""
-        compare(student, reference, layers_call(4, 1, listed))
 
-    def test_listed_and_step(self, student, reference):
-        """decoder_sparse_step 2, mlp_only_layers (1, 2); step 1 is layer 0, step 6 layer 5"""
-        compare(student, reference, layers_call(4, 2, (1, 2)))
+@check("5.4", listed=[(1, 4), (0, 2)])
+def test_layers_listed(rng, listed):
+    """mlp_only_layers {listed}; here step 1 is layer 0, step 6 is layer 5"""
+    return layers_call(4, 1, listed)
 
-    @pytest.mark.parametrize("step", [1, 2])
-    def test_dense(self, student, reference, step):
-        """a dense model: num_experts 0, decoder_sparse_step {step}"""
-        compare(student, reference, layers_call(0, step, ()))
 
-    def test_positions(self, student, reference):
-        """arguments by position: config, layer_idx"""
-        compare(student, reference, layers_call(4, 3, (0,), by_position=True))
+@check("5.4")
+def test_layers_listed_and_step(rng):
+    """decoder_sparse_step 2, mlp_only_layers (1, 2); step 1 is layer 0, step 6 layer 5"""
+    return layers_call(4, 2, (1, 2))
+
+
+@check("5.4", step=[1, 2])
+def test_layers_dense(rng, step, layers=range(6)):
+    """a dense model: num_experts 0, decoder_sparse_step {step}"""
+    return layers_call(0, step, (), layers)
+
+
+test_layers_positions = check("5.4", "arguments by position: config, layer_idx")(
+    lambda rng: layers_call(4, 3, (0,), by_position=True)
+)

@@ -1,117 +1,114 @@
 """Visible checks of lab 01: what check("1.1") and its sisters run."""
 
-import pytest
 import torch
 
-from labkit.checks.runner import Call, Given, compare
+from labkit.checks.declared import Call, Given, check
 
 HALF = [torch.bfloat16, torch.float16]
+F32, BF16 = torch.float32, torch.bfloat16
 
 
-def layer_norm_call(
-    rng, shape=(2, 3, 8), scale=1.0, shift=0.0, dtype=torch.float32, eps=1e-5, **options
-):
+def layer_norm_call(rng, shape=(2, 3, 8), scale=1.0, shift=0.0, dtype=F32, eps=1e-5, **options):
     x = (scale * rng.normal(*shape) + shift).to(dtype)
     weight, bias = 1 + 0.5 * rng.normal(shape[-1]), rng.normal(shape[-1])
-    if dtype != torch.float32:  # a sum that cancels shows the order of the roundings
+    if dtype != F32:  # a sum that cancels shows the order of the roundings
         bias = torch.zeros_like(bias)
     inputs = {"weight": weight.to(dtype), "bias": bias.to(dtype), "eps": eps}
     return Call("layer_norm", x=x, **inputs, **options)
 
 
-def narrow_weight_call(rng, shape=(2, 3, 8)):
-    call = layer_norm_call(rng, shape, shift=0.7)
-    inputs = call.steps[0][1]
-    for name in ("weight", "bias"):
-        inputs[name] = inputs[name].bfloat16()
+test_layer_norm = check("1.1", "values", shape=(2, 3, 8), shift=0.7)(layer_norm_call)
+test_layer_norm_eps = check(
+    "1.1",
+    "eps {eps} with numbers of about {scale}",
+    cases=[{"scale": 0.001, "eps": 1e-05}, {"scale": 0.3, "eps": 0.5}],
+    shape=(2, 3, 8),
+)(layer_norm_call)
+test_layer_norm_float16 = check(
+    "1.1", "float16 with squares beyond its range", scale=400.0, dtype=torch.float16
+)(layer_norm_call)
+test_layer_norm_positions = check(
+    "1.1", "arguments by position: x, weight, bias, eps", shape=(2, 3, 8), by_position=True
+)(layer_norm_call)
+
+
+@check("1.1")
+def test_layer_norm_default_eps(rng, shape=(2, 3, 8)):
+    """the default eps"""
+    call = layer_norm_call(rng, shape, scale=1e-3)
+    del call.steps[0][1]["eps"]
     return call
 
 
-@pytest.mark.exercise("1.1")
-class TestLayerNorm:
-    def test_values(self, student, reference, rng):
-        """values"""
-        compare(student, reference, layer_norm_call(rng, shift=0.7))
-
-    @pytest.mark.parametrize(("scale", "eps"), [(1e-3, 1e-5), (0.3, 0.5)])
-    def test_eps(self, student, reference, rng, scale, eps):
-        """eps {eps} with numbers of about {scale}"""
-        compare(student, reference, layer_norm_call(rng, scale=scale, eps=eps))
-
-    def test_float16(self, student, reference, rng):
-        """float16 with squares beyond its range"""
-        compare(student, reference, layer_norm_call(rng, scale=400.0, dtype=torch.float16))
-
-    def test_positions(self, student, reference, rng):
-        """arguments by position: x, weight, bias, eps"""
-        compare(student, reference, layer_norm_call(rng, by_position=True))
-
-    def test_default_eps(self, student, reference, rng):
-        """the default eps"""
-        call = layer_norm_call(rng, scale=1e-3)
-        del call.steps[0][1]["eps"]
-        compare(student, reference, call)
-
-    def test_shifted_half(self, student, reference, rng):
-        """bfloat16 around 300, where a rounded mean shows"""
-        call = layer_norm_call(rng, scale=20.0, shift=300.0, dtype=torch.bfloat16)
-        compare(student, reference, call)
-
-    def test_narrow_weight(self, student, reference, rng):
-        """weight and bias in bfloat16, x in float32"""
-        compare(student, reference, narrow_weight_call(rng))
-
-    def test_gradients(self, student, reference, rng):
-        """gradients"""
-        compare(student, reference, layer_norm_call(rng, grad=True))
+test_layer_norm_shifted_half = check(
+    "1.1",
+    "bfloat16 around 300, where a rounded mean shows",
+    shape=(2, 3, 8),
+    scale=20.0,
+    shift=300.0,
+    dtype=BF16,
+)(layer_norm_call)
 
 
-def rms_norm_call(
-    rng, shape=(2, 3, 8), scale=1.0, shift=0.0, dtype=torch.float32, eps=1e-6, **options
-):
+@check("1.1")
+def test_layer_norm_narrow_weight(rng, shape=(2, 3, 8)):
+    """weight and bias in bfloat16, x in float32"""
+    call = layer_norm_call(rng, shape, shift=0.7)
+    inputs = call.steps[0][1]
+    inputs |= {name: inputs[name].bfloat16() for name in ("weight", "bias")}
+    return call
+
+
+test_layer_norm_gradients = check("1.1", "gradients", shape=(2, 3, 8), grad=True)(
+    layer_norm_call
+)
+
+
+def rms_norm_call(rng, shape=(2, 3, 8), scale=1.0, shift=0.0, dtype=F32, eps=1e-6, **options):
     x = (scale * rng.normal(*shape) + shift).to(dtype)
     init = {"hidden_size": shape[-1], "eps": eps}
     state = {"weight": 1 + 0.5 * rng.normal(shape[-1])}
     return Call("RMSNorm", init=init, state=state, dtype=dtype, hidden_states=x, **options)
 
 
-def compare_fresh(student, reference, size):
-    compare(student, reference, Call("RMSNorm", init={"hidden_size": size}, names=True))
-    compare(student, reference, Call("RMSNorm", init={"hidden_size": size}).then(".weight"))
+@check("1.2")
+def test_rms_norm_parameters(rng, size=8):
+    """freshly made: it holds weight alone, and weight is all ones"""
+    init = {"hidden_size": size}
+    return Call("RMSNorm", init=init, names=True), Call("RMSNorm", init=init).then(".weight")
 
 
-@pytest.mark.exercise("1.2")
-class TestRMSNorm:
-    def test_parameters(self, student, reference, rng):
-        """freshly made: it holds weight alone, and weight is all ones"""
-        compare_fresh(student, reference, 8)
+test_rms_norm = check("1.2", "values", shape=(2, 3, 8), shift=0.7)(rms_norm_call)
 
-    def test_values(self, student, reference, rng):
-        """values"""
-        compare(student, reference, rms_norm_call(rng, shift=0.7))
 
-    @pytest.mark.parametrize(("scale", "eps"), [(1e-3, 1e-5), (0.3, 0.5)])
-    def test_eps(self, student, reference, rng, scale, eps):
-        """eps {eps} with numbers of about {scale}"""
-        compare(student, reference, rms_norm_call(rng, scale=scale, eps=eps))
+@check("1.2")
+def test_rms_norm_twice(rng, shape=(2, 3, 8)):
+    """values when one object is used twice"""
+    return rms_norm_call(rng, shape).then(hidden_states=rng.normal(*shape))
 
-    def test_default_eps(self, student, reference, rng):
-        """the default eps"""
-        call = Call("RMSNorm", init={"hidden_size": 8}, hidden_states=1e-3 * rng.normal(3, 8))
-        compare(student, reference, call)
 
-    def test_by_position(self, student, reference, rng):
-        """arguments by position: hidden_size, eps"""
-        compare(student, reference, rms_norm_call(rng, eps=0.5, by_position=True))
+test_rms_norm_eps = check(
+    "1.2",
+    "eps {eps} with numbers of about {scale}",
+    cases=[{"scale": 0.001, "eps": 1e-05}, {"scale": 0.3, "eps": 0.5}],
+    shape=(2, 3, 8),
+)(rms_norm_call)
 
-    @pytest.mark.parametrize("dtype", HALF)
-    def test_half_precision(self, student, reference, rng, dtype):
-        """{dtype} input"""
-        compare(student, reference, rms_norm_call(rng, scale=400.0, dtype=dtype))
 
-    def test_gradients(self, student, reference, rng):
-        """gradients"""
-        compare(student, reference, rms_norm_call(rng, grad=True))
+@check("1.2")
+def test_rms_norm_default_eps(rng, shape=(3, 8)):
+    """the default eps"""
+    init = {"hidden_size": shape[-1]}
+    return Call("RMSNorm", init=init, hidden_states=1e-3 * rng.normal(*shape))
+
+
+test_rms_norm_positions = check(
+    "1.2", "arguments by position: hidden_size, eps", shape=(2, 3, 8), eps=0.5, by_position=True
+)(rms_norm_call)
+test_rms_norm_half_precision = check(
+    "1.2", "{dtype} with large numbers", dtype=HALF, shape=(2, 3, 8), scale=400.0
+)(rms_norm_call)
+test_rms_norm_gradients = check("1.2", "gradients", shape=(2, 3, 8), grad=True)(rms_norm_call)
 
 
 def residual_call(rng, placement, shape=(2, 3, 6), alpha=1.0, **options):
@@ -121,35 +118,38 @@ def residual_call(rng, placement, shape=(2, 3, 6), alpha=1.0, **options):
     return Call("residual", x=rng.normal(*shape), **inputs, **options)
 
 
-def compare_unknown(student, reference, call):
-    outcome = compare(student, reference, call)
-    placement = call.steps[0][1]["placement"]
-    assert placement in outcome.failure.text, (
-        f"the message of the ValueError does not hold {placement!r}, which was asked for"
-    )
+test_residual = check(
+    "1.3",
+    "placement {placement}",
+    placement=["pre", "post", "sandwich"],
+    shape=(2, 3, 6),
+    alpha=3.0,
+    grad=True,
+)(residual_call)
+test_residual_deepnorm = check(
+    "1.3", "placement deepnorm with alpha 2", placement="deepnorm", alpha=2.0, grad=True
+)(residual_call)
 
 
-@pytest.mark.exercise("1.3")
-class TestResidual:
-    @pytest.mark.parametrize("placement", ["pre", "post", "sandwich"])
-    def test_placement(self, student, reference, rng, placement):
-        """placement {placement}"""
-        compare(student, reference, residual_call(rng, placement, alpha=3.0, grad=True))
+@check("1.3")
+def test_residual_defaults(rng):
+    """placement pre, where none is named"""
+    call = residual_call(rng, "pre")
+    del call.steps[0][1]["placement"], call.steps[0][1]["alpha"]
+    return call
 
-    def test_deepnorm(self, student, reference, rng):
-        """placement deepnorm with alpha 2"""
-        compare(student, reference, residual_call(rng, "deepnorm", alpha=2.0, grad=True))
 
-    def test_defaults(self, student, reference, rng):
-        """placement pre, where none is named"""
-        call = residual_call(rng, "pre")
-        del call.steps[0][1]["placement"], call.steps[0][1]["alpha"]
-        compare(student, reference, call)
+test_residual_positions = check(
+    "1.3",
+    "arguments by position: x, sublayer, norm, placement, alpha",
+    placement="deepnorm",
+    shape=(2, 3, 6),
+    alpha=2.0,
+    by_position=True,
+)(residual_call)
 
-    def test_positions(self, student, reference, rng):
-        """arguments by position: x, sublayer, norm, placement, alpha"""
-        compare(student, reference, residual_call(rng, "deepnorm", alpha=2.0, by_position=True))
 
-    def test_unknown(self, student, reference, rng):
-        """an unknown placement raises ValueError that names it"""
-        compare_unknown(student, reference, residual_call(rng, "middle"))
+@check("1.3", placement=["middle"])
+def test_residual_unknown(rng, placement):
+    """an unknown placement raises ValueError that names it"""
+    return residual_call(rng, placement).mentioning(placement)

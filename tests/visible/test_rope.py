@@ -1,9 +1,8 @@
 """Visible checks of lab 02: what check("2.1") and its sisters run."""
 
-import pytest
 import torch
 
-from labkit.checks.runner import Call, compare
+from labkit.checks.declared import Call, check, rows
 
 
 def cos_sin_call(position_ids, head_dim=6, rope_theta=1e4, **options):
@@ -12,55 +11,44 @@ def cos_sin_call(position_ids, head_dim=6, rope_theta=1e4, **options):
     return call.returning("cos", "sin")
 
 
-@pytest.mark.exercise("2.1")
-class TestRopeCosSin:
-    def test_values(self, student, reference, rng):
-        """values for positions 0 to 4"""
-        compare(student, reference, cos_sin_call(torch.arange(5)))
-
-    def test_theta(self, student, reference, rng):
-        """rope_theta 1000000, Qwen3's"""
-        compare(student, reference, cos_sin_call(torch.arange(5), rope_theta=1e6))
-
-    def test_cache(self, student, reference, rng):
-        """positions that do not start at 0"""
-        compare(student, reference, cos_sin_call(torch.arange(7, 11)))
-
-    def test_gaps(self, student, reference, rng):
-        """positions with gaps"""
-        compare(student, reference, cos_sin_call(torch.tensor([0, 1, 5, 20])))
-
-    def test_rows(self, student, reference, rng):
-        """every text with positions of its own"""
-        compare(student, reference, cos_sin_call(rng.integers(0, 60, 2, 4)))
-
-    def test_large(self, student, reference, rng):
-        """large positions, where only float32 still counts"""
-        compare(student, reference, cos_sin_call(torch.tensor([4097, 12345]), 4, 1e6))
-
-    def test_by_position(self, student, reference, rng):
-        """arguments by position: position_ids, head_dim, rope_theta"""
-        compare(student, reference, cos_sin_call(torch.tensor([3, 50]), by_position=True))
+test_rope_cos_sin_values = check("2.1", "values for positions 0 to 4")(
+    lambda rng: cos_sin_call(torch.arange(5))
+)
+test_rope_cos_sin_theta = check("2.1", "rope_theta 1000000, Qwen3's")(
+    lambda rng: cos_sin_call(torch.arange(5), rope_theta=1000000.0)
+)
+test_rope_cos_sin_cache = check("2.1", "positions that do not start at 0")(
+    lambda rng: cos_sin_call(torch.arange(7, 11))
+)
+test_rope_cos_sin_gaps = check("2.1", "positions with gaps")(
+    lambda rng: cos_sin_call(torch.tensor([0, 1, 5, 20]))
+)
+test_rope_cos_sin_rows = check("2.1", "every text with positions of its own")(
+    lambda rng: cos_sin_call(rng.integers(0, 60, 2, 4))
+)
+test_rope_cos_sin_large = check("2.1", "large positions, where only float32 still counts")(
+    lambda rng: cos_sin_call(torch.tensor([4097, 12345]), 4, 1000000.0)
+)
 
 
-@pytest.mark.exercise("2.2")
-class TestRotateHalf:
-    def test_vector(self, student, reference, rng):
-        """one vector, (1, 2, 3, 4, 5, 6)"""
-        compare(student, reference, Call("rotate_half", x=torch.arange(1.0, 7.0)))
+@check("2.1")
+def test_rope_cos_sin_by_position(rng):
+    """arguments by position: position_ids, head_dim, rope_theta"""
+    return cos_sin_call(torch.tensor([3, 50]), by_position=True)
 
-    def test_values(self, student, reference, rng):
-        """values for shape (B, H, T, D)"""
-        compare(student, reference, Call("rotate_half", x=rng.normal(2, 4, 6, 8)))
 
-    def test_half_precision(self, student, reference, rng):
-        """bfloat16"""
-        call = Call("rotate_half", x=rng.normal(2, 4, dtype=torch.bfloat16))
-        compare(student, reference, call)
-
-    def test_gradients(self, student, reference, rng):
-        """gradients"""
-        compare(student, reference, Call("rotate_half", x=rng.normal(2, 4), grad=True))
+test_rotate_half_vector = check("2.2", "one vector, (1, 2, 3, 4, 5, 6)")(
+    lambda rng: Call("rotate_half", x=torch.arange(1.0, 7.0))
+)
+test_rotate_half_values = check("2.2", "values for shape (B, H, T, D)")(
+    lambda rng: Call("rotate_half", x=rng.normal(2, 4, 6, 8))
+)
+test_rotate_half_half_precision = check("2.2", "bfloat16")(
+    lambda rng: Call("rotate_half", x=rng.normal(2, 4, dtype=torch.bfloat16))
+)
+test_rotate_half_gradients = check("2.2", "gradients")(
+    lambda rng: Call("rotate_half", x=rng.normal(2, 4), grad=True)
+)
 
 
 def tables(angles):
@@ -84,38 +72,37 @@ def half_precision_rotation_call(rng, angles, dtype):
     return Call("apply_rotary_pos_emb", **inputs, **tables(angles)).returning("query", "key")
 
 
-@pytest.mark.exercise("2.3")
-class TestApplyRotaryPosEmb:
-    def call(self, rng, heads=(4, 2), length=3, batch=2, rows=None, **options):
-        angles = rng.uniform(*(rows or (batch, length)), 3, low=-3.0, high=3.0)
-        return rotation_call(rng, angles, heads, length, batch, **options)
+def some_rotation_call(rng, heads=(4, 2), length=3, batch=2, rows=None, **options):
+    angles = rng.uniform(*(rows or (batch, length)), 3, low=-3.0, high=3.0)
+    return rotation_call(rng, angles, heads, length, batch, **options)
 
-    def test_values(self, student, reference, rng):
-        """values"""
-        compare(student, reference, self.call(rng))
 
-    def test_one_row(self, student, reference, rng):
-        """one row of angles for all texts, shape (T, D)"""
-        compare(student, reference, self.call(rng, rows=(3,)))
+test_rotation_values = check("2.3", "values")(some_rotation_call)
+test_rotation_one_row = check(
+    "2.3", "one row of angles for all texts, shape (T, D)", rows=(3,)
+)(some_rotation_call)
 
-    @pytest.mark.parametrize("sizes", [(3, 5, 3), (2, 3, 3)])
-    def test_equal_sizes(self, student, reference, rng, sizes):
-        """as many texts or tokens as heads, where a wrong axis goes unnoticed"""
-        batch, length, heads = sizes
-        compare(student, reference, self.call(rng, (heads, heads), length, batch))
 
-    def test_half_precision(self, student, reference, rng):
-        """bfloat16 with tables in float32"""
-        angles = rng.uniform(1, 3, 3, low=0.3, high=1.2)
-        compare(student, reference, half_precision_rotation_call(rng, angles, torch.bfloat16))
+@check("2.3", sizes=[(3, 5, 3), (2, 3, 3)])
+def test_rotation_equal_sizes(rng, sizes):
+    """as many texts or tokens as heads, where a wrong axis goes unnoticed"""
+    batch, length, heads = sizes
+    return some_rotation_call(rng, (heads, heads), length, batch)
 
-    def test_by_position(self, student, reference, rng):
-        """arguments by position: query, key, cos, sin"""
-        compare(student, reference, self.call(rng, by_position=True))
 
-    def test_gradients(self, student, reference, rng):
-        """gradients of query and key"""
-        compare(student, reference, self.call(rng, grad=("query", "key")))
+@check("2.3")
+def test_rotation_half_precision(rng):
+    """bfloat16 with tables in float32"""
+    angles = rng.uniform(1, 3, 3, low=0.3, high=1.2)
+    return half_precision_rotation_call(rng, angles, torch.bfloat16)
+
+
+test_rotation_by_position = check(
+    "2.3", "arguments by position: query, key, cos, sin", by_position=True
+)(some_rotation_call)
+test_rotation_gradients = check("2.3", "gradients of query and key", grad=("query", "key"))(
+    some_rotation_call
+)
 
 
 def sinusoidal_call(position_ids, hidden_size, **options):
@@ -123,27 +110,30 @@ def sinusoidal_call(position_ids, hidden_size, **options):
     return Call("sinusoidal_embedding", **inputs, **options)
 
 
-@pytest.mark.exercise("2.4")
-class TestSinusoidalEmbedding:
-    def test_values(self, student, reference, rng):
-        """values"""
-        compare(student, reference, sinusoidal_call(torch.arange(5), 6))
+test_sinusoidal_embedding_values = check("2.4", "values")(
+    lambda rng: sinusoidal_call(torch.arange(5), 6)
+)
+test_sinusoidal_embedding_odd_size = check("2.4", "an odd size, with a sine to spare")(
+    lambda rng: sinusoidal_call(torch.arange(4), 5)
+)
 
-    def test_odd_size(self, student, reference, rng):
-        """an odd size, with a sine to spare"""
-        compare(student, reference, sinusoidal_call(torch.arange(4), 5))
 
-    def test_rows(self, student, reference, rng):
-        """positions that do not start at 0, for each text its own"""
-        compare(student, reference, sinusoidal_call(rng.integers(5, 60, 2, 3), 6))
+@check("2.4")
+def test_sinusoidal_embedding_rows(rng):
+    """positions that do not start at 0, for each text its own"""
+    return sinusoidal_call(rng.integers(5, 60, 2, 3), 6)
 
-    def test_large(self, student, reference, rng):
-        """large positions, where only float32 still counts"""
-        compare(student, reference, sinusoidal_call(torch.tensor([4097, 12345]), 2))
 
-    def test_by_position(self, student, reference, rng):
-        """arguments by position: position_ids, hidden_size"""
-        compare(student, reference, sinusoidal_call(torch.tensor([3, 50]), 8, by_position=True))
+@check("2.4")
+def test_sinusoidal_embedding_large(rng):
+    """large positions, where only float32 still counts"""
+    return sinusoidal_call(torch.tensor([4097, 12345]), 2)
+
+
+@check("2.4")
+def test_sinusoidal_embedding_by_position(rng):
+    """arguments by position: position_ids, hidden_size"""
+    return sinusoidal_call(torch.tensor([3, 50]), 8, by_position=True)
 
 
 def alibi_call(num_heads, query_length, key_length, **options):
@@ -151,24 +141,24 @@ def alibi_call(num_heads, query_length, key_length, **options):
     return Call("alibi_bias", num_heads=num_heads, **lengths, **options)
 
 
-@pytest.mark.exercise("2.5")
-class TestAlibiBias:
-    @pytest.mark.parametrize("num_heads", [8, 4, 12])
-    def test_heads(self, student, reference, rng, num_heads):
-        """{num_heads} heads"""
-        compare(student, reference, alibi_call(num_heads, 4, 4))
+test_alibi_bias_heads = check("2.5", "{num_heads} heads", num_heads=[8, 4, 12])(
+    lambda rng, num_heads: alibi_call(num_heads, 4, 4)
+)
+test_alibi_bias_cache = check("2.5", "the last 2 queries of 5 keys")(
+    lambda rng: alibi_call(4, 2, 5)
+)
 
-    def test_cache(self, student, reference, rng):
-        """the last 2 queries of 5 keys"""
-        compare(student, reference, alibi_call(4, 2, 5))
 
-    def test_long(self, student, reference, rng):
-        """the last query of 2100 keys, where only float32 still counts"""
-        compare(student, reference, alibi_call(2, 1, 2100))
+@check("2.5")
+def test_alibi_bias_long(rng):
+    """the last query of 2100 keys, where only float32 still counts"""
+    return alibi_call(2, 1, 2100)
 
-    def test_by_position(self, student, reference, rng):
-        """arguments by position: num_heads, query_length, key_length"""
-        compare(student, reference, alibi_call(2, 3, 4, by_position=True))
+
+@check("2.5")
+def test_alibi_bias_by_position(rng):
+    """arguments by position: num_heads, query_length, key_length"""
+    return alibi_call(2, 3, 4, by_position=True)
 
 
 def relative_scores_call(rng, new, total, batch=2, heads=3, head_dim=4, **options):
@@ -182,24 +172,16 @@ def relative_scores_call(rng, new, total, batch=2, heads=3, head_dim=4, **option
     return Call("relative_scores", **inputs, **options)
 
 
-@pytest.mark.exercise("2.6")
-class TestRelativeScores:
-    def test_values(self, student, reference, rng):
-        """values"""
-        compare(student, reference, relative_scores_call(rng, 5, 5))
-
-    @pytest.mark.parametrize("new", [1, 2])
-    def test_cache(self, student, reference, rng, new):
-        """queries: {new}, keys: 5"""
-        compare(student, reference, relative_scores_call(rng, new, 5))
-
-    def test_by_position(self, student, reference, rng):
-        """arguments by position"""
-        compare(student, reference, relative_scores_call(rng, 2, 4, by_position=True))
-
-    def test_gradients(self, student, reference, rng):
-        """gradients of all five inputs"""
-        compare(student, reference, relative_scores_call(rng, 1, 4, grad=True))
+test_relative_scores_values = check("2.6", "values", new=5, total=5)(relative_scores_call)
+test_relative_scores_cache = check("2.6", "queries: {new}, keys: 5", new=[1, 2], total=5)(
+    relative_scores_call
+)
+test_relative_scores_by_position = check(
+    "2.6", "arguments by position", new=2, total=4, by_position=True
+)(relative_scores_call)
+test_relative_scores_gradients = check(
+    "2.6", "gradients of all five inputs", new=1, total=4, grad=True
+)(relative_scores_call)
 
 
 def yarn_call(position_ids, trained=4096, theta=100.0, factor=4.0, head_dim=16, **options):
@@ -213,42 +195,46 @@ def yarn_call(position_ids, trained=4096, theta=100.0, factor=4.0, head_dim=16, 
     return Call("yarn_cos_sin", **inputs, **options).returning("cos", "sin")
 
 
-@pytest.mark.exercise("2.7")
-class TestYarnCosSin:
-    def call(self, **options):
-        return yarn_call(torch.tensor([0, 1, 7, 29]), **options)
+def yarn_cos_sin_call(**options):
+    return yarn_call(torch.tensor([0, 1, 7, 29]), **options)
 
-    def test_values(self, student, reference, rng):
-        """values"""
-        compare(student, reference, self.call(trained=1290, theta=1e4, head_dim=10))
 
-    @pytest.mark.parametrize("factor", [1.0, 8.0])
-    def test_factor(self, student, reference, rng, factor):
-        """factor {factor}"""
-        compare(student, reference, self.call(factor=factor))
+test_yarn_cos_sin_values = check("2.7", "values")(
+    lambda rng: yarn_cos_sin_call(trained=1290, theta=10000.0, head_dim=10)
+)
+test_yarn_cos_sin_factor = check("2.7", "factor {factor}", factor=[1.0, 8.0])(
+    lambda rng, factor: yarn_cos_sin_call(factor=factor)
+)
 
-    @pytest.mark.parametrize("trained", [6, 100])
-    def test_short(self, student, reference, rng, trained):
-        """a trained length of {trained}, where the ramp begins at pair 0"""
-        compare(student, reference, self.call(trained=trained))
 
-    def test_far_end(self, student, reference, rng):
-        """a trained length of 800 with rope_theta 10, where the ramp ends at D - 1"""
-        compare(student, reference, self.call(trained=800, theta=10.0))
+@check("2.7", trained=[6, 100])
+def test_yarn_cos_sin_short(rng, trained):
+    """a trained length of {trained}, where the ramp begins at pair 0"""
+    return yarn_cos_sin_call(trained=trained)
 
-    @pytest.mark.parametrize("attention_factor", [1.7, 1.0])
-    def test_explicit_factor(self, student, reference, rng, attention_factor):
-        """attention_factor {attention_factor}, not left to the formula"""
-        compare(student, reference, self.call(attention_factor=attention_factor))
 
-    def test_betas(self, student, reference, rng):
-        """other beta_fast and beta_slow"""
-        compare(student, reference, self.call(beta_fast=60.0, beta_slow=4.0))
+@check("2.7")
+def test_yarn_cos_sin_far_end(rng):
+    """a trained length of 800 with rope_theta 10, where the ramp ends at D - 1"""
+    return yarn_cos_sin_call(trained=800, theta=10.0)
 
-    def test_by_position(self, student, reference, rng):
-        """arguments by position"""
-        more = {"attention_factor": 1.3, "beta_fast": 20.0, "beta_slow": 2.0}
-        compare(student, reference, self.call(**more, by_position=True))
+
+@check("2.7", attention_factor=[1.7, 1.0])
+def test_yarn_cos_sin_explicit_factor(rng, attention_factor):
+    """attention_factor {attention_factor}, not left to the formula"""
+    return yarn_cos_sin_call(attention_factor=attention_factor)
+
+
+test_yarn_cos_sin_betas = check("2.7", "other beta_fast and beta_slow")(
+    lambda rng: yarn_cos_sin_call(beta_fast=60.0, beta_slow=4.0)
+)
+
+
+@check("2.7")
+def test_yarn_cos_sin_by_position(rng):
+    """arguments by position"""
+    more = {"attention_factor": 1.3, "beta_fast": 20.0, "beta_slow": 2.0}
+    return yarn_cos_sin_call(**more, by_position=True)
 
 
 def learned_call(rng, start, new, rows=7, batch=2, size=5, dtype=torch.float32, **options):
@@ -261,44 +247,39 @@ def learned_call(rng, start, new, rows=7, batch=2, size=5, dtype=torch.float32, 
     return Call("LearnedPositions", init=init, state=state, dtype=dtype, **inputs, **options)
 
 
-@pytest.mark.exercise("2.8")
-class TestLearnedPositions:
-    def test_made(self, student, reference, rng):
-        """freshly made: it holds wpe, with a row for each place"""
-        call = Call("LearnedPositions", init={"max_position_embeddings": 7, "hidden_size": 5})
-        call.names = True
-        compare(student, reference, call)
+@check("2.8")
+def test_learned_positions_made(rng):
+    """freshly made: it holds wpe, with a row for each place"""
+    call = Call("LearnedPositions", init={"max_position_embeddings": 7, "hidden_size": 5})
+    call.names = True
+    return call
 
-    def test_values(self, student, reference, rng):
-        """values, from place 0 on"""
-        compare(student, reference, learned_call(rng, None, 4))
 
-    def test_full(self, student, reference, rng):
-        """a text as long as the table"""
-        compare(student, reference, learned_call(rng, 0, 7))
-
-    @pytest.mark.parametrize("start", [3, 5])
-    def test_start(self, student, reference, rng, start):
-        """2 tokens after {start} that a cache holds, of 7 places"""
-        compare(student, reference, learned_call(rng, start, 2))
-
-    @pytest.mark.parametrize(("start", "new"), [(0, 8), (6, 2), (7, 1)])
-    def test_too_long(self, student, reference, rng, start, new):
-        """tokens behind the last of 7 places: start {start}, T {new}"""
-        compare(student, reference, learned_call(rng, start, new))
-
-    @pytest.mark.points(0.5)
-    @pytest.mark.parametrize("start", [-1, -7])
-    def test_negative(self, student, reference, rng, start):
-        """a start below 0: {start}"""
-        compare(student, reference, learned_call(rng, start, 2))
-
-    @pytest.mark.points(0.5)
-    def test_by_position(self, student, reference, rng):
-        """arguments by position: hidden_states, start"""
-        compare(student, reference, learned_call(rng, 1, 3, by_position=True))
-
-    @pytest.mark.points(0.5)
-    def test_gradients(self, student, reference, rng):
-        """gradients of the embeddings and the table"""
-        compare(student, reference, learned_call(rng, 2, 3, grad=True))
+test_learned_positions_values = check("2.8", "values, from place 0 on", start=None, new=4)(
+    learned_call
+)
+test_learned_positions_full = check("2.8", "a text as long as the table", start=0, new=7)(
+    learned_call
+)
+test_learned_positions_start = check(
+    "2.8", "2 tokens after {start} that a cache holds, of 7 places", start=[3, 5], new=2
+)(learned_call)
+test_learned_positions_too_long = check(
+    "2.8",
+    "tokens behind the last of 7 places: start {start}, T {new}",
+    cases=rows("start, new", (0, 8), (6, 2), (7, 1)),
+)(learned_call)
+test_learned_positions_negative = check(
+    "2.8", "a start below 0: {start}", points=0.5, start=[-1, -7], new=2
+)(learned_call)
+test_learned_positions_by_position = check(
+    "2.8",
+    "arguments by position: hidden_states, start",
+    points=0.5,
+    start=1,
+    new=3,
+    by_position=True,
+)(learned_call)
+test_learned_positions_gradients = check(
+    "2.8", "gradients of the embeddings and the table", points=0.5, start=2, new=3, grad=True
+)(learned_call)

@@ -1,9 +1,8 @@
 """Visible checks of lab 04: what check("4.1") and its sisters run."""
 
-import pytest
 import torch
 
-from labkit.checks.runner import Call, New, compare
+from labkit.checks.declared import Call, New, check
 
 HALF = [torch.bfloat16, torch.float16]
 
@@ -53,34 +52,37 @@ def positive_pickers(*arguments, **options):
     return {name: weight.abs() for name, weight in pickers(*arguments, **options).items()}
 
 
-@pytest.mark.exercise("4.1")
-class TestSilu:
-    def test_values(self, student, reference, rng):
-        """values"""
-        compare(student, reference, Call("silu", x=2 * rng.normal(2, 3, 8)))
+test_silu = check("4.1", "values")(
+    lambda rng, shape=(2, 3, 8): Call("silu", x=2 * rng.normal(*shape))
+)
+test_silu_gradients = check("4.1", "gradients")(
+    lambda rng, shape=(3, 6): Call("silu", x=2 * rng.normal(*shape), grad=True)
+)
 
-    def test_gradients(self, student, reference, rng):
-        """gradients"""
-        compare(student, reference, Call("silu", x=2 * rng.normal(3, 6), grad=True))
 
-    def test_far_out(self, student, reference, rng):
-        """from -10000 to 10000, with gradients"""
-        x = torch.tensor([-1e4, -100.0, -20.0, 0.0, 20.0, 100.0, 1e4, -1.0])
-        compare(student, reference, Call("silu", x=x, grad=True))
+@check("4.1")
+def test_silu_far_out(rng):
+    """from -10000 to 10000, with gradients"""
+    x = torch.tensor([-1e4, -100.0, -20.0, 0.0, 20.0, 100.0, 1e4, -1.0])
+    return Call("silu", x=x, grad=True)
 
-    @pytest.mark.parametrize("dtype", HALF)
-    def test_half_precision(self, student, reference, rng, dtype):
-        """{dtype} input, from -8 to 8"""
-        compare(student, reference, Call("silu", x=rng.uniform(6, 8, low=-8, high=8).to(dtype)))
 
-    def test_strided_input(self, student, reference, rng):
-        """an input that is not contiguous"""
-        compare(student, reference, Call("silu", x=rng.normal(4, 3).T))
+@check("4.1", dtype=HALF)
+def test_silu_half(rng, dtype, shape=(6, 8)):
+    """{dtype} input, from -8 to 8"""
+    return Call("silu", x=rng.uniform(*shape, low=-8, high=8).to(dtype))
 
-    def test_half_far_out(self, student, reference, rng):
-        """float16 from -10000 to 10000, with gradients"""
-        x = torch.tensor([-1e4, -100.0, -20.0, 20.0, 100.0, 1e4], dtype=torch.float16)
-        compare(student, reference, Call("silu", x=x, grad=True))
+
+test_silu_strided = check("4.1", "an input that is not contiguous")(
+    lambda rng: Call("silu", x=rng.normal(4, 3).T)
+)
+
+
+@check("4.1")
+def test_silu_half_far_out(rng):
+    """float16 from -10000 to 10000, with gradients"""
+    x = torch.tensor([-1e4, -100.0, -20.0, 20.0, 100.0, 1e4], dtype=torch.float16)
+    return Call("silu", x=x, grad=True)
 
 
 def mlp_call(rng, hidden_size=6, intermediate_size=10, weights=matrices, **options):
@@ -89,41 +91,40 @@ def mlp_call(rng, hidden_size=6, intermediate_size=10, weights=matrices, **optio
     return Call("Qwen3MLP", init=init, state=state, **options)
 
 
-@pytest.mark.exercise("4.2")
-class TestQwen3MLP:
-    def test_parameters(self, student, reference, rng):
-        """freshly made, with three matrices and no bias"""
-        call = Call("Qwen3MLP", init={"config": config(6, 10)}, names=True)
-        compare(student, reference, call)
+test_mlp_parameters = check("4.2", "freshly made, with three matrices and no bias")(
+    lambda rng: Call("Qwen3MLP", init={"config": config(6, 10)}, names=True)
+)
+test_mlp = check("4.2", "values")(lambda rng: mlp_call(rng, x=1.5 * rng.normal(2, 3, 6)))
+test_mlp_one_text = check("4.2", "a batch of one text")(
+    lambda rng: mlp_call(rng, x=rng.normal(1, 3, 6))
+)
 
-    def test_values(self, student, reference, rng):
-        """values"""
-        compare(student, reference, mlp_call(rng, x=1.5 * rng.normal(2, 3, 6)))
 
-    def test_one_text(self, student, reference, rng):
-        """a batch of one text"""
-        compare(student, reference, mlp_call(rng, x=rng.normal(1, 3, 6)))
+@check("4.2")
+def test_mlp_other_size(rng, size=5):
+    """another intermediate_size than the config's"""
+    init = {"config": config(6, 10), "intermediate_size": size}
+    return (
+        Call("Qwen3MLP", init=init, names=True),
+        Call("Qwen3MLP", init=init, state=matrices(rng, 6, size), x=rng.normal(4, 6)),
+    )
 
-    def test_other_size(self, student, reference, rng):
-        """another intermediate_size than the config's"""
-        init = {"config": config(6, 10), "intermediate_size": 5}
-        compare(student, reference, Call("Qwen3MLP", init=init, names=True))
-        call = Call("Qwen3MLP", init=init, state=matrices(rng, 6, 5), x=rng.normal(4, 6))
-        compare(student, reference, call)
 
-    def test_strided_input(self, student, reference, rng):
-        """an input that is not contiguous"""
-        compare(student, reference, mlp_call(rng, x=rng.normal(6, 3, 2).transpose(0, 2)))
+test_mlp_strided = check("4.2", "an input that is not contiguous")(
+    lambda rng, shape=(6, 3, 2): mlp_call(rng, x=rng.normal(*shape).transpose(0, 2))
+)
 
-    @pytest.mark.parametrize("dtype", HALF)
-    def test_half_precision(self, student, reference, rng, dtype):
-        """{dtype}"""
-        x = (2 * rng.normal(5, 6)).to(dtype)
-        compare(student, reference, mlp_call(rng, weights=pickers, dtype=dtype, x=x))
 
-    def test_gradients(self, student, reference, rng):
-        """gradients"""
-        compare(student, reference, mlp_call(rng, x=rng.normal(4, 6), grad=True))
+@check("4.2", dtype=HALF)
+def test_mlp_half(rng, dtype, sizes=(6, 10)):
+    """{dtype}"""
+    x = (2 * rng.normal(7, sizes[0])).to(dtype)
+    return mlp_call(rng, *sizes, pickers, dtype=dtype, x=x)
+
+
+test_mlp_gradients = check("4.2", "gradients")(
+    lambda rng, shape=(4, 6): mlp_call(rng, x=rng.normal(*shape), grad=True)
+)
 
 
 def feed_forward_init(kind, sizes=(6, 9)):
@@ -135,30 +136,33 @@ def feed_forward_call(rng, kind, sizes=(6, 9), weights=matrices, **options):
     return Call("FeedForward", init=feed_forward_init(kind, sizes), state=state, **options)
 
 
-@pytest.mark.exercise("4.3")
-class TestFeedForward:
-    @pytest.mark.parametrize("kind", ["relu", "gelu", "swish", "geglu", "swiglu"])
-    def test_kind(self, student, reference, rng, kind):
-        """kind {kind}"""
-        call = Call("FeedForward", init=feed_forward_init(kind), names=True)
-        compare(student, reference, call)
-        call = feed_forward_call(rng, kind, x=1.5 * rng.normal(2, 4, 6), grad=True)
-        compare(student, reference, call)
-        compare(student, reference, feed_forward_call(rng, kind, x=20 * rng.normal(3, 6)))
+KINDS = ["relu", "gelu", "swish", "geglu", "swiglu"]
 
-    @pytest.mark.parametrize("kind", ["gelu", "swiglu"])
-    def test_half_precision(self, student, reference, rng, kind):
-        """kind {kind} in bfloat16"""
-        x = rng.uniform(5, 6, low=0.2, high=2.0).bfloat16()
-        call = feed_forward_call(rng, kind, dtype=torch.bfloat16, weights=positive_pickers, x=x)
-        compare(student, reference, call)
 
-    def test_strided_input(self, student, reference, rng):
-        """kind geglu, an input that is not contiguous"""
-        call = feed_forward_call(rng, "geglu", x=rng.normal(6, 3, 2).transpose(0, 2))
-        compare(student, reference, call)
+@check("4.3", kind=KINDS)
+def test_kind(rng, kind, sizes=(6, 9), grad=True):
+    """kind {kind}"""
+    return (
+        Call("FeedForward", init=feed_forward_init(kind, sizes), names=True),
+        feed_forward_call(rng, kind, sizes, x=1.5 * rng.normal(2, 4, sizes[0]), grad=grad),
+        feed_forward_call(rng, kind, sizes, x=20 * rng.normal(3, sizes[0])),
+    )
 
-    def test_unknown(self, student, reference, rng):
-        """kind relu is built, an unknown kind raises ValueError"""
-        compare(student, reference, feed_forward_call(rng, "relu", x=rng.normal(6)))
-        compare(student, reference, Call("FeedForward", init=feed_forward_init("tanh")))
+
+@check("4.3", kind=["gelu", "swiglu"])
+def test_kind_half(rng, kind):
+    """kind {kind} in bfloat16"""
+    x = rng.uniform(5, 6, low=0.2, high=2.0).bfloat16()
+    return feed_forward_call(rng, kind, dtype=torch.bfloat16, weights=positive_pickers, x=x)
+
+
+test_kind_strided = check("4.3", "kind geglu, an input that is not contiguous")(
+    lambda rng: feed_forward_call(rng, "geglu", x=rng.normal(6, 3, 2).transpose(0, 2))
+)
+
+
+@check("4.3", unknown=["tanh"])
+def test_kind_unknown(rng, unknown):
+    """an unknown kind raises ValueError that names it"""
+    built = feed_forward_call(rng, "relu", x=rng.normal(6))  # a class that builds nothing fails
+    return built, Call("FeedForward", init=feed_forward_init(unknown)).mentioning(unknown)

@@ -1,12 +1,9 @@
 """Visible checks of lab 00: what check("0.1") runs."""
 
-import pytest
-
-from labkit.checks.runner import Call, compare
+from labkit.checks.declared import Call, check
 
 
-@pytest.mark.exercise("0.1")
-@pytest.mark.parametrize(("texts", "tokens"), [(4, 6), (1, 1), (2, 1)])
-def test_next_token(student, reference, rng, texts, tokens):
+@check("0.1", cases=[{"texts": b, "tokens": t} for b, t in ((4, 6), (1, 1), (2, 1))])
+def test_next_token(rng, texts, tokens):
     """B = {texts}, T = {tokens}"""
-    compare(student, reference, Call("next_token", logits=rng.normal(texts, tokens, 16)))
+    return Call("next_token", logits=rng.normal(texts, tokens, 16))

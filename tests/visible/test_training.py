@@ -1,97 +1,86 @@
 """Visible checks of lab 08: what check("8.1") and its sisters run."""
 
-import pytest
 import torch
 
-from labkit.checks.runner import Call, Given, compare
+from labkit.checks.declared import Call, Given, check
 
 VOCAB = 11
 
 
-@pytest.mark.exercise("8.1")
-class TestCausalLmLoss:
-    def call(self, rng, scale=2.0, dtype=torch.float32, ignored=True, **options):
-        labels = rng.integers(1, VOCAB, 2, 6)
-        labels[0, 2] = 0  # a token like any other
-        if ignored:
-            labels[0, :2] = labels[0, 5] = labels[1, 5] = -100
-        logits = (scale * rng.normal(2, 6, VOCAB)).to(dtype)
-        return Call("causal_lm_loss", logits=logits, labels=labels, **options)
-
-    def test_values(self, student, reference, rng):
-        """every label counts"""
-        compare(student, reference, self.call(rng, ignored=False))
-
-    def test_ignored(self, student, reference, rng):
-        """labels of -100 do not count"""
-        compare(student, reference, self.call(rng))
-
-    def test_large(self, student, reference, rng):
-        """large logits"""
-        compare(student, reference, self.call(rng, scale=100.0))
-
-    def test_sure(self, student, reference, rng):
-        """a model that is sure and right"""
-        call = self.call(rng, ignored=False)
-        inputs = call.steps[0][1]
-        following = torch.nn.functional.one_hot(inputs["labels"].roll(-1, 1), VOCAB)
-        inputs["logits"] = 200.0 * following + inputs["logits"]
-        compare(student, reference, call)
-
-    def test_bfloat16(self, student, reference, rng):
-        """logits in bfloat16"""
-        compare(student, reference, self.call(rng, scale=4.0, dtype=torch.bfloat16))
-
-    def test_by_position(self, student, reference, rng):
-        """arguments by position: logits, labels"""
-        compare(student, reference, self.call(rng, by_position=True))
-
-    @pytest.mark.points(0.5)
-    @pytest.mark.parametrize("scale", [2.0, 100.0])
-    def test_gradients(self, student, reference, rng, scale):
-        """gradients, of logits as large as {scale}"""
-        compare(student, reference, self.call(rng, scale=scale, grad=True))
+def causal_lm_loss_call(rng, scale=2.0, dtype=torch.float32, ignored=True, **options):
+    labels = rng.integers(1, VOCAB, 2, 6)
+    labels[0, 2] = 0
+    if ignored:
+        labels[0, :2] = labels[0, 5] = labels[1, 5] = -100
+    logits = (scale * rng.normal(2, 6, VOCAB)).to(dtype)
+    return Call("causal_lm_loss", logits=logits, labels=labels, **options)
 
 
-@pytest.mark.exercise("8.2")
-class TestLearningRate:
-    def call(self, step, warmup_steps=4, total_steps=20, **options):
-        inputs = {"peak": 2.0, "warmup_steps": warmup_steps, "total_steps": total_steps}
-        return Call("learning_rate", step=step, **inputs, **options)
+test_causal_lm_loss_values = check("8.1", "every label counts", ignored=False)(
+    causal_lm_loss_call
+)
+test_causal_lm_loss_ignored = check("8.1", "labels of -100 do not count")(causal_lm_loss_call)
+test_causal_lm_loss_large = check("8.1", "large logits", scale=100.0)(causal_lm_loss_call)
 
-    def test_long_warmup(self, student, reference):
-        """in the middle of a long warm-up"""
-        call = self.call(700_000, warmup_steps=1_000_000, total_steps=3_000_000)
-        compare(student, reference, call)
 
-    @pytest.mark.parametrize("step", [0, 1, 3])
-    def test_warmup(self, student, reference, step):
-        """step {step} of 4 steps of warm-up"""
-        compare(student, reference, self.call(step))
+@check("8.1")
+def test_causal_lm_loss_sure(rng):
+    """a model that is sure and right"""
+    call = causal_lm_loss_call(rng, ignored=False)
+    inputs = call.steps[0][1]
+    following = torch.nn.functional.one_hot(inputs["labels"].roll(-1, 1), VOCAB)
+    inputs["logits"] = 200.0 * following + inputs["logits"]
+    return call
 
-    @pytest.mark.parametrize("step", [4, 5, 9, 12, 17, 19])
-    def test_cosine(self, student, reference, step):
-        """step {step}, after 4 steps of warm-up, of 20"""
-        compare(student, reference, self.call(step))
 
-    @pytest.mark.parametrize("step", [0, 1, 4, 12, 17, 20, 25])
-    def test_floor(self, student, reference, step):
-        """step {step} of 20, with a floor"""
-        compare(student, reference, self.call(step, floor=0.6))
+test_causal_lm_loss_bfloat16 = check(
+    "8.1", "logits in bfloat16", scale=4.0, dtype=torch.bfloat16
+)(causal_lm_loss_call)
+test_causal_lm_loss_by_position = check(
+    "8.1", "arguments by position: logits, labels", by_position=True
+)(causal_lm_loss_call)
+test_causal_lm_loss_gradients = check(
+    "8.1", "gradients, of logits as large as {scale}", points=0.5, scale=[2.0, 100.0], grad=True
+)(causal_lm_loss_call)
 
-    @pytest.mark.parametrize("step", [20, 23])
-    def test_beyond(self, student, reference, step):
-        """step {step}, when all 20 are done"""
-        compare(student, reference, self.call(step))
 
-    @pytest.mark.parametrize("step", [0, 1])
-    def test_no_warmup(self, student, reference, step):
-        """step {step} without a warm-up"""
-        compare(student, reference, self.call(step, warmup_steps=0))
+def learning_rate_call(step, warmup_steps=4, total_steps=20, **options):
+    inputs = {"peak": 2.0, "warmup_steps": warmup_steps, "total_steps": total_steps}
+    return Call("learning_rate", step=step, **inputs, **options)
 
-    def test_by_position(self, student, reference):
-        """arguments by position: step, peak, warmup_steps, total_steps, floor"""
-        compare(student, reference, self.call(7, floor=0.6, by_position=True))
+
+test_learning_rate_long_warmup = check("8.2", "in the middle of a long warm-up")(
+    lambda rng: learning_rate_call(700000, warmup_steps=1000000, total_steps=3000000)
+)
+test_learning_rate_warmup = check("8.2", "step {step} of 4 steps of warm-up", step=[0, 1, 3])(
+    lambda rng, step: learning_rate_call(step)
+)
+
+
+@check("8.2", step=[4, 5, 9, 12, 17, 19])
+def test_learning_rate_cosine(rng, step):
+    """step {step}, after 4 steps of warm-up, of 20"""
+    return learning_rate_call(step)
+
+
+@check("8.2", step=[0, 1, 4, 12, 17, 20, 25])
+def test_learning_rate_floor(rng, step):
+    """step {step} of 20, with a floor"""
+    return learning_rate_call(step, floor=0.6)
+
+
+test_learning_rate_beyond = check("8.2", "step {step}, when all 20 are done", step=[20, 23])(
+    lambda rng, step: learning_rate_call(step)
+)
+test_learning_rate_no_warmup = check("8.2", "step {step} without a warm-up", step=[0, 1])(
+    lambda rng, step: learning_rate_call(step, warmup_steps=0)
+)
+
+
+@check("8.2")
+def test_learning_rate_by_position(rng):
+    """arguments by position: step, peak, warmup_steps, total_steps, floor"""
+    return learning_rate_call(7, floor=0.6, by_position=True)
 
 
 def small_model(experts, groups=1, **options):
@@ -129,112 +118,109 @@ def train_call(
     return call
 
 
-@pytest.mark.exercise("8.3")
-class TestTrainStep:
-    def call(self, rng, experts=0, groups=1, rates=(0.1,), **options):
-        return train_call(rng, small_model(experts, groups), rates, (3, 5), **options)
-
-    def test_one_step(self, student, reference, rng):
-        """one step, nothing to clip"""
-        compare(student, reference, self.call(rng))
-
-    def test_clipped(self, student, reference, rng):
-        """gradients longer than max_grad_norm"""
-        compare(student, reference, self.call(rng, max_grad_norm=0.25))
-
-    def test_two_steps(self, student, reference, rng):
-        """two steps in a row"""
-        compare(student, reference, self.call(rng, rates=(0.1, 0.05)))
-
-    def test_padded(self, student, reference, rng):
-        """padding"""
-        compare(student, reference, self.call(rng, padded=True))
-
-    def test_experts(self, student, reference, rng):
-        """a model with experts"""
-        compare(student, reference, self.call(rng, experts=3))
-
-    def test_experts_padded(self, student, reference, rng):
-        """a model with experts, and padding"""
-        compare(student, reference, self.call(rng, experts=3, padded=True))
-
-    def test_groups(self, student, reference, rng):
-        """an optimizer with two groups of parameters"""
-        compare(student, reference, self.call(rng, groups=2))
-
-    def test_by_position(self, student, reference, rng):
-        """arguments by position, max_grad_norm left at its default"""
-        call = self.call(rng, padded=True, max_grad_norm=None, by_position=True)
-        compare(student, reference, call)
+def train_step_call(rng, experts=0, groups=1, rates=(0.1,), **options):
+    return train_call(rng, small_model(experts, groups), rates, (3, 5), **options)
 
 
-@pytest.mark.exercise("8.4")
-class TestTrainStepInParts:
-    def call(self, rng, parts, shape=(3, 5), experts=0, rates=(0.1,), watched=False, **options):
-        given = small_model(experts, watched=watched)
-        return train_call(rng, given, rates, shape, parts=parts, **options)
+test_train_step_one_step = check("8.3", "one step, nothing to clip")(train_step_call)
+test_train_step_clipped = check(
+    "8.3", "gradients longer than max_grad_norm", max_grad_norm=0.25
+)(train_step_call)
+test_train_step_two_steps = check("8.3", "two steps in a row", rates=(0.1, 0.05))(
+    train_step_call
+)
+test_train_step_padded = check("8.3", "padding", padded=True)(train_step_call)
+test_train_step_experts = check("8.3", "a model with experts", experts=3)(train_step_call)
+test_train_step_experts_padded = check(
+    "8.3", "a model with experts, and padding", experts=3, padded=True
+)(train_step_call)
+test_train_step_groups = check("8.3", "an optimizer with two groups of parameters", groups=2)(
+    train_step_call
+)
+test_train_step_by_position = check(
+    "8.3",
+    "arguments by position, max_grad_norm left at its default",
+    padded=True,
+    max_grad_norm=None,
+    by_position=True,
+)(train_step_call)
 
-    def test_whole(self, student, reference, rng):
-        """a batch in a single part"""
-        compare(student, reference, self.call(rng, 1))
 
-    def test_equal_parts(self, student, reference, rng):
-        """2 parts that hold equally many labels"""
-        compare(student, reference, self.call(rng, 2, shape=(4, 5), cut=0, watched=True))
+def train_step_in_parts_call(
+    rng, parts, shape=(3, 5), experts=0, rates=(0.1,), watched=False, **options
+):
+    given = small_model(experts, watched=watched)
+    return train_call(rng, given, rates, shape, parts=parts, **options)
 
-    def test_unequal_parts(self, student, reference, rng):
-        """3 parts that hold 3, 4 and 1 counted labels"""
-        call = self.call(rng, 3, watched=True)
-        call.steps[0][1]["labels"][2, 1:4] = -100
-        compare(student, reference, call)
 
-    def test_odd(self, student, reference, rng):
-        """5 texts in 2 parts, two steps in a row"""
-        compare(student, reference, self.call(rng, 2, shape=(5, 4), rates=(0.1, 0.05)))
+test_train_step_in_parts_whole = check("8.4", "a batch in a single part", parts=1)(
+    train_step_in_parts_call
+)
+test_train_step_in_parts_equal_parts = check(
+    "8.4", "2 parts that hold equally many labels", parts=2, shape=(4, 5), cut=0, watched=True
+)(train_step_in_parts_call)
 
-    def test_clipped(self, student, reference, rng):
-        """gradients longer than max_grad_norm"""
-        compare(student, reference, self.call(rng, 3, max_grad_norm=0.25, watched=True))
 
-    @pytest.mark.points(0.5)
-    def test_cut(self, student, reference, rng):
-        """7 texts in 3 parts: 3, 3 and 1"""
-        compare(student, reference, self.call(rng, 3, shape=(7, 3), watched=True))
+@check("8.4")
+def test_train_step_in_parts_unequal_parts(rng):
+    """3 parts that hold 3, 4 and 1 counted labels"""
+    call = train_step_in_parts_call(rng, 3, watched=True)
+    call.steps[0][1]["labels"][2, 1:4] = -100
+    return call
 
-    @pytest.mark.points(0.5)
-    def test_fewer_parts(self, student, reference, rng):
-        """5 texts in 4 parts, which are only 3"""
-        compare(student, reference, self.call(rng, 4, shape=(5, 3)))
 
-    def test_first_label(self, student, reference, rng):
-        """first labels that are not -100: they are never scored"""
-        call = self.call(rng, 3)
-        inputs = call.steps[0][1]
-        inputs["labels"][1:, 0] = inputs["input_ids"][1:, 0]
-        compare(student, reference, call)
+test_train_step_in_parts_odd = check(
+    "8.4", "5 texts in 2 parts, two steps in a row", parts=2, shape=(5, 4), rates=(0.1, 0.05)
+)(train_step_in_parts_call)
+test_train_step_in_parts_clipped = check(
+    "8.4", "gradients longer than max_grad_norm", parts=3, max_grad_norm=0.25, watched=True
+)(train_step_in_parts_call)
+test_train_step_in_parts_cut = check(
+    "8.4", "7 texts in 3 parts: 3, 3 and 1", points=0.5, parts=3, shape=(7, 3), watched=True
+)(train_step_in_parts_call)
+test_train_step_in_parts_fewer_parts = check(
+    "8.4", "5 texts in 4 parts, which are only 3", points=0.5, parts=4, shape=(5, 3)
+)(train_step_in_parts_call)
 
-    @pytest.mark.points(0.5)
-    @pytest.mark.parametrize("part", [1, 2, 3])
-    def test_a_part_without_labels(self, student, reference, rng, part):
-        """two steps; in the second no label counts in part {part} of 3"""
-        call = self.call(rng, 3, rates=(0.1, 0.05))
-        call.steps[1][1]["labels"][part - 1] = -100
-        compare(student, reference, call)
 
-    def test_padded(self, student, reference, rng):
-        """padding"""
-        compare(student, reference, self.call(rng, 3, padded=True))
+@check("8.4")
+def test_train_step_in_parts_first_label(rng):
+    """first labels that are not -100: they are never scored"""
+    call = train_step_in_parts_call(rng, 3)
+    inputs = call.steps[0][1]
+    inputs["labels"][1:, 0] = inputs["input_ids"][1:, 0]
+    return call
 
-    def test_experts(self, student, reference, rng):
-        """a model with experts, padding, and 2 parts that hold 7 and 3 counted labels"""
-        call = self.call(rng, 2, shape=(6, 5), experts=3, padded=True, watched=True)
-        call.steps[0][1]["labels"][2:, 1:4] = -100
-        compare(student, reference, call)
 
-    def test_by_position(self, student, reference, rng):
-        """arguments by position, max_grad_norm left at its default"""
-        call = self.call(rng, 3, padded=True, max_grad_norm=None, by_position=True)
-        compare(student, reference, call)
+@check("8.4", points=0.5, part=[1, 2, 3])
+def test_train_step_in_parts_a_part_without_labels(rng, part):
+    """two steps; in the second no label counts in part {part} of 3"""
+    call = train_step_in_parts_call(rng, 3, rates=(0.1, 0.05))
+    call.steps[1][1]["labels"][part - 1] = -100
+    return call
+
+
+test_train_step_in_parts_padded = check("8.4", "padding", parts=3, padded=True)(
+    train_step_in_parts_call
+)
+
+
+@check("8.4")
+def test_train_step_in_parts_experts(rng):
+    """a model with experts, padding, and 2 parts that hold 7 and 3 counted labels"""
+    call = train_step_in_parts_call(rng, 2, shape=(6, 5), experts=3, padded=True, watched=True)
+    call.steps[0][1]["labels"][2:, 1:4] = -100
+    return call
+
+
+test_train_step_in_parts_by_position = check(
+    "8.4",
+    "arguments by position, max_grad_norm left at its default",
+    parts=3,
+    padded=True,
+    max_grad_norm=None,
+    by_position=True,
+)(train_step_in_parts_call)
 
 
 def adamw_call(rng, step, shape=(3, 4), fresh=False, size=1.0, **options):
@@ -248,41 +234,31 @@ def adamw_call(rng, step, shape=(3, 4), fresh=False, size=1.0, **options):
     return call.returning("weight", "exp_avg", "exp_avg_sq")
 
 
-@pytest.mark.exercise("8.5")
-class TestAdamWStep:
-    def test_first(self, student, reference, rng):
-        """the first step, without decay"""
-        compare(student, reference, adamw_call(rng, 0, fresh=True, weight_decay=0.0))
-
-    @pytest.mark.parametrize("step", [1, 5])
-    def test_later(self, student, reference, rng, step):
-        """step {step}, without decay"""
-        compare(student, reference, adamw_call(rng, step, weight_decay=0.0))
-
-    def test_late(self, student, reference, rng):
-        """step 100000, when nothing is left to correct"""
-        compare(student, reference, adamw_call(rng, 100_000, weight_decay=0.0))
-
-    @pytest.mark.parametrize("step", [0, 7])
-    def test_decay(self, student, reference, rng, step):
-        """step {step}, with a weight_decay of 2"""
-        compare(student, reference, adamw_call(rng, step, fresh=not step, weight_decay=2.0))
-
-    def test_betas(self, student, reference, rng):
-        """other betas: 0.5 and 0.8"""
-        call = adamw_call(rng, 2, betas=(0.5, 0.8), weight_decay=0.0)
-        compare(student, reference, call)
-
-    def test_eps(self, student, reference, rng):
-        """a large eps: 0.5"""
-        compare(student, reference, adamw_call(rng, 3, eps=0.5, weight_decay=0.0))
-
-    @pytest.mark.points(0.5)
-    def test_idle(self, student, reference, rng):
-        """a weight that never had a gradient"""
-        compare(student, reference, adamw_call(rng, 4, fresh=True, size=0.0))
-
-    @pytest.mark.points(0.5)
-    def test_by_position(self, student, reference, rng):
-        """arguments by position, betas, eps and weight_decay left at their defaults"""
-        compare(student, reference, adamw_call(rng, 2, by_position=True))
+test_adam_w_step_first = check(
+    "8.5", "the first step, without decay", step=0, fresh=True, weight_decay=0.0
+)(adamw_call)
+test_adam_w_step_later = check(
+    "8.5", "step {step}, without decay", step=[1, 5], weight_decay=0.0
+)(adamw_call)
+test_adam_w_step_late = check(
+    "8.5", "step 100000, when nothing is left to correct", step=100000, weight_decay=0.0
+)(adamw_call)
+test_adam_w_step_decay = check("8.5", "step {step}, with a weight_decay of 2", step=[0, 7])(
+    lambda rng, step: adamw_call(rng, step, fresh=not step, weight_decay=2.0)
+)
+test_adam_w_step_betas = check(
+    "8.5", "other betas: 0.5 and 0.8", step=2, betas=(0.5, 0.8), weight_decay=0.0
+)(adamw_call)
+test_adam_w_step_eps = check("8.5", "a large eps: 0.5", step=3, eps=0.5, weight_decay=0.0)(
+    adamw_call
+)
+test_adam_w_step_idle = check(
+    "8.5", "a weight that never had a gradient", points=0.5, step=4, fresh=True, size=0.0
+)(adamw_call)
+test_adam_w_step_by_position = check(
+    "8.5",
+    "arguments by position, betas, eps and weight_decay left at their defaults",
+    points=0.5,
+    step=2,
+    by_position=True,
+)(adamw_call)

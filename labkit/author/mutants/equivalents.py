@@ -11,8 +11,8 @@ A reason holds for all pairs below it. `tinyllm mutants` prints its survivors in
 
 from __future__ import annotations
 
-from labkit.author.mistakes import edits
 from labkit.author.mutants.making import Key, key_of
+from labkit.checks.mistakes import edits_of
 from labkit.core.paths import SOLUTIONS
 from labkit.core.syllabus import Lab
 
@@ -30,7 +30,7 @@ def parsed(text: str) -> dict[Key, str]:
         if line[:2] in ("- ", "+ "):
             lines.append(line)
             continue
-        found |= {key_of(scope, *pair): reason for pair in edits(lines)}
+        found |= {key_of(scope, *pair): reason for pair in edits_of(lines)}
         lines.clear()
         if line.startswith("## "):
             scope = line[3:]

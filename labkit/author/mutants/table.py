@@ -80,7 +80,6 @@ def tally(lab: Lab, exercise: Exercise, seed: str, sample: int, jobs: int) -> Ta
     found.survivors.sort(key=made.index)
     chosen = Random(seed).sample(killed, min(sample, len(killed)))
     if chosen:
-        trial.recall_mistakes()
         found.reports = list(in_children(trial.report, chosen, 10 * trial.cpu_seconds, jobs))
     return found
 

@@ -15,15 +15,14 @@ from typing import Any, TypeVar
 
 import torch
 
-from labkit.author.mistakes import live_reference
 from labkit.author.mutants.making import Mutant
 from labkit.author.reference import reference
+from labkit.checks.declared import prepared_checks
 from labkit.checks.diagnose import diagnose
-from labkit.checks.explain import graded_report
-from labkit.checks.runner import Check, Result, run_checks, run_test, tests_in
-from labkit.checks.symptoms import symptoms
+from labkit.checks.messages import graded_report
+from labkit.checks.mistakes import Oracle
+from labkit.checks.runner import BrokenCheck, CheckResult, Result, run_check, run_checks
 from labkit.core import cells
-from labkit.core.paths import TESTS
 from labkit.core.syllabus import Exercise, Lab
 from labkit.sandboxed.call import Call, Outcome, perform
 from labkit.sandboxed.limits import MEMORY_BYTES, mapped_bytes
@@ -50,7 +49,8 @@ class Trial:
     seed: str
 
     def __post_init__(self) -> None:
-        self.oracle = live_reference(self.lab)
+        self.oracle = Oracle(self.lab)
+        self.checks = prepared_checks("hidden", self.lab.module, self.exercise, self.seed)
         self.module = cells.plain(reference(self.lab))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
         right = self.checked(self.oracle.reference)
@@ -59,11 +59,9 @@ class Trial:
             raise RuntimeError(f"the reference fails its own checks: {failure}")
         seconds = resource.getrusage(resource.RUSAGE_SELF).ru_utime - before
         self.cpu_seconds = int(CPU_SECONDS + 10 * seconds)
-        self.calls = [call for check in right.checks for call, _ in check.evidence]
 
     def checked(self, student: Callable[[Call], Outcome]) -> Result:
-        arguments = (self.lab.module, self.exercise, student, self.oracle.reference, self.seed)
-        return run_checks("hidden", *arguments)
+        return run_checks(self.exercise, self.checks, student, self.oracle.reference)
 
     def namespace(self, mutant: Mutant) -> dict[str, Any]:
         """The lab's module of the reference with the mutant in it."""
@@ -79,22 +77,18 @@ class Trial:
             names = self.namespace(mutant)
         except Exception:
             return Verdict.CRASHED
-        tests, _ = tests_in(TESTS / "hidden" / f"test_{self.lab.module}.py")
-        for test in tests:
-            if test.exercise != self.exercise.id:
-                continue
-            check, result = Check(test.title, test.points), Result(self.exercise)
-            oracle = self.oracle.reference
-            run_test(test, check, result, lambda c: perform(c, names), oracle, self.seed)
-            if result.broken:
+        for check in self.checks:
+            try:
+                found = run_check(check, lambda c: perform(c, names), self.oracle.reference)
+            except BrokenCheck:
                 return Verdict.BROKEN
-            if check.passed is False:
-                return self.cause(check)
+            if not found.passed:
+                return self.cause(found)
         return Verdict.SURVIVED
 
-    def cause(self, failed: Check) -> Verdict:
+    def cause(self, failed: CheckResult) -> Verdict:
         """Whether the mutant raised where the reference does not."""
-        for call, got in failed.evidence:
+        for call, got in zip(failed.check.calls, failed.outcomes, strict=False):
             if got.failure and not self.oracle.reference(call).failure:
                 return Verdict.CRASHED
         return Verdict.KILLED
@@ -103,15 +97,8 @@ class Trial:
         """What a learner would read of the mutant: the rows `look` and `why`."""
         names = self.namespace(mutant)
         result = self.checked(lambda call: perform(call, names))
-        found = diagnose(result, self.oracle, mutant.cell)
-        known = symptoms(result, found.unexplained, self.oracle)
-        rows = graded_report(result, found.reasons, known).rows
+        rows = graded_report(result, diagnose(result, self.oracle, mutant.cell)).rows
         return [f"{label:<5} {text}" for label, text in rows if label in ("look", "why")]
-
-    def recall_mistakes(self) -> None:
-        """What the known mistakes give, once for all reports."""
-        for call in self.calls:
-            self.oracle.suspects(call)
 
 
 def in_children(

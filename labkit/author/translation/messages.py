@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from babel.messages.extract import extract_from_dir
 
-from labkit.author.mistakes import mistakes_of
 from labkit.author.owned_cells import authored, notebook_path, read_notebook
 from labkit.author.reference import references
 from labkit.author.translation import texts
 from labkit.author.translation.labels import labels_of
+from labkit.checks.mistakes import mistakes_of
 from labkit.core.paths import LABKIT, ROOT, SOLUTIONS, TESTS
 from labkit.core.report import LABELS, Status
 from labkit.core.syllabus import NOTEBOOKS, Lab
@@ -91,10 +91,12 @@ def of_lab(lab: Lab) -> Iterator[Message]:
 
 
 def check_titles(source: str) -> Iterator[str]:
-    """The first lines of the tests' docstrings: what a check is called in a report."""
+    """What a check is called in a report: see labkit/checks/declared.py."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             yield (ast.get_docstring(node) or "").partition("\n")[0]
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "check":
+            yield from (word.value for word in node.args[1:] if isinstance(word, ast.Constant))
 
 
 def of_figures() -> Iterator[Message]:

@@ -14,8 +14,7 @@ from labkit.checks.assembly import PARTS, judged
 from labkit.checks.package import compose, reference_modules
 from labkit.core import cells
 from labkit.core.syllabus import LABS, Exercise, Lab
-from labkit.grading.judge.intake import ASSEMBLED as MODULE
-from labkit.grading.judge.worker_client import LoadRequest, WorkerLauncher
+from labkit.grading.judge.worker_client import LoadRequest, Worker, WorkerLauncher
 from labkit.lang import tr
 from labkit.sandboxed.call import Call, Outcome
 
@@ -43,24 +42,23 @@ def assembly_rows(
     stubs = {e.id: cells.stub(reference_block(last, e), e) for e in last.exercises}
     own = {key: answers[last].get(key) or stub for key, stub in stubs.items()}
     sources, played = put_together({**answers, last: own}, last)
-    worker = workers.launch(LoadRequest(sources, MODULE, ()))
-    loaded = MODULE
+    launched: list[Worker] = []
 
     def ask(module: str, call: Call) -> Outcome:
-        nonlocal loaded, worker
-        if module != loaded:  # in a process of its own: what ran before could read the text
-            worker = workers.launch(LoadRequest(sources, module, ()))
-            loaded = module
-        return worker.ask(call)
+        """In a process of its own: what ran before could read the text."""
+        launched.append(workers.launch(LoadRequest(sources, module, ())))
+        return launched[-1].ask(call)
 
     try:
         rows = judged(ask, sources).rows
     except Exception as error:  # odd answers; they must not cost the exercises their grades
         rows = [("look", tr("the parts gave no answer ({name})", name=type(error).__name__))]
     finally:
-        worker.close()
+        for worker in launched:
+            worker.close()
     used = [e for e in played if set(e.symbols) & {*PARTS}]
     if used:
         names = ", ".join(f"{e.id} {e.title}" for e in used)
         rows.append(("ok", tr("not handed in, so played by the course: {names}", names=names)))
-    return [(label, f"assembly: {text}"[:LONGEST]) for label, text in rows], worker.timed_out
+    timed_out = any(worker.timed_out for worker in launched)
+    return [(label, f"assembly: {text}"[:LONGEST]) for label, text in rows], timed_out

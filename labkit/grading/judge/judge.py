@@ -28,16 +28,14 @@ from functools import cached_property
 
 from nbformat import NotebookNode
 
-from labkit.author.mistakes import live_reference
 from labkit.author.reference import reference_block
-from labkit.checks.advice import advice_on
-from labkit.checks.compare import error_text
+from labkit.checks.declared import BrokenCheck, Check, prepared_checks
 from labkit.checks.diagnose import diagnose, remarks
-from labkit.checks.explain import graded_report
+from labkit.checks.errors import advice_on
+from labkit.checks.messages import error_text, graded_report
+from labkit.checks.mistakes import Oracle
 from labkit.checks.package import compose, localised, needed, reference_modules
-from labkit.checks.reference import LiveReference
-from labkit.checks.runner import Check, Performer, Result, run_checks
-from labkit.checks.symptoms import symptoms
+from labkit.checks.runner import Performer, Result, run_checks
 from labkit.core import cells
 from labkit.core.files import of_the_disk
 from labkit.core.paths import fault
@@ -46,7 +44,7 @@ from labkit.core.syllabus import Exercise, Lab
 from labkit.grading.judge import assembly
 from labkit.grading.judge.assembly import Answers
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission, zero
-from labkit.grading.judge.intake import Intake, language_of, rebuild
+from labkit.grading.judge.intake import ASSEMBLED, Intake, language_of, rebuild
 from labkit.grading.judge.sandbox import ASK, GradingError
 from labkit.grading.judge.worker_client import (
     ExpectedCalls,
@@ -80,7 +78,8 @@ class Judge:
     ):
         self.lab, self.released, self.secret, self.workers = lab, released, secret, workers
         self.cpu_seconds = cpu_seconds  # for each exercise
-        self.oracle = live_reference(lab)
+        self.oracle = Oracle(lab)
+        self.checks: dict[str, list[Check]] = {}  # that everybody gets
         self.packages = packages_of(lab)
         self.right: dict[tuple[str, str, str, bytes], GradedExercise] = {}  # by the answers
         self.codes = {key: compiled_modules(all_) for key, all_ in self.packages.items()}
@@ -115,7 +114,7 @@ class Judge:
             graded = [self.grade_exercise(each, intake) for each in self.lab.exercises]
         finally:
             self._end_worker()
-        if self.lab.module == assembly.MODULE:
+        if self.lab.module == ASSEMBLED:
             answers = {**(before or {}), self.lab: intake.answers}
             graded = [self._with_assembly(each, answers) for each in graded]
         return GradedSubmission(tuple(graded), intake.problem, self.layers, language())
@@ -270,8 +269,12 @@ class Judge:
         )
 
     def _check(self, exercise: Exercise, student: Performer, seed: str = "") -> Result:
-        seed, right = seed or self._seed(exercise), self.oracle.reference
-        return run_checks("hidden", self.lab.module, exercise, student, right, seed)
+        """With the numbers that everybody gets, or with those of another seed."""
+        checks = self._prepared(exercise, seed) if seed else self.checks[exercise.id]
+        return run_checks(exercise, checks, student, self.oracle.reference)
+
+    def _prepared(self, exercise: Exercise, seed: str, only: int | None = None) -> list[Check]:
+        return prepared_checks("hidden", self.lab.module, exercise, seed, only)
 
     def _seed(self, exercise: Exercise, own: str = "") -> str:
         """Of the numbers that everybody gets; or of those that this submission alone gets."""
@@ -291,10 +294,11 @@ class Judge:
             return True
         seed = self._seed(exercise, self.own)
         number = numbers[int(seed[:8], 16) % len(numbers)]
-        fresh = LiveReference(self.oracle.namespace, ()).reference  # kept for nobody
-        student = self._student(exercise, module)
-        name = self.lab.module
-        return run_checks("hidden", name, exercise, student, fresh, seed, number).passed
+        student, checks = (
+            self._student(exercise, module),
+            self._prepared(exercise, seed, number),
+        )
+        return run_checks(exercise, checks, student, self.oracle.reference).passed
 
     @cached_property
     def plans(self) -> dict[str, ExpectedCalls]:
@@ -304,14 +308,14 @@ class Judge:
 
     def _plan(self, exercise: Exercise) -> ExpectedCalls:
         plan = ExpectedCalls()
-
-        def noted(call: Call) -> Outcome:
-            plan.learn(call)
-            return self.oracle.reference(call)
-
-        result = self._check(exercise, noted)
-        other = self._check(exercise, self.oracle.reference, self._seed(exercise, "another"))
-        unfair = result.unfair or other.unfair
+        right = self.oracle.reference
+        try:
+            self.checks[exercise.id] = self._prepared(exercise, self._seed(exercise))
+            result = self._check(exercise, right)
+            other = self._check(exercise, right, self._seed(exercise, "another"))
+            unfair = result.unfair or other.unfair
+        except BrokenCheck as error:
+            unfair = str(error)
         if unfair:
             raise GradingError(
                 tr(
@@ -321,17 +325,19 @@ class Judge:
                     unfair=unfair,
                 )
             )
+        for call in [call for check in self.checks[exercise.id] for call in check.calls]:
+            plan.learn(call)
         pairs = enumerate(zip(result.checks, other.checks, strict=True))
-        self.telling[exercise.id] = [n for n, (a, b) in pairs if hashes(a) != hashes(b)]
+        self.telling[exercise.id] = [
+            n for n, (a, b) in pairs if hashes(a.check) != hashes(b.check)
+        ]
         return plan
 
     def _verdict(self, result: Result, note: str, cell: str) -> GradedExercise:
         if result.broken:
             raise RuntimeError(result.broken)
-        found = diagnose(result, self.oracle, cell)
-        known = symptoms(result, found.unexplained, self.oracle)
-        notes = remarks(result, self.oracle)
-        report = graded_report(result, found.reasons, known, notes, note)
+        found, notes = diagnose(result, self.oracle, cell), remarks(result, self.oracle)
+        report = graded_report(result, found, notes, note)
         failure = result.first_failure
         look = failure.difference.look if failure and failure.difference else note
         return GradedExercise(
@@ -368,12 +374,12 @@ def missed(failure: Failure | None) -> bool:
 def always_missed(result: Result) -> bool:
     """Whether that is so in each check."""
     return not result.score and all(
-        any(missed(outcome.failure) for _, outcome in check.evidence) for check in result.checks
+        any(missed(outcome.failure) for outcome in check.outcomes) for check in result.checks
     )
 
 
 def hashes(check: Check) -> list[str]:
-    return [call_hash(call) for call, _ in check.evidence]
+    return [call_hash(call) for call in check.calls]
 
 
 def learners_part(module: str, exercise: Exercise) -> str:

@@ -33,13 +33,11 @@ JUDGING = (
     "labkit/core/*.py",
     "labkit/sandboxed/**/*.py",
     "labkit/checks/*.py",
-    "labkit/author/mistakes.py",
     "labkit/author/reference.py",
     "labkit/grading/judge/*.py",
     "solutions/*.py",
     "solutions/mistakes/{lab}.*",
     "tests/*/test_{lab}.py",
-    "tests/visible/recorded/assembly.safetensors",
 )
 
 

@@ -1,0 +1,225 @@
+"""Checks are data: a check returns the Calls to perform; performing them and comparing what
+comes out is the runner's business.
+
+    @check("1.2", points=2, shape=[(2, 7, 32), (5,)])
+    def test_values(rng, shape):
+        "values of shape {shape}"                      # its title; a learner reads it
+        return rms_norm_call(rng, shape, shift=1.5)    # a Call, or several
+
+A builder of calls that needs no more words is a check by itself, and so is another check with
+other values:
+
+    test_eps = check("1.2", "eps {eps}", eps=[1e-5, 0.5], scale=1e-3)(rms_norm_call)
+    test_values = check("1.2", shape=(5,))(visible.test_values)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor
+
+from labkit.core.paths import TESTS, fault
+from labkit.core.syllabus import Exercise
+from labkit.lang import tr
+from labkit.sandboxed.call import Call, Given, New, Outcome
+
+__all__ = ["Call", "Given", "New", "Outcome", "Rng", "check", "rows"]
+
+View = Callable[[list[Outcome]], list[Outcome]]
+
+
+class Rng:
+    """Numbers for a check: the same for the same seed, on every machine."""
+
+    def __init__(self, seed: str):
+        digest = hashlib.sha256(seed.encode()).digest()
+        self.generator = numpy.random.default_rng(int.from_bytes(digest[:8], "little"))
+
+    def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        numbers = self.generator.standard_normal(shape)
+        return torch.as_tensor(numbers, dtype=torch.float32).to(dtype)
+
+    def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
+        return torch.as_tensor(self.generator.uniform(low, high, shape), dtype=torch.float32)
+
+    def integers(self, low: int, high: int, *shape: int) -> Tensor:
+        """Whole numbers from low up to and without high."""
+        return torch.as_tensor(self.generator.integers(low, high, shape), dtype=torch.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Declaration:
+    """A function that makes calls, with its mark: all of `check`'s arguments."""
+
+    function: Callable[..., Any]
+    title: str
+    module: str  # in which it was declared
+    exercise: str
+    points: float
+    view: View | None
+    tolerance: float | None
+    cases: Sequence[Mapping[str, Any]]  # values that belong together
+    values: Mapping[str, Any]  # a list is a choice
+
+    def combined(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """(what tells it apart, all values) of each check that this is."""
+        choices = {n: value for n, value in self.values.items() if isinstance(value, list)}
+        for combination in product(*choices.values()):
+            for case in self.cases:
+                differing = {**dict(zip(choices, combination, strict=True)), **case}
+                shown = ", ".join(f"{n}={_short(value)}" for n, value in differing.items())
+                yield shown, {**self.values, **differing}
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """One check with its values, ready to be asked for its calls."""
+
+    declaration: Declaration
+    address: str  # "test_values[shape=(5,)]"; seeds its numbers
+    values: Mapping[str, Any]
+    calls: list[Call] = field(default_factory=list)
+
+    @property
+    def points(self) -> float:
+        return self.declaration.points
+
+    @property
+    def title(self) -> str:
+        """In the current language, with the values in it."""
+        text = self.declaration.title or self.address
+        shown = {
+            name: str(value).removeprefix("torch.") if type(value) is torch.dtype else value
+            for name, value in self.values.items()
+        }
+        try:
+            return tr(text).format(**shown)
+        except (KeyError, IndexError, ValueError):
+            return text
+
+    def viewed(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """What of the outcomes is compared."""
+        return self.declaration.view(outcomes) if self.declaration.view else outcomes
+
+    def prepared(self, seed: str) -> Check:
+        """The check with the calls that it makes with this seed."""
+        made = self.declaration.function(Rng(f"{seed}:{self.address}"), **self.values)
+        calls = [made] if isinstance(made, Call) else list(made)
+        for number, call in enumerate(calls):
+            call.key = f"{self.address}#{number}"
+        return Check(self.declaration, self.address, self.values, calls)
+
+
+def check(
+    exercise: str,
+    title: str = "",
+    /,
+    *,
+    points: float = 1,
+    view: View | None = None,
+    tolerance: float | None = None,
+    cases: Sequence[Mapping[str, Any]] | None = None,
+    **values: Any,
+) -> Callable[[Callable[..., Any] | Declaration], Declaration]:
+    """Declare a function `(rng, **values) -> Call or Calls` a check of an exercise.
+
+    Of another check, what is not said here stays; its points do not.
+
+    title      the first line of the function's docstring by default
+    points     its weight within the exercise
+    view       of all its outcomes, what is compared; for both sides alike
+    tolerance  relative, instead of that of the dtype
+    cases      dicts of values that belong together; the check is made for each of them
+    values     a list is a choice: the check is made for each combination
+    """
+    module = sys._getframe(1).f_globals["__name__"]
+
+    def declare(made: Callable[..., Any] | Declaration) -> Declaration:
+        before = made if isinstance(made, Declaration) else None
+        function = before.function if before else made
+        text = before.title if before else (function.__doc__ or "").strip().partition("\n")[0]
+        return Declaration(
+            function,
+            title or text,
+            module,
+            exercise,
+            points,
+            view or (before and before.view),
+            tolerance or (before and before.tolerance),
+            cases or (before.cases if before else ({},)),
+            {**(before.values if before else {}), **values},
+        )
+
+    return declare
+
+
+def rows(names: str, *values: Sequence[Any]) -> list[dict[str, Any]]:
+    """Cases as a table: rows("start, new", (0, 8), (6, 2))."""
+    return [dict(zip(names.split(", "), row, strict=True)) for row in values]
+
+
+class BrokenCheck(Exception):
+    """A check that can judge nobody: a fault of the course, and where it is."""
+
+
+def checks_in(folder: str, module: str) -> list[Check]:
+    """The checks of tests/FOLDER/test_MODULE.py in their order, without calls.
+
+    Errors: whatever the file raises
+    """
+    return _checks_of(TESTS / folder / f"test_{module}.py")
+
+
+@cache
+def _checks_of(path: Path) -> list[Check]:
+    spec = spec_from_file_location(f"{path.parent.name}.{path.stem}", path)
+    module = module_from_spec(spec)
+    sys.path.insert(0, str(path.parents[1]))  # hidden checks import the visible ones
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parents[1]))
+    names = vars(module)
+    return [found for name, value in names.items() for found in _cases(name, value, names)]
+
+
+def _cases(name: str, value: Any, names: Mapping[str, Any]) -> Iterator[Check]:
+    if isinstance(value, Declaration) and value.module == names["__name__"]:
+        for shown, values in value.combined():
+            yield Check(value, f"{name}[{shown}]" if shown else name, values)
+
+
+def _short(value: Any) -> str:
+    return str(value).removeprefix("torch.") if type(value) is torch.dtype else repr(value)
+
+
+def prepared_checks(
+    folder: str, module: str, exercise: Exercise, seed: str, only: int | None = None
+) -> list[Check]:
+    """The checks of one exercise with all the calls that they make.
+
+    only    the number of the one check that is asked for
+
+    Errors: BrokenCheck
+    """
+    try:
+        found = [c for c in checks_in(folder, module) if c.declaration.exercise == exercise.id]
+        chosen = found if only is None else [found[only]]
+        prepared = [each.prepared(seed) for each in chosen]
+    except Exception as error:  # whatever the file raises
+        raise BrokenCheck(fault(error)) from error
+    if not prepared:
+        where = f"tests/{folder}/test_{module}.py"
+        raise BrokenCheck(f"there are no checks for exercise {exercise.id} in {where}")
+    return prepared

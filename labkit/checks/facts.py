@@ -1,0 +1,231 @@
+"""What is known where no mistake is named: how the wrong numbers relate to the right ones,
+which argument changes nothing, and what the failed checks have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from labkit.checks.compare import agree, close
+from labkit.checks.mistakes import Oracle
+from labkit.checks.runner import CheckResult, Result
+from labkit.lang import said, tr
+from labkit.sandboxed.call import Call, Given, New, Outcome, perform, tensors_in
+
+HALF = (torch.bfloat16, torch.float16)
+ROUNDED = 2**-6  # two units in the last place of bfloat16
+MOST_TITLES = 4
+ONLY = {
+    "grad": said("the values are right; only gradients are wrong"),
+    "dtype": said("the dtypes are wrong; values are compared once those are right"),
+    "changed": said("the values are right, but an input is changed"),
+}
+IN_HALF = said("in half precision")
+
+
+def facts_about(result: Result, unexplained: list[CheckResult], oracle: Oracle) -> list[str]:
+    """Sentences on failed checks that no mistake explains; [] where nothing is sure."""
+    first = unexplained[0]
+    others = [check for check in result.checks if check not in unexplained]
+    found = [without_effect(unexplained, oracle) or related(first, oracle)]
+    found.append(in_common(unexplained, others))
+    titles = list(dict.fromkeys(check.title for check in unexplained))
+    if len(titles) > 1 and any(check.passed for check in result.checks):
+        shown = " | ".join(titles[:MOST_TITLES]) + (" | ..." if titles[MOST_TITLES:] else "")
+        counts = {"failed": len(unexplained), "all": len(result.checks)}
+        found.append(tr("{failed} of {all} checks fail: {shown}", **counts, shown=shown))
+    found = [text for text in found if text]
+    if found and len(unexplained) < len(result.failed):
+        found[0] = tr("what that leaves over: {found}", found=found[0])
+    return found
+
+
+def without_effect(failed: list[CheckResult], oracle: Oracle) -> str:
+    """An argument that changes nothing: the reference without it gives the learner's values."""
+    names = [set(_optional(check.failure_call)) for check in failed if not _view(check)]
+    for name in sorted(set.intersection(*names)) if names and len(names) == len(failed) else ():
+        if all(_same_without(check, name, oracle) for check in failed[:3]):
+            return tr("the result is what the right code gives without `{name}`", name=name)
+    return ""
+
+
+def _view(check: CheckResult) -> bool:
+    return check.check.declaration.view is not None or bool(check.failure_call.summary)
+
+
+def _optional(call: Call) -> list[str]:
+    """Arguments that a call names: of its steps and its constructor."""
+    inputs = [] if call.by_position else [name for _, given in call.steps for name in given]
+    init = call.init if isinstance(call.init, Mapping) and not call.by_position else {}
+    return [*inputs, *(name for name in init if name != "config")]
+
+
+def _same_without(check: CheckResult, name: str, oracle: Oracle) -> bool:
+    call, mine = check.failure_call, check.outcomes[check.differing]
+    if mine.failure:
+        return False
+    fewer = Call(call.symbol)
+    fewer.__dict__ |= {**vars(call), "key": "", "hash": ""}
+    fewer.steps = [(m, {k: v for k, v in i.items() if k != name}) for m, i in call.steps]
+    if isinstance(call.init, Mapping):
+        fewer.init = {key: value for key, value in call.init.items() if key != name}
+    other = perform(fewer, oracle.namespace)
+    mine = Outcome(mine.values)  # gradients name an input that the other does not have
+    return not other.failure and agree(mine, Outcome(other.values))
+
+
+def related(check: CheckResult, oracle: Oracle) -> str:
+    """How the wrong numbers of a check relate to the right ones; "" if in no simple way."""
+    if check.difference is None or check.difference.kind not in ("values", "shape"):
+        return ""
+    right = check.check.viewed([oracle.reference(call) for call in check.check.calls])
+    mine = tensors_in(check.outcomes[check.differing].values, "")
+    theirs = tensors_in(right[check.differing].values, "")
+    for (_, a), (_, b) in zip(mine, theirs, strict=False):
+        if a.shape != b.shape or a.dtype != b.dtype or not close(a, b).all():
+            inputs = [t for _, given in check.failure_call.steps for t in _named(given)]
+            return _relation(a, b, inputs)
+    return ""
+
+
+def _named(given: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
+    return [(name, value) for name, value in given.items() if isinstance(value, Tensor)]
+
+
+def _relation(mine: Tensor, right: Tensor, inputs: list[tuple[str, Tensor]]) -> str:
+    for name, given in inputs:
+        if given.shape == mine.shape and torch.equal(given.to(mine.dtype), mine):
+            return tr("the result is `{name}`, unchanged", name=name)
+    for a, b in combinations(range(mine.dim()), 2):
+        if _equal(mine.transpose(a, b), right):
+            return tr("the values are right once axes {a} and {b} are swapped", a=a, b=b)
+    if mine.shape != right.shape or not mine.is_floating_point() or mine.numel() < 2:
+        return ""
+    for axis in range(mine.dim()):
+        if mine.size(axis) > 1 and _equal(mine.sort(axis).values, right.sort(axis).values):
+            return tr("along axis {axis} the right entries are in another order", axis=axis)
+    if place := _located(mine, right):
+        return place
+    x, y = mine.double(), right.double()
+    sure = y.abs() > 1e-3 * y.abs().max()
+    ratio = (x / y).where(sure, torch.nan)
+    if not sure.all() and (x.abs() > 1e-3 * x.abs().max())[~sure].any():
+        return ""
+    factor = ratio.nanmedian()
+    if ((ratio - factor).abs().nan_to_num() <= 1e-3 * factor.abs()).all() and factor != 0:
+        return tr("every entry is {factor:.4g} times the right one", factor=float(factor))
+    gap = x - y
+    if ((gap - gap.mean()).abs() <= 1e-3 * gap.mean().abs()).all():
+        return tr("every entry is the right one plus {gap:.4g}", gap=float(gap.mean()))
+    if mine.dim() > 1 and mine.size(-1) > 2:
+        row = ratio.nanmedian(dim=-1, keepdim=True).values
+        if ((ratio - row).abs().nan_to_num() <= 1e-3 * row.abs()).all():
+            return tr("along the last axis all entries are off by one factor, per vector")
+    if mine.dtype == torch.float32 and close(mine, right, ROUNDED).all():
+        return tr("every entry is near the right one, as if something was rounded to bfloat16")
+    return ""
+
+
+def _equal(mine: Tensor, right: Tensor) -> bool:
+    return (
+        mine.shape == right.shape
+        and mine.dtype == right.dtype
+        and bool(close(mine.contiguous(), right).all())
+    )
+
+
+def _located(mine: Tensor, right: Tensor) -> str:
+    """Along which axis wrong entries are at some places only, most sharply."""
+    off = ~close(mine, right)
+    best, share = "", 1.0
+    for axis, size in enumerate(off.shape):
+        others = [other for other in range(off.dim()) if other != axis]
+        wrong = off.any(dim=others) if others else off
+        count = int(wrong.sum())
+        if size > 1 and count < size and count / size < share:
+            best, share = _where(wrong, axis, size), count / size
+    return best
+
+
+def _where(wrong: Tensor, axis: int, size: int) -> str:
+    places = wrong.nonzero().flatten().tolist()
+    name = tr("axis {axis} (of {size} entries)", axis=axis, size=size)
+    if places == list(range(1, size)):
+        return tr("along {name} the first entry is right, all others are wrong", name=name)
+    if places == list(range(size - 1)):
+        return tr("along {name} the last entry is right, all others are wrong", name=name)
+    if len(places) == 1:
+        return tr("along {name} only entry {places} is wrong", name=name, places=places[0])
+    if places == list(range(places[0], size)):
+        start = places[0]
+        return tr("along {name} entries from {places} on are wrong", name=name, places=start)
+    if places == list(range(places[-1] + 1)):
+        return tr("along {name} entries up to {places} are wrong", name=name, places=places[-1])
+    return ""
+
+
+def in_common(failed: list[CheckResult], others: list[CheckResult]) -> str:
+    """What all these failed checks share and no other one has, passed or explained by a
+    mistake; "" if nothing."""
+    kinds = {check.difference.kind for check in failed}
+    if len(kinds) == 1 and kinds <= ONLY.keys():
+        return tr(ONLY[kinds.pop()])
+    calls = [call for check in others for call in check.check.calls if call.steps]
+    if len(failed) < 2 or not calls:
+        return ""
+    shared = [features(check.failure_call) for check in failed]
+    elsewhere = {feature for call in calls for feature in features(call)}
+    only = [f for f in shared[0] if f not in elsewhere and all(f in each for each in shared)]
+    if only[:1] == [IN_HALF]:
+        return tr("wrong only {only}", only=tr(IN_HALF))
+    sure = len(only) == 1 and shared[0][only[0]]  # of several, any one may be the cause
+    return tr("wrong only {only}", only=only[0]) if sure else ""
+
+
+def features(call: Call) -> dict[str, bool]:
+    """What is special about a call, in words that go on "wrong only ..."; False for what
+    differs from check to check without a meaning."""
+    found: dict[str, bool] = {}
+    init = call.init if isinstance(call.init, Mapping) else {}  # by position: no names
+    inputs = [init, *(given for _, given in call.steps)]
+    tensors = [
+        pair for given in inputs for name in given for pair in tensors_in(given[name], name)
+    ]
+    dtypes = [t.dtype for _, t in tensors if t.is_floating_point()] + [call.dtype]
+    if any(dtype in HALF for dtype in dtypes):
+        found[IN_HALF] = True
+    for given in inputs:
+        for name, value, has_meaning in _arguments(given):
+            found[tr("where `{name}` is {value}", name=name, value=value)] = has_meaning
+    for name, tensor in tensors:
+        if tensor.dtype == torch.bool:
+            found[tr("where `{name}` is a tensor of bools", name=name)] = True
+        if not tensor.is_contiguous() and len(call.steps) == 1:  # with a cache all are cut
+            strided = said(
+                "where `{name}` does not lie in order in memory (it was transposed or cut)"
+            )
+            found[tr(strided, name=name)] = True
+        for axis in range(tensor.dim()):
+            if tensor.size(axis) == 1:
+                one = said("where axis {axis} of `{name}` has one entry")
+                found[tr(one, axis=axis, name=name)] = True
+    if len(call.steps) > 1:
+        found[tr("where one object is used several times")] = True
+    return found
+
+
+def _arguments(given: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
+    """(name, value, whether that means something) of plain arguments, also of those of objects
+    that are made for a call. Sizes and the like differ from check to check by themselves."""
+    for name, value in given.items():
+        if isinstance(value, (New, Given)):
+            yield name, "given", True
+            yield from _arguments(value.arguments)
+        elif isinstance(value, Tensor):
+            yield name, "given", True
+        elif value is None or isinstance(value, (bool, int, float, str)):
+            yield name, str(value), not isinstance(value, (int, float)) or value in (0, 1)

@@ -1,0 +1,263 @@
+"""Every sentence that a report on an exercise can contain, and the report itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from labkit.core.report import Report, Status
+from labkit.lang import said, tr
+from labkit.sandboxed.call import Failure
+
+LIMITS = ("NoAnswer", "TimeLimit", "OutputLimit")  # not raised by code: what stopped it
+MOST_LOOKS = 4
+FOLD = 130  # characters
+
+# What differs, by the key of a Difference; a second sentence is for hidden checks, where no
+# number of the reference may be read.
+LOOKS: dict[str, tuple[str, ...]] = {
+    "odd": (said("what came back cannot be compared"),),
+    "no return": (said("the call did not return"),),
+    "raised": ("{failure}",),
+    "not raised": (said("{kind} was expected, nothing was raised"),),
+    "raised other": (said("{kind} was expected; {failure}"),),
+    "unmentioned": (said("the message of the error does not contain {text!r}"),),
+    "missing name": (said("there is no parameter {missing}{more}"),),
+    "extra name": (
+        said("there is a parameter too many: {extra} (a buffer takes `persistent=False`)"),
+    ),
+    "name shape": (said("parameter {name} has shape {mine} instead of {shape}"),),
+    "not the weights": (said("{name} does not hold the weights that were loaded"),),
+    "no tensor": (said("{where}a tensor was expected, not {mine}"),),
+    "no values": (said("{where}{count} values were expected, not {mine}"),),
+    "no dict": (said("{where}a dict with {theirs} was expected, not {mine}"),),
+    "number": (said("{where}{mine:.5g} instead of {theirs:.5g}"), "{where}{mine:.5g}"),
+    "value": (said("{where}{mine} instead of {theirs}"), said("{where}{mine} is wrong")),
+    "shape": (said("{where}the shape is {mine} instead of {wanted}"),),
+    "dtype": (said("{where}the dtype is {mine} instead of {wanted}"),),
+    "nan": (said("{where}{bad} of {all} entries are {entry}, first at {place}"),),
+    "changed": (said("the call changed its input {new} in place"),),
+    "values": (
+        said("{where}values differ in {share}, first at {at}: {mine} instead of {theirs}"),
+        said("{where}values differ in {share}, first at {at}"),
+    ),
+    "scalar": (
+        said("{where}the value is {mine} instead of {theirs}"),
+        said("{where}the value differs"),
+    ),
+    "no state": (said("afterwards there is no {name} of its old shape"),),
+    "state": (said("after the call, {name} differs in {percent} of its entries"),),
+    "scalar state": (
+        said("after the call, {name} is {mine} instead of {theirs}"),
+        said("after the call, {name} is {mine}"),
+    ),
+    "extra gradient": (said("there is a {extra} too many"),),
+    "no gradient": (said("no gradient reaches {name}"),),
+    "zero gradient": (said("no gradient reaches {name}: it is zero everywhere"),),
+    "gradient": (said("the gradient of {name} differs in {percent} of its entries"),),
+    "drawn": (said("{drawn} tokens of 0 to {last} came out"),),
+    "forbidden": (said("token {token} came out, which must not be drawn"),),
+    "frequency": (
+        said("token {token} was drawn {times} times in {draws}, not about {expected:.0f}"),
+        said("token {token} was drawn {times} times in {draws}"),
+    ),
+}
+RIGHT = {
+    "shape": said("shape {shape}"),
+    "dtype": said("dtype {dtype}"),
+    "input left unchanged": said("input left unchanged"),
+    "values": said("values"),
+}
+
+
+def look(key: str, data: Mapping[str, Any]) -> tuple[str, str]:
+    """How two outcomes differ, and the same without numbers of the reference."""
+    shown = dict(data)
+    if "failure" in data:
+        shown["failure"] = error_text(data["failure"])
+    if key == "missing name":
+        extra = data["extra"]
+        shown["more"] = tr("; it has {extra}", extra=tr(", ").join(extra)) if extra else ""
+    if key in ("no tensor", "no values"):
+        shown["mine"] = kind_of(data["mine"])
+    if key == "no dict":
+        mine, shown["theirs"] = data["mine"], tr(", ").join(data["theirs"])
+        names = tr(", ").join(mine) or tr("nothing") if isinstance(mine, dict) else ""
+        shown["mine"] = tr("one with {names}", names=names) if names else kind_of(mine)
+    if key == "value":
+        shown["mine"], shown["theirs"] = values_apart(data["mine"], data["theirs"])
+    if "off" in data:
+        off = data["off"]
+        shown["percent"] = percent(off)
+        every = tr("all entries")
+        shown["share"] = every if off.all() else tr("{off} of the entries", off=percent(off))
+    if isinstance(data.get("mine"), Tensor) and key in ("values", "scalar", "scalar state"):
+        shown["mine"] = number(data["mine"])
+        shown["theirs"] = number(data["theirs"], shown["mine"])
+    texts = [tr(text).format(**shown) for text in LOOKS[key]]
+    return texts[0], texts[-1]
+
+
+def right(key: str, **data: Any) -> str:
+    return tr(RIGHT[key], **data)
+
+
+def step(number: int) -> str:
+    return tr("step {step}: ", step=number)
+
+
+def place(key: int | str, names: Sequence[str] = ()) -> str:
+    """Where in a row or dict a value is: "cos: "."""
+    if isinstance(key, int):
+        key = names[key] if names else tr("value {n}", n=key + 1)
+    return key + tr(": ")
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, for a learner who returned something else."""
+    if value is None:
+        return tr("None (is a return missing, or a print in its place?)")
+    if isinstance(value, Tensor):
+        return tr("a tensor of shape {shape}", shape=tuple(value.shape))
+    if isinstance(value, dict) and len(value) == 1:
+        key, item = next(iter(value.items()))
+        if key.startswith("a") and " " in key:
+            return f"{key} {str(item)[:60]}"
+    if value in ("nan", "inf", "-inf"):  # a number, as a call gives it
+        return value
+    if isinstance(value, (bool, int, float, str)):
+        return f"{type(value).__name__} {str(value)[:40]!r}"
+    if isinstance(value, (list, tuple)):
+        return f"{len(value)} values"
+    return f"a {type(value).__name__}"
+
+
+def values_apart(mine: Any, theirs: Any) -> tuple[str, str]:
+    if type(mine) is type(theirs) and isinstance(mine, (bool, int, str)):
+        return str(mine)[:60], str(theirs)[:60]
+    return kind_of(mine), kind_of(theirs)
+
+
+def percent(off: Tensor) -> str:
+    share = 100 * float(off.double().mean())
+    return f"{share:.0f}%" if share >= 1 else tr("under 1%")
+
+
+def number(entry: Tensor, other: str | None = None) -> str:
+    """Five digits, or as many as it takes to look different from the other number."""
+    value = entry.item()
+    if not isinstance(value, float):
+        return str(value)
+    text = f"{value:.5g}"
+    return f"{value:.9g}" if text == other else text
+
+
+def error_text(failure: Failure) -> str:
+    """An error as a learner reads it."""
+    if failure.text.startswith("Error(s) in loading state_dict"):
+        return _state_text(failure.text)
+    where = tr(" (line {line} of your cell)", line=failure.line) if failure.line else ""
+    raised = "" if failure.kind in LIMITS else tr("it raised {kind}: ", kind=failure.kind)
+    return f"{raised}{failure.text}{where}"
+
+
+def _state_text(text: str) -> str:
+    """The first thing that keeps weights from being loaded, in a few words."""
+    sizes = re.search(r"mismatch for (\S+): .*?Size\((\[.*?\])\).*?Size\((\[.*?\])\)", text)
+    missing = re.search(r'Missing key\(s\) in state_dict: "([^"]+)"', text)
+    extra = re.search(r'Unexpected key\(s\) in state_dict: "([^"]+)"', text)
+    begin = tr("the weights do not fit: ")
+    if missing and extra:
+        names = {"extra": extra[1], "missing": missing[1]}
+        return tr("{said}there is a {missing} and no {extra}", said=begin, **names)
+    if missing:
+        return tr(
+            "{said}there is a {missing} too many; a buffer takes `persistent=False`",
+            said=begin,
+            missing=missing[1],
+        )
+    if extra:
+        return tr("{said}there is no {extra}", said=begin, extra=extra[1])
+    if sizes:
+        wanted, got = (f"({shape[1:-1]})" for shape in sizes.groups()[1:])
+        shapes = {"sizes": sizes[1], "got": got, "wanted": wanted}
+        return tr("{said}{sizes} has shape {got} instead of {wanted}", said=begin, **shapes)
+    return begin.removesuffix(tr(": "))
+
+
+# The report of a runner.Result and a diagnose.Diagnosis, which are made with these words
+
+
+def learner_report(
+    result: Any, diagnosis: Any, notes: Sequence[str] = (), next_step: str = ""
+) -> Report:
+    """The report under a check cell: the first thing wrong, why, then what is right."""
+    heading = result.exercise.heading
+    if result.broken:
+        rows = [("look", tr("the check itself failed, not you: {fault}", fault=result.broken))]
+        return Report(heading, Status.NOT_CHECKED, [*rows, ("next", tr("please report this"))])
+    if result.interrupted:
+        rows = [("look", tr("the check was interrupted"))]
+        stop = tr("look for a loop that never ends")
+        return Report(heading, Status.NOT_CHECKED, [*rows, ("next", stop)])
+    failure = result.first_failure
+    titles = dict.fromkeys(check.title for check in result.checks if check.passed)
+    facts = [*titles, *(failure.difference.right if failure else ())]
+    rows = [("ok", folded(facts, result))] if facts else []
+    if failure is None:
+        rows += [("note", note) for note in notes]
+        points = result.exercise.points
+        verdict = tr("passed, {points} of {points} points", points=points) if points else ""
+        return Report(heading, Status.PASSED, [*rows, ("next", next_step)], verdict)
+    rows = [("look", titled(failure.title, failure.difference.look)), *diagnosis.rows, *rows]
+    return Report(heading, Status.NOT_YET, [*rows, ("next", next_step)])
+
+
+def graded_report(
+    result: Any, diagnosis: Any, notes: Sequence[str] = (), intake: str = ""
+) -> Report:
+    """The report in a graded notebook: every check, but no number of the reference."""
+    verdict = tr(
+        "{score:g} of {points} points", score=result.score, points=result.exercise.points
+    )
+    rows = [("look", intake)] if intake else []
+    if result.broken:
+        rows.append(("look", tr("the check itself failed: a person has to look at this")))
+    rows += [("look", text) for text in _looks(result)] + diagnosis.rows
+    failed = {check.title for check in result.failed}
+    passed = dict.fromkeys(c.title for c in result.checks if c.passed and c.title not in failed)
+    rows += [("ok", " | ".join(passed))] if passed else []
+    rows += [("note", note) for note in notes]
+    status = Status.PASSED if result.passed else Status.NOT_YET
+    return Report(result.exercise.heading, status, rows, verdict)
+
+
+def _looks(result: Any) -> Iterable[str]:
+    """The first failed checks, no check twice and no fault twice."""
+    texts, seen = [], set[str]()
+    for check in result.failed:
+        text = check.difference.redacted
+        if not seen & {check.title, text}:
+            texts.append(titled(check.title, text))
+        seen |= {check.title, text}
+    rest = len(texts) - MOST_LOOKS
+    return texts[:MOST_LOOKS] + ([tr("and {rest} more", rest=rest)] if rest > 0 else [])
+
+
+def titled(title: str, text: str) -> str:
+    """What is wrong and in which check; "values: values differ" would stutter."""
+    return (
+        text if text.startswith(f"{title} ") else tr("{title}: {look}", title=title, look=text)
+    )
+
+
+def folded(facts: list[str], result: Any) -> str:
+    """What is right in two lines; a longer list becomes a count."""
+    text = " | ".join(facts)
+    if len(text) <= FOLD:
+        return text
+    passed = sum(check.passed for check in result.checks)
+    return tr("{passed} of {count} checks", passed=passed, count=len(result.checks))

@@ -1,0 +1,216 @@
+"""Plausible wrong versions, each a kind of fault: solutions/mistakes/X.diff.
+
+    ## RMSNorm                                  the symbol that the next mistakes get wrong
+
+    eps-ignored: eps is not used: {value} is in its place
+    mean_square + self.eps -> mean_square + {1e-5 | 1e-8 | 0}
+    or mean_square + self.eps -> mean_square
+
+    root-detached: no gradient flows through the root
+    - keepdim=True)                             text of the right answer, which occurs once
+    + keepdim=True).detach()                    what a learner wrote instead
+
+A mistake is a title and edits of the reference. An edit is a line `find -> replace`, or lines
+of `-` and `+`; lines of `+` alone are a whole answer. Edits are made one after the other; `or`,
+before an edit or on a line of its own, begins an alternative under the same sentence. Of values
+in braces, separated by ` | `, each is tried (the same in equal braces); `{value}` in the
+sentence is the one that fits. `name (remark): ...` marks a version that costs nothing. Lines
+that begin with `# ` are comments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from importlib import import_module
+from itertools import product
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from labkit.core import cells, sealed
+from labkit.core.paths import SOLUTIONS
+from labkit.core.syllabus import Exercise, Lab
+from labkit.sandboxed.call import Call, Outcome, perform
+
+TITLE = re.compile(r"(?P<name>[a-z0-9-]+)(?P<remark> \(remark\))?: (?P<sentence>.+)")
+ONE_LINE = re.compile(r"(?P<find>.+?) ->(?: (?P<replace>.*))?")
+CHOICE = re.compile(r"\{([^{}]* \| [^{}]*)\}")
+Edit = tuple[str, str]  # what is found, and what replaces it
+
+
+class MistakeError(ValueError):
+    """An entry that cannot be read or does not fit the reference; the message names it."""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A kind of fault. alternatives: the edits of each way to write it."""
+
+    lab: Lab
+    symbol: str
+    name: str
+    sentence: str
+    costs: bool  # False: a remark
+    alternatives: tuple[tuple[Edit, ...], ...]
+
+    @property
+    def exercise(self) -> Exercise:
+        return next(e for e in self.lab.exercises if self.symbol in e.symbols)
+
+    @property
+    def cell(self) -> str:
+        """Of its first version."""
+        return self.versions[0].cell
+
+    @cached_property
+    def versions(self) -> list[Version]:
+        """Every alternative with every value."""
+        return [version for edits in self.alternatives for version in self._filled(edits)]
+
+    def _filled(self, edits: Sequence[Edit]) -> Iterator[Version]:
+        choices = list(dict.fromkeys(m[1] for _, text in edits for m in CHOICE.finditer(text)))
+        for values in product(*(choice.split(" | ") for choice in choices)):
+            value_of = dict(zip(choices, values, strict=True))
+            fill = partial(CHOICE.sub, lambda found: value_of[found[1]])  # noqa: B023
+            filled = [(find, fill(text)) for find, text in edits]
+            yield Version(self, tuple(filled), values[0] if values else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Version:
+    """One way to make a mistake, or two at once."""
+
+    mistake: Mistake
+    edits: tuple[Edit, ...]
+    value: str = ""
+
+    @cached_property
+    def cell(self) -> str:
+        """The exercise's cell as a learner who makes the mistake hands it in.
+
+        Errors: MistakeError: an edit that does not fit the reference
+        """
+        cell = reference_cell(self.mistake.lab, self.mistake.exercise)
+        for find, replace in self.edits:
+            if not find:
+                cell = f"{cells.directive(self.mistake.exercise)}\n{replace}"
+            elif cell.count(find) == 1:
+                cell = edited(cell, find, replace)
+            else:
+                raise MistakeError(
+                    f"mistake {self.mistake.name} of {self.mistake.symbol}: the text that it "
+                    f"replaces must occur once, not {cell.count(find)} times: {find!r}"
+                )
+        return cell
+
+    @cached_property
+    def namespace(self) -> dict[str, Any]:
+        """The lab's module of the reference, and this cell in the place of the right one."""
+        name = f"solutions.{self.mistake.lab.module}"
+        names = dict(vars(import_module(name)))
+        exec(
+            compile(self.cell, f"{name}, {self.mistake.name}", "exec", dont_inherit=True), names
+        )
+        return names
+
+    def also(self, other: Version) -> Version:
+        """Both at once."""
+        return Version(self.mistake, self.edits + other.edits)
+
+
+def edited(cell: str, find: str, replace: str) -> str:
+    """The cell with `find` replaced; a line of which nothing is left goes."""
+    before, after = cell.split(find)
+    above, _, left = before.rpartition("\n")
+    right, _, below = after.partition("\n")
+    if not (left + replace + right).strip():
+        return f"{above}\n{below}"
+    return before + replace + after
+
+
+@cache
+def reference_cell(lab: Lab, exercise: Exercise) -> str:
+    """The exercise's cell in the reference, without solution marks."""
+    block = cells.block(sealed.text_of(SOLUTIONS / f"{lab.module}.py"), exercise.id)
+    if block is None:
+        raise MistakeError(f"solutions/{lab.module}.py has no block for {exercise.id}")
+    return cells.plain(block)
+
+
+@cache
+def mistakes_of(lab: Lab) -> list[Mistake]:
+    """All mistakes and remarks listed for a lab, in the order of its file."""
+    path = SOLUTIONS / "mistakes" / f"{lab.module}.diff"
+    return list(parse_mistakes(lab, sealed.text_of(path)))
+
+
+def parse_mistakes(lab: Lab, text: str) -> Iterator[Mistake]:
+    """Errors: MistakeError: a line that is no heading, title or edit."""
+    symbol = ""
+    for paragraph in re.split(r"\n\s*\n", text):
+        lines = [line for line in paragraph.splitlines() if line and line[:2] != "# "]
+        if lines and lines[0].startswith("## "):
+            symbol, *lines = lines[0][3:], *lines[1:]
+        if not lines:
+            continue
+        title = TITLE.fullmatch(lines[0])
+        if not title or not lines[1:]:
+            raise MistakeError(f"mistakes/{lab.module}.diff: no title and edits: {lines[0]!r}")
+        name, remark, sentence = title.group("name", "remark", "sentence")
+        ways = tuple(tuple(edits) for edits in _alternatives(lines[1:]))
+        if "{value}" in sentence and not all(CHOICE.search(repr(edits)) for edits in ways):
+            raise MistakeError(f"mistakes/{lab.module}.diff: {name}: not each way has a value")
+        yield Mistake(lab, symbol, name, sentence, remark is None, ways)
+
+
+def _alternatives(lines: list[str]) -> Iterator[list[Edit]]:
+    parts: list[list[str]] = [[]]
+    for line in lines:
+        if line == "or" or line.startswith("or "):
+            parts.append([])
+            line = line[3:]
+        parts[-1] += [line] if line else []
+    yield from ([*edits_of(part)] for part in parts)
+
+
+def edits_of(lines: list[str]) -> Iterator[Edit]:
+    """Errors: MistakeError: a line that is no edit."""
+    signs = "".join(line[0] if re.match(r"[-+]( |$)", line) else "=" for line in lines)
+    for run in re.finditer(r"-+\+*|\++|=", signs):
+        part = lines[run.start() : run.end()]
+        if run[0] != "=":
+            find, replace = ("\n".join(x[2:] for x in part if x[0] == s) for s in "-+")
+        elif found := ONE_LINE.fullmatch(part[0]):
+            find, replace = found["find"], found["replace"] or ""
+        else:
+            raise MistakeError(f"no edit: {part[0]!r}")
+        yield find, replace
+
+
+class Oracle:
+    """Knows the right outcome of every call, and those of the listed mistakes. Performs a call
+    when it is first asked about, and keeps the outcome."""
+
+    def __init__(self, lab: Lab):
+        self.lab = lab
+        self.namespace: Mapping[str, Any] = vars(import_module(f"solutions.{lab.module}"))
+        self._right = WeakKeyDictionary[Call, Outcome]()  # kept as long as the call is
+        self._wrong = WeakKeyDictionary[Call, dict[Version, Outcome]]()
+
+    def reference(self, call: Call) -> Outcome:
+        if call not in self._right:
+            self._right[call] = perform(call, self.namespace)
+        return self._right[call]
+
+    def mistaken(self, version: Version, call: Call) -> Outcome:
+        known = self._wrong.setdefault(call, {})
+        if version not in known:
+            known[version] = perform(call, version.namespace)
+        return known[version]
+
+    def listed(self, symbols: set[str], costs: bool = True) -> list[Version]:
+        """The versions of mistakes of these symbols, in the order of the file."""
+        entries = [m for m in mistakes_of(self.lab) if m.symbol in symbols and m.costs is costs]
+        return [version for mistake in entries for version in mistake.versions]
