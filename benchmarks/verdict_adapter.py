@@ -28,16 +28,14 @@ from types import SimpleNamespace
 
 from nbformat.v4 import new_code_cell, new_notebook
 
-from labkit.author.mistakes import live_reference, mistakes_of
 from labkit.author.owned_cells import filled, notebook_path, read_notebook, setup_cell
 from labkit.author.reference import reference, reference_block
 from labkit.checks import assembly
+from labkit.checks.declared import prepared_checks
 from labkit.checks.diagnose import diagnose, remarks
-from labkit.checks.in_process import package_in
+from labkit.checks.mistakes import Oracle, mistakes_of
 from labkit.checks.package import compose, localised, reference_modules
-from labkit.checks.reference import RecordedReference
-from labkit.checks.runner import run_checks
-from labkit.checks.symptoms import symptoms
+from labkit.checks.runner import package_in, run_checks
 from labkit.core import cells
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS as GRADED
@@ -68,28 +66,35 @@ def verdict(points=None, of=None, status="", **reasons):
 
 
 @cache
-def oracle_of(lab, recorded=False):
-    return RecordedReference(LABS[lab].module) if recorded else live_reference(LABS[lab])
+def oracle_of(lab):
+    return Oracle(LABS[lab])
+
+
+@cache
+def checks_of(folder, lab, exercise):
+    seed = "visible"
+    if folder == "hidden":
+        seed = hmac.new(SECRET, exercise.encode(), hashlib.sha256).hexdigest()  # the judge's
+    return prepared_checks(folder, LABS[lab].module, LABS[lab].exercise(exercise), seed)
 
 
 def judge_hidden(lab, exercise, cell):
-    seed = hmac.new(SECRET, exercise.encode(), hashlib.sha256).hexdigest()  # the judge's
-    return judge("hidden", seed, LABS[lab], exercise, cell, oracle_of(lab))
+    return judge("hidden", lab, exercise, cell)
 
 
-def judge_visible(lab, exercise, cell, recorded=False):
-    return judge("visible", "visible", LABS[lab], exercise, cell, oracle_of(lab, recorded))
+def judge_visible(lab, exercise, cell):
+    return judge("visible", lab, exercise, cell)
 
 
 FIRST_ANSWERS = {  # the ways in which somebody waits for a verdict
-    "at home (recorded)": partial(judge_visible, recorded=True),
-    "visible, live": judge_visible,
-    "hidden, live": judge_hidden,
+    "visible": judge_visible,
+    "hidden": judge_hidden,
 }
 
 
-def judge(folder, seed, lab, exercise_id, cell, oracle):
+def judge(folder, lab_name, exercise_id, cell):
     """The checks of one exercise in this process, the cell laid over the reference."""
+    lab, oracle = LABS[lab_name], oracle_of(lab_name)
     exercise, path, failure = lab.exercise(exercise_id), filename(lab.module), None
     module = cells.with_block(cells.plain(reference(lab)), exercise, cell)
     names = {"__name__": f"solutions.{lab.module}", "__package__": "solutions"}
@@ -108,15 +113,16 @@ def judge(folder, seed, lab, exercise_id, cell, oracle):
         outcome = Outcome(failure=failure) if failure else perform(call, names, path)
         return localised(outcome, module, exercise_id)
 
-    result = run_checks(folder, lab.module, exercise, student, oracle.reference, seed)
+    checks = checks_of(folder, lab_name, exercise_id)
+    result = run_checks(exercise, checks, student, oracle.reference)
     found = diagnose(result, oracle, cell)
     failed = result.first_failure
     status = "not checked" if result.broken else "passed" if result.passed else "not yet"
     return verdict(
         result.score, exercise.points, status,
-        why=found.sentences, names=names_of(lab, exercise, found.sentences),
-        look=failed.difference.look if failed and failed.difference else "",
-        facts=symptoms(result, found.unexplained, oracle), note=remarks(result, oracle),
+        why=[*found.sentences, *[found.advice] * bool(found.advice)],
+        names=found.mistakes, look=failed.difference.look if failed else "",
+        facts=list(found.facts), note=remarks(result, oracle),
         person=bool(result.broken) or (folder == "hidden" and always_missed(result)),
     )  # fmt: skip
 
@@ -217,7 +223,7 @@ def assemble(answers):
     sources = compose(reference_modules(), answers)
     with imported(sources):
         result = assembly.judged(package_in(), sources)
-    return assembled_verdict(result.rows, result.fault and result.fault.exercise)
+    return assembled_verdict(result.rows, result.exercise)
 
 
 @contextmanager
