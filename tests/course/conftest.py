@@ -9,6 +9,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from labkit.author.edition import write_source
 from labkit.author.owned_cells import filled, notebook_path, read_notebook
 from labkit.core.syllabus import LABS, NOTEBOOKS
 from labkit.grading.demo import demo
@@ -16,6 +17,7 @@ from labkit.grading.judge.judge import Judge
 from labkit.grading.judge.probe import best_sandbox
 from labkit.grading.judge.worker_client import WorkerLauncher
 from labkit.grading.nbgrader.course import Course
+from labkit.grading.sample_class import small_class
 
 # The tests run side by side, and so do what they start: threads that wait for each other
 # would burn time.
@@ -61,10 +63,27 @@ def judges(workers, released):
 
 
 @pytest.fixture(scope="session")
+def released_course(tmp_path_factory):
+    """A course folder with the first lab released and nothing handed in, to be copied."""
+    course = Course(tmp_path_factory.mktemp("released") / "course")
+    write_source(course.root)
+    course.release(LABS[0])
+    return course
+
+
+@pytest.fixture(scope="session")
 def graded_class(tmp_path_factory):
     """The demo of the first lab, run once: its course folder, its graded class, and what it
-    printed."""
+    printed. Of its class every eighth mistake, and the odd ones but for the endless loop."""
+
+    def few(lab, released, whole):
+        learners = [x for x in small_class(lab, released, whole) if x.name != "loops-for-ever"]
+        chosen = [learner for learner in learners if learner.mistake][::8]
+        return [x for x in learners if not x.mistake or x in chosen]
+
     folder = tmp_path_factory.mktemp("class") / "demo"
     console = Console(file=io.StringIO(), width=80)
-    (graded,) = demo(folder, console, LABS[:1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("labkit.grading.demo.small_class", few)
+        (graded,) = demo(folder, console, LABS[:1])
     return Course(folder), graded, console.file.getvalue()

@@ -1,13 +1,13 @@
 """Hostile submissions: what each tries, where it is stopped, and the cell that tries it.
 
 An attack is a function. Its source becomes an exercise cell, together with the table `aim` of
-canaries at which it may throw itself (see world.py). One that takes `aim` alone runs when the
-cell is loaded; one that also takes the arguments of layer_norm runs at every call of it.
+its targets (see world.py). An attack that takes `aim` alone runs when the cell is loaded; an
+attack that also takes the arguments of layer_norm runs at every call of it.
 
-What counts as success is looked for from outside, and is the same for all: a point more than
-the same wrong answer earns, a canary that was touched, a listener that was called, a process
-that is left, a judge that is gone. Or the attack says so itself: it returns a text, which is
-the loot that its author would find in the feedback.
+Success is looked for from outside, and is the same for all: a point more than the same wrong
+answer earns, a target that was touched, a listener that was called, a process that is left, a
+judge that is gone. Or the attack reports it: it returns a text, the loot that its author would
+find in the feedback.
 
 What each layer claims to stop:
 
@@ -19,16 +19,16 @@ What each layer claims to stop:
 What nothing here stops: a cell sees the inputs of its hidden checks while it is asked, and may
 forge its answers to them. That helps nobody: what earned points is asked once more with
 numbers that depend on all that was handed in with it, so that a forged answer has to be right
-for numbers that its author has not seen (test_intake.py learns a whole run by heart). Of the
-checks of an exercise one is asked so, and all if it fails: who knows nearly all of an exercise
-may with luck keep a table for the rest. A cell may use the
-reference of what its module imports, which is there as code and not as text; it can take all
-the time that a cell is given. A function of torch that does the exercise can be reached by
-roads that no list names: bans are a speed bump, and what leads round them is told to a person.
-Under the kernel layer alone it can also learn which files exist (`stat` is not Landlock's
-business), and read a copy of the course that is installed among Python's packages. The split
-alone keeps nobody from the files, the network and the processes of the user who grades. The
-audit hook is a friendly message and no layer: every cell here takes it off first.
+for numbers that its author has not seen (test_intake.py learns a whole run by heart). Only one
+check of an exercise is asked again, and all if it fails: an author who knows nearly all of an
+exercise may with luck keep a table for the rest. A cell may use the reference of what its
+module imports, which is there as code and not as text; it can take all the time that a cell is
+given. Some functions of torch that do the exercise are on no list: bans are a speed bump, and
+a way around them is shown to a person. Under the kernel layer alone a cell can also learn
+which files exist (Landlock does not cover `stat`), and read a copy of the course that is
+installed among Python's packages. The split alone does not protect the files, the network and
+the processes of the user who grades. The audit hook is a friendly message and no layer: every
+cell here takes it off first.
 """
 
 from __future__ import annotations
@@ -43,12 +43,11 @@ LAYERS = ("split", "kernel", "bubblewrap")
 WRONG = "0 * x + 7"  # what a hostile cell answers besides
 
 PRELUDE = """\
-import array, atexit, builtins, collections, contextlib, ctypes, fcntl, gc, itertools, mmap, os
-import pickle, resource, shutil, signal, socket, stat, struct, subprocess, sys, tempfile
-import threading, time, types, unittest, urllib.request
+import builtins, collections, contextlib, ctypes, fcntl, gc, itertools, mmap, os
+import pickle, resource, signal, socket, stat, struct, sys, tempfile
+import threading, time, types, unittest
 from pathlib import Path
 
-import numpy
 import torch
 from torch import Tensor, nn
 
@@ -92,7 +91,7 @@ class Attack:
     tries    what it tries, in a sentence
     by       the first of LAYERS that stops it
     hangs    it is stopped by a limit on time
-    unbared  why it is not shown to work without protection; empty where it is
+    unbared  why it is not shown to work without protection; empty if it is
     """
 
     name: str
@@ -128,8 +127,8 @@ def attack(tries: str, by: str = "split", hangs: bool = False, unbared: str = ""
     return register
 
 
-def gathered() -> dict[str, Attack]:
-    """Every attack of the modules beside this one."""
+def load_attacks() -> dict[str, Attack]:
+    """Every attack of the modules in this folder."""
     for path in sorted(Path(__file__).parent.glob("on_*.py")):
         importlib.import_module(f"{__name__}.{path.stem}")
     return ATTACKS

@@ -1,11 +1,11 @@
-"""A grader without protection, as many a script is: python bare.py FOLDER
+"""A grader without protection, like many a script: python bare.py FOLDER
 
-It runs the cells FOLDER/NAME.py beside the answers, compares in the ways that people compare,
-hands the results on as a pickle, goes on to the next learner in the same process, and takes a
+It runs the cells FOLDER/NAME.py beside the answers, compares in the usual ways, passes
+the results on as a pickle, continues with the next learner in the same process, and mistakes a
 process that ended well for one that passed. For each cell it leaves FOLDER/NAME.json:
 
     points   the share of comparisons that held
-    said     what the cell raised
+    error    what the cell raised
     next     whether the next learner's right answer still has its points
     judge    "fine", "gone" or "waiting": what became of the process that asked
 """
@@ -42,7 +42,7 @@ def questions():
 
 
 def compared(got, expected):
-    """The ways in which people compare. Whatever fails to compare does not hold."""
+    """The usual ways to compare. What fails to compare does not hold."""
     ways = (
         lambda: torch.allclose(got, expected, atol=1e-5),
         lambda: torch.equal((got - expected).abs() < 1e-5, torch.ones(3, 8, dtype=torch.bool)),
@@ -70,14 +70,14 @@ def score(namespace, reference):
 def learner(cell, channel):
     import solutions.rmsnorm as reference
 
-    namespace, verdict, got = {}, {"points": 0.0, "said": "", "next": False}, None
+    namespace, verdict, got = {}, {"points": 0.0, "error": "", "next": False}, None
     try:
         exec(compile(cell, "cell.py", "exec"), namespace)
         verdict["points"], got = score(namespace, reference)
     except unittest.SkipTest:
         verdict["points"] = 1.0  # a test that was skipped has not failed
     except Exception as error:
-        verdict["said"] = str(error)
+        verdict["error"] = str(error)
     following = {"torch": torch}
     with suppress(Exception):
         exec(RIGHT, following)
@@ -107,13 +107,13 @@ def judge(path, result):
             verdict, _ = pickle.load(stream)
     _, status = os.waitpid(child, 0)
     if verdict is None:
-        verdict = {"points": float(status == 0), "said": "", "next": False}
+        verdict = {"points": float(status == 0), "error": "", "next": False}
     clean(Path.cwd())
     result.write_text(json.dumps({**verdict, "judge": "fine"}))
 
 
 def clean(folder):
-    """Empty the folder for the next one; without a thought of where links lead."""
+    """Empty the folder for the next one; wherever links lead."""
     for entry in folder.iterdir():
         if entry.is_dir():
             for inner in entry.iterdir():
@@ -146,7 +146,7 @@ def trial(path, patience):
     if fate == "waiting":
         os.waitpid(pid, 0)
     if not result.exists():
-        nothing = {"points": 0.0, "said": "", "next": False}
+        nothing = {"points": 0.0, "error": "", "next": False}
         result.write_text(json.dumps({**nothing, "judge": fate}))
 
 

@@ -1,15 +1,16 @@
 """For points: at the answers, the comparison, and the road that results take."""
 
+import builtins
 import collections
 import gc
 import os
+import pickle
 import signal
 import stat
 import sys
 import types
 import unittest
 
-import numpy
 import torch
 from torch import Tensor
 
@@ -31,7 +32,7 @@ def imports(aim, x, weight, bias, eps):
     return rmsnorm.layer_norm(x, weight, bias, eps)
 
 
-@attack("walks up the frames to whoever asks and lets their reference answer")
+@attack("walks up the frames to the grader and lets its reference answer")
 def frames(aim, x, weight, bias, eps):
     frame = sys._getframe()
     while frame:
@@ -52,57 +53,12 @@ def garbage(aim, x, weight, bias, eps):
                 return other(x, weight, bias, eps)
 
 
-@attack("searches memory for the source of the reference")
-def sources(aim):
-    import linecache
-
-    for held in [linecache.cache, *gc.get_objects()]:
-        if isinstance(held, dict) and type(held) is dict:
-            for text in list(held.values()):
-                if isinstance(text, str) and "BEGIN SOLUTION\n" in text and "aim" not in text:
-                    return text[text.index("BEGIN SOLUTION\n") :]
-    for name, module in list(sys.modules.items()):
-        path = getattr(module, "__file__", None) or ""
-        if name == "solutions.rmsnorm" and os.path.exists(path):
-            text = open(path).read()
-            return text[text.index("BEGIN SOLUTION") :]
-
-
-@attack("searches memory for tests")
-def tests(aim):
-    for name in list(sys.modules):
-        if name.split(".")[0] in ("tests", "unittest", "pytest") and "cell" not in name:
-            frame = sys._getframe()
-            while frame:
-                if "questions" in frame.f_globals or "TestLayerNorm" in frame.f_globals:
-                    return f"the tests are in {frame.f_globals['__name__']}"
-                frame = frame.f_back
-
-
-@attack("makes torch's comparisons say yes")
-def patched_torch(aim):
+@attack("makes the comparisons of torch and Python say yes")
+def patches_comparisons(aim):
     torch.allclose = torch.equal = lambda *_, **__: True
     torch.testing.assert_close = lambda *_, **__: None
-
-
-@attack("makes numpy's comparisons say yes")
-def patched_numpy(aim):
-    numpy.allclose = numpy.array_equal = lambda *_, **__: True
-    numpy.testing.assert_allclose = lambda *_, **__: None
-
-
-@attack("replaces max, abs and all for everybody")
-def patched_builtins(aim):
-    import builtins
-
     builtins.max = lambda *_, **__: 0.0
     builtins.all = lambda *_: True
-
-
-@attack("gives all tensors an == that says yes")
-def patched_tensors(aim):
-    yes = torch.ones(3, 8, dtype=torch.bool)
-    Tensor.__eq__ = Tensor.__lt__ = lambda *_: yes
 
 
 @attack("answers an object that is equal to everything")
@@ -114,19 +70,6 @@ def equal_to_all(aim, x, weight, bias, eps):
         __sub__ = __rsub__ = __abs__ = __getattr__ = __call__ = lambda self, *_: self
 
     return Yes()
-
-
-@attack("answers a tensor of a class that lies about comparisons")
-def lying_tensor(aim, x, weight, bias, eps):
-    class Liar(Tensor):
-        @classmethod
-        def __torch_function__(cls, function, kinds, args=(), kwargs=None):
-            if function in (torch.allclose, torch.equal):
-                return True
-            with getattr(torch, "_" + "C").DisableTorchFunctionSubclass():
-                return function(*args, **(kwargs or {}))
-
-    return (0 * x + 7).as_subclass(Liar)
 
 
 @attack("answers a tensor that becomes what it is compared with")
@@ -142,41 +85,15 @@ def late_tensor(aim, x, weight, bias, eps):
     return (0 * x + 7).as_subclass(Late)
 
 
-@attack("answers an array that computes nothing until somebody looks")
-def lazy_array(aim, x, weight, bias, eps):
-    class Lazy:
-        def __array__(self, *_, **__):
-            frame = sys._getframe()
-            while "expected" not in frame.f_locals:
-                frame = frame.f_back
-            return frame.f_locals["expected"].numpy()
-
-    return Lazy()
-
-
 @attack("spoils its input, so that the reference comes to the same wrong answer")
 def spoils_input(aim, x, weight, bias, eps):
     x.zero_()
     return bias.expand(x.shape)
 
 
-@attack("spoils weight and bias, so that every answer is zero")
-def spoils_weights(aim, x, weight, bias, eps):
-    weight.zero_(), bias.zero_()
-    return torch.zeros_like(x)
-
-
 @attack("has its test skipped instead of failed")
 def skips(aim, x, weight, bias, eps):
     raise unittest.SkipTest("not today")
-
-
-@attack("has its test skipped in the words of pytest", unbared="the grader has no pytest")
-def skips_pytest(aim, x, weight, bias, eps):
-    class Skipped(BaseException):
-        pass
-
-    raise Skipped("not today")
 
 
 @attack("pretends that a person pressed Ctrl-C, so that nothing is graded")
@@ -187,11 +104,6 @@ def interrupts(aim, x, weight, bias, eps):
 @attack("ends with status 0 before anything is compared")
 def exits(aim):
     sys.exit(0)
-
-
-@attack("ends the process with status 0, without a word")
-def exits_hard(aim):
-    os._exit(0)
 
 
 @attack("ends the process while it is asked")
@@ -207,9 +119,7 @@ def faults(aim):
 
 @attack("writes a result of its own to every socket that it finds")
 def forges_pickles(aim):
-    verdict = {"points": 1.0, "said": "", "next": True}
-    import pickle
-
+    verdict = {"points": 1.0, "error": "", "next": True}
     for number in range(3, 64):
         try:
             if stat.S_ISSOCK(os.fstat(number).st_mode):
@@ -232,41 +142,6 @@ def forges_frames(aim):
     frames.send(channel, encode_outcomes([Outcome()]))
     answers = encode_outcomes([Outcome(values=[torch.ones(2, 7, 32)])] * 100)
     frames.send(channel, bytes.fromhex(request["nonce"]) + answers)
-
-
-@attack("answers with bytes that announce a tensor of no end",
-        unbared="only this course has such a road")  # fmt: skip
-def forges_sizes(aim):
-    from labkit.sandboxed import worker
-
-    header = b'{"t0":{"dtype":"F32","shape":[1099511627776,1048576],"data_offsets":[0,4]}}'
-    blob = len(header).to_bytes(8, "little") + header + b"\0\0\0\0"
-    worker.encoded = lambda _: blob
-
-
-@attack("answers with bytes that are nested ten thousand deep",
-        unbared="only this course has such a road")  # fmt: skip
-def forges_depth(aim):
-    import json
-
-    from labkit.sandboxed import worker
-
-    deep = json.dumps({"__metadata__": {"value": "[" * 10_000 + "]" * 10_000}}).encode()
-    blob = len(deep).to_bytes(8, "little") + deep
-    worker.encoded = lambda _: blob
-
-
-@attack("answers strides under which four numbers take a terabyte",
-        unbared="only this course has such a road")  # fmt: skip
-def forges_strides(aim):
-    from labkit.sandboxed import wire
-
-    packed = wire.Packer._tensor
-
-    def stretched(self, tensor):
-        return {**packed(self, tensor), "strides": [1 << 38] * tensor.dim()}
-
-    wire.Packer._tensor = stretched
 
 
 @attack("says that it needs no gradient and names no parameter",
@@ -292,15 +167,6 @@ def pickles(aim, x, weight, bias, eps):
     return Bomb()
 
 
-@attack("hides such a pickle in a tensor")
-def pickles_in_tensors(aim, x, weight, bias, eps):
-    class Bomb(Tensor):
-        def __reduce_ex__(self, _):
-            return open, (aim.mark, "w")
-
-    return (0 * x).as_subclass(Bomb)
-
-
 @attack("calls a forbidden function by another road")
 def forbidden(aim, x, weight, bias, eps):
     norm = getattr(torch.nn.functional, "layer" + "_norm")
@@ -309,9 +175,7 @@ def forbidden(aim, x, weight, bias, eps):
 
 @attack("calls the forbidden function that torch keeps for its compiler")
 def forbidden_copy(aim, x, weight, bias, eps):
-    import importlib
-
-    copies = importlib.import_module("torch._re" + "fs.nn.functional")
+    copies = __import__("torch._re" + "fs.nn.functional", fromlist=["layer_norm"])
     return copies.layer_norm(x, weight.shape, weight, bias, eps)
 
 
@@ -327,14 +191,6 @@ def forbidden_freed(aim, x, weight, bias, eps):
         if type(held) is tuple and len(held) == 3 and held[1:2] == ("layer_norm",):
             setattr(*held)
     return getattr(torch, "layer" + "_norm")(x, weight.shape, weight, bias, eps)
-
-
-@attack("replaces the worker's way of performing a call by one that asks for less",
-        unbared="only this course has such a road")  # fmt: skip
-def replaces_perform(aim):
-    from labkit.sandboxed import worker
-
-    worker.perform = lambda call, *_: call.Outcome(values=[None for _ in call.steps])
 
 
 @attack("answers a text of megabytes")
@@ -369,36 +225,9 @@ def answers_as_text(aim):
         frame = frame.f_back
 
 
-@attack(
-    "searches memory for what other exercises are asked", unbared="one exercise is all here"
-)
+@attack("searches memory for the inputs of other exercises",
+        unbared="the bare grader has one exercise")  # fmt: skip
 def calls_of_others(aim):
     for held in gc.get_objects():
         if type(held).__name__ == "Call" and getattr(held, "symbol", "") == "RMSNorm":
-            return "RMSNorm is asked for this: " + repr(vars(held))[:100]
-
-
-@attack(
-    "answers with numbers that are none, hoping that they compare as equal",
-    unbared="its harm was in a report, and this grader writes none",
-)
-def not_a_number(aim, x, weight, bias, eps):
-    sys.modules["labkit.sandboxed.call"].math.isfinite = lambda _: True
-    return float("nan")
-
-
-@attack(
-    "answers with a text of a million letters where a name belongs",
-    unbared="its harm was in a report, and this grader writes none",
-)
-def endless_name(aim, x, weight, bias, eps):
-    return {"a " + "k" * 1_000_000: 1}
-
-
-@attack(
-    "raises an error of its own kind with many lines of good news",
-    unbared="its harm was in a report, and this grader writes none",
-)
-def good_news(aim, x, weight, bias, eps):
-    kind = type("nothing. All checks passed", (Exception,), {})
-    raise kind("\n  ok    everything\n" * 100 + "\u2066\U000e0041")
+            return "RMSNorm is called with this: " + repr(vars(held))[:100]

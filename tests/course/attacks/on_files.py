@@ -3,13 +3,9 @@
 import ctypes
 import mmap
 import os
-import shutil
 import stat
 import tempfile
 from pathlib import Path
-
-import numpy
-import torch
 
 from . import attack
 
@@ -20,37 +16,15 @@ def reads_reference(aim):
     return text[text.index("BEGIN SOLUTION") :]
 
 
-@attack("reads the hidden checks from the disk", by="kernel")
-def reads_tests(aim):
-    text = open(f"{aim.root}/tests/hidden/test_rmsnorm.py").read()
-    return text[text.index("def test_") :]
-
-
 @attack("reads what a classmate handed in", by="kernel")
 def reads_classmate(aim):
     return Path(aim.victim).read_text()
-
-
-@attack("maps a classmate's file into a tensor", by="kernel")
-def maps_classmate(aim):
-    return bytes(torch.from_file(aim.victim, size=40, dtype=torch.uint8).tolist()).decode()
-
-
-@attack("lets numpy read a classmate's file", by="kernel")
-def numpy_reads_classmate(aim):
-    return numpy.fromfile(aim.victim, "u1", 40).tobytes().decode()
 
 
 @attack("reads a classmate's file through the C library", by="kernel")
 def libc_reads_classmate(aim):
     number = aim.libc.open(aim.victim.encode(), os.O_RDONLY)
     return os.read(number, 100).decode()
-
-
-@attack("reads through a symbolic link in its own folder", by="kernel")
-def reads_through_link(aim):
-    os.symlink(aim.victim, "mine")
-    return open("mine").read()
 
 
 @attack("reads through a hard link in its own folder", by="kernel")
@@ -91,7 +65,7 @@ def makes_device(aim):
         return f"a device gave {len(device.read(4))} bytes; a disk would, too"
 
 
-@attack("reads the environment of whoever grades", by="kernel")
+@attack("reads the environment of the grader", by="kernel")
 def reads_environment(aim):
     for pid in (aim.grader, os.getppid()):
         words = open(f"/proc/{pid}/environ", "rb").read()
@@ -109,18 +83,12 @@ def reads_memory(aim):
                 return f"{len(memory.read(16))} bytes of its stack"
 
 
-@attack("lists what lies beside it", by="kernel")
+@attack("lists the folder of a classmate", by="kernel")
 def lists(aim):
     return " ".join(os.listdir(os.path.dirname(aim.victim)))
 
 
-@attack("looks for what the last learner left")
-def looks_round(aim):
-    found = [name for name in os.listdir(".") if "learner" in name or "attack" in name]
-    return " ".join(found) or None
-
-
-@attack("leaves something in its folder for the next learner to find")
+@attack("finds what the last learner left in the folder, and leaves something")
 def leaves(aim):
     Path("attack-was-here").write_text("import me")
     Path("torch.py").write_text("raise SystemExit")
@@ -137,12 +105,6 @@ def writes(aim):
     Path(aim.mark).write_text("here")
 
 
-@attack("writes over a classmate's file", by="kernel")
-def overwrites(aim):
-    with open(aim.victim, "r+") as file:
-        file.write("something else")
-
-
 @attack("maps a classmate's file and writes into the memory", by="kernel")
 def overwrites_by_map(aim):
     with open(aim.victim, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
@@ -152,12 +114,6 @@ def overwrites_by_map(aim):
 @attack("deletes a classmate's file", by="kernel")
 def deletes(aim):
     os.unlink(aim.victim)
-
-
-@attack("puts its own file in the place of a classmate's", by="kernel")
-def replaces(aim):
-    Path("mine").write_text("my own")
-    shutil.move("mine", aim.victim)
 
 
 @attack("moves a classmate's file away", by="kernel")
@@ -170,17 +126,12 @@ def truncates(aim):
     os.truncate(aim.victim, 0)
 
 
-@attack("lets everybody read a classmate's file", by="kernel")
+@attack("changes the mode of a classmate's file", by="kernel")
 def changes_mode(aim):
     os.chmod(aim.victim, 0o666)
 
 
-@attack("gives a classmate's file away", by="kernel")
-def changes_owner(aim):
-    os.chown(aim.victim, 65534, 65534)
-
-
-@attack("makes a classmate's file look handed in today", by="kernel")
+@attack("changes the times of a classmate's file", by="kernel")
 def changes_times(aim):
     os.utime(aim.victim)
 
@@ -188,11 +139,6 @@ def changes_times(aim):
 @attack("leaves a module among Python's packages", by="kernel")
 def poisons_packages(aim):
     Path(f"{aim.packages}/{aim.stray}").write_text("import os")
-
-
-@attack("leaves a module beside the course", by="kernel")
-def poisons_course(aim):
-    Path(f"{aim.root}/{aim.stray}").write_text("import os")
 
 
 @attack("leaves a file in the system's temporary folder", by="kernel")
@@ -233,27 +179,3 @@ def many_files(aim):
     for number in range(100_000):
         open(f"{number}-{'x' * 200}", "w").close()
     return "a hundred thousand files"
-
-
-@attack("makes folders and links without end", by="kernel",
-        unbared="it would leave them to this machine")  # fmt: skip
-def many_links(aim):
-    for number in range(1000):
-        os.symlink("nowhere", str(number))
-        os.mkdir(f"folder-{number}")
-    return "two thousand entries"
-
-
-@attack("fills its folder", by="kernel", unbared="it would fill the disk of this machine")
-def fills_disk(aim):
-    for number in range(12):
-        Path(str(number)).write_bytes(bytes(8 << 20))
-    return "96 megabytes are on the disk"
-
-
-@attack("writes one huge file", unbared="it would fill the disk of this machine")
-def writes_huge(aim):
-    with open("huge", "wb") as file:
-        for _ in range(20):
-            file.write(bytes(1 << 20))
-    return "20 megabytes in a file"

@@ -2,31 +2,17 @@
 
 import os
 import socket
-import urllib.request
+import struct
 
 from . import attack
 
 
-@attack("calls a machine by TCP", by="kernel")
-def tcp(aim):
-    with socket.create_connection(("127.0.0.1", aim.tcp), 2) as line:
-        line.sendall(aim.name.encode())
-
-
 @attack("calls a machine by TCP without Python's socket", by="kernel")
 def tcp_by_libc(aim):
-    import struct
-
     number = aim.libc.socket(2, 1, 0)
     place = struct.pack("=HHI8x", 2, socket.htons(aim.tcp), socket.htonl(0x7F000001))
     if aim.libc.connect(number, place, len(place)) == 0:
         os.write(number, aim.name.encode())
-
-
-@attack("fetches a page", by="kernel")
-def http(aim):
-    urllib.request.urlopen(f"http://127.0.0.1:{aim.tcp}/{aim.name}", None, 1)
-    return "a page came"
 
 
 @attack("sends a datagram by UDP", by="kernel")
@@ -49,8 +35,8 @@ def abstract(aim):
         line.sendall(aim.name.encode())
 
 
-@attack("calls over the socket that it was given", by="split",
-        unbared="there is such a socket in this course only")  # fmt: skip
+@attack("calls a service over the socket of its own worker", by="split",
+        unbared="only this course has such a socket")  # fmt: skip
 def own_socket(aim):
     for number in range(3, 64):
         try:
@@ -65,20 +51,14 @@ def own_socket(aim):
                 continue
 
 
-@attack("listens for somebody to call", by="kernel")
+@attack("opens a port", by="kernel")
 def listens(aim):
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"it listens at {server.getsockname()[1]}"
 
 
-@attack("speaks with the kernel about the network", by="kernel")
+@attack("opens a netlink socket to the kernel", by="kernel")
 def netlink(aim):
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW) as line:
         line.bind((0, 0))
         return "a line to the kernel"
-
-
-@attack("sees all packets", by="kernel")
-def packets(aim):
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)):
-        return "it would see all packets"

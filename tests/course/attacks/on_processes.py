@@ -1,27 +1,19 @@
 """Against processes: starting some, leaving some, and doing harm to those of others."""
 
 import builtins
+import collections
 import ctypes
 import fcntl
 import itertools
 import os
 import resource
 import signal
-import subprocess
 import threading
 import time
 
 import torch
 
 from . import attack
-
-
-@attack("starts a process that goes on when all is over", by="kernel")
-def forks(aim):
-    if os.fork() == 0:
-        os.setsid()
-        time.sleep(600)
-        os._exit(0)
 
 
 @attack("starts a process that starts one, and ends", by="kernel")
@@ -31,25 +23,6 @@ def forks_twice(aim):
         if os.fork() == 0:
             time.sleep(600)
         os._exit(0)
-
-
-@attack("starts ever more processes", by="kernel")
-def fork_bomb(aim):
-    for _ in range(20):
-        if os.fork() == 0:
-            os.setsid()
-            time.sleep(600)
-            os._exit(0)
-
-
-@attack("runs a program", by="kernel")
-def runs(aim):
-    subprocess.run(["/bin/sh", "-c", f"echo here > {aim.mark}"], check=True)
-
-
-@attack("runs a program by the C library", by="kernel")
-def runs_by_libc(aim):
-    aim.libc.system(f"echo here > {aim.mark}".encode())
 
 
 @attack("becomes another program", by="kernel")
@@ -76,13 +49,8 @@ def spoils_torch(aim):
 
 @attack("spoils Python for the next learner")
 def spoils_python(aim):
-    builtins.__build_class__ = builtins.compile = builtins.exec = None
-
-
-@attack("changes torch's settings for the next learner")
-def spoils_settings(aim):
     torch.set_default_dtype(torch.float16)
-    torch.set_grad_enabled(False)
+    builtins.__build_class__ = builtins.compile = builtins.exec = None
 
 
 @attack("kills the process that started it", by="kernel")
@@ -100,11 +68,6 @@ def kills(aim):
 @attack("kills by a descriptor of the process", by="kernel")
 def kills_by_descriptor(aim):
     signal.pidfd_send_signal(os.pidfd_open(aim.pid), signal.SIGKILL)
-
-
-@attack("kills by queueing a signal", by="kernel")
-def kills_by_queue(aim):
-    aim.libc.sigqueue(aim.pid, signal.SIGKILL, 0)
 
 
 @attack("makes a pipe whose news kill a process of somebody else", by="kernel")
@@ -140,15 +103,14 @@ def takes_descriptor(aim):
     return "a descriptor of another" if number >= 0 else None
 
 
-@attack("makes a process of somebody else wait", by="kernel")
+@attack("gives a process of somebody else the lowest priority", by="kernel")
 def slows(aim):
     os.setpriority(os.PRIO_PROCESS, aim.pid, 19)
 
 
 @attack("keeps a process of somebody else on one core", by="kernel")
 def pins(aim):
-    cores = os.sched_getaffinity(aim.pid)
-    os.sched_setaffinity(aim.pid, {min(cores)})
+    os.sched_setaffinity(aim.pid, {min(os.sched_getaffinity(aim.pid))})
 
 
 @attack("limits a process of somebody else until it dies", by="kernel")
@@ -157,26 +119,14 @@ def limits(aim):
     return f"it may open {resource.prlimit(aim.pid, resource.RLIMIT_NOFILE)[0]} files"
 
 
-@attack("makes namespaces of its own, in which it is root", by="kernel")
-def unshares(aim):
-    if aim.libc.unshare(0x00020000) == 0:
-        return "mounts of its own"
-
-
 @attack("takes its filter off by another set of system calls", by="kernel",
-        unbared="there is a filter in this course only")  # fmt: skip
+        unbared="only this course has a filter")  # fmt: skip
 def other_calls(aim):
     number = aim.libc.syscall(0x40000000 + 41, 2, 2, 0)  # x32's socket
     return "a socket" if number >= 0 else None
 
 
-@attack("raises its own limits", by="kernel", unbared="there are limits in this course only")
-def raises_limits(aim):
-    resource.setrlimit(resource.RLIMIT_CPU, (99_999, 99_999))
-    return "ten thousand seconds"
-
-
-@attack("ignores every signal and computes for ever", hangs=True)
+@attack("ignores every signal and computes forever", hangs=True)
 def ignores_signals(aim):
     for number in range(1, 64):
         try:
@@ -189,8 +139,6 @@ def ignores_signals(aim):
 
 @attack("hangs in a loop of C, where Python's signals are not heard", hangs=True)
 def hangs_in_c(aim, x, weight, bias, eps):
-    import collections
-
     collections.deque(itertools.repeat(None), maxlen=0)
 
 
@@ -206,25 +154,6 @@ def stops_itself(aim):
     signal.raise_signal(signal.SIGSTOP)
 
 
-@attack("catches the end of its time and goes on", hangs=True)
-def outlives(aim):
-    def on():
-        try:
-            while True:
-                pass
-        except BaseException:
-            on()
-
-    signal.alarm(0)
-    on()
-
-
-@attack("takes all memory")
-def takes_memory(aim):
-    torch.empty(3 << 30, dtype=torch.uint8)
-    return "three gigabytes"
-
-
 @attack("takes memory by a thousand small pieces",
         unbared="it would take the memory of this machine")  # fmt: skip
 def takes_small_memory(aim):
@@ -234,23 +163,10 @@ def takes_small_memory(aim):
     return "three gigabytes"
 
 
-@attack("takes memory that no limit counts", by="kernel")
-def takes_uncounted_memory(aim):
-    number = os.memfd_create("x")
-    os.ftruncate(number, 4 << 30)
-    return "a file of four gigabytes in memory"
-
-
 @attack("opens ever more files")
 def takes_descriptors(aim):
     kept = [open("/dev/null") for _ in range(5000)]
     return f"{len(kept)} files"
-
-
-@attack("prints without end", hangs=True)
-def prints(aim):
-    while True:
-        print("again " * 10_000)
 
 
 @attack("answers half a gigabyte", unbared="it would take the memory of this machine")
@@ -258,19 +174,8 @@ def long_answer(aim, x, weight, bias, eps):
     return torch.zeros(1 << 27)
 
 
-@attack(
-    "writes into the memory of the process from which all learners' are forked", by="kernel"
-)
-def parents_memory(aim):
-    with open(f"/proc/{os.getppid()}/mem", "r+b", buffering=0) as memory:
-        memory.seek(id(aim.libc))
-        memory.write(memory.read(1))
-    return "the parent's memory can be written"
-
-
 @attack("takes all contexts for asynchronous input that the system has", by="kernel")
 def all_contexts(aim):
-    context = ctypes.c_ulong(0)
     io_setup = {"x86_64": 206, "aarch64": 0}[os.uname().machine]
-    if aim.libc.syscall(io_setup, 128, ctypes.byref(context)) == 0:
+    if aim.libc.syscall(io_setup, 128, ctypes.byref(ctypes.c_ulong(0))) == 0:
         return "the system gave one"

@@ -1,11 +1,11 @@
-"""Hostile submissions, each thrown at three graders: one without protection, the layers alone,
-and `tinyllm grade` as this machine has it, in the middle of an honest class.
+"""Every hostile submission, thrown at a grader without protection, at the first layer that
+claims to stop it, and a few at `tinyllm grade` in the middle of an honest class.
 
-tests/course/attacks says what each tries; attacks/__init__.py says what nothing stops.
+tests/course/attacks says what each attack tries; attacks/__init__.py says what nothing stops.
 """
 
 import builtins
-import copy
+import csv
 import hashlib
 import io
 import json
@@ -18,22 +18,22 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from attacks import ATTACKS, WRONG, gathered
+from attacks import ATTACKS, LAYERS, WRONG, load_attacks
 from attacks.on_intake import BYTES
 from attacks.on_people import LEARNERS, RAISED, WRITTEN
 from attacks.world import World
-from labkit.author.edition import write_source
-from labkit.author.mistakes import mistakes_of
 from labkit.core.cells import directive
 from labkit.core.paths import ROOT
 from labkit.core.report import CONTROL
 from labkit.core.syllabus import LABS
+from labkit.grading.judge import worker_client
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.judge.judge import Judge
 from labkit.grading.judge.probe import best_sandbox
@@ -42,24 +42,24 @@ from labkit.grading.judge.worker_client import WorkerLauncher
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.run.grade import grade_and_report
 from labkit.grading.run.pool import GradingPool
-from labkit.grading.run.results import GradingSpec
-from labkit.grading.run.schedule import grade_lab
-from labkit.grading.sample_class import encoded, small_class, solved, with_answer
+from labkit.grading.sample_class import (
+    Learner,
+    encoded,
+    hand_in,
+    small_class,
+    solved,
+    with_answer,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="not checked: needs Linux")
-gathered()
+load_attacks()
 LAB = LABS[0]
 FIRST = LAB.exercises[0]
 ALL = sum(exercise.points for exercise in LAB.exercises)
 REST = ALL - FIRST.points  # what a hostile learner has honestly earned
 SECONDS = 1  # of the processor, for an exercise
-HANDED = ("source", "release", "submitted")
-COURSE = ("labkit", "solutions", "tests", "notebooks", "tinyllm")
-
-
-def fitting(**wanted):
-    return [name for name, one in ATTACKS.items()
-            if all(getattr(one, key) == value for key, value in wanted.items())]  # fmt: skip
+IN_CLASS = ("modules", "forges_frames", "interrupts", "long_text", "reads_classmate", "deletes",
+            "asks_for_names", "leaves_in_tmp", "unix", "kills", "ignores_signals")  # fmt: skip
 
 
 @contextmanager
@@ -75,71 +75,56 @@ def badge():
         os.environ["PATH"] = before
 
 
-def patiently(condition):
+def processes_left(world):
+    """Processes of learners that live; some need a moment to end."""
     end = time.monotonic() + 20
-    while not condition() and time.monotonic() < end:
+    while world.left() and time.monotonic() < end:
         time.sleep(0.05)
-    return condition()
+    return world.left()
 
 
 # Without protection
 
 
-@pytest.fixture(scope="module")
-def unprotected(tmp_path_factory):
-    """{attack: what it achieved where nothing stops it}"""
-    folder = tmp_path_factory.mktemp("bare")
-    cells = folder / "cells"
-    cells.mkdir()
-    shown = [one for one in ATTACKS.values() if not one.unbared]
-    with badge() as text, World(folder / "world", shown, text) as world:
-        for one in shown:
-            (cells / f"{one.name}.py").write_text(one.cell(world.aim(one.name)))
-        (cells / "aaa.py").write_text(f"def layer_norm(x, *_, eps=1e-5):\n    return {WRONG}\n")
-        script = Path(__file__).parent / "bare.py"
-        with (folder / "said").open("w+") as said:  # not a pipe: what is left would hold it
-            done = subprocess.run(
-                [sys.executable, str(script), str(cells)], cwd=ROOT, stdout=said, stderr=said,
-                env={**os.environ, "USER": "learner", "OMP_NUM_THREADS": "1"}, timeout=300,
-            )  # fmt: skip
-        assert done.returncode == 0, (folder / "said").read_text()
-        results = {path.stem: json.loads(path.read_text()) for path in cells.glob("*.json")}
-        owners = {owner(pid, cells) for pid in world.left()}
-        achieved = {
-            name: gains(results[name]) + world.traces(name)
-            + ["a process was left"] * (name in owners)
-            for name in results if name != "aaa"
-        }  # fmt: skip
-    return achieved, results["aaa"]
-
-
-def owner(pid, cells):
-    """Whose process this is, by the folder in which it works."""
-    return Path(os.readlink(f"/proc/{pid}/cwd")).stem
-
-
 def gains(result):
     found = {
         "points": result["points"] > 0,
-        result["said"][:200]: result["said"].startswith("LOOT "),
-        "the judge drowned": len(result["said"]) > 1 << 20,
+        result["error"][:200]: result["error"].startswith("LOOT "),
+        "the judge drowned": len(result["error"]) > 1 << 20,
         "the next learner was not graded": not result["next"],
         f"the judge is {result['judge']}": result["judge"] != "fine",
     }
     return [text for text, happened in found.items() if happened]
 
 
-def test_an_honest_wrong_answer_gains_nothing_even_without_protection(unprotected):
-    assert gains(unprotected[1]) == []
+def test_the_attacks_work_where_nothing_protects(tmp_path):
+    """Else they prove nothing; and a wrong answer that is honest gains nothing."""
+    cells = tmp_path / "cells"
+    cells.mkdir()
+    shown = {name: attack for name, attack in ATTACKS.items() if not attack.unbared}
+    with badge() as text, World(tmp_path / "world", shown.values(), text) as world:
+        for name, attack in shown.items():
+            (cells / f"{name}.py").write_text(attack.cell(world.aim(name)))
+        honest = f"def layer_norm(x, *_, eps=1e-5):\n    return {WRONG}\n"
+        (cells / "honest.py").write_text(honest)
+        script = Path(__file__).parent / "bare.py"
+        with (tmp_path / "log").open("w+") as log:  # a process that is left would hold a pipe
+            done = subprocess.run(
+                [sys.executable, str(script), str(cells)], cwd=ROOT, stdout=log, stderr=log,
+                env={**os.environ, "USER": "learner", "OMP_NUM_THREADS": "1"}, timeout=300,
+            )  # fmt: skip
+        assert done.returncode == 0, (tmp_path / "log").read_text()
+        left = {Path(os.readlink(f"/proc/{pid}/cwd")).stem for pid in world.left()}
+        found = {
+            path.stem: gains(json.loads(path.read_text())) for path in cells.glob("*.json")
+        }
+        assert found.pop("honest") == [] and found.keys() == shown.keys()
+        for name in found:
+            found[name] += world.traces(name) + ["a process was left"] * (name in left)
+    assert [name for name, gained in found.items() if not gained] == []
 
 
-@pytest.mark.parametrize("name", fitting(unbared=""))
-def test_it_works_where_nothing_protects(unprotected, name):
-    """Else it would prove nothing."""
-    assert unprotected[0][name], ATTACKS[name].tries
-
-
-# The layers alone
+# Each attack at the first layer that claims to stop it
 
 
 class Split(Sandbox):
@@ -157,42 +142,10 @@ class Split(Sandbox):
         return super().command([*python[:-1], boot], *rest)
 
 
-@contextmanager
-def thrown(names, sandbox, released, folder):
-    """{attack: its exercise as graded}, and the world afterwards."""
-    with badge() as text, World(folder / "world", [ATTACKS[n] for n in names], text) as world:
-        notebook = solved(released[LAB.name], LAB)
-        with WorkerLauncher(sandbox) as workers:
-            judge = Judge(LAB, released[LAB.name], b"secret", workers, SECONDS)
-            (own, *_) = judge.grade(encoded(notebook)).exercises
-            assert own.score == FIRST.points, own.report  # else nothing below says anything
-            graded = {}
-            for name in names:
-                hostile = with_answer(notebook, FIRST, ATTACKS[name].cell(world.aim(name)))
-                graded[name] = judge.grade(encoded(hostile)).exercises[0]
-        yield graded, world
-
-
-@pytest.fixture(scope="module")
-def split(released, tmp_path_factory):
-    # limits on time are the same in every layer and are met in the class below
-    names = fitting(by="split", hangs=False)
-    with thrown(names, Split(), released, tmp_path_factory.mktemp("split")) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def kernel(released, tmp_path_factory):
-    with thrown(
-        fitting(by="kernel"), Sandbox(), released, tmp_path_factory.mktemp("kernel")
-    ) as found:
-        yield found
-
-
 OURS = {"URLError": OSError, "NotInGrading": NameError}  # not builtin
 
 
-def missed(graded):
+def is_missing(graded):
     """Whether what was seen first is that the answer did not find something, or was not found:
     a person is asked about nothing else."""
     if "cells claim this exercise" in graded.look:
@@ -202,82 +155,80 @@ def missed(graded):
     return issubclass(kind, (NameError, ImportError, OSError, SyntaxError))
 
 
-def nothing_came_of_it(graded, world, name):
-    assert graded.score == 0, graded.report
-    assert not graded.needs_person or missed(graded), graded.report
-    assert "LOOT" not in str(graded.report) and world.token not in str(graded.report)
-    assert world.traces(name) == []
+def success(submission, world, name):
+    """What the attack of this name has gained, learned or harmed; nothing, we hope."""
+    graded = submission.exercises[0]
+    found = {
+        f"{submission.score} points instead of {REST}": submission.score != REST,
+        f"a person is asked: {graded.look}": graded.needs_person and not is_missing(graded),
+        f"loot: {graded.report}": "LOOT" in str(graded.report),
+        f"a secret: {graded.report}": world.token in str(graded.report),
+    }
+    return [text for text, happened in found.items() if happened] + world.traces(name)
 
 
-@pytest.mark.parametrize("name", fitting(by="split", hangs=False))
-def test_a_process_of_its_own_stops(split, name):
-    nothing_came_of_it(split[0][name], split[1], name)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_stops_what_it_claims_to_stop(layer, released, tmp_path, monkeypatch):
+    monkeypatch.setattr(worker_client, "WALL_SECONDS", 30)  # 3 where CPU_SECONDS is SECONDS
+    sandbox = {"split": Split(), "kernel": Sandbox()}.get(layer) or best_sandbox()
+    if layer == "bubblewrap" and sandbox.bubblewrap is None:
+        pytest.skip(f"not checked: {sandbox.lacking}")
+    names = [name for name, attack in ATTACKS.items() if attack.by == layer]
+    attacks, found = [ATTACKS[name] for name in names], {}
+    notebook = solved(released[LAB.name], LAB)
+    with badge() as text, World(tmp_path / "world", attacks, text) as world:
+        with WorkerLauncher(sandbox) as workers:
+            judge = Judge(LAB, released[LAB.name], b"secret", workers, SECONDS)
+            assert judge.grade(encoded(notebook)).score == ALL
+            for name in names:
+                hostile = with_answer(notebook, FIRST, ATTACKS[name].cell(world.aim(name)))
+                found[name] = success(judge.grade(encoded(hostile)), world, name)
+            assert judge.grade(encoded(notebook)).score == ALL
+        assert names and {name: gained for name, gained in found.items() if gained} == {}
+        assert not processes_left(world)
 
 
-@pytest.mark.parametrize("name", fitting(by="kernel"))
-def test_the_kernel_stops_without_bubblewrap(kernel, name):
-    nothing_came_of_it(kernel[0][name], kernel[1], name)
-
-
-def test_the_layers_leave_no_process(split, kernel):
-    assert patiently(lambda: not split[1].left() and not kernel[1].left())
+def test_bytes_earn_nothing_and_cost_little(judges):
+    for name, make in BYTES.items():
+        data, began = make(), time.process_time()
+        assert judges[LAB.name].grade(data).score == 0, name
+        assert time.process_time() - began < 10, name
 
 
 # A class
 
 
-@dataclass
-class Graded:
-    course: Course
-    world: World
-    rows: dict
-    printed: str
-    alone: dict
-    before: dict
-    after: dict
-    names: dict
-    scores: dict
+def honest_class(notebook):
+    """{name: bytes}: right, blank, half done, and the first mistake of each exercise."""
+    half = solved(notebook, LAB)
+    cell_called(half, FIRST.answer_cell).source = cell_called(
+        notebook, FIRST.answer_cell
+    ).source
+    learners = small_class(LAB, notebook, whole=False)
+    return {learner.name: learner.data for learner in learners} | {"half": encoded(half)}
 
 
-def mixed(name):
-    """Names in an order that has nothing to do with what they are."""
-    return f"{hashlib.sha256(name.encode()).hexdigest()[:4]}-{name}"
+def raising(exercise, text):
+    return (
+        f"{directive(exercise)}\nOh = type({text!r}, (Exception,), {{}})\nraise Oh({text!r})\n"
+    )
 
 
-def honest(released):
-    notebook = released[LAB.name]
-    perfect = solved(notebook, LAB)
-    half = copy.deepcopy(notebook)
-    for exercise in LAB.exercises[::2]:
-        cell_called(half, exercise.answer_cell).source = cell_called(
-            perfect, exercise.answer_cell
-        ).source
-    yield "half", encoded(half)
-    for learner in small_class(LAB, notebook):
-        if learner.mistake or learner.name == "perfect":
-            yield learner.name, learner.data
-
-
-def hostile(released, world):
-    perfect = solved(released[LAB.name], LAB)
-    for name, one in ATTACKS.items():
-        yield name, encoded(with_answer(perfect, FIRST, one.cell(world.aim(name))))
-    for name, text in RAISED.items():
-        answer = (
-            f"{directive(FIRST)}\nOh = type({text!r}, (Exception,), {{}})\nraise Oh({text!r})\n"
-        )
-        yield f"raises-{name}", json.dumps(with_answer(perfect, FIRST, answer)).encode()
-    for name, text in WRITTEN.items():
-        answer = f"{directive(FIRST)}\n# {text}\nlayer_norm = 1\n"
-        notebook = with_answer(perfect, FIRST, answer)
+def hostile_texts(perfect):
+    """{hostile name of a learner: bytes of a notebook whose texts are hostile}."""
+    raised, written, found = iter(RAISED), cycle(WRITTEN), {}
+    for name in LEARNERS:
+        notebook = perfect
+        for exercise, text in zip(LAB.exercises[1:], raised, strict=False):
+            notebook = with_answer(notebook, exercise, raising(exercise, text))
         for question in LAB.questions:
-            cell_called(notebook, question.answer_cell).source = text
-        yield f"writes-{name}", encoded(notebook)
-    for name, make in BYTES.items():
-        yield f"bytes-{name}", make()
+            cell_called(notebook, question.answer_cell).source = next(written)
+        found[name] = json.dumps(notebook).encode()
+    assert next(raised, None) is None
+    return found
 
 
-def everything(folder, names):
+def all_files(folder, names):
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for name in names
@@ -286,145 +237,91 @@ def everything(folder, names):
     }
 
 
+def state(course):
+    code = all_files(ROOT, ("labkit", "solutions", "tests", "notebooks", "tinyllm"))
+    return code, all_files(course.root, ("source", "release", "submitted"))
+
+
 @pytest.fixture(scope="module")
-def graded(released, tmp_path_factory):
-    """The honest class alone, then among all who are not."""
-    folder = tmp_path_factory.mktemp("course")
-    course = Course(folder)
-    write_source(course.root)
-    course.release(LAB)
-    (folder / "gradebook-of-last-year.db").write_text("kept")
-    console = Console(file=io.StringIO(), width=200)
-    world = World(tmp_path_factory.mktemp("class") / "world", ATTACKS.values(), "")
+def graded(released_course, workers, tmp_path_factory):
+    """An honest class, alone in a judge of its own and then among all who are hostile."""
+    folder = tmp_path_factory.mktemp("class")
+    course = Course(shutil.copytree(released_course.root, folder / "course"))
+    released = course.released(LAB)
+    perfect, honest = solved(released, LAB), honest_class(released)
+    judge = Judge(LAB, released, course.secret(), workers)
+    alone = {name: judge.grade(data).score for name, data in honest.items()}
+    attacks = [ATTACKS[name] for name in IN_CLASS]
+    world, console = (
+        World(folder / "world", attacks, ""),
+        Console(file=io.StringIO(), width=200),
+    )
     with badge() as world.badge, world, GradingPool(jobs=2, cpu_seconds=SECONDS) as pool:
-        good = dict(honest(released))
-        spec = GradingSpec.of(LAB, course.released(LAB), course.secret(), cpu_seconds=SECONDS)
-        alone = {name: pool.submit(spec, data) for name, data in good.items()}
-        alone = {name: future.result().score for name, future in alone.items()}
-        bad = dict(hostile(released, world))
-        odd = {f"name-{name}": text for name, text in LEARNERS.items()}
-        names = {name: mixed(name) for name in [*good, *bad]} | odd
-        perfect = good["perfect"]
-        for name, who in names.items():
-            path = folder / "submitted" / who / LAB.name / f"{LAB.name}.ipynb"
-            path.parent.mkdir(parents=True)
-            path.write_bytes(good.get(name) or bad.get(name) or perfect)
-        before = everything(ROOT, COURSE), everything(folder, HANDED)
-        graded = grade_lab(course, LAB, pool=pool)
-        scores = course.standings(LAB)
-        after = everything(ROOT, COURSE), everything(folder, HANDED)
-        for name, who in names.items():  # pages for few: nbgrader takes its time over each
-            if name in ATTACKS or name in good or name.startswith("bytes-"):
-                (folder / "seen").mkdir(exist_ok=True)
-                shutil.move(folder / "submitted" / who, folder / "seen" / who)
-                shutil.move(folder / "autograded" / who, folder / "seen" / who / "autograded")
-        grade_and_report(course, LAB, console, pool)
+        handed = honest | hostile_texts(perfect)
+        handed |= {name: BYTES[name]() for name in ("deep JSON", "lone surrogates")}
+        for name in IN_CLASS:
+            cell = ATTACKS[name].cell(world.aim(name))
+            handed[name] = encoded(with_answer(perfect, FIRST, cell))
+        mixed = sorted(handed, key=lambda name: hashlib.sha256(name.encode()).digest())
+        for name in mixed:
+            hand_in(course.root, LAB, Learner(name, handed[name]))
+        before = state(course)
+        rows = grade_and_report(course, LAB, console, pool)
         pool.stop(at_once=False)
-        rows = {name: graded[who] for name, who in names.items()}
-        printed = console.file.getvalue()
-        yield Graded(course, world, rows, printed, alone, before, after, names, scores)
+        yield SimpleNamespace(
+            course=course, world=world, alone=alone, rows=rows, handed=handed, before=before,
+            printed=console.file.getvalue(),
+        )  # fmt: skip
 
 
-def test_everybody_has_a_verdict(graded):
-    assert len(graded.rows) == len(graded.names) > 150
-    for name, row in graded.rows.items():
-        for one in row.exercises:
-            assert not one.needs_person or missed(one), (name, one.look)
-    for name in ("perfect", *(f"name-{learner}" for learner in LEARNERS)):
-        assert not any(one.needs_person for one in graded.rows[name].exercises), name
-
-
-def test_the_honest_class_scores_as_it_does_alone(graded):
-    assert {name: graded.rows[name].score for name in graded.alone} == graded.alone
-    assert len(graded.alone) == len(mistakes_of(LAB)) + 2
-    assert graded.alone["perfect"] == ALL
+def test_the_honest_class_loses_nothing(graded):
+    standings = graded.course.standings(LAB)
+    assert graded.handed.keys() == standings.keys()
+    assert graded.alone["perfect"] == ALL and graded.alone["half"] == REST
+    for name, points in graded.alone.items():
+        assert standings[name].total == pytest.approx(points), name
     for name in LEARNERS:
-        assert graded.rows[f"name-{name}"].score == ALL
+        assert standings[name].total == FIRST.points, name
 
 
-@pytest.mark.parametrize("name", ATTACKS)
-def test_it_gains_nothing_learns_nothing_and_harms_nobody(graded, name):
-    one, row = ATTACKS[name], graded.rows[name]
-    if one.by == "bubblewrap" and "bubblewrap" not in row.layers:
-        pytest.skip(f"not checked: {best_sandbox().lacking}")
-    assert row.score == REST, one.tries
-    nothing_came_of_it(row.exercises[0], graded.world, name)
-
-
-@pytest.mark.parametrize("name", [f"bytes-{name}" for name in BYTES])
-def test_bytes_earn_nothing(graded, name):
-    assert graded.rows[name].score == 0
-
-
-def test_the_gradebook_says_what_the_table_says(graded):
-    for name, row in graded.rows.items():
-        for one in row.exercises:
-            assert graded.scores[graded.names[name]].exercises[one.id].points == one.score
-
-
-def test_nothing_of_the_course_was_changed(graded):
-    assert graded.before == graded.after
-    assert (graded.course.root / "gradebook-of-last-year.db").read_text() == "kept"
-
-
-def test_no_process_is_left(graded):
-    assert patiently(lambda: not graded.world.left())
+def test_the_hostile_learners_gain_and_harm_nothing(graded):
+    found = {name: success(graded.rows[name], graded.world, name) for name in IN_CLASS}
+    if best_sandbox().bubblewrap is None:
+        del found["asks_for_names"]
+    assert {name: gained for name, gained in found.items() if gained} == {}
+    assert state(graded.course) == graded.before
+    assert not processes_left(graded.world)
 
 
 def test_no_secret_came_out(graded):
     """Not in the terminal, nor in any file that the grading wrote."""
-    marked = (ROOT / "solutions" / f"{LAB.module}.py").read_text()
     hidden = (ROOT / "tests" / "hidden" / f"test_{LAB.module}.py").read_text()
-    secret = [graded.world.token, graded.course.secret().hex()]
+    secret = [graded.world.token, graded.course.secret().hex(), "BEGIN SOLUTION\n"]
     secret += re.findall(r"def test_\w+", hidden)
-    assert "BEGIN SOLUTION\n" in marked
+    assert len(secret) > 5
     for path in graded.course.root.rglob("*"):
         inside = path.relative_to(graded.course.root).parts
-        if (
-            path.is_file()
-            and inside[0] not in ("source", ".secret")
-            and inside[-1] != f"{LAB.name}.ipynb"
-        ):
-            text = path.read_bytes()
-            assert not [s for s in [*secret, "BEGIN SOLUTION\n"] if s.encode() in text], path
-    assert not [s for s in secret if s in graded.printed]
+        if path.is_file() and inside[0] not in ("source", ".secret"):
+            if inside[-1] != f"{LAB.name}.ipynb":
+                text = path.read_bytes()
+                assert not [word for word in secret if word.encode() in text], path
+    assert not [word for word in secret if word in graded.printed]
 
 
-# What people look at
-
-
-def test_the_terminal_is_not_repainted(graded):
+def test_no_text_repaints_the_terminal_runs_in_a_page_or_in_a_sheet(graded):
     plain = graded.printed.replace("\n", "")
     assert not CONTROL.search(plain), CONTROL.search(plain)
-    table = (graded.course.root / f"{LAB.name}.csv").read_text("utf-8-sig")
-    for name in ("markup", "formula"):
-        assert LEARNERS[name][:20] in table
-
-
-def pages(graded):
-    yield graded.course.root / f"{LAB.name}.html"
-    yield from graded.course.root.glob(f"feedback/*/{LAB.name}/{LAB.name}.html")
-
-
-def test_no_page_runs_what_a_submission_says(graded):
-    found = list(pages(graded))
-    assert len(found) == len(RAISED) + len(WRITTEN) + len(LEARNERS) + 1  # the lab's own
-    for path in found:
+    root = graded.course.root
+    pages = [root / f"{LAB.name}.html", *root.glob(f"feedback/*/{LAB.name}/{LAB.name}.html")]
+    assert len(pages) == len(graded.handed) + 1
+    for path in pages:
         text = path.read_text("utf-8")
         for bad in ("<script>alert", "<img src=x", "<iframe src='http", "<object data",
                     'href="javascript:', "onmouseover='alert"):  # fmt: skip
             at = text.find(bad)
             assert at < 0, (path, text[at - 100 : at + 100])
-
-
-def test_no_cell_of_the_csv_is_a_formula(graded):
-    import csv
-
-    with (graded.course.root / f"{LAB.name}.csv").open(
-        newline="", encoding="utf-8-sig"
-    ) as file:
-        rows = list(csv.reader(file))
-    assert len(rows) > len(RAISED) + len(WRITTEN) + len(LEARNERS)
-    for row in rows:
-        assert not [cell for cell in row if cell[:1] in "=+-@\t\r" and cell]
-        assert not [cell for cell in row if CONTROL.search(cell)]
+    table = (root / f"{LAB.name}.csv").read_text("utf-8-sig")
+    rows = list(csv.reader(io.StringIO(table, newline="")))
+    assert len(rows) > len(graded.handed) and "[bold red]best" in table
+    cells = [cell for row in rows for cell in row if cell]
+    assert not [cell for cell in cells if cell[0] in "=+-@\t\r" or CONTROL.search(cell)]

@@ -1,4 +1,4 @@
-"""The canaries: files, listeners and processes that attacks aim at, and what became of them."""
+"""The targets: files, listeners and processes that attacks aim at, and what became of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ THEN = 1_000_000_000  # when victims were last changed
 
 
 class World:
-    """Canaries for a set of attacks, as a context.
+    """Targets for a set of attacks, as a context.
 
     folder    a new folder for all of it
     badge     processes with this text in their environment are learners'
@@ -35,7 +35,7 @@ class World:
 
     def __init__(self, folder: Path, attacks: Iterable[Attack], badge: str):
         self.folder, self.badge = folder, badge
-        self.attacks = {one.name: one for one in attacks}
+        self.attacks = {attack.name: attack for attack in attacks}
         self.token = secrets.token_hex(12)  # in every secret; must come out nowhere
         self.marks, self.victims = folder / "marks", folder / "victims"
         self.socket_path = str(folder / "s")
@@ -48,9 +48,9 @@ class World:
         for path in (self.marks, self.victims):
             path.mkdir(parents=True)
             path.chmod(0o777)
-        for name, one in self.attacks.items():
+        for name, attack in self.attacks.items():
             self._victim(name)
-            if "aim.pid" in one.source:
+            if "aim.pid" in attack.source:
                 self.sleepers[name] = subprocess.Popen(["sleep", "600"])
         self.listeners = [
             socket.create_server(("127.0.0.1", 0)),
@@ -106,9 +106,11 @@ class World:
         sleeper = self.sleepers.get(name)
         found = {
             "it made a file": (self.marks / name).exists(),
-            "it left something lying about": bool(self._strays(name)),
+            "it left a file behind": bool(self._strays(name)),
             "it changed a file of others": self._changed(name),
-            "somebody was called": any(re.search(rf"\b{name}\b", text) for text in self.heard),
+            "a listener was called": any(
+                re.search(rf"\b{name}\b", text) for text in self.heard
+            ),
             "a process of others was ended": bool(sleeper and sleeper.poll() is not None),
             "a process of others was slowed": bool(sleeper and self._slowed(sleeper)),
             "shared memory was left": any(

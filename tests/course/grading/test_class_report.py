@@ -1,7 +1,6 @@
 """The class reports, on a made-up class: numbers, names, files that fetch and run nothing."""
 
 import base64
-import csv
 import io
 import random
 import re
@@ -14,7 +13,6 @@ from rich.console import Console
 
 from labkit.author.course_rules import CourseRules
 from labkit.core.report import Status, csv_safe
-from labkit.core.syllabus import LABS
 from labkit.grading.class_report.class_results import (
     ABSENT,
     FULL,
@@ -36,8 +34,8 @@ from labkit.grading.nbgrader.gradebook.connection import RosterEntry
 from labkit.grading.nbgrader.standings import CellGrade, Standing
 from labkit.grading.run.results import Results, UnreadableResult
 from labkit.grading.run.screen import print_screen
+from tests.course.grading.samples import LAB, SECOND, rows_of
 
-LAB, SECOND = LABS[0], LABS[1]
 RULES = CourseRules()
 EVIL = '=cmd|" /C calc"!A0<script>alert(1)</script>\x1b[31m\u202e'
 
@@ -79,44 +77,27 @@ def small():
     return of_class(LAB, learners, people, without=["silent"])
 
 
-def test_who_handed_in_and_how_it_went(small):
+def test_numbers_and_causes_of_a_class(small):
     assert [entry.learner for entry in small.missing] == ["gone", "silent"]
     assert len(small.handed) == 4 and small.full == 1 and small.median == 2.8
     first, second, third = LAB.exercises
     assert small.states(first) == [2, 1, 0, 1] and small.states(third) == [1, 0, 1, 2]
     assert small.share(second) == pytest.approx((6 + 0.5 + 0.5 + 0) / 4 / 6)
-
-
-def test_causes_by_name_and_frequency(small):
     found = causes([small])
-    assert [(c.exercise.id, len(c.learners), c.named) for c in found] == [
-        ("1.2", 2, True), ("1.1", 1, True), ("1.3", 1, False)
+    assert [(c.exercise.id, c.learners[0], len(c.learners), c.named) for c in found] == [
+        ("1.2", "bob", 2, True), ("1.1", "cyd", 1, True), ("1.3", "bob", 1, False)
     ]  # fmt: skip
-    assert found[0].learners == ["bob", "cyd"]
 
 
-def test_points_come_from_the_gradebook():
-    submission, standing = verdict(LAB, FULL, FULL, FULL)
-    standing.questions["1.a"] = CellGrade("1.a", 2, manual=1.5)
-    standing.late_penalty = 3.0
-    entries = joined(RULES.of(LAB), {"ada": submission}, {"ada": standing}, [], []).entries
-    found = entries[0].standing
-    assert (found.automatic, found.written, found.to_be_graded) == (14, 1.5, 4)
-    assert (found.late_penalty, found.total, found.possible) == (3.0, 12.5, 20)
-
-
-def pages(tmp_path, small):
+def test_pages_say_what_an_instructor_asks_and_run_nothing(tmp_path, small):
     every = len(SECOND.exercises)
+    empty = of_class(LAB, {}, [RosterEntry("ada")])
+    assert "nothing" in write_lab(tmp_path / "lab.html", empty).read_text().lower()
     second = of_class(SECOND, {"ada": [FULL] * every, "bob": [ABSENT] * every}, without=["cyd"])
     (tmp_path / "feedback" / "ada" / LAB.name).mkdir(parents=True)
-    return {
-        "lab": write_lab(tmp_path / "lab.html", small).read_text("utf-8"),
-        "course": write_course(tmp_path / "class.html", [small, second]).read_text("utf-8"),
-    }
-
-
-def test_pages_are_whole_and_run_nothing(tmp_path, small):
-    for page in pages(tmp_path, small).values():
+    lab = write_lab(tmp_path / "lab.html", small).read_text("utf-8")
+    course = write_course(tmp_path / "class.html", [small, second]).read_text("utf-8")
+    for page in (lab, course):
         assert "default-src 'none'" in page
         assert not re.search(r"<script|javascript:|https?://|\x1b|\u202e| on\w+=", page)
         assert "{{" not in page and "{%" not in page
@@ -124,51 +105,28 @@ def test_pages_are_whole_and_run_nothing(tmp_path, small):
         assert images and page.count("<img") == len(images)
         for data, alt in images:
             assert base64.b64decode(data)[:4] == b"\x89PNG" and len(alt) > 60
-
-
-def test_the_lab_page_says_what_an_instructor_asks(tmp_path, small):
-    page = " ".join(pages(tmp_path, small)["lab"].split())
-    assert "<b>4</b><span>of 6 learners handed in" in page
-    assert '<b>12</b><span><a href="#grade">written answers to be graded</a>' in page
-    assert "eps is left out" in page and "(bob, cyd)" in page
-    assert "gone (Go Ne), silent" in page
-    assert f'<a href="feedback/ada/{LAB.name}/{LAB.name}.html">ada</a>' in page
-    assert "half have 2.8 points or more of 14" in page
-
-
-def test_the_course_page_names_the_missing_and_the_hardest(tmp_path, small):
-    page = " ".join(pages(tmp_path, small)["course"].split())
-    assert "2 labs" in page and f'href="{SECOND.name}.html"' in page
-    assert re.search(rf"{LAB.name}</th><td class=\"number\">2</td><td>gone, silent", page)
-    assert re.search(r"alt=\"Exercises by their mean share of points: 1\.", page)
-
-
-def test_a_lab_without_submissions_is_no_error(tmp_path):
-    empty = of_class(LAB, {}, [RosterEntry("ada")])
-    assert "nothing" in write_lab(tmp_path / "lab.html", empty).read_text().lower()
-    write_course(tmp_path / "class.html", [empty])
-
-
-@pytest.mark.parametrize(
-    "text", ["=1+1", "+1", "-1", "@SUM(A1)", " =1", "\t=1", "\n=1", "\uff1d1", "\x00=1"]
-)
-def test_no_text_is_a_formula(text):
-    assert csv_safe(text).startswith("'") or csv_safe(text).startswith(
-        "\N{REPLACEMENT CHARACTER}"
-    )
-    assert csv_safe("Ada = Bob") == "Ada = Bob"
+    lab, course = (" ".join(page.split()) for page in (lab, course))
+    for words in ("<b>4</b><span>of 6 learners handed in", "eps is left out", "(bob, cyd)",
+                  '<b>12</b><span><a href="#grade">written answers to be graded</a>',
+                  "gone (Go Ne), silent", "half have 2.8 points or more of 14",
+                  f'<a href="feedback/ada/{LAB.name}/{LAB.name}.html">ada</a>'):  # fmt: skip
+        assert words in lab, words
+    assert "2 labs" in course and f'href="{SECOND.name}.html"' in course
+    assert re.search(rf"{LAB.name}</th><td class=\"number\">2</td><td>gone, silent", course)
+    assert re.search(r"alt=\"Exercises by their mean share of points: 1\.", course)
 
 
 def test_tables_are_read_back_and_hold_no_formula(tmp_path, small):
+    for text in ("=1+1", "+1", "-1", "@SUM(A1)", " =1", "\t=1", "\n=1", "\uff1d1", "\x00=1"):
+        assert csv_safe(text).startswith(("'", "\N{REPLACEMENT CHARACTER}")), text
+    assert csv_safe("Ada = Bob") == "Ada = Bob"
     for path in (write_csv(tmp_path / "lab.csv", small),
                  write_course_csv(tmp_path / "class.csv", [small])):  # fmt: skip
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-        assert len(rows) == len(small.entries)
-        assert not [v for row in rows for v in row.values() if v[:1] in tuple("=+-@\t\r")]
-        by_name = {row["learner"]: row for row in rows}
-        assert by_name["ada"]["total"] == "14" and by_name["ada"]["name"] == "Ada Lovelace"
-        assert "\x1b" not in path.read_text("utf-8")
+        rows = {row["learner"]: row for row in rows_of(path)}
+        assert len(rows) == len(small.entries) and "\x1b" not in path.read_text("utf-8")
+        cells = [cell for row in rows.values() for cell in row.values()]
+        assert not [cell for cell in cells if cell[:1] in tuple("=+-@\t\r")]
+        assert rows["ada"]["total"] == "14" and rows["ada"]["name"] == "Ada Lovelace"
 
 
 def test_a_class_of_a_thousand(tmp_path):
@@ -183,19 +141,6 @@ def test_a_class_of_a_thousand(tmp_path):
     text = page.read_text()
     assert "s0999" in text and "more" in text
     assert len(re.findall(r"<tr>", text)) < 1000 + 40
-
-
-def test_a_status_and_points_say_how_it_went():
-    exercise = LAB.exercises[0]
-
-    def graded(share, why=(), look="", status=Status.NOT_YET):
-        return GradedExercise(exercise.id, share, status, (), why, look)
-
-    assert state(graded(1.0)) == FULL and graded(1.0, look="a note").reason == ""
-    partly = graded(0.25, ("eps is left out", "or so"))
-    assert state(partly) == PART and partly.reason == "eps is left out, or or so"
-    assert state(graded(0.0, look="raised NameError")) == NONE
-    assert state(graded(0.0, look="any words", status=Status.NOT_STARTED)) == ABSENT
 
 
 def test_a_class_that_was_graded_is_found_again(tmp_path):
@@ -232,6 +177,5 @@ def test_the_terminal_shows_one_screen_of_any_class(tmp_path):
     assert "  odd0: it is not JSON" in text and "and 147 more" in text and "1 late" in text
     assert "29 more remarks" in text and "NO SANDBOX" in text and "\x1b" not in text
     path = write_csv(tmp_path / "lab.csv", results, remarks)
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = {row["learner"]: row["look at"] for row in csv.DictReader(file)}
+    rows = {row["learner"]: row["look at"] for row in rows_of(path)}
     assert "an old remark" in rows["odd149"] and "not JSON" in rows["odd149"]

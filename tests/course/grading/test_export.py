@@ -1,10 +1,7 @@
 """Grades and pages back to Canvas and Moodle: from a roster through collect and the gradebook
 to what they import, read again."""
 
-import csv
 import errno
-import io
-import json
 import zipfile
 
 import pytest
@@ -15,17 +12,7 @@ from labkit.grading.collect.deliver import collect
 from labkit.grading.export import run
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry, enrol
 from labkit.grading.run.results import Results
-from tests.course.grading.test_collect import notebook, zipped
-from tests.course.grading.test_copies import DISGUISED, ODD
-from tests.course.grading.test_gradebook import (  # noqa: F401  fixtures are among them
-    LAB,
-    course,
-    judged,
-    stored,
-    template,
-)
-
-# ruff: noqa: F811  fixtures
+from tests.course.grading.samples import LAB, graded, notebook, page_of, rows_of, zipped
 
 CANVAS = (
     "Student,ID,SIS User ID,SIS Login ID,Section,Lab 01: norms (9911),Lab 02 (9912),Final\n"
@@ -43,32 +30,33 @@ WORKSHEET = (
     'Participant 7003,伟 王,wei9@uni.example,No submission,,"20,00",No,-\n'
 )
 SCORES = {"ann7": (4.0, 6.0, 4.0), "bob8": (4.0, 0.55, 0.0)}
-PAGE = f"{LAB.name}.html"
 
 
 def written(course, **options):
     """{file name: its rows as dictionaries, or its members}, and the remarks."""
     found, remarks = {}, []
-    for each in run.export(course, LAB, **{"roster": None} | options):
-        if isinstance(each, str):
-            remarks.append(each)
-        elif each.suffix == ".csv":
-            text = each.read_bytes().decode("utf-8-sig")
-            found[each.name] = list(csv.DictReader(io.StringIO(text)))
+    for part in run.export(course, LAB, **{"roster": None} | options):
+        if isinstance(part, str):
+            remarks.append(part)
+        elif part.suffix == ".csv":
+            found[part.name] = rows_of(part)
         else:
-            with zipfile.ZipFile(each) as archive:
-                found[each.name] = archive.namelist()
+            with zipfile.ZipFile(part) as archive:
+                found[part.name] = archive.namelist()
     return found, " | ".join(remarks)
 
 
-def graded(course, scores):
-    """As grading leaves it: records, gradebook, pages."""
-    results = Results(course.root, LAB)
+def graded_class(course, scores):
+    """As grading leaves it: results, gradebook, pages."""
     for learner, points in scores.items():
-        stored(course, learner, scores=points)
-        results.put(learner, judged(points))
-    results.put_class({learner: learner for learner in scores})
+        graded(course, learner, points)
+    Results(course.root, LAB).put_class({learner: learner for learner in scores})
     course.feedback(LAB)
+
+
+@pytest.fixture
+def course(released_course):
+    return released_course
 
 
 @pytest.fixture
@@ -77,10 +65,9 @@ def handed_in(course, tmp_path):
     (tmp_path / "canvas.csv").write_text(CANVAS)
     (tmp_path / "worksheet.csv").write_text(WORKSHEET)
     names = ("ableann_501_90001_01_rmsnorm-1.ipynb", "boldbob_LATE_502_90002_01_rmsnorm.ipynb")
-    files = {name: notebook(name) for name in names}
-    (tmp_path / "export.zip").write_bytes(zipped(files))
+    (tmp_path / "export.zip").write_bytes(zipped({name: notebook(name) for name in names}))
     collect(course, [tmp_path / "export.zip"], LAB, tmp_path / "canvas.csv")
-    graded(course, SCORES)
+    graded_class(course, SCORES)
     return course
 
 
@@ -92,8 +79,7 @@ def test_canvas_gets_its_own_rows_back_with_grades(handed_in, tmp_path):
 
     handed_in.gradebook.do(late)
     found, remarks = written(handed_in, canvas=True, roster=tmp_path / "canvas.csv")
-    rows = found["canvas.csv"]
-    title = "Lab 01: norms (9911)"
+    rows, title = found["canvas.csv"], "Lab 01: norms (9911)"
     assert list(rows[0]) == [*CANVAS.split(",")[:5], title]  # no other column is touched
     assert rows[0] | {"Student": "Points Possible", title: "20"} == rows[0]
     assert [row["ID"] for row in rows[1:]] == ["501", "502", "503", "777"]
@@ -108,7 +94,7 @@ def test_moodles_worksheet_comes_back_filled_in(handed_in, tmp_path):
     handed_in.gradebook.do(
         lambda book: enrol(book, [RosterEntry("wei9", email="wei9@uni.example")])
     )
-    graded(handed_in, SCORES | {"wei9": (4.0, 0.0, 0.0), "lost": (4.0, 6.0, 4.0)})
+    graded_class(handed_in, SCORES | {"wei9": (4.0, 0.0, 0.0), "lost": (4.0, 6.0, 4.0)})
     sheet = tmp_path / "worksheet.csv"
     found, remarks = written(handed_in, moodle=True, roster=sheet)
     rows = found[f"{LAB.name}_moodle.csv"]
@@ -118,25 +104,21 @@ def test_moodles_worksheet_comes_back_filled_in(handed_in, tmp_path):
     assert "wei9: Moodle lets nobody change this grade" in remarks
     assert "not in worksheet.csv, so no grade there: lost" in remarks
     assert "worth" not in remarks  # 20 there and here
+    sheet.write_text(WORKSHEET + 'Participant 7004,X Y,ann7@other.example,-,,"20,00",Yes,-\n')
+    found, remarks = written(handed_in, moodle=True, roster=sheet)  # two rows fit one learner
+    grades = [row["Grade"] for row in found[f"{LAB.name}_moodle.csv"]]
+    assert grades == ["", "4,55", "", ""] and "no grade there: ann7" in remarks
     found, remarks = written(handed_in, moodle=True)
     row = next(row for row in found["moodle.csv"] if row["ID number"] == "wei9")
     assert (row["Email address"], row["Lab 01"]) == ("wei9@uni.example", "4")
     assert "without an e-mail address" in remarks and "ann7" in remarks
 
 
-def test_rows_that_fit_one_learner_get_no_grade(handed_in, tmp_path):
-    sheet = tmp_path / "worksheet.csv"
-    sheet.write_text(WORKSHEET + 'Participant 7004,X Y,ann7@other.example,-,,"20,00",Yes,-\n')
-    found, remarks = written(handed_in, moodle=True, roster=sheet)
-    assert [row["Grade"] for row in found[f"{LAB.name}_moodle.csv"]] == ["", "4,55", "", ""]
-    assert "not in worksheet.csv, so no grade there: ann7" in remarks
-
-
 def test_without_a_roster_nobody_is_lost_unsaid(course):
     course.gradebook.do(
         lambda book: enrol(book, [RosterEntry("ann7", "Ann", "Able", "", "501")])
     )
-    graded(course, SCORES)
+    graded_class(course, SCORES)
     found, remarks = written(course, canvas=True)
     rows = {row["SIS Login ID"]: row for row in found["canvas.csv"]}
     assert rows["ann7"] | {"Student": "Able, Ann", "ID": "501", "Lab 01": "14"} == rows["ann7"]
@@ -155,13 +137,9 @@ def test_pages_bear_the_names_of_the_export(handed_in, tmp_path):
     (handed_in.root / "collected" / "manifest.json").unlink()
     found, remarks = written(handed_in, feedback=True)
     assert found == {} and remarks.endswith("names them: ann7, bob8")
-    found, remarks = written(
-        handed_in, feedback=True, moodle=True, roster=tmp_path / "worksheet.csv"
-    )
-    assert (
-        f"Ann Able_7001_assignsubmission_file_/{PAGE}"
-        in found[f"{LAB.name}_feedback_moodle.zip"]
-    )
+    found, _ = written(handed_in, feedback=True, moodle=True, roster=tmp_path / "worksheet.csv")
+    page = f"Ann Able_7001_assignsubmission_file_/{LAB.name}.html"
+    assert page in found[f"{LAB.name}_feedback_moodle.zip"]
 
 
 def test_pages_for_moodle(course, tmp_path):
@@ -171,76 +149,38 @@ def test_pages_for_moodle(course, tmp_path):
     }
     (tmp_path / "export.zip").write_bytes(zipped(files))
     lines = collect(course, [tmp_path / "export.zip"], LAB)
-    graded(course, {line.learner: (4.0, 6.0, 4.0) for line in lines})
-    path = course.root / "feedback" / "Ann Able" / LAB.name / PAGE
+    graded_class(course, {line.learner: (4.0, 6.0, 4.0) for line in lines})
     found, _ = written(course, feedback=True)
-    assert found[f"{LAB.name}_feedback_moodle.zip"] == [
-        f"Ann Able_7001_assignsubmission_file_/{PAGE}",
-        f"Bob Bold_7002_assignsubmission_file_/{PAGE}",
-    ]
+    names = [f"{who}_assignsubmission_file_/{LAB.name}.html"
+             for who in ("Ann Able_7001", "Bob Bold_7002")]  # fmt: skip
+    assert found[f"{LAB.name}_feedback_moodle.zip"] == names
+    path = page_of(course, "Ann Able")
     with zipfile.ZipFile(course.root / "export" / f"{LAB.name}_feedback_moodle.zip") as archive:
-        assert archive.read(f"Ann Able_7001_assignsubmission_file_/{PAGE}") == path.read_bytes()
+        assert archive.read(names[0]) == path.read_bytes()
     path.unlink()
     assert "Ann Able (no page)" in written(course, feedback=True)[1]
 
 
-def test_what_is_no_roster_is_refused(handed_in, tmp_path):
+def test_the_command(handed_in, tmp_path, monkeypatch):
+    def export(*arguments):
+        done = CliRunner().invoke(app, ["export", "--course", str(handed_in.root), *arguments])
+        return done.exit_code, " ".join(done.output.split())
+
     for option, words in (("canvas", "no columns Student and ID"), ("moodle", "no columns Id")):
         other = tmp_path / ("worksheet.csv" if option == "canvas" else "canvas.csv")
         with pytest.raises(CourseError, match=words):
             written(handed_in, **{option: True}, roster=other)
-
-
-def test_the_command(handed_in, tmp_path):
-    def said(*arguments):
-        done = CliRunner().invoke(app, ["export", "--course", str(handed_in.root), *arguments])
-        return done.exit_code, " ".join(done.output.split())
-
-    assert said() == (2, "say what to write: --canvas, --moodle, --feedback-zip")
-    code, text = said("--canvas", "--roster", str(tmp_path / "canvas.csv"), "--feedback-zip")
+    assert export() == (2, "say what to write: --canvas, --moodle, --feedback-zip")
+    code, text = export("--canvas", "--roster", str(tmp_path / "canvas.csv"), "--feedback-zip")
     assert code == 1 and "canvas.csv" in text and "canvas.zip" in text and "by hand" in text
-    assert said("--feedback-zip")[0] == 0
-    code, text = said("--canvas", "--lab", "rope")
+    assert export("--feedback-zip")[0] == 0
+    code, text = export("--canvas", "--lab", "rope")
     assert code == 2 and "nothing is graded yet" in text
 
-
-def test_answers_that_are_alike_stand_side_by_side(course):
-    odd = ODD.replace("start", "<b>start")  # no markup of theirs: not even Python
-    deep = ODD.replace("hidden_states.dtype", " + ".join("1" * 400))
-    handed_in = {"ann": ODD, "bob": DISGUISED, "eve": odd, "zoe": deep}
-    for learner, text in handed_in.items():
-        content = json.loads(notebook(learner))
-        cell = next(cell for cell in content["cells"] if cell["id"] == "ex-1-2")
-        cell["source"] = text
-        stored(course, learner)
-        path = course.root / "submitted" / learner / LAB.name / f"{LAB.name}.ipynb"
-        path.write_text(json.dumps(content))
-    Results(course.root, LAB).put("x", judged())
-    Results(course.root, LAB).put_class(dict.fromkeys(handed_in, "x"))
-    done = CliRunner().invoke(app, ["copies", "rmsnorm", "--course", str(course.root)])
-    assert done.exit_code == 0 and "1 group of answers to look at" in done.output
-    page = (course.root / f"{LAB.name}_copies.html").read_text()
-    assert "1.2 RMSNorm: ann, bob" in page and "<b>eve" not in page and "<b>start" not in page
-    assert (
-        "<mark>        power = torch.stack" in page and "<mark>        s = torch.stack" in page
-    )
-    assert "nested too deeply to be compared: 1.2 RMSNorm, zoe" in page
-    assert "script" not in page and "for a person to judge" in page
-
-
-@pytest.mark.parametrize(
-    ("arguments", "what"),
-    [
-        (["copies", "rmsnorm"], "labkit.grading.class_report.copies.write_copies"),
-        (["export", "--canvas"], "labkit.grading.export.run.export"),
-    ],
-    ids=["copies", "export"],
-)
-def test_a_folder_that_cannot_be_written_is_named(course, monkeypatch, arguments, what):
     def fails(*_):
         raise OSError(errno.EROFS, "Read-only file system", "/some/page.html")
 
-    monkeypatch.setattr(what, fails)
-    done = CliRunner().invoke(app, [*arguments, "--course", str(course.root)])
-    assert done.exit_code == 2 and "[Errno" not in done.output
-    assert "/some/page.html: Read-only file system; what is written is whole" in done.output
+    monkeypatch.setattr(run, "export", fails)
+    code, text = export("--canvas")
+    assert code == 2 and "[Errno" not in text
+    assert "/some/page.html: Read-only file system; what is written is whole" in text

@@ -20,7 +20,6 @@ from labkit.grading.sample_class import Learner, encoded, hand_in, solved
 from labkit.sandboxed.call import Call
 from labkit.sandboxed.frames import Gone
 from labkit.sandboxed.limits import package_folders
-from tests.course.grading.test_gradebook import template  # noqa: F401  a fixture
 from tests.course.grading.test_robust import (  # noqa: F401  fixtures are among them
     LAB,
     all_files,
@@ -88,7 +87,10 @@ def by_pip_install_user(bare, tmp_path):
     return getattr(sys, "_base_executable", sys.executable), {}
 
 
-ROADS = (by_a_pth_line, by_pythonpath, by_pip_install_user)
+SLOW = [
+    pytest.param(road, marks=pytest.mark.slow) for road in (by_pythonpath, by_pip_install_user)
+]
+ROADS = [by_a_pth_line, *SLOW]
 
 
 @posix

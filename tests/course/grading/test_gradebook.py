@@ -1,9 +1,7 @@
-"""The gradebook: late submissions, two graders at once, PostgreSQL; feedback to learners."""
+"""The gradebook: lateness, points by hand, databases away or busy; what learners get back."""
 
-import copy
 import re
 import shutil
-import sqlite3
 import threading
 from contextlib import closing
 from dataclasses import replace
@@ -14,178 +12,90 @@ import pytest
 from nbgrader.plugins import CsvExportPlugin
 from nbgrader.preprocessors import AssignLatePenalties, SaveAutoGrades
 from nbgrader.utils import parse_utc
+from sqlalchemy.exc import OperationalError
 from traitlets.config import Config
 
 from labkit.author.course_rules import CourseRules
-from labkit.author.edition import write_source
-from labkit.core.report import Status
 from labkit.core.syllabus import LABS
-from labkit.grading.judge.graded import GradedExercise, GradedSubmission
 from labkit.grading.judge.intake import cell_called
-from labkit.grading.nbgrader.course import Course, SubmittedFile
+from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.feedback import SanitizeAnswers
-from labkit.grading.nbgrader.gradebook import connection as gradebook_connection
 from labkit.grading.nbgrader.gradebook import rows as gradebook_rows
 from labkit.grading.nbgrader.gradebook.connection import (
     CourseError,
     GradebookConnection,
     LatePenalty,
-    RosterEntry,
 )
 from labkit.grading.nbgrader.gradebook.rows import GradebookRow
-from labkit.grading.nbgrader.graded_notebook import graded_notebook
 from labkit.grading.run.results import Results
 from labkit.grading.run.schedule import GradebookWriter, Task
 from labkit.grading.sample_class import encoded
+from tests.course.grading.conftest import template  # noqa: F401  for test_robust
 from tests.course.grading.postgres import Server, binaries
+from tests.course.grading.samples import (
+    DUE,
+    FULL,
+    LAB,
+    LATE,
+    OURS,
+    by_hand,
+    handed,
+    judged,
+    notebook_of,
+    page_of,
+    set_due,
+    stored,
+    with_plugin,
+)
 
-LAB, RULES = LABS[0], CourseRules()
-FULL = tuple(float(exercise.points) for exercise in LAB.exercises)
-DUE = "2026-03-01 12:00:00 UTC"
+# ruff: noqa: F811  fixtures
 
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory):
-    """A course with one lab released, due at a time, and nothing handed in."""
-    course = Course(tmp_path_factory.mktemp("template") / "course")
-    write_source(course.root)
-    course.release(LAB)
-    set_due(course)
-    return course
-
-
-def set_due(course):
-    due = parse_utc(DUE)
-    course.gradebook.do(
-        lambda book: bool(book.update_or_create_assignment(LAB.name, duedate=due))
-    )
+RULES = CourseRules()
 
 
 @pytest.fixture
-def course(template, tmp_path):
-    shutil.copytree(template.root, tmp_path / "course")
-    return Course(tmp_path / "course")
-
-
-def judged(scores=FULL):
-    """A record, made up: points for the exercises."""
-    pairs = zip(LAB.exercises, scores, strict=True)
-    ok = (("ok", "x"),)
-    return GradedSubmission(
-        tuple(GradedExercise(e.id, s / e.points, Status.PASSED, ok) for e, s in pairs)
-    )
-
-
-def notebook_of(course, submission, text="because"):
-    """The graded notebook, with a written answer."""
-    notebook = copy.deepcopy(course.released(LAB))
-    cell_called(notebook, LAB.questions[0].answer_cell).source = text
-    return graded_notebook(encoded(notebook), course.released(LAB), LAB, submission)
-
-
-def handed(course, learner, stamp=None):
-    path = course.root / "submitted" / learner / LAB.name / f"{LAB.name}.ipynb"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"{}")
-    if stamp is not None:
-        (path.parent / "timestamp.txt").write_text(stamp)
-    return SubmittedFile(learner, LAB, path)
-
-
-def stored(course, learner="ada", stamp=None, scores=FULL, text="because"):
-    submission = judged(scores)
-    notebook = notebook_of(course, submission, text)
-    course.store(LAB, [(handed(course, learner, stamp), submission, notebook)])
-    return course.standings(LAB)[learner]
-
-
-def by_hand(course, part, points, learner="ada", extra=None):
-    """What formgrader does when a person gives points."""
-
-    def give(book):
-        grade = book.find_grade(part.grade_cell, LAB.name, LAB.name, learner)
-        grade.manual_score, grade.extra_credit = points, extra
-        grade.needs_manual_grade = points is None and grade.auto_score is None
-        book.db.commit()
-
-    course.gradebook.do(give)
+def course(released_course):
+    return released_course
 
 
 # Late submissions
 
-PLUGIN = """
-from nbgrader.plugins import BasePlugin
 
-
-class AnHour(BasePlugin):
-    def late_submission_penalty(self, student_id, score, total_seconds_late):
-        if student_id == "broken":
-            raise ZeroDivisionError
-        return total_seconds_late // 3600
-"""
-OURS = 'c.AssignLatePenalties.plugin_class = "late_{}.AnHour"\n'
-
-
-def with_plugin(course, line):
-    """The configuration with a line more; a module name of its own for each test."""
-    name = "late_" + "".join(filter(str.isalnum, course.root.parent.name))
-    (course.root / f"{name}.py").write_text(PLUGIN)
-    config = course.root / "nbgrader_config.py"
-    config.write_text(config.read_text() + line.replace("late_{}", name))
-    return course
-
-
-LATE = "2026-03-01 14:30:00 UTC"
-
-
-@pytest.mark.parametrize(
-    ("line", "stamp", "penalty"),
-    [
-        ("", LATE, 0),
-        ('c.LateSubmissionPlugin.penalty_method = "zero"\n', LATE, sum(FULL)),
-        ('c.LateSubmissionPlugin.penalty_method = "zero"\n', DUE, 0),
-        (OURS, LATE, 2),
-        (OURS, "2026-03-01 14:30:00 CET", 1),
-        (OURS, "2026-03-09 12:00:00 UTC", sum(FULL)),  # never more than the score
-        (OURS, None, 0),
-    ],
-)
-def test_late_submissions_lose_what_the_plugin_says(course, line, stamp, penalty):
-    standing = stored(with_plugin(course, line), stamp=stamp)
-    assert (standing.late_penalty, standing.total) == (penalty, sum(FULL) - penalty)
-
-
-def test_an_extension_counts(course):
-    with_plugin(course, OURS)
-    assert stored(course, stamp=LATE).late_penalty == 2
-    course.gradebook.do(lambda book: book.grant_extension(LAB.name, "ada", hours=2))
-    assert stored(course, stamp=LATE).late_penalty == 0
-
-
-def test_a_broken_plugin_is_named(course):
-    with_plugin(course, OURS)
+def test_late_submissions_lose_what_the_plugin_says(template, tmp_path):
+    zero = 'c.LateSubmissionPlugin.penalty_method = "zero"\n'
+    for number, (line, stamps) in enumerate({
+        "": {LATE: 0},
+        zero: {LATE: sum(FULL), DUE: 0},
+        # the third: never more than the score
+        OURS: {LATE: 2, "2026-03-01 14:30:00 CET": 1, "2026-03-09 12:00:00 UTC": sum(FULL),
+               None: 0},
+    }.items()):  # fmt: skip
+        shutil.copytree(template.root, tmp_path / str(number) / "course")
+        course = with_plugin(Course(tmp_path / str(number) / "course"), line)
+        for case, (stamp, penalty) in enumerate(stamps.items()):
+            standing = stored(course, f"s{case}", stamp)
+            found = standing.late_penalty, standing.total
+            assert found == (penalty, sum(FULL) - penalty), (line, stamp)
+    course.gradebook.do(lambda book: book.grant_extension(LAB.name, "s0", hours=2))
+    assert stored(course, "s0", LATE).late_penalty == 0
+    for stamp in ("", "yesterday", "9" * 40, "\x00", f"12:1{'0' * 30}", "2026-03-01",
+                  "2026-02-30 12:00:00 UTC"):  # fmt: skip
+        course.remarks.clear()
+        assert stored(course, stamp=stamp).late_penalty == 0
+        assert any("ada: timestamp.txt holds no time" in line for line in course.remarks), stamp
     with pytest.raises(CourseError, match=r"AnHour failed on 'broken': ZeroDivisionError"):
         stored(course, "broken", LATE)
     with pytest.raises(CourseError, match="plugin cannot be used"):
         LatePenalty(Config({"AssignLatePenalties": {"plugin_class": "no_such.Plugin"}}))
 
 
-@pytest.mark.parametrize("stamp", ["", "yesterday", "9" * 40, "\x00", f"12:1{'0' * 30}",
-                                   "2026-03-01", "2026-02-30 12:00:00 UTC"])  # fmt: skip
-def test_a_timestamp_that_is_none_costs_nobody_anything(course, stamp):
-    standing = stored(with_plugin(course, OURS), stamp=stamp)
-    assert standing.late_penalty == 0
-    assert any("ada: timestamp.txt holds no time" in remark for remark in course.remarks)
-
-
 def test_the_rows_are_those_of_nbgraders_own_code(course, tmp_path):
     """Scores, comments, what waits for a person, lateness: by us, and by nbgrader."""
-    with_plugin(course, OURS)
-    theirs = shutil.copytree(course.root, tmp_path / "theirs")
+    with_plugin(course)
+    other = Course(shutil.copytree(course.root, tmp_path / "theirs"))
     submission = judged((4.0, 1.5, 0.0))
     notebook = notebook_of(course, submission)
     course.store(LAB, [(handed(course, "ada", LATE), submission, notebook)])
-    other = Course(theirs)
     other.gradebook.do(lambda book: bool(book.update_or_create_student("ada")))
     when = parse_utc(LATE)
     other.gradebook.do(
@@ -214,9 +124,8 @@ def test_the_rows_are_those_of_nbgraders_own_code(course, tmp_path):
 def test_points_given_by_hand_stay_and_are_only_asked_for_again_after_a_change(course):
     first, second, _ = LAB.exercises
     assert stored(course, scores=(1.0, 6.0, 4.0)).questions["1.a"].waiting
-    by_hand(course, LAB.questions[0], 1.5)
-    by_hand(course, first, 3.0)
-    by_hand(course, second, 5.0)
+    for part, points in ((LAB.questions[0], 1.5), (first, 3.0), (second, 5.0)):
+        by_hand(course, part, points)
     again = stored(course, scores=(1.0, 6.0, 4.0))
     assert (again.written, again.by_hand, again.total) == (1.5, 1.0, 13.5) and not again.stale
     changed = stored(course, text="something else", scores=(1.0, 6.0, 0.0))
@@ -241,74 +150,45 @@ def test_points_by_hand_are_not_stale_where_only_the_graded_notebook_is_gone(cou
 # Databases that are busy, away, or none
 
 
-class Flaky:
-    """A gradebook whose database goes away now and then, after and before its commits."""
+def test_a_database_that_goes_away_loses_and_doubles_nothing(course, monkeypatch):
+    record, left = gradebook_rows.record, [4]
 
-    def __init__(self, monkeypatch, times):
-        self.left = times
-        self.record = gradebook_rows.record
-        monkeypatch.setattr("labkit.grading.nbgrader.course.record", self)
-
-    def __call__(self, book, *arguments):
-        from sqlalchemy.exc import OperationalError
-
-        self.left -= 1
-        if self.left % 2:
-            self.record(book, *arguments)
-        if self.left >= 0:
+    def flaky(book, *arguments):
+        """Goes away now and then, after and before its commits."""
+        left[0] -= 1
+        if left[0] % 2:
+            record(book, *arguments)
+        if left[0] >= 0:
             raise OperationalError("", {}, Exception("server closed the connection"))
 
-
-def test_a_submission_is_stored_once_however_often_the_database_fails(course, monkeypatch):
-    Flaky(monkeypatch, 4)
-    standing = stored(course)
-    assert standing.total == sum(FULL) and len(course.standings(LAB)) == 1
-
-
-def test_a_database_that_stays_away_is_a_clear_message_and_no_grade(course, monkeypatch):
-    Flaky(monkeypatch, 10_000)
-    course.gradebook.patience = 0.3
+    monkeypatch.setattr("labkit.grading.nbgrader.course.record", flaky)
+    assert stored(course).total == sum(FULL) and len(course.standings(LAB)) == 1
+    left[0], course.gradebook.patience = 10_000, 0.3
     with pytest.raises(CourseError, match=r"server closed the connection.*same command again"):
-        stored(course)
-    assert not (course.root / "autograded" / "ada" / LAB.name / f"{LAB.name}.ipynb").exists()
+        stored(course, "bob")
+    assert not course.autograded(LAB, "bob").exists()
 
 
-def test_a_locked_file_is_waited_for(course):
-    database = course.root / "gradebook.db"
-    other = sqlite3.connect(database, check_same_thread=False)
-    other.execute("BEGIN EXCLUSIVE")
-    threading.Timer(1.0, other.rollback).start()
-    with closing(GradebookConnection(f"sqlite:///{database}?timeout=0.05")) as writer:
-        writer.do(lambda book: gradebook_connection.enrol(book, [RosterEntry("ada", "Ada")]))
-        assert [p.name for p in writer.do(gradebook_connection.people)] == ["Ada"]
-
-
-def write_class(url, config, row, learners, failures):
-    try:
-        late = LatePenalty(config)
-        with closing(GradebookConnection(url)) as writer:
-            for learner in learners:
-                writer.do(
-                    lambda book, name=learner: gradebook_rows.record(
-                        book, late, RULES.of(LAB), [replace(row, learner=name)]
-                    )
-                )
-    except Exception as error:
-        failures.append(error)
-
-
-def two_at_once(course, count=12):
-    """Two graders write the same learners at the same time; the rows there are."""
-    learners, failures = [f"learner {i}" for i in range(count)], []
-    submission = judged()
+def two_at_once(course):
+    """Two graders write the same learners at the same time."""
+    learners, failures, submission = [f"learner {i}" for i in range(8)], [], judged()
     row = GradebookRow("", None, submission, notebook_of(course, submission))
-    threads = [
-        threading.Thread(
-            target=write_class,
-            args=(course.database, course.config(), row, names, failures),
-        )
-        for names in (learners, learners)
-    ]
+
+    def write_class():
+        try:
+            late = LatePenalty(course.config())
+            with closing(GradebookConnection(course.database)) as writer:
+                for learner in learners:
+                    rows = [replace(row, learner=learner)]
+                    writer.do(
+                        lambda book, rows=rows: gradebook_rows.record(
+                            book, late, RULES.of(LAB), rows
+                        )
+                    )
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=write_class) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -316,14 +196,14 @@ def two_at_once(course, count=12):
     assert not failures, failures
     standings = course.standings(LAB)
     assert set(standings) == set(learners)
-    assert {one.total for one in standings.values()} == {sum(FULL)}
+    assert {standing.total for standing in standings.values()} == {sum(FULL)}
 
 
 def test_two_graders_write_one_file(course):
     two_at_once(course)
 
 
-def test_what_is_no_gradebook_says_so(tmp_path, course):
+def test_what_is_no_gradebook_says_so(tmp_path, course, monkeypatch):
     with pytest.raises(CourseError, match="is no database address"):
         GradebookConnection("nonsense").do(bool)
     with pytest.raises(CourseError, match="unable to open database file"):
@@ -337,11 +217,16 @@ def test_what_is_no_gradebook_says_so(tmp_path, course):
     notebook.cells = [c for c in notebook.cells if c.id != "check-1-2"]
     with pytest.raises(CourseError, match=r"differ in the cells check-1-2"):
         course.store(LAB, [(handed(course, "ada"), submission, notebook)])
-    ascii_only = course.gradebook
     with pytest.raises(CourseError, match="needs the encoding UTF-8"):
-        ascii_only.do(lambda book: "Ω".encode("ascii"))
+        course.gradebook.do(lambda book: "Ω".encode("ascii"))
     away = GradebookConnection("postgresql+psycopg2://me:hush@127.0.0.1:1/x", patience=0.1)
     assert "hush" not in away.shown and "***" in away.shown
+    unwritten = Course(tmp_path / "none")  # looking makes none
+    assert unwritten.people() == [] and unwritten.due_dates() == {}
+    assert not unwritten.root.exists()
+    monkeypatch.setenv("TINYLLM_DB", "sqlite:////tmp/elsewhere.db")
+    assert Course(tmp_path).database == "sqlite:////tmp/elsewhere.db"
+    assert Course(tmp_path, "sqlite:///x.db").database == "sqlite:///x.db"
 
 
 # PostgreSQL
@@ -370,46 +255,26 @@ def on_server(template, server, tmp_path_factory):
     (root / "gradebook.db").unlink()
     config = root / "nbgrader_config.py"
     config.write_text(config.read_text() + f"c.CourseDirectory.db_url = {server.url!r}\n")
-    course = with_plugin(Course(root), OURS)
+    course = with_plugin(Course(root))
     course.release(LAB)
     set_due(course)
     return course
 
 
-def test_postgresql_holds_what_sqlite_holds(course, on_server):
-    with_plugin(course, OURS)
-    for one in (course, on_server):
-        stored(one, "ada", LATE, scores=(1.5, 2.0, 0.0))
-        stored(one, "Ω mega")
+def test_postgresql_holds_what_sqlite_holds(course, on_server, tmp_path):
+    with_plugin(course)
+    for where in (course, on_server):
+        stored(where, "ada", LATE, scores=(1.5, 2.0, 0.0))
+        stored(where, "Ω mega")
     assert course.standings(LAB) == on_server.standings(LAB)
     assert not (on_server.root / "gradebook.db").exists()
-
-
-def test_feedback_and_export_read_from_the_server(on_server, tmp_path):
-    stored(on_server, "ada", LATE, scores=(1.5, 2.0, 0.0))
-    (page,) = [p for p in on_server.feedback(LAB) if p.parts[-3] == "ada"]
-    assert "1.5 of 4" in page.read_text()
+    on_server.feedback(LAB)
+    assert "1.5 of 4" in page_of(on_server, "ada").read_text()
     export = CsvExportPlugin(to=str(tmp_path / "grades.csv"))
     on_server.gradebook.do(export.export)
     assert re.search(r"ada,.*,3.5,2.0,1.5,", (tmp_path / "grades.csv").read_text())
-
-
-def test_two_graders_write_one_server(on_server):
     on_server.gradebook.do(lambda book: [book.remove_student(s.id) for s in book.students])
     two_at_once(on_server)
-
-
-def test_a_server_that_restarts_loses_nothing(on_server, server):
-    on_server.gradebook.do(lambda book: [book.remove_student(s.id) for s in book.students])
-    back = threading.Timer(1.0, server.start)
-    for number in range(6):
-        if number == 3:
-            server.stop()
-            back.start()
-        stored(on_server, f"learner {number}")
-    back.join()
-    assert server.process is not None and server.process.poll() is None
-    assert len(on_server.standings(LAB)) == 6
 
 
 # What learners get back
@@ -421,11 +286,12 @@ EVIL = """Hello <script>alert(1)</script> <img src=x onerror=alert(2)> [a](javas
 
 `1 < 2` and **bold** \x1b[31m \u202e $a<b$
 """
+RUNS = ("<script", "onerror=", "onclick", 'href="javascript', "<iframe", "<img", "\x1b",
+        "\u202e", 'src="http')  # fmt: skip
 
 
 def test_feedback_has_points_reasons_comments_and_nothing_that_runs(course):
-    with_plugin(course, OURS)
-    handed(course, "ada", LATE)
+    with_plugin(course)
     submission = judged((4.0, 1.5, 0.0))
     notebook = notebook_of(course, submission, EVIL)
     cell = cell_called(notebook, LAB.exercises[0].answer_cell)
@@ -442,14 +308,12 @@ def test_feedback_has_points_reasons_comments_and_nothing_that_runs(course):
     course.gradebook.do(comment)
     (path,) = course.feedback(LAB)
     page = path.read_text("utf-8")
-    for sign in ("<script", "onerror", "onclick", 'href="javascript', "<iframe", "<img", "\x1b",
-                 "\u202e", 'src="http'):  # fmt: skip
-        assert sign not in page, sign
-    assert "Content-Security-Policy" in page and "default-src 'none'" in page
-    assert "<b>3.5</b> of" in page and "after 2 were taken off because it came late" in page
-    assert "1.5 of 6" in page and "to be graded, of 2" in page
-    assert "<em>where</em> is eps?" in page and "<strong>bold</strong>" in page
-    assert "1 &lt; 2" in page
+    assert not [sign for sign in RUNS if sign in page]
+    for words in ("Content-Security-Policy", "default-src 'none'", "<b>3.5</b> of",
+                  "after 2 were taken off because it came late", "1.5 of 6",
+                  "to be graded, of 2", "<em>where</em> is eps?", "<strong>bold</strong>",
+                  "1 &lt; 2"):  # fmt: skip
+        assert words in page, words
 
 
 def test_formgrader_shows_written_answers_without_what_runs(course):
@@ -462,20 +326,8 @@ def test_formgrader_shows_written_answers_without_what_runs(course):
     assert "four equal numbers" not in str(notebook)
     notebook, _ = SanitizeAnswers().preprocess(notebook, {})
     html = markdown2html(cell_called(notebook, LAB.questions[0].answer_cell).source)
-    assert "<b>rubric</b>, for you who grade</p><p>2 points." in html
-    assert "<b>model answer</b>" in html and "<li>1 point: four equal numbers" in html
-    for sign in ("<script", "onerror=", 'href="javascript', "<iframe", "<img"):
-        assert sign not in html, sign
-    assert "<strong>bold</strong>" in html and "1 &lt; 2" in html
-
-
-def test_the_environment_names_the_database(tmp_path, monkeypatch):
-    monkeypatch.setenv("TINYLLM_DB", "sqlite:////tmp/elsewhere.db")
-    assert Course(tmp_path).database == "sqlite:////tmp/elsewhere.db"
-    assert Course(tmp_path, "sqlite:///x.db").database == "sqlite:///x.db"
-
-
-def test_an_unwritten_gradebook_is_not_made_by_looking(tmp_path):
-    course = Course(tmp_path)
-    assert course.people() == [] and course.due_dates() == {}
-    assert not list(tmp_path.iterdir())
+    assert not [sign for sign in RUNS[:-3] if sign in html]
+    for words in ("<b>rubric</b>, for you who grade</p><p>2 points.", "1 &lt; 2",
+                  "<b>model answer</b>", "<li>1 point: four equal numbers",
+                  "<strong>bold</strong>"):  # fmt: skip
+        assert words in html, words

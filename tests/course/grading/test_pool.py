@@ -16,7 +16,7 @@ import pytest
 from nbgrader.api import Gradebook
 
 from labkit.author.edition import write_source
-from labkit.author.mistakes import mistakes_of
+from labkit.checks.mistakes import mistakes_of
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS
 from labkit.grading.judge.graded import BROKE_OFF, GradedSubmission, zero
@@ -393,6 +393,7 @@ def test_whoever_asks_needs_no_torch_and_judges_begin_meanwhile(course):
     assert not process.is_alive()
 
 
+@pytest.mark.slow
 def test_bench_grade_prints_ratios(monkeypatch, tmp_path):
     from typer.testing import CliRunner
 
@@ -415,7 +416,7 @@ def test_bench_check_says_after_its_first_round_how_long_it_takes(monkeypatch):
 
     ran = []
 
-    def check(folder, module, exercise, *_):
+    def check(exercise, *_):
         ran.append(exercise.id)
         time.sleep(0.2)
 

@@ -18,7 +18,7 @@ from nbgrader.preprocessors import GetGrades
 from typer.testing import CliRunner
 
 from labkit.author.owned_cells import notebook_path
-from labkit.checks import runner
+from labkit.checks import declared
 from labkit.cli import app
 from labkit.core import paths
 from labkit.core.paths import ROOT, TESTS
@@ -35,21 +35,22 @@ from labkit.grading.run.judge_process import ready_judge
 from labkit.grading.run.pool import EXECUTORS, GradingPool, RunningExecutor
 from labkit.grading.run.schedule import grade_lab
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
-from tests.course.grading.test_gradebook import (  # noqa: F401  fixtures are among them
+from tests.course.grading.samples import (
     LAB,
     LATE,
     OURS,
-    course,
     judged,
     notebook_of,
     stored,
-    template,
     with_plugin,
 )
 
-# ruff: noqa: F811  fixtures
-
 NAMES = ("ada", "eve", "zoe")
+
+
+@pytest.fixture
+def course(released_course):
+    return released_course
 
 
 def graded_notebook_of(course, learner):
@@ -160,10 +161,9 @@ HIDDEN = f"hidden/test_{LAB.module}.py"
 @pytest.fixture
 def checks(tmp_path, monkeypatch):
     """A copy of the hidden checks, to be damaged; edit(what, by what)."""
-    for name in (HIDDEN, "checks.ini"):
-        (tmp_path / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(TESTS / name, tmp_path / "tests" / name)
-    monkeypatch.setattr(runner, "TESTS", tmp_path / "tests")
+    for folder in ("visible", "hidden"):
+        shutil.copytree(TESTS / folder, tmp_path / "tests" / folder)
+    monkeypatch.setattr(declared, "TESTS", tmp_path / "tests")
     monkeypatch.setattr(paths, "ROOT", tmp_path)
     path = tmp_path / "tests" / HIDDEN
 
@@ -175,19 +175,17 @@ def checks(tmp_path, monkeypatch):
     return edit
 
 
-TYPO = ("\n\n\n@pytest", "\n\n\ndef test_mine(student)\n    pass\n\n\n@pytest")
+TYPO = ("\n\n\n@check", "\n\n\ndef test_mine(rng)\n    pass\n\n\n@check")
 
 
 @pytest.mark.parametrize(
     ("find", "instead", "said"),
     [
         (*TYPO, r"exercise 1.1, 4 points: tests/hidden/test_rmsnorm.py, line \d+: SyntaxError"),
-        ("import torch", "import torhc", "test_rmsnorm.py, line \\d+: Module.*torhc"),
-        ('exercise("1.2")', 'exercise("1.22")', "1.2, 6 points: there are no checks for"),
-        ("compare(student, reference, call)", "assert student(call) is None, 'odd'",
-         "the reference itself gets .*: odd"),
-        ("compare(student, reference, call)", "pytest.skip('later')", "not checked"),
-        ("compare(student, reference, call)", "[][0]", "IndexError"),
+        ("from visible import", "from torhc import", r"norm.py, line \d+: Module.*torhc"),
+        ("SHAPES = [", "SHAPES = [()[0],", "IndexError"),
+        ("return call", "return call.mentioning('odd')", "the reference itself"),
+        ("return call", "return 7", "TypeError"),
     ],
 )  # fmt: skip
 def test_nobody_is_graded_where_the_checks_are_not_sound(course, checks, find, instead, said):

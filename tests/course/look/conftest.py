@@ -19,21 +19,11 @@ FLAGS = (
 )
 # what the shipped models lack: biases, a head of its own, H * D unlike E, float32
 OWN = {
-    "vocab_size": 1536,
-    "hidden_size": 40,
-    "intermediate_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "rope_theta": 1e4,
-    "max_position_embeddings": 64,
-    "attention_bias": True,
-    "mlp_only_layers": (1,),
-    "num_experts": 5,
-    "num_experts_per_tok": 3,
-    "moe_intermediate_size": 24,
-}
+    "vocab_size": 1536, "hidden_size": 40, "intermediate_size": 48, "num_hidden_layers": 3,
+    "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "rope_theta": 1e4,
+    "max_position_embeddings": 64, "attention_bias": True, "mlp_only_layers": (1,),
+    "num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -78,19 +68,19 @@ def browser(tmp_path_factory):
 def barriers():
     """Fails on what axe finds serious in the page that is open; options and context are axe's.
     Without axe the test has checked all but that, and says so."""
-    found = find_spec("axe_core_python")
+    axe = find_spec("axe_core_python")
 
     def check(browser, context=None, **options):
-        if found is None:
+        if axe is None:
             pytest.skip("not checked for barriers: no axe-core-python")
-        browser.execute_script((Path(found.origin).parent / "axe.min.js").read_text("utf-8"))
+        browser.execute_script((Path(axe.origin).parent / "axe.min.js").read_text("utf-8"))
         script = """
             const [context, options, done] = arguments;
             axe.run(context || document, {resultTypes: ["violations"], ...options})
                 .then((found) => done(found.violations), (error) => done(String(error)));"""
         violations = browser.execute_async_script(script, context, options)
         assert isinstance(violations, list), violations
-        serious = [each for each in violations if each["impact"] in ("serious", "critical")]
+        serious = [found for found in violations if found["impact"] in ("serious", "critical")]
         assert not [(e["id"], [n["html"][:99] for n in e["nodes"][:3]]) for e in serious]
 
     return check

@@ -12,21 +12,15 @@ from solutions.generation import sample_next_token
 
 TEXT = 'Anna had a red kite. "It is mine," said the fox. Who has the kite?'
 STRINGS = [
-    *("", " ", "  two  spaces ", "\n\n", "\ta\r\n", TEXT, "4 + 32 = 36", "don't (stop)!?"),
-    *(
-        "Zoë's café",
-        "e\u0301 é",
-        "🙂🙂 👩‍👩‍👧",
-        "日本語 Ελληνικά",
-        "\x00\x1b[1m",
-        "\ufeffx\u0085y\u00a0z",
-    ),
-    *("<|im_start|>user\n<think>", "a<|im_end|><|im_end|>", "<|im_", "x" * 200),
-]
+    "", " ", "  two  spaces ", "\n\n", "\ta\r\n", TEXT, "4 + 32 = 36", "don't (stop)!?",
+    "Zoë's café", "e\u0301 é", "🙂🙂 👩‍👩‍👧", "日本語 Ελληνικά",
+    "\x00\x1b[1m", "\ufeffx\u0085y\u00a0z", "<|im_start|>user\n<think>",
+    "a<|im_end|><|im_end|>", "<|im_", "x" * 200,
+]  # fmt: skip
 KNOBS = [
-    *((0.0, None, None), (1.0, None, None), (0.5, 5, None), (1.5, None, 0.8), (0.7, 40, 0.9)),
-    *((1.0, 1, 0.1), (2.0, 5000, 1.0)),
-]
+    (0.0, None, None), (1.0, None, None), (0.5, 5, None), (1.5, None, 0.8), (0.7, 40, 0.9),
+    (1.0, 1, 0.1), (2.0, 5000, 1.0),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +40,9 @@ def engine(browser, page):
     return run
 
 
-def folder_of(name, own_folder):
-    return hub.SHIPPED.get(name, own_folder)
-
-
 @pytest.mark.parametrize("name", ["stories-dense", "stories-moe", "own"])
 def test_logits_are_the_references(engine, own_folder, name):
-    folder = folder_of(name, own_folder)
+    folder = hub.SHIPPED.get(name, own_folder)
     model = checkpoint.load(folder, solutions, torch.float32)
     ids = Tokenizer(folder).chat_prompt([{"role": "user", "content": TEXT}])
     script = """
@@ -61,11 +51,11 @@ def test_logits_are_the_references(engine, own_folder, name):
         run.cut(20);  // and again from here: what was cut off leaves nothing behind
         for (const id of given[0].slice(20)) run.push(id);
         return run.steps.map((step) => Array.from(step.logits));"""
-    ours = torch.tensor(engine(name, script, ids))
+    logits = torch.tensor(engine(name, script, ids))
     with torch.no_grad():
-        theirs = model(torch.tensor([ids]))[0]
-    assert ours.shape == theirs.shape and theirs.std() > 0.3
-    torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=0)
+        expected = model(torch.tensor([ids]))[0]
+    assert logits.shape == expected.shape and expected.std() > 0.3
+    torch.testing.assert_close(logits, expected, atol=1e-3, rtol=0)
 
 
 def test_the_tokenizer_makes_the_same_tokens(engine):
@@ -89,26 +79,26 @@ def test_the_tokenizer_makes_the_same_tokens(engine):
         ]
 
 
-@pytest.mark.parametrize(("temperature", "top_k", "top_p"), KNOBS)
-def test_the_next_token_has_the_references_chances(engine, temperature, top_k, top_p):
+def test_the_next_token_has_the_references_chances(engine):
     logits = 3 * torch.randn(1, 300, generator=torch.Generator().manual_seed(1))
-    expected = torch.zeros(1, 300)
-    with mock.patch("torch.multinomial", side_effect=torch.multinomial) as drawn:
-        best = sample_next_token(logits, temperature, top_k, top_p)
-    if temperature:
-        probs = drawn.call_args.args[0]
-        order = logits.argsort(dim=-1, descending=True)
-        expected.scatter_(1, order, probs / probs.sum())
-    else:
-        expected[0, best] = 1
     script = """
         const [temperature, topK, topP] = given[1];
         const found = TinyLLM.candidates(given[0], { temperature, topK, topP });
         const out = given[0].map(() => 0);
         for (const { id, prob } of found) out[id] = prob;
         return [out, found.reduce((sum, each) => sum + each.plain, 0)];"""
-    knobs = [temperature, top_k or 0, top_p or 1]
-    ours, whole = engine("stories-dense", script, logits[0].tolist(), knobs)
-    chances = torch.tensor([ours], dtype=torch.float32)
-    torch.testing.assert_close(chances, expected, atol=1e-5, rtol=1e-4)
-    assert whole == pytest.approx(1, abs=1e-4)
+    for temperature, top_k, top_p in KNOBS:
+        expected = torch.zeros(1, 300)
+        with mock.patch("torch.multinomial", side_effect=torch.multinomial) as drawn:
+            best = sample_next_token(logits, temperature, top_k, top_p)
+        if temperature:
+            probs = drawn.call_args.args[0]
+            order = logits.argsort(dim=-1, descending=True)
+            expected.scatter_(1, order, probs / probs.sum())
+        else:
+            expected[0, best] = 1
+        knobs = [temperature, top_k or 0, top_p or 1]
+        probs, total = engine("stories-dense", script, logits[0].tolist(), knobs)
+        probs = torch.tensor([probs], dtype=torch.float32)
+        torch.testing.assert_close(probs, expected, atol=1e-5, rtol=1e-4, msg=str(knobs))
+        assert total == pytest.approx(1, abs=1e-4)

@@ -34,7 +34,7 @@ def code(model_class):
     return SimpleNamespace(Qwen3Config=Qwen3Config, Qwen3ForCausalLM=model_class)
 
 
-SAID = {
+SENTENCES = {
     Qwen3ForCausalLM: "✓ Your code and this page agree to 1e-",
     Off: "≠ Your code and this page differ from layer 2 on (layers count from 0)",
     Unwritten: "≠ Your code does not run yet: Exercise 6.3: Qwen3ForCausalLM.",
@@ -44,7 +44,7 @@ SAID = {
 def test_the_page_says_where_your_code_differs(browser, tmp_path, monkeypatch):
     shown = []
     monkeypatch.setattr(own.models, "author", lambda: (Author.YOURS, []))
-    for made in SAID:
+    for made in SENTENCES:
         monkeypatch.setattr(own, "_code", lambda whose, made=made: code(made))
         found = own.compared("stories-dense")
         shown.append(Shown(made.__name__, found.folder, found.computed))
@@ -56,7 +56,7 @@ def test_the_page_says_where_your_code_differs(browser, tmp_path, monkeypatch):
             TinyLLM.compare(loaded, box);
             done(box.textContent);
         });"""
-    for made, begins in SAID.items():
+    for made, begins in SENTENCES.items():
         sentence = browser.execute_async_script(script, made.__name__)
         assert sentence.startswith(begins)
         assert ("Up to layer 1 they agree" in sentence) == (made is Off)
@@ -66,14 +66,14 @@ def test_the_code_that_is_compared_is_the_learners(monkeypatch):
     assert own.compared("stories-dense").computed["whose"] == "course"
     monkeypatch.setattr(own.models, "written", lambda lab: lab.exercises)
     monkeypatch.setattr(own.models, "as_it_is", lambda: 1 / 0)
-    said = own.compared("stories-dense").computed
-    assert said["whose"] == "mixed" and said["labs"].startswith("01, 02, 03")
-    assert said["problem"].startswith("ZeroDivisionError")
-    said = own.compared("stories-dense", "solutions").computed
-    assert (said["whose"], said["package"]) == ("package", "solutions")
+    computed = own.compared("stories-dense").computed
+    assert computed["whose"] == "mixed" and computed["labs"].startswith("01, 02, 03")
+    assert computed["problem"].startswith("ZeroDivisionError")
+    computed = own.compared("stories-dense", "solutions").computed
+    assert (computed["whose"], computed["package"]) == ("package", "solutions")
 
 
-def test_what_is_no_model_for_a_page_is_said(tmp_path):
+def test_a_page_needs_a_model(tmp_path):
     with pytest.raises(ValueError, match="models is empty"):
         write(tmp_path, [])
     with pytest.raises(CheckpointError, match="there is no model 'storys'"):
@@ -91,9 +91,12 @@ def test_the_command_writes_the_page_and_opens_it(tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "page" / "models").iterdir()] == [
         "stories-moe.js"
     ]
-    for wrong, said in ((["--view", "x"], "there is no view 'x'"), (["nosuch"], "no model")):
+    for wrong, message in (
+        (["--view", "x"], "there is no view 'x'"),
+        (["nosuch"], "no model"),
+    ):
         done = CliRunner().invoke(app, ["look", *wrong])
-        assert done.exit_code == 2 and said in done.stderr
+        assert done.exit_code == 2 and message in done.stderr
 
 
 def test_a_cell_shows_the_page_or_links_to_it(monkeypatch):

@@ -1,13 +1,14 @@
-"""The page in a browser: every view, driven; nothing asked of anybody; readable by everyone."""
+"""The page in a browser: every view works, loads nothing from outside, is open to everyone."""
 
 import json
+import re
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 import solutions
-from labkit.look.page import VIEWS
+from labkit.look.page import STATIC, VIEWS, words
 from labkit.model import checkpoint, hub
 from labkit.model.tokenizer import Tokenizer
 from solutions import gqa
@@ -15,6 +16,8 @@ from solutions.generation import generate
 
 DENSE = hub.SHIPPED["stories-dense"]
 SIZES = {"desktop": (1200, 900), "phone": (390, 844)}
+# English that stays in another language
+NAMES = re.compile(r"stories-(dense|moe)|\bown\b|KiB|Tell me a story[^.]*|Who are you")
 KEPT = "#panel .split > div + div > .quiet"  # "7 of 1536 tokens can be drawn"
 
 
@@ -90,25 +93,26 @@ def model():
     return checkpoint.load(DENSE, solutions, torch.float32)
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_a_view_opens_alone_complete_and_open_to_all(opened, page, barriers, view):
-    opened.open(view)
-    sent = opened.requests()
-    assert any("/models/" in url for url in sent)
-    assert all(url.startswith((page.as_uri(), "data:")) for url in sent)
-    script = "return [...document.querySelectorAll('svg, .big')].map((e) => e.ariaLabel)"
-    pictures = opened.js(script)
-    assert all(len(text) > 40 for text in pictures) and (pictures or view in ("tokens", "swap"))
-    links = opened.js("return [...document.querySelectorAll('.lab a')].map((e) => e.href)")
-    assert links == ([opened.address + "#tokens"] if view == "experts" else [])
-    assert not opened.js("return document.getElementById('home').checkVisibility()")
-    for size in SIZES:
-        opened.resize(size)
-        assert opened.js("return document.documentElement.scrollWidth") <= SIZES[size][0]
-    assert opened.browser.get_log("browser") == []
-    barriers(opened.browser)
-    opened.js("document.documentElement.dataset.theme = 'dark'")
-    barriers(opened.browser, runOnly=["color-contrast"])
+def test_a_view_opens_alone_complete_and_open_to_all(opened, page, barriers):
+    for view in VIEWS:
+        opened.open(view)
+        sent = opened.requests()
+        assert any("/models/" in url for url in sent)
+        assert all(url.startswith((page.as_uri(), "data:")) for url in sent), view
+        script = "return [...document.querySelectorAll('svg, .big')].map((e) => e.ariaLabel)"
+        labels = opened.js(script)
+        assert all(len(text) > 40 for text in labels), view
+        assert labels or view in ("tokens", "swap")
+        links = opened.js("return [...document.querySelectorAll('.lab a')].map((e) => e.href)")
+        assert links == ([opened.address + "#tokens"] if view == "experts" else [])
+        assert not opened.js("return document.getElementById('home').checkVisibility()")
+        for size, (width, _) in SIZES.items():
+            opened.resize(size)
+            assert opened.js("return document.documentElement.scrollWidth") <= width, view
+        assert opened.browser.get_log("browser") == []
+        barriers(opened.browser)
+        opened.js("document.documentElement.dataset.theme = 'dark'")
+        barriers(opened.browser, runOnly=["color-contrast"])
 
 
 def test_the_page_is_light_and_stands_before_the_model_is_read(opened, page):
@@ -210,3 +214,57 @@ def test_experts_that_nobody_picks_are_named(opened):
     for sentence, chosen in zip(opened.texts("figcaption"), picked, strict=True):
         idle = ", ".join(str(expert) for expert in range(8) if expert not in chosen)
         assert (f"{idle} w" if idle else "every expert was picked") in sentence
+
+
+# its words, which are in one table
+
+
+def test_every_word_that_is_asked_for_is_there():
+    scripts = "".join(path.read_text("utf-8") for path in STATIC.rglob("*.js"))
+    asked = re.findall(r'T\.(?:word|phrase)\("([\w.-]+)"', scripts)
+    asked += re.findall(
+        r'data-word[\w-]*="([\w.-]+)"', (STATIC / "index.html").read_text("utf-8")
+    )
+    assert len(asked) > 60 and not set(asked) - words().keys()
+
+
+def test_in_another_language_no_english_is_left(browser, page):
+    """In a language of one letter, with tokens that are numbers."""
+    browser.get((page / "index.html").as_uri() + "#experts")
+    script = """
+        const [views, done] = arguments, T = TinyLLM, found = [];
+        const pause = () => new Promise((resolve) => setTimeout(resolve, 20));
+        const until = async (is) => { while (!is()) await pause(); };
+        const attributes = ["title", "aria-label", "aria-valuetext", "aria-roledescription"];
+        const read = (root) => {
+            found.push(root.innerText);
+            for (const element of root.querySelectorAll("*"))
+                found.push(...attributes.map((name) => element.getAttribute(name)));
+        };
+        (async () => {
+            await until(() => document.documentElement.dataset.ready === "yes");
+            T.Tokenizer.prototype.decode = () => "7";
+            const bare = (sentence) => `§${(sentence.match(/{\\w+}/g) || []).join("§")}`;
+            T.words.xx = Object.fromEntries(
+                Object.entries(T.words.en).map(([key, sentence]) => [key, bare(sentence)]));
+            document.documentElement.lang = "xx";
+            document.getElementById("text").replaceChildren();
+            T.worded(document);
+            const open = async (view) => {
+                location.hash = view;
+                await until(() => panel.dataset.view === view);
+                await T.app.writing;
+                await until(() => panel.children.length > 2);
+                read(panel);
+            };
+            for (const view of views) await open(view);
+            T.app.loaded.config.num_experts = 0;  // and what is said of a dense model
+            location.hash = "tokens";
+            await open("experts");
+            read(document.querySelector("header"));
+            read(document.querySelector("main > .card"));
+            done(found);
+        })().catch((error) => done([String(error)]));"""
+    found = browser.execute_async_script(script, VIEWS)
+    left = [text for text in found if re.search(r"[A-Za-z]{3}", NAMES.sub("", text or ""))]
+    assert len(found) > 1000 and not left

@@ -1,19 +1,16 @@
-"""The web edition: what is folded, what is left out, that it asks nothing of a network; in a
-browser, where there is one, on a desk and on a phone."""
+"""The web edition: what is folded and what is left out, its links, and that it loads nothing
+from a network; in a browser, where there is one, on a desk and on a phone."""
 
 import base64
 import html
 import json
-import os
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 
 import nbformat
 import pytest
 from nbformat.v4 import new_output
 
-from labkit.author.mistakes import mistakes_of
 from labkit.author.owned_cells import filled, model_answer, notebook_path, read_notebook
 from labkit.author.reference import BuildError, reference_block
 from labkit.core import cells
@@ -23,7 +20,7 @@ from labkit.look.page import VIEWS
 from labkit.site import executed as execution
 from labkit.site.edition import write_site
 from labkit.site.executed import complete, executed
-from labkit.site.wrong import chosen, gallery
+from labkit.site.wrong import chosen, gallery, mistakes_of
 
 pytest.importorskip(
     "myst_nb", reason="not checked: pip install -c constraints.txt -e '.[site]'"
@@ -38,8 +35,7 @@ LOADS = {"script": "src", "img": "src", "source": "src", "iframe": "src", "link"
 
 
 def as_if_run(lab):
-    """The notebook with a figure below its second cell, where the map stands, and with a word
-    below every other cell."""
+    """The notebook with a figure below its map, and printed text below every other cell."""
     notebook = complete(lab)
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -51,19 +47,30 @@ def as_if_run(lab):
 
 
 @pytest.fixture(scope="module")
-def sites(tmp_path_factory):
-    """{True: the site of all labs with its answers, False: one lab's without}
+def wrong():
+    """{lab: its wrong answers}; one lab's are enough."""
+    return {NORM: gallery(NORM)}
 
-    The folder of a site that is there already, in TINYLLM_SITE, takes the first one's place.
-    """
-    found = {answers: tmp_path_factory.mktemp("site") / "html" for answers in (True, False)}
-    wrong = {NORM: gallery(NORM)}  # one lab's is enough: each takes a second
-    if there := os.environ.get("TINYLLM_SITE"):
-        found[True] = Path(there).resolve()
-    else:
-        write_site(found[True], NOTEBOOKS, True, as_if_run, lambda lab: wrong.get(lab, []))
-    write_site(found[False], [NORM], False, as_if_run, wrong.get)
-    return found
+
+@pytest.fixture(
+    scope="module",
+    params=[(TOUR, NORM), pytest.param(NOTEBOOKS, marks=pytest.mark.slow)],
+    ids=["two labs", "all labs"],
+)
+def site(request, tmp_path_factory, wrong):
+    """The site with its answers, in two languages."""
+    folder = tmp_path_factory.mktemp("site") / "html"
+    wrong_of = lambda lab: wrong.get(lab, [])  # noqa: E731
+    write_site(folder, request.param, True, as_if_run, wrong_of, others=["zh"])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory, wrong):
+    """The site of one lab without its answers."""
+    folder = tmp_path_factory.mktemp("bare") / "html"
+    write_site(folder, [NORM], False, as_if_run, wrong.get)
+    return folder
 
 
 class Reader(HTMLParser):
@@ -116,13 +123,8 @@ def secrets_of(lab):
     return {s for text in found for s in sentences(text) if s not in given}
 
 
-def test_what_was_printed_in_pieces_is_one_text(sites):
-    page = (sites[False] / "01_rmsnorm.html").read_text("utf-8")
-    assert page.count("Once") == page.count("Once upon a time\n") > 10
-
-
-def test_help_is_there_and_folded(sites):
-    page = (sites[True] / "01_rmsnorm.html").read_text("utf-8")
+def test_help_is_there_and_folded(site):
+    page = (site / "01_rmsnorm.html").read_text("utf-8")
     folds = re.findall(r"<details>\s*<summary>(.*?)</summary>", page)
     assert "<details open" not in page
     for number, name in enumerate(hints.RUNGS, 1):
@@ -133,83 +135,80 @@ def test_help_is_there_and_folded(sites):
     before, solution = page.split("<summary>Solution of 1.2</summary>")
     assert "Exercise 1.2: RMSNorm" in html.unescape(before)
     assert "rsqrt" in solution.split("</details>")[0]
-    text = text_of(sites[True] / "01_rmsnorm.html")
+    text = text_of(site / "01_rmsnorm.html")
     assert not [secret for secret in secrets_of(NORM) if secret not in text]
+    assert page.count("Once") == page.count("Once upon a time\n") > 10  # printed in pieces
 
 
-def test_without_answers_no_file_holds_one(sites):
-    secrets, files = secrets_of(NORM), [p for p in sites[False].rglob("*") if p.is_file()]
+def test_without_answers_no_file_holds_one(site, bare):
+    secrets, files = secrets_of(NORM), [p for p in bare.rglob("*") if p.is_file()]
     assert len(secrets) > 30
     for path in files:
-        if "look" not in path.relative_to(sites[False]).parts:
+        if "look" not in path.relative_to(bare).parts:
             text = text_of(path)
             assert not [secret for secret in secrets if secret in text], path
     assert not [path for path in files if path.suffix in (".ipynb", ".md", ".pickle")]
-    assert not (sites[False] / "_sources").exists()
-    # words of the model answers and of nothing else
-    index = (sites[False] / "searchindex.js").read_text("utf-8")
-    full = (sites[True] / "searchindex.js").read_text("utf-8")
+    assert not (bare / "_sources").exists()
+    # a word of the model answers and of nothing else
+    full, index = ((f / "searchindex.js").read_text("utf-8") for f in (site, bare))
     assert '"blind' in full and '"blind' not in index
-    assert "Hint 2 of 3" in (sites[False] / "01_rmsnorm.html").read_text("utf-8")
+    assert "Hint 2 of 3" in (bare / "01_rmsnorm.html").read_text("utf-8")
 
 
-def test_every_link_leads_somewhere_and_nothing_is_loaded_from_outside(sites):
-    for folder in sites.values():
+def test_every_link_leads_somewhere_and_nothing_is_loaded_from_outside(site, bare):
+    for folder in (site, bare):
         found = pages(folder)
-        found[folder / "look" / "index.html"].ids += VIEWS  # which the script reads
+        for look in folder.rglob("look/index.html"):
+            found[look].ids += VIEWS  # which the script reads
         for path, page in found.items():
             assert not page.silent, path
             assert len(page.ids) == len(set(page.ids)), path
             for address in page.loads:
                 assert not re.match(r"(?!data:)\w+:|//", address), (path, address)
-                if address.startswith("data:"):
-                    continue
-                address = address.split("?")[0].split("#")[0]
-                assert not address or (path.parent / address).is_file(), (path, address)
+                file = "" if address.startswith("data:") else re.split("[?#]", address)[0]
+                assert not file or (path.parent / file).is_file(), (path, address)
             for link in page.links:
                 if re.match(r"(https?|mailto):", link):
                     continue
-                where, _, place = link.partition("#")
+                where, _, anchor = link.partition("#")
                 target = (path.parent / where).resolve() if where else path
                 assert target.is_file(), (path, link)
-                assert not place or place in found[target].ids, (path, link)
+                assert not anchor or anchor in found[target].ids, (path, link)
         for path in [*folder.rglob("*.css"), *folder.rglob("*.js")]:
             text = path.read_text("utf-8")
             assert not re.search(r"@import|url\(['\"]?(https?:)?//", text), path
 
 
-@pytest.mark.parametrize("lab", NOTEBOOKS, ids=lambda lab: lab.name)
-def test_every_formula_can_be_drawn(lab):
+def test_every_formula_can_be_drawn():
     convert = pytest.importorskip("latex2mathml.converter").convert
-    for cell in read_notebook(notebook_path(lab)).cells:
-        if cell.cell_type == "markdown":
-            for formula in re.findall(r"\$\$.*?\$\$|\$[^$\n]+\$", cell.source, re.DOTALL):
-                drawn = convert(formula.strip("$"))
-                assert drawn.startswith("<math") and "\\" not in drawn, (cell.id, drawn)
-
-
-def test_the_gallery_holds_the_checks_own_words(sites):
-    shown = text_of(sites[True] / "01_rmsnorm.html")
-    assert squeezed("the variance divides by E - 1 instead of E") in shown
-    assert squeezed("values differ in all entries") in shown
-    page = (sites[True] / "01_rmsnorm.html").read_text("utf-8")
-    assert page.count("<summary>What was written</summary>") == 5
-    page = (sites[False] / "01_rmsnorm.html").read_text("utf-8")
-    assert "What was written" not in page and "torch.var needs correction=0" in page
-
-
-def test_each_exercise_is_in_the_gallery_first():
     for lab in NOTEBOOKS:
+        for cell in read_notebook(notebook_path(lab)).cells:
+            if cell.cell_type == "markdown":
+                for formula in re.findall(r"\$\$.*?\$\$|\$[^$\n]+\$", cell.source, re.DOTALL):
+                    drawn = convert(formula.strip("$"))
+                    assert drawn.startswith("<math") and "\\" not in drawn, (lab.name, cell.id)
+
+
+def test_the_gallery_shows_the_sentences_of_the_checks(site, bare):
+    text = text_of(site / "01_rmsnorm.html")
+    assert squeezed("the variance divides by E - 1 instead of E") in text
+    assert squeezed("values differ in all entries") in text
+    page = (site / "01_rmsnorm.html").read_text("utf-8")
+    assert page.count("<summary>What was written</summary>") == 5
+    page = (bare / "01_rmsnorm.html").read_text("utf-8")
+    assert "What was written" not in page and "torch.var needs correction=0" in page
+    for lab in NOTEBOOKS:  # a mistake of each exercise comes first
         if lab.exercises:
             found = chosen(mistakes_of(lab))
-            assert 3 <= len(found) <= 5 and all(each.costs for each in found)
-            assert len({each.exercise.id for each in found}) == min(5, len(lab.exercises))
+            assert 3 <= len(found) <= 5 and all(mistake.costs for mistake in found)
+            ids = {mistake.exercise.id for mistake in found}
+            assert len(ids) == min(5, len(lab.exercises)), lab.name
 
 
-def test_figures_are_files_and_pages_are_light(sites):
-    (dot,) = (sites[False] / "figures").iterdir()
+def test_figures_are_files_and_pages_are_light(site, bare):
+    (dot,) = (bare / "figures").iterdir()
     assert dot.read_bytes() == base64.b64decode(DOT)
-    for page in sites[True].glob("*.html"):
+    for page in site.glob("*.html"):
         text = page.read_text("utf-8")
         loads = {page.parent / path.split("?")[0] for path in Reader(text).loads}
         beside = [path for path in loads if path.is_file() and path.parent.name != "figures"]
@@ -217,7 +216,23 @@ def test_figures_are_files_and_pages_are_light(sites):
         assert "data:image" not in text, page
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path, sites):
+def test_another_language_has_the_same_sections_and_a_switch(site):
+    names = [path.name for path in site.glob("0*.html")]
+    assert len(names) >= 2
+    for name in names:
+        english, chinese = ((site / way / name).read_text("utf-8") for way in ("", "zh"))
+        sections = [
+            re.findall(r'<section[^>]* id="([^"]+)"', page) for page in (english, chinese)
+        ]
+        assert sections[0] == sections[1] and len(sections[0]) > 5
+        assert f'href="zh/{name}"' in english and f'href="../{name}"' in chinese
+        assert re.search('<html[^>]* lang="zh-CN"', chinese)
+        assert "实验" in chinese and "实验" not in english
+    data = (site / "zh" / "look" / "page-data.js").read_text("utf-8")
+    assert 'TinyLLM.words["zh-CN"]' in data
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(BuildError, match="no site; name a new folder"):
         write_site(tmp_path, [TOUR], True, as_if_run)
@@ -251,14 +266,14 @@ def resize(browser, size):
 
 
 @pytest.fixture
-def open_page(browser, sites):
-    """Opens a page of the site with answers at a size; what the browser said goes first."""
+def open_page(browser, site):
+    """Opens a page of the site; what the browser logged before is forgotten."""
 
-    def opened(name, size="desk"):
-        resize(browser, size)
+    def opened(name):
+        resize(browser, "desk")
         for log in ("browser", "performance"):
             browser.get_log(log)
-        browser.get(f"{sites[True].as_uri()}/{name}")
+        browser.get(f"{site.as_uri()}/{name}")
         return browser
 
     return opened
@@ -270,41 +285,39 @@ def complaints(browser):
 
 def outside(browser):
     """The addresses that were asked for and are no file of ours."""
-    said = [json.loads(line["message"])["message"] for line in browser.get_log("performance")]
-    asked = [s["params"] for s in said if s["method"] == "Network.requestWillBeSent"]
-    urls = [each["request"]["url"] for each in asked]
+    messages = [
+        json.loads(line["message"])["message"] for line in browser.get_log("performance")
+    ]
+    sent = [m["params"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    urls = [params["request"]["url"] for params in sent]
     return [url for url in urls if not url.startswith(("file:", "data:"))]
 
 
-NAMES = ["index", "search", *(lab.name for lab in NOTEBOOKS)]
-ALL_OF_IT = ("index", "search", "00_tour")  # the others share their colours and their frame
+IN_FULL = ("index", "search", "00_tour")  # the others share their colors and their frame
 SHADES = ("index", "00_tour", "01_rmsnorm")  # whose contrasts are measured
+STANDARD = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21aa"]}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_page_opens_fits_asks_nobody_and_bars_nobody(open_page, barriers, name):
-    browser = open_page(f"{name}.html")
-    opened = "for (const fold of document.querySelectorAll('details')) fold.open = true;"
-    browser.execute_script(opened)
-    assert not complaints(browser) and not outside(browser)
-    measured = {"color-contrast": {"enabled": name in SHADES}}
-    if name in ALL_OF_IT:
-        barriers(browser, rules=measured)
-        browser.execute_script("document.body.dataset.theme = 'dark'")
-        barriers(browser, runOnly=["color-contrast"])
-    else:
-        standard = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21aa"]}
-        code = {"exclude": [[".highlight"]]}
-        barriers(browser, code, runOnly=standard, rules=measured)
-    for size in SIZES:
-        resize(browser, size)
-        script = "return [document.documentElement.scrollWidth, innerWidth]"
-        wide, window = browser.execute_script(script)
-        assert wide <= window, size
-
-
-def test_every_page_is_opened_in_the_test_above(sites):
-    assert {path.stem for path in sites[True].glob("*.html")} == set(NAMES)
+def test_a_page_fits_asks_nobody_and_bars_nobody(site, open_page, barriers):
+    for name in sorted(path.stem for path in site.glob("*.html")):
+        browser = open_page(f"{name}.html")
+        opened = "for (const fold of document.querySelectorAll('details')) fold.open = true;"
+        browser.execute_script(opened)
+        assert not complaints(browser) and not outside(browser), name
+        for size in SIZES:
+            resize(browser, size)
+            script = "return [document.documentElement.scrollWidth, innerWidth]"
+            wide, window = browser.execute_script(script)
+            assert wide <= window, (name, size)
+        resize(browser, "desk")
+        measured = {"color-contrast": {"enabled": name in SHADES}}
+        if name in IN_FULL:
+            barriers(browser, rules=measured)
+            browser.execute_script("document.body.dataset.theme = 'dark'")
+            barriers(browser, runOnly=["color-contrast"])
+        else:
+            code = {"exclude": [[".highlight"]]}
+            barriers(browser, code, runOnly=STANDARD, rules=measured)
 
 
 def test_folds_open_by_key_by_choice_and_on_paper(open_page):
@@ -333,23 +346,3 @@ def test_the_search_finds_a_word_without_a_server(open_page):
     (found,) = browser.find_elements(By.CSS_SELECTOR, results)
     assert "01_rmsnorm.html" in found.get_attribute("href")
     assert not complaints(browser) and not outside(browser)
-
-
-def test_another_language_has_the_same_sections_and_a_switch(tmp_path):
-    labs = [find_lab(lab.module, NOTEBOOKS) for lab in NOTEBOOKS[1:5]]
-    write_site(tmp_path / "html", labs, False, as_if_run, lambda lab: [], others=["zh"])
-    for lab in labs:
-        english, chinese = (
-            (tmp_path / "html" / folder / f"{lab.name}.html").read_text("utf-8")
-            for folder in ("", "zh")
-        )
-        sections = [
-            re.findall(r'<section[^>]* id="([^"]+)"', page) for page in (english, chinese)
-        ]
-        assert sections[0] == sections[1] and len(sections[0]) > 5
-        assert f'href="zh/{lab.name}.html"' in english
-        assert f'href="../{lab.name}.html"' in chinese
-        assert re.search('<html[^>]* lang="zh-CN"', chinese)
-        assert "实验" in chinese and "实验" not in english
-    data = (tmp_path / "html" / "zh" / "look" / "page-data.js").read_text("utf-8")
-    assert 'TinyLLM.words["zh-CN"]' in data

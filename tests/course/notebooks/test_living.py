@@ -69,26 +69,23 @@ def never_ready(*_):
     raise NotImplementedError("Exercise 4.1: silu")
 
 
-@pytest.mark.parametrize(
-    ("parts", "outcome"),
-    [
+def test_swaps():
+    for parts, outcome in (
         ({"silu": lambda x: x}, "worse"),
         ({"repeat_kv": lambda x, n_rep: x.repeat(1, n_rep, 1, 1)}, "worse"),
         ({"gqa.RMSNorm": NoNorm}, "worse"),
-        ({"silu": solutions.gqa.nn.functional.silu}, "same"),
+        ({"silu": torch.nn.functional.silu}, "same"),
         ({"silu": never_ready}, "Exercise 4.1: silu is not written yet"),
         ({"RMSNorm": torch.nn.LayerNorm}, "norm.bias"),  # has no place for it
         ({"silu": lambda x: x.no_such}, "AttributeError"),
-    ],
-)
-def test_swaps(parts, outcome):
-    ships, other = living.swapped({"a stranger": parts}).models
-    if outcome == "same":
-        assert other.nats == pytest.approx(ships.nats, abs=1e-4)
-    elif outcome == "worse":
-        assert other.nats > ships.nats + 0.02
-    else:
-        assert outcome in other.problem and math.isnan(other.nats)
+    ):
+        ships, other = living.swapped({"a stranger": parts}).models
+        if outcome == "same":
+            assert other.nats == pytest.approx(ships.nats, abs=1e-4)
+        elif outcome == "worse":
+            assert other.nats > ships.nats + 0.02
+        else:
+            assert outcome in other.problem and math.isnan(other.nats)
 
 
 def test_a_name_with_a_module_is_swapped_in_that_module_alone():

@@ -5,26 +5,17 @@ import copy
 import os
 import shutil
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
-import labkit.checks.package
-from labkit.author.owned_cells import (
-    filled,
-    notebook_path,
-    read_notebook,
-    setup_cell,
-)
+from labkit.author.owned_cells import notebook_path, setup_cell
 from labkit.author.reference import reference_block
 from labkit.core import cells
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import NOTEBOOKS, find_exercise, find_lab
 from labkit.grading.sample_class import solved
-from labkit.learner import workspace
 
 LINES, COLUMNS, WORDS = 16, 78, 190  # of a code cell; of prose before the learner acts
 
@@ -46,7 +37,7 @@ def execute(notebook, package):
     # one thread: the tests run side by side, and threads that wait for each other burn time
     path = os.pathsep.join([str(package.parent), str(ROOT)])  # the machinery that stands here
     options = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    with environment(**options, TINYLLM_MINUTES="0.05"):
+    with environment(**options, TINYLLM_MINUTES="0.005"):
         client = NotebookClient(
             notebook, timeout=300, kernel_name="python3", allow_errors=True,
             resources={"metadata": {"path": str(package.parent)}},
@@ -78,59 +69,49 @@ def finished(lab):
     return cells.plain((ROOT / "solutions" / f"{lab.module}.py").read_text())
 
 
-@pytest.fixture(scope="session")
-def solved_run(tmp_path_factory, released):
-    """Of a lab: its notebook executed with the reference in it, and the package it filled, in
-    which the labs before it are finished."""
-
-    @cache
-    def solve(lab):
-        package = tmp_path_factory.mktemp(lab.module) / "tinyllm"
-        shutil.copytree(ROOT / "tinyllm", package)
-        for earlier in NOTEBOOKS[: NOTEBOOKS.index(lab)]:
-            if earlier.exercises:
-                (package / f"{earlier.module}.py").write_text(finished(earlier))
-        return execute(solved(released[lab.name], lab), package), package
-
-    return solve
+# run below the first cell: less to measure on, shorter stories, a smaller model for lab 08
+QUICK = """from labkit.pretrain import lesson, living
+living.DOCUMENTS, living.TOKENS = 2, 12
+lesson.SHAPE |= {"hidden_size": 64, "intermediate_size": 128, "head_dim": 32}
+lesson.tell.__defaults__ = ("Tell me a story.", 1, 20, 0.7, 0)"""
 
 
 @pytest.mark.parametrize("lab", NOTEBOOKS, ids=lambda lab: lab.name)
-def test_runs_top_to_bottom_with_the_reference_in_it(lab, solved_run):
-    done, package = solved_run(lab)
-    for cell in done.cells:
-        if cell.cell_type == "code":
-            errors = [o for o in cell.outputs if o.output_type == "error"]
-            assert not errors, f"{cell.id}: {errors[0].ename}: {errors[0].evalue}"
+def test_runs_top_to_bottom_with_the_reference_in_it(lab, released, tmp_path):
+    package = tmp_path / "tinyllm"
+    shutil.copytree(ROOT / "tinyllm", package)
+    for earlier in NOTEBOOKS[: NOTEBOOKS.index(lab)]:
+        if earlier.exercises:
+            (package / f"{earlier.module}.py").write_text(finished(earlier))
+    notebook = solved(released[lab.name], lab)
+    setup = next(at for at, cell in enumerate(notebook.cells) if cell.id == "setup")
+    notebook.cells.insert(setup + 1, nbformat.v4.new_code_cell(QUICK))
+    done = [cell for cell in execute(notebook, package).cells if cell.cell_type == "code"]
+    pictures = []
+    for cell in done:
+        errors = [o for o in cell.outputs if o.output_type == "error"]
+        assert not errors, f"{cell.id}: {errors[0].ename}: {errors[0].evalue}"
+        pages = [output.get("data", {}).get("text/html", "") for output in cell.outputs]
+        pictures += [html for html in pages if "<img" in html]
+    assert len(pictures) >= 3
+    assert all('alt="' in html and 'alt=""' not in html for html in pictures)
     for exercise in lab.exercises:
-        cell = next(c for c in done.cells if c.id == exercise.check_cell)
+        cell = next(c for c in done if c.id == exercise.check_cell)
         assert f"{exercise.title} passed" in text_of(cell)
         html = cell.outputs[0]["data"]["text/html"]
         assert exercise.title in html and "passed" in html and "<script" not in html
-    if not lab.exercises:
-        return
-    assert (package / f"{lab.module}.py").read_text() == finished(lab)
-
-
-@pytest.mark.parametrize("lab", NOTEBOOKS, ids=lambda lab: lab.name)
-def test_every_figure_has_a_text_for_those_who_cannot_see_it(lab, solved_run):
-    done, _ = solved_run(lab)
-    pictures = [
-        output["data"]["text/html"]
-        for cell in done.cells
-        if cell.cell_type == "code"
-        for output in cell.outputs
-        if "<img" in output.get("data", {}).get("text/html", "")
-    ]
-    assert len(pictures) >= 3
-    assert all('alt="' in html and 'alt=""' not in html for html in pictures)
+    if lab.exercises:
+        assert (package / f"{lab.module}.py").read_text() == finished(lab)
 
 
 def test_an_untouched_notebook_saves_nothing_and_says_not_started(run, package, released):
     before = (package / "rmsnorm.py").read_text()
-    cells_run = [cell for cell in released["01_rmsnorm"].cells if cell.cell_type == "code"]
-    said = {cell.id: run(cell.source, cell.id) for cell in cells_run}
-    checks = [text for name, text in said.items() if name.startswith("check-")]
+    shown = {
+        cell.id: run(cell.source, cell.id)
+        for cell in released["01_rmsnorm"].cells
+        if cell.id.startswith(("ex-", "check-"))
+    }
+    checks = [text for name, text in shown.items() if name.startswith("check-")]
     assert len(checks) == 3 and all("not started" in text for text in checks)
     assert (package / "rmsnorm.py").read_text() == before
 
@@ -147,17 +128,26 @@ def test_a_wrong_answer_is_named_and_the_ladder_climbs(run):
     assert 'solution("1.2") shows the answer' in run('check("1.2")')
 
 
-def test_a_cell_that_raises_is_not_saved(run, package):
+def test_a_cell_that_raises(run, package):
     before = (package / "rmsnorm.py").read_text()
     assert "was not saved" in run(answer("1.1").replace("= 1e-5", "= nowhere"))
     assert (package / "rmsnorm.py").read_text() == before
-
-
-def test_an_error_below_the_definitions_takes_nothing_away(run, package):
     said = run(answer("1.1") + "\nraise RuntimeError('oops')")
     assert "raised an error below its definitions, which are kept" in said
     assert "oops" not in (package / "rmsnorm.py").read_text()
     assert "passed" in run('check("1.1")')
+    assert "stays as it is" in run(stub_of("1.1"))  # an empty cell never overwrites an answer
+    assert "passed" in run('check("1.1")')
+    run(answer("1.1").replace("mean", "average"))
+    assert "average" in (package / "rmsnorm.py").read_text()
+    assert "average" not in (package / "rmsnorm.py~").read_text()  # the copy before
+
+
+def test_after_a_failed_run_the_check_says_what_it_judges(run):
+    run(answer("1.1").replace("wide = x.float()", "wide = x.flaot()"))
+    assert "was not saved" in run("# %% exercise 1.1\ndef f(:")
+    report = run('check("1.1")')
+    assert "this is about the version before it" in report and "flaot" in report
 
 
 def test_a_renamed_function_is_not_judged_by_its_old_self(run):
@@ -169,37 +159,12 @@ def test_a_renamed_function_is_not_judged_by_its_old_self(run):
     assert "NameError" in run("layer_norm")
 
 
-def test_an_answer_without_its_first_line_says_so(run):
+def test_a_cell_is_known_by_its_first_line_or_by_its_id(run):
     bare = answer("1.1").split("\n", 1)[1]
     assert 'no cell with the line "# %% exercise 1.1: layer_norm" answers 1.1' in run(bare)
     assert "passed" in run("check(1.1)")
-
-
-def test_a_cell_is_known_by_its_id_too(run):
-    bare = answer("1.1").split("\n", 1)[1]
     assert "saved to tinyllm/rmsnorm.py" in run(bare, "ex-1-1")
     assert "passed" in run("check(1.1)")
-
-
-def test_after_a_failed_run_the_check_says_what_it_judges(run):
-    run(answer("1.1").replace("wide = x.float()", "wide = x.flaot()"))
-    assert "was not saved" in run("# %% exercise 1.1\ndef f(:")
-    report = run('check("1.1")')
-    assert "this is about the version before it" in report
-    assert "not stored on `self`" in report or "flaot" in report
-
-
-def test_a_stub_never_overwrites_an_answer(run):
-    assert "saved" in run(answer("1.1"))
-    assert "stays as it is" in run(stub_of("1.1"))
-    assert "passed" in run('check("1.1")')
-
-
-def test_the_copy_before_an_overwrite_is_kept(run, package):
-    run(answer("1.1"))
-    run(answer("1.1").replace("mean", "average"))
-    assert "average" in (package / "rmsnorm.py").read_text()
-    assert "average" not in (package / "rmsnorm.py~").read_text()
 
 
 def test_a_name_from_another_cell_is_reported_where_it_is_missing(run):
@@ -224,8 +189,8 @@ def test_wrong_ids_say_what_exists(run):
     assert "there is no exercise 'x'" in run('hint("x")')
 
 
-def test_the_reference_stands_in_for_an_unfinished_earlier_lab(run, package, monkeypatch):
-    """Lab 05 needs Qwen3MLP; without the reference the check says whose turn it is."""
+def test_the_reference_stands_in_for_an_unfinished_earlier_lab(run, package):
+    """Lab 05 needs Qwen3MLP of lab 04."""
     before = (package / "swiglu.py").read_text()
     assert "From earlier labs: swiglu: stands in." in run(setup_cell(find_lab("moe")))
     run(answer("5.1"))
@@ -233,11 +198,6 @@ def test_the_reference_stands_in_for_an_unfinished_earlier_lab(run, package, mon
     assert "passed" in run('check("5.2")')
     run('from tinyllm.config import PRESETS\nconfig = PRESETS["Qwen3-0.6B"]')
     assert "Qwen3MLP" in run("type(Qwen3MLP(config, 4)).__name__")
-    for module in (workspace, labkit.checks.package):
-        monkeypatch.setattr(module, "SOLUTIONS", Path("nowhere"))
-    told = run('start("moe")')
-    assert "Exercise 4.2, Qwen3MLP, is empty: finish it first" in told
-    assert "exercise 4.2, which this one uses, is still empty" in run('check("5.2")')
     assert (package / "swiglu.py").read_text() == before
 
 
@@ -259,34 +219,24 @@ def test_under_nbgrader_a_check_is_a_plain_number(run, monkeypatch):
     assert 0 < partial < 4 and full == 4
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda p: p.name
-)
-def test_committed_notebooks_are_clean(path):
-    notebook = nbformat.read(path, as_version=4)
+@pytest.mark.parametrize("lab", NOTEBOOKS, ids=lambda lab: lab.name)
+def test_a_notebook_is_clean_and_lets_the_learner_act_within_150_words(lab, released):
+    notebook = nbformat.read(notebook_path(lab), as_version=4)
     nbformat.validate(notebook)
     assert len({cell.id for cell in notebook.cells}) == len(notebook.cells)
     for cell in notebook.cells:
         assert set(cell.metadata) <= {"nbgrader"}
         if cell.cell_type == "code":
             assert not cell.outputs and cell.execution_count is None
-            if "nbgrader" not in cell.metadata:
-                lines = cell.source.split("\n")
-                assert len(lines) <= LINES, f"{cell.id} has {len(lines)} lines"
-                assert max(map(len, lines)) <= COLUMNS, f"{cell.id} is too wide"
-
-
-@pytest.mark.parametrize("lab", NOTEBOOKS, ids=lambda lab: lab.name)
-def test_every_section_lets_the_learner_act_within_150_words(lab):
+            lines = cell.source.split("\n")
+            fits = len(lines) <= LINES and max(map(len, lines)) <= COLUMNS
+            assert fits or "nbgrader" in cell.metadata, cell.id
     words = 0
-    for cell in filled(lab, read_notebook(notebook_path(lab))).cells:
+    for cell in released[lab.name].cells:
         if cell.cell_type == "code" or cell.id.startswith("written-"):
             words = 0
             continue
-        prose = [
-            line
-            for line in cell.source.split("\n")
-            if not line.startswith(("|", "    ", "```"))
-        ]
+        lines = cell.source.split("\n")
+        prose = [line for line in lines if not line.startswith(("|", "    ", "```"))]
         words += len(" ".join(prose).split())
         assert words <= WORDS, f"{cell.id}: {words} words without a pause"

@@ -12,7 +12,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from test_notebooks import answer, execute, finished, text_of
 
 from labkit.author.owned_cells import setup_cell
-from labkit.checks.in_process import package_in
+from labkit.checks.runner import package_in
 from labkit.core import cells
 from labkit.core.syllabus import LABS, find_lab
 from labkit.grading.judge.worker_client import LoadRequest
@@ -49,48 +49,39 @@ def in_grading(workers, body):
 
 
 @pytest.fixture
-def one_second(monkeypatch):
-    monkeypatch.setattr(room, "CPU_SECONDS", 1)
+def short(monkeypatch):
+    monkeypatch.setattr(room, "CPU_SECONDS", 0.5)
 
 
 # The same room
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_what_does_no_harm_is_let_in_both(workers):
+    for body in (
         *("print(x)", "display(x)", "torch.set_num_threads(4)"),
         *("torch.set_num_interop_threads(2)", "torch.set_default_dtype(torch.float64)"),
         *("list(DataLoader([1, 2]))", "from tqdm import tqdm\nlist(tqdm([1, 2]))"),
         "try:\n    get_ipython()\nexcept NameError:\n    pass",
-    ],
-)
-def test_what_does_no_harm_is_let_in_both(body, workers):
-    assert at_home(body).failure is None
-    assert in_grading(workers, body).failure is None
+    ):
+        assert at_home(body).failure is None, body
+        assert in_grading(workers, body).failure is None, body
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ("input('eps? ')", "input() has nobody to ask in grading"),
-        ("get_ipython().run_line_magic('time', '')", "get_ipython() is not there in grading"),
-        ("threading.Thread(target=g).start()", "cannot start threads in grading"),
-        ("ThreadPoolExecutor().submit(g)", "cannot start threads in grading"),
-        ("subprocess.run(['true'])", "cannot start programs in grading"),
-        ("os.system('true')", "cannot start programs in grading"),
-        ("socket.socket()", "cannot use the network in grading"),
-        ("print('x' * 2_000_000)", "it printed more than 1,000,000 characters"),
-    ],
-)
-def test_what_grading_refuses_is_refused_at_home_with_the_same_words(body, words, workers):
-    home, graded = at_home(body).failure, in_grading(workers, body).failure
-    assert words in home.text and (home.kind, home.text) == (graded.kind, graded.text)
-    assert home.line
-
-
-def test_worker_processes_are_refused_in_both(workers):
-    body = "list(DataLoader([1, 2], num_workers=2))"
+def test_what_grading_refuses_is_refused_at_home_with_the_same_words(workers):
+    for body, words in {
+        "input('eps? ')": "input() has nobody to ask in grading",
+        "get_ipython().run_line_magic('time', '')": "get_ipython() is not there in grading",
+        "threading.Thread(target=g).start()": "cannot start threads in grading",
+        "ThreadPoolExecutor().submit(g)": "cannot start threads in grading",
+        "subprocess.run(['true'])": "cannot start programs in grading",
+        "os.system('true')": "cannot start programs in grading",
+        "socket.socket()": "cannot use the network in grading",
+        "print('x' * 2_000_000)": "it printed more than 1,000,000 characters",
+    }.items():
+        home, graded = at_home(body).failure, in_grading(workers, body).failure
+        assert words in home.text and (home.kind, home.text) == (graded.kind, graded.text)
+        assert home.line
+    body = "list(DataLoader([1, 2], num_workers=2))"  # in grading torch words it differently
     assert "cannot start programs in grading" in at_home(body).failure.text
     assert in_grading(workers, body).failure
 
@@ -128,9 +119,6 @@ def test_afterwards_all_is_as_it_was(capsys):
     thread.start()
     thread.join()
     assert capsys.readouterr().out == "a thread\n"
-
-
-def test_what_the_code_prints_is_labelled_once(capsys):
     within = Room(FOLDER)
     at_home("print(x.shape)", within)
     at_home("print('end')", within)
@@ -144,53 +132,51 @@ def test_what_the_code_prints_is_labelled_once(capsys):
     "body",
     [
         "while True: pass",
-        "while True: g()",
         "while True:\n    try: g()\n    except Exception: pass",
         "while True:\n    try: g()\n    except: pass",
-        "while True:\n    try: g()\n    except BaseException: continue",
         "while True:\n    with contextlib.suppress(BaseException): g()",
         "try:\n    while True: pass\nexcept: return x",
         "for _ in itertools.count(): x = x + 1",
     ],
 )
-def test_a_loop_is_stopped_whatever_it_catches(body, one_second):
-    start, handler = time.thread_time(), signal.getsignal(signal.SIGPROF)
+def test_a_loop_is_stopped_whatever_it_catches(body, short):
+    start, handler, trace = time.thread_time(), signal.getsignal(signal.SIGPROF), sys.gettrace()
     with pytest.raises(Stopped) as stopped:
         at_home(body)
     assert stopped.value.line in range(5, 14) and stopped.value.path.startswith(FOLDER)
     assert time.thread_time() - start < 3
-    assert signal.getsignal(signal.SIGPROF) is handler and sys.gettrace() is None
+    assert signal.getsignal(signal.SIGPROF) is handler and sys.gettrace() is trace
     assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_the_calls_of_an_exercise_share_their_time(one_second):
-    within = Room(FOLDER, quiet=True)
-    work = "start = time.thread_time()\nwhile time.thread_time() < start + 0.4: pass"
-    for _ in range(2):
-        assert at_home(work, within).failure is None
-    with pytest.raises(Stopped):
-        at_home(work.replace("0.4", "0.9"), within)
-
-
-def test_only_the_time_of_the_codes_own_thread_counts(one_second):
-    """Not that of a busy machine, and not that of torch's other threads."""
-    work = b"0" * (1 << 27)  # hashed without the interpreter's lock
-    threads = [threading.Thread(target=hashlib.sha256, args=[work * 8]) for _ in range(2)]
-    before = time.process_time()
-    for thread in threads:
-        thread.start()
-    assert at_home("time.sleep(3)").failure is None
-    for thread in threads:
-        thread.join()
-    assert time.process_time() - before > 1
-
-
-def test_a_loop_is_stopped_where_no_timer_is(one_second, monkeypatch):
+def test_a_loop_is_stopped_where_no_timer_is(short, monkeypatch):
     """As on Windows."""
     monkeypatch.delattr(signal, "setitimer")
     with pytest.raises(Stopped):
         at_home("while True: pass")
+
+
+def test_the_calls_of_an_exercise_share_their_time(short):
+    within = Room(FOLDER, quiet=True)
+    work = "start = time.thread_time()\nwhile time.thread_time() < start + 0.2: pass"
+    for _ in range(2):
+        assert at_home(work, within).failure is None
+    with pytest.raises(Stopped):
+        at_home(work.replace("0.2", "0.9"), within)
+
+
+def test_only_the_time_of_the_codes_own_thread_counts(short):
+    """Not that of a busy machine, and not that of torch's other threads."""
+    work = b"0" * (1 << 27)  # hashed without the interpreter's lock
+    threads = [threading.Thread(target=hashlib.sha256, args=[work * 4]) for _ in range(2)]
+    before = time.process_time()
+    for thread in threads:
+        thread.start()
+    assert at_home("time.sleep(1)").failure is None
+    for thread in threads:
+        thread.join()
+    assert time.process_time() - before > 0.5
 
 
 def test_off_the_main_thread_code_runs_without_a_limit():
@@ -207,12 +193,14 @@ def test_off_the_main_thread_code_runs_without_a_limit():
 LOOP = answer("1.1").replace("    wide = x.float()", "    while True: pass")
 
 
-def test_the_check_says_where_the_loop_is(run, one_second):
+def test_the_check_says_where_the_loop_is(run, short):
+    run(answer("1.1").replace("    wide = x.float()", "    raise KeyboardInterrupt"))
+    assert "the check was interrupted" in run('check("1.1")')
     run(LOOP)
     line = LOOP.split("\n").index("    while True: pass") + 1
     report = run('check("1.1")')
     assert "not checked" in report and "look for a loop that never ends" in report
-    assert f"stopped after 1 seconds of CPU time (line {line} of your cell)" in report
+    assert f"stopped after 0.5 seconds of CPU time (line {line} of your cell)" in report
 
 
 def test_what_is_not_allowed_is_refused_where_it_is_called(run):
@@ -222,11 +210,6 @@ def test_what_is_not_allowed_is_refused_where_it_is_called(run):
     assert "F.rms_norm may not be used here" in run('check("1.1")')
     run(f"{answer('1.1')}\n{line}")
     assert "passed" in run('check("1.1")')
-
-
-def test_an_interrupt_is_told_as_ever(run):
-    run(answer("1.1").replace("    wide = x.float()", "    raise KeyboardInterrupt"))
-    assert "the check was interrupted" in run('check("1.1")')
 
 
 def test_slow_code_is_told_what_grading_will_do(run):
@@ -247,17 +230,17 @@ def test_what_the_notebook_sets_for_all_of_torch_changes_no_check(run):
         torch.set_default_device(None)
 
 
-def test_a_loop_outside_the_cell_is_found_and_does_not_stop_the_hook(run, package, one_second):
+def test_a_loop_outside_the_cell_is_found_and_does_not_stop_the_hook(run, package, short):
     module = package / "rmsnorm.py"
     module.write_text(module.read_text().replace("\n# %%", "\nwhile True: pass\n\n# %%", 1))
     assert "look for a loop that never ends" in run(answer("1.1"))
     assert "not checked" in (report := run('check("1.1")'))
     assert "(tinyllm/rmsnorm.py, line " in report
     start = time.thread_time()
-    assert run('check("1.1")') == report and time.thread_time() - start < 0.9
+    assert run('check("1.1")') == report and time.thread_time() - start < 0.45
 
 
-def test_assemble_says_in_which_exercise_the_loop_is(run, package, one_second):
+def test_assemble_says_in_which_exercise_the_loop_is(run, package, short):
     for lab in LABS:
         (package / f"{lab.module}.py").write_text(finished(lab))
     loop = answer("4.1").replace("    return", "    while True: pass\n    return")
@@ -271,7 +254,7 @@ def test_assemble_says_in_which_exercise_the_loop_is(run, package, one_second):
 def test_in_a_kernel(package):
     sources = [
         setup_cell(LABS[0]),
-        "import labkit.learner.room\nlabkit.learner.room.CPU_SECONDS = 1",
+        "import labkit.learner.room\nlabkit.learner.room.CPU_SECONDS = 0.5",
         LOOP,
         'check("1.1")',
         answer("1.1") + "\ndisplay(layer_norm(*torch.ones(3, 2)))",
@@ -285,7 +268,7 @@ def test_in_a_kernel(package):
     ]
     done = execute(new_notebook(cells=[new_code_cell(source) for source in sources]), package)
     texts = [text_of(cell) for cell in done.cells]
-    assert "stopped after 1 seconds of CPU time" in texts[3]
+    assert "stopped after 0.5 seconds of CPU time" in texts[3]
     assert "tensor" in texts[4] and "passed" in texts[5] and "tensor" not in texts[5]
     assert texts[7].count("your code printed:") == 1 and "passed" in texts[7]
     assert "get_ipython() is not there in grading" in texts[9]

@@ -1,38 +1,41 @@
 """Lab 00: the practice, and what lets a model talk and be looked into."""
 
-import pytest
 import torch
+from test_notebooks import answer
 
 import solutions.generation
-from labkit.author.mistakes import mistakes_of
-from labkit.checks.diagnose import diagnose
-from labkit.checks.reference import RecordedReference
-from labkit.checks.runner import run_checks
-from labkit.core.syllabus import NOTEBOOKS, find_exercise, find_lab
+from labkit.author.owned_cells import setup_cell
+from labkit.core.syllabus import NOTEBOOKS, find_lab
 from labkit.learner import models
-from labkit.learner.check import SEED
 from labkit.model import checkpoint
 from labkit.model.inspect import attention_weights
-from labkit.sandboxed.call import perform
 
 STORIES = checkpoint.resolve("stories-dense")
 
 
-@pytest.mark.parametrize(
-    "mistake", mistakes_of(find_lab("tour", NOTEBOOKS)), ids=lambda mistake: mistake.name
-)
-def test_the_practice_names_every_mistake(mistake):
-    lab, exercise = find_exercise("0.1")
-    oracle = RecordedReference(lab.module)
-    student = lambda call: perform(call, mistake.namespace)  # noqa: E731
-    result = run_checks("visible", lab.module, exercise, student, oracle.reference, SEED)
-    assert not result.passed and mistake.sentence in diagnose(result, oracle).sentences
+def test_the_practice_names_mistakes(run):
+    run(setup_cell(find_lab("tour", NOTEBOOKS)))
+    right = answer("0.1")
+    for old, new, sentence in (
+        ("logits[:, -1]", "logits", "only the last one says what comes next"),
+        ("[:, -1]", "[:, 0]", "it reads the scores at the first token"),
+        ("[:, -1]", "[-1]", "it reads the last text of the batch"),
+        ("argmax(", "argmin(", "it takes the lowest score"),
+        ("[:, -1], dim=-1)", "[:, -1])", "so all texts get one id"),
+        ("dim=-1", "dim=0", "the vocabulary is the last axis"),
+    ):
+        assert old in right
+        run(right.replace(old, new))
+        report = run('check("0.1")')
+        assert "not yet" in report and sentence in report
+    run(right)
+    assert "passed" in run('check("0.1")')
 
 
 def test_attention_weights_are_shares():
     """Of the course's model, and of one whose classes are in no module that is imported."""
     ids, weights = torch.arange(12)[None], []
-    for code in (models.reference(), models._yours(models.DECODER_LABS, True)):
+    for code in (models.reference(), models.as_it_is(models.DECODER_LABS)):
         weights.append(attention_weights(checkpoint.load(STORIES, code).float(), ids))
     assert weights[0].shape == (4, 1, 4, 12, 12) and weights[0].triu(1).max() == 0
     torch.testing.assert_close(weights[0].sum(dim=-1), torch.ones(4, 1, 4, 12))

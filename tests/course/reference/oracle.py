@@ -7,14 +7,17 @@ weight at 1, and then several wrong models give the same numbers.
 
 import dataclasses
 import json
+from itertools import accumulate
 
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from solutions.config import Qwen3Config
 from solutions.decoder import Qwen3ForCausalLM
+from solutions.generation import KVCache
 
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 DENSE = Qwen3Config(
     vocab_size=67,
     hidden_size=24,
@@ -93,12 +96,6 @@ def load_there(folder, dtype=torch.float32):
     return model.eval()
 
 
-def load_here(folder, dtype=torch.float32, assign=False) -> Qwen3ForCausalLM:
-    model = Qwen3ForCausalLM(Qwen3Config.from_file(folder)).to(dtype)
-    model.load_state_dict(load_file(folder / "model.safetensors"), strict=True, assign=assign)
-    return model.eval()
-
-
 def tokens(batch: int, length: int, seed: int = 1) -> torch.Tensor:
     return torch.randint(DENSE.vocab_size, (batch, length), generator=rng(seed))
 
@@ -112,3 +109,32 @@ def left_padded(lengths: tuple[int, ...], seed: int = 2):
 
 def positions(mask: torch.Tensor) -> torch.Tensor:
     return (mask.cumsum(-1) - 1).clamp(min=0)
+
+
+@torch.no_grad()
+def chunks(model, ids, sizes, mask=None) -> torch.Tensor:
+    """The logits of a prompt that is fed to a cache piece by piece."""
+    cache, start, found = KVCache(model.config.num_hidden_layers, ids.size(1)), 0, []
+    for end in accumulate(sizes):
+        seen = None if mask is None else mask[:, :end]
+        found.append(model(ids[:, start:end], seen, cache))
+        start = end
+    return torch.cat(found, dim=1)
+
+
+@torch.no_grad()
+def chunks_there(model, ids, sizes, mask=None) -> torch.Tensor:
+    """The same in `transformers`; all in one piece are its logits."""
+    mask = torch.ones_like(ids) if mask is None else mask
+    memory, start, found = None, 0, []
+    for end in accumulate(sizes):
+        out = model(
+            ids[:, start:end],
+            attention_mask=mask[:, :end],
+            position_ids=positions(mask)[:, start:end],
+            past_key_values=memory,
+            use_cache=True,
+        )
+        found.append(out.logits)
+        memory, start = out.past_key_values, end
+    return torch.cat(found, dim=1)

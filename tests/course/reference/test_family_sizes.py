@@ -46,13 +46,13 @@ def test_parameters_are_those_that_transformers_builds(name):
     kind, named, more = BUILT[name]
     (model,) = compare(name)
     model = replace(model, layers=2, dense_layers=model.dense_layers and 1)
-    known = transformers.CONFIG_MAPPING[kind]()
-    said = {word: getattr(model, column) for word, column in (OURS | named).items()}
-    own = known.to_dict()
-    said = {word: value for word, value in said.items() if value and word in own} | more
+    fresh = transformers.CONFIG_MAPPING[kind]()
+    fields = {field: getattr(model, column) for field, column in (OURS | named).items()}
+    known = fresh.to_dict()
+    fields = {name: value for name, value in fields.items() if value and name in known} | more
     if model.dense_layers:
-        said["first_k_dense_replace"] = model.dense_layers
-    config = type(known)(**said, tie_word_embeddings=model.tied == "yes")
+        fields["first_k_dense_replace"] = model.dense_layers
+    config = type(fresh)(**fields, tie_word_embeddings=model.tied == "yes")
     auto = AutoModelForSeq2SeqLM if kind == "t5" else AutoModelForCausalLM
     with torch.device("meta"):
         built = sum(p.numel() for p in auto.from_config(config).parameters())

@@ -3,6 +3,7 @@
 import sys
 import types
 
+import huggingface_hub.constants
 import pytest
 
 from labkit.model import hub
@@ -29,47 +30,28 @@ def test_folders_and_shipped_names(tmp_path, monkeypatch):
             resolve(unknown)
 
 
-def offer(monkeypatch, download):
-    module = types.ModuleType("huggingface_hub")
-    module.snapshot_download = download
-    monkeypatch.setitem(sys.modules, "huggingface_hub", module)
-
-
-def test_hub(tmp_path, monkeypatch):
+def test_a_name_on_the_hub(tmp_path, monkeypatch):
     asked = []
 
     def download(name, allow_patterns):
         asked.append((name, allow_patterns))
+        if name == "Qwen/X":
+            raise ConnectionError("no route to host\nand much more")
         return str(tmp_path)
 
-    offer(monkeypatch, download)
+    with monkeypatch.context() as offline:  # the real library
+        offline.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+        offline.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+        with pytest.raises(CheckpointError, match="could not be fetched"):
+            resolve("Qwen/Qwen3-0.6B")
+    library = types.SimpleNamespace(snapshot_download=download)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", library)
     assert resolve("Qwen/Qwen3-0.6B") == tmp_path
     ((name, patterns),) = asked
     assert name == "Qwen/Qwen3-0.6B"
     assert not any("bin" in pattern or pattern == "*" for pattern in patterns)
-
-
-def test_hub_out_of_reach(monkeypatch):
-    def download(*_, **__):
-        raise ConnectionError("no route to host\nand much more")
-
-    offer(monkeypatch, download)
     with pytest.raises(CheckpointError, match=r"no folder Qwen/X.*no route to host$"):
         resolve("Qwen/X")
-
-
-def test_hub_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(CheckpointError, match="pip install huggingface_hub"):
         resolve("Qwen/Qwen3-0.6B")
-
-
-def test_the_real_library_offline(monkeypatch, tmp_path):
-    pytest.importorskip("huggingface_hub")
-    import huggingface_hub.constants
-
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(CheckpointError, match="could not be fetched") as caught:
-        resolve("Qwen/Qwen3-0.6B")
-    print(caught.value)

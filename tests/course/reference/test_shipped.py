@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+import transformers
 
 import solutions
 from labkit.model import checkpoint
@@ -16,17 +17,19 @@ from labkit.pretrain import measure
 from labkit.pretrain.data import Validation
 from labkit.pretrain.recipe import Recipe
 from labkit.pretrain.stories.reader import read_story
+from solutions.generation import generate
+from solutions.training import causal_lm_loss
 
 pytestmark = pytest.mark.parametrize("name", SHIPPED)
 TOLD = "<|im_start|>user\nTell me a story about Anna.<|im_end|>\n<|im_start|>assistant\n"
 
 
 @pytest.fixture(scope="module")
-def model(request):
+def loaded():
     return {name: checkpoint.load(folder, solutions) for name, folder in SHIPPED.items()}
 
 
-def test_it_is_what_its_recipe_makes(name):
+def test_it_is_what_its_recipe_makes_and_its_card_says(name):
     folder = SHIPPED[name]
     recipe = Recipe.from_file(folder / "recipe.json")
     config = json.loads((folder / "config.json").read_text())
@@ -36,25 +39,20 @@ def test_it_is_what_its_recipe_makes(name):
     last = (folder / "log.csv").read_text().splitlines()[-1]
     assert last.startswith(f"{recipe.steps},{tokens},")
     assert max(path.stat().st_size for path in folder.iterdir()) < 8e6
-
-
-def test_its_card_is_rendered_from_its_files(name):
     assert (SHIPPED[name] / "README.md").read_text() == measure.card(SHIPPED[name], solutions)
 
 
-def test_its_bits_per_byte_are_measured(name, model):
-    from solutions.training import causal_lm_loss
-
+@pytest.mark.slow
+def test_its_bits_per_byte_are_measured(name, loaded):
     folder = SHIPPED[name]
     scores = json.loads((folder / "scores.json").read_text())
-    longest = model[name].config.max_position_embeddings
+    longest = loaded[name].config.max_position_embeddings
     validation = Validation(Tokenizer(folder).library, scores["stories"], longest, split="test")
-    bits = validation.bits_per_byte(model[name], causal_lm_loss)
+    bits = validation.bits_per_byte(loaded[name], causal_lm_loss)
     assert bits == pytest.approx(scores["bits_per_byte"], rel=1e-2)
 
 
-def test_transformers_loads_it_and_agrees(name, model):
-    transformers = pytest.importorskip("transformers")
+def test_transformers_loads_it_and_agrees(name, loaded):
     theirs = transformers.AutoModelForCausalLM.from_pretrained(SHIPPED[name], dtype="float32")
     tokenizer = transformers.AutoTokenizer.from_pretrained(SHIPPED[name])
     chat = [{"role": "user", "content": "Tell me a story about Anna."}]
@@ -66,8 +64,6 @@ def test_transformers_loads_it_and_agrees(name, model):
     with torch.no_grad():
         torch.testing.assert_close(ours(ids), theirs(ids).logits, atol=1e-4, rtol=1e-4)
         written = theirs.generate(ids, max_new_tokens=40, do_sample=False)
-    from solutions.generation import generate
-
     eos = theirs.generation_config.eos_token_id
     assert written.tolist() == generate(ours, ids, max_new_tokens=40, eos_token_id=eos).tolist()
 

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from labkit.author.mistakes import live_reference
 from labkit.author.reference import reference
-from labkit.checks.explain import graded_report
+from labkit.checks.declared import prepared_checks
+from labkit.checks.diagnose import Diagnosis
+from labkit.checks.messages import graded_report
+from labkit.checks.mistakes import Oracle
 from labkit.checks.runner import run_checks
 from labkit.core import cells
 from labkit.core.syllabus import LABS
@@ -37,7 +39,7 @@ def blocks():
             yield pytest.param(lab, exercise, block, id=f"{exercise.id} {title}")
 
 
-live = cache(live_reference)
+oracle_of = cache(Oracle)
 
 
 @pytest.mark.parametrize(("lab", "exercise", "block"), blocks())
@@ -47,15 +49,12 @@ def test_transformers_own_code_earns_everything(lab, exercise, block):
     exec(compile(source, f"{exercise.id} of transformers", "exec"), namespace)
     for folder, seed in RUNS:
         result = run_checks(
-            folder,
-            lab.module,
             exercise,
+            prepared_checks(folder, lab.module, exercise, seed),
             lambda call: perform(call, namespace),
-            live(lab).reference,
-            seed,
+            oracle_of(lab).reference,
         )
-        report = f"{folder}, {seed}:\n{graded_report(result, [], [])}"
-        assert result.checks and all(check.passed for check in result.checks), report
+        report = f"{folder}, {seed}:\n{graded_report(result, Diagnosis())}"
         assert result.passed and result.score == exercise.points, report
 
 

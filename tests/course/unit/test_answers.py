@@ -1,7 +1,5 @@
 """Which exercise a cell answers: by directive, grade_id, id, and what it defines."""
 
-import pytest
-
 from labkit.core.answers import answers_in, cell_name
 from labkit.core.syllabus import LABS
 
@@ -12,48 +10,39 @@ FIRST, SECOND = (
 )
 OTHER = "# %% exercise 7.1\n"  # of another lab
 MISLED = "# %% exercise 1.2\ndef layer_norm(): ...\n"
+ANSWERS = {  # the cell, its id, the answers in it
+    "by its directive": (FIRST, "", {"1.1": FIRST}),
+    "both": (FIRST, "ex-1-1", {"1.1": FIRST}),
+    "the directive before the id": (FIRST, "ex-1-2", {"1.1": FIRST}),
+    "by its id": ("x = 1", "ex-1-1", {"1.1": "x = 1"}),
+    "an empty one": ("", "ex-1-1", {"1.1": ""}),
+    "a definition alone is none": ("def layer_norm(): ...", "scratch", {}),
+    "another lab's": ("# %% exercise 7.1\ndef layer_norm(): ...", "", {}),
+    "at odds: what it defines decides": (MISLED, "ex-1-1", {"1.1": MISLED}),
+    "unless no id speaks against it": (MISLED, "", {"1.2": MISLED}),
+    "given code": ("# %% given\nx = 1", "", {}),
+    "merged cells": ("import math\n" + FIRST + SECOND, "",
+                     {"1.1": "import math\n" + FIRST, "1.2": SECOND}),
+    "merged with another lab's": (FIRST + OTHER + SECOND, "",
+                                  {"1.1": FIRST, "1.2": OTHER + SECOND}),
+    "merged and misled": (FIRST + MISLED, "ex-1-1", {"1.1": FIRST, "1.2": MISLED}),
+    "at odds and no Python": ("# %% exercise 1.2\ndef (:", "ex-1-1",
+                              {"1.2": "# %% exercise 1.2\ndef (:"}),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "found"),
-    [
-        (FIRST, "", {"1.1": FIRST}),
-        (FIRST, "ex-1-1", {"1.1": FIRST}),
-        (FIRST, "ex-1-2", {"1.1": FIRST}),
-        ("x = 1", "ex-1-1", {"1.1": "x = 1"}),
-        ("", "ex-1-1", {"1.1": ""}),
-        ("def layer_norm(): ...", "scratch", {}),
-        ("# %% exercise 7.1\ndef layer_norm(): ...", "", {}),
-        (MISLED, "ex-1-1", {"1.1": MISLED}),
-        (MISLED, "", {"1.2": MISLED}),
-        ("# %% given\nx = 1", "", {}),
-        ("import math\n" + FIRST + SECOND, "", {"1.1": "import math\n" + FIRST, "1.2": SECOND}),
-        (FIRST + OTHER + SECOND, "", {"1.1": FIRST, "1.2": OTHER + SECOND}),
-        (FIRST + MISLED, "ex-1-1", {"1.1": FIRST, "1.2": MISLED}),
-        ("# %% exercise 1.2\ndef (:", "ex-1-1", {"1.2": "# %% exercise 1.2\ndef (:"}),
-    ],
-    ids=[
-        "by its directive", "both", "the directive before the id", "by its id", "an empty one",
-        "a definition alone is none", "another lab's", "at odds: what it defines decides",
-        "unless no id speaks against it", "given code", "merged cells",
-        "merged with another lab's", "merged and misled", "at odds and no Python",
-    ],
-)  # fmt: skip
-def test_a_cell_answers(text, name, found):
-    assert answers_in(text, name, LAB) == found
+def test_a_cell_answers_an_exercise():
+    for case, (text, name, found) in ANSWERS.items():
+        assert answers_in(text, name, LAB) == found, case
 
 
-@pytest.mark.parametrize(
-    ("cell", "name"),
-    [
+def test_a_cell_is_named_by_its_grade_id_or_else_its_id():
+    for cell, name in [
         ({"id": "a", "metadata": {"nbgrader": {"grade_id": "ex-1-1"}}}, "ex-1-1"),
         ({"id": "a", "metadata": {"nbgrader": {}}}, "a"),
         ({"id": "a", "metadata": {"nbgrader": {"grade_id": 3}}}, "a"),
         ({"id": "a", "metadata": []}, "a"),
         ({"id": 7}, ""),
         ({}, ""),
-    ],
-    ids=str,
-)
-def test_a_cell_is_named_by_its_grade_id_or_else_its_id(cell, name):
-    assert cell_name(cell) == name
+    ]:
+        assert cell_name(cell) == name, cell

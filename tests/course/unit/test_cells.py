@@ -1,7 +1,5 @@
 """Blocks, stubs and directives: text that travels between notebook and module."""
 
-import pytest
-
 from labkit.author.reference import reference_block
 from labkit.core import cells
 from labkit.core.paths import ROOT
@@ -15,53 +13,36 @@ MODULE = (ROOT / "solutions" / "rmsnorm.py").read_text()
 def test_blocks_joined_are_the_module():
     assert "".join(text for _, text in cells.split(MODULE)) == MODULE
     assert [key for key, _ in cells.split(MODULE)] == [None, "1.1", "1.2", "1.3"]
-
-
-def test_a_block_put_back_changes_nothing():
-    block = cells.block(MODULE, "1.1")
-    assert cells.with_block(MODULE, FIRST, block) == MODULE
-
-
-def test_a_block_that_is_new_goes_to_the_end():
+    assert cells.with_block(MODULE, FIRST, cells.block(MODULE, "1.1")) == MODULE
     without = "".join(text for key, text in cells.split(MODULE) if key != "1.1")
-    module = cells.with_block(without, FIRST, "def layer_norm(): ...")
+    module = cells.with_block(without, FIRST, "def layer_norm(): ...")  # new: to the end
     line = f"# %% exercise 1.1: layer_norm{cells.ADDED}"
     assert module.endswith(f'")\n    ### END SOLUTION\n\n\n{line}\ndef layer_norm(): ...\n')
 
 
-def test_a_stub_names_its_exercise_and_says_how_long_the_answer_is():
-    stub = cells.stub(reference_block(LAB, FIRST), FIRST)
-    assert (
-        '    # YOUR CODE HERE (about 5 lines)\n    raise NotImplementedError("Exercise' in stub
-    )
-    assert "SOLUTION" not in stub and "rsqrt" not in stub
+def test_a_stub_names_its_exercise_and_is_known_by_its_code_alone():
+    stub, print_of = cells.stub(reference_block(LAB, FIRST), FIRST), cells.fingerprint
+    line = '    # YOUR CODE HERE (about 5 lines)\n    raise NotImplementedError("Exercise'
+    assert line in stub and "SOLUTION" not in stub and "rsqrt" not in stub
     compile(stub, "stub", "exec")
-
-
-def test_a_stub_is_known_by_its_code_alone():
-    stub = cells.stub(reference_block(LAB, FIRST), FIRST)
-    print_of = cells.fingerprint
     assert print_of(stub) == print_of(stub.replace("# YOUR CODE HERE", "# what now?\n\n    #"))
     assert print_of(stub) != print_of(stub.replace("    raise", "    x = 1\n    raise"))
     assert print_of("def f(:") is None or print_of("def f(:") != print_of(stub)
     assert print_of('"""never closed') is None
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("x = 1\ncheck('1.1')", "x = 1\n"),
-        ("%%time\nx = 1", "\nx = 1"),
-        ("x = 1\n!ls\ny = 2", "x = 1\n\ny = 2"),
-        ("x?\ny = 2", "\ny = 2"),
-        ("from labkit.learner.notebook import check\nx = 1", "\nx = 1"),
-        ("x = (7\n% 3)", "x = (7\n% 3)"),
-        ("x = (", "x = ("),
-        ("\ufeffx = 1\r\ny = 2", "x = 1\ny = 2"),
-    ],
-)
-def test_tidied_keeps_line_numbers(before, after):
-    assert cells.tidied(before) == after
+def test_tidied_keeps_line_numbers():
+    for before, after in {
+        "x = 1\ncheck('1.1')": "x = 1\n",
+        "%%time\nx = 1": "\nx = 1",
+        "x = 1\n!ls\ny = 2": "x = 1\n\ny = 2",
+        "x?\ny = 2": "\ny = 2",
+        "from labkit.learner.notebook import check\nx = 1": "\nx = 1",
+        "x = (7\n% 3)": "x = (7\n% 3)",
+        "x = (": "x = (",
+        "\ufeffx = 1\r\ny = 2": "x = 1\ny = 2",
+    }.items():
+        assert cells.tidied(before) == after
 
 
 def test_lines_are_counted_as_in_the_cell_whatever_was_put_round_them():

@@ -11,10 +11,10 @@ from labkit.checks.compare import (
     close,
     compare,
     distance,
-    drawn_alike,
-    error_text,
     identical,
+    same_distribution,
 )
+from labkit.checks.messages import error_text
 from labkit.sandboxed.call import Call, Failure, Outcome, perform
 
 NAN, INF = float("nan"), float("inf")
@@ -245,8 +245,8 @@ def test_draws_that_do_not_fit_are_said(mine, look, secret):
     ],
 )
 def test_two_counts_of_draws_may_come_from_the_same_probabilities(mine, alike):
-    assert drawn_alike(drawn(*mine), drawn(500, 250, 250)) is alike
-    assert drawn_alike(drawn(500, 250, 250), drawn(*mine)) is alike
+    assert same_distribution(drawn(*mine), drawn(500, 250, 250)) is alike
+    assert same_distribution(drawn(500, 250, 250), drawn(*mine)) is alike
 
 
 def test_identical_is_more_than_agreeing():
@@ -291,7 +291,17 @@ def test_weights_that_do_not_load_are_told_in_a_few_words(state, said):
 
 def test_values_of_a_pair_are_called_by_their_names():
     call = Call("f").returning("cos", "sin")
-    with pytest.raises(Difference, match=r"^sin: values differ"):
-        compare(lambda _: Outcome([[X, X + 1]]), lambda _: Outcome([[X, X]]), call)
-    with pytest.raises(Difference, match=r"^value 2: values differ"):
-        compare(lambda _: Outcome([[X, X + 1]]), lambda _: Outcome([[X, X]]), Call("f"))
+    for asked, name in ((call, "sin"), (Call("f"), "value 2")):
+        with pytest.raises(Difference, match=rf"^{name}: values differ"):
+            compare(asked, Outcome([[X, X + 1]]), Outcome([[X, X]]))
+
+
+def test_a_call_says_what_an_error_must_mention_and_which_draws_fit():
+    refused = [Outcome(failure=Failure("ValueError", text)) for text in ("no", "no to middle")]
+    compare(Call("f").mentioning("middle"), refused[1], refused[0])
+    with pytest.raises(Difference, match="does not contain 'middle'"):
+        compare(Call("f").mentioning("middle"), refused[0], refused[0])
+    call = Call("f").drawn_from(PROBS)
+    compare(call, drawn(540, 230, 230), drawn(500, 251, 249))
+    with pytest.raises(Difference, match="must not be drawn"):
+        compare(call, drawn(499, 250, 250, 1), drawn(500, 251, 249))

@@ -6,27 +6,23 @@ import subprocess
 import sys
 import zipfile
 from itertools import pairwise
-from pathlib import Path
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
-from nbformat.v4 import new_code_cell
 from typer.testing import CliRunner
 
 from labkit.author import edition as editions
 from labkit.author.build import skeletons
-from labkit.author.owned_cells import filled, read_notebook
+from labkit.author.owned_cells import written_answer
 from labkit.author.reference import reference_block, references
 from labkit.cli import app
 from labkit.core import cells, sealed
-from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS, NOTEBOOKS, find_exercise
 from labkit.learner.hints import sections
 
 SECRET = "a secret of the tests"
-LONG = 20  # shorter lines are anybody's
-# away with the editable install, through which the repository would answer
+LONG = 20  # shorter lines may be anybody's
+# without the editable install, through which the repository would answer
 AWAY = """import sys; sys.path.insert(0, '.')
 sys.meta_path = [each for each in sys.meta_path if "editable" not in repr(each).lower()]
 """
@@ -44,21 +40,6 @@ def folder(built):
     return built[0]
 
 
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory):
-    """The same without stand-ins, built where somebody has tried the labs."""
-
-    def tried(path):
-        notebook = read_notebook(path)
-        lab = next(lab for lab in NOTEBOOKS if lab.name == path.stem)
-        return filled(lab, notebook, solved=True)
-
-    target = tmp_path_factory.mktemp("bare") / "course"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(editions, "read_notebook", tried)
-        return editions.write_learners(target, stand_ins=False)[0]
-
-
 def answer(exercise_id):
     return cells.plain(reference_block(*find_exercise(exercise_id)))
 
@@ -70,10 +51,10 @@ def write(folder, exercise_id, code):
 
 
 def files_in(folder):
-    """{name: text} of all but git's own."""
+    """{name: content} of all but git's own."""
     paths = [path for path in folder.rglob("*") if path.is_file()]
-    texts = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
-    return {name: data for name, data in texts.items() if not name.startswith(".git/")}
+    contents = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+    return {name: data for name, data in contents.items() if not name.startswith(".git/")}
 
 
 def git(folder, *words):
@@ -86,7 +67,7 @@ def git(folder, *words):
 
 
 def secret_lines():
-    """Of the reference's answers, the lines that no skeleton has; neighbours in pairs."""
+    """The lines of the reference's answers that no skeleton has; neighbors in pairs."""
     given = {line.strip() for derived in skeletons() for line in text_lines(derived.content)}
     lines, pairs = set(), set()
     for path in references():
@@ -104,57 +85,57 @@ def text_lines(data):
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def sealed_modules():
-    return [f"solutions/{lab.module}.py" for lab in NOTEBOOKS if lab.exercises]
+SEALED = {f"solutions/{lab.module}.py" for lab in NOTEBOOKS if lab.exercises}
 
 
-def test_no_file_holds_an_answer(built, bare):
+def test_no_file_holds_an_answer(built):
     folder, packed = built
     lines, pairs = secret_lines()
     assert len(lines) > 200 and len(pairs) > 100
+    files = files_in(folder)
     with zipfile.ZipFile(packed) as archive:
-        for name, data in files_in(folder).items():
-            assert archive.read(f"course/{name}") == data
-            if name in sealed_modules():
-                assert not lines.intersection(text_lines(data)), name
-                assert not [line for line in lines if line.encode() in data], name
-    for name, data in [*files_in(folder).items(), *files_in(bare).items()]:
+        assert all(archive.read(f"course/{name}") == data for name, data in files.items())
+    for name, data in files.items():
+        if name in SEALED:
+            assert not [line for line in lines if line.encode() in data], name
         quoted = pairs.intersection(pairwise(text_lines(data)))
         assert len(quoted) <= name.endswith(".ipynb"), (name, quoted)  # a bug hunt may
 
 
-def test_only_what_is_the_learners_goes_along(folder, bare):
+def test_only_what_is_the_learners_goes_along(folder):
     names = set(files_in(folder))
-    wrong = r"labkit/(author|grading|bench)/|tests/(hidden|course)|course/"
+    wrong = r"labkit/(author|grading|bench|site)/|tests/(hidden|course)|course/"
     assert not [name for name in names if re.match(wrong, name) or name.endswith((".pyc", "~"))]
-    hints = {f"solutions/hints/{lab.module}.md" for lab in NOTEBOOKS if lab.exercises}
-    given = {"solutions/__init__.py", "solutions/config.py", "solutions/keys.json"}
-    answers = {f"solutions/answers/{lab.module}.md" for lab in LABS}
-    stand_ins = {*sealed_modules(), *given, *answers}
-    assert {name for name in names if name.startswith("solutions/")} == hints | stand_ins
-    assert set(files_in(bare)) == names - stand_ins | {"solutions/__init__.py"}
+    found = {name for name in names if name.startswith("solutions/")}
+    expected = {f"solutions/hints/{lab.module}.md" for lab in NOTEBOOKS if lab.exercises}
+    expected |= {f"solutions/answers/{lab.module}.md" for lab in LABS} | SEALED
+    expected |= {"solutions/__init__.py", "solutions/config.py", "solutions/keys.json"}
+    mistakes = {f"solutions/mistakes/{lab.module}.diff" for lab in NOTEBOOKS}
+    assert expected <= found <= expected | mistakes
+    for name in found & mistakes:
+        assert b"\n+ " not in (folder / name).read_bytes(), f"{name} is not sealed"
     top = {name for name in names if "/" not in name}
     assert top == {".gitignore", "LICENSE", "README.md", "constraints.txt", "pyproject.toml"}
     assert len(git(folder, "log", "--format=%an")) == 1
     assert git(folder, "status", "--porcelain") == []
     assert set(git(folder, "ls-files")) == names
-    ours = [
+    kept = [
         "notebooks/submissions/01_rmsnorm.ipynb",
         "solutions/unlocked.json",
         "progress.json",
     ]
-    assert git(folder, "check-ignore", *ours) == ours
+    assert git(folder, "check-ignore", *kept) == kept
+    with pytest.raises(editions.BuildError, match="is not empty"):
+        editions.write_learners(folder)
 
 
-def test_its_readme_and_project_speak_of_nothing_else(folder, bare):
+def test_its_readme_and_project_mention_nothing_else(folder):
     readme, project = ((folder / name).read_text() for name in ("README.md", "pyproject.toml"))
-    assert len(readme.splitlines()) < 90 and "<!--" not in readme
-    assert "sealed" in readme and "sealed" not in (bare / "README.md").read_text()
+    assert len(readme.splitlines()) < 90 and "<!--" not in readme and "sealed" in readme
     for word in ("grading", "demo", "nbgrader", "hidden", "instructor edition"):
         assert word not in readme and word not in project
-    assert re.findall(r"^(\w+) = \[", project.split("optional-dependencies")[1], re.M)[:1] == [
-        "hub"
-    ]
+    extras = project.split("optional-dependencies")[1]
+    assert re.findall(r"^(\w+) = \[", extras, re.M)[:1] == ["hub"]
     tables = re.findall(r"^\[(.*)\]$", project, re.MULTILINE)
     assert tables == [
         "build-system", "project", "project.optional-dependencies", "project.scripts",
@@ -165,18 +146,16 @@ def test_its_readme_and_project_speak_of_nothing_else(folder, bare):
 # The keys
 
 
-def test_a_sealed_module_is_the_reference_word_for_word(folder):
+def test_the_reference_and_model_answers_are_sealed_and_without_rubrics(folder):
     for path in references():
         assert sealed.text_of(folder / "solutions" / path.name) == path.read_text()
-
-
-@pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
-def test_model_answers_go_along_sealed_and_without_rubrics(folder, lab):
-    path = folder / "solutions" / "answers" / f"{lab.module}.md"
-    found = sections(sealed.text_of(path))
-    assert [*found] == [question.id for question in lab.questions]
-    assert all([*parts] == ["model answer"] for parts in found.values())
-    assert "###" not in path.read_text()
+    for lab in LABS:
+        path = folder / "solutions" / "answers" / f"{lab.module}.md"
+        found = sections(sealed.text_of(path))
+        assert [*found] == [question.id for question in lab.questions]
+        for question, parts in zip(lab.questions, found.values(), strict=True):
+            assert parts == {"model answer": written_answer(lab, question)["model answer"]}
+        assert "###" not in path.read_text()
 
 
 def test_a_key_opens_one_lab_however_it_is_typed(tmp_path, monkeypatch):
@@ -198,28 +177,30 @@ def test_a_key_opens_one_lab_however_it_is_typed(tmp_path, monkeypatch):
 
 def test_keys_are_kept_beside_the_edition_and_stay_the_same(tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(editions, "write_learners", lambda *given: seen.append(given) or [])
+
+    def write_learners(*given, **named):
+        seen.append([*given, *named.values()])
+        return []
 
     def build(*options):
         done = CliRunner().invoke(app, ["build", "--learners", str(tmp_path / "x"), *options])
         return done.exit_code
 
+    monkeypatch.setattr(editions, "write_learners", write_learners)
     kept = tmp_path / "x-keys.txt"
-    assert build("--open") == build("--without-stand-ins", "--zip") == 0 and not kept.exists()
-    assert [given[1:4] for given in seen] == [(True, None, False), (False, None, True)]
-    assert build() == build() == 0 and seen[2][2] == seen[3][2]
-    assert build("--key", "mine") == 0 and seen[4][2] == "mine"
+    assert build("--open") == 0 and None in seen[0] and not kept.exists()
+    assert build() == build() == 0 and seen[1] == seen[2] and None not in seen[1]
+    assert build("--key", "mine") == 0 and "mine" in seen[3]
     for lab in LABS:
-        assert re.search(
-            rf"unlock {lab.module} +{sealed.key_of('mine', lab.module)}\n", kept.read_text()
-        )
-    assert build("--open", "--without-stand-ins") == 2
+        row = rf"unlock {lab.module} +{sealed.key_of('mine', lab.module)}\n"
+        assert re.search(row, kept.read_text())
+    assert build("--open", "--key", "mine") == 2
 
 
 # A learner's first hour
 
 HOUR = """
-import contextlib, inspect, io, json, traceback
+import contextlib, inspect, io, json, os, traceback
 import torch, solutions
 from IPython.core.interactiveshell import InteractiveShell
 from typer.testing import CliRunner
@@ -229,14 +210,17 @@ def tinyllm(*words, **more):
     done = CliRunner().invoke(app, list(words), **more)
     out[" ".join(words)] = " ".join(done.output.split())
 def run(name, source):
-    with contextlib.redirect_stdout(io.StringIO()) as said:
+    with contextlib.redirect_stdout(io.StringIO()) as screen:
         shell.run_cell(source)
-    out[name] = " ".join(said.getvalue().split())
+    out[name] = " ".join(screen.getvalue().split())
 def shown(name, action):
     try:
         action()
     except Exception:
         out[name] = traceback.format_exc()
+for name, source in TOUR.items():
+    run(name, source)
+out["kept"] = os.path.exists("tinyllm/tour.py~")
 from solutions.gqa import Qwen3Attention
 shown("source", lambda: inspect.getsource(Qwen3Attention))
 shown("method", lambda: inspect.getsource(Qwen3Attention.forward))
@@ -259,22 +243,29 @@ print(json.dumps(out))
 
 @pytest.fixture(scope="module")
 def hour(folder):
-    """{what was done: what was said} by a learner who began with 1.1, got 1.2 wrong, and then
-    opened lab 03."""
-    notebook = nbformat.read(folder / "notebooks" / "03_gqa.ipynb", as_version=4)
-    setup = next(cell.source for cell in notebook.cells if cell.id == "setup")
+    """{what a learner did: what came out} who began with the tour and 1.1, got 1.2 wrong, and
+    then opened lab 03."""
+    tour, gqa = (
+        nbformat.read(folder / "notebooks" / name, as_version=4).cells
+        for name in ("00_tour.ipynb", "03_gqa.ipynb")
+    )
+    last = next(place for place, cell in enumerate(tour) if cell.id == "check-0-1")
+    sources = {cell.id: cell.source for cell in tour[: last + 1] if cell.cell_type == "code"}
+    sources["ex-0-1"] = answer("0.1")
+    setup = next(cell.source for cell in gqa if cell.id == "setup")
     write(folder, "1.1", answer("1.1"))
     write(folder, "1.2", answer("1.2").replace(".square().mean(", ".square().sum("))
-    given = f"{AWAY}SETUP, KEY = {setup!r}, {sealed.key_of(SECRET, 'gqa')!r}\n"
-    return said_in(folder, given + HOUR)
-
-
-def said_in(folder, code):
+    values = f"SETUP, KEY, TOUR = {setup!r}, {sealed.key_of(SECRET, 'gqa')!r}, {sources!r}\n"
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True
+        [sys.executable, "-c", AWAY + values + HOUR], cwd=folder, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_the_tour_begins(hour):
+    assert "course's own code" in hour["talk"] and "passed" in hour["check-0-1"]
+    assert hour["kept"]
 
 
 def test_nothing_shows_the_reference_by_accident(hour):
@@ -313,52 +304,3 @@ def test_answers_open_with_the_key_lab_by_lab(hour):
     assert "def scaled_dot_product_attention" in hour["solution 3.2"]
     assert "locked: ask your instructor for the key" in hour["solution 1.2"]
     assert "`tinyllm unlock rmsnorm KEY` opens" in hour["solution 1.2"]
-
-
-BARE = """
-import contextlib, io, json
-from IPython.core.interactiveshell import InteractiveShell
-shell, out = InteractiveShell.instance(), {}
-def run(name, source):
-    with contextlib.redirect_stdout(io.StringIO()) as said:
-        shell.run_cell(source)
-    out[name] = " ".join(said.getvalue().split())
-for name, source in CELLS.items():
-    run(name, source)
-run("start", 'start("gqa")'); run("solution", 'solution("3.1")')
-print(json.dumps(out))
-"""
-
-
-def test_without_stand_ins_the_tour_says_why_nothing_talks(bare):
-    notebook = nbformat.read(bare / "notebooks" / "00_tour.ipynb", as_version=4)
-    sources = {cell.id: cell.source for cell in notebook.cells if cell.cell_type == "code"}
-    names = ("setup", "talk", "shapes", "attention", "attention-measure", "attention-figure")
-    code = f"{AWAY}CELLS = { {name: sources[name] for name in names}!r}\n{BARE}"
-    out = said_in(bare, code)
-    assert "it raises NotImplementedError: Exercise" in out["talk"]
-    assert "no model talks: numbers drawn at random babble here" in out["talk"]
-    assert out["attention-measure"].startswith("left out: this model has no layers")
-    assert "the cell that makes it was left out" in out["attention-figure"]
-    assert "Exercise 1.2, RMSNorm, is empty: finish it first" in out["start"]
-    assert "not part of this edition: ask your instructor" in out["solution"]
-    assert "Traceback" not in "".join(out.values())
-
-
-def test_the_tour_begins(folder, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(folder))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    notebook = nbformat.read(folder / "notebooks" / "00_tour.ipynb", as_version=4)
-    names = [cell.id for cell in notebook.cells]
-    notebook.cells[names.index("ex-0-1")].source = answer("0.1")
-    notebook.cells = [new_code_cell(AWAY), *notebook.cells[: names.index("check-0-1") + 1]]
-    resources = {"metadata": {"path": str(folder / "notebooks")}}
-    NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
-    said = {cell.id: str(cell.get("outputs")) for cell in notebook.cells}
-    assert "course's own code" in said["talk"] and "passed" in said["check-0-1"]
-    assert (folder / "tinyllm" / "tour.py~").exists()
-
-
-def test_a_folder_that_is_not_empty_is_refused():
-    with pytest.raises(editions.BuildError, match="is not empty"):
-        editions.write_learners(Path(ROOT))

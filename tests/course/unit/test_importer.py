@@ -60,34 +60,30 @@ def test_a_module_that_fails_leaves_nothing_behind():
     assert getattr(sys.modules.get("tinyllm.rope"), "x", None) is None
 
 
-@pytest.fixture
-def ends():
-    with (pair := socket.socketpair())[0], pair[1]:
-        yield pair
-
-
-def test_messages_come_one_by_one_however_they_are_cut(ends):
-    sender, receiver = ends
+def test_messages_come_one_by_one_however_they_are_cut():
+    sender, receiver = socket.socketpair()
     long = bytes(range(256)) * 9000
     stream = b"".join(map(frames.framed, (b"", b"a", long)))
-    threading.Thread(
-        target=lambda: [sender.sendall(stream[:7]), sender.sendall(stream[7:])]
-    ).start()
-    assert [frames.receive(receiver, 1 << 22, 5) for _ in range(3)] == [b"", b"a", long]
+    with sender, receiver:
+        send = threading.Thread(
+            target=lambda: [sender.sendall(stream[:7]), sender.sendall(stream[7:])]
+        )
+        send.start()
+        assert [frames.receive(receiver, 1 << 22, 5) for _ in range(3)] == [b"", b"a", long]
+        send.join()
 
 
-@pytest.mark.parametrize(
-    ("sent", "hung_up", "error", "words"),
-    [
+def test_half_a_message_silence_and_giants_are_given_up():
+    for sent, hangs_up, error, words in (
         (b"", False, frames.TimedOut, "no answer in time"),
         (b"\x05\0\0\0half", False, frames.TimedOut, "no answer in time"),
         (b"\x05\0\0\0half", True, frames.Gone, "it hung up"),
         (b"\xff\xff\xff\xff", False, frames.Gone, "4,294,967,295 bytes; 1,000 is the most"),
-    ],
-)
-def test_half_a_message_silence_and_giants_are_given_up(ends, sent, hung_up, error, words):
-    ends[0].sendall(sent)
-    if hung_up:
-        ends[0].close()
-    with pytest.raises(error, match=words):
-        frames.receive(ends[1], 1000, seconds=0.05)
+    ):
+        sender, receiver = socket.socketpair()
+        with sender, receiver:
+            sender.sendall(sent)
+            if hangs_up:
+                sender.close()
+            with pytest.raises(error, match=words):
+                frames.receive(receiver, 1000, seconds=0.05)

@@ -22,47 +22,43 @@ def lab(monkeypatch, tmp_path):
     )
 
     def run(*arguments):
+        started.clear()
         result = CliRunner().invoke(app, ["lab", *arguments])
-        return result.exit_code, " ".join(result.output.split()), started
+        return result.exit_code, " ".join(result.output.split()), list(started)
 
     return run
 
 
-@pytest.mark.parametrize(
-    ("arguments", "notebook", "extra"),
-    [
-        ([], "00_tour", []),
-        (["rmsnorm"], "01_rmsnorm", []),
-        (["9", "--port", "9999"], "09_qwen3", ["--port", "9999"]),
-        (["--no-browser"], "00_tour", ["--no-browser"]),
-    ],
-    ids=["the tour", "a lab", "more for Jupyter", "nothing but that"],
-)  # fmt: skip
-def test_it_opens_a_notebook_of_the_project_from_anywhere(lab, arguments, notebook, extra):
-    code, _, started = lab(*arguments)
-    path = str(ROOT / "notebooks" / f"{notebook}.ipynb")
+def test_it_opens_a_notebook_of_the_project_from_anywhere(lab):
     begin = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={ROOT}"]
-    assert (code, started) == (0, [*begin, *extra, path])
+    for arguments, notebook in {
+        (): "00_tour",
+        ("rmsnorm",): "01_rmsnorm",
+        ("9", "--port", "9999"): "09_qwen3",
+        ("--no-browser",): "00_tour",
+    }.items():
+        code, _, started = lab(*arguments)
+        extra = [text for text in arguments if text not in ("rmsnorm", "9")]
+        path = str(ROOT / "notebooks" / f"{notebook}.ipynb")
+        assert (code, started) == (0, [*begin, *extra, path]), arguments
 
 
-@pytest.mark.parametrize(
-    ("argv", "fits"),
-    [
-        ("python", True),
-        ("python3", True),
-        (os.path.join(os.path.dirname(sys.executable), "python3"), True),
-        ("/opt/other/bin/python", False),
-    ],
-)
-def test_a_kernel_of_another_python_is_named(lab, monkeypatch, tmp_path, argv, fits):
+def test_a_kernel_of_another_python_is_named(lab, monkeypatch, tmp_path):
     folder = tmp_path / "kernels" / "python3"
     folder.mkdir(parents=True)
-    spec = {"argv": [argv, "-m", "ipykernel_launcher"], "display_name": "x", "language": "x"}
-    (folder / "kernel.json").write_text(json.dumps(spec))
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
-    code, text, started = lab("rmsnorm")
-    assert bool(started) == fits and code == (0 if fits else 2)
-    assert fits or f"is {argv}, but the course is installed in {sys.executable}" in text
+    own = os.path.join(os.path.dirname(sys.executable), "python3")
+    for argv in ("python", "python3", own, "/opt/other/bin/python"):
+        fits = argv != "/opt/other/bin/python"
+        spec = {
+            "argv": [argv, "-m", "ipykernel_launcher"],
+            "display_name": "x",
+            "language": "x",
+        }
+        (folder / "kernel.json").write_text(json.dumps(spec))
+        code, text, started = lab("rmsnorm")
+        assert bool(started) == fits and code == (0 if fits else 2), argv
+        assert fits or f"is {argv}, but the course is installed in {sys.executable}" in text
 
 
 def test_a_notebook_that_was_deleted_is_said_with_what_brings_it_back(

@@ -1,5 +1,5 @@
-"""What is said in another language: nothing is missing, stale or changed in what is no prose,
-and either edition's work is worth the same."""
+"""Other languages: nothing is missing, stale or changed in what is not prose, and the work of
+any edition is worth the same."""
 
 import ast
 import json
@@ -12,13 +12,16 @@ import nbformat
 import pytest
 from babel.messages.catalog import Message
 from babel.messages.pofile import normalize
+from fontTools.ttLib import TTFont
 from rich.cells import cell_len
+from typer.testing import CliRunner
 
 from labkit import lang
 from labkit.author.owned_cells import filled, notebook_path, read_notebook, serialised
-from labkit.author.translation import catalogs
-from labkit.author.translation.faults import differences, faults, wrong_terms
+from labkit.author.translation import catalogs, messages
+from labkit.author.translation.faults import faults
 from labkit.author.translation.texts import with_docstrings
+from labkit.cli import app
 from labkit.core import cells
 from labkit.core.paths import LABKIT
 from labkit.core.report import Report, Status
@@ -27,7 +30,7 @@ from labkit.grading.nbgrader.graded_notebook import written_by_place
 from labkit.lang import language, ntr, speaking, tr
 from labkit.lang.layout import padded, wrapped
 
-# every command's help, and what is said of wrong and missing words
+# prints every command's help, and what it answers to wrong and missing words
 EVERY_COMMAND = """
 import sys, typer
 from labkit import cli
@@ -117,30 +120,27 @@ def test_a_message_in_another_language(own):
     assert ntr("one {n} line", "{n} lines", 1) == "one 1 line"
 
 
-@pytest.mark.parametrize(
-    ("variables", "spoken"),
-    [
+def test_the_language_is_the_one_asked_for_or_the_systems(monkeypatch):
+    for variables, expected in (
         ({}, "en"),
         ({"LANG": "zh_CN.UTF-8"}, "zh"),
         ({"LANG": "zh_CN.UTF-8", "TINYLLM_LANG": "en"}, "en"),
         ({"LANG": "C.UTF-8", "TINYLLM_LANG": "zh"}, "zh"),
         ({"LANGUAGE": "zh:en", "LANG": "en_GB.UTF-8"}, "zh"),
         ({"LANG": "fi_FI.UTF-8"}, "en"),
-    ],
-)
-def test_the_language_is_the_one_asked_for_or_the_systems(variables, spoken, monkeypatch):
-    for name in lang.VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    lang._chosen.cache_clear()
-    assert language() == spoken
+    ):
+        for name in lang.VARIABLES:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        lang._chosen.cache_clear()
+        assert language() == expected, variables
+    monkeypatch.undo()
     lang._chosen.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("english", "said"),
-    [
+def test_a_translation_that_lost_something_is_refused():
+    for english, translation in (
         ("run `check`", "运行"),
         ("run `check`", "运行 `hint`"),
         ("about $x^2$", "关于 $x^3$"),
@@ -149,62 +149,64 @@ def test_the_language_is_the_one_asked_for_or_the_systems(variables, spoken, mon
         ("{n} of 12", "{n} / 21"),
         ("## Title", "# 标题"),
         ("<summary>out</summary>", "结果"),
-    ],
-)
-def test_a_translation_that_lost_something_is_refused(english, said):
-    assert differences(english, said)
-    assert faults("zh", Message(english, said))
+        ("the residual stream grows", "残余流变大"),  # a term of the glossary
+    ):
+        assert faults("zh", Message(english, translation)), english
+    assert not faults("zh", Message("the residual stream grows", "残差流变大"))
 
 
-def test_a_term_has_its_one_translation():
-    assert wrong_terms("zh", "the residual stream grows", "残余流变大")
-    assert not wrong_terms("zh", "the residual stream grows", "残差流变大")
-
-
-@pytest.mark.parametrize(
-    "more", ["", " long" * 40, '\n\nand a "second" paragraph'], ids=["short", "long", "lines"]
-)
-def test_a_catalog_brought_up_to_date_stays_as_it_is(own, monkeypatch, more):
+@pytest.mark.parametrize("more", ["", " long" * 40, '\n\nand a "second" paragraph'])
+def test_a_catalog_is_brought_up_to_date(own, monkeypatch, more):
     path = own / "zh" / "small.po"
     monkeypatch.setattr(catalogs, "FOLDER", own)
     before = "{file} is empty" + more
     path.write_text(CATALOG.replace('"{file} is empty"', normalize(before)), "utf-8")
-    for word in ("quite", "quite, quite"):  # the English changes, and once more
+    for word in ("quite", "quite, quite"):  # the English changes twice
         changed = catalogs.Catalog()
         changed.add(f"{{file}} is {word} empty{more}")
         changed.add(("one {n} row", "{n} rows"))
         monkeypatch.setattr(catalogs, "templates", lambda now=changed: {"small": now})
         path.write_bytes(catalogs.updated("zh", "small"))
         assert catalogs.updated("zh", "small") == path.read_bytes()
-    sentence, plural = (each for each in catalogs.read(path, "zh") if each.id)
+    sentence, plural = (message for message in catalogs.read(path, "zh") if message.id)
     assert sentence.fuzzy and sentence.previous_id == [before]
     assert plural.fuzzy and plural.previous_id == ["one {n} line", "{n} lines"]
-
-
-def test_a_changed_sentence_goes_stale(own, monkeypatch):
-    changed = catalogs.Catalog()
-    changed.add("{file} is quite empty")
-    monkeypatch.setattr(catalogs, "FOLDER", own)
-    monkeypatch.setattr(catalogs, "templates", lambda: {"small": changed})
-    (own / "zh" / "small.po").write_bytes(catalogs.updated("zh", "small"))
-    assert "fuzzy" in (own / "zh" / "small.po").read_text("utf-8")
-    assert ["its English has changed" in each for each in catalogs.unfinished()] == [True]
+    assert ["its English has changed" in fault for fault in catalogs.unfinished()] == [True] * 2
     with speaking("zh"):
-        assert tr("{file} is quite empty", file="x") == "x is quite empty"
+        assert tr(sentence.id, file="x") == f"x is quite, quite empty{more}"
 
 
-@pytest.mark.parametrize("lab", NOTEBOOKS, ids=lambda lab: lab.name)
-def test_a_translated_notebook_has_the_same_cells_and_code(lab):
-    with speaking("en"):
-        english = filled(lab, read_notebook(notebook_path(lab)))
-    with speaking("zh"):
-        chinese = filled(lab, read_notebook(notebook_path(lab)))
-    nbformat.validate(chinese)
-    assert [cell.id for cell in chinese.cells] == [cell.id for cell in english.cells]
-    for ours, theirs in zip(english.cells, chinese.cells, strict=True):
-        assert ours.metadata == theirs.metadata
-        if ours.cell_type == "code":
-            assert cells.fingerprint(ours.source) == cells.fingerprint(theirs.source)
+def test_a_translated_notebook_has_the_same_cells_and_code():
+    for lab in NOTEBOOKS:
+        notebooks = []
+        for name in ("en", "zh"):
+            with speaking(name):
+                notebooks.append(filled(lab, read_notebook(notebook_path(lab))))
+        nbformat.validate(notebooks[1])
+        for english, chinese in zip(*(notebook.cells for notebook in notebooks), strict=True):
+            assert english.id == chinese.id and english.metadata == chinese.metadata
+            if english.cell_type == "code":
+                fingerprints = map(cells.fingerprint, (english.source, chinese.source))
+                assert len({*fingerprints}) == 1, (lab.name, english.id)
+
+
+def test_the_font_has_every_character_of_the_figures():
+    for name in catalogs.translated():
+        (path,) = (lang.FOLDER / name).glob("*.ttf")
+        has = TTFont(path).getBestCmap()
+        found = [
+            message
+            for catalog in catalogs.templates()
+            for message in catalogs.read(catalogs.path_of(name, catalog), name)
+            if message.id
+            and (
+                catalog == messages.FIGURES
+                or any("plots.py" in place for place, _ in message.locations)
+            )
+        ]
+        assert any("plots.py" in place for message in found for place, _ in message.locations)
+        letters = {*"".join(message.string for message in found)} - {"\n"}
+        assert sorted(letter for letter in letters if ord(letter) not in has) == []
 
 
 def test_docstrings_keep_what_is_contract():
@@ -213,31 +215,33 @@ def test_docstrings_keep_what_is_contract():
         assert "Shapes: x (B, T)" in with_docstrings(code)
 
 
-@pytest.mark.parametrize("lab", LABS[:3], ids=lambda lab: lab.name)
-def test_the_same_work_is_worth_the_same_in_either_edition(lab, judges):
+def test_the_same_work_is_worth_the_same_in_either_edition(judges):
     """The reference's answers but for one exercise that stays a stub; feedback in Chinese."""
-    scores = {}
-    for spoken in ("en", "zh"):
-        with speaking(spoken):
+    lab, scores = LABS[0], {}
+    for name in ("en", "zh"):
+        with speaking(name):
             notebook = filled(lab, read_notebook(notebook_path(lab)), solved=True)
             empty = filled(lab, read_notebook(notebook_path(lab)))
-        last = lab.exercises[-1].answer_cell
         for cell, stub in zip(notebook.cells, empty.cells, strict=True):
-            if cell.id == last:
+            if cell.id == lab.exercises[-1].answer_cell:
                 cell.source = stub.source
         graded = judges[lab.name].grade(serialised(notebook))
-        assert graded.language == spoken
-        scores[spoken] = [(each.id, each.score, each.status) for each in graded.exercises]
+        assert graded.language == name
+        scores[name] = [(found.id, found.score, found.status) for found in graded.exercises]
         assert graded.exercises[-1].status is Status.NOT_STARTED
         with speaking(graded.language):
-            said = str(graded.exercises[0].report)
-        assert ("正确" in said) == (spoken == "zh")
+            assert ("正确" in str(graded.exercises[0].report)) == (name == "zh")
+        cell = next(cell for cell in empty.cells if cell.id == lab.questions[0].answer_cell)
+        cell.id, cell.metadata, cell.source = "lost", nbformat.from_dict({}), "MINE"
+        found, _ = written_by_place(serialised(empty), judges[lab.name].released, lab)
+        assert [answer["source"] for answer in found] == ["MINE"]  # below its question
     assert scores["en"] == scores["zh"]
 
 
-def test_odd_words_on_the_language_are_english(judges):
+def test_an_unknown_language_of_a_notebook_is_english(judges):
     lab = LABS[0]
     notebook = json.loads(serialised(filled(lab, read_notebook(notebook_path(lab)))))
+    notebook["cells"] = notebook["cells"][:1]
     for odd in ({"language": "xx"}, {"language": 3}, [], None, {"language": "../zh"}):
         notebook["metadata"]["tinyllm"] = odd
         assert judges[lab.name].grade(json.dumps(notebook).encode()).language == "en"
@@ -256,29 +260,13 @@ def test_columns_line_up_with_wide_characters():
     assert cell_len(first[: first.index("甲")]) == cell_len(second[: second.index("乙")])
 
 
-def test_a_nameless_written_answer_is_found_below_its_question_in_either_edition(judges):
-    lab = LABS[0]
-    released = judges[lab.name].released
-    for spoken in ("en", "zh"):
-        with speaking(spoken):
-            notebook = filled(lab, read_notebook(notebook_path(lab)))
-        name = lab.questions[0].answer_cell
-        cell = next(cell for cell in notebook.cells if cell.id == name)
-        cell.id, cell.metadata, cell.source = "lost", nbformat.from_dict({}), "MINE"
-        found, _ = written_by_place(serialised(notebook), released, lab)
-        assert [each["source"] for each in found] == ["MINE"]
-
-
-def test_every_command_speaks_the_language_when_asked_for_help_and_when_wrong():
-    said = {}
-    for spoken in ("en", "zh"):
-        heard = subprocess.run(
-            [sys.executable, "-c", EVERY_COMMAND],
-            env={**os.environ, "TINYLLM_LANG": spoken, "COLUMNS": "200"},
-            capture_output=True,
-            text=True,
-        )
-        assert heard.returncode == 0, heard.stderr
-        said[spoken] = CODE.sub("·", heard.stdout + heard.stderr)
-    assert {"Usage", "Options", "Error", "default"} <= set(ENGLISH.findall(said["en"]))
-    assert ENGLISH.findall(said["zh"]) == []
+def test_every_command_is_in_the_language_in_help_and_when_wrong():
+    english = "".join(CliRunner().invoke(app, words).output for words in (["--help"], ["chek"]))
+    assert {"Usage", "Options", "Error"} <= set(ENGLISH.findall(CODE.sub("·", english)))
+    done = subprocess.run(
+        [sys.executable, "-c", EVERY_COMMAND],
+        env={**os.environ, "TINYLLM_LANG": "zh", "COLUMNS": "200"},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0 and done.stdout.count("tinyllm") > 30, done.stderr
+    assert ENGLISH.findall(CODE.sub("·", done.stdout + done.stderr)) == []

@@ -54,17 +54,14 @@ def contents(project):
     return [(project / name).read_bytes() for name in FILES]
 
 
-@pytest.mark.parametrize(
-    ("name", "left"),
-    [("1.1", ["1.2"]), ("RMSNorm", ["1.1"]), ("rmsnorm", []), ("01", [])],
-)
-def test_emptied_and_brought_back_by_the_command_that_is_said(project, name, left):
+def test_emptied_and_brought_back_by_the_command_that_is_said(project):
     before = contents(project)
-    code, text = said(name, "--yes")
-    assert code == 0 and written(project) == (left, left)
-    back = next(line for line in text.splitlines() if line.strip().startswith("cp "))
-    subprocess.run(back, shell=True, check=True)
-    assert contents(project) == before
+    for name, left in {"1.1": ["1.2"], "RMSNorm": ["1.1"], "rmsnorm": [], "01": []}.items():
+        code, text = said(name, "--yes")
+        assert code == 0 and written(project) == (left, left), name
+        back = next(line for line in text.splitlines() if line.strip().startswith("cp "))
+        subprocess.run(back, shell=True, check=True)
+        assert contents(project) == before, name
 
 
 def test_a_lab_is_again_as_it_was_released(project):
@@ -78,22 +75,20 @@ def test_a_lab_is_again_as_it_was_released(project):
     assert contents(project)[0] == (ROOT / FILES[0]).read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "spoil", "words"),
-    [
-        (["1.1"], None, "say `--yes`"),
-        (["9.9", "--yes"], None, "there is no"),
-        (["1.1", "--yes"], (0, "# %% exercise 1.1: layer_norm\n", ""), "has lost the line"),
-        (["rmsnorm", "--yes"], (1, "{", ""), "is not a notebook"),
-    ],
-    ids=["nobody is asked", "a wrong name", "a lost directive", "a broken notebook"],
-)
-def test_where_something_is_wrong_nothing_is_changed(project, arguments, spoil, words):
-    if spoil:
-        number, old, new = spoil
-        path = project / FILES[number]
-        path.write_text(path.read_text().replace(old, new, 1))
-    before = contents(project)
-    code, text = said(*arguments)
-    assert code == 2 and words in " ".join(text.split())
-    assert contents(project) == before and not (project / "backups").exists()
+WRONG = {  # what is asked; in which file what is replaced; what is said
+    ("1.1",): (None, "say `--yes`"),
+    ("9.9", "--yes"): (None, "there is no"),
+    ("1.1", "--yes"): ((0, "# %% exercise 1.1: layer_norm\n"), "has lost the line"),
+    ("rmsnorm", "--yes"): ((1, "{"), "is not a notebook"),
+}
+
+
+def test_where_something_is_wrong_nothing_is_changed(project):
+    for arguments, (spoil, words) in WRONG.items():
+        if spoil:
+            path = project / FILES[spoil[0]]
+            path.write_text(path.read_text().replace(spoil[1], "", 1))
+        before = contents(project)
+        code, text = said(*arguments)
+        assert code == 2 and words in " ".join(text.split()), arguments
+        assert contents(project) == before and not (project / "backups").exists()

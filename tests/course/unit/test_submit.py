@@ -64,64 +64,57 @@ def graded(path, released):
     return answer and answer.replace(cells.directive(FIRST) + cells.ADDED, "").strip()
 
 
-@pytest.mark.parametrize(
-    ("cell", "saved", "handed_in", "side", "passes", "words"),
-    [
-        (RIGHT, STUB, RIGHT, "notebook", True, None),
-        (LIFTED, LIFTED, LIFTED, "notebook", True, None),
-        (STUB, RIGHT, RIGHT, "package", True, "the notebook has no answer"),
-        ("", RIGHT, RIGHT, "package", True, "the notebook has no answer"),
-        (OTHER, RIGHT, OTHER, "notebook", True, "both pass; handed in is the notebook's"),
-        (WRONG, RIGHT, RIGHT, "package", True, "only the package's passes; handed in is the p"),
-        (RIGHT, WRONG, RIGHT, "notebook", True, "only the notebook's passes; handed in is the"),
-        (TYPO, RIGHT, RIGHT, "package", True, "only the package's passes"),
-        (WRONG, WRONG, WRONG, "notebook", False, None),
-        (TYPO, WRONG, TYPO, "notebook", False, "neither passes; handed in is the notebook's"),
-        (STUB, STUB, "", None, False, None),
-        (STUB, BARE, "", None, False, f'the line "{cells.directive(FIRST)}" above its code'),
-        (BARE, STUB, BARE, "notebook", True, None),
-        (STUB, NEEDY, NEEDY, "package", False, "it passes in tinyllm/rmsnorm.py alone"),
-    ],
-    ids=[
-        "an answer", "an answer that was run, its future import lifted", "a stub for an answer",
-        "nothing for an answer", "two right ones", "a wrong cell, mended by hand",
-        "a wrong module", "a broken cell", "a wrong one", "both wrong", "nothing anywhere",
-        "an answer that nothing marks", "a cell known by its id alone",
-        "a helper elsewhere in the module",
-    ],
-)  # fmt: skip
-def test_a_cell_is_handed_in(
-    package, mine, released, cell, saved, handed_in, side, passes, words
-):
-    if saved is LIFTED:
-        workspace.save(LAB, FIRST, saved)
-        assert package.read_text().index("from __future__") < package.read_text().index("# %%")
-    else:
-        head = HELPER if saved is NEEDY else ""
-        package.write_text(package.read_text().replace(STUB, head + saved))
-        if saved is NEEDY:  # in front of the directive: not a part of the block
-            assert cells.block(package.read_text(), FIRST.id).startswith("# %% exercise 1.1")
-    handed = prepare(LAB, mine(cell))
-    first = handed.packed[0]
-    assert (first.side and first.side.value, first.report.passed) == (side, passes)
-    assert first.at_stake == (0 if passes else FIRST.points)
-    assert graded(handed.path, released) == handed_in
-    notes = [note for note in handed.notes if note.startswith("1.1 ")]
-    assert (words in " ".join(notes)) if words else notes == []
+CASES = {  # cell, module; what is handed in, of which side, whether it passes; what is said
+    "an answer": (RIGHT, STUB, RIGHT, "notebook", True, None),
+    "its future import lifted": (LIFTED, LIFTED, LIFTED, "notebook", True, None),
+    "a stub for an answer": (STUB, RIGHT, RIGHT, "package", True, "the notebook has no answer"),
+    "nothing for an answer": ("", RIGHT, RIGHT, "package", True, "the notebook has no answer"),
+    "two right ones": (OTHER, RIGHT, OTHER, "notebook", True,
+                       "both pass; handed in is the notebook's"),
+    "a wrong cell, mended by hand": (WRONG, RIGHT, RIGHT, "package", True,
+                                     "only the package's passes; handed in is the p"),
+    "a wrong module": (RIGHT, WRONG, RIGHT, "notebook", True,
+                       "only the notebook's passes; handed in is the"),
+    "a broken cell": (TYPO, RIGHT, RIGHT, "package", True, "only the package's passes"),
+    "a wrong one": (WRONG, WRONG, WRONG, "notebook", False, None),
+    "both wrong": (TYPO, WRONG, TYPO, "notebook", False,
+                   "neither passes; handed in is the notebook's"),
+    "nothing anywhere": (STUB, STUB, "", None, False, None),
+    "an answer that nothing marks": (STUB, BARE, "", None, False,
+                                     f'the line "{cells.directive(FIRST)}" above its code'),
+    "a cell known by its id alone": (BARE, STUB, BARE, "notebook", True, None),
+    "a helper elsewhere in the module": (STUB, NEEDY, NEEDY, "package", False,
+                                         "it passes in tinyllm/rmsnorm.py alone"),
+}  # fmt: skip
 
 
-def test_a_broken_cell_takes_nothing_from_the_others(package, mine):
-    workspace.save(LAB, SECOND, cells.plain(reference_block(LAB, SECOND)))
-    packed = prepare(LAB, mine(TYPO)).packed
-    assert [each.report.passed for each in packed[:2]] == [False, True]
+def test_a_cell_is_handed_in(package, mine, released):
+    empty = package.read_text()
+    for case, (cell, saved, handed_in, side, passes, words) in CASES.items():
+        package.write_text(empty)
+        if saved is LIFTED:
+            workspace.save(LAB, FIRST, saved)
+            text = package.read_text()
+            assert text.index("from __future__") < text.index("# %%")
+        else:
+            head = HELPER if saved is NEEDY else ""
+            package.write_text(empty.replace(STUB, head + saved))
+        handed = prepare(LAB, mine(cell))
+        first = handed.packed[0]
+        found = first.side and first.side.value, first.report.passed
+        assert found == (side, passes), case
+        assert first.at_stake == (0 if passes else FIRST.points), case
+        assert graded(handed.path, released) == handed_in, case
+        notes = [note for note in handed.notes if note.startswith("1.1 ")]
+        assert (words in " ".join(notes)) if words else notes == [], case
 
 
 def test_the_learner_decides_where_the_checks_do_not(package, mine, released):
     package.write_text(package.read_text().replace(STUB, RIGHT))
     asked = []
 
-    def ask(said):
-        asked.append(said)
+    def ask(text):
+        asked.append(text)
         return Side.PACKAGE
 
     assert graded(prepare(LAB, mine(OTHER), ask=ask).path, released) == RIGHT
@@ -133,23 +126,24 @@ def test_the_learner_decides_where_the_checks_do_not(package, mine, released):
     assert "only the package's passes; handed in is the notebook's" in handed.notes[-1]
 
 
-def test_a_lost_cell_comes_back_and_the_last_copy_of_one_counts(package, mine, released):
-    assert prepare(LAB, mine()).packed[0].side is None
+def test_a_lost_cell_comes_back_and_merged_and_broken_cells_harm_no_other(
+    package, mine, released
+):
+    second = cells.plain(reference_block(LAB, SECOND)).strip()
+    workspace.save(LAB, SECOND, second)
+    packed = prepare(LAB, mine(TYPO)).packed
+    assert [one.report.passed for one in packed[:2]] == [False, True]
     named = RIGHT.replace("exercise 1.1", "exercise 1.2")
     for cell in (named, OTHER + "\n\n"):  # its id and what it defines say what it is
         found = graded(prepare(LAB, mine(cell)).path, released)
         assert found == cell.replace("# %% exercise 1.2: layer_norm\n", "").strip()
-    assert graded(prepare(LAB, mine(WRONG, RIGHT, STUB, cell_id="a")).path, released) == RIGHT
+    copies = mine(WRONG, RIGHT, STUB, cell_id="a")  # the last one that is begun counts
+    assert graded(prepare(LAB, copies).path, released) == RIGHT
     package.write_text(package.read_text().replace(STUB, RIGHT))
     handed = prepare(LAB, mine())
     names = [cell.source[:16] for cell in nbformat.read(handed.path, as_version=4).cells]
     assert names.index(RIGHT[:16]) + 1 == names.index('check("1.1")')
     assert graded(handed.path, released) == RIGHT
-
-
-def test_of_merged_answers_one_is_replaced(package, mine, released):
-    second = cells.plain(reference_block(LAB, SECOND)).strip()
-    package.write_text(package.read_text().replace(STUB, RIGHT))
     handed = prepare(LAB, mine(f"{WRONG}\n\n\n{second}\n"))
     answers = rebuild(handed.path.read_bytes(), released[LAB.name], LAB).answers
     assert [answers[e.id].strip() for e in (FIRST, SECOND)] == [RIGHT, second]
@@ -181,12 +175,10 @@ def test_a_notebook_older_than_the_package_may_be_open_and_unsaved(package, mine
 def test_what_is_no_notebook_is_refused_by_name(package, tmp_path):
     (tmp_path / "thesis.ipynb").write_text("years of work")
     (tmp_path / "list.ipynb").write_text('{"nbformat": 4, "nbformat_minor": 5}')
-    for name, words in (
-        ("none.ipynb", "there is no file"), ("thesis.ipynb", "not a notebook"),
-        ("list.ipynb", "not a notebook"),
-    ):  # fmt: skip
+    for name in ("none", "thesis", "list"):
+        words = "there is no file" if name == "none" else "not a notebook"
         with pytest.raises(NotebookError, match=words):
-            prepare(LAB, tmp_path / name)
+            prepare(LAB, tmp_path / f"{name}.ipynb")
 
 
 def test_an_exercise_is_told_of_the_one_that_is_its_cause(package):
@@ -220,7 +212,7 @@ def test_a_written_question_without_its_cell_is_not_called_empty(package, mine, 
         cell.metadata.pop("nbgrader", None)
         cell.id = f"new-{number}"
     nbformat.write(notebook, tmp_path / "mine.ipynb")
-    said = CliRunner().invoke(app, ["submit", LAB.module, "mine.ipynb"]).output
-    said = " ".join(said.split())
+    output = CliRunner().invoke(app, ["submit", LAB.module, "mine.ipynb"]).output
+    said = " ".join(output.split())
     assert "written question 1.a: its cell has lost its name" in said
     assert "1.a is empty" not in said

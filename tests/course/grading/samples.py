@@ -1,0 +1,153 @@
+"""What the tests of grading make up: notebooks, archives, verdicts, rows of a gradebook."""
+
+import copy
+import csv
+import io
+import json
+import tarfile
+import zipfile
+
+from nbgrader.utils import parse_utc
+
+from labkit.author.owned_cells import notebook_path
+from labkit.core.report import Status
+from labkit.core.syllabus import LABS
+from labkit.grading.judge.graded import GradedExercise, GradedSubmission
+from labkit.grading.judge.intake import cell_called
+from labkit.grading.nbgrader.course import SubmittedFile
+from labkit.grading.nbgrader.graded_notebook import graded_notebook
+from labkit.grading.run.results import Results
+from labkit.grading.sample_class import encoded
+
+LAB, SECOND, THIRD = LABS[:3]
+TEXT = {lab.name: notebook_path(lab).read_bytes() for lab in LABS[:3]}
+NO_CELLS = '{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'
+NOON = (2026, 3, 1, 12, 0, 0)
+FULL = tuple(float(exercise.points) for exercise in LAB.exercises)
+DUE, LATE = "2026-03-01 12:00:00 UTC", "2026-03-01 14:30:00 UTC"
+
+# Files
+
+
+def notebook(mark="", lab=LAB, **answers):
+    """A notebook told from others by `mark`, with answers: ex_1_1=text. lab None: of no lab."""
+    content = json.loads(TEXT[lab.name] if lab else NO_CELLS)
+    content["metadata"]["mark"] = mark
+    for cell in content["cells"]:
+        cell["source"] = answers.get(cell["id"].replace("-", "_"), cell["source"])
+    return json.dumps(content).encode()
+
+
+def zipped(files, times=None, method=zipfile.ZIP_DEFLATED, **attributes):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in files.items():
+            info = zipfile.ZipInfo(name, (times or {}).get(name, NOON))
+            info.compress_type = method
+            for key, value in attributes.items():
+                setattr(info, key, value)
+            archive.writestr(info, data)
+    return buffer.getvalue()
+
+
+def tarred(files, mode="w:gz"):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode) as archive:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def rows_of(path):
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        return list(csv.DictReader(file))
+
+
+# A graded learner, without a judge
+
+
+def judged(scores=FULL):
+    """A verdict with these points for the exercises."""
+    pairs, rows = zip(LAB.exercises, scores, strict=True), (("ok", "x"),)
+    return GradedSubmission(
+        tuple(GradedExercise(e.id, s / e.points, Status.PASSED, rows) for e, s in pairs)
+    )
+
+
+def notebook_of(course, submission, text="because"):
+    """The graded notebook, with a written answer."""
+    notebook = copy.deepcopy(course.released(LAB))
+    cell_called(notebook, LAB.questions[0].answer_cell).source = text
+    return graded_notebook(encoded(notebook), course.released(LAB), LAB, submission)
+
+
+def handed(course, learner, stamp=None):
+    path = course.root / "submitted" / learner / LAB.name / f"{LAB.name}.ipynb"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"{}")
+    if stamp is not None:
+        (path.parent / "timestamp.txt").write_text(stamp)
+    return SubmittedFile(learner, LAB, path)
+
+
+def stored(course, learner="ada", stamp=None, scores=FULL, text="because"):
+    """The standing of a learner whose verdict went into the gradebook."""
+    submission = judged(scores).worth(course.rules.lab(LAB))
+    notebook = notebook_of(course, submission, text)
+    course.store(LAB, [(handed(course, learner, stamp), submission, notebook)])
+    return course.standings(LAB)[learner]
+
+
+def graded(course, learner, scores=FULL, stamp=None, text="because"):
+    """What `tinyllm grade` leaves of a learner: a stored result, and the gradebook's rows."""
+    results = Results(course.root, LAB)
+    results.put(learner, judged(scores))
+    results.put_learner(learner, learner)
+    stored(course, learner, stamp, scores, text)
+
+
+def by_hand(course, part, points, learner="ada", extra=None):
+    """What formgrader does when a person gives points."""
+
+    def give(book):
+        grade = book.find_grade(part.grade_cell, LAB.name, LAB.name, learner)
+        grade.manual_score, grade.extra_credit = points, extra
+        grade.needs_manual_grade = points is None and grade.auto_score is None
+        book.db.commit()
+
+    course.gradebook.do(give)
+
+
+def page_of(course, learner):
+    return course.root / "feedback" / learner / LAB.name / f"{LAB.name}.html"
+
+
+def set_due(course):
+    due = parse_utc(DUE)
+    course.gradebook.do(
+        lambda book: bool(book.update_or_create_assignment(LAB.name, duedate=due))
+    )
+
+
+PLUGIN = """
+from nbgrader.plugins import BasePlugin
+
+
+class AnHour(BasePlugin):
+    def late_submission_penalty(self, student_id, score, total_seconds_late):
+        if student_id == "broken":
+            raise ZeroDivisionError
+        return total_seconds_late // 3600
+"""
+OURS = 'c.AssignLatePenalties.plugin_class = "late_{}.AnHour"\n'
+
+
+def with_plugin(course, line=OURS):
+    """The configuration with a line more; a module name of its own for each test."""
+    name = "late_" + "".join(filter(str.isalnum, course.root.parent.name))
+    (course.root / f"{name}.py").write_text(PLUGIN)
+    config = course.root / "nbgrader_config.py"
+    config.write_text(config.read_text() + line.replace("late_{}", name))
+    return course
