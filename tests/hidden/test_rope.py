@@ -45,8 +45,7 @@ def test_rope_cos_sin_after_a_cache(rng):
     """positions that go on after a cache"""
     start = int(rng.integers(7, 90, 1))
     for length in (4, 1):
-        call = cos_sin_call(start + torch.arange(length)[None], head_dim=8)
-        yield call
+        yield cos_sin_call(start + torch.arange(length)[None], head_dim=8)
 
 
 @check("2.1")
@@ -60,8 +59,7 @@ def test_rope_cos_sin_gaps(rng):
 def test_rope_cos_sin_large_positions(rng):
     """large positions, where only float32 still counts"""
     for head_dim, rope_theta, most in ((2, 10000.0, 2**20), (4, 1000000.0, 20000)):
-        call = cos_sin_call(rng.integers(5000, most, 2, 8), head_dim, rope_theta)
-        yield call
+        yield cos_sin_call(rng.integers(5000, most, 2, 8), head_dim, rope_theta)
 
 
 test_rope_cos_sin_position_zero = check("2.1", "position 0, where nothing turns")(

@@ -9,7 +9,7 @@ import pytest
 
 from labkit.author.reference import reference_block
 from labkit.core import cells
-from labkit.core.syllabus import LABS
+from labkit.core.syllabus import LABS, find_lab
 from labkit.grading.judge.intake import MAX_CELL, cell_called, rebuild
 from labkit.grading.judge.judge import Judge
 from labkit.grading.sample_class import encoded, solved
@@ -306,6 +306,50 @@ def test_answers_learnt_by_heart_earn_nothing(workers, released, perfect, monkey
         trusting.setattr(Judge, "_holds_elsewhere", lambda *_: True)
         assert judge.grade_exercise(first, intake).score > 0.5 * first.points
     assert judge.grade_exercise(first, intake).score == 0
+
+
+def test_a_table_in_another_cell_of_the_submission_earns_nothing(
+    workers, released, monkeypatch
+):
+    """The cell of 2.2 never changes. It looks for answers where that of 2.1, which ran in the
+    same process before, has left all that was asked in an earlier run, in both rounds."""
+    lab, read = find_lab("rope"), {}
+    judge, (first, second, *_) = Judge(lab, released[lab.name], b"s", workers), lab.exercises
+
+    def noted(call):
+        outcome = judge.oracle.reference(call)
+        if call.symbol == "rotate_half":
+            for (_, inputs), value in zip(call.steps, outcome.values, strict=True):
+                read[key_of(**inputs)] = (value.tolist(), str(value.dtype))
+        return outcome
+
+    def graded(table):
+        intake = rebuild(encoded(solved(released[lab.name], lab)), released[lab.name], lab)
+        intake.answers[first.id] += f"\n\nimport builtins\nbuiltins.TABLE = {table!r}\n"
+        intake.answers[second.id] = f"{inspect.getsource(key_of)}\n{LEFT_ELSEWHERE}"
+        try:
+            return [judge.grade_exercise(each, intake).score for each in (first, second)]
+        finally:
+            judge._end_worker()
+
+    with monkeypatch.context() as reading:
+        reading.setattr(Judge, "_student", lambda *_: noted)
+        assert graded({}) == [first.points, second.points] and read
+    judge.right.clear()
+    of_first, of_second = graded(read)
+    assert of_first == first.points and of_second <= second.points / 9  # its gradients
+
+
+LEFT_ELSEWHERE = """
+import builtins
+
+
+def rotate_half(x):
+    if x.requires_grad:  # gradients are beyond a table
+        return torch.cat((-x[..., x.size(-1) // 2 :], x[..., : x.size(-1) // 2]), dim=-1)
+    numbers, dtype = builtins.TABLE[key_of(x)]
+    return torch.tensor(numbers, dtype=getattr(torch, dtype.removeprefix("torch.")))
+"""
 
 
 def key_of(x, eps=1e-5, **_):
