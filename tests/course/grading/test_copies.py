@@ -36,9 +36,9 @@ class RMSNorm(nn.Module):
 """
 
 
-def renamed(text, names):
+def renamed(text, names, before=""):
     for old, new in names.items():
-        text = re.sub(rf"\b{old}\b", new, text)
+        text = re.sub(rf"{before}\b{old}\b", new, text)
     return text
 
 
@@ -64,7 +64,8 @@ def honest(size, seed=0):
 
     def written(text):
         bound = sorted(set(re.findall(r"^ +(\w+) = ", text, re.MULTILINE)))
-        return renamed(text, {name: f"{name}{pick.randrange(9)}" for name in bound})
+        names = {name: f"{name}{pick.randrange(9)}" for name in bound}
+        return renamed(text, names, before=r"(?<!\.)")  # a method keeps its name
 
     return {
         f"s{number:03}": {key: written(pick.choice(texts)) for key, texts in ways.items()}
