@@ -107,7 +107,7 @@ class Version:
 
     @cached_property
     def namespace(self) -> dict[str, Any]:
-        """The lab's module of the reference, and this cell in the place of the right one."""
+        """The lab's module of the reference, with this cell instead of the right one."""
         name = f"solutions.{self.mistake.lab.module}"
         names = dict(vars(import_module(name)))
         exec(

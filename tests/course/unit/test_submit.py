@@ -71,7 +71,7 @@ CASES = {  # cell, module; what is handed in, of which side, whether it passes; 
     "nothing for an answer": ("", RIGHT, RIGHT, "package", True, "the notebook has no answer"),
     "two right ones": (OTHER, RIGHT, OTHER, "notebook", True,
                        "both pass; handed in is the notebook's"),
-    "a wrong cell, mended by hand": (WRONG, RIGHT, RIGHT, "package", True,
+    "a wrong cell, corrected by hand": (WRONG, RIGHT, RIGHT, "package", True,
                                      "only the package's passes; handed in is the p"),
     "a wrong module": (RIGHT, WRONG, RIGHT, "notebook", True,
                        "only the notebook's passes; handed in is the"),
