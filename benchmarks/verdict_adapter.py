@@ -42,12 +42,12 @@ from labkit.core.syllabus import LABS as GRADED
 from labkit.core.syllabus import NOTEBOOKS
 from labkit.grading.judge.assembly import assembly_rows
 from labkit.grading.judge.judge import Judge, always_missed
-from labkit.grading.judge.probe import best_sandbox
-from labkit.grading.judge.sandbox import Sandbox
-from labkit.grading.judge.worker_client import WorkerLauncher
 from labkit.grading.sample_class import encoded, solved, with_answer
-from labkit.sandboxed.call import Outcome, describe, perform
-from labkit.sandboxed.importer import filename, imported
+from labkit.sandbox.bubblewrap import Sandbox
+from labkit.sandbox.inside.call import Outcome, describe, perform
+from labkit.sandbox.inside.importer import filename, imported
+from labkit.sandbox.launch import WorkerLauncher
+from labkit.sandbox.probe import best_sandbox
 
 LABS = {lab.name: lab for lab in NOTEBOOKS}
 SECRET, LAST = b"secret", "06_decoder"

@@ -13,7 +13,7 @@ from labkit.checks.messages import learner_report
 from labkit.checks.mistakes import Oracle
 from labkit.checks.runner import Result, run_check
 from labkit.core.syllabus import NOTEBOOKS, find_lab
-from labkit.sandboxed.call import perform
+from labkit.sandbox.inside.call import perform
 
 
 def pytest_pycollect_makemodule(module_path, parent):

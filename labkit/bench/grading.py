@@ -30,7 +30,7 @@ from labkit.grading.run.pool import GradingPool, cores
 from labkit.grading.run.schedule import Class, grade_lab
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
 from labkit.learner.check import oracle_of, visible_checks
-from labkit.sandboxed.call import perform
+from labkit.sandbox.inside.call import perform
 
 REPEATS = 5
 STOCK_SUBMISSIONS = 6

@@ -24,9 +24,9 @@ from labkit.checks.package import localised, placed, reference_modules
 from labkit.checks.runner import Ask, package_in
 from labkit.core.syllabus import LABS, Exercise, find_exercise
 from labkit.lang import said, tr
-from labkit.sandboxed.call import Call, Given, New, Outcome, blanked
-from labkit.sandboxed.importer import PACKAGE, imported
-from labkit.sandboxed.wire import outcome_from
+from labkit.sandbox.inside.call import Call, Given, New, Outcome, blanked
+from labkit.sandbox.inside.importer import PACKAGE, imported
+from labkit.sandbox.inside.wire import outcome_from
 
 PARTS = (  # of the models, by the exercises' symbols
     *("rope_cos_sin", "causal_mask", "apply_rotary_pos_emb", "rotate_half", "repeat_kv"),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from labkit.checks import messages
-from labkit.sandboxed.call import Call, Failure, Outcome, tensors_in
+from labkit.sandbox.inside.call import Call, Failure, Outcome, tensors_in
 
 # Relative tolerance, of the entry and of a share of the largest one (see `close`): a sum that
 # cancels is not less exact.

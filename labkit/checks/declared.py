@@ -32,7 +32,7 @@ from torch import Tensor
 from labkit.core.paths import TESTS, fault
 from labkit.core.syllabus import Exercise
 from labkit.lang import tr
-from labkit.sandboxed.call import Call, Given, New, Outcome
+from labkit.sandbox.inside.call import Call, Given, New, Outcome
 
 __all__ = ["Call", "Given", "New", "Outcome", "Rng", "check", "rows"]
 

@@ -14,7 +14,7 @@ from labkit.checks.facts import facts_about
 from labkit.checks.mistakes import MistakeError, Oracle, Version
 from labkit.checks.runner import CheckResult, Result
 from labkit.lang import tr
-from labkit.sandboxed.call import tensors_in
+from labkit.sandbox.inside.call import tensors_in
 
 ENOUGH = 0.45  # of the failed weight, for a mistake that explains a part of it
 PROBES = 3  # failed checks on which every mistake is tried; it must explain one of them

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from labkit.core import cells
 from labkit.core.syllabus import Exercise
 from labkit.lang import said, tr
-from labkit.sandboxed.call import Failure
+from labkit.sandbox.inside.call import Failure
 
 Rule = Callable[[re.Match[str], Failure, Exercise, str], str]
 LONGEST, FEW = 60, 5  # of a learner's names: characters, and how many

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from labkit.core.report import Report, Status
 from labkit.lang import said, tr
-from labkit.sandboxed.call import Failure
+from labkit.sandbox.inside.call import Failure
 
 LIMITS = ("NoAnswer", "TimeLimit", "OutputLimit")  # not raised by code: what stopped it
 MOST_LOOKS = 4

@@ -32,7 +32,7 @@ from weakref import WeakKeyDictionary
 from labkit.core import cells, sealed
 from labkit.core.paths import SOLUTIONS
 from labkit.core.syllabus import Exercise, Lab
-from labkit.sandboxed.call import Call, Outcome, perform
+from labkit.sandbox.inside.call import Call, Outcome, perform
 
 TITLE = re.compile(r"(?P<name>[a-z0-9-]+)(?P<remark> \(remark\))?: (?P<sentence>.+)")
 ONE_LINE = re.compile(r"(?P<find>.+?) ->(?: (?P<replace>.*))?")

@@ -13,7 +13,7 @@ from labkit.core.paths import SOLUTIONS
 from labkit.core.syllabus import NOTEBOOKS, Lab
 
 if TYPE_CHECKING:  # collecting reads cells and needs no torch
-    from labkit.sandboxed.call import Outcome
+    from labkit.sandbox.inside.call import Outcome
 
 # from .rope import ..., from tinyllm.rope import ..., import tinyllm.rope
 IMPORTED = re.compile(r"^[ \t]*(?:from|import)[ \t]+(?:tinyllm)?\.(\w+)", re.MULTILINE)

@@ -11,8 +11,8 @@ from labkit.checks.compare import Difference, compare
 from labkit.checks.declared import BrokenCheck, Check
 from labkit.core.paths import fault
 from labkit.core.syllabus import Exercise
-from labkit.sandboxed.call import Call, Outcome, describe, perform
-from labkit.sandboxed.importer import PACKAGE, filename
+from labkit.sandbox.inside.call import Call, Outcome, describe, perform
+from labkit.sandbox.inside.importer import PACKAGE, filename
 
 Performer = Callable[[Call], Outcome]
 Ask = Callable[[str, Call], Outcome]  # what a call gives in a module of the package

@@ -45,8 +45,8 @@ def demo(
     """Grade a small class from notebooks to gradebook, feedback and report."""
     with grading_extra():
         from labkit.grading.demo import demo as run
-        from labkit.grading.judge.sandbox import GradingError
         from labkit.grading.nbgrader.course import CourseError
+        from labkit.sandbox.bubblewrap import GradingError
 
     with ending_on(CourseError, GradingError):
         run(out, console)
@@ -235,9 +235,9 @@ def collected(
 @contextmanager
 def writing(course: Course) -> Iterator[None]:
     """Alone in the course folder; what stops everybody ends the command with one line."""
-    from labkit.grading.judge.sandbox import GradingError
     from labkit.grading.nbgrader.course import CourseError
     from labkit.grading.run.folder_lock import folder_lock
+    from labkit.sandbox.bubblewrap import GradingError
 
     try:
         with ending_on(CourseError, GradingError), folder_lock(course.root):

@@ -18,8 +18,6 @@ from labkit.core.paths import LABKIT
 from labkit.core.report import clean
 from labkit.core.syllabus import LABS, Lab
 from labkit.grading.judge.assembly import put_together
-from labkit.grading.judge.probe import best_sandbox
-from labkit.grading.judge.worker_client import LoadRequest, WorkerLauncher
 from labkit.grading.nbgrader.course import Course, CourseError
 from labkit.grading.run.grade import grade_and_report
 from labkit.grading.run.pool import GradingPool
@@ -30,10 +28,12 @@ from labkit.model.chat.stream import Sampling
 from labkit.model.hub import resolve
 from labkit.model.tokenizer import Tokenizer
 from labkit.model.weights import read, stored_tensors
-from labkit.sandboxed.call import Call, Outcome
+from labkit.sandbox.inside.call import Call, Outcome
+from labkit.sandbox.launch import LoadRequest, WorkerLauncher
+from labkit.sandbox.probe import best_sandbox
 
 MARKER = ".tinyllm-demo"
-TALK = LABKIT / "sandboxed" / "injected" / "talk.py"
+TALK = LABKIT / "sandbox" / "inside" / "injected" / "talk.py"
 LAST = "generation"  # the last lab that a talking decoder is made of
 SEED = 1  # of the story
 LONGEST = 256  # tokens of an answer

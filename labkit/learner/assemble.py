@@ -12,7 +12,7 @@ from labkit.lang import said, tr
 from labkit.learner import workspace
 from labkit.learner.check import stopped_rows
 from labkit.learner.room import PLAIN, Room, Stopped, torch_set_to
-from labkit.sandboxed.importer import imported
+from labkit.sandbox.inside.importer import imported
 
 HEADING = said("Assembly  your own parts")
 

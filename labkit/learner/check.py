@@ -21,9 +21,9 @@ from labkit.lang import tr
 from labkit.learner import workspace
 from labkit.learner.progress.record import has_passed
 from labkit.learner.room import ENDLESS, PLAIN, Room, Stopped, torch_set_to
-from labkit.sandboxed import banned
-from labkit.sandboxed.call import Call, Failure, Outcome
-from labkit.sandboxed.importer import imported
+from labkit.sandbox.inside import banned
+from labkit.sandbox.inside.call import Call, Failure, Outcome
+from labkit.sandbox.inside.importer import imported
 
 SEED = "visible"
 

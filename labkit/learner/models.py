@@ -19,8 +19,8 @@ from labkit.learner.wrapped import Wrapped
 from labkit.model import checkpoint, hub
 from labkit.model.chat.stream import Sampling, stream
 from labkit.model.tokenizer import Tokenizer
-from labkit.sandboxed.doubles import TinyDecoder
-from labkit.sandboxed.importer import PACKAGE, imported
+from labkit.sandbox.inside.doubles import TinyDecoder
+from labkit.sandbox.inside.importer import PACKAGE, imported
 
 PARTS = ("Qwen3Config", "Qwen3ForCausalLM", "count_parameters", "KVCache", "generate")
 MODEL_LABS = [lab for lab in LABS if lab.number <= "07"]

@@ -21,11 +21,11 @@ import torch
 
 from labkit.checks.runner import Ask
 from labkit.lang import said, tr
-from labkit.sandboxed.banned import as_in_grading, replaced
-from labkit.sandboxed.call import Call, Outcome
-from labkit.sandboxed.importer import PACKAGE
-from labkit.sandboxed.limits import CPU_SECONDS, CountedOutput, TimeLimit, refuse
-from labkit.sandboxed.torch_private import set_torch, torch_settings
+from labkit.sandbox.inside.banned import as_in_grading, replaced
+from labkit.sandbox.inside.call import Call, Outcome
+from labkit.sandbox.inside.importer import PACKAGE
+from labkit.sandbox.inside.limits import CPU_SECONDS, CountedOutput, TimeLimit, refuse
+from labkit.sandbox.inside.torch_private import set_torch, torch_settings
 
 # The packages, beside Python's own, that are there wherever the course is installed
 PACKAGES = {

@@ -20,7 +20,7 @@ from labkit.model import weights
 from labkit.model.hub import resolve
 from labkit.model.saving import save
 from labkit.model.weights import EMBEDDING, HEAD, CheckpointError, Stored, listed
-from labkit.sandboxed.torch_private import parameters_without_memory
+from labkit.sandbox.inside.torch_private import parameters_without_memory
 
 __all__ = ["CheckpointError", "bar", "load", "part", "resolve", "save"]
 

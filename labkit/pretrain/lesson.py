@@ -31,7 +31,7 @@ from labkit.pretrain.muon import Muon
 from labkit.pretrain.stories import END_OF_TURN, prompt
 from labkit.pretrain.stories import tokenizer as stories_tokenizer
 from labkit.pretrain.stories.reader import score_story, shares
-from labkit.sandboxed.doubles import WindowConfig, WindowModel
+from labkit.sandbox.inside.doubles import WindowConfig, WindowModel
 
 DOCUMENTS = 1500  # to learn a tokenizer from, where none ships
 

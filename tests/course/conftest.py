@@ -14,10 +14,10 @@ from labkit.author.owned_cells import filled, notebook_path, read_notebook
 from labkit.core.syllabus import LABS, NOTEBOOKS
 from labkit.grading.demo import demo
 from labkit.grading.judge.judge import Judge
-from labkit.grading.judge.probe import best_sandbox
-from labkit.grading.judge.worker_client import WorkerLauncher
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.sample_class import small_class
+from labkit.sandbox.launch import WorkerLauncher
+from labkit.sandbox.probe import best_sandbox
 
 # The tests run side by side, and so do what they start: threads that wait for each other
 # would burn time.

@@ -7,7 +7,7 @@ from math import inf
 import torch
 
 from labkit.checks.declared import Call, Given, Outcome, check
-from labkit.sandboxed.call import tensors_in
+from labkit.sandbox.inside.call import tensors_in
 
 F32, BF16 = torch.float32, torch.bfloat16
 

@@ -24,8 +24,8 @@ from labkit.checks.mistakes import Oracle
 from labkit.checks.runner import BrokenCheck, CheckResult, Result, run_check, run_checks
 from labkit.core import cells
 from labkit.core.syllabus import Exercise, Lab
-from labkit.sandboxed.call import Call, Outcome, perform
-from labkit.sandboxed.limits import MEMORY_BYTES, mapped_bytes
+from labkit.sandbox.inside.call import Call, Outcome, perform
+from labkit.sandbox.inside.limits import MEMORY_BYTES, mapped_bytes
 
 CPU_SECONDS = 10  # of a mutant, and on top of it several times what the reference takes
 SLEEPS = 20  # times as many seconds of wall time: the machine may be busy

@@ -24,7 +24,7 @@ from labkit.learner import hints
 from labkit.learner.figures.captions import CAPTIONS
 from labkit.learner.progress import predictions
 from labkit.look import page
-from labkit.sandboxed import banned
+from labkit.sandbox.inside import banned
 
 EVERYWHERE = "course"
 FIGURES = "figures"
@@ -114,7 +114,7 @@ def of_course() -> Iterator[Message]:
     for text in (*LABELS, *(status.value for status in Status)):
         yield Message(text, "labkit/core/report.py")
     for text in (banned.DRAWING, banned.FINISHED):
-        yield Message(text, "labkit/sandboxed/banned.py")
+        yield Message(text, "labkit/sandbox/inside/banned.py")
     for text in (*page.words().values(), page.NO_SCRIPT):
         yield Message(text, "labkit/look/static/words.js")
     config = SOLUTIONS / "config.py"

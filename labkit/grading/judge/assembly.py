@@ -14,9 +14,9 @@ from labkit.checks.assembly import PARTS, judged
 from labkit.checks.package import compose, reference_modules
 from labkit.core import cells
 from labkit.core.syllabus import LABS, Exercise, Lab
-from labkit.grading.judge.worker_client import LoadRequest, Worker, WorkerLauncher
 from labkit.lang import tr
-from labkit.sandboxed.call import Call, Outcome
+from labkit.sandbox.inside.call import Call, Outcome
+from labkit.sandbox.launch import LoadRequest, Worker, WorkerLauncher
 
 EXERCISE = "6.3"  # in whose report it stands
 LONGEST = 600  # characters of a row

@@ -45,19 +45,19 @@ from labkit.grading.judge import assembly
 from labkit.grading.judge.assembly import Answers
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission, zero
 from labkit.grading.judge.intake import ASSEMBLED, Intake, language_of, rebuild
-from labkit.grading.judge.sandbox import ASK, GradingError
-from labkit.grading.judge.worker_client import (
+from labkit.lang import language, speaking, tr
+from labkit.sandbox.bubblewrap import ASK, GradingError
+from labkit.sandbox.inside import banned
+from labkit.sandbox.inside.call import Call, Failure, Outcome
+from labkit.sandbox.inside.limits import CPU_SECONDS
+from labkit.sandbox.inside.wire import call_hash
+from labkit.sandbox.launch import (
     ExpectedCalls,
     LoadRequest,
     Worker,
     WorkerLauncher,
     compiled_modules,
 )
-from labkit.lang import language, speaking, tr
-from labkit.sandboxed import banned
-from labkit.sandboxed.call import Call, Failure, Outcome
-from labkit.sandboxed.limits import CPU_SECONDS
-from labkit.sandboxed.wire import call_hash
 
 REMEMBERED = 1000  # verdicts on right answers
 PATIENT_SECONDS = 60  # of one submission, after which its exercises get QUICK_SECONDS each

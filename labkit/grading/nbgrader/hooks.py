@@ -20,7 +20,6 @@ from labkit.core.report import clean
 from labkit.core.syllabus import UnknownName, find_exercise, find_lab
 from labkit.grading.judge.intake import earlier_labs
 from labkit.grading.judge.judge import Judge
-from labkit.grading.judge.sandbox import GradingError, permitted
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.exchange_files import copy_exchange_files, copy_notebooks_only
 from labkit.grading.nbgrader.gradebook.connection import CourseError
@@ -29,6 +28,7 @@ from labkit.grading.run.follow import ask_a_person, follow_rules
 from labkit.grading.run.judge_process import ready_judge, running_workers
 from labkit.grading.run.results import GradingSpec, Results
 from labkit.grading.run.schedule import as_json
+from labkit.sandbox.bubblewrap import GradingError, permitted
 
 
 class InsertStubs(NbGraderPreprocessor):

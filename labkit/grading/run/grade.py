@@ -20,7 +20,6 @@ from labkit.core.report import one_line
 from labkit.core.syllabus import LABS, Lab
 from labkit.grading.class_report.class_results import remarks_on, results_of
 from labkit.grading.class_report.report import write_reports
-from labkit.grading.judge.sandbox import Sandbox
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.run.follow import follow_rules
 from labkit.grading.run.misnamed import rename_misnamed
@@ -29,6 +28,7 @@ from labkit.grading.run.results import Results, UnreadableResult
 from labkit.grading.run.schedule import Class, grade_lab
 from labkit.grading.run.screen import print_brief, print_screen
 from labkit.lang import tr
+from labkit.sandbox.bubblewrap import Sandbox
 
 RENAMED = 3  # lines on notebooks that had another name
 MAX_REMARK = 300  # characters: what a learner called something may be in it

@@ -22,16 +22,16 @@ from nbformat import NotebookNode
 from labkit.core.paths import fault
 from labkit.core.syllabus import Lab, find_lab
 from labkit.grading.judge.graded import GradedSubmission
-from labkit.grading.judge.probe import best_sandbox
-from labkit.grading.judge.sandbox import GradingError, Sandbox, permitted
 from labkit.grading.private_api import at_end_of_pool_process
 from labkit.grading.run.results import GradingSpec, judging
 from labkit.lang import tr
-from labkit.sandboxed.limits import CPU_SECONDS, not_dumpable
+from labkit.sandbox.bubblewrap import GradingError, Sandbox, permitted
+from labkit.sandbox.inside.limits import CPU_SECONDS, not_dumpable
+from labkit.sandbox.probe import best_sandbox
 
 if TYPE_CHECKING:
     from labkit.grading.judge.judge import Judge
-    from labkit.grading.judge.worker_client import WorkerLauncher
+    from labkit.sandbox.launch import WorkerLauncher
 
 PRELOAD = (__name__, "labkit.grading.judge.judge")  # with torch, which whoever asks can spare
 ONE_AT_A_TIME = threading.Lock()  # a Dask worker may have several threads
@@ -79,7 +79,7 @@ def running_workers() -> WorkerLauncher:
     """This process's sandbox, for all submissions of all labs."""
     import torch
 
-    from labkit.grading.judge.worker_client import WorkerLauncher
+    from labkit.sandbox.launch import WorkerLauncher
 
     torch.set_num_threads(1)
     not_dumpable()

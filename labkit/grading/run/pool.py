@@ -18,13 +18,13 @@ from nbformat import NotebookNode
 
 from labkit.core.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
-from labkit.grading.judge.probe import best_sandbox
-from labkit.grading.judge.sandbox import ONE_THREAD, GradingError, Sandbox, permitted
 from labkit.grading.private_api import processes_of
 from labkit.grading.run import judge_process
 from labkit.grading.run.results import GradingSpec
 from labkit.lang import tr
-from labkit.sandboxed.limits import CPU_SECONDS
+from labkit.sandbox.bubblewrap import ONE_THREAD, GradingError, Sandbox, permitted
+from labkit.sandbox.inside.limits import CPU_SECONDS
+from labkit.sandbox.probe import best_sandbox
 
 PATIENCE = 600  # seconds without any result after which an executor is taken for stuck
 CONNECT = 20  # seconds to reach a Dask scheduler

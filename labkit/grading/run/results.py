@@ -26,12 +26,12 @@ from labkit.core.report import Status
 from labkit.core.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
 from labkit.lang import tr
-from labkit.sandboxed.limits import CPU_SECONDS
+from labkit.sandbox.inside.limits import CPU_SECONDS
 
 # What can change a score; colours, commands and pages regrade nobody.
 JUDGING = (
     "labkit/core/*.py",
-    "labkit/sandboxed/**/*.py",
+    "labkit/sandbox/**/*.py",
     "labkit/checks/*.py",
     "labkit/author/reference.py",
     "labkit/grading/judge/*.py",

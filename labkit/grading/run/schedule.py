@@ -23,12 +23,12 @@ from labkit.core.paths import fault
 from labkit.core.syllabus import Lab
 from labkit.grading.judge.graded import BROKE_OFF, GradedSubmission
 from labkit.grading.judge.intake import earlier_labs
-from labkit.grading.judge.sandbox import GradingError
 from labkit.grading.nbgrader.course import Course, SubmittedFile
 from labkit.grading.nbgrader.graded_notebook import graded_notebook, remarks_on
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.results import GradingSpec, Results, UnreadableResult
 from labkit.lang import tr
+from labkit.sandbox.bubblewrap import GradingError
 
 BATCH, SECONDS = 32, 2.0  # the gradebook is written after so many results or so much time
 STALLS = 3

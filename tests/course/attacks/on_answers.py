@@ -131,9 +131,9 @@ def forges_pickles(aim):
 @attack("answers all questions before they are asked, in the worker's own words and nonce",
         unbared="only this course has such a road")  # fmt: skip
 def forges_frames(aim):
-    from labkit.sandboxed import frames
-    from labkit.sandboxed.call import Outcome
-    from labkit.sandboxed.wire import encode_outcomes
+    from labkit.sandbox.inside import frames
+    from labkit.sandbox.inside.call import Outcome
+    from labkit.sandbox.inside.wire import encode_outcomes
 
     frame = sys._getframe()
     while frame and "request" not in frame.f_locals:
@@ -147,7 +147,7 @@ def forges_frames(aim):
 @attack("says that it needs no gradient and names no parameter",
         unbared="only this course has such a road")  # fmt: skip
 def forges_outcomes(aim):
-    from labkit.sandboxed import call, worker
+    from labkit.sandbox.inside import call, worker
 
     honest = call._perform
 

@@ -33,12 +33,8 @@ from labkit.core.cells import directive
 from labkit.core.paths import ROOT
 from labkit.core.report import CONTROL
 from labkit.core.syllabus import LABS
-from labkit.grading.judge import worker_client
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.judge.judge import Judge
-from labkit.grading.judge.probe import best_sandbox
-from labkit.grading.judge.sandbox import Sandbox
-from labkit.grading.judge.worker_client import WorkerLauncher
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.run.grade import grade_and_report
 from labkit.grading.run.pool import GradingPool
@@ -50,6 +46,10 @@ from labkit.grading.sample_class import (
     solved,
     with_answer,
 )
+from labkit.sandbox import launch
+from labkit.sandbox.bubblewrap import Sandbox
+from labkit.sandbox.launch import WorkerLauncher
+from labkit.sandbox.probe import best_sandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="not checked: needs Linux")
 load_attacks()
@@ -131,13 +131,13 @@ class Split(Sandbox):
     """No more than a process of its own with limits: no Landlock, no seccomp."""
 
     OFF = (
-        "from labkit.sandboxed import limits, seccomp; "
+        "from labkit.sandbox.inside import limits, seccomp; "
         "limits.landlock_rules = lambda *_: None; seccomp.Filter.install = lambda *_: False; "
-        "from labkit.sandboxed.worker import main"
+        "from labkit.sandbox.inside.worker import main"
     )
 
     def command(self, python, *rest):
-        boot = python[-1].replace("from labkit.sandboxed.worker import main", self.OFF)
+        boot = python[-1].replace("from labkit.sandbox.inside.worker import main", self.OFF)
         assert boot != python[-1]
         return super().command([*python[:-1], boot], *rest)
 
@@ -169,7 +169,7 @@ def success(submission, world, name):
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_layer_stops_what_it_claims_to_stop(layer, released, tmp_path, monkeypatch):
-    monkeypatch.setattr(worker_client, "WALL_SECONDS", 30)  # 3 where CPU_SECONDS is SECONDS
+    monkeypatch.setattr(launch, "WALL_SECONDS", 30)  # 3 where CPU_SECONDS is SECONDS
     sandbox = {"split": Split(), "kernel": Sandbox()}.get(layer) or best_sandbox()
     if layer == "bubblewrap" and sandbox.bubblewrap is None:
         pytest.skip(f"not checked: {sandbox.lacking}")

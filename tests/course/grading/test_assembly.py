@@ -18,7 +18,7 @@ from labkit.core.syllabus import LABS, find_exercise
 from labkit.grading.judge.assembly import assembly_rows
 from labkit.learner.check import check_exercise
 from labkit.learner.notebook import assemble
-from labkit.sandboxed.importer import imported
+from labkit.sandbox.inside.importer import imported
 
 RIGHT = reference_modules()
 
@@ -190,7 +190,7 @@ def test_grading_puts_all_that_was_handed_in_together(workers):
 
 
 FORGED = (
-    "import sys\nworker = sys.modules['labkit.sandboxed.worker']\n"
+    "import sys\nworker = sys.modules['labkit.sandbox.inside.worker']\n"
     "worker.perform = lambda *_: worker.Outcome(values=[{values}])\n"
     "class Qwen3DecoderLayer: pass"
 )

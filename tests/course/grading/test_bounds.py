@@ -10,7 +10,7 @@ from labkit.core.syllabus import LABS, find_lab
 from labkit.grading.judge.intake import MAX_WRITTEN, cell_called, rebuild
 from labkit.grading.nbgrader.feedback import MAX_MARKDOWN, rendered
 from labkit.grading.sample_class import encoded, solved
-from labkit.sandboxed.call import Outcome
+from labkit.sandbox.inside.call import Outcome
 
 LAB = LABS[0]
 QUESTION = LAB.questions[0].answer_cell

@@ -11,15 +11,14 @@ import pytest
 import torch
 
 from labkit.core.paths import ROOT
-from labkit.grading.judge import worker_client
-from labkit.grading.judge.probe import best_sandbox
-from labkit.grading.judge.sandbox import GradingError
-from labkit.grading.judge.worker_client import LoadRequest, WorkerLauncher
 from labkit.grading.run.pool import EXECUTORS
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
-from labkit.sandboxed.call import Call
-from labkit.sandboxed.frames import Gone
-from labkit.sandboxed.limits import package_folders
+from labkit.sandbox.bubblewrap import GradingError
+from labkit.sandbox.inside.call import Call
+from labkit.sandbox.inside.frames import Gone
+from labkit.sandbox.inside.limits import package_folders
+from labkit.sandbox.launch import LoadRequest, WorkerLauncher
+from labkit.sandbox.probe import best_sandbox
 from tests.course.grading.test_robust import (  # noqa: F401  fixtures are among them
     LAB,
     all_files,
@@ -168,8 +167,8 @@ def fail(monkeypatch):
             raise Gone("it hung up")
         return original(self, request, *rest, **options)
 
-    said, original = [], worker_client.WorkerLauncher.launch
-    monkeypatch.setattr(worker_client.WorkerLauncher, "launch", launch)
+    said, original = [], WorkerLauncher.launch
+    monkeypatch.setattr(WorkerLauncher, "launch", launch)
     return said.append
 
 

@@ -22,7 +22,6 @@ from labkit.core.syllabus import LABS
 from labkit.grading.judge.graded import BROKE_OFF, GradedSubmission, zero
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.judge.judge import Judge
-from labkit.grading.judge.sandbox import GradingError
 from labkit.grading.nbgrader.course import Course, SubmittedFile
 from labkit.grading.private_api import processes_of
 from labkit.grading.run import pool as pool_module
@@ -31,6 +30,7 @@ from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.results import GradingSpec, Results
 from labkit.grading.run.schedule import Task, grade_lab, judged
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
+from labkit.sandbox.bubblewrap import GradingError
 
 LAB = LABS[0]
 ALL = sum(exercise.points for exercise in LAB.exercises)

@@ -23,7 +23,6 @@ from labkit.cli import app
 from labkit.core import paths
 from labkit.core.paths import ROOT, TESTS
 from labkit.core.syllabus import LABS
-from labkit.grading.judge.sandbox import GradingError
 from labkit.grading.nbgrader import feedback_pages
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook import connection as gradebook_connection
@@ -35,6 +34,7 @@ from labkit.grading.run.judge_process import ready_judge
 from labkit.grading.run.pool import EXECUTORS, GradingPool, RunningExecutor
 from labkit.grading.run.schedule import grade_lab
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
+from labkit.sandbox.bubblewrap import GradingError
 from tests.course.grading.samples import (
     LAB,
     LATE,

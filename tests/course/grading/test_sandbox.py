@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from labkit.core.paths import ROOT
-from labkit.grading.judge import attempts, probe, sandbox
-from labkit.grading.judge.attempts import ATTEMPTS
-from labkit.grading.judge.sandbox import NoSandbox, Sandbox
-from labkit.grading.judge.worker_client import LoadRequest, WorkerLauncher
 from labkit.grading.run import judge_process, pool
-from labkit.sandboxed import seccomp
-from labkit.sandboxed.call import Call
+from labkit.sandbox import attempts, bubblewrap, probe
+from labkit.sandbox.attempts import ATTEMPTS
+from labkit.sandbox.bubblewrap import NoSandbox, Sandbox
+from labkit.sandbox.inside import seccomp
+from labkit.sandbox.inside.call import Call
+from labkit.sandbox.launch import LoadRequest, WorkerLauncher
 from tests.course.grading.two_learners import grade, points
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="not checked: needs Linux")
@@ -78,8 +78,8 @@ class WithoutLandlock(Sandbox):
     """As on a kernel before 5.13."""
 
     def command(self, python, *rest):
-        begin = "from labkit.sandboxed.worker import main"
-        off = "from labkit.sandboxed import limits; limits.landlock_rules = lambda _: None"
+        begin = "from labkit.sandbox.inside.worker import main"
+        off = "from labkit.sandbox.inside import limits; limits.landlock_rules = lambda _: None"
         boot = python[-1].replace(begin, f"{off}; {begin}")
         assert boot != python[-1]
         return super().command([*python[:-1], boot], *rest)
@@ -107,7 +107,7 @@ def test_inside_there_is_nothing_but_python(best, tmp_path):
     body = f"return [os.path.exists(path) for path in {['/code', *map(str, paths)]}]"
     assert ask(best, body, audit=False).value == [True] + [False] * len(paths)
     assert ask(best, "return os.getpid()").value < 1000  # of a namespace of its own
-    assert ask(best, "return os.getuid()").value == int(sandbox.NOBODY)
+    assert ask(best, "return os.getuid()").value == int(bubblewrap.NOBODY)
     assert ask(best, "open('/code/labkit/x', 'w')", audit=False).failure
     qwen3 = "import importlib; importlib.import_module('transformers.models.qwen3')"
     assert ask(best, qwen3, audit=False).failure.kind == "ModuleNotFoundError"
@@ -116,7 +116,7 @@ def test_inside_there_is_nothing_but_python(best, tmp_path):
 def test_an_installed_copy_of_the_course_is_hidden(tmp_path):
     packages = tmp_path / "site-packages"
     (packages / "solutions").mkdir(parents=True)
-    assert sandbox.course_folders([str(packages)]) == [str(packages / "solutions")]
+    assert bubblewrap.course_folders([str(packages)]) == [str(packages / "solutions")]
 
 
 def test_the_next_learner_finds_no_process_and_no_file(best, bare):
@@ -146,16 +146,16 @@ def test_refused_operators_stay_refused_on_every_road(workers):
 
 @pytest.fixture
 def without_wish(monkeypatch):
-    monkeypatch.delenv(sandbox.WITHOUT)
+    monkeypatch.delenv(bubblewrap.WITHOUT)
 
 
 def test_a_missing_sandbox_is_an_error_unless_it_is_not_wanted(without_wish, monkeypatch):
     missing = Sandbox(lacking="bubblewrap is not installed")
     with pytest.raises(NoSandbox, match=r"not installed.*--no-sandbox"):
-        sandbox.permitted(missing)
-    assert sandbox.permitted(missing, True) is missing
-    monkeypatch.setenv(sandbox.WITHOUT, "1")
-    assert sandbox.permitted(missing) is missing
+        bubblewrap.permitted(missing)
+    assert bubblewrap.permitted(missing, True) is missing
+    monkeypatch.setenv(bubblewrap.WITHOUT, "1")
+    assert bubblewrap.permitted(missing) is missing
 
 
 def test_grade_refuses_without_a_sandbox_unless_told(handed_in, bare, without_wish):

@@ -7,14 +7,14 @@ import time
 import torch
 
 from labkit.core.syllabus import LABS
-from labkit.grading.judge import worker_client
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.judge.judge import Judge
-from labkit.grading.judge.probe import best_sandbox
-from labkit.grading.judge.sandbox import Sandbox
-from labkit.grading.judge.worker_client import BOOT, LoadRequest, WorkerLauncher
 from labkit.grading.sample_class import encoded, solved
-from labkit.sandboxed.call import Call
+from labkit.sandbox import launch
+from labkit.sandbox.bubblewrap import Sandbox
+from labkit.sandbox.inside.call import Call
+from labkit.sandbox.launch import BOOT, LoadRequest, WorkerLauncher
+from labkit.sandbox.probe import best_sandbox
 
 
 def ask(workers, body, module="", banned=()):
@@ -39,7 +39,7 @@ def test_nothing_of_the_judge_enters(monkeypatch):
     assert "PATH" in names and "SECRET_OF_THE_JUDGE" not in names
     ours = [name for name in modules if name.split(".")[0] in
             ("solutions", "tests", "labkit", "pytest", "transformers")]  # fmt: skip
-    assert ours and all(n == "labkit" or n.startswith("labkit.sandboxed") for n in ours)
+    assert {n for n in ours if not n.startswith("labkit.sandbox.inside")} == {"labkit", "labkit.sandbox"}
 
 
 def test_odd_ends_are_outcomes(workers):
@@ -80,7 +80,7 @@ def test_the_judge_waits_no_longer_than_its_limit(workers, monkeypatch):
         "return {'a': 'y' * 20_000_000}",
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(worker_client, "WALL_SECONDS", 10)  # 2 of CPU_SECONDS' 10
+            patch.setattr(launch, "WALL_SECONDS", 10)  # 2 of CPU_SECONDS' 10
             start = time.monotonic()
             outcome = ask(workers, body, module=FORGED)
         assert outcome.failure.kind in ("NoAnswer", "PermissionError"), body
@@ -89,7 +89,7 @@ def test_the_judge_waits_no_longer_than_its_limit(workers, monkeypatch):
 
 
 def test_the_answers_of_an_exercise_are_bounded_in_sum(workers, monkeypatch):
-    monkeypatch.setattr(worker_client, "MAX_ANSWERS", 3 << 20)
+    monkeypatch.setattr(launch, "MAX_ANSWERS", 3 << 20)
     source = "import torch\n\ndef f(x):\n    return torch.zeros(1 << 18)\n"  # a megabyte
     worker = workers.launch(LoadRequest({"lab": source}, "lab", ()))
     failures = [worker.ask(Call("f", x=n)).failure for n in range(4)]
@@ -113,7 +113,7 @@ def test_banned_functions_raise_however_they_are_reached(workers):
 def test_where_nothing_can_fork_each_learner_starts_a_process(released, monkeypatch):
     """As on Windows: over a port of this machine, with a token."""
     monkeypatch.delattr(os, "fork")
-    monkeypatch.setattr(worker_client, "BOOT", f"import os; del os.fork; {BOOT}")
+    monkeypatch.setattr(launch, "BOOT", f"import os; del os.fork; {BOOT}")
     lab, started = LABS[0], []
     notebook = solved(released[lab.name], lab)
     with WorkerLauncher(Sandbox()) as workers:

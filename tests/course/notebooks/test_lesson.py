@@ -11,9 +11,14 @@ from labkit.learner.wrapped import Wrapped
 from labkit.model import hub
 from labkit.model.weights import CheckpointError
 from labkit.pretrain import lesson
-from labkit.sandboxed.call import Call, Given, perform
-from labkit.sandboxed.doubles import Momentum, WindowConfig, WindowModel
-from labkit.sandboxed.wire import decode_call, decode_outcomes, encode_call, encode_outcomes
+from labkit.sandbox.inside.call import Call, Given, perform
+from labkit.sandbox.inside.doubles import Momentum, WindowConfig, WindowModel
+from labkit.sandbox.inside.wire import (
+    decode_call,
+    decode_outcomes,
+    encode_call,
+    encode_outcomes,
+)
 from solutions.training import train_step
 
 

@@ -15,11 +15,11 @@ from labkit.author.owned_cells import setup_cell
 from labkit.checks.runner import package_in
 from labkit.core import cells
 from labkit.core.syllabus import LABS, find_lab
-from labkit.grading.judge.worker_client import LoadRequest
 from labkit.learner import room
 from labkit.learner.room import Room, Stopped
-from labkit.sandboxed.call import Call
-from labkit.sandboxed.importer import imported
+from labkit.sandbox.inside.call import Call
+from labkit.sandbox.inside.importer import imported
+from labkit.sandbox.launch import LoadRequest
 
 FOLDER = "somewhere/tinyllm"
 HEADER = """

@@ -15,7 +15,7 @@ from labkit.core.paths import SOLUTIONS
 from labkit.core.syllabus import LABS, NOTEBOOKS
 from labkit.grading.judge.intake import Intake
 from labkit.learner.check import SEED
-from labkit.sandboxed.call import perform
+from labkit.sandbox.inside.call import perform
 
 EXERCISES = [(lab, exercise) for lab in LABS for exercise in lab.exercises]
 oracle_of = cache(Oracle)

@@ -19,7 +19,7 @@ from labkit.checks.runner import run_checks
 from labkit.core import cells
 from labkit.core.syllabus import LABS
 from labkit.learner.check import SEED
-from labkit.sandboxed.call import perform
+from labkit.sandbox.inside.call import perform
 
 OWN = Path(__file__).parent / "transformers_own"
 RUNS = [("visible", SEED), ("hidden", "one seed"), ("hidden", "another seed")]

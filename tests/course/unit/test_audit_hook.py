@@ -3,7 +3,7 @@
 import pytest
 
 from labkit.core.paths import ROOT
-from labkit.sandboxed.limits import AuditHook, readable_folders
+from labkit.sandbox.inside.limits import AuditHook, readable_folders
 
 SECRET = str(ROOT / "solutions" / "rmsnorm.py")
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from labkit.sandboxed.banned import NotAllowed, doubtful, found_in, out_of_reach
+from labkit.sandbox.inside.banned import NotAllowed, doubtful, found_in, out_of_reach
 
 BANNED = (
     "torch.nn.RMSNorm",

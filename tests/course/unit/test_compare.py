@@ -15,7 +15,7 @@ from labkit.checks.compare import (
     same_distribution,
 )
 from labkit.checks.messages import error_text
-from labkit.sandboxed.call import Call, Failure, Outcome, perform
+from labkit.sandbox.inside.call import Call, Failure, Outcome, perform
 
 NAN, INF = float("nan"), float("inf")
 

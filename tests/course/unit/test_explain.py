@@ -17,7 +17,7 @@ from labkit.checks.package import localised, placed
 from labkit.checks.runner import CheckResult, Result, run_checks
 from labkit.core.report import Report, Status, clean
 from labkit.core.syllabus import LABS
-from labkit.sandboxed.call import Call, Failure, Outcome, perform
+from labkit.sandbox.inside.call import Call, Failure, Outcome, perform
 
 LAB = LABS[0]
 EXERCISE = LAB.exercises[0]  # 1.1 layer_norm, 4 points

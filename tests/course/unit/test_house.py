@@ -10,17 +10,21 @@ import pytest
 from labkit.core.paths import LABKIT, ROOT
 
 # A room imports itself and rooms on the floors below its own, which are listed before it.
-FLOORS = ("lang", "core sandboxed", "checks", "model", "learner", "look", "author pretrain",
+FLOORS = ("lang", "core", "sandbox", "checks", "model", "learner", "look", "author pretrain",
           "grading", "bench site", "cli")  # fmt: skip
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms.split()}
-LEARNERS_HAVE = {"lang", "core", "sandboxed", "checks", "model", "learner", "look", "pretrain",
+LEARNERS_HAVE = {"lang", "core", "sandbox", "checks", "model", "learner", "look", "pretrain",
                  "cli"}  # fmt: skip
 # What comes with the extras of pyproject.toml, which a learner does not install
 EXTRAS = {"nbgrader", "nbconvert", "sqlalchemy", "bleach", "distributed", "transformers"}
 EXTRAS |= {"sphinx", "docutils", "latex2mathml", "nbclient"}
 # What may be used beside the standard library and the package itself
 TENSORS = {"torch", "numpy"}
-USE = {"labkit.sandboxed": {*TENSORS, "safetensors"}, "solutions": TENSORS, "tinyllm": TENSORS}
+USE = {
+    "labkit.sandbox.inside": {*TENSORS, "safetensors"},
+    "solutions": TENSORS,
+    "tinyllm": TENSORS,
+}
 
 
 def name_of(path):
@@ -115,8 +119,8 @@ def test_no_folder_is_a_drawer():
 # The aim: labkit 16,000 in all, mistakes 2,600, checks 3,600, the course's own tests 10,000.
 WEIGHT = {
     "labkit/author": 2321, "labkit/bench": 1003, "labkit/checks": 2229, "labkit/core": 1800,
-    "labkit/grading": 9320, "labkit/lang": 154, "labkit/learner": 4615, "labkit/look": 527,
-    "labkit/model": 2006, "labkit/pretrain": 5545, "labkit/sandboxed": 2430,
+    "labkit/grading": 8534, "labkit/lang": 154, "labkit/learner": 4615, "labkit/look": 527,
+    "labkit/model": 2006, "labkit/pretrain": 5545, "labkit/sandbox": 3223,
     "labkit/site": 815, "labkit/cli.py": 112, "labkit": 32889, "solutions/mistakes": 2819,
     "tests/visible tests/hidden": 4155, "tests/course": 18072,
 }  # fmt: skip

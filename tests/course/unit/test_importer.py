@@ -10,8 +10,8 @@ from importlib import import_module
 import pytest
 
 import tinyllm
-from labkit.sandboxed import frames
-from labkit.sandboxed.importer import imported
+from labkit.sandbox.inside import frames
+from labkit.sandbox.inside.importer import imported
 
 SOURCES = {
     "rmsnorm": "import math\n\ndef two():\n    return 2\n",

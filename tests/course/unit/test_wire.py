@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from labkit.sandboxed import wire
-from labkit.sandboxed.call import Call, Failure, Given, New, Outcome, perform
-from labkit.sandboxed.wire import Malformed, pack, unpack
+from labkit.sandbox.inside import wire
+from labkit.sandbox.inside.call import Call, Failure, Given, New, Outcome, perform
+from labkit.sandbox.inside.wire import Malformed, pack, unpack
 
 X = torch.arange(6.0).view(2, 3)
 

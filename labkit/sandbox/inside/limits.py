@@ -3,7 +3,7 @@
 Four layers, each as far as the system offers it: resource limits (POSIX), Landlock (Linux
 5.13 and later: the kernel refuses files), seccomp (Linux: the kernel refuses system calls) and
 a Python audit hook (everywhere; it stops Python-level access only, with a friendly message).
-The sandbox round the whole worker is the business of labkit.grading.judge.sandbox.
+The sandbox round the whole worker is the business of labkit.sandbox.bubblewrap.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-from labkit.sandboxed import seccomp
+from labkit.sandbox.inside import seccomp
 
 try:
     import resource

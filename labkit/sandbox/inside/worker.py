@@ -44,10 +44,10 @@ from typing import Any
 
 import torch
 
-from labkit.sandboxed import banned, frames, limits
-from labkit.sandboxed.call import Call, Outcome, describe, perform
-from labkit.sandboxed.importer import PACKAGE, Source, compiled, filename, imported
-from labkit.sandboxed.wire import (
+from labkit.sandbox.inside import banned, frames, limits
+from labkit.sandbox.inside.call import Call, Outcome, describe, perform
+from labkit.sandbox.inside.importer import PACKAGE, Source, compiled, filename, imported
+from labkit.sandbox.inside.wire import (
     MAX_BYTES,
     Malformed,
     decode_call,
@@ -60,12 +60,12 @@ LOAD, CALL = b"l", b"c"  # how a message begins
 # In the environment: the C library asks the kernel for huge pages. A fork then copies fewer
 # entries of the page table.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-Request = dict[str, Any]  # the fields of labkit.grading.judge.worker_client.LoadRequest
+Request = dict[str, Any]  # the fields of labkit.sandbox.launch.LoadRequest
 
 
 def forget_the_course() -> None:
     """Take the course's folder off every road by which Python finds modules."""
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[3])
     sys.path[:] = [entry for entry in sys.path if entry and os.path.realpath(entry) != root]
     sys.path_importer_cache.clear()
     ours = [

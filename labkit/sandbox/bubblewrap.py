@@ -2,7 +2,7 @@
 
     bubblewrap     namespaces of its own: no network, no other process, no file but Python and
                    its packages, all of it read-only; no privileges
-    inside it, or alone where there is no bubblewrap: the layers of labkit.sandboxed.limits
+    inside it, or alone where there is no bubblewrap: the layers of labkit.sandbox.inside.limits
 
 This module says how a worker is started in it; probe.py finds out which one works here.
 """
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.core.paths import LABKIT, ROOT
-from labkit.sandboxed.limits import PACKAGES, package_folders, readable_folders
+from labkit.sandbox.inside.limits import PACKAGES, package_folders, readable_folders
 
 NOBODY = "65534"
 UNSANDBOXED = (
@@ -119,7 +119,7 @@ def bubblewrap_arguments(program: str) -> list[str]:
             words += ["--ro-bind", path, path]
     for path in [*course_folders(names), *packages_of_no_use(names)]:
         words += ["--tmpfs", path]
-    words += ["--ro-bind", str(LABKIT / "sandboxed"), f"{CODE}/labkit/sandboxed"]
+    words += ["--ro-bind", str(LABKIT / "sandbox" / "inside"), f"{CODE}/labkit/sandbox/inside"]
     words += ["--dir", SCRATCH, "--chdir", SCRATCH]
     return [*words, "--remount-ro", "/", "--"]
 

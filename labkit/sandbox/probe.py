@@ -21,16 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.core.files import write_whole
 from labkit.core.paths import LABKIT
-from labkit.grading.judge import attempts
-from labkit.grading.judge import sandbox as sandbox_module
-from labkit.grading.judge.attempts import ATTEMPTS
-from labkit.grading.judge.sandbox import Sandbox, bubblewrap_arguments
-from labkit.sandboxed import seccomp
-from labkit.sandboxed.frames import Gone
-from labkit.sandboxed.limits import landlock_version, readable_folders
+from labkit.sandbox import attempts, bubblewrap
+from labkit.sandbox.attempts import ATTEMPTS
+from labkit.sandbox.bubblewrap import Sandbox, bubblewrap_arguments
+from labkit.sandbox.inside import seccomp
+from labkit.sandbox.inside.frames import Gone
+from labkit.sandbox.inside.limits import landlock_version, readable_folders
 
 if TYPE_CHECKING:  # torch, which is not needed where the outcome of today is there
-    from labkit.grading.judge.worker_client import WorkerLauncher
+    from labkit.sandbox.launch import WorkerLauncher
 
 # In a worker after the one with all others, which has left something; the last one ends it.
 IN_A_SECOND_WORKER = ("find what another left", "compute without end")
@@ -38,7 +37,7 @@ PATIENCE = 20  # times as long, for an attempt that a busy machine did not get t
 A_DAY = 24 * 3600
 OUTCOMES = ("stopped", "open", "unknown")
 KEPT = Path(os.path.expanduser("~")) / ".cache" / "tinyllm" / "probe.json"
-SANDBOXED = LABKIT / "sandboxed"
+SANDBOXED = LABKIT / "sandbox" / "inside"
 # What the system says of what it forbids whom: in another container, under another profile or
 # after another setting, it is something else.
 SAID_BY_THE_SYSTEM = (
@@ -90,7 +89,7 @@ def start_error(program: str) -> str:
 
 def probed(sandbox: Sandbox) -> Sandbox:
     """The sandbox with what became of every attempt to break out of it."""
-    from labkit.grading.judge.worker_client import WorkerLauncher
+    from labkit.sandbox.launch import WorkerLauncher
 
     names = list(ATTEMPTS)
     first = [name for name in names if name not in IN_A_SECOND_WORKER]
@@ -115,8 +114,8 @@ def _heard(
     workers: WorkerLauncher, names: Iterable[str], aims: Mapping[str, Any], patience: int = 1
 ) -> dict[str, str]:
     """What became of attempts in a fresh worker; of some nothing may be heard in time."""
-    from labkit.grading.judge.worker_client import LoadRequest
-    from labkit.sandboxed.call import Call
+    from labkit.sandbox.inside.call import Call
+    from labkit.sandbox.launch import LoadRequest
 
     source = Path(attempts.__file__).read_text("utf-8")
     request = LoadRequest({"attempts": source}, "attempts", (), cpu_seconds=1, audit=False)
@@ -167,7 +166,7 @@ def _fingerprint(sandbox: Sandbox) -> str:
     status = _read("/proc/self/status").splitlines()
     kinds = (b"Cap", b"NoNewPrivs", b"Seccomp")
     facts += [line for line in status if line.startswith(kinds)]
-    ours = [__file__, attempts.__file__, sandbox_module.__file__]
+    ours = [__file__, attempts.__file__, bubblewrap.__file__]
     facts += [_read(path) for path in [*sorted(SANDBOXED.glob("*.py")), *ours]]
     if sandbox.bubblewrap:
         about = Path(sandbox.bubblewrap).stat()

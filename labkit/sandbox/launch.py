@@ -1,4 +1,4 @@
-"""The judge's end of sandboxed.worker: start it, talk to it, stop it, trust nothing it says."""
+"""The judge's end of inside.worker: start it, talk to it, stop it, trust nothing it says."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from labkit.core.paths import ROOT
-from labkit.grading.judge.sandbox import ONE_THREAD, SCRATCH, Sandbox, start_fault
-from labkit.sandboxed import frames
-from labkit.sandboxed.call import Call, Failure, Outcome
-from labkit.sandboxed.frames import Gone, TimedOut
-from labkit.sandboxed.importer import filename
-from labkit.sandboxed.limits import CPU_SECONDS
-from labkit.sandboxed.wire import call_hash, decode_outcomes, encode_call
-from labkit.sandboxed.worker import CALL, HUGE_PAGES, LOAD, NONCE, empty
+from labkit.sandbox.bubblewrap import ONE_THREAD, SCRATCH, Sandbox, start_fault
+from labkit.sandbox.inside import frames
+from labkit.sandbox.inside.call import Call, Failure, Outcome
+from labkit.sandbox.inside.frames import Gone, TimedOut
+from labkit.sandbox.inside.importer import filename
+from labkit.sandbox.inside.limits import CPU_SECONDS
+from labkit.sandbox.inside.wire import call_hash, decode_outcomes, encode_call
+from labkit.sandbox.inside.worker import CALL, HUGE_PAGES, LOAD, NONCE, empty
 
 WALL_SECONDS = 4 * CPU_SECONDS + 10  # a busy machine must not change a score
 START_SECONDS = 120
@@ -39,7 +39,7 @@ BOOT = (
     "import sys; found = [path for path in sys.path if path.endswith('-packages')]; "
     "rest = [path for path in sys.path if path not in found]; "
     "sys.path[:] = [sys.argv[1], *rest, *sys.argv[4:], *found]; "
-    "from labkit.sandboxed.worker import main; main()"
+    "from labkit.sandbox.inside.worker import main; main()"
 )
 
 
@@ -259,7 +259,7 @@ class Worker:
         self.channel, self.end, self.patience = channel, end, patience
         self.over: Failure | None = None  # why no further answer can come
         self.timed_out = False  # the wall clock ended it, which a busy machine can do
-        self.layers: list[str] = []  # of protection, as labkit.sandboxed.limits names them
+        self.layers: list[str] = []  # of protection, as labkit.sandbox.inside.limits names them
         try:
             channel.settimeout(START_SECONDS)
             channel.sendall(preload + self._begin(request, plan, known=True))

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from labkit.sandboxed.call import Call, Failure, Given, New, Outcome
+from labkit.sandbox.inside.call import Call, Failure, Given, New, Outcome
 
 MAX_BYTES = 64 << 20
 MAX_DEPTH = 13
@@ -133,7 +133,7 @@ def odd_strides(tensor: Tensor) -> list[int] | None:
 
 
 def pack(value: Any) -> bytes:
-    """Values (see labkit.sandboxed.call.Call for the kinds) as one safetensors file."""
+    """Values (see labkit.sandbox.inside.call.Call for the kinds) as one safetensors file."""
     packer = Packer()
     packed = json.dumps(packer.pack(value))
     return save(packer.tensors, metadata={"value": packed})

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from labkit.sandboxed.importer import PACKAGE
-from labkit.sandboxed.torch_private import operator_libraries
+from labkit.sandbox.inside.importer import PACKAGE
+from labkit.sandbox.inside.torch_private import operator_libraries
 
 
 class NotAllowed(Exception):

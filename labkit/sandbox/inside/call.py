@@ -17,10 +17,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.sandboxed.banned import replaced
-from labkit.sandboxed.doubles import DOUBLES, SHARED, Listener, ModelCache, Momentum, Watched
-from labkit.sandboxed.importer import PACKAGE
-from labkit.sandboxed.torch_private import set_deterministic
+from labkit.sandbox.inside.banned import replaced
+from labkit.sandbox.inside.doubles import (
+    DOUBLES,
+    SHARED,
+    Listener,
+    ModelCache,
+    Momentum,
+    Watched,
+)
+from labkit.sandbox.inside.importer import PACKAGE
+from labkit.sandbox.inside.torch_private import set_deterministic
 
 # Kept from before any learner code can replace them.
 _equal, _generator = torch.equal, torch.default_generator

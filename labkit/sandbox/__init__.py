@@ -1,0 +1,1 @@
+"""Where a learner's code runs: inside/ is what enters the process, the rest is round it."""
