@@ -13,10 +13,11 @@ from labkit.core.paths import LABKIT
 from labkit.core.terminal import Problem
 from labkit.lang import ENGLISH, language, said, tr
 
-ROOMS = (
-    *("learner", "learner/project", "learner/talk", "look", "pretrain"),
-    *("author", "grading", "bench", "site"),
-)
+GROUPS = {  # of the commands in the help, and the rooms that they come from
+    said("Learning"): ("learner", "learner/project", "learner/talk", "look"),
+    said("Teaching"): ("grading",),
+    said("Working on the course"): ("pretrain", "author", "bench", "site"),
+}
 
 app = typer.Typer(
     help="TinyLLM: write Qwen3 from scratch, lab by lab.",
@@ -24,9 +25,13 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for room in ROOMS:
-    if (LABKIT / room / "commands.py").exists():
-        app.add_typer(import_module(f"labkit.{room.replace('/', '.')}.commands").app)
+for group, rooms in GROUPS.items():
+    for room in rooms:
+        if (LABKIT / room / "commands.py").exists():
+            mounted = import_module(f"labkit.{room.replace('/', '.')}.commands").app
+            for command in mounted.registered_commands:
+                command.rich_help_panel = group
+            app.add_typer(mounted)
 
 
 TYPERS = (  # what typer says by itself: {} is what it fills in
@@ -88,7 +93,9 @@ def speak() -> None:
 
 
 def translated(command: Any) -> Any:
-    """The command, and those below it, with their help in the language that is spoken."""
+    """The command, and those below it, with their help in the current language."""
+    if getattr(command, "rich_help_panel", None):
+        command.rich_help_panel = tr(command.rich_help_panel)
     for told in (command, *command.params):
         if getattr(told, "help", None):
             told.help = tr(told.help)
