@@ -1,20 +1,19 @@
 """The catalogs labkit/lang/LANGUAGE/*.po, brought up to date with what is said in English.
 
-A message that is new comes in empty; one whose English changed keeps its translation, marked
-fuzzy, with the English that it was made for; one that nobody says any more goes.
+A new message comes in empty. A message whose English changed keeps its translation, marked
+fuzzy, until somebody has mended it (git shows the English of before). An unused message goes.
 """
 
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 
-from babel.messages.catalog import Catalog, Message
-from babel.messages.pofile import read_po, unescape, write_po
+from babel.messages.catalog import Catalog
+from babel.messages.pofile import read_po, write_po
 
 from labkit.author.translation import messages
 from labkit.author.translation.faults import faults
@@ -36,20 +35,7 @@ def read(path: Path, language: str) -> Catalog:
     if not path.exists():
         return Catalog(locale=language)
     with path.open("rb") as file:
-        catalog = read_po(file, locale=language)
-    for message in catalog:
-        _take_previous(message)
-    return catalog
-
-
-def _take_previous(message: Message) -> None:
-    """Babel writes the English that a fuzzy message was made for, but reads it as a comment,
-    whose lines it has wrapped without regard to the strings in them."""
-    comment = " ".join(line[1:].strip() for line in message.user_comments if line[:1] == "|")
-    message.user_comments = [line for line in message.user_comments if line[:1] != "|"]
-    for said in re.findall(r'msgid(?:_plural)?((?: "(?:[^"\\]|\\.)*")+)', comment):
-        strings = re.findall(r'"(?:[^"\\]|\\.)*"', said)
-        message.previous_id.append("".join(map(unescape, strings)))
+        return read_po(file, locale=language)
 
 
 @cache
@@ -66,7 +52,6 @@ def templates() -> dict[str, Catalog]:
 def updated(language: str, name: str) -> bytes:
     """What the catalog's file should hold."""
     catalog = read(path_of(language, name), language)
-    made_for = {_key(each.id): each.previous_id for each in catalog if each.previous_id}
     catalog.update(templates()[name])
     fresh = Catalog(
         locale=language,
@@ -83,21 +68,10 @@ def updated(language: str, name: str) -> bytes:
     for message in catalog:
         if message.id:
             message.flags.discard("python-format")  # it is str.format's
-            if message.fuzzy:  # its English may have changed more than once
-                known = _key(message.previous_id or message.id)
-                message.previous_id = made_for.get(known, message.previous_id)
             fresh[message.id] = message
     written = io.BytesIO()
-    write_po(
-        written, fresh, width=WIDTH, ignore_obsolete=True, include_previous=True,
-        include_lineno=False,
-    )  # fmt: skip
+    write_po(written, fresh, width=WIDTH, ignore_obsolete=True, include_lineno=False)
     return written.getvalue()
-
-
-def _key(text: str | Sequence[str]) -> str:
-    """The English of a message, of one with a plural its singular."""
-    return text if isinstance(text, str) else text[0]
 
 
 def unfinished() -> list[str]:
@@ -115,4 +89,4 @@ def unfinished() -> list[str]:
 
 
 def _short(text: str | Sequence[str]) -> str:
-    return f"{_key(text)[:60]!r}"
+    return repr(text if isinstance(text, str) else text[0])[:60]

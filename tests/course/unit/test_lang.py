@@ -11,7 +11,6 @@ import sys
 import nbformat
 import pytest
 from babel.messages.catalog import Message
-from babel.messages.pofile import normalize
 from fontTools.ttLib import TTFont
 from rich.cells import cell_len
 from typer.testing import CliRunner
@@ -155,25 +154,19 @@ def test_a_translation_that_lost_something_is_refused():
     assert not faults("zh", Message("the residual stream grows", "残差流变大"))
 
 
-@pytest.mark.parametrize("more", ["", " long" * 40, '\n\nand a "second" paragraph'])
-def test_a_catalog_is_brought_up_to_date(own, monkeypatch, more):
+def test_a_catalog_is_brought_up_to_date(own, monkeypatch):
     path = own / "zh" / "small.po"
     monkeypatch.setattr(catalogs, "FOLDER", own)
-    before = "{file} is empty" + more
-    path.write_text(CATALOG.replace('"{file} is empty"', normalize(before)), "utf-8")
-    for word in ("quite", "quite, quite"):  # the English changes twice
-        changed = catalogs.Catalog()
-        changed.add(f"{{file}} is {word} empty{more}")
-        changed.add(("one {n} row", "{n} rows"))
-        monkeypatch.setattr(catalogs, "templates", lambda now=changed: {"small": now})
-        path.write_bytes(catalogs.updated("zh", "small"))
-        assert catalogs.updated("zh", "small") == path.read_bytes()
-    sentence, plural = (message for message in catalogs.read(path, "zh") if message.id)
-    assert sentence.fuzzy and sentence.previous_id == [before]
-    assert plural.fuzzy and plural.previous_id == ["one {n} line", "{n} lines"]
+    changed = catalogs.Catalog()
+    changed.add("{file} is quite empty")
+    changed.add(("one {n} row", "{n} rows"))
+    monkeypatch.setattr(catalogs, "templates", lambda: {"small": changed})
+    path.write_bytes(catalogs.updated("zh", "small"))
+    assert catalogs.updated("zh", "small") == path.read_bytes()
+    assert [message.fuzzy for message in catalogs.read(path, "zh") if message.id] == [True] * 2
     assert ["its English has changed" in fault for fault in catalogs.unfinished()] == [True] * 2
     with speaking("zh"):
-        assert tr(sentence.id, file="x") == f"x is quite, quite empty{more}"
+        assert tr("{file} is quite empty", file="x") == "x is quite empty"
 
 
 def test_a_translated_notebook_has_the_same_cells_and_code():
