@@ -39,7 +39,10 @@ def test_nothing_of_the_judge_enters(monkeypatch):
     assert "PATH" in names and "SECRET_OF_THE_JUDGE" not in names
     ours = [name for name in modules if name.split(".")[0] in
             ("solutions", "tests", "labkit", "pytest", "transformers")]  # fmt: skip
-    assert {n for n in ours if not n.startswith("labkit.sandbox.inside")} == {"labkit", "labkit.sandbox"}
+    assert {n for n in ours if not n.startswith("labkit.sandbox.inside")} == {
+        "labkit",
+        "labkit.sandbox",
+    }
 
 
 def test_odd_ends_are_outcomes(workers):

@@ -58,6 +58,10 @@ class RosterEntry:
     def name(self) -> str:
         return f"{self.first_name} {self.last_name}".strip()
 
+    @property
+    def sortable_name(self) -> str:
+        return f"{self.last_name}, {self.first_name}".strip(", ") or self.id
+
 
 @contextmanager
 def quiet_logs() -> Iterator[None]:
