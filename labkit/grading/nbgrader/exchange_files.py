@@ -7,7 +7,6 @@ names the page by the secret, which only its learner knows.
 from __future__ import annotations
 
 import os
-import stat
 from datetime import datetime
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from labkit.grading.nbgrader.timestamp import parse_timestamp
 
 EXCHANGE_FILES = ("timestamp.txt", "submission_secret.txt")
 MAX_BYTES = 1000  # nbgrader's have 35 and 128
-FEW = 5
 
 
 def copy_exchange_files(source: Path, target: Path) -> None:
@@ -42,18 +40,6 @@ def read_line(path: Path) -> bytes | None:
     if len(content) > MAX_BYTES or not (text.isascii() and text.isprintable()):
         return None
     return content
-
-
-def odd_files(folder: Path) -> str:
-    """The names of what is neither file nor folder, links and pipes for example; a few."""
-    odd = []
-    for parent, folders, files in os.walk(folder):
-        for path in (Path(parent, name) for name in (*folders, *files)):
-            mode = path.lstat().st_mode
-            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                odd.append(str(path.relative_to(folder)))
-    more = f" and {len(odd) - FEW} more" if len(odd) > FEW else ""
-    return ", ".join(sorted(odd)[:FEW]) + more
 
 
 class NotebookOnly(CourseDirectory):

@@ -1,43 +1,35 @@
-"""A hold on nbgrader's gradebook, SQLite or PostgreSQL, that loses nothing.
-
-Work on it comes in short pieces that may be done twice with the same result. Where another
-grader holds the database, or its server goes away for a moment, the piece is done again.
-"""
+"""The connection to nbgrader's gradebook, SQLite or PostgreSQL, and its table of students."""
 
 from __future__ import annotations
 
-import logging
 import re
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from nbgrader.api import Gradebook, InvalidEntry, MissingEntry
 from nbgrader.preprocessors import AssignLatePenalties
-from sqlalchemy import create_engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SAWarning
+from sqlalchemy import Engine, create_engine, inspect, make_url
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    IntegrityError,
+    NoSuchModuleError,
+    SAWarning,
+)
 from traitlets import TraitError
 from traitlets.config import Config
 
 from labkit.core.report import clean_name, csv_safe
-from labkit.grading.nbgrader.gradebook.check import fault_of
 
 T = TypeVar("T")
 COURSE_ID = "tinyllm"
-PATIENCE = 60.0  # seconds for a database that has answered before
-FIRST_PATIENCE = 5.0  # for one that has not: its address may be wrong
-LONGEST_PAUSE = 5.0
-PERMANENT = re.compile(  # faults with which waiting cannot help
-    r"authentication failed|(database|role) \".*\" does not exist"
-    r"|readonly database|no such (column|table)|disk is full|not a database|malformed"
-)
+NBGRADERS_TABLES = {"student", "assignment", "grade"}  # in every version
 NO_GRADEBOOK = re.compile("not a database|malformed")
-log = logging.getLogger("tinyllm.gradebook")
+OLDER = re.compile(r"no such column|no column named|column .* does not exist")
 
 
 class CourseError(Exception):
@@ -63,28 +55,12 @@ class RosterEntry:
         return f"{self.last_name}, {self.first_name}".strip(", ") or self.id
 
 
-@contextmanager
-def quiet_logs() -> Iterator[None]:
-    """Without nbgrader's warnings about its own use of SQLAlchemy, one for each learner, and
-    without its tracebacks of conflicts that are resolved here."""
-    logger = logging.getLogger("traitlets")
-    level = logger.level
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SAWarning)
-        logger.setLevel(logging.CRITICAL)
-        try:
-            yield
-        finally:
-            logger.setLevel(level)
-
-
 class GradebookConnection:
-    """One writer's hold on a gradebook: opened late, kept open, reopened after a fault."""
+    """A gradebook that is opened when it is first used."""
 
-    def __init__(self, url: str, course_id: str = COURSE_ID, patience: float = PATIENCE):
-        self.url, self.course_id, self.patience = url, course_id, patience
+    def __init__(self, url: str, course_id: str = COURSE_ID):
+        self.url, self.course_id = url, course_id
         self.gradebook: Gradebook | None = None
-        self.answered = False
 
     @property
     def shown(self) -> str:
@@ -97,57 +73,48 @@ class GradebookConnection:
     def close(self) -> None:
         gradebook, self.gradebook = self.gradebook, None
         if gradebook is not None:
-            try:
-                gradebook.close()
-            except DBAPIError:  # the connection is gone already
-                log.debug("closing a lost connection", exc_info=True)
+            gradebook.close()
 
     def do(self, work: Callable[[Gradebook], T]) -> T:
-        """Do `work`, again and again for a while if the database is away or busy.
+        """Do `work`, in one short transaction; CourseError if it cannot be done.
 
-        The work has to be idempotent: a fault may come after its commit.
+        Where another writer put in the same rows meanwhile, it is done once more: it has to be
+        idempotent.
         """
-        began, pause, warned = time.monotonic(), 0.05, False
-        while True:
+        for is_last in (False, True):
             try:
                 return self._do_once(work)
             except (DBAPIError, InvalidEntry) as error:
-                waited, patience = time.monotonic() - began, self.patience
-                if not self.answered:
-                    patience = min(FIRST_PATIENCE, patience)
-                if waited > patience or PERMANENT.search(str(error)):
-                    raise CourseError(self._gone(error)) from error
-                if not warned and waited > 1:
-                    log.warning("the gradebook does not answer; trying for %g s", patience)
-                    warned = True
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+                if is_last or not isinstance(error, (IntegrityError, InvalidEntry)):
+                    raise CourseError(self._fault(error)) from error
+        raise AssertionError  # the last one returns or raises
 
     def _do_once(self, work: Callable[[Gradebook], T]) -> T:
         try:
-            with quiet_logs():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", SAWarning)  # of nbgrader's own use of it
                 gradebook = self._opened()
                 done = work(gradebook)
                 gradebook.db.remove()  # ends the transaction of what only read
-        except BaseException as error:
+                return done
+        except MissingEntry as error:
             self.close()
-            if isinstance(error, MissingEntry):
-                remedy = "run `nbgrader generate_assignment` first"
-                raise CourseError(f"{error} in {self.shown}: {remedy}") from error
-            if isinstance(error, UnicodeEncodeError):
-                raise CourseError(
-                    f"{self.shown} cannot hold {error.object[:40]!r}: "
-                    "a gradebook needs the encoding UTF-8 (createdb -E UTF8)"
-                ) from error
+            remedy = "run `nbgrader generate_assignment` first"
+            raise CourseError(f"{error} in {self.shown}: {remedy}") from error
+        except UnicodeEncodeError as error:
+            self.close()
+            raise CourseError(
+                f"{self.shown} cannot hold {error.object[:40]!r}: "
+                "a gradebook needs the encoding UTF-8 (createdb -E UTF8)"
+            ) from error
+        except BaseException:
+            self.close()
             raise
-        self.answered = True
-        return done
 
     def _opened(self) -> Gradebook:
         if self.gradebook is None:
             try:
-                if not self.answered:
-                    self._refuse_foreign()
+                self._refuse_foreign(create_engine(self.url))
                 self.gradebook = Gradebook(self.url, self.course_id)
             except ModuleNotFoundError as error:
                 raise CourseError(
@@ -158,19 +125,24 @@ class GradebookConnection:
                 raise CourseError(f"{self.shown} is no database address: {error}") from error
         return self.gradebook
 
-    def _refuse_foreign(self) -> None:
-        engine = create_engine(self.url)
-        try:
-            fault = fault_of(engine, self.course_id)
-        finally:
-            engine.dispose()
-        if fault:
-            raise CourseError(f"{self.shown} is not this course's gradebook: {fault}")
+    def _refuse_foreign(self, engine: Engine) -> None:
+        """CourseError for a database with other tables: nbgrader would add its own to any."""
+        tables = set(inspect(engine).get_table_names())
+        engine.dispose()
+        if tables and NBGRADERS_TABLES - tables:
+            raise CourseError(
+                f"{self.shown} is no gradebook: it holds other tables "
+                f"({', '.join(sorted(tables)[:4])}). Nothing was written; name the right one "
+                "with --db or in nbgrader_config.py"
+            )
 
-    def _gone(self, error: Exception) -> str:
+    def _fault(self, error: Exception) -> str:
         reason = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
         if NO_GRADEBOOK.search(reason):
             return f"{self.shown} is no gradebook, or damaged: {reason}. Nothing was written"
+        if OLDER.search(reason):
+            remedy = "copy the file, then run `nbgrader db upgrade`"
+            return f"an older nbgrader made {self.shown} ({reason}): {remedy}"
         return (
             f"the gradebook {self.shown} cannot be used: {reason}. What is in it is whole; see "
             "that the database runs and that no other program holds it, and give the same "
@@ -179,43 +151,35 @@ class GradebookConnection:
 
 
 class LatePenalty:
-    """The penalty for late submissions, as nbgrader_config.py has it.
-
-    nbgrader's own plugin, or one named by `c.AssignLatePenalties.plugin_class`, which may stand
-    beside the configuration.
-    """
+    """The late submission plugin that nbgrader_config.py names, nbgrader's own by default; it
+    may stand in one of `folders`."""
 
     def __init__(self, config: Config, folders: Iterable[Path] = ()):
-        for folder in map(str, folders):
-            if folder not in sys.path:
-                sys.path.append(folder)
+        sys.path += [folder for folder in map(str, folders) if folder not in sys.path]
         try:
-            self.nbgrader = AssignLatePenalties(config=config)
-            self.nbgrader.init_plugin()
+            preprocessor = AssignLatePenalties(config=config)
+            preprocessor.init_plugin()
         except (TraitError, ImportError) as error:
             raise CourseError(f"the late submission plugin cannot be used: {error}") from error
+        self.plugin = preprocessor.plugin_inst
 
     def penalty(self, learner: str, score: float, seconds: float) -> float | None:
+        """Points that come off, at most the score; None if nothing does."""
         if seconds <= 0:
             return None
-        plugin = self.nbgrader.plugin_inst
         try:
-            penalty = plugin.late_submission_penalty(learner, score, seconds)
+            penalty = self.plugin.late_submission_penalty(learner, score, seconds)
         except Exception as error:  # somebody's own plugin
             raise CourseError(
-                f"the late submission plugin {type(plugin).__name__} failed on {learner!r}: "
-                f"{type(error).__name__}: {error}"
+                f"the late submission plugin {type(self.plugin).__name__} failed on "
+                f"{learner!r}: {type(error).__name__}: {error}"
             ) from error
         return None if penalty is None else round(min(max(penalty, 0.0), score), 2)
 
 
 def people(gradebook: Gradebook) -> list[RosterEntry]:
-    return [
-        RosterEntry(
-            s.id, s.first_name or "", s.last_name or "", s.email or "", s.lms_user_id or ""
-        )
-        for s in gradebook.students
-    ]
+    fields = ("id", "first_name", "last_name", "email", "lms_user_id")
+    return [RosterEntry(*(getattr(s, f) or "" for f in fields)) for s in gradebook.students]
 
 
 def enrol(gradebook: Gradebook, roster: Iterable[RosterEntry]) -> None:
