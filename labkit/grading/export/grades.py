@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from labkit.core.files import safe_id, write_whole
@@ -46,21 +47,17 @@ class Table:
         except UnicodeDecodeError:  # as Excel writes it on Windows
             text = data.decode("cp1252", "replace")
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
-        titles, *lines = list(csv.reader(io.StringIO(text), delimiter=delimiter)) or [[]]
-        titles = [title.strip() for title in titles]
-        filled = [(line + [""] * len(titles))[: len(titles)] for line in lines if line]
-        return cls(titles, [dict(zip(titles, line, strict=True)) for line in filled], delimiter)
+        reader = csv.reader(io.StringIO(text), delimiter=delimiter)
+        titles = [title.strip() for title in next(reader, [])]
+        rows = [dict(zip_longest(titles, line[: len(titles)], fillvalue="")) for line in reader]
+        return cls(titles, [row for row in rows if any(row.values())], delimiter)
 
     def write(self, path: Path) -> None:
         """Ids stay what they are; no other text is a spreadsheet's formula."""
         text = io.StringIO()
-        writer = csv.writer(text, delimiter=self.delimiter)
-        writer.writerow(self.titles)
-        for row in self.rows:
-            cells = [row.get(title, "") for title in self.titles]
-            writer.writerow(
-                [each if PLAIN.fullmatch(each) else csv_safe(each) for each in cells]
-            )
+        lines = [self.titles, *([row.get(t, "") for t in self.titles] for row in self.rows)]
+        safe = [[x if PLAIN.fullmatch(x) else csv_safe(x) for x in line] for line in lines]
+        csv.writer(text, delimiter=self.delimiter).writerows(safe)
         write_whole(path, text.getvalue().encode("utf-8-sig"))
 
 

@@ -297,11 +297,10 @@ class Course:
 
         A page that cannot be made is a remark: the others are there.
         """
-        from labkit.grading.nbgrader.feedback import marks_of, write_pages
+        from labkit.grading.nbgrader.feedback import write_pages
 
-        rules = self.rules.of(lab)
-        marks = self.gradebook.do(lambda book: marks_of(book, rules))
-        pages, failed = write_pages(self.root, rules.lab, marks, progress)
+        rules, standings = self.rules.of(lab), self.standings(lab)
+        pages, failed = write_pages(self.root, rules, self.people(), standings, progress)
         self.remarks += [
             f"{learner}: no page of feedback could be made: {why}"
             for learner, why in failed.items()

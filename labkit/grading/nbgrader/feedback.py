@@ -11,9 +11,8 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from markupsafe import Markup, escape
 from nbconvert.filters import markdown2html
 from nbconvert.preprocessors import Preprocessor
 from nbformat import NotebookNode, from_dict
-from nbgrader.api import Gradebook
 from nbgrader.utils import is_grade, is_solution
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
@@ -33,12 +31,12 @@ from labkit.author.owned_cells import written_answer
 from labkit.core.cells import EMPTY_ANSWER
 from labkit.core.files import of_the_disk, write_whole
 from labkit.core.report import clean
-from labkit.core.syllabus import LABS, Exercise, Lab, Question
+from labkit.core.syllabus import LABS, Exercise, Question
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.nbgrader.exchange_files import copy_exchange_files
-from labkit.grading.nbgrader.gradebook.connection import people
+from labkit.grading.nbgrader.gradebook.connection import RosterEntry
 from labkit.grading.nbgrader.gradebook.rows import NO_RESPONSE
-from labkit.grading.nbgrader.standings import Standing, standings
+from labkit.grading.nbgrader.standings import Standing
 from labkit.grading.pages import template
 from labkit.lang import ENGLISH, speaking, tr
 
@@ -143,81 +141,68 @@ def grading_help(grade_id: str) -> str:
 # The page
 
 
-@dataclass
-class Marks:
-    """What the gradebook says of one learner in one lab.
-
-    answers    {question: rubric and model answer}, where learners are to see them
-    """
-
-    standing: Standing
-    name: str
-    answers: dict[str, dict[str, str]]
-
-
-def marks_of(book: Gradebook, rules: LabRules, learner: str | None = None) -> dict[str, Marks]:
-    """{learner: marks} of a lab, or of one learner."""
-    shown = rules.lab.questions if rules.model_answers else ()
-    answers = {question.id: written_answer(rules.lab, question) for question in shown}
-    names = {person.id: person.name for person in people(book)}
-    found = standings(book, rules, learner and [learner])
-    return {
-        who: Marks(standing, names.get(who, ""), answers) for who, standing in found.items()
-    }
-
-
 def page_of(
-    notebook: NotebookNode, lab: Lab, learner: str, marks: Marks, stamp: str = ""
+    notebook: NotebookNode,
+    rules: LabRules,
+    person: RosterEntry,
+    standing: Standing,
+    stamp: str = "",
 ) -> str:
     """The page of a graded notebook, in its language; the stamp is kept in it, to tell what it
     was made of."""
     spoken = notebook.get("metadata", {}).get("tinyllm", {}).get("language", ENGLISH)
+    lab = rules.lab
     with speaking(spoken):
         return template("feedback.html").render(
             lab=lab,
-            learner=clean(learner),
-            name=clean(marks.name),
-            standing=marks.standing,
+            learner=clean(person.id),
+            name=clean(person.name),
+            standing=standing,
             stamp=stamp,
-            exercises=[exercise_part(notebook, exercise, marks) for exercise in lab.exercises],
-            questions=[question_part(notebook, question, marks) for question in lab.questions],
+            exercises=[exercise_part(notebook, part, standing) for part in lab.exercises],
+            questions=[
+                question_part(notebook, part, standing, rules) for part in lab.questions
+            ],
             code_css=Markup(CODE.get_style_defs(".highlight")),
         )
 
 
-def exercise_part(notebook: NotebookNode, exercise: Exercise, marks: Marks) -> dict:
+def exercise_part(notebook: NotebookNode, exercise: Exercise, standing: Standing) -> dict:
     """All that the page shows of an exercise."""
     check = cell_called(notebook, exercise.check_cell)
     outputs = [out.data for out in check.outputs if "text/html" in out.get("data", ())]
     return {
         "exercise": exercise,
-        "grade": marks.standing.exercises[exercise.id],
+        "grade": standing.exercises[exercise.id],
         "report": sanitized_html(outputs[0]["text/html"] if outputs else ""),
         "code": coloured(cell_called(notebook, exercise.answer_cell).source),
-        "comment": comment_on(exercise, marks),
+        "comment": comment_on(exercise, standing),
     }
 
 
-def question_part(notebook: NotebookNode, question: Question, marks: Marks) -> dict:
-    """A written question: what was asked, answered, given and said."""
+def question_part(
+    notebook: NotebookNode, question: Question, standing: Standing, rules: LabRules
+) -> dict:
+    """A written question: what was asked, answered, given and said; rubric and model answer
+    where learners are to see them."""
     cell = cell_called(notebook, question.answer_cell)
     before = notebook.cells[notebook.cells.index(cell) - 1]
     asked = before.source if before.cell_type == "markdown" and not is_grade(before) else ""
     empty = cell.source.strip() in ("", EMPTY_ANSWER)
-    answers = marks.answers.get(question.id, {})
+    answers = written_answer(rules.lab, question) if rules.model_answers else {}
     return {
         "question": question,
         "asked": rendered(HEADING.split(tr(asked.strip()))[-1]),
         "answer": "" if empty else rendered(cell.source, cell.get("attachments")),
-        "grade": marks.standing.questions[question.id],
+        "grade": standing.questions[question.id],
         "model": {tr(name): rendered(tr(text)) for name, text in answers.items()},
-        "comment": comment_on(question, marks),
+        "comment": comment_on(question, standing),
     }
 
 
-def comment_on(part: Exercise | Question, marks: Marks) -> Markup | str:
+def comment_on(part: Exercise | Question, standing: Standing) -> Markup | str:
     """What a person said; nbgrader's own word on blank answers is none."""
-    comment = marks.standing.comments.get(part.answer_cell, "")
+    comment = standing.comments.get(part.answer_cell, "")
     return "" if comment == NO_RESPONSE else rendered(comment)
 
 
@@ -226,8 +211,9 @@ def comment_on(part: Exercise | Question, marks: Marks) -> Markup | str:
 
 def write_pages(
     root: Path,
-    lab: Lab,
-    marks: dict[str, Marks],
+    rules: LabRules,
+    people: Iterable[RosterEntry],
+    standings: Mapping[str, Standing],
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> tuple[list[Path], dict[str, str]]:
     """The pages of all graded notebooks in the course folder, each made only if it changed, and
@@ -235,15 +221,17 @@ def write_pages(
 
     OSError where the disk takes no page, whosever it is.
     """
-    pages, failed = [], {}
+    pages, failed, lab = [], {}, rules.lab
+    known = {person.id: person for person in people}
     graded = sorted((root / "autograded").glob(f"*/{lab.name}/{lab.name}.ipynb"))
     for number, path in enumerate(graded, 1):
         learner = path.parent.parent.name
         page = root / "feedback" / learner / lab.name / f"{lab.name}.html"
         try:
-            if learner not in marks:
+            if learner not in standings:
                 raise LookupError("the gradebook has no row for this graded notebook")
-            write_page(page, lab, learner, path.read_bytes(), marks[learner])
+            person = known.get(learner, RosterEntry(learner))
+            write_page(page, path.read_bytes(), rules, person, standings[learner])
             copy_exchange_files(path.parent, page.parent)
             pages.append(page)
         except Exception as error:  # whatever this notebook, or this name, made of us
@@ -255,15 +243,18 @@ def write_pages(
     return pages, failed
 
 
-def write_page(page: Path, lab: Lab, learner: str, content: bytes, marks: Marks) -> None:
+def write_page(
+    page: Path, content: bytes, rules: LabRules, person: RosterEntry, standing: Standing
+) -> None:
     """The page of a graded notebook with these bytes, if the one that is there is another."""
-    made_of = f"{version()} {lab.name} {learner} {marks}".encode("utf-8", "surrogateescape")
+    parts = (version(), rules.lab, rules.model_answers, person, standing)
+    made_of = repr(parts).encode("utf-8", "surrogateescape")
     stamp, before = hashlib.sha256(made_of + content).hexdigest(), None
     with suppress(OSError), page.open("rb") as file:
         before = STAMP.search(file.read(STAMP_WITHIN))
     if before is None or before[1].decode() != stamp:
         notebook = from_dict(json.loads(content))
-        write_whole(page, page_of(notebook, lab, learner, marks, stamp))
+        write_whole(page, page_of(notebook, rules, person, standing, stamp))
 
 
 @cache

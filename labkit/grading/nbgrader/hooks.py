@@ -23,7 +23,7 @@ from labkit.grading.judge.intake import earlier_labs
 from labkit.grading.judge.judge import Judge
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.exchange_files import copy_exchange_files, copy_notebooks_only
-from labkit.grading.nbgrader.feedback import marks_of, page_of
+from labkit.grading.nbgrader.feedback import page_of
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.nbgrader.graded_notebook import graded_notebook
 from labkit.grading.run.follow import ask_a_person, follow_rules
@@ -129,9 +129,10 @@ class FeedbackPage(Exporter):
         rules, learner = course.rules.of(find_lab(names["assignment"])), names["student"]
         page = course.root / "feedback" / learner / rules.lab.name
         copy_exchange_files(course.autograded(rules.lab, learner).parent, page)
-        marks = course.gradebook.do(lambda book: marks_of(book, rules, learner))
+        people = {person.id: person for person in course.people()}
+        standing = course.standings(rules.lab)[learner]
         course.gradebook.close()
-        return page_of(notebook, rules.lab, learner, marks[learner]), resources
+        return page_of(notebook, rules, people[learner], standing), resources
 
 
 def course_of(config: Config) -> Course:

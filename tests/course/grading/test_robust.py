@@ -25,7 +25,6 @@ from labkit.core.paths import ROOT, TESTS
 from labkit.core.syllabus import LABS
 from labkit.grading.nbgrader import feedback
 from labkit.grading.nbgrader.course import Course
-from labkit.grading.nbgrader.feedback import marks_of
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.run import schedule
 from labkit.grading.run.folder_lock import folder_lock
@@ -123,9 +122,7 @@ def test_the_marks_are_those_of_nbgraders_own_code(course):
     names = {"student": "ada", "assignment": LAB.name, "notebook": LAB.name}
     resources = {"nbgrader": names | {"db_url": course.database}}
     GetGrades().preprocess(theirs, resources)
-    rules = course.rules.of(LAB)
-    marks = course.gradebook.do(lambda book: marks_of(book, rules))["ada"]
-    expected, standing = resources["nbgrader"], marks.standing
+    expected, standing = resources["nbgrader"], course.standings(LAB)["ada"]
     assert standing.total == expected["score"] == 3.5 and standing.late_penalty == 2
     assert standing.possible == expected["max_score"]
     cells = {c.metadata.nbgrader.grade_id: c.metadata.nbgrader for c in theirs.cells
@@ -306,10 +303,10 @@ def test_a_notebook_under_another_name_is_taken_or_needs_a_look(handed_in):
 
 
 def test_a_page_that_fails_leaves_all_reports_and_status_1(handed_in, monkeypatch):
-    def broken(notebook, lab, learner, *rest):
-        if learner == "bob":
+    def broken(notebook, rules, person, *rest):
+        if person.id == "bob":
             raise ZeroDivisionError("a fault of ours")
-        return page(notebook, lab, learner, *rest)
+        return page(notebook, rules, person, *rest)
 
     page = feedback.page_of
     monkeypatch.setattr(feedback, "page_of", broken)

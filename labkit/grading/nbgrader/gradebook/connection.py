@@ -28,8 +28,30 @@ from labkit.core.report import clean_name, csv_safe
 T = TypeVar("T")
 COURSE_ID = "tinyllm"
 NBGRADERS_TABLES = {"student", "assignment", "grade"}  # in every version
-NO_GRADEBOOK = re.compile("not a database|malformed")
-OLDER = re.compile(r"no such column|no column named|column .* does not exist")
+
+
+class NotAGradebook(Exception):
+    """The names of the tables that are there instead."""
+
+
+# (exception, pattern of its text, what to say): the first that fits
+FAULTS = (
+    (NotAGradebook, "", "{shown} is no gradebook: it holds other tables ({reason}). Nothing "
+     "was written; name the right one with --db or in nbgrader_config.py"),
+    (MissingEntry, "", "{reason} in {shown}: run `nbgrader generate_assignment` first"),
+    (UnicodeEncodeError, "", "{shown} cannot hold a text ({reason}): a gradebook needs the "
+     "encoding UTF-8 (createdb -E UTF8)"),
+    (ModuleNotFoundError, "", "{shown} cannot be reached ({reason}): `pip install -c "
+     "constraints.txt -e .[postgres]` installs what PostgreSQL needs"),
+    ((ArgumentError, NoSuchModuleError), "", "{shown} is no database address: {reason}"),
+    (DBAPIError, "not a database|malformed", "{shown} is no gradebook, or damaged: {reason}. "
+     "Nothing was written"),
+    (DBAPIError, "no such column|no column named|column .* does not exist", "an older nbgrader "
+     "made {shown} ({reason}): copy the file, then run `nbgrader db upgrade`"),
+    ((DBAPIError, InvalidEntry), "", "the gradebook {shown} cannot be used: {reason}. What is "
+     "in it is whole; see that the database runs and that no other program holds it, and give "
+     "the same command again: it goes on from here"),
+)  # fmt: skip
 
 
 class CourseError(Exception):
@@ -81,73 +103,39 @@ class GradebookConnection:
         Where another writer put in the same rows meanwhile, it is done once more: it has to be
         idempotent.
         """
-        for is_last in (False, True):
-            try:
-                return self._do_once(work)
-            except (DBAPIError, InvalidEntry) as error:
-                if is_last or not isinstance(error, (IntegrityError, InvalidEntry)):
-                    raise CourseError(self._fault(error)) from error
-        raise AssertionError  # the last one returns or raises
+        try:
+            return self._do_once(work)
+        except (IntegrityError, InvalidEntry):
+            return self._do_once(work, is_last=True)
 
-    def _do_once(self, work: Callable[[Gradebook], T]) -> T:
+    def _do_once(self, work: Callable[[Gradebook], T], is_last: bool = False) -> T:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SAWarning)  # of nbgrader's own use of it
-                gradebook = self._opened()
-                done = work(gradebook)
-                gradebook.db.remove()  # ends the transaction of what only read
+                if self.gradebook is None:
+                    refuse_other_tables(create_engine(self.url))
+                    self.gradebook = Gradebook(self.url, self.course_id)
+                done = work(self.gradebook)
+                self.gradebook.db.remove()  # ends the transaction of what only read
                 return done
-        except MissingEntry as error:
+        except BaseException as error:
             self.close()
-            remedy = "run `nbgrader generate_assignment` first"
-            raise CourseError(f"{error} in {self.shown}: {remedy}") from error
-        except UnicodeEncodeError as error:
-            self.close()
-            raise CourseError(
-                f"{self.shown} cannot hold {error.object[:40]!r}: "
-                "a gradebook needs the encoding UTF-8 (createdb -E UTF8)"
-            ) from error
-        except BaseException:
-            self.close()
+            if isinstance(error, (IntegrityError, InvalidEntry)) and not is_last:
+                raise
+            for kinds, pattern, sentence in FAULTS:
+                reason = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
+                if isinstance(error, kinds) and re.search(pattern, reason):
+                    text = sentence.format(shown=self.shown, reason=reason)
+                    raise CourseError(text) from error
             raise
 
-    def _opened(self) -> Gradebook:
-        if self.gradebook is None:
-            try:
-                self._refuse_foreign(create_engine(self.url))
-                self.gradebook = Gradebook(self.url, self.course_id)
-            except ModuleNotFoundError as error:
-                raise CourseError(
-                    f"{self.shown} needs {error.name}: "
-                    "`pip install -c constraints.txt -e .[postgres]` installs it"
-                ) from error
-            except (ArgumentError, NoSuchModuleError) as error:
-                raise CourseError(f"{self.shown} is no database address: {error}") from error
-        return self.gradebook
 
-    def _refuse_foreign(self, engine: Engine) -> None:
-        """CourseError for a database with other tables: nbgrader would add its own to any."""
-        tables = set(inspect(engine).get_table_names())
-        engine.dispose()
-        if tables and NBGRADERS_TABLES - tables:
-            raise CourseError(
-                f"{self.shown} is no gradebook: it holds other tables "
-                f"({', '.join(sorted(tables)[:4])}). Nothing was written; name the right one "
-                "with --db or in nbgrader_config.py"
-            )
-
-    def _fault(self, error: Exception) -> str:
-        reason = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
-        if NO_GRADEBOOK.search(reason):
-            return f"{self.shown} is no gradebook, or damaged: {reason}. Nothing was written"
-        if OLDER.search(reason):
-            remedy = "copy the file, then run `nbgrader db upgrade`"
-            return f"an older nbgrader made {self.shown} ({reason}): {remedy}"
-        return (
-            f"the gradebook {self.shown} cannot be used: {reason}. What is in it is whole; see "
-            "that the database runs and that no other program holds it, and give the same "
-            "command again: it goes on from here"
-        )
+def refuse_other_tables(engine: Engine) -> None:
+    """NotAGradebook for a database with other tables: nbgrader would add its own to any."""
+    tables = set(inspect(engine).get_table_names())
+    engine.dispose()
+    if tables and NBGRADERS_TABLES - tables:
+        raise NotAGradebook(", ".join(sorted(tables)[:4]))
 
 
 class LatePenalty:

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cached_property
 
 from nbformat import NotebookNode
 from nbgrader.api import (
     Assignment,
-    BaseCell,
     Comment,
     Grade,
     Gradebook,
@@ -27,9 +27,9 @@ from nbgrader.api import (
 from nbgrader.utils import compute_checksum, is_grade, is_solution
 
 from labkit.author.course_rules import LabRules
-from labkit.grading.judge.graded import GradedSubmission
+from labkit.grading.judge.graded import GradedExercise, GradedSubmission
 from labkit.grading.nbgrader.gradebook.connection import CourseError, LatePenalty
-from labkit.grading.nbgrader.standings import standings
+from labkit.grading.nbgrader.standings import rows, standings
 
 NO_RESPONSE = "No response."  # nbgrader's own comment on an answer that is as it was released
 
@@ -49,88 +49,100 @@ class GradebookRow:
     notebook: NotebookNode
     before: NotebookNode | None = None
 
+    @cached_property
+    def verdicts(self) -> dict[str, GradedExercise]:
+        """By the ids of the check cells."""
+        return {graded.exercise.check_cell: graded for graded in self.submission.exercises}
 
-def record(
-    gradebook: Gradebook, late: LatePenalty, rules: LabRules, entries: Iterable[GradebookRow]
-) -> None:
-    """Write the entries; rows that are not there are made, nothing is there twice.
+    @cached_property
+    def cells(self) -> dict[str, NotebookNode]:
+        return marked_cells(self.notebook)
 
-    Points and comments that a person gave stay as they are.
-    """
-    entries, session = list(entries), gradebook.db
-    assignment = gradebook.find_assignment(rules.lab.name)
-    names = [entry.learner for entry in entries]
-    query = session.query(Student).filter(Student.id.in_(names))
-    students = {student.id: student for student in query}
-    query = session.query(SubmittedAssignment).filter(
-        SubmittedAssignment.assignment_id == assignment.id,
-        SubmittedAssignment.student_id.in_(names),
-    )
-    submissions = {submission.student_id: submission for submission in query}
-    for entry in entries:
-        student = students.get(entry.learner) or Student(id=entry.learner)
-        submission = submissions.get(entry.learner) or blank(assignment, student)
-        submissions[entry.learner] = submission
-        session.add(submission)
-        is_new = entry.timestamp is None or entry.timestamp != submission.timestamp
-        submission.timestamp = entry.timestamp or submission.timestamp
-        for notebook in submission.notebooks:
-            fill(notebook, entry, rules, is_new)
-    penalise(gradebook, late, rules, assignment, submissions)
+    @cached_property
+    def sources_before(self) -> dict[str, str]:
+        return {name: cell.source for name, cell in marked_cells(self.before).items()}
 
+    def is_blank(self, name: str) -> bool:
+        """Whether an answer cell is as it was released."""
+        cell = self.cells[name]
+        checksum = cell.metadata.nbgrader.get("checksum")
+        return is_solution(cell) and checksum == compute_checksum(cell)
 
-def blank(assignment: Assignment, student: Student) -> SubmittedAssignment:
-    """The rows that nbgrader makes when a submission is first seen."""
-    submission = SubmittedAssignment(assignment=assignment, student=student)
-    for notebook in assignment.notebooks:
-        rows = SubmittedNotebook(notebook=notebook, assignment=submission)
-        for cell in notebook.grade_cells:
-            Grade(cell=cell, notebook=rows)
-        for cell in notebook.solution_cells:
-            Comment(cell=cell, notebook=rows)
-    return submission
-
-
-def fill(
-    notebook: SubmittedNotebook, entry: GradebookRow, rules: LabRules, is_new: bool
-) -> None:
-    """The judge's points, and comments; a written answer waits for a person, or is blank.
-
-    is_new    whether it may be another submission than the one in the gradebook; asked where
-              the graded notebook of that one is gone
-    """
-    cells, before = marked_cells(entry.notebook), marked_cells(entry.before)
-    exercises = {graded.exercise.check_cell: graded for graded in entry.submission.exercises}
-    blanks = {name for name, cell in cells.items() if is_solution(cell)
-              and cell.metadata.nbgrader.get("checksum") == compute_checksum(cell)}  # fmt: skip
-    rows = {grade.cell.name: grade for grade in notebook.grades}
-    unknown = {name for name, cell in cells.items() if is_grade(cell)} ^ set(rows)
-    if unknown:
-        name = rules.lab.name
-        raise CourseError(
-            f"the gradebook and the released notebook of {name} differ in the cells "
-            f"{', '.join(sorted(unknown))}: release it again with "
-            f"`nbgrader generate_assignment {name} --force`"
-        )
-    excused = excused_cells(rules, entry.learner)
-    for name, grade in rows.items():
-        answer, score, asked = name, 0.0 if name in blanks else None, name not in blanks
-        if name in exercises:
-            graded = exercises[name]
-            answer, score = graded.exercise.answer_cell, graded.score
-            asked = graded.needs_person
-        is_other = is_new
-        if entry.before is not None:
-            is_other = answer not in before or before[answer].source != cells[answer].source
-        set_grade(grade, score, asked, is_other or score != grade.auto_score, name in excused)
-    for comment in notebook.comments:
-        comment.auto_comment = NO_RESPONSE if comment.cell.name in blanks else None
+    def is_answer_new(self, name: str) -> bool:
+        return self.sources_before.get(name) != self.cells[name].source
 
 
 def marked_cells(notebook: NotebookNode | None) -> dict[str, NotebookNode]:
     """nbgrader's cells by their ids."""
     cells = notebook.cells if notebook else ()
     return {c.metadata.nbgrader.grade_id: c for c in cells if "nbgrader" in c.metadata}
+
+
+def record(
+    gradebook: Gradebook, late: LatePenalty, rules: LabRules, entries: Iterable[GradebookRow]
+) -> None:
+    """Write the entries; rows that are not there are made, nothing is there twice.
+
+    A written answer waits for a person, or is blank. Points and comments that a person gave
+    stay as they are. CourseError if a notebook has other cells than the gradebook.
+    """
+    session, assignment = gradebook.db, gradebook.find_assignment(rules.lab.name)
+    by_learner = {entry.learner: entry for entry in entries}
+    query = session.query(SubmittedAssignment).filter(
+        SubmittedAssignment.assignment_id == assignment.id,
+        SubmittedAssignment.student_id.in_(by_learner),
+    )
+    submissions = {submission.student_id: submission for submission in query}
+    known = {cell.name for notebook in assignment.notebooks for cell in notebook.grade_cells}
+    new = set()  # perhaps others than those in the gradebook
+    for learner, entry in by_learner.items():
+        refuse_other_cells({n for n, c in entry.cells.items() if is_grade(c)}, known, rules)
+        if learner not in submissions:
+            student = session.get(Student, learner) or Student(id=learner)
+            submissions[learner] = blank(assignment, student)
+            session.add(submissions[learner])
+        submission = submissions[learner]
+        if entry.timestamp is None or entry.timestamp != submission.timestamp:
+            new.add(learner)
+        submission.timestamp = entry.timestamp or submission.timestamp
+    session.flush()
+    lab = rules.lab.name
+    for learner, name, grade in rows(gradebook, Grade, (Grade,), lab, submissions):
+        entry, answer = by_learner[learner], name
+        asked = not entry.is_blank(name)
+        score = None if asked else 0.0
+        if name in entry.verdicts:
+            verdict = entry.verdicts[name]
+            answer, score = verdict.exercise.answer_cell, verdict.score
+            asked = verdict.needs_person
+        is_new = learner in new if entry.before is None else entry.is_answer_new(answer)
+        is_changed = is_new or score != grade.auto_score
+        set_grade(grade, score, asked, is_changed, name in excused_cells(rules, learner))
+    for learner, name, comment in rows(gradebook, Comment, (Comment,), lab, submissions):
+        comment.auto_comment = NO_RESPONSE if by_learner[learner].is_blank(name) else None
+    penalise(gradebook, late, rules, assignment, submissions)
+
+
+def refuse_other_cells(cells: set[str], known: set[str], rules: LabRules) -> None:
+    if cells != known:
+        name = rules.lab.name
+        raise CourseError(
+            f"the gradebook and the released notebook of {name} differ in the cells "
+            f"{', '.join(sorted(cells ^ known))}: release it again with "
+            f"`nbgrader generate_assignment {name} --force`"
+        )
+
+
+def blank(assignment: Assignment, student: Student) -> SubmittedAssignment:
+    """The rows that nbgrader makes when a submission is first seen."""
+    submission = SubmittedAssignment(assignment=assignment, student=student)
+    for notebook in assignment.notebooks:
+        cells = SubmittedNotebook(notebook=notebook, assignment=submission)
+        for cell in notebook.grade_cells:
+            Grade(cell=cell, notebook=cells)
+        for cell in notebook.solution_cells:
+            Comment(cell=cell, notebook=cells)
+    return submission
 
 
 def set_grade(
@@ -191,14 +203,7 @@ def follow(
     scores = {(learner, each.exercise.check_cell): each.score
               for learner, submission in graded.items()
               for each in submission.exercises}  # fmt: skip
-    query = (
-        gradebook.db.query(Grade, BaseCell.name, SubmittedAssignment.student_id)
-        .join(BaseCell, BaseCell.id == Grade.cell_id)
-        .join(SubmittedNotebook, SubmittedNotebook.id == Grade.notebook_id)
-        .join(SubmittedAssignment, SubmittedAssignment.id == SubmittedNotebook.assignment_id)
-        .filter(SubmittedAssignment.assignment_id == assignment.id)
-    )
-    for grade, name, learner in query.all():
+    for learner, name, grade in rows(gradebook, Grade, (Grade,), rules.lab.name):
         score = grade.auto_score
         asked = score is None or bool(grade.needs_manual_grade)
         if score is not None:
