@@ -27,7 +27,7 @@ from labkit.core.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.judge.intake import MAX_NOTEBOOK, cell_called, rebuild
 from labkit.grading.nbgrader import standings
-from labkit.grading.nbgrader.exchange_files import copy_exchange_files
+from labkit.grading.nbgrader.exchange_files import copy_exchange_files, handed_in_at
 from labkit.grading.nbgrader.gradebook import connection
 from labkit.grading.nbgrader.gradebook.connection import (
     COURSE_ID,
@@ -40,7 +40,6 @@ from labkit.grading.nbgrader.gradebook.rows import GradebookRow, record
 from labkit.grading.nbgrader.graded_notebook import file_content, read_content
 from labkit.grading.nbgrader.plugins import CoursePenalty
 from labkit.grading.nbgrader.standings import Standing
-from labkit.grading.nbgrader.timestamp import STAMP_BYTES, parse_timestamp
 
 NO_NAME = re.compile(r"[\r\n\ud800-\udfff]")  # nbgrader and databases cannot keep it
 
@@ -140,10 +139,13 @@ class Course:
             log = outcome.get("log") or outcome.get("error") or outcome
             raise CourseError(f"nbgrader generate_assignment failed:\n{log}")
 
+    def released_file(self, lab: Lab) -> Path:
+        return self.root / "release" / lab.name / f"{lab.name}.ipynb"
+
     def released(self, lab: Lab) -> NotebookNode:
         """The notebook that learners were given, with the points of now; CourseError if it
         cannot be graded with."""
-        path = self.root / "release" / lab.name / f"{lab.name}.ipynb"
+        path = self.released_file(lab)
         try:
             notebook = nbformat.read(path, as_version=4)
             for name in sorted(lab.cells):
@@ -204,8 +206,7 @@ class Course:
         found = {}
         for lab in labs:
             handed = self.submitted_file(lab, learner)
-            released = self.root / "release" / lab.name / f"{lab.name}.ipynb"
-            if not handed.problem and released.exists():
+            if not handed.problem and self.released_file(lab).exists():
                 found[lab] = rebuild(handed.read(), self.released(lab), lab).answers
         return found
 
@@ -213,22 +214,6 @@ class Course:
         """Learners with a folder in submitted/ and no notebook of this lab in it."""
         folders = {path.name for path in (self.root / "submitted").glob("*") if path.is_dir()}
         return sorted(folders - {handed.learner for handed in self.submitted(lab)})
-
-    def handed_at(self, handed: SubmittedFile) -> datetime | None:
-        """What timestamp.txt beside the notebook says, in UTC; None without one."""
-        try:
-            text = read_plain(handed.path.with_name("timestamp.txt"), STAMP_BYTES)
-        except FileNotFoundError:
-            return None
-        except OSError:
-            text = b""
-        if when := parse_timestamp(text):
-            return when.replace(tzinfo=None)  # as the gradebook keeps it
-        expected = "expected a line such as 2026-03-01 12:00:00 UTC"
-        self.remarks.append(
-            f"{handed.learner}: timestamp.txt holds no time ({expected}); not late"
-        )
-        return None
 
     # What comes out
 
@@ -240,17 +225,12 @@ class Course:
     ) -> None:
         """The scores into the gradebook, just as `nbgrader autograde` puts them there, then
         the graded notebooks into autograded/."""
-        rules = self.rules.of(lab)
-        rows = [
-            GradebookRow(
-                handed.learner,
-                self.handed_at(handed),
-                submission,
-                notebook,
-                read_content(self.autograded(lab, handed.learner)),
-            )
-            for handed, submission, notebook in graded
-        ]
+        rules, rows = self.rules.of(lab), []
+        for handed, submission, notebook in graded:
+            when, fault = handed_in_at(handed.path.parent)
+            self.remarks += [f"{handed.learner}: {fault}"] * bool(fault)
+            before = read_content(self.autograded(lab, handed.learner))
+            rows.append(GradebookRow(handed.learner, when, submission, notebook, before))
         self.gradebook.do(lambda book: record(book, self.late, rules, rows))
         for row in rows:
             path = self.autograded(lab, row.learner)

@@ -42,16 +42,26 @@ def read_line(path: Path) -> bytes | None:
     return content
 
 
+def handed_in_at(folder: Path) -> tuple[datetime | None, str]:
+    """What timestamp.txt says, in UTC without a zone, as the gradebook keeps it, and what is
+    wrong with it; (None, "") without one."""
+    path = folder / "timestamp.txt"
+    when = parse_timestamp(read_line(path) or b"")
+    if when or not os.path.lexists(path):
+        return when and when.replace(tzinfo=None), ""
+    expected = "a line such as 2026-03-01 12:00:00 UTC"
+    return None, f"timestamp.txt holds no time (expected {expected}); not late"
+
+
 class NotebookOnly(CourseDirectory):
     """The course folder of a converter that copies nothing but notebooks: nbgrader's copies
     every file, whatever a link leads to, and opens timestamp.txt, whatever it is."""
 
     def get_existing_timestamp(self, dest_path: str) -> datetime | None:
-        path = Path(dest_path, EXCHANGE_FILES[0])
-        when = parse_timestamp(read_line(path) or b"")
-        if when is None and os.path.lexists(path):
-            self.log.warning("%s: timestamp.txt holds no time; not late", path.parts[-3])
-        return when and when.replace(tzinfo=None)  # as the gradebook keeps it
+        when, fault = handed_in_at(Path(dest_path))
+        if fault:
+            self.log.warning("%s: %s", Path(dest_path).parent.name, fault)
+        return when
 
 
 def copy_notebooks_only(converter: BaseConverter) -> None:

@@ -93,12 +93,14 @@ def record(
         SubmittedAssignment.student_id.in_(by_learner),
     )
     submissions = {submission.student_id: submission for submission in query}
+    query = session.query(Student).filter(Student.id.in_(by_learner))
+    students = {student.id: student for student in query}
     known = {cell.name for notebook in assignment.notebooks for cell in notebook.grade_cells}
     new = set()  # perhaps others than those in the gradebook
     for learner, entry in by_learner.items():
         refuse_other_cells({n for n, c in entry.cells.items() if is_grade(c)}, known, rules)
         if learner not in submissions:
-            student = session.get(Student, learner) or Student(id=learner)
+            student = students.get(learner) or Student(id=learner)
             submissions[learner] = blank(assignment, student)
             session.add(submissions[learner])
         submission = submissions[learner]
