@@ -134,23 +134,23 @@ class Cell:
 
 def page_table(
     columns: Sequence[Column], rows: Sequence[Row]
-) -> tuple[list[str], list[tuple[Row, list[Cell]]]]:
-    """The titles and rows of a page; columns in which there is nothing are left out, and who a
-    row is of, which stands before them on the page."""
-    columns = [
-        column
-        for column in columns
-        if column.always or (column not in FIRST and any(map(column.value, rows)))
-    ]
-
-    def cell(column: Column, row: Row) -> Cell:
-        value = column.value(row)
-        style = column.style(row) if isinstance(value, str) else f"number {column.style(row)}"
-        text = tr(value) if value == "excused" else shown(value)
-        return Cell(text, style.strip())
-
-    titles = [tr(column.title) for column in columns]
-    return titles, [(row, [cell(column, row) for column in columns]) for row in rows]
+) -> tuple[list[Cell], list[tuple[Row, list[Cell]]]]:
+    """The head and the rows of a page, each with whom it is of; columns in which there is
+    nothing are left out."""
+    columns = [column for column in columns if column not in FIRST]
+    values = [[column.value(row) for row in rows] for column in columns]
+    head, body = [], [(row, []) for row in rows]
+    for column, cells in zip(columns, values, strict=True):
+        if not (column.always or any(cells)):
+            continue
+        is_number = all(isinstance(value, (int, float)) for value in cells
+                        if value not in (None, "excused"))  # fmt: skip
+        number = "number " if is_number else ""
+        head.append(Cell(tr(column.title), number.strip()))
+        for (row, shown_cells), value in zip(body, cells, strict=True):
+            text = tr(value) if value == "excused" else shown(value)
+            shown_cells.append(Cell(text, f"{number}{column.style(row)}".strip()))
+    return head, body
 
 
 def write_csv(path: Path, columns: Sequence[Column], rows: Sequence[Row]) -> Path:
