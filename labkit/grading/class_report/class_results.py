@@ -23,7 +23,7 @@ from labkit.grading.judge.graded import (
 )
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
-from labkit.grading.nbgrader.standings import CellGrade, Standing, unseen
+from labkit.grading.nbgrader.standings import Standing, unseen
 from labkit.grading.run.results import Results
 from labkit.lang import tr
 
@@ -156,11 +156,6 @@ class LabResults:
     @property
     def median(self) -> float:
         return round(median([entry.standing.automatic for entry in self.handed] or [0.0]), 1)
-
-    @property
-    def stale(self) -> list[tuple[Entry, CellGrade]]:
-        """Points by hand that are older than the answer."""
-        return [(entry, grade) for entry in self.handed for grade in entry.standing.stale]
 
     def graded(self, exercise: Exercise) -> list[GradedExercise]:
         """What the checks found of all for whom it counts."""

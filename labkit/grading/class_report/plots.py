@@ -1,4 +1,4 @@
-"""The figures of the class reports, in colours that everyone tells apart, with alt text."""
+"""The figure of a lab's report, in colours that everyone tells apart, with alt text."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from matplotlib.ticker import MaxNLocator
 from labkit.core.syllabus import Exercise
 from labkit.grading.class_report.class_results import LabResults
 from labkit.lang import said, tr
-from labkit.learner.figures.drawing import BLUE, GREY, ORANGE, SKY, as_html
+from labkit.learner.figures.drawing import BLUE, ORANGE, SKY, as_html
 
 # all points, some, none, not started; told apart in grey, too
 COLOURS, HATCHES = (BLUE, SKY, ORANGE, "#D9D9D9"), ("", "//", "", "")
 MOST_BARS = 30
-OF_EXERCISE = (said("all points"), said("some points"), said("no points"), said("not started"))
-OF_LAB = (said("all points"), said("some"), said("no points"), said("nothing handed in"))
+LEGEND = (said("all points"), said("some points"), said("no points"), said("not started"))
 
 
 def of_lab(results: LabResults) -> str:
@@ -27,7 +26,7 @@ def of_lab(results: LabResults) -> str:
     histogram(left, results)
     exercises = list(reversed(results.lab.exercises))
     counts = [results.states(exercise) for exercise in exercises]
-    stacked(right, [label(exercise) for exercise in exercises], counts, OF_EXERCISE)
+    stacked(right, [label(exercise) for exercise in exercises], counts)
     right.set(xlabel=said("share of submissions, %"))
     right.set_title(said("Exercises"), loc="left", pad=24)
     hardest = min(results.lab.exercises, key=results.share)
@@ -70,12 +69,10 @@ def earned(results: LabResults) -> list[float]:
     return [entry.standing.automatic for entry in results.handed]
 
 
-def stacked(
-    axis: Axes, labels: list[str], counts: list[list[int]], legend: tuple[str, ...]
-) -> None:
+def stacked(axis: Axes, labels: list[str], counts: list[list[int]]) -> None:
     """A bar a label: what share is in each state of the legend."""
     left = [0.0] * len(counts)
-    for place, name in enumerate(legend):
+    for place, name in enumerate(LEGEND):
         width = [100 * row[place] / max(sum(row), 1) for row in counts]
         bars = axis.barh(labels, width, left=left, color=COLOURS[place], label=name,
                          hatch=HATCHES[place], edgecolor="white", linewidth=0.5)  # fmt: skip
@@ -93,46 +90,3 @@ def stacked(
 def label(exercise: Exercise) -> str:
     title = exercise.title if len(exercise.title) <= 26 else exercise.title[:25] + "…"
     return f"{exercise.id} {title}"
-
-
-def of_course(results: list[LabResults]) -> str:
-    """The labs side by side: who handed in, and how the points spread."""
-    upwards = list(reversed(results))
-    figure = Figure(figsize=(11, max(2.6, 0.42 * len(results) + 1.5)))
-    left, right = figure.subplots(1, 2, sharey=True)
-    stacked(left, [each.lab.name for each in upwards], [*map(hand_ins, upwards)], OF_LAB)
-    left.set(xlabel=said("share of the class, %"))
-    left.set_title(said("Learners"), loc="left", pad=24)
-    spread(right, upwards)
-    numbers = tr("; ").join(
-        tr(
-            "{lab}: {handed} of {all} handed in, median {median:g} of {possible:g} points",
-            lab=results_of_lab.lab.name,
-            handed=len(results_of_lab.handed),
-            all=len(results_of_lab.entries),
-            median=results_of_lab.median,
-            possible=results_of_lab.possible,
-        )
-        for results_of_lab in results
-    )
-    about = tr("Left: how many handed in and with what success. Right: the spread.")
-    return as_html(figure, f"{about} {numbers}.")
-
-
-def hand_ins(results: LabResults) -> list[int]:
-    """How many have all points, some, none; how many handed in nothing."""
-    points = earned(results)
-    some = sum(map(bool, points)) - results.full
-    return [results.full, some, points.count(0), len(results.missing)]
-
-
-def spread(axis: Axes, results: list[LabResults]) -> None:
-    shares = [[100 * entry.standing.automatic_share for entry in each.handed]
-              for each in results]  # fmt: skip
-    axis.boxplot(shares, orientation="horizontal", positions=range(len(results)), widths=0.55,
-                 patch_artist=True, boxprops={"facecolor": SKY, "edgecolor": GREY},
-                 medianprops={"color": "black", "linewidth": 1.6}, whis=(5, 95),
-                 flierprops={"marker": ".", "markersize": 3}, manage_ticks=False)  # fmt: skip
-    axis.set(xlabel=said("share of the points of a submission, %"), xlim=(-2, 102))
-    axis.set_title(said("Points: median, middle half, middle 90%"), loc="left", pad=24)
-    axis.grid(axis="y", visible=False)

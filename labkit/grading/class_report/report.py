@@ -1,5 +1,5 @@
-"""The class reports: a page for each lab and one for the course, with plots inside, without
-network or script; and the same tables as CSV.
+"""The class reports: a page for each lab and one for the course, without network or script;
+and the same tables as CSV.
 """
 
 from __future__ import annotations
@@ -52,13 +52,10 @@ def write_reports(course: Course, only: Lab | None = None) -> list[Path]:
     written = []
     for each in results:
         if only is None or only.name == each.lab.name:
-            course.remarks += [
-                f"{each.lab.name}, {entry.learner}, {stale_text(grade)}"
-                for entry, grade in each.stale
-            ]
             for entry in each.entries:
-                texts = [*map(stale_text, entry.standing.stale)]
-                entry.remarks = texts + remarks_on(entry, course.remarks)
+                stale = [*map(stale_text, entry.standing.stale)]
+                entry.remarks = stale + remarks_on(entry, course.remarks)
+                course.remarks += [f"{each.lab.name}, {entry.learner}, {x}" for x in stale]
             written.append(write_lab(course.root, each))
     return written + [write_course(course.root, results)] * bool(results)
 
@@ -89,8 +86,6 @@ def write_lab(folder: Path, results: LabResults) -> Path:
 
 def write_course(folder: Path, results: list[LabResults]) -> Path:
     """The table and the page of all labs; the path of the page."""
-    from labkit.grading.class_report import plots
-
     learners, columns = by_learner(results), course_columns(results)
     write_csv(folder / "class.csv", columns, learners)
     shares = [(each.share(exercise), exercise) for each in results if each.handed
@@ -99,7 +94,6 @@ def write_course(folder: Path, results: list[LabResults]) -> Path:
         folder / "class.html",
         "course.html",
         results=results,
-        figure=Markup(plots.of_course(results)),
         hardest=sorted(shares, key=lambda pair: pair[0])[:HARDEST],
         mistakes=[cause for cause in causes(results) if cause.named][:MISTAKES],
         table=page_table(columns, learners),

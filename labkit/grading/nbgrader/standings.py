@@ -102,11 +102,6 @@ class Standing:
         return total(e.automatic or 0.0 for e in self.exercises.values() if e.counted)
 
     @property
-    def automatic_share(self) -> float:
-        possible = sum(each.possible for each in self.exercises.values() if each.counted)
-        return self.automatic / possible if possible else 0.0
-
-    @property
     def by_hand(self) -> float:
         """What a person added to the points of the checks, or took away."""
         given = [grade for grade in self.exercises.values() if grade.overridden]
