@@ -55,7 +55,7 @@ c.ExchangeFactory.release_feedback = "labkit.grading.nbgrader.plugins.ReleaseFee
 
 # Feedback is a page of the course's own, without scripts; formgrader shows what learners have
 # written without theirs, and names as text.
-c.GenerateFeedback.exporter_class = "labkit.grading.nbgrader.feedback.FeedbackPage"
-c.GenerateFeedback.preprocessors = ["labkit.grading.nbgrader.feedback.GetGrades"]
+c.GenerateFeedback.exporter_class = "labkit.grading.nbgrader.hooks.FeedbackPage"
+c.GenerateFeedback.preprocessors = []
 c.HTMLExporter.preprocessors = ["labkit.grading.nbgrader.feedback.SanitizeAnswers"]
 show_names_as_text()

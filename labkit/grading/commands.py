@@ -13,7 +13,7 @@ from labkit.core.files import of_the_disk
 from labkit.core.report import clean
 from labkit.core.syllabus import Lab
 from labkit.core.terminal import Jobs, LabName, Problem, console, ending_on, lab_called
-from labkit.lang import ntr, tr
+from labkit.lang import tr
 
 if TYPE_CHECKING:
     from labkit.grading.nbgrader.course import Course
@@ -103,34 +103,14 @@ def report(course: CourseFolder = Path("course"), db: Database = None) -> None:
 
 
 @app.command()
-def copies(lab: LabName, course: CourseFolder = Path("course"), db: Database = None) -> None:
-    """List answers that are alike beyond chance, side by side, on a page for you to judge."""
-    found, folder = lab_called(lab), existing_course(course, db)
-    from labkit.grading.class_report.copies import write_copies
-
-    with writing(folder):
-        written = write_copies(folder, found)
-    if written is None:
-        raise Problem(
-            tr("nothing is graded yet: `tinyllm grade {module}`", module=found.module)
-        )
-    path, count = written
-    text = ntr(
-        "{n} group of answers to look at: {path}",
-        "{n} groups of answers to look at: {path}",
-        count,
-        path=path,
-    )
-    console.print(text, highlight=False, soft_wrap=True)
-
-
-@app.command()
 def export(
-    canvas: Annotated[bool, typer.Option("--canvas", help="grades for Canvas")] = False,
-    moodle: Annotated[bool, typer.Option("--moodle", help="grades for Moodle")] = False,
-    feedback: Annotated[
-        bool, typer.Option("--feedback-zip", help="feedback pages, to be handed back by them")
-    ] = False,
+    kinds: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="WHAT...",
+            help="canvas, moodle: grades for it; feedback: pages for it; answers: all code",
+        ),
+    ],
     roster: Annotated[
         Optional[Path],
         typer.Option(help="Canvas's gradebook export; Moodle's grading worksheet"),
@@ -139,15 +119,15 @@ def export(
     course: CourseFolder = Path("course"),
     db: Database = None,
 ) -> None:
-    """Write grades and feedback for the LMS to COURSE/export; status 1 if some needs a look."""
-    if not (canvas or moodle or feedback):
-        raise Problem(tr("say what to write: --canvas, --moodle, --feedback-zip"))
+    """Write grades, feedback, answers to COURSE/export; status 1 if some needs a look."""
     only, folder = lab_called(lab) if lab else None, existing_course(course, db)
-    from labkit.grading.export import run
+    from labkit.grading.export import export as exports
 
     remarks = []
     with writing(folder):
-        for each in run.export(folder, only, roster, canvas, moodle, feedback):
+        for each in (
+            part for kind in kinds for part in exports.export(folder, kind, only, roster)
+        ):
             if isinstance(each, Path):
                 print(each)
             else:

@@ -30,6 +30,7 @@ EVERYWHERE = "course"
 FIGURES = "figures"
 KEYWORDS = {"tr": None, "said": None, "ntr": (1, 2)}
 SAID_BY = [("**.py", "python"), ("**.jinja", "jinja2"), ("**.html", "jinja2")]
+LEARNERS = ("learner", "look", "pretrain")  # whose commands speak other languages too
 PAGES = ("labkit/author/learners/README.md",)
 
 
@@ -136,8 +137,9 @@ def _spoken(folder: str) -> bool:
 
 
 def of_commands() -> Iterator[Message]:
-    """What `tinyllm --help` and every command's help say: see labkit/cli.py."""
-    for path in [LABKIT / "cli.py", LABKIT / "core/terminal.py", *LABKIT.rglob("commands.py")]:
+    """What `tinyllm --help` and the help of the learners' commands say: see labkit/cli.py."""
+    commands = [path for room in LEARNERS for path in (LABKIT / room).rglob("commands.py")]
+    for path in [LABKIT / "cli.py", LABKIT / "core/terminal.py", *commands]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.FunctionDef) and any(map(_of_typer, node.decorator_list)):
                 texts_here = [ast.get_docstring(node) or ""]

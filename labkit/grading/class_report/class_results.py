@@ -23,7 +23,7 @@ from labkit.grading.judge.graded import (
 )
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
-from labkit.grading.nbgrader.standings import CellGrade, Standing, unseen
+from labkit.grading.nbgrader.standings import Standing, unseen
 from labkit.grading.run.results import Results
 from labkit.lang import tr
 
@@ -35,35 +35,73 @@ STATES = (FULL, PART, NONE, ABSENT)
 @dataclass
 class Entry:
     """One learner in one lab: the reasons, and the points. There is no submission where
-    nothing was handed in."""
+    nothing was handed in.
+
+    ungraded    why what was handed in cannot be graded
+    remarks     what a person should look at
+    """
 
     learner: str
     standing: Standing
     name: str = ""
     submission: GradedSubmission | None = None
-    ungraded: str = ""  # what was handed in and cannot be graded
+    ungraded: str = ""
+    remarks: list[str] = field(default_factory=list)
 
     @property
-    def full(self) -> bool:
+    def is_graded(self) -> bool:
+        return bool(self.submission) and not self.standing.excused
+
+    @property
+    def is_full(self) -> bool:
         """Whether all checks passed that count for this learner."""
         counts = {each.id for each in self.standing.counted}
         return all(each.full for key, each in self.exercises.items() if key in counts)
 
+    def points(self, attribute: str) -> float:
+        """A number of the standing, such as "total"."""
+        return round(getattr(self.standing, attribute), 2)
+
     @property
     def why(self) -> str:
         """The first reason for lost points, of what counts for this learner."""
+        if not self.is_graded:
+            excused = tr("excused") if self.standing.excused else ""
+            return excused or self.ungraded or tr("nothing handed in")
         excused = sorted(key for key, each in self.standing.exercises.items() if each.excused)
         counted = tuple(e for e in self.submission.exercises if e.id not in excused)
         texts = [replace(self.submission, exercises=counted).why] if counted else []
-        return tr("; ").join(
-            texts + ([tr("excused: {names}", names=tr(", ").join(excused))] if excused else [])
-        )
+        if excused:
+            texts.append(tr("excused: {names}", names=tr(", ").join(excused)))
+        return tr("; ").join(texts)
 
     @property
     def exercises(self) -> dict[str, GradedExercise]:
         """By their ids."""
         graded = self.submission.exercises if self.submission else ()
         return {each.id: each for each in graded}
+
+
+@dataclass
+class CourseEntry:
+    """One learner in all labs, {name of the lab: how they stand in it}."""
+
+    learner: str
+    labs: dict[str, Entry]
+    is_graded = True  # the sum over no lab is 0
+    is_full = False
+
+    @property
+    def name(self) -> str:
+        return next((entry.name for entry in self.labs.values() if entry.name), "")
+
+    @property
+    def handed_in(self) -> int:
+        return sum(bool(entry.submission) for entry in self.labs.values())
+
+    def points(self, attribute: str) -> float:
+        """A number of the standings, summed over the labs."""
+        return round(sum(entry.points(attribute) for entry in self.labs.values()), 2)
 
 
 def state(graded: GradedExercise) -> str:
@@ -85,13 +123,11 @@ class LabResults:
 
     @property
     def handed(self) -> list[Entry]:
-        return [each for each in self.entries if each.submission and not each.standing.excused]
+        return [entry for entry in self.entries if entry.is_graded]
 
     @property
     def missing(self) -> list[Entry]:
-        return [
-            each for each in self.entries if not each.submission and not each.standing.excused
-        ]
+        return [e for e in self.entries if not e.submission and not e.standing.excused]
 
     @property
     def excused(self) -> list[Entry]:
@@ -109,17 +145,17 @@ class LabResults:
         return sum(question.points for question in self.lab.questions)
 
     @property
+    def waiting(self) -> int:
+        """Written answers that a person has still to grade."""
+        return sum(len(entry.standing.waiting) for entry in self.handed)
+
+    @property
     def full(self) -> int:
-        return sum(entry.full for entry in self.handed)
+        return sum(entry.is_full for entry in self.handed)
 
     @property
     def median(self) -> float:
         return round(median([entry.standing.automatic for entry in self.handed] or [0.0]), 1)
-
-    @property
-    def stale(self) -> list[tuple[Entry, CellGrade]]:
-        """Points by hand that are older than the answer."""
-        return [(entry, grade) for entry in self.handed for grade in entry.standing.stale]
 
     def graded(self, exercise: Exercise) -> list[GradedExercise]:
         """What the checks found of all for whom it counts."""
@@ -172,6 +208,25 @@ def results_of(course: Course, lab: Lab) -> LabResults | None:
     return results
 
 
+def joined(
+    rules: LabRules,
+    submissions: Mapping[str, GradedSubmission],
+    standings: Mapping[str, Standing],
+    people: Iterable[RosterEntry],
+    missing: Iterable[str],
+) -> LabResults:
+    """The class: whoever handed in, stands in the gradebook, or is missing."""
+    names = {person.id: person.name for person in people}
+    entries = []
+    for learner in sorted({*submissions, *names, *missing}, key=str.casefold):
+        standing, submission = unseen(rules, learner), submissions.get(learner)
+        if submission:
+            submission = submission.worth(rules.lab)
+            standing = standings.get(learner, standing)
+        entries.append(Entry(learner, standing, names.get(learner, ""), submission))
+    return LabResults(rules.counted, entries, common_layers(submissions.values()))
+
+
 def remarks_on(entry: Entry, remarks: Iterable[str] = ()) -> list[str]:
     """What a person should look at: what grading remarked on this learner's work, what could
     not be graded, roads around what is not allowed."""
@@ -184,53 +239,33 @@ def doubts(submission: GradedSubmission) -> list[str]:
     """Verdicts that a person should look at."""
     if submission.problem:
         return [submission.problem]
-    return [f"exercise {each.id}: {each.reason}"
-            for each in submission.exercises if each.needs_person] + [
+    asked = [f"exercise {e.id}: {e.reason}" for e in submission.exercises if e.needs_person]
+    return asked + [
         f"exercise {each.id} uses {each.doubtful}, which no exercise needs: have a look"
         for each in submission.exercises
         if each.doubtful and each.score
-    ]  # fmt: skip
+    ]
 
 
-def joined(
-    rules: LabRules,
-    submissions: Mapping[str, GradedSubmission],
-    standings: Mapping[str, Standing],
-    people: Iterable[RosterEntry],
-    missing: Iterable[str],
-) -> LabResults:
-    names = {person.id: person.name for person in people}
-    entries = []
-    for learner in sorted({*submissions, *names, *missing}, key=str.casefold):
-        standing, submission = unseen(rules, learner), submissions.get(learner)
-        if submission:
-            submission = submission.worth(rules.lab)
-            standing = standings.get(learner, standing)
-        entries.append(Entry(learner, standing, names.get(learner, ""), submission))
-    return LabResults(rules.counted, entries, common_layers(submissions.values()))
-
-
-def by_learner(results: Iterable[LabResults]) -> list[tuple[str, dict[str, Entry]]]:
-    """(learner, {lab: how they stand in it}), in the order of the names."""
-    entries: dict[str, dict[str, Entry]] = defaultdict(dict)
+def by_learner(results: Iterable[LabResults]) -> list[CourseEntry]:
+    """In the order of the names."""
+    labs: dict[str, dict[str, Entry]] = defaultdict(dict)
     for each in results:
         for entry in each.entries:
-            entries[entry.learner][each.lab.name] = entry
-    return sorted(entries.items(), key=lambda item: item[0].casefold())
+            labs[entry.learner][each.lab.name] = entry
+    return [CourseEntry(learner, labs[learner]) for learner in sorted(labs, key=str.casefold)]
 
 
 def causes(results: Iterable[LabResults]) -> list[Cause]:
     """Why points were lost, the most frequent cause first."""
-    found: dict[tuple[str, str, bool], Cause] = {}
+    found: dict[tuple[str, str], Cause] = {}
     for each in results:
-        for entry in each.handed:
-            for exercise in each.lab.exercises:
-                graded = entry.exercises[exercise.id]
-                counted = entry.standing.exercises[exercise.id].counted
-                if state(graded) in (FULL, ABSENT) or not counted:
-                    continue
-                key = (exercise.id, graded.reason, bool(graded.why))
-                cause = found.setdefault(key, Cause(exercise, *key[1:], []))
+        for entry, exercise in ((e, x) for e in each.handed for x in each.lab.exercises):
+            graded = entry.exercises[exercise.id]
+            counted = entry.standing.exercises[exercise.id].counted
+            if counted and state(graded) not in (FULL, ABSENT):
+                cause = Cause(exercise, graded.reason, bool(graded.why), [])
+                cause = found.setdefault((exercise.id, graded.reason), cause)
                 cause.learners.append(entry.learner)
     return sorted(
         found.values(),

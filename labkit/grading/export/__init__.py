@@ -1,1 +1,1 @@
-"""Grades and feedback on their way back to the learning platform."""
+"""Grades, feedback and answers on their way to other programs."""

@@ -27,7 +27,7 @@ from labkit.core.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.judge.intake import MAX_NOTEBOOK, cell_called, rebuild
 from labkit.grading.nbgrader import standings
-from labkit.grading.nbgrader.exchange_files import copy_exchange_files, odd_files
+from labkit.grading.nbgrader.exchange_files import copy_exchange_files, handed_in_at
 from labkit.grading.nbgrader.gradebook import connection
 from labkit.grading.nbgrader.gradebook.connection import (
     COURSE_ID,
@@ -38,11 +38,8 @@ from labkit.grading.nbgrader.gradebook.connection import (
 )
 from labkit.grading.nbgrader.gradebook.rows import GradebookRow, record
 from labkit.grading.nbgrader.graded_notebook import file_content, read_content
-from labkit.grading.nbgrader.marks import marks_of
 from labkit.grading.nbgrader.plugins import CoursePenalty
 from labkit.grading.nbgrader.standings import Standing
-from labkit.grading.nbgrader.timestamp import STAMP_BYTES, parse_timestamp
-from labkit.lang import tr
 
 NO_NAME = re.compile(r"[\r\n\ud800-\udfff]")  # nbgrader and databases cannot keep it
 
@@ -59,22 +56,16 @@ class SubmittedFile:
     def problem(self) -> str:
         """Why it is nobody's work, or cannot be read; empty if all is well."""
         if NO_NAME.search(self.learner):
-            return tr("the folder's name has line breaks, or letters that are no UTF-8")
-        path = self.path
-        if path.resolve() != path:
-            return tr("a link leads there, perhaps to another one's work")
-        if not path.is_file() or not os.access(path, os.R_OK):
-            return tr("{name} is no file to be read", name=path.name)
+            return "the folder's name has line breaks, or letters that are no UTF-8"
+        if self.path.resolve() != self.path:
+            return "a link leads there, perhaps to another one's work"
+        if not self.path.is_file() or not os.access(self.path, os.R_OK):
+            return f"{self.path.name} is no file to be read"
         return ""
 
     @property
-    def remarks(self) -> list[str]:
-        """What the instructor should know of it, before it is graded."""
-        if self.problem:
-            return [f"{self.learner}: {self.problem}; not graded"]
-        odd = odd_files(self.path.parent)
-        text = f"links or special files beside the notebook, not opened and not copied: {odd}"
-        return [f"{self.learner}: {text}"] if odd else []
+    def remark(self) -> str:
+        return f"{self.learner}: {self.problem}; not graded"
 
     def read(self) -> bytes:
         """What is in it; of a file that is too large as much as it takes to refuse it."""
@@ -82,13 +73,6 @@ class SubmittedFile:
             return b"" if self.problem else read_plain(self.path, MAX_NOTEBOOK + 1)
         except OSError:  # or no more, while the class is graded
             return b""
-
-
-def succeeded(command: str, outcome: dict) -> None:
-    """Raises what an nbgrader command wrote if it failed."""
-    if not outcome["success"]:
-        log = outcome.get("log") or outcome.get("error") or outcome
-        raise CourseError(tr("nbgrader {command} failed:\n{log}", command=command, log=log))
 
 
 class Course:
@@ -110,7 +94,7 @@ class Course:
 
     @cached_property
     def gradebook(self) -> GradebookConnection:
-        """The gradebook, as long as this object lives; one writer."""
+        """The gradebook, as long as this object lives."""
         course_id = self.config().CourseDirectory.get("course_id", COURSE_ID)
         return GradebookConnection(self.database, course_id)
 
@@ -118,14 +102,10 @@ class Course:
     def late(self) -> LatePenalty:
         """Penalties; plugins may stand in the course folder or where one works."""
         late = LatePenalty(self.config(), (self.root, ROOT, Path.cwd()))
-        own = type(late.nbgrader.plugin_inst)
-        if self.rules.percent_a_day is not None and not issubclass(own, CoursePenalty):
+        if self.rules.percent_a_day is not None and not isinstance(late.plugin, CoursePenalty):
             raise CourseError(
-                tr(
-                    "lateness costs what course.toml says, percent_a_day, or what the "
-                    "plugin {name} of nbgrader_config.py says: take one of them away",
-                    name=own.__name__,
-                )
+                "lateness costs what course.toml says, percent_a_day, or what the plugin "
+                f"{type(late.plugin).__name__} of nbgrader_config.py says: take one away"
             )
         return late
 
@@ -154,20 +134,26 @@ class Course:
 
     def release(self, lab: Lab) -> None:
         """nbgrader generate_assignment: the learner's notebook, and the gradebook's rows."""
-        succeeded("generate_assignment", self.api().generate_assignment(lab.name))
+        outcome = self.api().generate_assignment(lab.name)
+        if not outcome["success"]:
+            log = outcome.get("log") or outcome.get("error") or outcome
+            raise CourseError(f"nbgrader generate_assignment failed:\n{log}")
+
+    def released_file(self, lab: Lab) -> Path:
+        return self.root / "release" / lab.name / f"{lab.name}.ipynb"
 
     def released(self, lab: Lab) -> NotebookNode:
         """The notebook that learners were given, with the points of now; CourseError if it
         cannot be graded with."""
-        path = self.root / "release" / lab.name / f"{lab.name}.ipynb"
+        path = self.released_file(lab)
         try:
             notebook = nbformat.read(path, as_version=4)
             for name in sorted(lab.cells):
                 cell_called(notebook, name)
         except FileNotFoundError:
-            fault, force = tr("is missing"), ""
+            fault, force = "is missing", ""
         except Exception as error:  # nbformat raises whatever it stumbles over
-            fault, force = tr("cannot be used ({error})", error=error), " --force"
+            fault, force = f"cannot be used ({error})", " --force"
         else:
             set_points(notebook, self.rules.lab(lab))
             for cell in notebook.cells:
@@ -175,30 +161,21 @@ class Course:
                     cell.metadata.nbgrader.checksum = compute_checksum(cell)
             return notebook
         raise CourseError(
-            tr(
-                "{path} {fault}: run `tinyllm build --course {root}`, then `nbgrader "
-                "generate_assignment {name}{force}`",
-                path=path,
-                fault=fault,
-                root=self.root,
-                name=lab.name,
-                force=force,
-            )
+            f"{path} {fault}: run `tinyllm build --course {self.root}`, then `nbgrader "
+            f"generate_assignment {lab.name}{force}`"
         )
 
     def ready(self, lab: Lab) -> None:
-        """CourseError if a lab cannot be graded here, before anything is begun."""
+        """CourseError if a lab cannot be graded here, before anything is begun: among the
+        reasons a gradebook whose tables are not those of this nbgrader."""
         self.released(lab)
         if not self.has_gradebook:
             raise CourseError(
-                tr(
-                    "there is no gradebook {shown}: run `nbgrader generate_assignment "
-                    "{name}` first",
-                    shown=self.gradebook.shown,
-                    name=lab.name,
-                )
+                f"there is no gradebook {self.gradebook.shown}: run `nbgrader "
+                f"generate_assignment {lab.name}` first"
             )
         self.gradebook.do(lambda book: bool(book.find_assignment(lab.name)))
+        self.standings(lab)
 
     def secret(self) -> bytes:
         """What the numbers of hidden checks are drawn from; made once for the course folder."""
@@ -211,11 +188,13 @@ class Course:
     # What the learners hand in
 
     def submitted(self, lab: Lab) -> Iterator[SubmittedFile]:
+        """Those that can be graded; all others are remarks."""
         folder = self.root / "submitted"
         for path in sorted(folder.glob(f"*/{lab.name}/{lab.name}.ipynb")):
             handed = SubmittedFile(path.parent.parent.name, lab, path)
-            self.remarks += handed.remarks
-            if not handed.problem:
+            if handed.problem:
+                self.remarks.append(handed.remark)
+            else:
                 yield handed
 
     def submitted_file(self, lab: Lab, learner: str) -> SubmittedFile:
@@ -227,8 +206,7 @@ class Course:
         found = {}
         for lab in labs:
             handed = self.submitted_file(lab, learner)
-            released = self.root / "release" / lab.name / f"{lab.name}.ipynb"
-            if not handed.problem and released.exists():
+            if not handed.problem and self.released_file(lab).exists():
                 found[lab] = rebuild(handed.read(), self.released(lab), lab).answers
         return found
 
@@ -246,16 +224,12 @@ class Course:
         unchanged: Collection[str] = (),
     ) -> None:
         """The scores into the gradebook, just as `nbgrader autograde` puts them there, then
-        the graded notebooks into autograded/.
-
-        unchanged    learners of whom the same was graded before, should autograded/ be gone
-        """
-        rows, rules = [], self.rules.of(lab)
+        the graded notebooks into autograded/."""
+        rules, rows = self.rules.of(lab), []
         for handed, submission, notebook in graded:
+            when, fault = handed_in_at(handed.path.parent)
+            self.remarks += [f"{handed.learner}: {fault}"] * bool(fault)
             before = read_content(self.autograded(lab, handed.learner))
-            if before is None and handed.learner in unchanged:
-                before = notebook
-            when = self.handed_at(handed)
             rows.append(GradebookRow(handed.learner, when, submission, notebook, before))
         self.gradebook.do(lambda book: record(book, self.late, rules, rows))
         for row in rows:
@@ -269,37 +243,19 @@ class Course:
         """The graded notebook."""
         return self.root / "autograded" / learner / lab.name / f"{lab.name}.ipynb"
 
-    def handed_at(self, handed: SubmittedFile) -> datetime | None:
-        """What timestamp.txt beside the notebook says, in UTC; None without one."""
-        try:
-            text = read_plain(handed.path.with_name("timestamp.txt"), STAMP_BYTES)
-        except FileNotFoundError:
-            return None
-        except OSError:
-            text = b""
-        if when := parse_timestamp(text):
-            return when.replace(tzinfo=None)  # as the gradebook keeps it
-        expected = "expected a line such as 2026-03-01 12:00:00 UTC"
-        self.remarks.append(
-            f"{handed.learner}: timestamp.txt holds no time ({expected}); not late"
-        )
-        return None
-
     def people(self) -> list[RosterEntry]:
         """nbgrader's students; nobody where there is no gradebook yet."""
         return self.gradebook.do(connection.people) if self.has_gradebook else []
 
     def due_dates(self) -> dict[str, datetime]:
         """{lab: when it was due, in UTC}, for labs with a due date."""
-        if not self.has_gradebook:
-            return dict(self.rules.deadlines)
-        return self.gradebook.do(
-            lambda book: {
-                one.name: one.duedate.replace(tzinfo=timezone.utc)
-                for one in book.assignments
-                if one.duedate
-            }
-        ) | dict(self.rules.deadlines)
+
+        def dates(book) -> dict[str, datetime]:
+            due = {each.name: each.duedate for each in book.assignments if each.duedate}
+            return {name: date.replace(tzinfo=timezone.utc) for name, date in due.items()}
+
+        found = self.gradebook.do(dates) if self.has_gradebook else {}
+        return found | dict(self.rules.deadlines)
 
     @property
     def has_gradebook(self) -> bool:
@@ -321,13 +277,12 @@ class Course:
 
         A page that cannot be made is a remark: the others are there.
         """
-        from labkit.grading.nbgrader.feedback_pages import write_pages
+        from labkit.grading.nbgrader.feedback import write_pages
 
-        rules = self.rules.of(lab)
-        given = self.gradebook.do(lambda book: marks_of(book, rules, self.root))
-        pages, failed = write_pages(self.root, rules.lab, given, progress)
+        rules, standings = self.rules.of(lab), self.standings(lab)
+        pages, failed = write_pages(self.root, rules, self.people(), standings, progress)
         self.remarks += [
-            tr("{learner}: no page of feedback could be made: {why}", learner=learner, why=why)
+            f"{learner}: no page of feedback could be made: {why}"
             for learner, why in failed.items()
         ]
         return pages

@@ -7,7 +7,6 @@ names the page by the secret, which only its learner knows.
 from __future__ import annotations
 
 import os
-import stat
 from datetime import datetime
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from labkit.grading.nbgrader.timestamp import parse_timestamp
 
 EXCHANGE_FILES = ("timestamp.txt", "submission_secret.txt")
 MAX_BYTES = 1000  # nbgrader's have 35 and 128
-FEW = 5
 
 
 def copy_exchange_files(source: Path, target: Path) -> None:
@@ -44,16 +42,15 @@ def read_line(path: Path) -> bytes | None:
     return content
 
 
-def odd_files(folder: Path) -> str:
-    """The names of what is neither file nor folder, links and pipes for example; a few."""
-    odd = []
-    for parent, folders, files in os.walk(folder):
-        for path in (Path(parent, name) for name in (*folders, *files)):
-            mode = path.lstat().st_mode
-            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                odd.append(str(path.relative_to(folder)))
-    more = f" and {len(odd) - FEW} more" if len(odd) > FEW else ""
-    return ", ".join(sorted(odd)[:FEW]) + more
+def handed_in_at(folder: Path) -> tuple[datetime | None, str]:
+    """What timestamp.txt says, in UTC without a zone, as the gradebook keeps it, and what is
+    wrong with it; (None, "") without one."""
+    path = folder / "timestamp.txt"
+    when = parse_timestamp(read_line(path) or b"")
+    if when or not os.path.lexists(path):
+        return when and when.replace(tzinfo=None), ""
+    expected = "a line such as 2026-03-01 12:00:00 UTC"
+    return None, f"timestamp.txt holds no time (expected {expected}); not late"
 
 
 class NotebookOnly(CourseDirectory):
@@ -61,11 +58,10 @@ class NotebookOnly(CourseDirectory):
     every file, whatever a link leads to, and opens timestamp.txt, whatever it is."""
 
     def get_existing_timestamp(self, dest_path: str) -> datetime | None:
-        path = Path(dest_path, EXCHANGE_FILES[0])
-        when = parse_timestamp(read_line(path) or b"")
-        if when is None and os.path.lexists(path):
-            self.log.warning("%s: timestamp.txt holds no time; not late", path.parts[-3])
-        return when and when.replace(tzinfo=None)  # as the gradebook keeps it
+        when, fault = handed_in_at(Path(dest_path))
+        if fault:
+            self.log.warning("%s: %s", Path(dest_path).parent.name, fault)
+        return when
 
 
 def copy_notebooks_only(converter: BaseConverter) -> None:

@@ -62,43 +62,39 @@ def written_by_place(
     """Answers whose cells have lost their names, with their names: what stands below the text
     of a question that `notebook` leaves blank. And the places of other texts of the learner's,
     where it has no answer and no cell for one."""
-    spoken = language_of(data)
-    names, asked, given, above = {cell_name(cell) for cell in notebook.cells}, {}, set(), ""
-    for cell in notebook.cells:
-        if cell.source == EMPTY_ANSWER:
-            asked[above] = cell_name(cell)
-        elif cell.cell_type == "markdown":
-            with speaking(spoken):
+    known, asked, texts, above = {*map(cell_name, notebook.cells)}, {}, set(), ""
+    with speaking(language_of(data)):
+        for cell in notebook.cells:
+            if cell.source == EMPTY_ANSWER:
+                asked[above] = cell_name(cell)
+            elif cell.cell_type == "markdown":
                 above = ending(tr(cell.source.strip()))
-            given.add(above)
+                texts.add(above)
     try:
         cells = cells_of(data) if asked else []
     except NotANotebook:
         cells = []
-    found: dict[str, list[dict]] = {}
-    others, below = [], ""
-    lost = {*asked.values()} - {*map(cell_name, cells)} == {
-        q.answer_cell for q in lab.questions
+    all_lost = {*asked.values()} - {*map(cell_name, cells)} == {
+        question.answer_cell for question in lab.questions
     }
-    for place, cell in enumerate(cells, 1):
+    found: dict[str, dict] = {}
+    others, name = [], ""
+    for number, cell in enumerate(cells, 1):
         text = text_of(cell).strip()
         if is_code(cell) or text in ("", EMPTY_ANSWER):
             continue
-        question = next((each for each in asked if each in text), "")
+        question = next((end for end in asked if end in text), "")
         if question:  # the answer may stand in the same cell
-            below, text = asked[question], text.partition(question)[2].strip()
-        elif cell_name(cell) in names or ending(text) in given:
-            below, text = "", ""
-        if text and below:
-            found.setdefault(below, []).append(cell | {"source": text})
-        elif text and lost:
-            others.append(place)
-    answers = [
-        those[0] | {"metadata": {"nbgrader": {"grade_id": name}},
-                    "source": "\n\n".join(each["source"] for each in those)}
-        for name, those in found.items()
-    ]  # fmt: skip
-    return answers, others
+            name, text = asked[question], text.partition(question)[2].strip()
+        elif cell_name(cell) in known or ending(text) in texts:
+            name, text = "", ""
+        if text and name:
+            answer = found.setdefault(name, cell | {"source": ""})
+            answer["metadata"] = {"nbgrader": {"grade_id": name}}
+            answer["source"] = f"{answer['source']}\n\n{text}".strip()
+        elif text and all_lost:
+            others.append(number)
+    return [*found.values()], others
 
 
 def ending(text: str) -> str:
@@ -113,22 +109,14 @@ def remarks_on(data: bytes, notebook: NotebookNode, lab: Lab) -> list[str]:
     for question in lab.questions:
         count = cell_called(notebook, question.answer_cell).source.count(NOT_SHOWN)
         if count:
-            remarks.append(
-                tr(
-                    "question {id}: {count} x {NOT_SHOWN}, see what was handed in",
-                    id=question.id,
-                    count=count,
-                    NOT_SHOWN=NOT_SHOWN,
-                )
-            )
+            pictures = f"question {question.id}: {count} x {NOT_SHOWN}"
+            remarks.append(f"{pictures}, see what was handed in")
     if others:
         where = ", ".join(map(str, others[:10]))
-        unclear = tr(
-            "cell {where}: perhaps written answers, but nothing says to which question; see "
-            "what was handed in",
-            where=where,
+        remarks.append(
+            f"cell {where}: perhaps written answers, but nothing says to which question; see "
+            "what was handed in"
         )
-        remarks.append(unclear)
     return remarks
 
 

@@ -7,11 +7,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from nbconvert.exporters import NotebookExporter
+from nbconvert.exporters import Exporter, NotebookExporter
 from nbformat import NotebookNode
 from nbgrader.converters.base import NbGraderException
 from nbgrader.preprocessors import NbGraderPreprocessor
 from nbgrader.utils import is_solution
+from traitlets import default
 from traitlets.config import Config
 
 from labkit.author.owned_cells import set_points
@@ -22,6 +23,7 @@ from labkit.grading.judge.intake import earlier_labs
 from labkit.grading.judge.judge import Judge
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.exchange_files import copy_exchange_files, copy_notebooks_only
+from labkit.grading.nbgrader.feedback import page_of
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.nbgrader.graded_notebook import graded_notebook
 from labkit.grading.run.follow import ask_a_person, follow_rules
@@ -76,9 +78,8 @@ class JudgeExporter(NotebookExporter):
         lab = find_lab(converter.coursedir.assignment_id)
         for folder in list(converter.assignments):
             handed = course.submitted_file(lab, Path(folder).parent.name)
-            for remark in handed.remarks:
-                self.log.warning(clean(remark))
             if handed.problem:
+                self.log.warning(clean(handed.remark))
                 del converter.assignments[folder]
         if not converter.assignments:
             raise NbGraderException("nothing was handed in that can be graded")
@@ -86,29 +87,52 @@ class JudgeExporter(NotebookExporter):
     def from_filename(
         self, filename: str, resources: dict | None = None, **options: Any
     ) -> tuple[str, dict]:
-        folder, path = self.parent.coursedir, Path(filename)
-        root = Path(folder.root)
-        course, learner = course_of(self.config), resources["nbgrader"]["student"]
-        lab = find_lab(resources["nbgrader"]["assignment"])
+        course, names = course_of(self.config), resources["nbgrader"]
+        lab, learner = find_lab(names["assignment"]), names["student"]
         handed = course.submitted_file(lab, learner)
-        if not path.is_relative_to(root / folder.submitted_directory):
+        if not Path(filename).is_relative_to(course.root / "submitted"):
             saved = super().from_filename(filename, resources, **options)
             ask_a_person(course, lab, learner)
             return saved
-        judge, spec = judge_of(root, lab.name)
+        judge, spec = judge_of(course.root, lab.name)
         before = course.answers(earlier_labs(lab), learner)
         data = handed.read()
         copy_exchange_files(handed.path.parent, course.autograded(lab, learner).parent)
         submission = judge.grade(data, before)
         if submission.problem:
             self.log.warning("%s: %s", filename, submission.problem)
-        results, key = Results(root, lab), spec.key(data, as_json(before))
+        results, key = Results(course.root, lab), spec.key(data, as_json(before))
         results.put(key, submission)
         results.put_learner(learner, key)
         follow_rules(course, lab)
         worth = submission.worth(course.rules.lab(lab))
         notebook = graded_notebook(data, course.released(lab), lab, worth)
         return self.from_notebook_node(notebook, resources, **options)
+
+
+class FeedbackPage(Exporter):
+    """A graded notebook as the page that its learner gets."""
+
+    def __init__(self, **options: Any):
+        super().__init__(**options)
+        copy_notebooks_only(self.parent)
+
+    @default("file_extension")
+    def _file_extension_default(self) -> str:
+        return ".html"
+
+    def from_notebook_node(
+        self, nb: NotebookNode, resources: dict | None = None, **options: Any
+    ) -> tuple[str, dict]:
+        notebook, resources = super().from_notebook_node(nb, resources, **options)
+        course, names = course_of(self.config), resources["nbgrader"]
+        rules, learner = course.rules.of(find_lab(names["assignment"])), names["student"]
+        page = course.root / "feedback" / learner / rules.lab.name
+        copy_exchange_files(course.autograded(rules.lab, learner).parent, page)
+        people = {person.id: person for person in course.people()}
+        standing = course.standings(rules.lab)[learner]
+        course.gradebook.close()
+        return page_of(notebook, rules, people[learner], standing), resources
 
 
 def course_of(config: Config) -> Course:

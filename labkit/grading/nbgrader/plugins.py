@@ -68,7 +68,7 @@ class ReleaseFeedback(ExchangeReleaseFeedback):
         if left_out:
             self.log.warning(
                 "not released: %s. What they handed in did not come through nbgrader's "
-                "exchange; their pages are in feedback/, and `tinyllm export --feedback-zip` "
+                "exchange; their pages are in feedback/, and `tinyllm export feedback` "
                 "packs them",
                 ", ".join(left_out),
             )

@@ -1,4 +1,4 @@
-"""How learners stand in a lab: the one place where points are added up.
+"""How learners stand in a lab: the only place where points are added up.
 
     automatic + by hand + written + extra credit - late penalty = total
 
@@ -16,6 +16,7 @@ from typing import Any
 from nbgrader.api import (
     Assignment,
     BaseCell,
+    Comment,
     Grade,
     Gradebook,
     SubmittedAssignment,
@@ -23,7 +24,6 @@ from nbgrader.api import (
 )
 
 from labkit.author.course_rules import LabRules
-from labkit.lang import tr
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,8 @@ class CellGrade:
 
     @property
     def passed(self) -> bool:
-        """Whether the checks gave all that there is; of written answers: nobody asks."""
+        """Whether the checks gave all points."""
         return (self.automatic or 0.0) >= self.possible
-
-    @property
-    def by_hand(self) -> float:
-        """What a person added to the points of the checks, or took away."""
-        return self.points - (self.automatic or 0.0) if self.overridden else 0.0
 
     @property
     def overridden(self) -> bool:
@@ -81,12 +76,16 @@ class CellGrade:
 
 @dataclass
 class Standing:
-    """One learner in one lab, by the ids of its exercises and questions."""
+    """One learner in one lab, by the ids of its exercises and questions.
+
+    comments    {answer cell: what a person, or nbgrader, said of it}
+    """
 
     exercises: dict[str, CellGrade] = field(default_factory=dict)
     questions: dict[str, CellGrade] = field(default_factory=dict)
     late_penalty: float = 0.0
     handed_at: datetime | None = None  # in UTC
+    comments: dict[str, str] = field(default_factory=dict)
 
     @property
     def counted(self) -> list[CellGrade]:
@@ -103,13 +102,10 @@ class Standing:
         return total(e.automatic or 0.0 for e in self.exercises.values() if e.counted)
 
     @property
-    def automatic_share(self) -> float:
-        possible = sum(each.possible for each in self.exercises.values() if each.counted)
-        return self.automatic / possible if possible else 0.0
-
-    @property
     def by_hand(self) -> float:
-        return total(exercise.by_hand for exercise in self.exercises.values())
+        """What a person added to the points of the checks, or took away."""
+        given = [grade for grade in self.exercises.values() if grade.overridden]
+        return total(grade.points - (grade.automatic or 0.0) for grade in given)
 
     @property
     def written(self) -> float:
@@ -146,44 +142,31 @@ class Standing:
         return [grade for grade in self.counted if grade.stale]
 
 
-def total(numbers) -> float:
+def total(numbers: Iterable[float]) -> float:
     return round(sum(numbers), 2) + 0.0  # no -0
 
 
-def shown(number: float) -> str:
-    return f"{round(number, 2):g}"
-
-
-def signed(number: float) -> str:
-    """With its sign; nothing for nothing."""
-    return f"{round(number, 2):+g}".replace("-", "−") if number else ""
-
-
 def stale_text(grade: CellGrade) -> str:
-    text = tr(
-        "{id}: {points:g} by hand counts, older than the answer",
-        id=grade.id,
-        points=grade.manual,
-    )
+    text = f"{grade.id}: {grade.manual:g} by hand counts, older than the answer"
     if grade.automatic is None:
         return text
-    return text + tr("; the checks give {points:g} now", points=grade.automatic)
+    return f"{text}; the checks give {grade.automatic:g} now"
 
 
 def unseen(rules: LabRules, learner: str) -> Standing:
     """Of a learner of whom the gradebook has nothing."""
     excused = rules.excused.get(learner, frozenset())
-
-    def grades(parts) -> dict[str, CellGrade]:
-        return {p.id: CellGrade(p.id, p.points, excused=p.id in excused) for p in parts}
-
-    return Standing(grades(rules.lab.exercises), grades(rules.lab.questions))
+    exercises, questions = (
+        {part.id: CellGrade(part.id, part.points, excused=part.id in excused) for part in parts}
+        for parts in (rules.lab.exercises, rules.lab.questions)
+    )
+    return Standing(exercises, questions)
 
 
 def standings(
     gradebook: Gradebook, rules: LabRules, learners: Collection[str] | None = None
 ) -> dict[str, Standing]:
-    """{learner: standing} of those in the gradebook, or of some; by a single query."""
+    """{learner: standing} of those in the gradebook, or of some; in two queries."""
     columns = (
         SubmittedAssignment.timestamp,
         SubmittedNotebook.late_submission_penalty,
@@ -192,21 +175,24 @@ def standings(
         Grade.extra_credit,
         Grade.needs_manual_grade,
     )
-    exercises = {each.check_cell: each for each in rules.lab.exercises}
-    questions = {each.answer_cell: each for each in rules.lab.questions}
+    parts = {part.grade_cell: part for part in (*rules.lab.exercises, *rules.lab.questions)}
     found: dict[str, Standing] = {}
     for learner, cell, *row in rows(gradebook, Grade, columns, rules.lab.name, learners):
         when, penalty, automatic, manual, extra, flagged = row
         standing = found.setdefault(learner, Standing(late_penalty=penalty or 0.0))
         standing.handed_at = when.replace(tzinfo=timezone.utc) if when else None
-        part = exercises.get(cell) or questions.get(cell)
-        if part is None:
-            continue
-        excused = part.id in rules.excused.get(learner, ())
-        kept = standing.exercises if cell in exercises else standing.questions
-        kept[part.id] = CellGrade(
-            part.id, part.points, automatic, manual, extra or 0.0, bool(flagged), excused
-        )
+        part = parts.get(cell)
+        if part is not None:
+            is_exercise = part in rules.lab.exercises
+            excused = part.id in rules.excused.get(learner, ())
+            (standing.exercises if is_exercise else standing.questions)[part.id] = CellGrade(
+                part.id, part.points, automatic, manual, extra or 0.0, bool(flagged), excused
+            )
+    for learner, cell, text in rows(
+        gradebook, Comment, (Comment.comment,), rules.lab.name, learners
+    ):
+        if learner in found and text:
+            found[learner].comments[cell] = text
     return found
 
 

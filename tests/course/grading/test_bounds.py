@@ -18,7 +18,7 @@ QUESTION = LAB.questions[0].answer_cell
 
 def test_a_pasted_picture_is_no_reason_to_fail():
     for text, shown in {
-        "my drawing ![image.png](attachment:image.png)": "my drawing (a picture: image.png)",
+        "my drawing ![image.png](attachment:image.png)": "my drawing (a picture)",
         "![a][b]\n\n[b]: attachment:b.png": "",
         "![x](attachment:)": "",
     }.items():

@@ -1,6 +1,5 @@
 """The class reports, on a made-up class: numbers, names, files that fetch and run nothing."""
 
-import base64
 import io
 import random
 import re
@@ -13,6 +12,7 @@ from rich.console import Console
 
 from labkit.author.course_rules import CourseRules
 from labkit.core.report import Status, csv_safe
+from labkit.grading.class_report import columns
 from labkit.grading.class_report.class_results import (
     ABSENT,
     FULL,
@@ -23,12 +23,7 @@ from labkit.grading.class_report.class_results import (
     joined,
     state,
 )
-from labkit.grading.class_report.report import (
-    write_course,
-    write_course_csv,
-    write_csv,
-    write_lab,
-)
+from labkit.grading.class_report.report import write_course, write_lab
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
 from labkit.grading.nbgrader.standings import CellGrade, Standing
@@ -91,20 +86,18 @@ def test_numbers_and_causes_of_a_class(small):
 
 def test_pages_say_what_an_instructor_asks_and_run_nothing(tmp_path, small):
     every = len(SECOND.exercises)
-    empty = of_class(LAB, {}, [RosterEntry("ada")])
-    assert "nothing" in write_lab(tmp_path / "lab.html", empty).read_text().lower()
     second = of_class(SECOND, {"ada": [FULL] * every, "bob": [ABSENT] * every}, without=["cyd"])
-    (tmp_path / "feedback" / "ada" / LAB.name).mkdir(parents=True)
-    lab = write_lab(tmp_path / "lab.html", small).read_text("utf-8")
-    course = write_course(tmp_path / "class.html", [small, second]).read_text("utf-8")
+    page = tmp_path / "feedback" / "ada" / LAB.name / f"{LAB.name}.html"
+    page.parent.mkdir(parents=True)
+    page.touch()
+    lab = write_lab(tmp_path, small).read_text("utf-8")
+    course = write_course(tmp_path, [small, second]).read_text("utf-8")
     for page in (lab, course):
         assert "default-src 'none'" in page
         assert not re.search(r"<script|javascript:|https?://|\x1b|\u202e| on\w+=", page)
         assert "{{" not in page and "{%" not in page
-        images = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="([^"]+)"', page)
-        assert images and page.count("<img") == len(images)
-        for data, alt in images:
-            assert base64.b64decode(data)[:4] == b"\x89PNG" and len(alt) > 60
+    assert re.findall(r'<img src="data:image/png;base64,[^"]+" alt="Left: [^"]{60,}"', lab)
+    assert lab.count("<img") == 1 and "<img" not in course
     lab, course = (" ".join(page.split()) for page in (lab, course))
     for words in ("<b>4</b><span>of 6 learners handed in", "eps is left out", "(bob, cyd)",
                   '<b>12</b><span><a href="#grade">written answers to be graded</a>',
@@ -112,21 +105,39 @@ def test_pages_say_what_an_instructor_asks_and_run_nothing(tmp_path, small):
                   f'<a href="feedback/ada/{LAB.name}/{LAB.name}.html">ada</a>'):  # fmt: skip
         assert words in lab, words
     assert "2 labs" in course and f'href="{SECOND.name}.html"' in course
+    row = course.partition(f"{LAB.name}.html")[2].partition("</tr>")[0]
+    assert re.findall(">([^<>]+)</td>", row) == ["4", "2", "1", "2.8 of 14"]
     assert re.search(rf"{LAB.name}</th><td class=\"number\">2</td><td>gone, silent", course)
-    assert re.search(r"alt=\"Exercises by their mean share of points: 1\.", course)
+    hardest = course.partition("The hardest exercises")[2]
+    assert re.search(r"<td>1\.2 RMSNorm</td><td class=\"number\">29%", hardest)
+    empty = of_class(LAB, {}, [RosterEntry("ada")])
+    assert "Nothing handed in: 1" in write_lab(tmp_path, empty).read_text()
 
 
-def test_tables_are_read_back_and_hold_no_formula(tmp_path, small):
+def test_tables_hold_no_formula(tmp_path, small):
     for text in ("=1+1", "+1", "-1", "@SUM(A1)", " =1", "\t=1", "\n=1", "\uff1d1", "\x00=1"):
         assert csv_safe(text).startswith(("'", "\N{REPLACEMENT CHARACTER}")), text
     assert csv_safe("Ada = Bob") == "Ada = Bob"
-    for path in (write_csv(tmp_path / "lab.csv", small),
-                 write_course_csv(tmp_path / "class.csv", [small])):  # fmt: skip
+    write_lab(tmp_path, small)
+    write_course(tmp_path, [small])
+    for path in (tmp_path / f"{LAB.name}.csv", tmp_path / "class.csv"):
         rows = {row["learner"]: row for row in rows_of(path)}
         assert len(rows) == len(small.entries) and "\x1b" not in path.read_text("utf-8")
         cells = [cell for row in rows.values() for cell in row.values()]
         assert not [cell for cell in cells if cell[:1] in tuple("=+-@\t\r")]
         assert rows["ada"]["total"] == "14" and rows["ada"]["name"] == "Ada Lovelace"
+
+
+def test_a_new_column_is_one_row_in_one_place(tmp_path, small, monkeypatch):
+    """It then stands in both tables and on both pages."""
+    double = columns.Column("double", lambda row: 2 * row.points("total"))
+    monkeypatch.setattr(columns, "COLUMNS", (*columns.COLUMNS, double))
+    for page in (write_lab(tmp_path, small), write_course(tmp_path, [small])):
+        (line,) = re.findall("<tr><td[^>]*>(?:<a[^>]*>)?ada<.*", page.read_text())
+        assert '<th class="number">double</th>' in page.read_text() and ">28</td></tr>" in line
+    for name in (LAB.name, "class"):
+        rows = {row["learner"]: row for row in rows_of(tmp_path / f"{name}.csv")}
+        assert rows["ada"]["double"] == "28" and rows["silent"]["double"] == "0"
 
 
 def test_a_class_of_a_thousand(tmp_path):
@@ -135,12 +146,8 @@ def test_a_class_of_a_thousand(tmp_path):
         f"s{number:04}": [pick.choice((FULL, PART, NONE, ABSENT)) for _ in LAB.exercises]
         for number in range(1000)
     }
-    results = of_class(LAB, learners)
-    page = write_lab(tmp_path / "lab.html", results)
-    assert page.stat().st_size < 2 << 20
-    text = page.read_text()
-    assert "s0999" in text and "more" in text
-    assert len(re.findall(r"<tr>", text)) < 1000 + 40
+    page = write_lab(tmp_path, of_class(LAB, learners))
+    assert page.stat().st_size < 2 << 20 and "s0999" in page.read_text()
 
 
 def test_a_class_that_was_graded_is_found_again(tmp_path):
@@ -176,6 +183,3 @@ def test_the_terminal_shows_one_screen_of_any_class(tmp_path):
     assert "351 graded" in text and "Needs a look: 150 learners" in text
     assert "  odd0: it is not JSON" in text and "and 147 more" in text and "1 late" in text
     assert "29 more remarks" in text and "NO SANDBOX" in text and "\x1b" not in text
-    path = write_csv(tmp_path / "lab.csv", results, remarks)
-    rows = {row["learner"]: row["look at"] for row in rows_of(path)}
-    assert "an old remark" in rows["odd149"] and "not JSON" in rows["odd149"]

@@ -1,7 +1,7 @@
 """Grades and pages back to Canvas and Moodle: from a roster through collect and the gradebook
 to what they import, read again."""
 
-import errno
+import json
 import zipfile
 
 import pytest
@@ -9,10 +9,20 @@ from typer.testing import CliRunner
 
 from labkit.cli import app
 from labkit.grading.collect.deliver import collect
-from labkit.grading.export import run
+from labkit.grading.export import export as exports
+from labkit.grading.export import platforms
+from labkit.grading.export.platforms import Platform
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry, enrol
 from labkit.grading.run.results import Results
-from tests.course.grading.samples import LAB, graded, notebook, page_of, rows_of, zipped
+from tests.course.grading.samples import (
+    LAB,
+    graded,
+    handed,
+    notebook,
+    page_of,
+    rows_of,
+    zipped,
+)
 
 CANVAS = (
     "Student,ID,SIS User ID,SIS Login ID,Section,Lab 01: norms (9911),Lab 02 (9912),Final\n"
@@ -32,10 +42,10 @@ WORKSHEET = (
 SCORES = {"ann7": (4.0, 6.0, 4.0), "bob8": (4.0, 0.55, 0.0)}
 
 
-def written(course, **options):
+def written(course, kind, roster=None):
     """{file name: its rows as dictionaries, or its members}, and the remarks."""
     found, remarks = {}, []
-    for part in run.export(course, LAB, **{"roster": None} | options):
+    for part in exports.export(course, kind, LAB, roster):
         if isinstance(part, str):
             remarks.append(part)
         elif part.suffix == ".csv":
@@ -78,8 +88,8 @@ def test_canvas_gets_its_own_rows_back_with_grades(handed_in, tmp_path):
         book.db.commit()
 
     handed_in.gradebook.do(late)
-    found, remarks = written(handed_in, canvas=True, roster=tmp_path / "canvas.csv")
-    rows, title = found["canvas.csv"], "Lab 01: norms (9911)"
+    found, remarks = written(handed_in, "canvas", tmp_path / "canvas.csv")
+    rows, title = found[f"{LAB.name}_canvas.csv"], "Lab 01: norms (9911)"
     assert list(rows[0]) == [*CANVAS.split(",")[:5], title]  # no other column is touched
     assert rows[0] | {"Student": "Points Possible", title: "20"} == rows[0]
     assert [row["ID"] for row in rows[1:]] == ["501", "502", "503", "777"]
@@ -96,22 +106,21 @@ def test_moodles_worksheet_comes_back_filled_in(handed_in, tmp_path):
     )
     graded_class(handed_in, SCORES | {"wei9": (4.0, 0.0, 0.0), "lost": (4.0, 6.0, 4.0)})
     sheet = tmp_path / "worksheet.csv"
-    found, remarks = written(handed_in, moodle=True, roster=sheet)
+    found, remarks = written(handed_in, "moodle", sheet)
     rows = found[f"{LAB.name}_moodle.csv"]
     assert [row["Identifier"][-4:] for row in rows] == ["7001", "7002", "7003"]
-    assert [row["Grade"] for row in rows] == ["14", "4,55", ""]
+    assert [row["Grade"] for row in rows] == ["14", "4,55", "4"]
     assert rows[1]["Full name"] == "'=Bob Bold" and rows[0]["Status"] == "Submitted"
-    assert "wei9: Moodle lets nobody change this grade" in remarks
     assert "not in worksheet.csv, so no grade there: lost" in remarks
     assert "worth" not in remarks  # 20 there and here
     sheet.write_text(WORKSHEET + 'Participant 7004,X Y,ann7@other.example,-,,"20,00",Yes,-\n')
-    found, remarks = written(handed_in, moodle=True, roster=sheet)  # two rows fit one learner
+    found, remarks = written(handed_in, "moodle", sheet)  # two rows fit one learner
     grades = [row["Grade"] for row in found[f"{LAB.name}_moodle.csv"]]
-    assert grades == ["", "4,55", "", ""] and "no grade there: ann7" in remarks
-    found, remarks = written(handed_in, moodle=True)
-    row = next(row for row in found["moodle.csv"] if row["ID number"] == "wei9")
+    assert grades == ["", "4,55", "4", ""] and "no grade there: ann7" in remarks
+    found, remarks = written(handed_in, "moodle")
+    row = next(row for row in found[f"{LAB.name}_moodle.csv"] if row["ID number"] == "wei9")
     assert (row["Email address"], row["Lab 01"]) == ("wei9@uni.example", "4")
-    assert "without an e-mail address" in remarks and "ann7" in remarks
+    assert "without Email address" in remarks and "ann7" in remarks
 
 
 def test_without_a_roster_nobody_is_lost_unsaid(course):
@@ -119,68 +128,82 @@ def test_without_a_roster_nobody_is_lost_unsaid(course):
         lambda book: enrol(book, [RosterEntry("ann7", "Ann", "Able", "", "501")])
     )
     graded_class(course, SCORES)
-    found, remarks = written(course, canvas=True)
-    rows = {row["SIS Login ID"]: row for row in found["canvas.csv"]}
+    found, remarks = written(course, "canvas")
+    rows = {row["SIS Login ID"]: row for row in found[f"{LAB.name}_canvas.csv"]}
     assert rows["ann7"] | {"Student": "Able, Ann", "ID": "501", "Lab 01": "14"} == rows["ann7"]
     assert rows["bob8"]["Lab 01"] == "4.55"
-    assert remarks.endswith("(give its gradebook export as --roster): bob8")
+    assert remarks.endswith("(give Canvas's own table as --roster): bob8")
 
 
-def test_pages_bear_the_names_of_the_export(handed_in, tmp_path):
-    found, remarks = written(handed_in, feedback=True)
-    assert found == {
-        f"{LAB.name}_feedback_canvas.zip": [
-            "ableann_501_90001_01_rmsnorm-1.html", "boldbob_LATE_502_90002_01_rmsnorm.html",
-        ]
-    }  # fmt: skip
-    assert remarks == ""
-    (handed_in.root / "collected" / "manifest.json").unlink()
-    found, remarks = written(handed_in, feedback=True)
-    assert found == {} and remarks.endswith("names them: ann7, bob8")
-    found, _ = written(handed_in, feedback=True, moodle=True, roster=tmp_path / "worksheet.csv")
-    page = f"Ann Able_7001_assignsubmission_file_/{LAB.name}.html"
-    assert page in found[f"{LAB.name}_feedback_moodle.zip"]
-
-
-def test_pages_for_moodle(course, tmp_path):
-    files = {
-        "Ann Able_7001_assignsubmission_file_/01_rmsnorm.ipynb": notebook("a"),
-        "Bob Bold_7002_assignsubmission_file_01_rmsnorm-2.ipynb": notebook("b"),
+def test_pages_bear_the_names_of_the_export(handed_in):
+    """Canvas's flat names, Moodle's folders and its names without folders."""
+    course, path = handed_in, handed_in.root / "collected" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest |= {
+        f"mia/{LAB.name}": {"source": "Mia M_7001_assignsubmission_file_/x.ipynb"},
+        f"zoe/{LAB.name}": {"source": "a.zip/Zoe_7002_assignsubmission_file_x.ipynb"},
     }
-    (tmp_path / "export.zip").write_bytes(zipped(files))
-    lines = collect(course, [tmp_path / "export.zip"], LAB)
-    graded_class(course, {line.learner: (4.0, 6.0, 4.0) for line in lines})
-    found, _ = written(course, feedback=True)
+    path.write_text(json.dumps(manifest))
+    graded_class(course, SCORES | dict.fromkeys(("mia", "zoe"), (4.0, 6.0, 4.0)))
+    found, remarks = written(course, "feedback")
     names = [f"{who}_assignsubmission_file_/{LAB.name}.html"
-             for who in ("Ann Able_7001", "Bob Bold_7002")]  # fmt: skip
-    assert found[f"{LAB.name}_feedback_moodle.zip"] == names
-    path = page_of(course, "Ann Able")
+             for who in ("Mia M_7001", "Zoe_7002")]  # fmt: skip
+    canvas = ["ableann_501_90001_01_rmsnorm-1.html", "boldbob_LATE_502_90002_01_rmsnorm.html"]
+    assert list(found.values()) == [canvas, names] and remarks == ""
+    page = page_of(course, "mia")
     with zipfile.ZipFile(course.root / "export" / f"{LAB.name}_feedback_moodle.zip") as archive:
-        assert archive.read(names[0]) == path.read_bytes()
+        assert archive.read(names[0]) == page.read_bytes()
+    page.unlink()
+    assert "mia (no page)" in written(course, "feedback")[1]
     path.unlink()
-    assert "Ann Able (no page)" in written(course, feedback=True)[1]
+    found, remarks = written(course, "feedback")
+    assert found == {} and "names them: ann7, bob8, mia (no page), zoe" in remarks
 
 
-def test_the_command(handed_in, tmp_path, monkeypatch):
+def test_the_command(handed_in, tmp_path):
     def export(*arguments):
         done = CliRunner().invoke(app, ["export", "--course", str(handed_in.root), *arguments])
         return done.exit_code, " ".join(done.output.split())
 
-    for option, words in (("canvas", "no columns Student and ID"), ("moodle", "no columns Id")):
-        other = tmp_path / ("worksheet.csv" if option == "canvas" else "canvas.csv")
+    for kind, words in (("canvas", "no columns ID and Student"), ("moodle", "no columns Id")):
+        other = tmp_path / ("worksheet.csv" if kind == "canvas" else "canvas.csv")
         with pytest.raises(CourseError, match=words):
-            written(handed_in, **{option: True}, roster=other)
-    assert export() == (2, "say what to write: --canvas, --moodle, --feedback-zip")
-    code, text = export("--canvas", "--roster", str(tmp_path / "canvas.csv"), "--feedback-zip")
+            written(handed_in, kind, other)
+    with pytest.raises(CourseError, match="cannot be read: No such file"):
+        written(handed_in, "canvas", tmp_path / "none.csv")
+    code, text = export("teams")
+    assert code == 2 and "expected canvas, moodle, feedback, answers" in text
+    code, text = export("canvas", "feedback", "--roster", str(tmp_path / "canvas.csv"))
     assert code == 1 and "canvas.csv" in text and "canvas.zip" in text and "by hand" in text
-    assert export("--feedback-zip")[0] == 0
-    code, text = export("--canvas", "--lab", "rope")
+    assert export("feedback")[0] == 0
+    code, text = export("canvas", "--lab", "rope")
     assert code == 2 and "nothing is graded yet" in text
 
-    def fails(*_):
-        raise OSError(errno.EROFS, "Read-only file system", "/some/page.html")
 
-    monkeypatch.setattr(run, "export", fails)
-    code, text = export("--canvas")
-    assert code == 2 and "[Errno" not in text
-    assert "/some/page.html: Read-only file system; what is written is whole" in text
+def test_another_platform_is_one_record(handed_in, monkeypatch):
+    """With a login, a percent sign in the title, and pages by the login."""
+    teams = Platform(
+        name="teams",
+        columns={"Login": "id", "Person": "name"},
+        keys=(("Login", "id"),),
+        needs=("Login",),
+        upload=r"[a-z]+_(\d+)_\d+_.*",
+        page="{0}/{lab}.html",
+    )
+    monkeypatch.setattr(exports, "PLATFORMS", (*platforms.PLATFORMS, teams))
+    monkeypatch.setattr("labkit.grading.export.feedback.PLATFORMS", (teams,))
+    found, _ = written(handed_in, "teams")
+    rows = {row["Login"]: row for row in found[f"{LAB.name}_teams.csv"]}
+    assert (rows["ann7"]["Person"], rows["ann7"]["Lab 01"]) == ("Ann Able", "14")
+    found, _ = written(handed_in, "feedback")
+    assert f"501/{LAB.name}.html" in found[f"{LAB.name}_feedback_teams.zip"]
+
+
+def test_answers_leave_as_code(handed_in):
+    code = "# %% exercise 1.2\nclass RMSNorm: ..."
+    handed(handed_in, "ann7").path.write_bytes(notebook("ann", ex_1_2=code))
+    (folder,) = exports.export(handed_in, "answers", LAB)
+    assert "class RMSNorm: ..." in (folder / "ann7" / "1_2.py").read_text()
+    assert not (folder / "bob8").exists()  # who wrote nothing
+    stub = (folder.with_name(f"{LAB.name}_given") / "stubs" / "1_2.py").read_text()
+    assert "NotImplementedError" in stub

@@ -154,19 +154,14 @@ def test_nbgrader_autograde_gives_the_very_same_scores(graded_class, mistaken, t
     copied = copy_of(course, tmp_path, chosen)
     nbgrader(copied.root, "autograde", LAB.name)
     same_as_ours(copied, course, chosen)
+    nbgrader(copied.root, "generate_feedback", LAB.name)
+    made = [page_of(each, name).read_text() for each in (course, copied)]
+    ours, theirs = (re.sub(r'<meta name="made-of"[^>]*>\n?', "", page) for page in made)
+    assert ours == theirs
     nbgrader(copied.root, "export", "--to", str(tmp_path / "grades.csv"))
     scores = {row["student_id"]: row["score"] for row in rows_of(tmp_path / "grades.csv")
               if row["assignment"] == LAB.name}  # fmt: skip
     assert float(scores[name]) == pytest.approx(course.standings(LAB)[name].total)
-
-
-@pytest.mark.slow
-def test_nbgrader_autograde_gives_the_very_same_scores_to_all(graded_class, tmp_path):
-    course, graded, _ = graded_class
-    copied = copy_of(course, tmp_path, graded)
-    nbgrader(copied.root, "autograde", LAB.name)
-    same_as_ours(copied, course, graded)
-    nbgrader(copied.root, "generate_feedback", LAB.name)
 
 
 def test_the_formgrader_button_gives_the_same_score_and_questions_go_to_a_person(
@@ -213,11 +208,3 @@ def test_no_hidden_check_and_no_answer_travels(graded_class, mistaken):
     assert sentence in page
     assert all(text in page for verdict in graded[name].exercises for _, text in verdict.rows)
     assert not re.search(r"first at \[[\d, ]*\]: \S+ instead of", page)
-
-
-def test_the_class_report_is_one_file_without_scripts(graded_class):
-    course, graded, _ = graded_class
-    page = (course.root / f"{LAB.name}.html").read_text()
-    assert "<script" not in page and "http://" not in page and "https://" not in page
-    assert 'src="data:image/png;base64,' in page and 'alt="Left:' in page
-    assert all(learner in page for learner in graded)

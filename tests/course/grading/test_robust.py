@@ -23,11 +23,9 @@ from labkit.cli import app
 from labkit.core import paths
 from labkit.core.paths import ROOT, TESTS
 from labkit.core.syllabus import LABS
-from labkit.grading.nbgrader import feedback_pages
+from labkit.grading.nbgrader import feedback
 from labkit.grading.nbgrader.course import Course
-from labkit.grading.nbgrader.gradebook import connection as gradebook_connection
 from labkit.grading.nbgrader.gradebook.connection import CourseError
-from labkit.grading.nbgrader.marks import marks_of
 from labkit.grading.run import schedule
 from labkit.grading.run.folder_lock import folder_lock
 from labkit.grading.run.judge_process import ready_judge
@@ -124,9 +122,7 @@ def test_the_marks_are_those_of_nbgraders_own_code(course):
     names = {"student": "ada", "assignment": LAB.name, "notebook": LAB.name}
     resources = {"nbgrader": names | {"db_url": course.database}}
     GetGrades().preprocess(theirs, resources)
-    rules = course.rules.of(LAB)
-    marks = course.gradebook.do(lambda book: marks_of(book, rules, course.root))["ada"]
-    expected, standing = resources["nbgrader"], marks.standing
+    expected, standing = resources["nbgrader"], course.standings(LAB)["ada"]
     assert standing.total == expected["score"] == 3.5 and standing.late_penalty == 2
     assert standing.possible == expected["max_score"]
     cells = {c.metadata.nbgrader.grade_id: c.metadata.nbgrader for c in theirs.cells
@@ -135,7 +131,7 @@ def test_the_marks_are_those_of_nbgraders_own_code(course):
         grade = (standing.exercises | standing.questions)[part.id]
         theirs = cells[part.grade_cell]
         assert (grade.points, grade.possible) == (theirs["score"], theirs["points"])
-        assert marks.comments[part.answer_cell] == cells[part.answer_cell]["comment"]
+        assert standing.comments.get(part.answer_cell) == (cells[part.answer_cell]["comment"])
 
 
 def test_a_full_disk_is_no_fault_of_a_page(three, monkeypatch):
@@ -144,7 +140,7 @@ def test_a_full_disk_is_no_fault_of_a_page(three, monkeypatch):
 
     stored(three, "eve", scores=(0.0, 0.0, 0.0))
     before = page_of(three, "eve").read_bytes()
-    monkeypatch.setattr(feedback_pages, "write_whole", full)
+    monkeypatch.setattr(feedback, "write_whole", full)
     with pytest.raises(OSError, match="No space left"):
         three.feedback(LAB)
     assert page_of(three, "eve").read_bytes() == before
@@ -307,13 +303,13 @@ def test_a_notebook_under_another_name_is_taken_or_needs_a_look(handed_in):
 
 
 def test_a_page_that_fails_leaves_all_reports_and_status_1(handed_in, monkeypatch):
-    def broken(notebook, lab, learner, *rest):
-        if learner == "bob":
+    def broken(notebook, rules, person, *rest):
+        if person.id == "bob":
             raise ZeroDivisionError("a fault of ours")
-        return page(notebook, lab, learner, *rest)
+        return page(notebook, rules, person, *rest)
 
-    page = feedback_pages.feedback.page_of
-    monkeypatch.setattr(feedback_pages.feedback, "page_of", broken)
+    page = feedback.page_of
+    monkeypatch.setattr(feedback, "page_of", broken)
     status, output = grade(handed_in)
     assert status == 1 and "bob: no page of feedback could be made: ZeroDivisionError" in output
     assert page_of(handed_in, "ada").exists() and not page_of(handed_in, "bob").exists()
@@ -390,10 +386,7 @@ def other_tables(path):
         (other_file, "is no gradebook, or damaged: file is not a database"),
         (damaged, "is no gradebook, or damaged"),
         (other_tables, r"it holds other tables \(recipes\)"),
-        (with_sql("UPDATE alembic_version SET version_num = 'abc'"), "a newer nbgrader"),
         (with_sql('ALTER TABLE "grade" DROP COLUMN extra_credit'), "nbgrader db upgrade"),
-        (with_sql("DELETE FROM course", "INSERT INTO course (id) VALUES ('logic')",
-                  "UPDATE assignment SET course_id = 'logic'"), "that of the course logic"),
         (with_sql("DELETE FROM assignment"), "No such assignment.*run `nbgrader gen"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
@@ -407,8 +400,7 @@ def test_what_is_not_the_courses_gradebook_is_refused_untouched(handed_in, chang
     assert grade(handed_in)[0] == 0 and points(handed_in) == {"ada": 0, "bob": 14}
 
 
-def test_a_gradebook_that_another_program_holds_is_said(handed_in, monkeypatch):
-    monkeypatch.setattr(gradebook_connection, "FIRST_PATIENCE", 0.1)
+def test_a_gradebook_that_another_program_holds_is_said(handed_in):
     config = handed_in.root / "nbgrader_config.py"
     url = f"sqlite:///{handed_in.root}/gradebook.db?timeout=0.05"
     config.write_text(config.read_text() + f"c.CourseDirectory.db_url = {url!r}\n")

@@ -1,1 +1,1 @@
-"""nbgrader's gradebook: whether it is this course's, a hold on it, the rows of a submission."""
+"""nbgrader's gradebook: the connection, and the rows of submissions."""

@@ -1,43 +1,57 @@
-"""A hold on nbgrader's gradebook, SQLite or PostgreSQL, that loses nothing.
-
-Work on it comes in short pieces that may be done twice with the same result. Where another
-grader holds the database, or its server goes away for a moment, the piece is done again.
-"""
+"""The connection to nbgrader's gradebook, SQLite or PostgreSQL, and its table of students."""
 
 from __future__ import annotations
 
-import logging
 import re
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from nbgrader.api import Gradebook, InvalidEntry, MissingEntry
 from nbgrader.preprocessors import AssignLatePenalties
-from sqlalchemy import create_engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SAWarning
+from sqlalchemy import Engine, create_engine, inspect, make_url
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    IntegrityError,
+    NoSuchModuleError,
+    SAWarning,
+)
 from traitlets import TraitError
 from traitlets.config import Config
 
 from labkit.core.report import clean_name, csv_safe
-from labkit.grading.nbgrader.gradebook.check import fault_of
 
 T = TypeVar("T")
 COURSE_ID = "tinyllm"
-PATIENCE = 60.0  # seconds for a database that has answered before
-FIRST_PATIENCE = 5.0  # for one that has not: its address may be wrong
-LONGEST_PAUSE = 5.0
-PERMANENT = re.compile(  # faults with which waiting cannot help
-    r"authentication failed|(database|role) \".*\" does not exist"
-    r"|readonly database|no such (column|table)|disk is full|not a database|malformed"
-)
-NO_GRADEBOOK = re.compile("not a database|malformed")
-log = logging.getLogger("tinyllm.gradebook")
+NBGRADERS_TABLES = {"student", "assignment", "grade"}  # in every version
+
+
+class NotAGradebook(Exception):
+    """The names of the tables that are there instead."""
+
+
+# (exception, pattern of its text, what to say): the first that fits
+FAULTS = (
+    (NotAGradebook, "", "{shown} is no gradebook: it holds other tables ({reason}). Nothing "
+     "was written; name the right one with --db or in nbgrader_config.py"),
+    (MissingEntry, "", "{reason} in {shown}: run `nbgrader generate_assignment` first"),
+    (UnicodeEncodeError, "", "{shown} cannot hold a text ({reason}): a gradebook needs the "
+     "encoding UTF-8 (createdb -E UTF8)"),
+    (ModuleNotFoundError, "", "{shown} cannot be reached ({reason}): `pip install -c "
+     "constraints.txt -e .[postgres]` installs what PostgreSQL needs"),
+    ((ArgumentError, NoSuchModuleError), "", "{shown} is no database address: {reason}"),
+    (DBAPIError, "not a database|malformed", "{shown} is no gradebook, or damaged: {reason}. "
+     "Nothing was written"),
+    (DBAPIError, "no such column|no column named|column .* does not exist", "an older nbgrader "
+     "made {shown} ({reason}): copy the file, then run `nbgrader db upgrade`"),
+    ((DBAPIError, InvalidEntry), "", "the gradebook {shown} cannot be used: {reason}. What is "
+     "in it is whole; see that the database runs and that no other program holds it, and give "
+     "the same command again: it goes on from here"),
+)  # fmt: skip
 
 
 class CourseError(Exception):
@@ -58,29 +72,17 @@ class RosterEntry:
     def name(self) -> str:
         return f"{self.first_name} {self.last_name}".strip()
 
-
-@contextmanager
-def quiet_logs() -> Iterator[None]:
-    """Without nbgrader's warnings about its own use of SQLAlchemy, one for each learner, and
-    without its tracebacks of conflicts that are resolved here."""
-    logger = logging.getLogger("traitlets")
-    level = logger.level
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SAWarning)
-        logger.setLevel(logging.CRITICAL)
-        try:
-            yield
-        finally:
-            logger.setLevel(level)
+    @property
+    def sortable_name(self) -> str:
+        return f"{self.last_name}, {self.first_name}".strip(", ") or self.id
 
 
 class GradebookConnection:
-    """One writer's hold on a gradebook: opened late, kept open, reopened after a fault."""
+    """A gradebook that is opened when it is first used."""
 
-    def __init__(self, url: str, course_id: str = COURSE_ID, patience: float = PATIENCE):
-        self.url, self.course_id, self.patience = url, course_id, patience
+    def __init__(self, url: str, course_id: str = COURSE_ID):
+        self.url, self.course_id = url, course_id
         self.gradebook: Gradebook | None = None
-        self.answered = False
 
     @property
     def shown(self) -> str:
@@ -93,125 +95,79 @@ class GradebookConnection:
     def close(self) -> None:
         gradebook, self.gradebook = self.gradebook, None
         if gradebook is not None:
-            try:
-                gradebook.close()
-            except DBAPIError:  # the connection is gone already
-                log.debug("closing a lost connection", exc_info=True)
+            gradebook.close()
 
     def do(self, work: Callable[[Gradebook], T]) -> T:
-        """Do `work`, again and again for a while if the database is away or busy.
+        """Do `work`, in one short transaction; CourseError if it cannot be done.
 
-        The work has to be idempotent: a fault may come after its commit.
+        Where another writer put in the same rows meanwhile, it is done once more: it has to be
+        idempotent.
         """
-        began, pause, warned = time.monotonic(), 0.05, False
-        while True:
-            try:
-                return self._do_once(work)
-            except (DBAPIError, InvalidEntry) as error:
-                waited, patience = time.monotonic() - began, self.patience
-                if not self.answered:
-                    patience = min(FIRST_PATIENCE, patience)
-                if waited > patience or PERMANENT.search(str(error)):
-                    raise CourseError(self._gone(error)) from error
-                if not warned and waited > 1:
-                    log.warning("the gradebook does not answer; trying for %g s", patience)
-                    warned = True
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
-
-    def _do_once(self, work: Callable[[Gradebook], T]) -> T:
         try:
-            with quiet_logs():
-                gradebook = self._opened()
-                done = work(gradebook)
-                gradebook.db.remove()  # ends the transaction of what only read
+            return self._do_once(work)
+        except (IntegrityError, InvalidEntry):
+            return self._do_once(work, is_last=True)
+
+    def _do_once(self, work: Callable[[Gradebook], T], is_last: bool = False) -> T:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", SAWarning)  # of nbgrader's own use of it
+                if self.gradebook is None:
+                    refuse_other_tables(create_engine(self.url))
+                    self.gradebook = Gradebook(self.url, self.course_id)
+                done = work(self.gradebook)
+                self.gradebook.db.remove()  # ends the transaction of what only read
+                return done
         except BaseException as error:
             self.close()
-            if isinstance(error, MissingEntry):
-                remedy = "run `nbgrader generate_assignment` first"
-                raise CourseError(f"{error} in {self.shown}: {remedy}") from error
-            if isinstance(error, UnicodeEncodeError):
-                raise CourseError(
-                    f"{self.shown} cannot hold {error.object[:40]!r}: "
-                    "a gradebook needs the encoding UTF-8 (createdb -E UTF8)"
-                ) from error
+            if isinstance(error, (IntegrityError, InvalidEntry)) and not is_last:
+                raise
+            for kinds, pattern, sentence in FAULTS:
+                reason = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
+                if isinstance(error, kinds) and re.search(pattern, reason):
+                    text = sentence.format(shown=self.shown, reason=reason)
+                    raise CourseError(text) from error
             raise
-        self.answered = True
-        return done
 
-    def _opened(self) -> Gradebook:
-        if self.gradebook is None:
-            try:
-                if not self.answered:
-                    self._refuse_foreign()
-                self.gradebook = Gradebook(self.url, self.course_id)
-            except ModuleNotFoundError as error:
-                raise CourseError(
-                    f"{self.shown} needs {error.name}: "
-                    "`pip install -c constraints.txt -e .[postgres]` installs it"
-                ) from error
-            except (ArgumentError, NoSuchModuleError) as error:
-                raise CourseError(f"{self.shown} is no database address: {error}") from error
-        return self.gradebook
 
-    def _refuse_foreign(self) -> None:
-        engine = create_engine(self.url)
-        try:
-            fault = fault_of(engine, self.course_id)
-        finally:
-            engine.dispose()
-        if fault:
-            raise CourseError(f"{self.shown} is not this course's gradebook: {fault}")
-
-    def _gone(self, error: Exception) -> str:
-        reason = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
-        if NO_GRADEBOOK.search(reason):
-            return f"{self.shown} is no gradebook, or damaged: {reason}. Nothing was written"
-        return (
-            f"the gradebook {self.shown} cannot be used: {reason}. What is in it is whole; see "
-            "that the database runs and that no other program holds it, and give the same "
-            "command again: it goes on from here"
-        )
+def refuse_other_tables(engine: Engine) -> None:
+    """NotAGradebook for a database with other tables: nbgrader would add its own to any."""
+    tables = set(inspect(engine).get_table_names())
+    engine.dispose()
+    if tables and NBGRADERS_TABLES - tables:
+        raise NotAGradebook(", ".join(sorted(tables)[:4]))
 
 
 class LatePenalty:
-    """The penalty for late submissions, as nbgrader_config.py has it.
-
-    nbgrader's own plugin, or one named by `c.AssignLatePenalties.plugin_class`, which may stand
-    beside the configuration.
-    """
+    """The late submission plugin that nbgrader_config.py names, nbgrader's own by default; it
+    may stand in one of `folders`."""
 
     def __init__(self, config: Config, folders: Iterable[Path] = ()):
-        for folder in map(str, folders):
-            if folder not in sys.path:
-                sys.path.append(folder)
+        sys.path += [folder for folder in map(str, folders) if folder not in sys.path]
         try:
-            self.nbgrader = AssignLatePenalties(config=config)
-            self.nbgrader.init_plugin()
+            preprocessor = AssignLatePenalties(config=config)
+            preprocessor.init_plugin()
         except (TraitError, ImportError) as error:
             raise CourseError(f"the late submission plugin cannot be used: {error}") from error
+        self.plugin = preprocessor.plugin_inst
 
     def penalty(self, learner: str, score: float, seconds: float) -> float | None:
+        """Points that come off, at most the score; None if nothing does."""
         if seconds <= 0:
             return None
-        plugin = self.nbgrader.plugin_inst
         try:
-            penalty = plugin.late_submission_penalty(learner, score, seconds)
+            penalty = self.plugin.late_submission_penalty(learner, score, seconds)
         except Exception as error:  # somebody's own plugin
             raise CourseError(
-                f"the late submission plugin {type(plugin).__name__} failed on {learner!r}: "
-                f"{type(error).__name__}: {error}"
+                f"the late submission plugin {type(self.plugin).__name__} failed on "
+                f"{learner!r}: {type(error).__name__}: {error}"
             ) from error
         return None if penalty is None else round(min(max(penalty, 0.0), score), 2)
 
 
 def people(gradebook: Gradebook) -> list[RosterEntry]:
-    return [
-        RosterEntry(
-            s.id, s.first_name or "", s.last_name or "", s.email or "", s.lms_user_id or ""
-        )
-        for s in gradebook.students
-    ]
+    fields = ("id", "first_name", "last_name", "email", "lms_user_id")
+    return [RosterEntry(*(getattr(s, f) or "" for f in fields)) for s in gradebook.students]
 
 
 def enrol(gradebook: Gradebook, roster: Iterable[RosterEntry]) -> None:

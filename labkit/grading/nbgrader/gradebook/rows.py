@@ -1,16 +1,22 @@
-"""Graded submissions into nbgrader's database: the rows of its own autograde, a batch at a
-time, in one short transaction; and what is there, in line with course.toml."""
+"""Graded submissions into nbgrader's database, a batch in one short transaction; and what is
+there, in line with course.toml.
+
+The tables are nbgrader's models (`nbgrader.api`). Its `Gradebook` commits after each learner,
+and its `SaveAutoGrades` and `AssignLatePenalties` ask several questions a cell: both take
+longer than to judge a submission, and know nothing of excuses and of verdicts that a person
+has to look at. Therefore the rows are written here; a test holds them against nbgrader's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from functools import cached_property
 
 from nbformat import NotebookNode
 from nbgrader.api import (
-    BaseCell,
+    Assignment,
     Comment,
     Grade,
     Gradebook,
@@ -21,9 +27,9 @@ from nbgrader.api import (
 from nbgrader.utils import compute_checksum, is_grade, is_solution
 
 from labkit.author.course_rules import LabRules
-from labkit.grading.judge.graded import GradedSubmission
+from labkit.grading.judge.graded import GradedExercise, GradedSubmission
 from labkit.grading.nbgrader.gradebook.connection import CourseError, LatePenalty
-from labkit.grading.nbgrader.standings import standings
+from labkit.grading.nbgrader.standings import rows, standings
 
 NO_RESPONSE = "No response."  # nbgrader's own comment on an answer that is as it was released
 
@@ -32,9 +38,9 @@ NO_RESPONSE = "No response."  # nbgrader's own comment on an answer that is as i
 class GradebookRow:
     """One submission for the gradebook.
 
+    timestamp  when it was handed in, in UTC without a zone, as the gradebook keeps it
     notebook   the graded one
-    before     the one that was graded last, if there is one: points that a person gave for
-               what stands in it unchanged need not be looked at again
+    before     the one that was graded last, if it is there
     """
 
     learner: str
@@ -43,102 +49,119 @@ class GradebookRow:
     notebook: NotebookNode
     before: NotebookNode | None = None
 
+    @cached_property
+    def verdicts(self) -> dict[str, GradedExercise]:
+        """By the ids of the check cells."""
+        return {graded.exercise.check_cell: graded for graded in self.submission.exercises}
+
+    @cached_property
+    def cells(self) -> dict[str, NotebookNode]:
+        return marked_cells(self.notebook)
+
+    @cached_property
+    def sources_before(self) -> dict[str, str]:
+        return {name: cell.source for name, cell in marked_cells(self.before).items()}
+
+    def is_blank(self, name: str) -> bool:
+        """Whether an answer cell is as it was released."""
+        cell = self.cells[name]
+        checksum = cell.metadata.nbgrader.get("checksum")
+        return is_solution(cell) and checksum == compute_checksum(cell)
+
+    def is_answer_new(self, name: str) -> bool:
+        return self.sources_before.get(name) != self.cells[name].source
+
 
 def marked_cells(notebook: NotebookNode | None) -> dict[str, NotebookNode]:
+    """nbgrader's cells by their ids."""
     cells = notebook.cells if notebook else ()
     return {c.metadata.nbgrader.grade_id: c for c in cells if "nbgrader" in c.metadata}
-
-
-def substance(cells: Mapping[str, NotebookNode], *names: str) -> list:
-    """What a person's points were given for: an answer, and the points of the checks."""
-    found = [cells[name] for name in names if name in cells]
-    results = [out.data for cell in found for out in cell.get("outputs", ())
-               if out.output_type == "execute_result"]  # fmt: skip
-    return [cell.source for cell in found] + results
-
-
-def is_blank(cell: NotebookNode) -> bool:
-    """Whether an answer cell is as it was released."""
-    return cell.metadata.nbgrader.get("checksum") == compute_checksum(cell)
 
 
 def record(
     gradebook: Gradebook, late: LatePenalty, rules: LabRules, entries: Iterable[GradebookRow]
 ) -> None:
-    """Write the entries, each learner's rows made if they are not there; nothing twice.
+    """Write the entries; rows that are not there are made, nothing is there twice.
 
-    Points and comments that a person gave stay as they are.
+    A written answer waits for a person, or is blank. Points and comments that a person gave
+    stay as they are. CourseError if a notebook has other cells than the gradebook.
     """
-    entries, session = list(entries), gradebook.db
-    assignment = gradebook.find_assignment(rules.lab.name)
-    set_deadline(assignment, rules)
-    names = [entry.learner for entry in entries]
-    query = session.query(Student).filter(Student.id.in_(names))
-    students = {student.id: student for student in query}
+    session, assignment = gradebook.db, gradebook.find_assignment(rules.lab.name)
+    by_learner = {entry.learner: entry for entry in entries}
     query = session.query(SubmittedAssignment).filter(
         SubmittedAssignment.assignment_id == assignment.id,
-        SubmittedAssignment.student_id.in_(names),
+        SubmittedAssignment.student_id.in_(by_learner),
     )
     submissions = {submission.student_id: submission for submission in query}
-    for entry in entries:
-        student = students.get(entry.learner) or Student(id=entry.learner)
-        submission = submissions.get(entry.learner) or blank(assignment, student)
-        submissions[entry.learner] = submission
-        session.add(submission)
-        if entry.timestamp is not None:
-            submission.timestamp = entry.timestamp
-        for notebook in submission.notebooks:
-            fill(notebook, entry, rules)
+    query = session.query(Student).filter(Student.id.in_(by_learner))
+    students = {student.id: student for student in query}
+    known = {cell.name for notebook in assignment.notebooks for cell in notebook.grade_cells}
+    new = set()  # perhaps others than those in the gradebook
+    for learner, entry in by_learner.items():
+        refuse_other_cells({n for n, c in entry.cells.items() if is_grade(c)}, known, rules)
+        if learner not in submissions:
+            student = students.get(learner) or Student(id=learner)
+            submissions[learner] = blank(assignment, student)
+            session.add(submissions[learner])
+        submission = submissions[learner]
+        if entry.timestamp is None or entry.timestamp != submission.timestamp:
+            new.add(learner)
+        submission.timestamp = entry.timestamp or submission.timestamp
     session.flush()
-    penalise(gradebook, late, rules, submissions)
-    session.commit()
+    lab = rules.lab.name
+    for learner, name, grade in rows(gradebook, Grade, (Grade,), lab, submissions):
+        entry, answer = by_learner[learner], name
+        asked = not entry.is_blank(name)
+        score = None if asked else 0.0
+        if name in entry.verdicts:
+            verdict = entry.verdicts[name]
+            answer, score = verdict.exercise.answer_cell, verdict.score
+            asked = verdict.needs_person
+        is_new = learner in new if entry.before is None else entry.is_answer_new(answer)
+        is_changed = is_new or score != grade.auto_score
+        set_grade(grade, score, asked, is_changed, name in excused_cells(rules, learner))
+    for learner, name, comment in rows(gradebook, Comment, (Comment,), lab, submissions):
+        comment.auto_comment = NO_RESPONSE if by_learner[learner].is_blank(name) else None
+    penalise(gradebook, late, rules, assignment, submissions)
 
 
-def blank(assignment: Any, student: Student) -> SubmittedAssignment:
-    """The rows that nbgrader makes when a submission is first seen."""
-    submission = SubmittedAssignment(assignment=assignment, student=student)
-    for notebook in assignment.notebooks:
-        rows = SubmittedNotebook(notebook=notebook, assignment=submission)
-        for cell in notebook.grade_cells:
-            Grade(cell=cell, notebook=rows)
-        for cell in notebook.solution_cells:
-            Comment(cell=cell, notebook=rows)
-    return submission
-
-
-def fill(notebook: SubmittedNotebook, entry: GradebookRow, rules: LabRules) -> None:
-    """The judge's points, and comments, by the rules of nbgrader's SaveAutoGrades; a written
-    answer waits for a person, or is blank: no points."""
-    cells, before = marked_cells(entry.notebook), marked_cells(entry.before)
-    blanks = {name for name, cell in cells.items() if is_solution(cell) and is_blank(cell)}
-    exercises = {graded.exercise.check_cell: graded for graded in entry.submission.exercises}
-    rows = {grade.cell.name: grade for grade in notebook.grades}
-    unknown = {name for name, cell in cells.items() if is_grade(cell)} ^ set(rows)
-    if unknown:
+def refuse_other_cells(cells: set[str], known: set[str], rules: LabRules) -> None:
+    if cells != known:
         name = rules.lab.name
         raise CourseError(
             f"the gradebook and the released notebook of {name} differ in the cells "
-            f"{', '.join(sorted(unknown))}: release it again with "
+            f"{', '.join(sorted(cells ^ known))}: release it again with "
             f"`nbgrader generate_assignment {name} --force`"
         )
-    excused = excused_cells(rules, entry.learner)
-    for name, grade in rows.items():
-        answer = name
-        if name in exercises:
-            answer = exercises[name].exercise.answer_cell
-            grade.auto_score = exercises[name].score
-            person = exercises[name].needs_person
-        else:
-            grade.auto_score = 0.0 if name in blanks else None
-            person = name not in blanks
-        changed = substance(cells, name, answer) != substance(before, name, answer)
-        given = grade.manual_score is not None
-        if name in excused and not given:
-            grade.needs_manual_grade = False
-        elif changed or not (person or given):  # else a person has perhaps seen it already
-            grade.needs_manual_grade = person or given
-    for comment in notebook.comments:
-        comment.auto_comment = NO_RESPONSE if comment.cell.name in blanks else None
+
+
+def blank(assignment: Assignment, student: Student) -> SubmittedAssignment:
+    """The rows that nbgrader makes when a submission is first seen."""
+    submission = SubmittedAssignment(assignment=assignment, student=student)
+    for notebook in assignment.notebooks:
+        cells = SubmittedNotebook(notebook=notebook, assignment=submission)
+        for cell in notebook.grade_cells:
+            Grade(cell=cell, notebook=cells)
+        for cell in notebook.solution_cells:
+            Comment(cell=cell, notebook=cells)
+    return submission
+
+
+def set_grade(
+    grade: Grade, score: float | None, asked: bool, changed: bool, excused: bool
+) -> None:
+    """The points of the checks, and whether a person has to look.
+
+    asked      a person is to look at the answer
+    changed    the answer or its points are others than before: else a person has perhaps
+               looked already, or given points, and nothing is asked again
+    """
+    is_given = grade.manual_score is not None
+    grade.auto_score = score
+    if excused and not is_given:
+        grade.needs_manual_grade = False
+    elif changed or not (asked or is_given):
+        grade.needs_manual_grade = asked or is_given
 
 
 def ask_about(
@@ -161,30 +184,6 @@ def excused_cells(rules: LabRules, learner: str) -> set[str]:
     return {each.grade_cell for each in parts if each.id in ids or not each.points}
 
 
-def set_deadline(assignment: Any, rules: LabRules) -> None:
-    if rules.deadline is not None:
-        assignment.duedate = rules.deadline.astimezone(timezone.utc).replace(tzinfo=None)
-
-
-def penalise(
-    gradebook: Gradebook,
-    late: LatePenalty,
-    rules: LabRules,
-    submissions: Mapping[str, SubmittedAssignment],
-) -> None:
-    """Extensions, and what comes off for lateness of the points that count."""
-    found = standings(gradebook, rules, submissions)
-    for learner, submission in submissions.items():
-        if rules.deadline is not None:
-            until = rules.extensions.get(learner, rules.deadline)
-            longer = until - rules.deadline
-            submission.extension = longer if longer else None
-        seconds = submission.total_seconds_late
-        score = found[learner].before_penalty if learner in found else 0.0
-        for notebook in submission.notebooks:
-            notebook.late_submission_penalty = late.penalty(learner, score, seconds)
-
-
 def follow(
     gradebook: Gradebook,
     late: LatePenalty,
@@ -197,37 +196,45 @@ def follow(
     graded     {learner: what was found out, with the points of the rules}
     changed    (learner, grade cell) of all whose points have changed
     """
-    session = gradebook.db
     assignment = gradebook.find_assignment(rules.lab.name)
-    set_deadline(assignment, rules)
-    points = {
-        each.grade_cell: each.points for each in (*rules.lab.exercises, *rules.lab.questions)
-    }
+    parts = (*rules.lab.exercises, *rules.lab.questions)
+    points = {part.grade_cell: part.points for part in parts}
     for notebook in assignment.notebooks:
         for cell in notebook.grade_cells:
             cell.max_score = points.get(cell.name, cell.max_score)
-    scores = {
-        (learner, each.exercise.check_cell): each
-        for learner, submission in graded.items()
-        for each in submission.exercises
-    }
-    query = (
-        session.query(Grade, BaseCell.name, SubmittedAssignment.student_id)
-        .join(BaseCell, BaseCell.id == Grade.cell_id)
-        .join(SubmittedNotebook, SubmittedNotebook.id == Grade.notebook_id)
-        .join(SubmittedAssignment, SubmittedAssignment.id == SubmittedNotebook.assignment_id)
-        .filter(SubmittedAssignment.assignment_id == assignment.id)
-    )
-    for grade, name, learner in query.all():
-        exercise = scores.get((learner, name))
-        if exercise and grade.auto_score is not None:
-            grade.auto_score = exercise.score
-        given = grade.manual_score is not None
-        if name in excused_cells(rules, learner) and not given:
-            grade.needs_manual_grade = False
-        elif (learner, name) in changed if given else grade.auto_score is None:
-            grade.needs_manual_grade = True
-    session.flush()
+    scores = {(learner, each.exercise.check_cell): each.score
+              for learner, submission in graded.items()
+              for each in submission.exercises}  # fmt: skip
+    for learner, name, grade in rows(gradebook, Grade, (Grade,), rules.lab.name):
+        score = grade.auto_score
+        asked = score is None or bool(grade.needs_manual_grade)
+        if score is not None:
+            score = scores.get((learner, name), score)
+        is_changed = grade.manual_score is None or (learner, name) in changed
+        set_grade(grade, score, asked, is_changed, name in excused_cells(rules, learner))
     submissions = {each.student_id: each for each in assignment.submissions}
-    penalise(gradebook, late, rules, submissions)
-    session.commit()
+    penalise(gradebook, late, rules, assignment, submissions)
+
+
+def penalise(
+    gradebook: Gradebook,
+    late: LatePenalty,
+    rules: LabRules,
+    assignment: Assignment,
+    submissions: Mapping[str, SubmittedAssignment],
+) -> None:
+    """The deadline, extensions, and what comes off for lateness of the points that count;
+    ends the transaction."""
+    if rules.deadline is not None:
+        assignment.duedate = rules.deadline.astimezone(timezone.utc).replace(tzinfo=None)
+    gradebook.db.flush()
+    found = standings(gradebook, rules, submissions)
+    for learner, submission in submissions.items():
+        if rules.deadline is not None:
+            longer = rules.extensions.get(learner, rules.deadline) - rules.deadline
+            submission.extension = longer or None
+        score = found[learner].before_penalty if learner in found else 0.0
+        seconds = submission.total_seconds_late
+        for notebook in submission.notebooks:
+            notebook.late_submission_penalty = late.penalty(learner, score, seconds)
+    gradebook.db.commit()

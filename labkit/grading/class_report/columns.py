@@ -1,0 +1,172 @@
+"""The columns of the class tables, of a lab and of the course, in the CSV and on the page.
+
+A new column is a row of COLUMNS, or of FIRST to stand before the exercises.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from labkit.core.files import write_whole
+from labkit.core.report import csv_safe, one_line
+from labkit.core.syllabus import Exercise, Lab
+from labkit.grading.class_report.class_results import (
+    ABSENT,
+    FULL,
+    NONE,
+    CourseEntry,
+    Entry,
+    LabResults,
+    state,
+)
+from labkit.lang import said, tr
+
+Row = Entry | CourseEntry
+Value = float | str | None  # None: an empty cell
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    title   English in the CSV, translated on the page
+    value   of a row
+    style   a CSS class of the cell on the page
+    table   "lab" or "course", if only that table has it
+    always  stands on the page even where no row has anything in it
+    """
+
+    title: str
+    value: Callable[[Row], Value]
+    style: Callable[[Row], str] = lambda row: ""
+    table: str = "lab course"
+    always: bool = False
+
+
+def points(title: str, attribute: str) -> Column:
+    """A number of `Standing`, in the course table summed over the labs."""
+    return Column(title, lambda row: row.points(attribute) if row.is_graded else None)
+
+
+FIRST = (
+    Column(said("learner"), lambda row: row.learner),
+    Column(said("name"), lambda row: row.name),
+)
+COLUMNS = (
+    points(said("automatic"), "automatic"),
+    points(said("by hand"), "by_hand"),
+    points(said("written"), "written"),
+    points(said("extra credit"), "extra"),
+    points(said("late penalty"), "late_penalty"),
+    Column(
+        said("total"),
+        lambda row: row.points("total") if row.is_graded else None,
+        lambda row: "full" if row.is_full else "",
+        always=True,
+    ),
+    Column(said("of"), lambda row: row.points("possible")),
+    points(said("to be graded"), "to_be_graded"),
+    Column(said("handed in"), lambda row: row.handed_in, table="course"),
+    Column(said("look at"), lambda row: "; ".join(row.remarks), table="lab"),
+    Column(said("why"), lambda row: row.why, table="lab"),
+)
+
+
+def lab_columns(lab: Lab) -> list[Column]:
+    return [*FIRST, *map(exercise_column, lab.exercises), *of_table("lab")]
+
+
+def course_columns(labs: Sequence[LabResults]) -> list[Column]:
+    return [*FIRST, *(lab_column(results.lab) for results in labs), *of_table("course")]
+
+
+def of_table(name: str) -> list[Column]:
+    return [column for column in COLUMNS if name in column.table.split()]
+
+
+def exercise_column(exercise: Exercise) -> Column:
+    """The points of an exercise; on the page their colour tells how it went."""
+
+    def value(entry: Entry) -> Value:
+        grade = entry.standing.exercises[exercise.id]
+        if not entry.is_graded:
+            return None
+        return "excused" if grade.excused else grade.points
+
+    def style(entry: Entry) -> str:
+        if not entry.is_graded:
+            return ""
+        if entry.standing.exercises[exercise.id].overridden:
+            return "hand"
+        styles = {FULL: "full", NONE: "none", ABSENT: "absent"}
+        return styles.get(state(entry.exercises[exercise.id]), "")
+
+    return Column(exercise.id, value, style, "lab", always=True)
+
+
+def lab_column(lab: Lab) -> Column:
+    """The total of a lab."""
+
+    def value(row: CourseEntry) -> Value:
+        entry = row.labs.get(lab.name)
+        if entry and entry.standing.excused:
+            return "excused"
+        return entry.points("total") if entry and entry.is_graded else None
+
+    def style(row: CourseEntry) -> str:
+        entry = row.labs.get(lab.name)
+        return "full" if entry and entry.is_graded and entry.is_full else ""
+
+    return Column(lab.name, value, style, "course", always=True)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell as the page shows it."""
+
+    text: str
+    style: str
+
+
+def page_table(
+    columns: Sequence[Column], rows: Sequence[Row]
+) -> tuple[list[Cell], list[tuple[Row, list[Cell]]]]:
+    """The head and the rows of a page, each with whom it is of; columns in which there is
+    nothing are left out."""
+    columns = [column for column in columns if column not in FIRST]
+    values = [[column.value(row) for row in rows] for column in columns]
+    head, body = [], [(row, []) for row in rows]
+    for column, cells in zip(columns, values, strict=True):
+        if not (column.always or any(cells)):
+            continue
+        is_number = all(isinstance(value, (int, float)) for value in cells
+                        if value not in (None, "excused"))  # fmt: skip
+        number = "number " if is_number else ""
+        head.append(Cell(tr(column.title), number.strip()))
+        for (row, shown_cells), value in zip(body, cells, strict=True):
+            text = tr(value) if value == "excused" else shown(value)
+            shown_cells.append(Cell(text, f"{number}{column.style(row)}".strip()))
+    return head, body
+
+
+def write_csv(path: Path, columns: Sequence[Column], rows: Sequence[Row]) -> Path:
+    """One line a row, in UTF-8 with a mark so that Excel reads names."""
+    lines = [[column.title for column in columns]]
+    for row in rows:
+        values = [column.value(row) for column in columns]
+        lines.append([
+            csv_safe(one_line(value)) if isinstance(value, str) else shown(value)
+            for value in values
+        ])  # fmt: skip
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(lines)
+    write_whole(path, text.getvalue().encode("utf-8-sig"))
+    return path
+
+
+def shown(value: Value) -> str:
+    return f"{value:g}" if isinstance(value, (int, float)) else value or ""

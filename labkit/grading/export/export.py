@@ -1,0 +1,50 @@
+"""What `tinyllm export` does: the files it writes into COURSE/export, and remarks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from labkit.core.syllabus import LABS, Lab
+from labkit.grading.class_report.class_results import results_of
+from labkit.grading.export.answers import export_answers
+from labkit.grading.export.feedback import feedback_zips
+from labkit.grading.export.grades import write_grades
+from labkit.grading.export.platforms import PLATFORMS
+from labkit.grading.nbgrader.course import Course
+from labkit.grading.nbgrader.gradebook.connection import CourseError
+
+FEEDBACK, ANSWERS = "feedback", "answers"
+
+
+def kinds() -> list[str]:
+    """What can be exported."""
+    return [*(platform.name for platform in PLATFORMS), FEEDBACK, ANSWERS]
+
+
+def export(
+    course: Course, kind: str, lab: Lab | None = None, roster: Path | None = None
+) -> Iterator[Path | str]:
+    """Each file or folder as it is written, then what a person should know of it.
+
+    kind      one of `kinds()`
+    roster    the platform's own table of its people, whose ids and rows are kept
+    """
+    if kind not in kinds():
+        raise CourseError(f"{kind!r} cannot be exported: expected {', '.join(kinds())}")
+    labs = [lab] if lab else LABS
+    graded = [found for each in labs if (found := results_of(course, each))]
+    if not graded:
+        raise CourseError("nothing is graded yet: run `tinyllm grade LAB`")
+    for platform in PLATFORMS:
+        if platform.name == kind:
+            name = f"{graded[0].lab.name}_{kind}" if lab else kind
+            path = course.root / "export" / f"{name}.csv"
+            remarks = write_grades(path, platform, graded, course.people(), roster)
+            yield from (path, *remarks)
+    for results in graded:
+        if kind == FEEDBACK:
+            paths, remarks = feedback_zips(course.root, results)
+            yield from (*paths, *remarks)
+        if kind == ANSWERS:
+            yield export_answers(course, results.lab)

@@ -1,0 +1,59 @@
+"""Feedback pages in zips that a learning platform hands back to its learners.
+
+It knows whose a file is by the names in its own export, which collect has kept.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from collections import defaultdict
+from pathlib import Path
+
+from labkit.core.files import write_whole
+from labkit.grading.class_report.class_results import LabResults
+from labkit.grading.export.platforms import PLATFORMS
+
+
+def feedback_zips(course: Path, results: LabResults) -> tuple[list[Path], list[str]]:
+    """A zip for each platform in which the lab was handed in; remarks on who is in none."""
+    lab, zips, lost = results.lab.name, defaultdict(dict), []
+    for entry in results.handed:
+        page = course / "feedback" / entry.learner / lab / f"{lab}.html"
+        platform, name = page_name(source_of(course, entry.learner, lab), lab)
+        if name and page.is_file():
+            zips[platform][name] = page.read_bytes()
+        else:
+            lost.append(entry.learner if page.is_file() else f"{entry.learner} (no page)")
+    written = []
+    for platform, pages in sorted(zips.items()):
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, data in sorted(pages.items()):
+                archive.writestr(name, data)
+        written.append(course / "export" / f"{lab}_feedback_{platform}.zip")
+        write_whole(written[-1], buffer.getvalue())
+    names = " and ".join(platform.title for platform in PLATFORMS if platform.page)
+    why = f"{lab}: in no zip, as no export of {names} names them"
+    return written, [f"{why}: {', '.join(lost)}"] * bool(lost)
+
+
+def source_of(course: Path, learner: str, lab: str) -> str:
+    """The path that the attempt which counts had in the platform's export; "" if unknown."""
+    try:
+        manifest = json.loads((course / "collected" / "manifest.json").read_text("utf-8"))
+    except (FileNotFoundError, ValueError):
+        return ""
+    return manifest.get(f"{learner}/{lab}", {}).get("source", "")
+
+
+def page_name(source: str, lab: str) -> tuple[str, str]:
+    """(platform, the page's name in its zip) for a file that had this path in its export."""
+    for part in source.split("/"):
+        for platform in reversed(PLATFORMS):  # the last one added is the most particular
+            found = re.fullmatch(platform.upload, part) if platform.upload else None
+            if found:
+                return platform.name, platform.page.format(found[1], lab=lab)
+    return "", ""

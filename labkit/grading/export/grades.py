@@ -1,0 +1,201 @@
+"""Grades in a platform's table: its own, with its ids and rows, or one of nbgrader's students.
+
+Nobody is left out without a remark.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+from labkit.core.files import safe_id, write_whole
+from labkit.core.report import csv_safe
+from labkit.core.syllabus import Lab
+from labkit.grading.class_report.class_results import LabResults
+from labkit.grading.export.platforms import Platform
+from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry
+
+PLAIN = re.compile(r"[\w.@+-]*")  # an id that no spreadsheet reckons with
+NUMBER = re.compile(r"\d+([.,]\d+)?")
+Row = dict[str, str]
+
+
+@dataclass
+class Table:
+    """A CSV as rows of {title: text}."""
+
+    titles: list[str]
+    rows: list[Row]
+    delimiter: str = ","
+
+    @classmethod
+    def read(cls, path: Path) -> Table:
+        """A platform's own table; CourseError if it cannot be read."""
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise CourseError(f"{path} cannot be read: {error.strerror}") from error
+        encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+        try:
+            text = data.decode(encoding)
+        except UnicodeDecodeError:  # as Excel writes it on Windows
+            text = data.decode("cp1252", "replace")
+        delimiter = max(",;\t", key=text.partition("\n")[0].count)
+        reader = csv.reader(io.StringIO(text), delimiter=delimiter)
+        titles = [title.strip() for title in next(reader, [])]
+        rows = [dict(zip_longest(titles, line[: len(titles)], fillvalue="")) for line in reader]
+        return cls(titles, [row for row in rows if any(row.values())], delimiter)
+
+    def write(self, path: Path) -> None:
+        """Ids stay what they are; no other text is a spreadsheet's formula."""
+        text = io.StringIO()
+        lines = [self.titles, *([row.get(t, "") for t in self.titles] for row in self.rows)]
+        safe = [[x if PLAIN.fullmatch(x) else csv_safe(x) for x in line] for line in lines]
+        csv.writer(text, delimiter=self.delimiter).writerows(safe)
+        write_whole(path, text.getvalue().encode("utf-8-sig"))
+
+
+def write_grades(
+    path: Path,
+    platform: Platform,
+    graded: Sequence[LabResults],
+    people: Sequence[RosterEntry],
+    roster: Path | None,
+) -> list[str]:
+    """The points of the labs, after penalties, in a table that the platform imports; remarks.
+
+    roster    the platform's own table, whose ids and rows are kept
+    """
+    table = own_table(roster, platform, len(graded)) if roster else made(platform, people)
+    rows = [row for row in table.rows if not roster or row[platform.needs[0]].strip()]
+    special = [row for row in table.rows if row not in rows]
+    learners = owners(rows, platform, people)
+    known = {*platform.columns, *(title for title, _ in platform.keys)}
+    titles = [title for title in table.titles if platform.keeps or title in known]
+    totals, remarks = {titles[0]: platform.possible_row}, []
+    for results in graded:
+        title = column_of(table, platform, results.lab, roster)
+        titles += [title] * (title not in titles)
+        possible = f"{results.possible + results.written:g}"
+        fill(rows, learners, results, platform, title)
+        totals[title] = possible
+        if roster and title not in table.titles:
+            remarks.append(f"{title}: {platform.title} has no such assignment, it will be new")
+        there = {as_number(row.get(platform.possible, "")) for row in rows}
+        there |= {as_number(row.get(title, "")) for row in special}
+        if there - {"", possible}:
+            points = " and ".join(sorted(there - {""}))
+            remarks.append(
+                f"{title}: worth {points} points in {platform.title}, here {possible}"
+            )
+        remarks += left_over(results, learners, roster.name if roster else "the gradebook")
+    lost = [person.id for person, row in zip(people, rows, strict=False)
+            if not roster and not row[platform.keys[0][0]]]  # fmt: skip
+    if lost:
+        advice = (
+            f"without {platform.keys[0][0]} (give {platform.title}'s own table as --roster)"
+        )
+        remarks.append(f"{advice}: {', '.join(lost)}")
+    Table(titles, [totals] * bool(platform.possible_row) + rows, table.delimiter).write(path)
+    return remarks
+
+
+def own_table(path: Path, platform: Platform, labs: int) -> Table:
+    """The platform's export of its people; CourseError if it is another one."""
+    table = Table.read(path)
+    if not set(platform.needs) <= set(table.titles):
+        raise CourseError(
+            f"{path} is not {platform.title}'s own table: it has no columns "
+            f"{' and '.join(platform.needs)}, but {', '.join(table.titles)}"
+        )
+    if platform.grade and labs > 1:
+        raise CourseError(f"{path} is of one assignment: say which with --lab")
+    return table
+
+
+def made(platform: Platform, people: Iterable[RosterEntry]) -> Table:
+    """A table of nbgrader's students."""
+    rows = [
+        {title: getattr(person, field, "") for title, field in platform.columns.items()}
+        for person in people
+    ]
+    return Table(list(platform.columns), rows)
+
+
+def column_of(table: Table, platform: Platform, lab: Lab, roster: Path | None) -> str:
+    """The title of the lab's column, with the platform's number if there is one."""
+    if roster and platform.grade:
+        return platform.grade
+    pattern = rf"\blab\W*0*{lab.number}\b|\b{lab.name}\b"
+    numbered = [title for title in table.titles if re.search(r" \(\d+\)$", title)]
+    found = [title for title in numbered if re.search(pattern, title, re.IGNORECASE)]
+    return found[0] if len(found) == 1 else f"Lab {lab.number}"
+
+
+def owners(rows: Sequence[Row], platform: Platform, people: Iterable[RosterEntry]) -> list[str]:
+    """The learner's id for each row; "" where nobody or several fit, or it fits two rows."""
+    index: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for person in people:
+        for field in ("id", "lms_user_id", "email"):
+            index[field, getattr(person, field).casefold()].add(person.id)
+        index["name", words(person.name)].add(person.id)
+
+    def owner(row: Row) -> str:
+        for title, field in platform.keys:
+            text = row.get(title, "").strip()
+            forms = (text, safe_id(text), text.partition("@")[0])
+            for form in (words(text),) if field == "name" else forms:
+                found = index.get((field, form.casefold()), ()) if text else ()
+                if len(found) == 1:
+                    return next(iter(found))
+        return ""
+
+    found = [owner(row) for row in rows]
+    return [learner if found.count(learner) == 1 else "" for learner in found]
+
+
+def words(name: str) -> str:
+    """A name whatever the order and case of its words."""
+    return " ".join(sorted(re.findall(r"\w+", name.casefold())))
+
+
+def fill(
+    rows: Iterable[Row],
+    learners: Iterable[str],
+    results: LabResults,
+    platform: Platform,
+    title: str,
+) -> None:
+    """Put the points into a column, with a decimal comma where the platform writes one."""
+    points = {entry.learner: f"{entry.standing.total:g}" for entry in results.handed}
+    for row, learner in zip(rows, learners, strict=True):
+        comma = "," in row.get(platform.possible, "")
+        text = points.get(learner, "")
+        if text or title not in row:
+            row[title] = text.replace(".", ",") if comma else text
+
+
+def as_number(text: str) -> str:
+    """A number as we write it; "" for any other text."""
+    text = text.strip()
+    return f"{float(text.replace(',', '.')):g}" if NUMBER.fullmatch(text) else ""
+
+
+def left_over(results: LabResults, learners: Iterable[str], table: str) -> list[str]:
+    """Remarks on those whose points are not in the table, or not all of them."""
+    lab, known = results.lab.name, set(learners)
+    lost = [entry.learner for entry in results.handed if entry.learner not in known]
+    remarks = []
+    if lost:
+        remarks.append(f"{lab}: not in {table}, so no grade there: {', '.join(lost)}")
+    if results.waiting:
+        remarks.append(
+            f"{lab}: {results.waiting} written answers are still to be graded by hand"
+        )
+    return remarks
