@@ -50,13 +50,14 @@ def write_reports(course: Course, only: Lab | None = None) -> list[Path]:
             continue
         results += [found] if found else []
     written = []
-    for each in results:
-        if only is None or only.name == each.lab.name:
-            for entry in each.entries:
+    for lab_results in results:
+        if only is None or only.name == lab_results.lab.name:
+            for entry in lab_results.entries:
                 stale = [*map(stale_text, entry.standing.stale)]
                 entry.remarks = stale + remarks_on(entry, course.remarks)
-                course.remarks += [f"{each.lab.name}, {entry.learner}, {x}" for x in stale]
-            written.append(write_lab(course.root, each))
+                who = f"{lab_results.lab.name}, {entry.learner}"
+                course.remarks += [f"{who}, {text}" for text in stale]
+            written.append(write_lab(course.root, lab_results))
     return written + [write_course(course.root, results)] * bool(results)
 
 
@@ -88,8 +89,8 @@ def write_course(folder: Path, results: list[LabResults]) -> Path:
     """The table and the page of all labs; the path of the page."""
     learners, columns = by_learner(results), course_columns(results)
     write_csv(folder / "class.csv", columns, learners)
-    shares = [(each.share(exercise), exercise) for each in results if each.handed
-              for exercise in each.lab.exercises]  # fmt: skip
+    shares = [(lab_results.share(exercise), exercise) for lab_results in results
+              for exercise in lab_results.lab.exercises if lab_results.handed]  # fmt: skip
     return write_page(
         folder / "class.html",
         "course.html",

@@ -251,7 +251,7 @@ class Course:
         """{lab: when it was due, in UTC}, for labs with a due date."""
 
         def dates(book) -> dict[str, datetime]:
-            due = {each.name: each.duedate for each in book.assignments if each.duedate}
+            due = {a.name: a.duedate for a in book.assignments if a.duedate}
             return {name: date.replace(tzinfo=timezone.utc) for name, date in due.items()}
 
         found = self.gradebook.do(dates) if self.has_gradebook else {}

@@ -1,7 +1,6 @@
 """The class reports, on a made-up class: numbers, names, files that fetch and run nothing."""
 
 import io
-import random
 import re
 from dataclasses import replace
 from types import SimpleNamespace
@@ -138,16 +137,6 @@ def test_a_new_column_is_one_row_in_one_place(tmp_path, small, monkeypatch):
     for name in (LAB.name, "class"):
         rows = {row["learner"]: row for row in rows_of(tmp_path / f"{name}.csv")}
         assert rows["ada"]["double"] == "28" and rows["silent"]["double"] == "0"
-
-
-def test_a_class_of_a_thousand(tmp_path):
-    pick = random.Random(0)
-    learners = {
-        f"s{number:04}": [pick.choice((FULL, PART, NONE, ABSENT)) for _ in LAB.exercises]
-        for number in range(1000)
-    }
-    page = write_lab(tmp_path, of_class(LAB, learners))
-    assert page.stat().st_size < 2 << 20 and "s0999" in page.read_text()
 
 
 def test_a_class_that_was_graded_is_found_again(tmp_path):
