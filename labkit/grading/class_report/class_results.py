@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
+from math import ceil
 from statistics import median
 
 from labkit.author.course_rules import LabRules
@@ -26,10 +27,12 @@ from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
 from labkit.grading.nbgrader.standings import Standing, unseen
 from labkit.grading.run.results import Results
-from labkit.lang import tr
+from labkit.lang import said, tr
 
 NAMES = 12  # of learners shown for one mistake
-FULL, PART, NONE, ABSENT = "all points", "some points", "no points", "not started"
+STEPS = 10  # in which points are counted
+FULL, PART = said("all points"), said("some points")
+NONE, ABSENT = said("no points"), said("not started")
 STATES = (FULL, PART, NONE, ABSENT)
 
 
@@ -157,6 +160,17 @@ class LabResults:
     @property
     def median(self) -> float:
         return round(median([entry.standing.automatic for entry in self.handed] or [0.0]), 1)
+
+    @property
+    def spread(self) -> list[tuple[str, int]]:
+        """(points by checks, how many have them), in at most STEPS steps."""
+        width = max(1, ceil(self.possible / STEPS))
+        edges = [*range(0, ceil(self.possible), width)]
+        last = len(edges) - 1
+        steps = [min(int(e.standing.automatic // width), last) for e in self.handed]
+        counts = Counter(steps)
+        return [(f"{edge} – {min(edge + width, self.possible):g}", counts[step])
+                for step, edge in enumerate(edges)]  # fmt: skip
 
     def graded(self, exercise: Exercise) -> list[GradedExercise]:
         """What the checks found of all for whom it counts."""

@@ -7,11 +7,10 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import quote
 
-from markupsafe import Markup
-
 from labkit.core.syllabus import LABS, Lab
 from labkit.grading.class_report.class_results import (
     NAMES,
+    STATES,
     LabResults,
     by_learner,
     causes,
@@ -63,8 +62,6 @@ def write_reports(course: Course, only: Lab | None = None) -> list[Path]:
 
 def write_lab(folder: Path, results: LabResults) -> Path:
     """The table and the page of a lab; the path of the page."""
-    from labkit.grading.class_report import plots
-
     found, lab = causes([results]), results.lab
     columns = lab_columns(lab)
     write_csv(folder / f"{lab.name}.csv", columns, results.entries)
@@ -77,7 +74,8 @@ def write_lab(folder: Path, results: LabResults) -> Path:
         "class.html",
         results=results,
         lab=lab,
-        figure=Markup(plots.of_lab(results)) if results.handed else "",
+        states=STATES,
+        exercises=[(results, exercise) for exercise in lab.exercises],
         mistakes=[cause for cause in found if cause.named][:MISTAKES],
         others=[cause for cause in found if not cause.named][:OTHERS],
         table=page_table(columns, results.entries),
@@ -89,13 +87,15 @@ def write_course(folder: Path, results: list[LabResults]) -> Path:
     """The table and the page of all labs; the path of the page."""
     learners, columns = by_learner(results), course_columns(results)
     write_csv(folder / "class.csv", columns, learners)
-    shares = [(lab_results.share(exercise), exercise) for lab_results in results
-              for exercise in lab_results.lab.exercises if lab_results.handed]  # fmt: skip
+    exercises = [(lab_results, exercise) for lab_results in results
+                 for exercise in lab_results.lab.exercises if lab_results.handed]  # fmt: skip
+    exercises.sort(key=lambda pair: pair[0].share(pair[1]))
     return write_page(
         folder / "class.html",
         "course.html",
         results=results,
-        hardest=sorted(shares, key=lambda pair: pair[0])[:HARDEST],
+        states=STATES,
+        exercises=exercises[:HARDEST],
         mistakes=[cause for cause in causes(results) if cause.named][:MISTAKES],
         table=page_table(columns, learners),
         names=NAMES,
