@@ -224,7 +224,10 @@ class Course:
         unchanged: Collection[str] = (),
     ) -> None:
         """The scores into the gradebook, just as `nbgrader autograde` puts them there, then
-        the graded notebooks into autograded/."""
+        the graded notebooks into autograded/.
+
+        unchanged    has no effect: the gradebook tells. It goes with its last caller.
+        """
         rules, rows = self.rules.of(lab), []
         for handed, submission, notebook in graded:
             when, fault = handed_in_at(handed.path.parent)
