@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
+from math import ceil
 from statistics import median
 
 from labkit.author.course_rules import LabRules
@@ -25,10 +27,12 @@ from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
 from labkit.grading.nbgrader.standings import Standing, unseen
 from labkit.grading.run.results import Results
-from labkit.lang import tr
+from labkit.lang import said, tr
 
 NAMES = 12  # of learners shown for one mistake
-FULL, PART, NONE, ABSENT = "all points", "some points", "no points", "not started"
+STEPS = 10  # in which points are counted
+FULL, PART = said("all points"), said("some points")
+NONE, ABSENT = said("no points"), said("not started")
 STATES = (FULL, PART, NONE, ABSENT)
 
 
@@ -55,8 +59,8 @@ class Entry:
     @property
     def is_full(self) -> bool:
         """Whether all checks passed that count for this learner."""
-        counts = {each.id for each in self.standing.counted}
-        return all(each.full for key, each in self.exercises.items() if key in counts)
+        counted = {grade.id for grade in self.standing.counted}
+        return all(graded.full for key, graded in self.exercises.items() if key in counted)
 
     def points(self, attribute: str) -> float:
         """A number of the standing, such as "total"."""
@@ -68,7 +72,7 @@ class Entry:
         if not self.is_graded:
             excused = tr("excused") if self.standing.excused else ""
             return excused or self.ungraded or tr("nothing handed in")
-        excused = sorted(key for key, each in self.standing.exercises.items() if each.excused)
+        excused = [key for key, grade in self.standing.exercises.items() if grade.excused]
         counted = tuple(e for e in self.submission.exercises if e.id not in excused)
         texts = [replace(self.submission, exercises=counted).why] if counted else []
         if excused:
@@ -78,8 +82,8 @@ class Entry:
     @property
     def exercises(self) -> dict[str, GradedExercise]:
         """By their ids."""
-        graded = self.submission.exercises if self.submission else ()
-        return {each.id: each for each in graded}
+        exercises = self.submission.exercises if self.submission else ()
+        return {graded.id: graded for graded in exercises}
 
 
 @dataclass
@@ -156,6 +160,17 @@ class LabResults:
     @property
     def median(self) -> float:
         return round(median([entry.standing.automatic for entry in self.handed] or [0.0]), 1)
+
+    @property
+    def spread(self) -> list[tuple[str, int]]:
+        """(points by checks, how many have them), in at most STEPS steps."""
+        width = max(1, ceil(self.possible / STEPS))
+        edges = [*range(0, ceil(self.possible), width)]
+        last = len(edges) - 1
+        steps = [min(int(e.standing.automatic // width), last) for e in self.handed]
+        counts = Counter(steps)
+        return [(f"{edge} – {min(edge + width, self.possible):g}", counts[step])
+                for step, edge in enumerate(edges)]  # fmt: skip
 
     def graded(self, exercise: Exercise) -> list[GradedExercise]:
         """What the checks found of all for whom it counts."""
@@ -241,26 +256,26 @@ def doubts(submission: GradedSubmission) -> list[str]:
         return [submission.problem]
     asked = [f"exercise {e.id}: {e.reason}" for e in submission.exercises if e.needs_person]
     return asked + [
-        f"exercise {each.id} uses {each.doubtful}, which no exercise needs: have a look"
-        for each in submission.exercises
-        if each.doubtful and each.score
+        f"exercise {graded.id} uses {graded.doubtful}, which no exercise needs: have a look"
+        for graded in submission.exercises
+        if graded.doubtful and graded.score
     ]
 
 
 def by_learner(results: Iterable[LabResults]) -> list[CourseEntry]:
     """In the order of the names."""
     labs: dict[str, dict[str, Entry]] = defaultdict(dict)
-    for each in results:
-        for entry in each.entries:
-            labs[entry.learner][each.lab.name] = entry
+    for lab_results in results:
+        for entry in lab_results.entries:
+            labs[entry.learner][lab_results.lab.name] = entry
     return [CourseEntry(learner, labs[learner]) for learner in sorted(labs, key=str.casefold)]
 
 
 def causes(results: Iterable[LabResults]) -> list[Cause]:
     """Why points were lost, the most frequent cause first."""
     found: dict[tuple[str, str], Cause] = {}
-    for each in results:
-        for entry, exercise in ((e, x) for e in each.handed for x in each.lab.exercises):
+    for lab_results in results:
+        for entry, exercise in product(lab_results.handed, lab_results.lab.exercises):
             graded = entry.exercises[exercise.id]
             counted = entry.standing.exercises[exercise.id].counted
             if counted and state(graded) not in (FULL, ABSENT):

@@ -7,11 +7,10 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import quote
 
-from markupsafe import Markup
-
 from labkit.core.syllabus import LABS, Lab
 from labkit.grading.class_report.class_results import (
     NAMES,
+    STATES,
     LabResults,
     by_learner,
     causes,
@@ -50,20 +49,19 @@ def write_reports(course: Course, only: Lab | None = None) -> list[Path]:
             continue
         results += [found] if found else []
     written = []
-    for each in results:
-        if only is None or only.name == each.lab.name:
-            for entry in each.entries:
+    for lab_results in results:
+        if only is None or only.name == lab_results.lab.name:
+            for entry in lab_results.entries:
                 stale = [*map(stale_text, entry.standing.stale)]
                 entry.remarks = stale + remarks_on(entry, course.remarks)
-                course.remarks += [f"{each.lab.name}, {entry.learner}, {x}" for x in stale]
-            written.append(write_lab(course.root, each))
+                who = f"{lab_results.lab.name}, {entry.learner}"
+                course.remarks += [f"{who}, {text}" for text in stale]
+            written.append(write_lab(course.root, lab_results))
     return written + [write_course(course.root, results)] * bool(results)
 
 
 def write_lab(folder: Path, results: LabResults) -> Path:
     """The table and the page of a lab; the path of the page."""
-    from labkit.grading.class_report import plots
-
     found, lab = causes([results]), results.lab
     columns = lab_columns(lab)
     write_csv(folder / f"{lab.name}.csv", columns, results.entries)
@@ -76,7 +74,8 @@ def write_lab(folder: Path, results: LabResults) -> Path:
         "class.html",
         results=results,
         lab=lab,
-        figure=Markup(plots.of_lab(results)) if results.handed else "",
+        states=STATES,
+        exercises=[(results, exercise) for exercise in lab.exercises],
         mistakes=[cause for cause in found if cause.named][:MISTAKES],
         others=[cause for cause in found if not cause.named][:OTHERS],
         table=page_table(columns, results.entries),
@@ -88,13 +87,15 @@ def write_course(folder: Path, results: list[LabResults]) -> Path:
     """The table and the page of all labs; the path of the page."""
     learners, columns = by_learner(results), course_columns(results)
     write_csv(folder / "class.csv", columns, learners)
-    shares = [(each.share(exercise), exercise) for each in results if each.handed
-              for exercise in each.lab.exercises]  # fmt: skip
+    exercises = [(lab_results, exercise) for lab_results in results
+                 for exercise in lab_results.lab.exercises if lab_results.handed]  # fmt: skip
+    exercises.sort(key=lambda pair: pair[0].share(pair[1]))
     return write_page(
         folder / "class.html",
         "course.html",
         results=results,
-        hardest=sorted(shares, key=lambda pair: pair[0])[:HARDEST],
+        states=STATES,
+        exercises=exercises[:HARDEST],
         mistakes=[cause for cause in causes(results) if cause.named][:MISTAKES],
         table=page_table(columns, learners),
         names=NAMES,

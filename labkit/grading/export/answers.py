@@ -17,8 +17,8 @@ def export_answers(course: Course, lab: Lab) -> Path:
     stands in a folder beside, by the same names. Returns the folder of the learners."""
     folder = course.root / "export" / "answers" / lab.name
     given = folder.with_name(f"{lab.name}_given")
-    for each in (folder, given):
-        shutil.rmtree(each, ignore_errors=True)  # who handed in before, and did not now
+    for old in (folder, given):
+        shutil.rmtree(old, ignore_errors=True)  # of who handed in before, and did not now
     released = course.released(lab)
     stubs = {e.id: cell_called(released, e.answer_cell).source for e in lab.exercises}
     write_answers(given / "stubs", stubs)

@@ -33,7 +33,7 @@ def export(
     if kind not in kinds():
         raise CourseError(f"{kind!r} cannot be exported: expected {', '.join(kinds())}")
     labs = [lab] if lab else LABS
-    graded = [found for each in labs if (found := results_of(course, each))]
+    graded = [*filter(None, (results_of(course, lab) for lab in labs))]
     if not graded:
         raise CourseError("nothing is graded yet: run `tinyllm grade LAB`")
     for platform in PLATFORMS:

@@ -224,7 +224,10 @@ class Course:
         unchanged: Collection[str] = (),
     ) -> None:
         """The scores into the gradebook, just as `nbgrader autograde` puts them there, then
-        the graded notebooks into autograded/."""
+        the graded notebooks into autograded/.
+
+        unchanged    has no effect: the gradebook tells. It goes with its last caller.
+        """
         rules, rows = self.rules.of(lab), []
         for handed, submission, notebook in graded:
             when, fault = handed_in_at(handed.path.parent)
@@ -251,7 +254,7 @@ class Course:
         """{lab: when it was due, in UTC}, for labs with a due date."""
 
         def dates(book) -> dict[str, datetime]:
-            due = {each.name: each.duedate for each in book.assignments if each.duedate}
+            due = {a.name: a.duedate for a in book.assignments if a.duedate}
             return {name: date.replace(tzinfo=timezone.utc) for name, date in due.items()}
 
         found = self.gradebook.do(dates) if self.has_gradebook else {}

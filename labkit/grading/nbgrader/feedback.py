@@ -134,8 +134,8 @@ class SanitizeAnswers(Preprocessor):
 def grading_help(grade_id: str) -> str:
     """Rubric and model answer of a written question, as HTML."""
     asked = [(lab, q) for lab in LABS for q in lab.questions if q.answer_cell == grade_id]
-    found = {name: text for each in asked for name, text in written_answer(*each).items()}
-    return "".join(str(HELP.format(name, rendered(text))) for name, text in found.items())
+    parts = [part for question in asked for part in written_answer(*question).items()]
+    return "".join(str(HELP.format(name, rendered(text))) for name, text in parts)
 
 
 # The page

@@ -1,7 +1,6 @@
 """The class reports, on a made-up class: numbers, names, files that fetch and run nothing."""
 
 import io
-import random
 import re
 from dataclasses import replace
 from types import SimpleNamespace
@@ -96,20 +95,19 @@ def test_pages_say_what_an_instructor_asks_and_run_nothing(tmp_path, small):
         assert "default-src 'none'" in page
         assert not re.search(r"<script|javascript:|https?://|\x1b|\u202e| on\w+=", page)
         assert "{{" not in page and "{%" not in page
-    assert re.findall(r'<img src="data:image/png;base64,[^"]+" alt="Left: [^"]{60,}"', lab)
-    assert lab.count("<img") == 1 and "<img" not in course
     lab, course = (" ".join(page.split()) for page in (lab, course))
     for words in ("<b>4</b><span>of 6 learners handed in", "eps is left out", "(bob, cyd)",
                   '<b>12</b><span><a href="#grade">written answers to be graded</a>',
-                  "gone (Go Ne), silent", "half have 2.8 points or more of 14",
+                  "gone (Go Ne), silent", '12 – 14</td><td class="number">1</td>',
                   f'<a href="feedback/ada/{LAB.name}/{LAB.name}.html">ada</a>'):  # fmt: skip
         assert words in lab, words
     assert "2 labs" in course and f'href="{SECOND.name}.html"' in course
     row = course.partition(f"{LAB.name}.html")[2].partition("</tr>")[0]
     assert re.findall(">([^<>]+)</td>", row) == ["4", "2", "1", "2.8 of 14"]
     assert re.search(rf"{LAB.name}</th><td class=\"number\">2</td><td>gone, silent", course)
-    hardest = course.partition("The hardest exercises")[2]
-    assert re.search(r"<td>1\.2 RMSNorm</td><td class=\"number\">29%", hardest)
+    hardest = course.partition("The hardest exercises")[2].partition("1.2 RMSNorm")[2]
+    numbers = re.findall('<td class="number">(.*?)</td>', hardest)
+    assert numbers[:5] == ["1", "2", "0", "1", "29%"]
     empty = of_class(LAB, {}, [RosterEntry("ada")])
     assert "Nothing handed in: 1" in write_lab(tmp_path, empty).read_text()
 
@@ -138,16 +136,6 @@ def test_a_new_column_is_one_row_in_one_place(tmp_path, small, monkeypatch):
     for name in (LAB.name, "class"):
         rows = {row["learner"]: row for row in rows_of(tmp_path / f"{name}.csv")}
         assert rows["ada"]["double"] == "28" and rows["silent"]["double"] == "0"
-
-
-def test_a_class_of_a_thousand(tmp_path):
-    pick = random.Random(0)
-    learners = {
-        f"s{number:04}": [pick.choice((FULL, PART, NONE, ABSENT)) for _ in LAB.exercises]
-        for number in range(1000)
-    }
-    page = write_lab(tmp_path, of_class(LAB, learners))
-    assert page.stat().st_size < 2 << 20 and "s0999" in page.read_text()
 
 
 def test_a_class_that_was_graded_is_found_again(tmp_path):

@@ -169,7 +169,7 @@ def ask_about(
 ) -> None:
     """Mark what a person has to look at, except what is excused or has points by hand."""
     excused = excused_cells(rules, learner)
-    asked = {each.exercise.check_cell for each in found.exercises if each.needs_person}
+    asked = {e.exercise.check_cell for e in found.exercises if e.needs_person}
     for notebook in gradebook.find_submission(rules.lab.name, learner).notebooks:
         for grade in notebook.grades:
             if grade.cell.name in asked - excused and grade.manual_score is None:
@@ -181,7 +181,7 @@ def excused_cells(rules: LabRules, learner: str) -> set[str]:
     """Those that no person need grade: excused, or left out of the course."""
     ids = rules.excused.get(learner, frozenset())
     parts = [*rules.lab.exercises, *rules.lab.questions]
-    return {each.grade_cell for each in parts if each.id in ids or not each.points}
+    return {part.grade_cell for part in parts if part.id in ids or not part.points}
 
 
 def follow(
@@ -202,9 +202,9 @@ def follow(
     for notebook in assignment.notebooks:
         for cell in notebook.grade_cells:
             cell.max_score = points.get(cell.name, cell.max_score)
-    scores = {(learner, each.exercise.check_cell): each.score
+    scores = {(learner, verdict.exercise.check_cell): verdict.score
               for learner, submission in graded.items()
-              for each in submission.exercises}  # fmt: skip
+              for verdict in submission.exercises}  # fmt: skip
     for learner, name, grade in rows(gradebook, Grade, (Grade,), rules.lab.name):
         score = grade.auto_score
         asked = score is None or bool(grade.needs_manual_grade)
@@ -212,7 +212,7 @@ def follow(
             score = scores.get((learner, name), score)
         is_changed = grade.manual_score is None or (learner, name) in changed
         set_grade(grade, score, asked, is_changed, name in excused_cells(rules, learner))
-    submissions = {each.student_id: each for each in assignment.submissions}
+    submissions = {submission.student_id: submission for submission in assignment.submissions}
     penalise(gradebook, late, rules, assignment, submissions)
 
 
