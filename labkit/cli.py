@@ -15,7 +15,7 @@ from labkit.lang import ENGLISH, language, said, tr
 
 ROOMS = (
     *("learner", "learner/project", "learner/talk", "look", "pretrain"),
-    *("author", "grading", "bench", "site"),
+    *("author", "grading", "site"),
 )
 
 app = typer.Typer(

@@ -1,56 +1,32 @@
-"""The demo: the course's main job on a class that it makes, from notebooks to gradebook."""
+"""The demo: grade a made-up class of every lab, from notebooks to gradebook and report."""
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from labkit.author.edition import write_source
-from labkit.checks.messages import error_text
-from labkit.core.paths import LABKIT
-from labkit.core.report import clean
 from labkit.core.syllabus import LABS, Lab
-from labkit.grading.judge.assembly import put_together
 from labkit.grading.nbgrader.course import Course, CourseError
 from labkit.grading.run.grade import grade_and_report
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.schedule import Class
 from labkit.grading.sample_class import hand_in, small_class
-from labkit.lang import tr
-from labkit.model.chat.stream import Sampling
-from labkit.model.hub import resolve
-from labkit.model.tokenizer import Tokenizer
-from labkit.model.weights import read, stored_tensors
-from labkit.sandbox.inside.call import Call, Outcome
-from labkit.sandbox.launch import LoadRequest, WorkerLauncher
-from labkit.sandbox.probe import best_sandbox
 
 MARKER = ".tinyllm-demo"
-TALK = LABKIT / "sandbox" / "inside" / "injected" / "talk.py"
-LAST = "generation"  # the last lab that a talking decoder is made of
-SEED = 1  # of the story
-LONGEST = 256  # tokens of an answer
-QUESTIONS = ("Tell me a story about Mia and a red kite.", "Where is the kite?")
 
 
 def demo(folder: Path, console: Console, labs: Sequence[Lab] = LABS) -> list[Class]:
-    """Build, hand in, grade, give feedback, report; all under `folder`, made anew.
-
-    Returns the graded class of each lab.
-    """
+    """Build, hand in, grade and report, all in a new `folder`; return each lab's class."""
     fresh(folder)
     course = Course(folder)
     with console.status("building the course folder"):
         write_source(course.root)
     graded: list[Class] = []
-    with GradingPool(unsandboxed=True) as pool:  # its learners are ours
+    with GradingPool(unsandboxed=True) as pool:  # the submissions are ours
         for lab in labs:
             with console.status(f"lab {lab.number}: making a class, starting the judge"):
                 course.release(lab)
@@ -61,7 +37,6 @@ def demo(folder: Path, console: Console, labs: Sequence[Lab] = LABS) -> list[Cla
             )
             if lab is LABS[0] and len(labs) > 1:
                 console.print("\nThe other labs, each with a class of a few notebooks:\n")
-    talk(course, labs, best(graded), console)
     console.print(
         f"\nThe class, lab by lab: open {course.root}/class.html\n"
         "Talk with the model: tinyllm chat",
@@ -71,80 +46,10 @@ def demo(folder: Path, console: Console, labs: Sequence[Lab] = LABS) -> list[Cla
 
 
 def fresh(folder: Path) -> None:
-    """An empty folder; one that this demo did not make is left alone."""
+    """Empty the folder. Errors: CourseError if an earlier demo did not make it."""
     if folder.exists() and any(folder.iterdir()):
         if not (folder / MARKER).exists():
-            raise CourseError(
-                tr(
-                    "{folder} holds something else; name another folder with --out",
-                    folder=folder,
-                )
-            )
+            raise CourseError(f"{folder} holds something else; name another with --out")
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARKER).touch()
-
-
-def best(graded: Sequence[Class]) -> str:
-    """Who has the most points of all labs; of several the first one handed in."""
-    points: Counter[str] = Counter()
-    for each in graded:
-        for learner, submission in each.items():
-            points[learner] += submission.score
-    return max(points, key=points.__getitem__)
-
-
-def talk(course: Course, labs: Sequence[Lab], learner: str, console: Console) -> None:
-    """The learner's own decoder, put together from all labs and confined, tells a story."""
-    last = next(lab for lab in LABS if lab.module == LAST)
-    answers = course.answers([lab for lab in labs if lab.number <= last.number], learner)
-    sources, played = put_together(answers, last)
-    rest = [lab for lab in LABS if set(lab.exercises) & set(played)]
-    names = tr(", ").join(f"{lab.number} {lab.module}" for lab in rest)
-    console.print(
-        tr("\n[bold]The decoder of the best submission, {learner}, talks:[/]", learner=learner)
-    )
-    if rest:
-        console.print(
-            tr("(the reference plays what is missing of {names})", names=names), highlight=False
-        )
-    sources["talk"] = TALK.read_text("utf-8")
-    folder = resolve(None)
-    tokenizer = Tokenizer(folder)
-    inputs = inputs_of(folder, tokenizer)
-    messages: list[dict[str, str]] = []
-    with WorkerLauncher(best_sandbox()) as workers:
-        worker = workers.launch(LoadRequest(sources, "talk", ()))
-        for question in QUESTIONS:
-            messages.append({"role": "user", "content": question})
-            console.print(tr("you> ") + question, style="bold", highlight=False)
-            prompt_ids = tokenizer.chat_prompt(messages)
-            with console.status("the model writes"):
-                outcome = worker.ask(Call("reply", prompt_ids=prompt_ids, **inputs))
-            answer = answer_of(outcome, tokenizer)
-            console.print(answer, markup=False, highlight=False, soft_wrap=True)
-            messages.append({"role": "assistant", "content": answer})
-        worker.close()
-
-
-def inputs_of(folder: Path, tokenizer: Tokenizer) -> dict[str, Any]:
-    """What `reply` needs beside the prompt: the checkpoint, in float32, which a processor
-    works with best, and how to sample from it."""
-    return {
-        "config": json.loads((folder / "config.json").read_text("utf-8")),
-        "weights": {name: t.float() for name, t in read(stored_tensors(folder))},
-        "seed": SEED,
-        "max_new_tokens": LONGEST,
-        "eos_token_id": sorted(tokenizer.stop_ids),
-        **asdict(Sampling.chosen(tokenizer.generation)),
-    }
-
-
-def answer_of(outcome: Outcome, tokenizer: Tokenizer) -> str:
-    """What was said, in words; odd answers of odd code are told as such."""
-    ids, size = outcome.value, tokenizer.library.get_vocab_size()
-    if outcome.failure:
-        return tr("(no answer: {error})", error=clean(error_text(outcome.failure)))
-    if type(ids) is not list or not all(type(i) is int and 0 <= i < size for i in ids):
-        return tr("(no answer: these were no tokens)")
-    return clean(tokenizer.decode(ids)).strip()

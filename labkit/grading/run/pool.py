@@ -1,7 +1,7 @@
-"""Who does the judging: an executor of concurrent.futures, by one of the ways in EXECUTORS.
+"""The executor that judges: processes of this machine, or the workers of a Dask cluster.
 
-Each is given the same function, judge_process.grade. Whatever dies, the executor is made anew;
-what was finished is kept by whoever holds the pool.
+Both are executors of concurrent.futures and get the same function, judge_process.grade. An
+executor that died or hangs is stopped; the next submission starts a new one.
 """
 
 from __future__ import annotations
@@ -9,35 +9,38 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import (
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver
 
 from nbformat import NotebookNode
 
+from labkit.core.files import of_the_disk
 from labkit.core.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.private_api import processes_of
 from labkit.grading.run import judge_process
 from labkit.grading.run.results import GradingSpec
-from labkit.lang import tr
 from labkit.sandbox.bubblewrap import ONE_THREAD, GradingError, Sandbox, permitted
 from labkit.sandbox.inside.limits import CPU_SECONDS
 from labkit.sandbox.probe import best_sandbox
 
-PATIENCE = 600  # seconds without any result after which an executor is taken for stuck
-CONNECT = 20  # seconds to reach a Dask scheduler
+PATIENCE = 600  # seconds without any result after which an executor counts as hung
+CONNECT = 20  # seconds to reach a Dask scheduler and its first worker
 FORKSERVER = hasattr(os, "fork")
 
 
 @dataclass(frozen=True)
 class RunningExecutor:
-    """An executor, and what concurrent.futures has no word for.
-
-    slots    how many submissions it judges at a time
-    stop     end it: now, with what it is doing, or when that is done
-    """
+    """An executor, how many submissions it judges at a time, and how to stop it: at once, or
+    when its work is done."""
 
     executor: Executor
     slots: Callable[[], int]
@@ -45,14 +48,13 @@ class RunningExecutor:
 
 
 class GradingPool:
-    """An executor that can be made anew, as a context.
+    """An executor that starts with the first submission, as a context.
 
-    jobs        processes on this machine; as many as it has cores if not said
-    way         one of EXECUTORS
-    address     of whoever does the work in that way, where it is elsewhere
-    unsandboxed     whether learner code may run without bubblewrap, see sandbox.permitted
-    cpu_seconds     that an exercise of a learner may take
-    announce        called with this machine's sandbox before learner code runs in it
+    jobs           processes on this machine; by default one for each core
+    way, address   "processes", or "dask" and the address of its scheduler
+    unsandboxed    whether learner code may run without bubblewrap, see sandbox.permitted
+    cpu_seconds    CPU time for each exercise of a learner
+    announce       called with this machine's sandbox before learner code runs in it
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class GradingPool:
         self.unsandboxed, self.patience = unsandboxed, patience
         self.cpu_seconds, self.announce = cpu_seconds, announce
         self.running: RunningExecutor | None = None
-        self.beside: Future[RunningExecutor] | None = None  # see begin
+        self.starting: Future[RunningExecutor] | None = None  # see start_early
 
     def __enter__(self) -> GradingPool:
         return self
@@ -79,52 +81,60 @@ class GradingPool:
 
     @property
     def width(self) -> int:
-        """How many submissions are under way at a time: nobody waits for the next one."""
+        """Submissions in flight: twice the slots, so that no process waits for the next."""
         return 2 * (self.running.slots() if self.running else self.jobs)
 
     def spec(self, lab: Lab, released: NotebookNode, secret: bytes) -> GradingSpec:
-        """What its processes have to know of a lab."""
+        """What the judging processes need to know of a lab."""
         options = {"unsandboxed": self.unsandboxed, "cpu_seconds": self.cpu_seconds}
         return GradingSpec.of(lab, released, secret, **options)
 
     def submit(
         self, spec: GradingSpec, data: bytes, before: str = "{}"
     ) -> Future[GradedSubmission]:
-        if self.running is None:
-            beside, self.beside = self.beside, None
-            self.running = beside.result() if beside else EXECUTORS[self.way](self)
-            if not self.address:
-                self.announce(self.sandbox())
-        return self.running.executor.submit(judge_process.grade, spec, data, before)
+        """Judge one submission. Errors: GradingError if nothing can be judged at all."""
+        try:
+            if self.running is None:
+                starting, self.starting = self.starting, None
+                self.running = starting.result() if starting else self._start()
+                if not self.address:
+                    self.announce(self.sandbox())
+            return self.running.executor.submit(judge_process.grade, spec, data, before)
+        except RuntimeError as error:  # the executor broke since the last result
+            broken: Future[GradedSubmission] = Future()
+            broken.set_exception(BrokenExecutor(str(error)))
+            return broken
+        except OSError as error:
+            if of_the_disk(error):
+                raise
+            raise GradingError(f"nothing can be judged any more: {error}") from error
 
-    def begin(self, submissions: int) -> None:
-        """Start beside whatever is to be done before so many submissions are known."""
-
-        def start() -> RunningExecutor:
-            running = EXECUTORS[self.way](self)
-            for _ in range(min(submissions, running.slots())):
-                running.executor.submit(judge_process.ready)
-            return running
-
+    def start_early(self, submissions: int) -> None:
+        """Start the processes for this many submissions while the caller does other work."""
         if submissions:
             thread = ThreadPoolExecutor(1)
-            self.beside = thread.submit(start)
+            self.starting = thread.submit(self._start, submissions)
             thread.shutdown(wait=False)
 
     def stop(self, at_once: bool = True) -> None:
-        """Give the executor up, with what it is doing; the next submission starts another."""
+        """Stop the executor and what it is doing; the next submission starts a new one."""
         running, self.running = self.running, None
-        if self.beside is not None:  # nobody asked for it
-            at_once = True
+        if self.starting:
             with suppress(Exception):
-                running = self.beside.result()
-            self.beside = None
-        if running is not None:
+                running, at_once = self.starting.result(), True
+            self.starting = None
+        if running:
             running.stop(at_once)
 
     def sandbox(self) -> Sandbox:
-        """That of this machine; raises NoSandbox where there is none and one is wanted."""
+        """This machine's sandbox. Errors: NoSandbox if there is none and one is required."""
         return permitted(best_sandbox(), self.unsandboxed)
+
+    def _start(self, submissions: int = 0) -> RunningExecutor:
+        running = EXECUTORS[self.way](self)
+        for _ in range(min(submissions, running.slots())):
+            running.executor.submit(judge_process.warm_up)
+        return running
 
 
 def local_processes(pool: GradingPool) -> RunningExecutor:
@@ -133,7 +143,7 @@ def local_processes(pool: GradingPool) -> RunningExecutor:
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ |= dict.fromkeys(ONE_THREAD, "1")  # read when torch is imported
     try:
-        if FORKSERVER:  # it imports torch while the sandbox is tried out here
+        if FORKSERVER:  # it imports torch while the sandbox is tried here
             context.set_forkserver_preload(["__main__", *judge_process.PRELOAD])
             forkserver.ensure_running()
         first = (pool.sandbox(),)
@@ -152,34 +162,31 @@ def local_processes(pool: GradingPool) -> RunningExecutor:
 
 
 def dask_cluster(pool: GradingPool) -> RunningExecutor:
-    """The workers of a Dask scheduler, as many as there are at the moment."""
+    """The workers of a Dask scheduler, as many as it has at the moment."""
     try:
         from distributed import Client
     except ModuleNotFoundError as error:
-        raise GradingError(
-            tr(
-                "Dask is not installed here; `pip install -c constraints.txt -e "
-                ".[dask]` installs it"
-            )
-        ) from error
+        install = "pip install -c constraints.txt -e '.[dask]'"
+        raise GradingError(f"Dask is not installed here; `{install}` installs it") from error
     try:
         client = Client(pool.address, timeout=CONNECT, set_as_default=False)
     except OSError as error:
-        raise GradingError(
-            tr("there is no Dask scheduler at {address}", address=pool.address)
-        ) from error
+        raise GradingError(f"there is no Dask scheduler at {pool.address}") from error
 
     def stop(at_once: bool) -> None:
-        with suppress(TimeoutError, OSError):  # it may be gone
-            client.close(timeout=5)  # its executor's futures are cancelled with it
+        with suppress(TimeoutError, OSError):  # the scheduler may be gone
+            client.close(timeout=5)  # this cancels the executor's futures
 
-    def slots() -> int:
-        return max(1, sum(client.nthreads().values()))
+    try:
+        client.wait_for_workers(1, timeout=CONNECT)
+    except TimeoutError as error:
+        stop(True)
+        raise GradingError(f"the Dask scheduler {pool.address} has no workers") from error
+    return RunningExecutor(
+        client.get_executor(pure=False), lambda: max(1, sum(client.nthreads().values())), stop
+    )
 
-    return RunningExecutor(client.get_executor(pure=False), slots, stop)
 
-
-# A further way to judge is an entry here, and an option of `tinyllm grade`.
 EXECUTORS: dict[str, Callable[[GradingPool], RunningExecutor]] = {
     "processes": local_processes,
     "dask": dask_cluster,
@@ -187,7 +194,7 @@ EXECUTORS: dict[str, Callable[[GradingPool], RunningExecutor]] = {
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """The cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

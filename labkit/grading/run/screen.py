@@ -1,6 +1,6 @@
-"""What an instructor reads in the terminal after grading: one screen, whatever the class.
+"""What an instructor reads in the terminal after grading: 24 lines at most, for any class.
 
-Who has what, and why, is in the CSV and on the page, whose paths come last.
+The points and reasons of each learner are in the CSV and on the page, whose paths come last.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ from labkit.core.report import one_line
 from labkit.grading.class_report.class_results import Cause, LabResults, causes, remarks_on
 from labkit.grading.nbgrader.course import Course
 
-MISTAKES = 4  # of the commonest that are shown
-LOOKS = 3  # of those who need a look
-REMARKS = 2  # on the course as a whole, each in two lines at most
-WIDTH = 80  # of those
+MISTAKES = 4  # the commonest that are printed
+LOOKS = 3  # learners who need a look that are printed
+REMARKS = 2  # on the course as a whole
 
 
 def print_screen(
     results: LabResults, course: Course, written: Sequence[Path], console: Console
 ) -> None:
-    """Totals, the commonest mistakes, who needs a look, and where the rest is."""
+    """Print totals, the commonest mistakes, who needs a look, and the paths of the rest."""
     lines = [totals(results), *points(results)]
     found = causes([results])
     if found:
@@ -33,7 +32,6 @@ def print_screen(
         for cause in found[:MISTAKES]:
             lines.append(f"{len(cause.learners):>5}  {described(cause)}")
     lines += looks(results, course)
-    lines.append("")
     if results.layers:
         is_open = "bubblewrap" not in results.layers
         warning = "NO SANDBOX: do not grade strangers like this; " * is_open
@@ -62,7 +60,7 @@ def described(cause: Cause) -> str:
 
 
 def print_line(console: Console, text: str) -> None:
-    """One line of the screen, cut where it ends: names and reasons may be of any length."""
+    """Print one line, cut at the screen's edge: names and reasons may be of any length."""
     line = Text(one_line(text))
     if text and not text.startswith(" "):
         line.stylize("bold", 0, len(text.partition(":")[0]))
@@ -78,7 +76,7 @@ def totals(results: LabResults) -> str:
         "handed in nothing": len(results.missing) - len(failed),
         "excused": len(results.excused),
     }
-    shown = [f"{n} {what}" for what, n in counts.items() if n or what == "graded"]
+    shown = [f"{count} {what}" for what, count in counts.items() if count or what == "graded"]
     return f"{results.lab.name}: " + ", ".join(shown)
 
 
@@ -97,7 +95,9 @@ def points(results: LabResults) -> list[str]:
 def looks(results: LabResults, course: Course) -> list[str]:
     """Remarks by learner, a line for each of the first, and those on the whole course."""
     by_learner = {
-        e.learner: found for e in results.entries if (found := remarks_on(e, course.remarks))
+        entry.learner: found
+        for entry in results.entries
+        if (found := remarks_on(entry, course.remarks))
     }
     known = {f"{learner}: {text}" for learner, texts in by_learner.items() for text in texts}
     general = [text for text in dict.fromkeys(course.remarks) if text not in known]
@@ -118,6 +118,6 @@ def looks(results: LabResults, course: Course) -> list[str]:
 
 
 def nearby(path: Path) -> str:
-    """The path as one types it here."""
+    """The path as typed from the current folder."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative

@@ -136,7 +136,7 @@ def test_points_given_by_hand_stay_and_are_only_asked_for_again_after_a_change(c
 
 
 def test_points_by_hand_are_not_stale_where_only_the_graded_notebook_is_gone(course):
-    task = Task("", "", (handed(course, "ada"),), encoded(course.released(LAB)))
+    task = Task("", "", handed(course, "ada"), encoded(course.released(LAB)))
     Results(course.root, LAB).put_learner("ada", "known")
     for key, stale in {"": [], "known": [], "changed": ["1.1"]}.items():
         shutil.rmtree(course.root / "autograded", ignore_errors=True)

@@ -13,11 +13,9 @@ import pytest
 
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import LABS
-from labkit.grading.demo import QUESTIONS
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.sample_class import ODD, small_class
-from labkit.pretrain.stories.reader import read_story
 from tests.course.grading.samples import by_hand, page_of, rows_of
 
 LAB = LABS[0]
@@ -82,25 +80,10 @@ def test_table_gradebook_and_screen_have_the_verdicts(graded_class, mistaken):
         assert points == {verdict.id: verdict.score for verdict in submission.exercises}
     assert sentence in rows[mistaken[0]]["why"]
     assert "not JSON" in rows["not-a-notebook"]["look at"]
-    screen = printed.partition("\nThe decoder of the best")[0].splitlines()
+    screen = printed.partition("\nThe class, lab by lab")[0].splitlines()
     assert len(screen) <= 24 and f"{len(graded)} graded" in screen[0]
     assert any("not-a-notebook: the file is not a notebook" in line for line in screen)
     assert "Commonest reasons for lost points" in screen
-
-
-def test_the_demo_ends_with_the_best_submissions_decoder(graded_class):
-    """Its story is sound, and its question is answered from it."""
-    _, graded, printed = graded_class
-    _, learner, end = re.split(r"The decoder of the best submission, (\S+), talks:", printed)
-    assert graded[learner].score == ALL
-    plain = " ".join(end.split())
-    assert "plays what is missing of 02 rope, 03 gqa" in plain and "rmsnorm" not in plain
-    asked, answered = zip(
-        *(turn.split("\n")[:2] for turn in end.split("you> ")[1:]), strict=True
-    )
-    reading = read_story(answered[0])
-    assert asked == QUESTIONS and reading.sound
-    assert reading.answer(QUESTIONS[1]) == answered[1]
 
 
 def nbgrader(folder, *arguments):

@@ -11,7 +11,7 @@ from labkit.core.paths import LABKIT, ROOT
 
 # A room imports itself and rooms on the floors below its own, which are listed before it.
 FLOORS = ("lang", "core", "sandbox", "checks", "model", "learner", "look", "author pretrain",
-          "grading", "bench site", "cli")  # fmt: skip
+          "grading", "site", "cli")  # fmt: skip
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms.split()}
 LEARNERS_HAVE = {"lang", "core", "sandbox", "checks", "model", "learner", "look", "pretrain",
                  "cli"}  # fmt: skip
