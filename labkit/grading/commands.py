@@ -190,7 +190,8 @@ def grade(
     try:
         with GradingPool(jobs, way, dask, no_sandbox or None) as pool:
             here = list(course.glob(f"submitted/*/{found.name}/{found.name}.ipynb"))
-            pool.start_early(len(here) + len(sources or ()))  # while nbgrader is imported
+            if here or sources:
+                pool.start(len(here) + len(sources or ()))  # while nbgrader is imported
             folder = existing_course(course, db)
             from labkit.grading.run.grade import grade_and_report
 

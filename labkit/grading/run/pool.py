@@ -6,6 +6,7 @@ executor that died or hangs is stopped; the next submission starts a new one.
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 from collections.abc import Callable
@@ -20,10 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver
 
-from nbformat import NotebookNode
-
 from labkit.core.files import of_the_disk
-from labkit.core.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.private_api import processes_of
 from labkit.grading.run import judge_process
@@ -48,7 +46,7 @@ class RunningExecutor:
 
 
 class GradingPool:
-    """An executor that starts with the first submission, as a context.
+    """An executor that starts with the first submission, or by `start`, as a context.
 
     jobs           processes on this machine; by default one for each core
     way, address   "processes", or "dask" and the address of its scheduler
@@ -70,24 +68,32 @@ class GradingPool:
         self.jobs, self.way, self.address = jobs or cores(), way, address
         self.unsandboxed, self.patience = unsandboxed, patience
         self.cpu_seconds, self.announce = cpu_seconds, announce
-        self.running: RunningExecutor | None = None
-        self.starting: Future[RunningExecutor] | None = None  # see start_early
+        self.starting: Future[RunningExecutor] | None = None
+        self.running: RunningExecutor | None = None  # started, and in use
 
     def __enter__(self) -> GradingPool:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        self.stop(at_once=kind is not None)
+        self.stop(at_once=kind is not None or self.running is None)
 
     @property
     def width(self) -> int:
         """Submissions in flight: twice the slots, so that no process waits for the next."""
         return 2 * (self.running.slots() if self.running else self.jobs)
 
-    def spec(self, lab: Lab, released: NotebookNode, secret: bytes) -> GradingSpec:
-        """What the judging processes need to know of a lab."""
-        options = {"unsandboxed": self.unsandboxed, "cpu_seconds": self.cpu_seconds}
-        return GradingSpec.of(lab, released, secret, **options)
+    def start(self, submissions: int = 0) -> None:
+        """Start the executor in a thread, with processes for this many submissions."""
+
+        def start() -> RunningExecutor:
+            running = EXECUTORS[self.way](self)
+            for _ in range(min(submissions, running.slots())):
+                running.executor.submit(judge_process.warm_up)
+            return running
+
+        thread = ThreadPoolExecutor(1)
+        self.starting = thread.submit(start)
+        thread.shutdown(wait=False)
 
     def submit(
         self, spec: GradingSpec, data: bytes, before: str = "{}"
@@ -95,46 +101,30 @@ class GradingPool:
         """Judge one submission. Errors: GradingError if nothing can be judged at all."""
         try:
             if self.running is None:
-                starting, self.starting = self.starting, None
-                self.running = starting.result() if starting else self._start()
+                if self.starting is None:
+                    self.start()
+                self.running = self.starting.result()
                 if not self.address:
                     self.announce(self.sandbox())
             return self.running.executor.submit(judge_process.grade, spec, data, before)
-        except RuntimeError as error:  # the executor broke since the last result
+        except BrokenExecutor as error:  # since the last result
             broken: Future[GradedSubmission] = Future()
-            broken.set_exception(BrokenExecutor(str(error)))
+            broken.set_exception(error)
             return broken
         except OSError as error:
             if of_the_disk(error):
                 raise
             raise GradingError(f"nothing can be judged any more: {error}") from error
 
-    def start_early(self, submissions: int) -> None:
-        """Start the processes for this many submissions while the caller does other work."""
-        if submissions:
-            thread = ThreadPoolExecutor(1)
-            self.starting = thread.submit(self._start, submissions)
-            thread.shutdown(wait=False)
-
     def stop(self, at_once: bool = True) -> None:
         """Stop the executor and what it is doing; the next submission starts a new one."""
-        running, self.running = self.running, None
-        if self.starting:
-            with suppress(Exception):
-                running, at_once = self.starting.result(), True
-            self.starting = None
-        if running:
-            running.stop(at_once)
+        starting, self.starting, self.running = self.starting, None, None
+        if starting and not starting.exception():
+            starting.result().stop(at_once)
 
     def sandbox(self) -> Sandbox:
         """This machine's sandbox. Errors: NoSandbox if there is none and one is required."""
         return permitted(best_sandbox(), self.unsandboxed)
-
-    def _start(self, submissions: int = 0) -> RunningExecutor:
-        running = EXECUTORS[self.way](self)
-        for _ in range(min(submissions, running.slots())):
-            running.executor.submit(judge_process.warm_up)
-        return running
 
 
 def local_processes(pool: GradingPool) -> RunningExecutor:
@@ -165,26 +155,22 @@ def dask_cluster(pool: GradingPool) -> RunningExecutor:
     """The workers of a Dask scheduler, as many as it has at the moment."""
     try:
         from distributed import Client
+
+        client = Client(pool.address, timeout=CONNECT, set_as_default=False)
+        client.wait_for_workers(1, timeout=CONNECT)
     except ModuleNotFoundError as error:
         install = "pip install -c constraints.txt -e '.[dask]'"
         raise GradingError(f"Dask is not installed here; `{install}` installs it") from error
-    try:
-        client = Client(pool.address, timeout=CONNECT, set_as_default=False)
-    except OSError as error:
-        raise GradingError(f"there is no Dask scheduler at {pool.address}") from error
+    except (OSError, asyncio.TimeoutError) as error:
+        problem = f"no Dask scheduler with a worker at {pool.address}"
+        raise GradingError(f"{problem}: start them there, then try again") from error
 
     def stop(at_once: bool) -> None:
-        with suppress(TimeoutError, OSError):  # the scheduler may be gone
+        with suppress(OSError, asyncio.TimeoutError):  # the scheduler may be gone
             client.close(timeout=5)  # this cancels the executor's futures
 
-    try:
-        client.wait_for_workers(1, timeout=CONNECT)
-    except TimeoutError as error:
-        stop(True)
-        raise GradingError(f"the Dask scheduler {pool.address} has no workers") from error
-    return RunningExecutor(
-        client.get_executor(pure=False), lambda: max(1, sum(client.nthreads().values())), stop
-    )
+    executor = client.get_executor(pure=False)
+    return RunningExecutor(executor, lambda: sum(client.nthreads().values()) or 1, stop)
 
 
 EXECUTORS: dict[str, Callable[[GradingPool], RunningExecutor]] = {

@@ -69,7 +69,9 @@ def grade_lab(
     fresh      grade again what has a result
     """
     released, points = course.released(lab), course.rules.lab(lab)
-    spec, results = pool.spec(lab, released, course.secret()), Results(course.root, lab)
+    options = {"unsandboxed": pool.unsandboxed, "cpu_seconds": pool.cpu_seconds}
+    spec = GradingSpec.of(lab, released, course.secret(), **options)
+    results = Results(course.root, lab)
     files, error = list(course.submitted(lab)), None
     tasks = (task_of(course, lab, spec, handed) for handed in files)
     graded: Class = {}

@@ -25,7 +25,6 @@ from tests.course.grading.test_robust import (  # noqa: F401  fixtures are among
     course,
     grade,
     graded_notebook_of,
-    handed_in,
     here,
     looks,
     page_of,

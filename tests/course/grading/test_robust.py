@@ -1,44 +1,43 @@
 """What goes wrong with one learner, or with the machine, and stops nobody."""
 
-import csv
 import errno
 import os
 import re
 import shutil
 import sqlite3
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 from nbgrader.preprocessors import GetGrades
-from typer.testing import CliRunner
 
 from labkit.checks import declared
-from labkit.cli import app
 from labkit.core import paths
 from labkit.core.paths import TESTS
 from labkit.grading.nbgrader import feedback_pages
-from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook import connection as gradebook_connection
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.nbgrader.marks import marks_of
 from labkit.grading.run import schedule
 from labkit.grading.run.judge_process import ready_judge
-from labkit.grading.run.pool import EXECUTORS, GradingPool, RunningExecutor
+from labkit.grading.run.pool import EXECUTORS, GradingPool
 from labkit.grading.run.schedule import grade_lab
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
 from labkit.sandbox.bubblewrap import GradingError
-from tests.course.grading.samples import (
+from tests.course.grading.samples import LATE, OURS, judged, notebook_of, stored, with_plugin
+from tests.course.grading.two_learners import (
     LAB,
-    LATE,
-    OURS,
-    judged,
-    notebook_of,
-    stored,
-    with_plugin,
+    all_files,
+    grade,
+    here,
+    page_of,
+    points,
+    tinyllm,
 )
+from tests.course.grading.two_learners import assert_refused as refused
+from tests.course.grading.two_learners import autograded as graded_notebook_of
+from tests.course.grading.two_learners import look_at as looks
 
 NAMES = ("ada", "eve", "zoe")
 
@@ -46,14 +45,6 @@ NAMES = ("ada", "eve", "zoe")
 @pytest.fixture
 def course(released_course):
     return released_course
-
-
-def graded_notebook_of(course, learner):
-    return course.root / "autograded" / learner / LAB.name / f"{LAB.name}.ipynb"
-
-
-def page_of(course, learner):
-    return course.root / "feedback" / learner / LAB.name / f"{LAB.name}.html"
 
 
 @pytest.fixture
@@ -68,24 +59,22 @@ def three(course):
 # Pages
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (b"%PDF-1.7", "JSONDecodeError"),
-        (b"[]", "AttributeError"),
-        (b'{"cells": []}', "KeyError: .*no cell"),
-        (b"[" * 100_000, "RecursionError"),
-    ],
-)
-def test_a_page_that_cannot_be_made_is_a_remark_with_its_reason(three, content, why):
-    graded_notebook_of(three, "eve").write_bytes(content)
+def test_a_page_that_cannot_be_made_is_a_remark_with_its_reason(three):
     stored(three, "zoe", scores=(0.0, 0.0, 0.0))
-    pages = three.feedback(LAB)
-    assert pages == [page_of(three, "ada"), page_of(three, "zoe")]
-    assert "0 of 4" in pages[1].read_text("utf-8")
-    (remark,) = three.remarks
-    assert re.match(f"eve: no page of feedback could be made: {why}", remark)
-    assert not page_of(three, "eve").exists()  # what it said is not so any more
+    contents = {
+        b"%PDF-1.7": "JSONDecodeError",
+        b"[]": "AttributeError",
+        b'{"cells": []}': "KeyError: .*no cell",
+        b"[" * 100_000: "RecursionError",
+    }
+    for content, why in contents.items():
+        graded_notebook_of(three, "eve").write_bytes(content)
+        three.remarks.clear()
+        pages = three.feedback(LAB)
+        assert pages == [page_of(three, "ada"), page_of(three, "zoe")]
+        (remark,) = three.remarks
+        assert re.match(f"eve: no page of feedback could be made: {why}", remark)
+        assert not page_of(three, "eve").exists()  # its content is out of date
 
 
 def test_only_pages_that_change_are_written_again(three):
@@ -189,18 +178,6 @@ def test_nobody_is_graded_where_the_checks_are_not_sound(course, checks, find, i
         ready_judge(LAB, course.released(LAB), b"secret")
 
 
-def all_files(course):
-    files = {path for path in course.root.rglob("*") if path.is_file()}
-    ours = (".secret", ".lock", ".lock-holder")
-    return {path: path.read_bytes() for path in files if path.name not in ours}
-
-
-def here(pool):
-    """An executor that judges in this process."""
-    executor = ThreadPoolExecutor(1)
-    return RunningExecutor(executor, lambda: 1, lambda at_once: executor.shutdown())
-
-
 def test_nothing_is_written_where_the_checks_are_not_sound(course, checks, monkeypatch):
     """By either road, and whoever comes first: a blank notebook needs no check."""
     hand_in(course.root, LAB, Learner("ada", encoded(course.released(LAB))))
@@ -216,57 +193,15 @@ def test_nothing_is_written_where_the_checks_are_not_sound(course, checks, monke
     assert course.standings(LAB) == {} and all_files(course) == before
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b'{"cells": [], "nbformat": 4}', None])
-def test_a_released_notebook_that_cannot_be_used_says_what_to_do(course, content):
+def test_a_released_notebook_that_cannot_be_used_says_what_to_do(course):
     path = course.root / "release" / LAB.name / f"{LAB.name}.ipynb"
-    path.write_bytes(content) if content is not None else path.unlink()
-    with pytest.raises(
-        CourseError, match=r"nbgrader generate_assignment 01_rmsnorm( --force)?`$"
-    ):
-        Course(course.root).released(LAB)
+    for content in (b"", b"{}", b'{"cells": [], "nbformat": 4}', None):
+        path.write_bytes(content) if content is not None else path.unlink()
+        with pytest.raises(CourseError, match=r"generate_assignment 01_rmsnorm( --force)?`$"):
+            course.released(LAB)
 
 
 # The command: its status, its one line, and that it goes on
-
-
-def tinyllm(*arguments):
-    """(status, what it printed)"""
-    done = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"})
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.output
-
-
-@pytest.fixture
-def handed_in(course, monkeypatch):
-    """Two notebooks to be graded, one of them blank, by a judge in this process."""
-    monkeypatch.setitem(EXECUTORS, "processes", here)
-    hand_in(course.root, LAB, Learner("ada", encoded(course.released(LAB))))
-    hand_in(course.root, LAB, Learner("bob", encoded(solved(course.released(LAB), LAB))))
-    return course
-
-
-def grade(course):
-    return tinyllm("grade", LAB.module, "--course", course.root, "--no-sandbox")
-
-
-def points(course):
-    return {name: one.total for name, one in course.standings(LAB).items()}
-
-
-def looks(course):
-    """{learner: what a person should look at}, of the lab's table."""
-    with (course.root / f"{LAB.name}.csv").open(newline="", encoding="utf-8-sig") as file:
-        return {row["learner"]: row["look at"] for row in csv.DictReader(file)}
-
-
-def refused(course, *said):
-    """The command ends with one line that says so, and changes no file."""
-    before = all_files(course)
-    status, output = grade(course)
-    assert status == 2 and output.count("\n") == 1, output
-    for words in said:
-        assert re.search(words, output), output
-    assert all_files(course) == before
 
 
 def test_the_status_says_whether_something_needs_a_look(handed_in):
@@ -333,18 +268,6 @@ def test_results_of_another_lab_that_cannot_be_read_are_a_remark(handed_in):
         assert status == 1 and "`tinyllm grade rope` makes it again" in output
 
 
-def no_gradebook(path):
-    path.unlink()
-
-
-def nothing_in_it(path):
-    path.write_bytes(b"")
-
-
-def other_file(path):
-    path.write_bytes(b"%PDF-1.7 this is no database at all, but a page" * 100)
-
-
 def damaged(path):
     content = bytearray(path.read_bytes())
     content[100:2000] = b"x" * 1900
@@ -365,28 +288,28 @@ def other_tables(path):
     with_sql("CREATE TABLE recipes (title)")(path)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (no_gradebook, "there is no gradebook .*nbgrader generate_assignment 01_rmsnorm"),
-        (nothing_in_it, "there is no gradebook"),
-        (other_file, "is no gradebook, or damaged: file is not a database"),
-        (damaged, "is no gradebook, or damaged"),
-        (other_tables, r"it holds other tables \(recipes\)"),
-        (with_sql("UPDATE alembic_version SET version_num = 'abc'"), "a newer nbgrader"),
-        (with_sql('ALTER TABLE "grade" DROP COLUMN extra_credit'), "nbgrader db upgrade"),
-        (with_sql("DELETE FROM course", "INSERT INTO course (id) VALUES ('logic')",
-                  "UPDATE assignment SET course_id = 'logic'"), "that of the course logic"),
-        (with_sql("DELETE FROM assignment"), "No such assignment.*run `nbgrader gen"),
-    ],
-    ids=lambda value: getattr(value, "__name__", None),
-)  # fmt: skip
-def test_what_is_not_the_courses_gradebook_is_refused_untouched(handed_in, change, said):
+WRONG_GRADEBOOKS = {
+    "there is no gradebook .*nbgrader generate_assignment 01_rmsnorm": Path.unlink,
+    "there is no gradebook": lambda path: path.write_bytes(b""),
+    "file is not a database": lambda path: path.write_bytes(b"%PDF-1.7 a page" * 100),
+    "is no gradebook, or damaged": damaged,
+    r"it holds other tables \(recipes\)": other_tables,
+    "a newer nbgrader": with_sql("UPDATE alembic_version SET version_num = 'abc'"),
+    "nbgrader db upgrade": with_sql('ALTER TABLE "grade" DROP COLUMN extra_credit'),
+    "that of the course logic": with_sql(
+        "DELETE FROM course", "INSERT INTO course (id) VALUES ('logic')",
+        "UPDATE assignment SET course_id = 'logic'"),
+    "No such assignment.*run `nbgrader gen": with_sql("DELETE FROM assignment"),
+}  # fmt: skip
+
+
+def test_what_is_not_the_courses_gradebook_is_refused_untouched(handed_in):
     path = handed_in.root / "gradebook.db"
     right = path.read_bytes()
-    change(path)
-    refused(handed_in, said)
-    path.write_bytes(right)
+    for message, change in WRONG_GRADEBOOKS.items():
+        change(path)
+        refused(handed_in, message)
+        path.write_bytes(right)
     assert grade(handed_in)[0] == 0 and points(handed_in) == {"ada": 0, "bob": 14}
 
 
