@@ -26,7 +26,7 @@ from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.private_api import processes_of
 from labkit.grading.run import judge_process
 from labkit.grading.run.results import GradingSpec
-from labkit.sandbox.bubblewrap import ONE_THREAD, GradingError, Sandbox, permitted
+from labkit.sandbox.bubblewrap import GradingError, Sandbox, permitted
 from labkit.sandbox.inside.limits import CPU_SECONDS
 from labkit.sandbox.probe import best_sandbox
 
@@ -130,17 +130,11 @@ class GradingPool:
 def local_processes(pool: GradingPool) -> RunningExecutor:
     """Processes of this machine, forked from a server that has imported torch once."""
     context = multiprocessing.get_context("forkserver" if FORKSERVER else "spawn")
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ |= dict.fromkeys(ONE_THREAD, "1")  # read when torch is imported
-    try:
-        if FORKSERVER:  # it imports torch while the sandbox is tried here
-            context.set_forkserver_preload(["__main__", *judge_process.PRELOAD])
-            forkserver.ensure_running()
-        first = (pool.sandbox(),)
-        executor = ProcessPoolExecutor(pool.jobs, context, judge_process.begin, first)
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    if FORKSERVER:  # it imports torch while the sandbox is tried here
+        context.set_forkserver_preload(["__main__", *judge_process.PRELOAD])
+        forkserver.ensure_running()
+    first = (pool.sandbox(),)
+    executor = ProcessPoolExecutor(pool.jobs, context, judge_process.begin, first)
 
     def stop(at_once: bool) -> None:
         processes = processes_of(executor) if at_once else []

@@ -25,7 +25,7 @@ from labkit.grading.nbgrader.course import Course
 from labkit.grading.private_api import processes_of
 from labkit.grading.run import pool as pool_module
 from labkit.grading.run.pool import GradingPool
-from labkit.grading.run.results import GradingSpec, Results
+from labkit.grading.run.results import JUDGING, GradingSpec, Results
 from labkit.grading.run.schedule import Task, grade_lab, verdicts
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
 from labkit.sandbox.bubblewrap import GradingError
@@ -259,7 +259,9 @@ def test_ctrl_c_loses_nothing(course, pool, quiet):
     assert points(grade_lab(course, LAB, pool)) == quiet == in_gradebook(course)
 
 
-def test_results_are_named_by_all_that_has_a_say(template):
+def test_results_are_named_by_everything_that_can_change_a_score(template):
+    for pattern in JUDGING:  # a folder that moved must not drop out
+        assert list(ROOT.glob(pattern.format(lab=LAB.module))), pattern
     released = template.released(LAB)
     one = GradingSpec.of(LAB, released, b"secret")
     strict = GradingSpec.of(LAB, released, b"secret", unsandboxed=True)
