@@ -33,8 +33,6 @@ from tests.course.grading.test_robust import (  # noqa: F401  fixtures are among
     tinyllm,
 )
 
-# ruff: noqa: F811  fixtures
-
 posix = pytest.mark.skipif(os.name != "posix", reason="not checked: needs POSIX")
 
 
