@@ -16,7 +16,7 @@ from labkit.lang import ENGLISH, language, said, tr
 GROUPS = {  # of the commands in the help, and the rooms that they come from
     said("Learning"): ("learner", "learner/project", "learner/talk", "look"),
     said("Teaching"): ("grading",),
-    said("Working on the course"): ("pretrain", "author", "bench", "site"),
+    said("Working on the course"): ("pretrain", "author", "site"),
 }
 
 app = typer.Typer(

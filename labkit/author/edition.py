@@ -43,7 +43,7 @@ LEARNERS = (
     *("tests/visible/*.py", "tests/visible/*.json", "constraints.txt", "LICENSE"),
 )
 # of labkit/: the instructor's rooms, and what serves the reference alone
-LEFT_OUT = ("author", "grading", "bench", "site", "model/fast.py")
+LEFT_OUT = ("author", "grading", "site", "model/fast.py")
 # in learners/: in the edition
 OWN = {"README.md": "README.md", "gitignore": ".gitignore", "fast.py": "labkit/model/fast.py"}
 EXTRAS = ("hub",)  # of pyproject.toml, those whose rooms learners have

@@ -169,9 +169,10 @@ def grade(
     way, all_well = "dask" if dask else "processes", True
     try:
         with GradingPool(jobs, way, dask, no_sandbox or None) as pool:
-            there = list(course.glob(f"submitted/*/{found.name}/{found.name}.ipynb"))
-            pool.begin(len(there) + len(sources or ()))
-            folder = existing_course(course, db)  # beside it: nbgrader takes its time, too
+            here = list(course.glob(f"submitted/*/{found.name}/{found.name}.ipynb"))
+            if here or sources:
+                pool.start(len(here) + len(sources or ()))  # while nbgrader is imported
+            folder = existing_course(course, db)
             from labkit.grading.run.grade import grade_and_report
 
             with writing(folder):
@@ -180,16 +181,11 @@ def grade(
                     all_well = collected(folder, sources, found)
                 rows = grade_and_report(folder, found, console, pool, fresh)
     except KeyboardInterrupt:
-        console.print(tr("stopped; what is graded is kept, and the same command goes on"))
+        console.print("stopped; what is graded is kept, and the same command goes on")
         raise typer.Exit(130) from None
     if not rows:
-        raise Problem(
-            tr(
-                "nothing to grade: no {root}/submitted/*/{name}/{name}.ipynb",
-                root=folder.root,
-                name=found.name,
-            )
-        )
+        handed = folder.root / "submitted" / "*" / found.name / f"{found.name}.ipynb"
+        raise Problem(f"nothing to grade: no {handed}")
     if folder.remarks or not all_well:
         raise typer.Exit(1)
 
@@ -214,19 +210,24 @@ def collected(
 
 @contextmanager
 def writing(course: Course) -> Iterator[None]:
-    """Alone in the course folder; what stops everybody ends the command with one line."""
+    """Work alone in the course folder; what stops everything ends the command with one line."""
+    from filelock import FileLock, Timeout
+
     from labkit.grading.nbgrader.course import CourseError
-    from labkit.grading.run.folder_lock import folder_lock
     from labkit.sandbox.bubblewrap import GradingError
 
     try:
-        with ending_on(CourseError, GradingError), folder_lock(course.root):
+        with ending_on(CourseError, GradingError), FileLock(course.root / ".lock", timeout=0):
             yield
+    except Timeout as error:
+        raise Problem(
+            f"{course.root} is in use by another command; wait for it or stop it, then give "
+            "the same command again"
+        ) from error
     except OSError as error:
-        goes_on = tr("; what is written is whole, and the same command goes on from here")
+        ending = "; what is written is whole, and the same command goes on from here"
         where, what = error.filename or course.root, error.strerror or error
-        ending = goes_on if of_the_disk(error) else ""
-        raise Problem(str(where) + tr(": ") + str(what) + ending) from error
+        raise Problem(f"{where}: {what}{ending if of_the_disk(error) else ''}") from error
 
 
 def existing_course(folder: Path, database: str | None) -> Course:
@@ -235,27 +236,19 @@ def existing_course(folder: Path, database: str | None) -> Course:
 
     course = Course(folder, database)
     if not course.root.exists():
-        raise Problem(
-            tr(
-                "there is no folder {root}; `tinyllm build --course` makes one",
-                root=course.root,
-            )
-        )
+        raise Problem(f"there is no folder {course.root}; `tinyllm build --course` makes one")
     with ending_on(CourseError):
-        _ = course.rules  # what course.toml says wrongly is told before anything is done
+        _ = course.rules  # an error in course.toml ends the command before anything is done
     return course
 
 
 @contextmanager
 def grading_extra() -> Iterator[None]:
-    """Imports that need nbgrader; where it is missing, how to get it is said."""
+    """Imports that need nbgrader; where it is missing, the command says how to install it."""
     try:
         yield
     except ModuleNotFoundError as error:
+        install = "pip install -c constraints.txt -e '.[grading]'"
         raise Problem(
-            tr(
-                "{name} is not installed; `pip install -c constraints.txt -e "
-                ".[grading]` installs what grading needs",
-                name=error.name,
-            )
+            f"{error.name} is not installed; `{install}` installs what grading needs"
         ) from error

@@ -1,4 +1,4 @@
-"""The demo: the course's main job on a class that it makes, from notebooks to gradebook."""
+"""The demo: grade a made-up class of every lab, from notebooks to gradebook and report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from labkit.grading.run.grade import grade_and_report
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.schedule import Class
 from labkit.grading.sample_class import hand_in, small_class
-from labkit.lang import tr
 from labkit.model.chat.stream import Sampling
 from labkit.model.hub import resolve
 from labkit.model.tokenizer import Tokenizer
@@ -41,16 +40,13 @@ QUESTIONS = ("Tell me a story about Mia and a red kite.", "Where is the kite?")
 
 
 def demo(folder: Path, console: Console, labs: Sequence[Lab] = LABS) -> list[Class]:
-    """Build, hand in, grade, give feedback, report; all under `folder`, made anew.
-
-    Returns the graded class of each lab.
-    """
+    """Build, hand in, grade and report, all in a new `folder`; return each lab's class."""
     fresh(folder)
     course = Course(folder)
     with console.status("building the course folder"):
         write_source(course.root)
     graded: list[Class] = []
-    with GradingPool(unsandboxed=True) as pool:  # its learners are ours
+    with GradingPool(unsandboxed=True) as pool:  # the submissions are ours
         for lab in labs:
             with console.status(f"lab {lab.number}: making a class, starting the judge"):
                 course.release(lab)
@@ -71,15 +67,10 @@ def demo(folder: Path, console: Console, labs: Sequence[Lab] = LABS) -> list[Cla
 
 
 def fresh(folder: Path) -> None:
-    """An empty folder; one that this demo did not make is left alone."""
+    """Empty the folder. Errors: CourseError if an earlier demo did not make it."""
     if folder.exists() and any(folder.iterdir()):
         if not (folder / MARKER).exists():
-            raise CourseError(
-                tr(
-                    "{folder} holds something else; name another folder with --out",
-                    folder=folder,
-                )
-            )
+            raise CourseError(f"{folder} holds something else; name another with --out")
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARKER).touch()
@@ -100,14 +91,10 @@ def talk(course: Course, labs: Sequence[Lab], learner: str, console: Console) ->
     answers = course.answers([lab for lab in labs if lab.number <= last.number], learner)
     sources, played = put_together(answers, last)
     rest = [lab for lab in LABS if set(lab.exercises) & set(played)]
-    names = tr(", ").join(f"{lab.number} {lab.module}" for lab in rest)
-    console.print(
-        tr("\n[bold]The decoder of the best submission, {learner}, talks:[/]", learner=learner)
-    )
+    names = ", ".join(f"{lab.number} {lab.module}" for lab in rest)
+    console.print(f"\n[bold]The decoder of the best submission, {learner}, talks:[/]")
     if rest:
-        console.print(
-            tr("(the reference plays what is missing of {names})", names=names), highlight=False
-        )
+        console.print(f"(the reference plays what is missing of {names})", highlight=False)
     sources["talk"] = TALK.read_text("utf-8")
     folder = resolve(None)
     tokenizer = Tokenizer(folder)
@@ -117,7 +104,7 @@ def talk(course: Course, labs: Sequence[Lab], learner: str, console: Console) ->
         worker = workers.launch(LoadRequest(sources, "talk", ()))
         for question in QUESTIONS:
             messages.append({"role": "user", "content": question})
-            console.print(tr("you> ") + question, style="bold", highlight=False)
+            console.print(f"you> {question}", style="bold", highlight=False)
             prompt_ids = tokenizer.chat_prompt(messages)
             with console.status("the model writes"):
                 outcome = worker.ask(Call("reply", prompt_ids=prompt_ids, **inputs))
@@ -144,7 +131,7 @@ def answer_of(outcome: Outcome, tokenizer: Tokenizer) -> str:
     """What was said, in words; odd answers of odd code are told as such."""
     ids, size = outcome.value, tokenizer.library.get_vocab_size()
     if outcome.failure:
-        return tr("(no answer: {error})", error=clean(error_text(outcome.failure)))
+        return f"(no answer: {clean(error_text(outcome.failure))})"
     if type(ids) is not list or not all(type(i) is int and 0 <= i < size for i in ids):
-        return tr("(no answer: these were no tokens)")
+        return "(no answer: these were no tokens)"
     return clean(tokenizer.decode(ids)).strip()

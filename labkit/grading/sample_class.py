@@ -56,9 +56,9 @@ def with_texts(notebook: NotebookNode, lab: Lab) -> NotebookNode:
 
 
 def small_class(lab: Lab, released: NotebookNode, whole: bool = True) -> Iterator[Learner]:
-    """A perfect one, a blank one, one for each mistake, and the odd ones.
+    """A perfect submission, a blank one, one for each mistake, and the odd ones.
 
-    Not whole: of the mistakes the first of each exercise, and nothing odd.
+    Not whole: the first mistake of each exercise, and nothing odd.
     """
     perfect = solved(released, lab)
     yield Learner("perfect", encoded(with_texts(perfect, lab)))
@@ -78,68 +78,61 @@ def small_class(lab: Lab, released: NotebookNode, whole: bool = True) -> Iterato
 
 
 def encoded(notebook: NotebookNode) -> bytes:
-    """The file as it is, with duplicate ids and all: nbformat would mend them."""
+    """The file as it is, duplicate ids included; nbformat would change them."""
     return json.dumps(notebook, indent=1).encode()
 
 
-# The odd ones
+def first_answer(notebook: NotebookNode, lab: Lab) -> NotebookNode:
+    return cell_called(notebook, lab.exercises[0].answer_cell)
 
 
-def _answer(notebook: NotebookNode, lab: Lab, place: int) -> NotebookNode:
-    return cell_called(notebook, lab.exercises[place].answer_cell)
-
-
-def _body(line: str) -> Edit:
+def body(line: str) -> Edit:
     """Replace the first exercise by a function that only does `line`."""
 
     def edit(notebook: NotebookNode, lab: Lab) -> None:
         exercise = lab.exercises[0]
         text = f"def {exercise.symbols[0]}(*args, **kwargs):\n    {line}"
-        _answer(notebook, lab, 0).source = f"{cells.directive(exercise)}\n{text}"
+        first_answer(notebook, lab).source = f"{cells.directive(exercise)}\n{text}"
 
     return edit
 
 
-def _deleted(notebook: NotebookNode, lab: Lab) -> None:
-    notebook.cells.remove(_answer(notebook, lab, 0))
-
-
-def _syntax(notebook: NotebookNode, lab: Lab) -> None:
-    cell = _answer(notebook, lab, 0)
+def break_syntax(notebook: NotebookNode, lab: Lab) -> None:
+    cell = first_answer(notebook, lab)
     cell.source = cell.source.replace("):", ")", 1).replace(") ->", " ->", 1)
 
 
-def _pasted_twice(notebook: NotebookNode, lab: Lab) -> None:
-    cell = _answer(notebook, lab, 0)
+def paste_twice(notebook: NotebookNode, lab: Lab) -> None:
+    cell = first_answer(notebook, lab)
     notebook.cells.insert(notebook.cells.index(cell) + 1, copy.deepcopy(cell))
 
 
-def _stripped(notebook: NotebookNode, lab: Lab) -> None:
+def strip_metadata(notebook: NotebookNode, lab: Lab) -> None:
     for cell in notebook.cells:
         cell.metadata.clear()
 
 
-def _no_exercises(notebook: NotebookNode, lab: Lab) -> None:
+def remove_exercises(notebook: NotebookNode, lab: Lab) -> None:
     notebook.cells = [new_code_cell("print('see you next year')")]
 
 
 ODD: dict[str, Edit] = {
-    "syntax-error": _syntax,
-    "deleted-cell": _deleted,
-    "pasted-twice": _pasted_twice,
-    "metadata-stripped": _stripped,
-    "no-exercise-cells": _no_exercises,
-    "raises-in-the-cell": _body('raise RuntimeError("my kernel was fine")'),
-    "calls-sys-exit": _body("import sys; sys.exit(0)"),
-    "loops-for-ever": _body("while True: pass"),
-    "prints-megabytes": _body("while True: print('again ' * 1000)"),
-    "returns-a-string": _body("return 'forty-two'"),
-    "returns-nothing": _body("return None"),
+    "syntax-error": break_syntax,
+    "deleted-cell": lambda notebook, lab: notebook.cells.remove(first_answer(notebook, lab)),
+    "pasted-twice": paste_twice,
+    "metadata-stripped": strip_metadata,
+    "no-exercise-cells": remove_exercises,
+    "raises-in-the-cell": body('raise RuntimeError("my kernel was fine")'),
+    "calls-sys-exit": body("import sys; sys.exit(0)"),
+    "loops-for-ever": body("while True: pass"),
+    "prints-megabytes": body("while True: print('again ' * 1000)"),
+    "returns-a-string": body("return 'forty-two'"),
+    "returns-nothing": body("return None"),
 }
 
 
 def hand_in(folder: Path, lab: Lab, learner: Learner) -> Path:
-    """Put a submission where nbgrader collects it."""
+    """Write a submission where nbgrader collects it."""
     path = folder / "submitted" / learner.name / lab.name / f"{lab.name}.ipynb"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(learner.data)

@@ -1,4 +1,4 @@
-"""A graded class in line with its course.toml as it is now; nothing is judged for that."""
+"""Bring a graded class in line with course.toml as it is now; nothing is judged again."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from labkit.lang import tr
 
 
 def follow_rules(course: Course, lab: Lab) -> None:
-    """Points, deadlines, excuses and penalties into the gradebook and the graded notebooks.
+    """Write points, deadlines, excuses and penalties into the gradebook and the notebooks.
 
-    The notebooks go last: should this stop in between, the same happens once more.
+    The notebooks come last: if this stops in between, the next run does it again.
     """
     rules, late = course.rules.of(lab), course.late
     results = Results(course.root, lab).readable()
@@ -49,7 +49,7 @@ def follow_rules(course: Course, lab: Lab) -> None:
 
 
 def ask_a_person(course: Course, lab: Lab, learner: str) -> None:
-    """What nbgrader's own command does not know: about which exercises a person is asked."""
+    """Mark in the gradebook the exercises that need a person; nbgrader does not know them."""
     results = Results(course.root, lab)
     key = results.keys().get(learner)
     found = results.get(key) if key else None
@@ -59,10 +59,10 @@ def ask_a_person(course: Course, lab: Lab, learner: str) -> None:
 
 
 def points_in(path: Path) -> dict[str, float]:
-    """{grade cell: points} of a graded notebook; nothing where there is none to be read."""
+    """{grade cell: points} of a graded notebook; empty if it cannot be read."""
     try:
         cells = json.loads(path.read_bytes())["cells"]
         marks = [cell["metadata"].get("nbgrader", {}) for cell in cells]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
-    return {each["grade_id"]: each["points"] for each in marks if "points" in each}
+    return {mark["grade_id"]: mark["points"] for mark in marks if "points" in mark}

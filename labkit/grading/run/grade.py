@@ -6,7 +6,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
-from rich.panel import Panel
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -14,7 +13,6 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.text import Text
 
 from labkit.core.report import one_line
 from labkit.core.syllabus import LABS, Lab
@@ -22,16 +20,17 @@ from labkit.grading.class_report.class_results import remarks_on, results_of
 from labkit.grading.class_report.report import write_reports
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.run.follow import follow_rules
-from labkit.grading.run.misnamed import rename_misnamed
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.results import Results, UnreadableResult
 from labkit.grading.run.schedule import Class, grade_lab
 from labkit.grading.run.screen import print_brief, print_screen
-from labkit.lang import tr
 from labkit.sandbox.bubblewrap import Sandbox
 
-RENAMED = 3  # lines on notebooks that had another name
-MAX_REMARK = 300  # characters: what a learner called something may be in it
+MAX_REMARK = 300  # characters: a remark may contain a name that a learner chose
+COLUMNS = (
+    *(TextColumn("{task.description}"), BarColumn()),
+    *(MofNCompleteColumn(), TimeRemainingColumn()),
+)
 
 
 def grade_and_report(
@@ -42,32 +41,21 @@ def grade_and_report(
     fresh: bool = False,
     brief: bool = False,
 ) -> Class:
-    """Grade what was handed in, with a progress bar; feedback, CSV and HTML; then one screen.
-
-    What a person should look at is in the course's remarks and in the CSV.
-
-    brief    two lines instead of a screen
-    """
-    course.remarks.clear()
-    renamed = rename_misnamed(course, lab)
-    for text in renamed[:RENAMED]:
-        console.print(one_line(text), markup=False, highlight=False, soft_wrap=True)
-    if len(renamed) > RENAMED:
-        console.print(f"and {len(renamed) - RENAMED} more notebooks have the lab's name now")
+    """Grade what was handed in, with a progress bar; write feedback, CSV and pages; print one
+    screen, or two lines if `brief`. What a person should look at is in the course's remarks
+    and in the CSV."""
+    course.remarks[:] = misnamed(course, lab)
     pool.announce = lambda sandbox: announce(sandbox, console)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-               TimeRemainingColumn())  # fmt: skip
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task(tr("grading {lab}", lab=lab.name), total=None)
+    is_hidden = not console.is_terminal
+    with Progress(*COLUMNS, console=console, transient=True, disable=is_hidden) as bar:
+        task = bar.add_task(f"grading {lab.name}", total=None)
 
         def advance(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
         graded = grade_lab(course, lab, pool, advance, fresh)
         follow_rules(course, lab)
-        task = bar.add_task(tr("writing feedback"), total=None)
+        task = bar.add_task("writing feedback", total=None)
         if graded:
             course.feedback(lab, advance)
     results = results_of(course, lab)
@@ -82,11 +70,22 @@ def grade_and_report(
     return graded
 
 
+def misnamed(course: Course, lab: Lab) -> list[str]:
+    """A remark on each folder submitted/NAME/LAB whose notebook is not called LAB.ipynb."""
+    remarks = []
+    for folder in sorted((course.root / "submitted").glob(f"*/{lab.name}")):
+        names = sorted(path.name for path in folder.glob("*.ipynb"))
+        if names and f"{lab.name}.ipynb" not in names:
+            found = f"no {lab.name}.ipynb, but {', '.join(names[:3])}"
+            remarks.append(f"{folder.parent.name}: {found}: rename the one that counts")
+    return remarks
+
+
 def report_again(course: Course) -> list[Path]:
-    """Gradebook, feedback and reports of all that is graded, as points by hand and course.toml
-    are now."""
+    """Bring gradebook, feedback and reports of all graded labs up to date with points given
+    by hand and with course.toml."""
     for lab in LABS:
-        with suppress(UnreadableResult):  # of which write_reports speaks
+        with suppress(UnreadableResult):  # write_reports makes a remark of it
             if Results(course.root, lab).of_class():
                 follow_rules(course, lab)
                 course.feedback(lab)
@@ -94,13 +93,13 @@ def report_again(course: Course) -> list[Path]:
 
 
 def print_remarks(course: Course, console: Console) -> None:
-    """What needs a look, each thing once."""
+    """Print each remark once, on one line."""
     for remark in dict.fromkeys(course.remarks):
         text = one_line(remark if len(remark) <= MAX_REMARK else f"{remark[:MAX_REMARK]}…")
         console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def announce(sandbox: Sandbox, console: Console) -> None:
-    """What nobody can miss, before learner code runs without what it should run in."""
+    """Print what the sandbox lacks, before learner code runs in it."""
     for text in sandbox.warnings:
-        console.print(Panel(Text(text), style="bold red", border_style="bold red"))
+        console.print(text, style="bold red", markup=False, highlight=False)

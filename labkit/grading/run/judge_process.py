@@ -1,6 +1,6 @@
-"""What happens in a process that judges, of whatever executor: `grade` is all that it is asked.
+"""What runs in a process that judges: `grade` is all that an executor asks of it.
 
-It keeps a judge for each lab, and one sandbox for all of them.
+The process keeps a judge for each lab, and one sandbox for all of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from labkit.core.syllabus import Lab, find_lab
 from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.private_api import at_end_of_pool_process
 from labkit.grading.run.results import GradingSpec, judging
-from labkit.lang import tr
 from labkit.sandbox.bubblewrap import GradingError, Sandbox, permitted
 from labkit.sandbox.inside.limits import CPU_SECONDS, not_dumpable
 from labkit.sandbox.probe import best_sandbox
@@ -33,12 +32,12 @@ if TYPE_CHECKING:
     from labkit.grading.judge.judge import Judge
     from labkit.sandbox.launch import WorkerLauncher
 
-PRELOAD = (__name__, "labkit.grading.judge.judge")  # with torch, which whoever asks can spare
+PRELOAD = (__name__, "labkit.grading.judge.judge")  # with torch; the parent needs none
 ONE_AT_A_TIME = threading.Lock()  # a Dask worker may have several threads
 
 
 def grade(spec: GradingSpec, data: bytes, before: str) -> GradedSubmission:
-    """The verdict on one submission; what an executor is given to do."""
+    """The verdict on the bytes of one notebook; before: earlier labs' answers as JSON."""
     earlier = {find_lab(module): answers for module, answers in json.loads(before).items()}
     with ONE_AT_A_TIME:
         return judge_for(spec).grade(data, earlier)
@@ -57,8 +56,8 @@ def judge_for(spec: GradingSpec) -> Judge:
 def ready_judge(
     lab: Lab, released: NotebookNode, secret: bytes, cpu_seconds: int = CPU_SECONDS
 ) -> Judge:
-    """A judge with this process's workers; GradingError if its checks, its reference or its
-    sandbox are not sound, since then every score would be wrong."""
+    """A judge with this process's workers. Errors: GradingError if its checks, its reference or
+    its sandbox are not sound, since then every score would be wrong."""
     from labkit.grading.judge.judge import Judge
 
     try:
@@ -67,11 +66,11 @@ def ready_judge(
     except GradingError:
         raise
     except Exception as error:
-        raise GradingError(tr("nothing is graded: {fault}", fault=fault(error))) from error
+        raise GradingError(f"nothing is graded: {fault(error)}") from error
     return judge
 
 
-given_sandbox: Sandbox | None = None  # by the process that started this one
+given_sandbox: Sandbox | None = None  # from the process that started this one
 
 
 @lru_cache(maxsize=1)
@@ -87,23 +86,23 @@ def running_workers() -> WorkerLauncher:
     workers.__enter__()
     workers.prepare()
     at_end_of_pool_process(workers.__exit__)
-    atexit.register(workers.__exit__)  # of all others
+    atexit.register(workers.__exit__)  # of any other process
     return workers
 
 
 def begin(sandbox: Sandbox) -> None:
-    """What a process of a pool does first."""
+    """Initialize a process of a local pool."""
     global given_sandbox
     given_sandbox = sandbox
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asked
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that submits
     threading.Thread(target=end_with_parent, daemon=True).start()
     warnings.simplefilter("ignore")  # torch warns of what a listed mistake does
-    gc.freeze()  # nothing of what is loaded ever becomes garbage: do not look for it
+    gc.freeze()  # what is loaded never becomes garbage: do not scan it
     running_workers()
 
 
-def ready() -> None:
-    """Nothing to do: the process that is asked for it starts, with all it needs."""
+def warm_up() -> None:
+    """Nothing; but the process that runs it has started, with all it needs."""
 
 
 def end_with_parent() -> None:

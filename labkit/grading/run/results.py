@@ -1,8 +1,8 @@
-"""Finished gradings: one JSON file each, named by what was judged and by what judged it.
+"""Finished gradings: one JSON file each, named by a hash of what was judged and what judged it.
 
-A result that is there is never made again, whoever handed the notebook in and however the run
-before ended; a changed submission, check, reference or released stub has another name. Points
-are no part of it: it holds shares of them.
+A result that exists is never made again, however the run before ended. A changed submission,
+check, reference or released stub has a different name. Points are no part of a result: it
+holds shares of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from labkit.core.paths import ROOT
 from labkit.core.report import Status
 from labkit.core.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
-from labkit.lang import tr
 from labkit.sandbox.inside.limits import CPU_SECONDS
 
 # What can change a score; colours, commands and pages regrade nobody.
@@ -43,7 +42,7 @@ JUDGING = (
 
 @cache
 def judging(lab: str) -> str:
-    """Tells apart versions of everything that has a say in a score."""
+    """A hash of everything of the course that can change a score."""
     names = [name.format(lab=lab) for name in JUDGING]
     hasher = hashlib.sha256(f"{platform.python_version()} {version('torch')}".encode())
     for path in sorted(path for name in names for path in ROOT.glob(name)):
@@ -53,7 +52,7 @@ def judging(lab: str) -> str:
 
 @dataclass(frozen=True)
 class GradingSpec:
-    """All that a process anywhere needs to judge submissions of a lab."""
+    """What a process on any machine needs to judge submissions of a lab."""
 
     lab: str  # its module
     released: str  # the notebook as JSON
@@ -64,7 +63,7 @@ class GradingSpec:
 
     @cached_property
     def stubs(self) -> bytes:
-        """What the released notebook has a say in: its answer cells, not its text or points."""
+        """The answer cells of the released notebook; its text and points change no score."""
         cells = json.loads(self.released)["cells"]
         marked = [(cell["metadata"].get("nbgrader", {}), cell["source"]) for cell in cells]
         stubs = [(marks["grade_id"], text) for marks, text in marked if marks.get("solution")]
@@ -76,7 +75,7 @@ class GradingSpec:
         return cls(lab.module, text, secret, judging(lab.module), **options)
 
     def key(self, data: bytes, before: str = "") -> str:
-        """The name of the result for a submission with this content, after those."""
+        """The name of the result for this content, after those answers to earlier labs."""
         hasher = hashlib.sha256(f"{self.judging} {self.cpu_seconds} ".encode())
         for part in (self.stubs, self.secret, before.encode(), data):
             hasher.update(hashlib.sha256(part).digest())
@@ -96,18 +95,16 @@ class Results:
 
     def __init__(self, course_root: Path, lab: Lab):
         self.lab = lab
-        self._again = tr("`tinyllm grade {module}` makes it again", module=lab.module)
         self.folder = course_root / ".results" / lab.name
         self.learners = course_root / ".results" / f"{lab.name}.json"
 
     def get(self, key: str) -> GradedSubmission | None:
-        """The finished result; None if there is none that can be read, or the judge failed at
-        it: earlier versions stored that as 0 points."""
+        """The finished result; None if none can be read, or the judge itself failed at it."""
         try:
             found = GradedSubmission.from_json(self._path(key).read_text("utf-8"))
         except (OSError, ValueError, TypeError, KeyError):
             return None
-        failed = any(each.status is Status.NOT_CHECKED for each in found.exercises)
+        failed = any(exercise.status is Status.NOT_CHECKED for exercise in found.exercises)
         return None if failed else found
 
     def put(self, key: str, submission: GradedSubmission) -> None:
@@ -116,19 +113,12 @@ class Results:
 
     def of_class(self) -> dict[str, GradedSubmission] | None:
         """{learner: record} as the lab was graded last, without those at whom grading broke
-        off; None if it never was."""
+        off; None if it never was. Errors: UnreadableResult."""
         if not self.learners.exists():
             return None
         graded = self.readable()
         for learner in self.keys().keys() - graded.keys() - self.broken_off():
-            raise UnreadableResult(
-                tr(
-                    "the result of {learner} in {folder} cannot be read: {again}",
-                    learner=learner,
-                    folder=self.folder,
-                    again=self._again,
-                )
-            )
+            raise self._unreadable(f"the result of {learner} in {self.folder}")
         return graded
 
     def readable(self) -> dict[str, GradedSubmission]:
@@ -148,16 +138,10 @@ class Results:
         try:
             return dict(json.loads(self.learners.read_text("utf-8")))
         except (OSError, ValueError, TypeError) as error:
-            raise UnreadableResult(
-                tr(
-                    "{learners} cannot be read: {again}",
-                    learners=self.learners,
-                    again=self._again,
-                )
-            ) from error
+            raise self._unreadable(str(self.learners)) from error
 
     def put_learner(self, learner: str, key: str) -> None:
-        """Of a class that is graded one by one, as nbgrader does."""
+        """Record one learner, as nbgrader grades them one at a time."""
         self.put_class({**self.keys(), learner: key})
 
     def put_class(self, keys: Mapping[str, str | None]) -> None:
@@ -165,3 +149,7 @@ class Results:
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.json"
+
+    def _unreadable(self, what: str) -> UnreadableResult:
+        again = f"`tinyllm grade {self.lab.module}` makes it again"
+        return UnreadableResult(f"{what} cannot be read: {again}")

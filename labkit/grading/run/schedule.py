@@ -1,8 +1,9 @@
 """Grading all submissions of a lab with a pool, into results and from there into the gradebook.
 
-What is finished is written down at once and never done again. What was under way when
-something broke is suspect, and what the wall clock stopped may have met a busy machine: both
-are done once more, alone, when everything else is through.
+A verdict is stored as soon as it exists and never made again, so a run that was stopped or
+killed goes on where it was. A submission whose judging process died or hung is judged once
+more, alone, when all others are done; so is one that the wall clock stopped, since the machine
+was perhaps busy. One that fails twice needs a person.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import islice
 
 from nbformat import NotebookNode
 
@@ -27,27 +28,29 @@ from labkit.grading.nbgrader.course import Course, SubmittedFile
 from labkit.grading.nbgrader.graded_notebook import graded_notebook, remarks_on
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.results import GradingSpec, Results, UnreadableResult
-from labkit.lang import tr
 from labkit.sandbox.bubblewrap import GradingError
 
 BATCH, SECONDS = 32, 2.0  # the gradebook is written after so many results or so much time
-STALLS = 3
-Class = dict[str, GradedSubmission]  # by learner, in their order
+POOL_BROKE = (BrokenExecutor, CancelledError, asyncio.CancelledError, OSError)
+Class = dict[str, GradedSubmission]  # by learner, sorted
 
 
 @dataclass(frozen=True)
 class Task:
-    """One content to grade, and everybody who handed it in; it is read again when its turn
-    comes, since a class may be larger than the memory."""
+    """One submission as it was read when its turn came.
+
+    key      the name of its result
+    before   the learner's answers to earlier labs, as JSON, where they count
+    """
 
     key: str
-    before: str  # what they handed in for earlier labs, as JSON, where that counts
-    handed: tuple[SubmittedFile, ...]
-    data: bytes = b""  # the content, when its turn has come
-    error: BaseException | None = None  # of ours, at which grading broke off
+    before: str
+    handed: SubmittedFile
+    data: bytes
 
 
-Finished = Iterator[tuple[Task, GradedSubmission | None]]  # None: grading broke off
+Outcomes = Iterator[tuple[Task, GradedSubmission | BaseException]]
+Submit = Callable[[Task], Future[GradedSubmission]]
 
 
 def grade_lab(
@@ -57,152 +60,129 @@ def grade_lab(
     progress: Callable[[int, int], None] = lambda *_: None,
     fresh: bool = False,
 ) -> Class:
-    """Grade what has no result yet, store all results, return the class in its order.
+    """Grade what has no result yet, store all results, return the class.
 
-    A fault of ours is no grade: a learner at whom the judge fails, although the reference is
-    right, is a remark. GradingError if that is everybody.
+    A learner whose submission the judge fails at, although the reference is right, gets a
+    remark and no grade. Errors: GradingError if nothing can be graded.
 
-    progress    called with the numbers of learners done and of all
-    fresh       grade again what has a result
+    progress   called with the numbers of submissions done and of all
+    fresh      grade again what has a result
     """
     released, points = course.released(lab), course.rules.lab(lab)
-    spec, results = pool.spec(lab, released, course.secret()), Results(course.root, lab)
-    tasks = tasks_of(course, lab, spec)
-    total = sum(len(task.handed) for task in tasks)
+    options = {"unsandboxed": pool.unsandboxed, "cpu_seconds": pool.cpu_seconds}
+    spec = GradingSpec.of(lab, released, course.secret(), **options)
+    results = Results(course.root, lab)
+    files, error = list(course.submitted(lab)), None
+    tasks = (task_of(course, lab, spec, handed) for handed in files)
     graded: Class = {}
     keys: dict[str, str | None] = {}
     with GradebookWriter(course, lab, released) as writer:
-        for task, submission in with_stored(tasks, results, fresh, spec, pool):
-            learners = [handed.learner for handed in task.handed]
-            keys |= dict.fromkeys(learners, task.key if submission else None)
-            if submission is None:
-                why = first_line(task.error)
-                again = f"{BROKE_OFF} ({why}); the same command tries again"
-                course.remarks += [f"{learner}: {again}" for learner in learners]
+        for task, outcome in verdicts(tasks, results, spec, pool, fresh):
+            learner = task.handed.learner
+            if isinstance(outcome, GradedSubmission):
+                keys[learner], graded[learner] = task.key, outcome.worth(points)
+                writer.add(task, graded[learner])
             else:
-                submission = submission.worth(points)
-                writer.add(task, submission)
-                graded |= dict.fromkeys(learners, submission)
-            progress(len(keys), total)
+                keys[learner], error = None, first_line(outcome)
+                again = f"{BROKE_OFF} ({error}); the same command tries again"
+                course.remarks.append(f"{learner}: {again}")
+            progress(len(keys), len(files))
     if keys and not graded:
         raise GradingError(
-            f"nothing is graded: the judge fails at every submission ({why}); try the same "
+            f"nothing is graded: the judge fails at every submission ({error}); try the same "
             "command again, or tell us"
         )
     results.put_class(keys)
     return dict(sorted(graded.items()))
 
 
-def first_line(error: BaseException | None) -> str:
-    if error is None:
-        return "no answer came in time"
+def first_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".partition("\n")[0].split())
 
 
-def tasks_of(course: Course, lab: Lab, spec: GradingSpec) -> list[Task]:
-    same: dict[tuple[str, str], list[SubmittedFile]] = {}
-    for handed in course.submitted(lab):
-        answers = course.answers(earlier_labs(lab), handed.learner)
-        before = as_json(answers)
-        same.setdefault((spec.key(handed.read(), before), before), []).append(handed)
-    return [Task(key, before, tuple(handed)) for (key, before), handed in same.items()]
+def task_of(course: Course, lab: Lab, spec: GradingSpec, handed: SubmittedFile) -> Task:
+    data, before = handed.read(), as_json(course.answers(earlier_labs(lab), handed.learner))
+    return Task(spec.key(data, before), before, handed, data)
 
 
 def as_json(answers: dict[Lab, dict[str, str | None]]) -> str:
-    return json.dumps({each.module: cells for each, cells in answers.items()})
+    return json.dumps({lab.module: cells for lab, cells in answers.items()})
 
 
-def with_stored(
-    tasks: Iterable[Task], results: Results, fresh: bool, spec: GradingSpec, pool: GradingPool
-) -> Finished:
-    """Every task with its record: those that are there first, then new ones, stored at once."""
-    todo = []
-    for task in tasks:
-        stored = None if fresh else results.get(task.key)
-        if stored is None or was_bare(stored, pool):
-            todo.append(task)
-        else:
-            yield task, stored
-    for task, submission in judged(todo, spec, pool):
-        if submission is not None:
-            results.put(task.key, submission)
-        yield task, submission
+def verdicts(
+    tasks: Iterator[Task], results: Results, spec: GradingSpec, pool: GradingPool, fresh: bool
+) -> Outcomes:
+    """Each task with its verdict, which is stored by now, or with its second error."""
+    stored: set[str] = set()
+
+    def submit(task: Task) -> Future[GradedSubmission]:
+        found = None if fresh else results.get(task.key)
+        if found is None or was_bare(found, pool):
+            return pool.submit(spec, task.data, task.before)
+        stored.add(task.key)
+        future: Future[GradedSubmission] = Future()
+        future.set_result(found)
+        return future
+
+    for task, outcome in judged(tasks, submit, pool):
+        if isinstance(outcome, GradedSubmission) and task.key not in stored:
+            results.put(task.key, outcome)
+        yield task, outcome
 
 
-def was_bare(stored: GradedSubmission, pool: GradingPool) -> bool:
-    """Whether learner code ran without the sandbox that there is now."""
-    bare = bool(stored.layers) and "bubblewrap" not in stored.layers
+def was_bare(found: GradedSubmission, pool: GradingPool) -> bool:
+    """Whether learner code ran without the sandbox that this machine has now."""
+    bare = bool(found.layers) and "bubblewrap" not in found.layers
     return bare and not pool.address and pool.sandbox().bubblewrap is not None
 
 
-def judged(tasks: Iterable[Task], spec: GradingSpec, pool: GradingPool) -> Finished:
-    """Every task with its record as soon as there is one; None: broke off twice."""
+def judged(tasks: Iterator[Task], submit: Submit, pool: GradingPool) -> Outcomes:
+    """Each task with its verdict as soon as there is one, or with its second error."""
     again: list[Task] = []
-    for task, submission in one_round(tasks, spec, pool):
-        if submission is None or submission.timed_out:
-            again.append(task)
+    for task, outcome in one_round(tasks, submit, pool):
+        if isinstance(outcome, GradedSubmission) and not outcome.timed_out:
+            yield task, outcome
         else:
-            yield task, submission
-    yield from one_round(again, spec, pool, alone=True)
+            again.append(task)
+    for task in again:
+        yield from one_round(iter([task]), submit, pool)
 
 
-def one_round(
-    tasks: Iterable[Task], spec: GradingSpec, pool: GradingPool, alone: bool = False
-) -> Finished:
-    """Keep the pool busy; None for what was under way when it broke or hung."""
-    waiting, running, stalls = deque(tasks), dict[Future[GradedSubmission], Task](), 0
-    while waiting or running:
-        try:
-            while waiting and len(running) < (1 if alone else pool.width):
-                task = waiting[0]
-                data = task.handed[0].read()
-                key = spec.key(data, task.before)  # perhaps a new one
-                first, others = task.handed[:1], task.handed[1:]
-                if key != task.key and others:  # only the first one's file has changed
-                    waiting.insert(1, replace(task, handed=others))
-                    task = replace(task, handed=first)
-                task = replace(task, key=key, data=data)
-                running[pool.submit(spec, data, task.before)] = task
-                waiting.popleft()
-            done, _ = wait(running, timeout=pool.patience, return_when=FIRST_COMPLETED)
-        except OSError as error:  # the scheduler is gone
-            if of_the_disk(error):
-                raise
-            raise GradingError(tr("no results can be had ({error})", error=error)) from error
-        except RuntimeError:  # the pool broke before it could be given anything
-            done = set()
-        if not done:
-            stalls += 1
-            if stalls == STALLS:
-                raise GradingError(tr("no results are coming any more"))
-        works = bool(done)
-        for future in [each for each in running if each in done]:
-            found, fine = outcome(future)
-            failed, task = isinstance(found, BaseException), running.pop(future)
-            works, stalls = works and fine, stalls if failed else 0
-            yield (replace(task, error=found), None) if failed else (task, found)
-        if not works:
+def one_round(tasks: Iterator[Task], submit: Submit, pool: GradingPool) -> Outcomes:
+    """Keep the pool busy. What was in flight when the pool broke or hung gets an error."""
+    running: dict[Future[GradedSubmission], Task] = {}
+    while True:
+        for task in islice(tasks, max(0, pool.width - len(running))):
+            running[submit(task)] = task
+        if not running:
+            return
+        done, _ = wait(running, timeout=pool.patience, return_when=FIRST_COMPLETED)
+        is_broken = not done
+        for future in [future for future in running if future in done]:  # in their order
+            task, outcome = running.pop(future), outcome_of(future)
+            is_broken |= isinstance(outcome, POOL_BROKE)
+            yield task, outcome
+        if is_broken:
             pool.stop()
-            yield from ((task, None) for task in running.values())
+            for task in running.values():
+                yield task, TimeoutError("no answer came in time")
             running.clear()
 
 
-def outcome(future: Future[GradedSubmission]) -> tuple[GradedSubmission | BaseException, bool]:
-    """The record, or why there is none, and whether the pool still works."""
+def outcome_of(future: Future[GradedSubmission]) -> GradedSubmission | BaseException:
+    """The verdict, or why there is none. Errors: what stops the whole class."""
     try:
-        return future.result(), True
+        return future.result()
     except GradingError:
         raise
-    except (BrokenExecutor, CancelledError, asyncio.CancelledError, OSError) as error:
+    except (Exception, asyncio.CancelledError) as error:
         if of_the_disk(error):
             raise
-        return error, False
-    except Exception as error:  # raised by the judge itself, or Dask's KilledWorker
-        return error, True
+        return error
 
 
 class GradebookWriter:
-    """The only one who writes the gradebook: in short transactions, a batch at a time."""
+    """The only writer of the gradebook: short transactions, a batch of submissions each."""
 
     def __init__(self, course: Course, lab: Lab, released: NotebookNode):
         self.course, self.lab, self.released = course, lab, released
@@ -210,7 +190,7 @@ class GradebookWriter:
         self.last = time.monotonic()
         self.before: dict[str, str | None] = {}
         self.unchanged: set[str] = set()
-        with suppress(UnreadableResult):  # it is made again
+        with suppress(UnreadableResult):  # this run makes it again
             self.before = Results(course.root, lab).keys()
 
     def __enter__(self) -> GradebookWriter:
@@ -220,25 +200,18 @@ class GradebookWriter:
         self.flush()
 
     def add(self, task: Task, submission: GradedSubmission) -> None:
-        data = task.data or task.handed[0].read()
+        """Record one verdict. A fault of ours at this notebook is a remark: others go on."""
+        learner, remarks = task.handed.learner, self.course.remarks
         try:
-            notebook = graded_notebook(data, self.released, self.lab, submission)
-            remarks = remarks_on(data, notebook, self.lab)
-        except Exception as error:  # of ours, at this notebook: it must not stop a class
-            for handed in task.handed:
-                self.course.remarks.append(
-                    tr(
-                        "{learner}: not recorded: {fault}",
-                        learner=handed.learner,
-                        fault=fault(error),
-                    )
-                )
+            notebook = graded_notebook(task.data, self.released, self.lab, submission)
+            found = remarks_on(task.data, notebook, self.lab)
+        except Exception as error:
+            remarks.append(f"{learner}: not recorded: {fault(error)}")
             return
-        self.pending += [(handed, submission, notebook) for handed in task.handed]
-        for learner in (handed.learner for handed in task.handed):
-            self.course.remarks += [f"{learner}: {text}" for text in remarks]
-            if self.before.get(learner) == task.key:
-                self.unchanged.add(learner)
+        self.pending.append((task.handed, submission, notebook))
+        remarks += [f"{learner}: {text}" for text in found]
+        if self.before.get(learner) == task.key:
+            self.unchanged.add(learner)
         if len(self.pending) >= BATCH or time.monotonic() - self.last > SECONDS:
             self.flush()
 

@@ -25,7 +25,6 @@ from tests.course.grading.test_robust import (  # noqa: F401  fixtures are among
     course,
     grade,
     graded_notebook_of,
-    handed_in,
     here,
     looks,
     page_of,
@@ -33,8 +32,6 @@ from tests.course.grading.test_robust import (  # noqa: F401  fixtures are among
     refused,
     tinyllm,
 )
-
-# ruff: noqa: F811  fixtures
 
 posix = pytest.mark.skipif(os.name != "posix", reason="not checked: needs POSIX")
 

@@ -82,7 +82,7 @@ def test_table_gradebook_and_screen_have_the_verdicts(graded_class, mistaken):
         assert points == {verdict.id: verdict.score for verdict in submission.exercises}
     assert sentence in rows[mistaken[0]]["why"]
     assert "not JSON" in rows["not-a-notebook"]["look at"]
-    screen = printed.partition("\nThe decoder of the best")[0].splitlines()
+    screen = printed.partition("\nThe class, lab by lab")[0].splitlines()
     assert len(screen) <= 24 and f"{len(graded)} graded" in screen[0]
     assert any("not-a-notebook: the file is not a notebook" in line for line in screen)
     assert "Commonest reasons for lost points" in screen

@@ -2,15 +2,14 @@
 
 import copy
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from nbgrader.api import Gradebook
@@ -22,13 +21,12 @@ from labkit.core.syllabus import LABS
 from labkit.grading.judge.graded import BROKE_OFF, GradedSubmission, zero
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.judge.judge import Judge
-from labkit.grading.nbgrader.course import Course, SubmittedFile
+from labkit.grading.nbgrader.course import Course
 from labkit.grading.private_api import processes_of
 from labkit.grading.run import pool as pool_module
-from labkit.grading.run import schedule
 from labkit.grading.run.pool import GradingPool
-from labkit.grading.run.results import GradingSpec, Results
-from labkit.grading.run.schedule import Task, grade_lab, judged
+from labkit.grading.run.results import JUDGING, GradingSpec, Results
+from labkit.grading.run.schedule import Task, grade_lab, verdicts
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
 from labkit.sandbox.bubblewrap import GradingError
 
@@ -162,11 +160,11 @@ def test_after_kill_9_the_same_command_goes_on(course, pool, quiet):
     assert not list(course.root.rglob("*.part"))
 
 
-# What becomes of odd ends, without any process
+# Answers that are written down, without any process
 
 
 class Script(GradingPool):
-    """A pool whose answers are written down: {data: [answer, answer, ...]}."""
+    """A pool with given answers: {data: [answer, ...]}; None is one that never comes."""
 
     def __init__(self, answers, patience=5.0):
         super().__init__(2, patience=patience)
@@ -191,67 +189,58 @@ def verdict():
     return GradedSubmission(tuple(zero(each, "no points") for each in LAB.exercises))
 
 
-def tasks(*names):
-    """Whose content, and whose key, is the name."""
-    return [Task(name, "{}", (Named(name),)) for name in names]
+@pytest.fixture
+def run(tmp_path, verdict):
+    """run(answers): {key: verdict, or None for an error}, the pool, and what is stored."""
+
+    def run(answers, **options):
+        pool, results = Script(answers, **options), Results(tmp_path, LAB)
+        tasks = [Task(data.decode(), "{}", None, data) for data in answers]
+        outcomes = verdicts(iter(tasks), results, None, pool, fresh=False)
+        found = {
+            task.key: outcome if isinstance(outcome, GradedSubmission) else None
+            for task, outcome in outcomes
+        }
+        assert found == {task.key: results.get(task.key) for task in tasks}
+        return found, pool
+
+    return run
 
 
-class Named(str):
-    def read(self):
-        return self.encode()
-
-
-SPEC = SimpleNamespace(key=lambda data, before: data.decode())
-
-
-def test_what_was_under_way_in_a_broken_pool_is_done_again_alone(verdict):
-    from concurrent.futures.process import BrokenProcessPool
-
+def test_what_was_in_flight_in_a_broken_pool_is_judged_again_alone(run, verdict):
     broken = BrokenProcessPool("died")
-    pool = Script({b"a": [broken, verdict], b"b": [broken, broken], b"c": [verdict]})
-    pool.jobs = 1
-    found = {task.key: got for task, got in judged(tasks("a", "b", "c"), SPEC, pool)}
+    answers = {b"a": [broken, verdict], b"b": [broken, broken], b"c": [verdict]}
+    found, pool = run(answers)
     assert found == {"a": verdict, "b": None, "c": verdict}
     assert pool.asked == [b"a", b"b", b"c", b"a", b"b"] and pool.stops
 
 
-def test_a_verdict_of_the_wall_clock_is_asked_for_again(verdict):
-    late = replace(verdict, exercises=[replace(verdict.exercises[0], timed_out=True)])
-    pool = Script({b"a": [late, verdict], b"b": [late, late]})
-    found = [(task.key, got) for task, got in judged(tasks("a", "b"), SPEC, pool)]
-    assert found == [("a", verdict), ("b", late)] and pool.asked == [b"a", b"b"] * 2
+def test_a_verdict_of_the_wall_clock_is_asked_for_again(run, verdict):
+    late = replace(verdict, exercises=(replace(verdict.exercises[0], timed_out=True),))
+    found, pool = run({b"a": [late, verdict], b"b": [late, late]})
+    assert found == {"a": verdict, "b": late} and pool.asked == [b"a", b"b"] * 2
 
 
-def test_a_pool_that_hangs_is_made_anew_and_then_given_up(verdict):
-    pool = Script({b"a": [None, verdict], b"b": [verdict]}, patience=0.05)
-    found = {task.key: got for task, got in judged(tasks("a", "b"), SPEC, pool)}
-    assert found == {"a": verdict, "b": verdict} and pool.stops == 1
-    pool = Script({bytes([n]): [None] for n in range(40)}, patience=0.05)
-    with pytest.raises(GradingError, match="no results are coming"):
-        list(judged(tasks(*map(chr, range(40))), SPEC, pool))
+def test_what_hangs_is_judged_again_alone_and_stops_nobody(run, verdict):
+    found, pool = run(
+        {b"a": [None, verdict], b"b": [verdict], b"c": [None, None]}, patience=0.05
+    )
+    assert found == {"a": verdict, "b": verdict, "c": None} and pool.stops == 2
 
 
-def test_a_fault_of_the_judge_stays_with_its_submission(verdict):
-    pool = Script({b"a": [MemoryError(), MemoryError()], b"b": [verdict]})
-    found = {task.key: got for task, got in judged(tasks("a", "b"), SPEC, pool)}
+def test_a_fault_of_the_judge_stays_with_its_submission(run, verdict):
+    found, pool = run({b"a": [MemoryError(), MemoryError()], b"b": [verdict]})
     assert found == {"a": None, "b": verdict} and pool.stops == 0
 
 
-def test_a_record_is_the_same_after_a_file(template, workers):
-    judge = Judge(LAB, template.released(LAB), b"secret", workers)
-    for handed in template.submitted(LAB):
-        submission = judge.grade(handed.read())
-        assert GradedSubmission.from_json(submission.to_json()) == submission
+def test_a_learner_at_whom_judging_fails_twice_waits_for_a_person(course, verdict):
+    class Failing(Script):
+        def submit(self, spec, data, before):
+            answer = MemoryError() if b"\\n# 1\\n" in data else verdict
+            self.answers = {data: [answer]}
+            return super().submit(spec, data, before)
 
-
-def test_who_broke_it_twice_waits_for_a_person(course, monkeypatch, verdict):
-    def but_one(todo, *_):
-        return (
-            (task, None if task.handed[0].learner == "learner-1" else verdict) for task in todo
-        )
-
-    monkeypatch.setattr(schedule, "judged", but_one)
-    graded = grade_lab(course, LAB, Script({}))
+    graded = grade_lab(course, LAB, Failing({}))
     assert len(graded) == len(stored(course)) == COUNT - 1  # the next run tries again
     assert Results(course.root, LAB).of_class() == graded
     assert "learner-1" not in {*graded, *in_gradebook(course)}
@@ -270,7 +259,9 @@ def test_ctrl_c_loses_nothing(course, pool, quiet):
     assert points(grade_lab(course, LAB, pool)) == quiet == in_gradebook(course)
 
 
-def test_results_are_named_by_all_that_has_a_say(template):
+def test_results_are_named_by_everything_that_can_change_a_score(template):
+    for pattern in JUDGING:  # a folder that moved must not drop out
+        assert list(ROOT.glob(pattern.format(lab=LAB.module))), pattern
     released = template.released(LAB)
     one = GradingSpec.of(LAB, released, b"secret")
     strict = GradingSpec.of(LAB, released, b"secret", unsandboxed=True)
@@ -284,29 +275,14 @@ def test_results_are_named_by_all_that_has_a_say(template):
     assert len(others | {GradingSpec.of(LAB, changed, b"secret").key(b"x")}) == 5
 
 
-def test_two_who_hand_in_the_same_file_are_one_task(course):
-    source = course.root / "submitted" / "learner-1"
-    shutil.copytree(source, course.root / "submitted" / "learner-9")
-    spec = GradingSpec.of(LAB, course.released(LAB), course.secret())
-    found = schedule.tasks_of(course, LAB, spec)
-    assert len(found) == COUNT
-    assert sorted(len(task.handed) for task in found) == [1] * (COUNT - 1) + [2]
-    assert all(isinstance(one, SubmittedFile) for task in found for one in task.handed)
-
-
-def test_what_is_no_file_is_said_and_not_graded(course, pool, quiet):
-    handed = [f"submitted/{name}/{LAB.name}/{LAB.name}.ipynb" for name in ("link", "pipe")]
-    for name in handed:
-        (course.root / name).parent.mkdir(parents=True)
-    (course.root / handed[0]).symlink_to(course.root / "gradebook.db")
-    os.mkfifo(course.root / handed[1])
-    assert points(grade_lab(course, LAB, pool)) == quiet
-    assert {remark.split(":")[0] for remark in course.remarks} == {"link", "pipe"}
-
-
 @pytest.mark.skipif(os.name == "nt", reason="not checked: links and pipes need POSIX")
-def test_what_lies_oddly_in_submitted_is_a_remark_and_stops_nobody(course, pool, quiet):
+def test_odd_files_in_submitted_are_remarks_and_stop_nobody(course, pool, quiet):
     folder = course.root / "submitted"
+    for name in ("link", "pipe"):
+        (folder / name / LAB.name).mkdir(parents=True)
+    file = f"{LAB.name}/{LAB.name}.ipynb"
+    (folder / "link" / file).symlink_to(course.root / "gradebook.db")
+    os.mkfifo(folder / "pipe" / file)
     (folder / "eve").symlink_to(folder / "learner-1", target_is_directory=True)
     (folder / "mallory").mkdir()
     (folder / "mallory" / LAB.name).symlink_to(folder / "learner-1" / LAB.name)
@@ -316,34 +292,11 @@ def test_what_lies_oddly_in_submitted_is_a_remark_and_stops_nobody(course, pool,
         shutil.copytree(folder / "learner-4", folder / name)
     assert points(grade_lab(course, LAB, pool)) == quiet == in_gradebook(course)
     remarks = "; ".join(course.remarks)
-    for told in ("eve: a link", "mallory: a link", "two\nlines: the folder's name"):
-        assert told in remarks
+    for part in ("link: a link", "pipe: ", "eve: a link", "mallory: a link",
+                 "two\nlines: the folder's name"):  # fmt: skip
+        assert part in remarks
     for learner in ("learner-2", "learner-3"):
         assert f"{learner}: timestamp.txt holds no time" in remarks
-
-
-def test_of_equal_files_one_that_changes_is_graded_apart(verdict):
-    class Handed(str):
-        content = b"right"
-
-        def read(self):
-            return self.content
-
-    eve, bob, carl = (Handed(name) for name in ("eve", "bob", "carl"))
-    eve.content = b"wrong"
-    script = Script({b"wrong": [verdict], b"right": [verdict]})
-    done = dict(judged([Task("right", "{}", (eve, bob, carl))], SPEC, script)).keys()
-    assert {task.key: task.handed for task in done} == {"wrong": (eve,), "right": (bob, carl)}
-
-
-def test_what_changes_while_the_class_is_graded_is_kept_under_its_new_name(course, pool):
-    path = course.root / "submitted" / "learner-1" / LAB.name / f"{LAB.name}.ipynb"
-    spec = pool.spec(LAB, course.released(LAB), course.secret())
-    (task,) = [t for t in schedule.tasks_of(course, LAB, spec) if t.handed[0].path == path]
-    path.write_bytes(b"no notebook any more")
-    ((done, verdict),) = judged([task], spec, pool)
-    assert done.key == spec.key(b"no notebook any more", task.before) != task.key
-    assert verdict.problem
 
 
 def test_two_dask_workers_of_which_one_dies(course, quiet):
@@ -373,57 +326,14 @@ def test_a_scheduler_that_is_not_there_is_said_so(course, monkeypatch):
         grade_lab(course, LAB, pool)
 
 
-def test_whoever_asks_needs_no_torch_and_judges_begin_meanwhile(course):
+def test_the_command_needs_no_torch_and_judges_start_meanwhile(course):
     code = (
         "import sys; from labkit.grading.run.pool import GradingPool; "
         "import labkit.grading.run.grade; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
-    with GradingPool(jobs=2) as pool:
-        pool.begin(COUNT)
-        running = pool.beside.result()
-        assert processes_of(running.executor)  # before anything is asked
-        spec = pool.spec(LAB, course.released(LAB), course.secret())
-        (first, *_) = course.submitted(LAB)
-        assert pool.submit(spec, first.read()).result().exercises and pool.running is running
     with GradingPool(jobs=1) as pool:
-        pool.begin(COUNT)  # and nobody asks
-        (process,) = processes_of(pool.beside.result().executor)
+        pool.start(COUNT)
+        (process,) = processes_of(pool.starting.result().executor)  # and nothing is submitted
     process.join(20)
     assert not process.is_alive()
-
-
-@pytest.mark.slow
-def test_bench_grade_prints_ratios(monkeypatch, tmp_path):
-    from typer.testing import CliRunner
-
-    from labkit.bench import grading as bench
-    from labkit.cli import app
-
-    monkeypatch.setattr(bench, "STOCK_SUBMISSIONS", 3)
-    done = CliRunner().invoke(app, ["bench", "grade", "--submissions", "4", "--jobs", "1"])
-    assert done.exit_code == 0, done.output
-    assert "nbgrader autograde" in done.output and "tinyllm grade" in done.output
-    assert re.match(
-        r"By its beginning the rest takes about \d+ (seconds|minutes)\.\n", done.output
-    )
-
-
-def test_bench_check_says_after_its_first_round_how_long_it_takes(monkeypatch):
-    from rich.console import Console
-
-    from labkit.bench import grading as bench
-
-    ran = []
-
-    def check(exercise, *_):
-        ran.append(exercise.id)
-        time.sleep(0.2)
-
-    monkeypatch.setattr(bench, "LABS", bench.LABS[:1])
-    monkeypatch.setattr(bench, "run_checks", check)
-    console = Console(record=True, width=80)
-    bench.bench_check(console)
-    count = len(bench.LABS[0].exercises)
-    assert len(ran) == 5 * count and ran[:count] == [e.id for e in bench.LABS[0].exercises]
-    assert console.export_text().startswith("By the first round, 4 more take about 10 seconds.")

@@ -1,47 +1,41 @@
 """What goes wrong with one learner, or with the machine, and stops nobody."""
 
-import csv
 import errno
 import os
 import re
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from nbgrader.preprocessors import GetGrades
-from typer.testing import CliRunner
 
-from labkit.author.owned_cells import notebook_path
 from labkit.checks import declared
-from labkit.cli import app
 from labkit.core import paths
-from labkit.core.paths import ROOT, TESTS
-from labkit.core.syllabus import LABS
+from labkit.core.paths import TESTS
 from labkit.grading.nbgrader import feedback
-from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.run import schedule
-from labkit.grading.run.folder_lock import folder_lock
 from labkit.grading.run.judge_process import ready_judge
-from labkit.grading.run.pool import EXECUTORS, GradingPool, RunningExecutor
+from labkit.grading.run.pool import EXECUTORS, GradingPool
 from labkit.grading.run.schedule import grade_lab
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
 from labkit.sandbox.bubblewrap import GradingError
-from tests.course.grading.samples import (
+from tests.course.grading.samples import LATE, OURS, judged, notebook_of, stored, with_plugin
+from tests.course.grading.two_learners import (
     LAB,
-    LATE,
-    OURS,
-    judged,
-    notebook_of,
-    stored,
-    with_plugin,
+    all_files,
+    grade,
+    here,
+    page_of,
+    points,
+    tinyllm,
 )
+from tests.course.grading.two_learners import assert_refused as refused
+from tests.course.grading.two_learners import autograded as graded_notebook_of
+from tests.course.grading.two_learners import look_at as looks
 
 NAMES = ("ada", "eve", "zoe")
 
@@ -49,14 +43,6 @@ NAMES = ("ada", "eve", "zoe")
 @pytest.fixture
 def course(released_course):
     return released_course
-
-
-def graded_notebook_of(course, learner):
-    return course.root / "autograded" / learner / LAB.name / f"{LAB.name}.ipynb"
-
-
-def page_of(course, learner):
-    return course.root / "feedback" / learner / LAB.name / f"{LAB.name}.html"
 
 
 @pytest.fixture
@@ -71,24 +57,22 @@ def three(course):
 # Pages
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (b"%PDF-1.7", "JSONDecodeError"),
-        (b"[]", "AttributeError"),
-        (b'{"cells": []}', "KeyError: .*no cell"),
-        (b"[" * 100_000, "RecursionError"),
-    ],
-)
-def test_a_page_that_cannot_be_made_is_a_remark_with_its_reason(three, content, why):
-    graded_notebook_of(three, "eve").write_bytes(content)
+def test_a_page_that_cannot_be_made_is_a_remark_with_its_reason(three):
     stored(three, "zoe", scores=(0.0, 0.0, 0.0))
-    pages = three.feedback(LAB)
-    assert pages == [page_of(three, "ada"), page_of(three, "zoe")]
-    assert "0 of 4" in pages[1].read_text("utf-8")
-    (remark,) = three.remarks
-    assert re.match(f"eve: no page of feedback could be made: {why}", remark)
-    assert not page_of(three, "eve").exists()  # what it said is not so any more
+    contents = {
+        b"%PDF-1.7": "JSONDecodeError",
+        b"[]": "AttributeError",
+        b'{"cells": []}': "KeyError: .*no cell",
+        b"[" * 100_000: "RecursionError",
+    }
+    for content, why in contents.items():
+        graded_notebook_of(three, "eve").write_bytes(content)
+        three.remarks.clear()
+        pages = three.feedback(LAB)
+        assert pages == [page_of(three, "ada"), page_of(three, "zoe")]
+        (remark,) = three.remarks
+        assert re.match(f"eve: no page of feedback could be made: {why}", remark)
+        assert not page_of(three, "eve").exists()  # its content is out of date
 
 
 def test_only_pages_that_change_are_written_again(three):
@@ -190,18 +174,6 @@ def test_nobody_is_graded_where_the_checks_are_not_sound(course, checks, find, i
         ready_judge(LAB, course.released(LAB), b"secret")
 
 
-def all_files(course):
-    files = {path for path in course.root.rglob("*") if path.is_file()}
-    ours = (".secret", ".lock", ".lock-holder")
-    return {path: path.read_bytes() for path in files if path.name not in ours}
-
-
-def here(pool):
-    """An executor that judges in this process."""
-    executor = ThreadPoolExecutor(1)
-    return RunningExecutor(executor, lambda: 1, lambda at_once: executor.shutdown())
-
-
 def test_nothing_is_written_where_the_checks_are_not_sound(course, checks, monkeypatch):
     """By either road, and whoever comes first: a blank notebook needs no check."""
     hand_in(course.root, LAB, Learner("ada", encoded(course.released(LAB))))
@@ -217,57 +189,15 @@ def test_nothing_is_written_where_the_checks_are_not_sound(course, checks, monke
     assert course.standings(LAB) == {} and all_files(course) == before
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b'{"cells": [], "nbformat": 4}', None])
-def test_a_released_notebook_that_cannot_be_used_says_what_to_do(course, content):
+def test_a_released_notebook_that_cannot_be_used_says_what_to_do(course):
     path = course.root / "release" / LAB.name / f"{LAB.name}.ipynb"
-    path.write_bytes(content) if content is not None else path.unlink()
-    with pytest.raises(
-        CourseError, match=r"nbgrader generate_assignment 01_rmsnorm( --force)?`$"
-    ):
-        Course(course.root).released(LAB)
+    for content in (b"", b"{}", b'{"cells": [], "nbformat": 4}', None):
+        path.write_bytes(content) if content is not None else path.unlink()
+        with pytest.raises(CourseError, match=r"generate_assignment 01_rmsnorm( --force)?`$"):
+            course.released(LAB)
 
 
 # The command: its status, its one line, and that it goes on
-
-
-def tinyllm(*arguments):
-    """(status, what it printed)"""
-    done = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"})
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.output
-
-
-@pytest.fixture
-def handed_in(course, monkeypatch):
-    """Two notebooks to be graded, one of them blank, by a judge in this process."""
-    monkeypatch.setitem(EXECUTORS, "processes", here)
-    hand_in(course.root, LAB, Learner("ada", encoded(course.released(LAB))))
-    hand_in(course.root, LAB, Learner("bob", encoded(solved(course.released(LAB), LAB))))
-    return course
-
-
-def grade(course):
-    return tinyllm("grade", LAB.module, "--course", course.root, "--no-sandbox")
-
-
-def points(course):
-    return {name: one.total for name, one in course.standings(LAB).items()}
-
-
-def looks(course):
-    """{learner: what a person should look at}, of the lab's table."""
-    with (course.root / f"{LAB.name}.csv").open(newline="", encoding="utf-8-sig") as file:
-        return {row["learner"]: row["look at"] for row in csv.DictReader(file)}
-
-
-def refused(course, *said):
-    """The command ends with one line that says so, and changes no file."""
-    before = all_files(course)
-    status, output = grade(course)
-    assert status == 2 and output.count("\n") == 1, output
-    for words in said:
-        assert re.search(words, output), output
-    assert all_files(course) == before
 
 
 def test_the_status_says_whether_something_needs_a_look(handed_in):
@@ -280,26 +210,14 @@ def test_the_status_says_whether_something_needs_a_look(handed_in):
     assert grade(handed_in)[0] == 0
 
 
-def test_a_notebook_under_another_name_is_taken_or_needs_a_look(handed_in):
-    submitted = handed_in.root / "submitted"
-    right = submitted / "bob" / LAB.name / f"{LAB.name}.ipynb"
-    right.rename(right.with_name("homework.ipynb"))
-    other = notebook_path(LABS[1]).read_bytes()
-    for name, data in {"eve/a": right.with_name("homework.ipynb").read_bytes(),
-                       "eve/b": b"", "zoe/a": other, "yan/a": b"%PDF-1.7"}.items():  # fmt: skip
-        path = submitted / name.split("/")[0] / LAB.name / f"{name[-1]}.ipynb"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+def test_a_notebook_under_another_name_needs_a_look(handed_in):
+    right = handed_in.root / "submitted" / "bob" / LAB.name / f"{LAB.name}.ipynb"
+    other = right.rename(right.with_name("homework.ipynb"))
     status, output = grade(handed_in)
-    assert status == 1 and "homework.ipynb is called 01_rmsnorm.ipynb now" in output
-    assert points(handed_in).keys() == {"ada", "bob"} and right.exists()
-    for who, said in {"eve": "one of 2 notebooks", "zoe": "its cells are those of 02_rope",
-                      "yan": "a PDF only shows"}.items():  # fmt: skip
-        assert f"  {who}: handed in" in output and said in looks(handed_in)[who]
-        assert said in page_of(handed_in, who).read_text("utf-8")
-        assert said in (handed_in.root / "class.html").read_text("utf-8")
-    (submitted / "zoe" / LAB.name / "a.ipynb").write_bytes(right.read_bytes())
-    assert "zoe: " not in grade(handed_in)[1] and points(handed_in)["zoe"] > 0
+    assert status == 1 and "bob: no 01_rmsnorm.ipynb, but homework.ipynb: rename" in output
+    assert points(handed_in).keys() == {"ada"} and "homework.ipynb" in looks(handed_in)["bob"]
+    other.rename(right)
+    assert grade(handed_in)[0] == 0 and points(handed_in)["bob"] > 0
 
 
 def test_a_page_that_fails_leaves_all_reports_and_status_1(handed_in, monkeypatch):
@@ -346,18 +264,6 @@ def test_results_of_another_lab_that_cannot_be_read_are_a_remark(handed_in):
         assert status == 1 and "`tinyllm grade rope` makes it again" in output
 
 
-def no_gradebook(path):
-    path.unlink()
-
-
-def nothing_in_it(path):
-    path.write_bytes(b"")
-
-
-def other_file(path):
-    path.write_bytes(b"%PDF-1.7 this is no database at all, but a page" * 100)
-
-
 def damaged(path):
     content = bytearray(path.read_bytes())
     content[100:2000] = b"x" * 1900
@@ -378,25 +284,24 @@ def other_tables(path):
     with_sql("CREATE TABLE recipes (title)")(path)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (no_gradebook, "there is no gradebook .*nbgrader generate_assignment 01_rmsnorm"),
-        (nothing_in_it, "there is no gradebook"),
-        (other_file, "is no gradebook, or damaged: file is not a database"),
-        (damaged, "is no gradebook, or damaged"),
-        (other_tables, r"it holds other tables \(recipes\)"),
-        (with_sql('ALTER TABLE "grade" DROP COLUMN extra_credit'), "nbgrader db upgrade"),
-        (with_sql("DELETE FROM assignment"), "No such assignment.*run `nbgrader gen"),
-    ],
-    ids=lambda value: getattr(value, "__name__", None),
-)  # fmt: skip
-def test_what_is_not_the_courses_gradebook_is_refused_untouched(handed_in, change, said):
+WRONG_GRADEBOOKS = {
+    "there is no gradebook .*nbgrader generate_assignment 01_rmsnorm": Path.unlink,
+    "there is no gradebook": lambda path: path.write_bytes(b""),
+    "file is not a database": lambda path: path.write_bytes(b"%PDF-1.7 a page" * 100),
+    "is no gradebook, or damaged": damaged,
+    r"it holds other tables \(recipes\)": other_tables,
+    "nbgrader db upgrade": with_sql('ALTER TABLE "grade" DROP COLUMN extra_credit'),
+    "No such assignment.*run `nbgrader gen": with_sql("DELETE FROM assignment"),
+}  # fmt: skip
+
+
+def test_what_is_not_the_courses_gradebook_is_refused_untouched(handed_in):
     path = handed_in.root / "gradebook.db"
     right = path.read_bytes()
-    change(path)
-    refused(handed_in, said)
-    path.write_bytes(right)
+    for message, change in WRONG_GRADEBOOKS.items():
+        change(path)
+        refused(handed_in, message)
+        path.write_bytes(right)
     assert grade(handed_in)[0] == 0 and points(handed_in) == {"ada": 0, "bob": 14}
 
 
@@ -410,42 +315,10 @@ def test_a_gradebook_that_another_program_holds_is_said(handed_in):
     assert grade(handed_in)[0] == 0 and points(handed_in) == {"ada": 0, "bob": 14}
 
 
-HOLD = """
-import sys, time
-from pathlib import Path
-from labkit.grading.run.folder_lock import folder_lock
-with folder_lock(Path({root!r})):
-    print("held", flush=True)
-    time.sleep(600)
-"""
-
-
-@pytest.mark.skipif(os.name != "posix", reason="not checked: needs kill -9")
-def test_a_second_run_on_a_folder_is_told_who_is_there_and_a_dead_one_holds_nothing(handed_in):
-    script = HOLD.format(root=str(handed_in.root))
-    other = subprocess.Popen(
-        [sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    assert other.stdout.readline() == "held\n"
-    refused(handed_in, rf"in use by `.*process {other.pid} on .*, since \d{{4}}-")
-    assert tinyllm("collect", "--course", handed_in.root)[0] == 2
-    other.send_signal(signal.SIGKILL)
-    other.wait()
-    assert grade(handed_in)[0] == 0
-    with folder_lock(handed_in.root):  # and it was given back
-        pass
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="not checked: needs POSIX")
-@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC])
-def test_a_folder_that_cannot_be_written_is_said_at_once(handed_in, monkeypatch, number):
-    def fails(path, target):
-        raise OSError(number, os.strerror(number), str(path))
-
-    monkeypatch.setattr(Path, "replace", fails)
-    refused(handed_in, "the course folder .* cannot be written: ", os.strerror(number))
-    monkeypatch.undo()
-    monkeypatch.setitem(EXECUTORS, "processes", here)
+def test_a_second_command_in_a_folder_is_refused(handed_in):
+    with FileLock(handed_in.root / ".lock"):
+        refused(handed_in, "in use by another command", "same command again")
+        assert tinyllm("collect", "--course", handed_in.root)[0] == 2
     assert grade(handed_in)[0] == 0
 
 

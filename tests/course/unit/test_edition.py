@@ -104,7 +104,7 @@ def test_no_file_holds_an_answer(built):
 
 def test_only_what_is_the_learners_goes_along(folder):
     names = set(files_in(folder))
-    wrong = r"labkit/(author|grading|bench|site)/|tests/(hidden|course)|course/"
+    wrong = r"labkit/(author|grading|site)/|tests/(hidden|course)|course/"
     assert not [name for name in names if re.match(wrong, name) or name.endswith((".pyc", "~"))]
     found = {name for name in names if name.startswith("solutions/")}
     expected = {f"solutions/hints/{lab.module}.md" for lab in NOTEBOOKS if lab.exercises}
@@ -279,7 +279,7 @@ def test_nothing_shows_the_reference_by_accident(hour):
 def test_the_commands_are_the_learners_own(hour):
     listed = set(re.findall(r"│ (\w+) ", hour["--help"]))
     assert {"status", "check", "hint", "solution", "unlock", "submit", "chat"} <= listed
-    assert not listed & {"build", "mutants", "demo", "collect", "grade", "report", "bench"}
+    assert not listed & {"build", "mutants", "demo", "collect", "grade", "report"}
     assert "No such command 'build'" in hour["build"]
     assert "No such command 'grade'" in hour["grade x"]
     assert "x" in hour["train x"] and "x" in hour["measure x"]

@@ -1,1 +1,0 @@
-"""The benchmarks: times and ratios of one run on one machine."""
