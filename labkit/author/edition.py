@@ -34,6 +34,7 @@ LEARNERS = (
         "labkit/lang/*/*.po",
         "labkit/lang/*/*.ttf",
         "labkit/lang/*/OFL.txt",
+        "labkit/core/labs/*.toml",
         "labkit/learner/figures/*.csv",
         "labkit/pretrain/*.jinja",
         "labkit/pretrain/*.json",

@@ -83,5 +83,5 @@ def version() -> str:
     sources = [
         Path(module.__file__) for module in (feedback, marks, standings, report, syllabus)
     ]
-    sources.append(Path(feedback.template().filename))
+    sources += [Path(feedback.template().filename), *sorted(syllabus.FOLDER.glob("*.toml"))]
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()

@@ -18,10 +18,9 @@ from collections.abc import Sequence
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
+from labkit.core.syllabus import CAPTIONS, PREDICTIONS
 from labkit.lang import tr
-from labkit.learner.figures.captions import CAPTIONS
 from labkit.learner.figures.labels import label, translate
-from labkit.learner.progress.outcomes import OUTCOMES
 from labkit.learner.progress.predictions import outcome, show_now
 
 # Okabe and Ito's palette: told apart with every common colour blindness. Its yellow is
@@ -88,7 +87,7 @@ def show(figure: Figure, text: str) -> None:
     printed in place of the picture. Where a prediction has this name, its outcome follows.
     """
     if text[:1].isdigit() and text not in CAPTIONS:
-        raise KeyError(f"{text!r} is no figure of labkit/learner/figures/captions.py: add it")
+        raise KeyError(f"{text!r} is no caption in the lab's file in labkit/core/labs: add it")
     alt = tr(CAPTIONS[text]) if text in CAPTIONS else label(text)
     if _in_ipython():
         from IPython.display import display
@@ -100,7 +99,7 @@ def show(figure: Figure, text: str) -> None:
     else:
         print(f"[figure] {alt}")
     plt.close(figure)
-    if text in OUTCOMES:
+    if text in PREDICTIONS:
         show_now(outcome(text))
 
 

@@ -10,11 +10,10 @@ from matplotlib.patches import FancyBboxPatch
 
 from labkit.author.owned_cells import notebook_path, read_notebook
 from labkit.author.translation.labels import labels_of
-from labkit.core.syllabus import LABS, NOTEBOOKS, Lab
+from labkit.core.syllabus import CAPTIONS, LABS, NOTEBOOKS, Lab
 from labkit.lang import ENGLISH, speaking
 from labkit.learner.figures import architecture, drawing
 from labkit.learner.figures.architecture import BOXES, DRAWN, PARTS, alt_text, draw
-from labkit.learner.figures.captions import CAPTIONS
 from labkit.learner.figures.drawing import BLUE, GREY, ORANGE
 from labkit.learner.figures.labels import families, label, translate
 from tinyllm.config import PRESETS
