@@ -36,6 +36,7 @@ LEARNERS = (
         "labkit/lang/*/OFL.txt",
         "labkit/core/labs/*.toml",
         "labkit/learner/figures/*.csv",
+        "labkit/learner/figures/*.svg",
         "labkit/pretrain/*.jinja",
         "labkit/pretrain/*.json",
     ),

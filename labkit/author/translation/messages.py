@@ -21,6 +21,7 @@ from labkit.core.paths import LABKIT, ROOT, SOLUTIONS, TESTS
 from labkit.core.report import LABELS, Status
 from labkit.core.syllabus import NOTEBOOKS, Lab
 from labkit.learner import hints
+from labkit.learner.figures import architecture
 from labkit.look import page
 from labkit.sandbox.inside import banned
 
@@ -105,6 +106,8 @@ def of_figures() -> Iterator[Message]:
     folder = LABKIT / "learner" / "figures"
     for path, _, text, _, _ in extract_from_dir(folder, SAID_BY, keywords=KEYWORDS):
         yield Message(text, f"labkit/learner/figures/{path}")
+    for text in architecture.words():
+        yield Message(text, "labkit/learner/figures/architecture.svg")
 
 
 def of_course() -> Iterator[Message]:

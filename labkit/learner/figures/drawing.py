@@ -149,17 +149,32 @@ def shade(
     return figure
 
 
+def show_svg(svg: str, alt: str) -> None:
+    """Display a drawing in the notebook; outside of one, print its text."""
+    if _in_ipython():
+        from IPython.display import display
+
+        page = image("svg+xml", svg.encode(), alt, 960)
+        display({"text/html": page, "text/plain": f"[figure] {alt}"}, raw=True)
+    else:
+        print(f"[figure] {alt}")
+
+
 def as_html(figure: Figure, alt: str) -> str:
-    """An <img> that carries the figure within itself, so that nothing has to be fetched;
-    its labels in the language that is spoken."""
+    """The figure as an image, its labels in the language in use."""
     translate(figure)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=2 * PIXELS_PER_INCH)
     png = buffer.getvalue()
     width = struct.unpack(">I", png[16:20])[0] // 2  # a PNG states its width at byte 16
-    data = base64.b64encode(png).decode("ascii")
+    return image("png", png, alt, width)
+
+
+def image(kind: str, content: bytes, alt: str, width: int) -> str:
+    """An <img> that carries its content within itself, so that nothing has to be fetched."""
+    data = base64.b64encode(content).decode("ascii")
     style = "max-width: 100%; height: auto; background: white"
-    source = f"data:image/png;base64,{data}"
+    source = f"data:image/{kind};base64,{data}"
     return f'<img src="{source}" alt="{html.escape(alt)}" width="{width}" style="{style}">'
 
 

@@ -41,7 +41,7 @@ def paths(command, before=()):
         yield from paths(each, (*before, name))
 
 WRONG = ["chek", "check", "check 1.2 3", "hint --rung", "chat --nonsense", "grade --dask",
-         "generate --seed x", "generate --seed -1", "generate --top-p x", "generate --greedy=1",
+         "generate --seed x", "generate --seed -1", "generate --top-p x", "generate --int8=1",
          "check 9.9", "unlock nothing KEY", "compare nothing", "look --view nothing",
          "chat /nowhere/at/all", "generate -p a --top-k 0 nothing", "submit nothing",
          "report --course /nowhere", "collect --lab nothing", "grade rmsnorm --course /nowhere"]
