@@ -7,7 +7,6 @@ import torch
 
 from labkit.checks.compare import Difference, assert_same
 from labkit.learner import finale, models
-from labkit.learner.wrapped import Wrapped
 from labkit.model import hub
 from labkit.model.weights import CheckpointError
 from labkit.pretrain import lesson
@@ -119,13 +118,6 @@ def test_a_trained_model_is_kept_found_and_trained_further(monkeypatch, tmp_path
     torch.optim.SGD(again.parameters(), lr=1.0).step()
     assert not torch.equal(again(ids), model(ids))
     assert (hub.mine() / "model.safetensors").read_bytes() == stored
-
-
-def test_pieces_are_wrapped_at_words(capsys):
-    write = Wrapped(10)
-    for piece in ("The", " vio", "lin", " is", " gone", ".\n", "And so", " on", " and", " on"):
-        write(piece)
-    assert capsys.readouterr().out == "The violin\nis gone.\nAnd so on\nand on"
 
 
 def test_it_tells_as_many_stories_as_asked_and_the_same_again():
