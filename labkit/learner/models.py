@@ -15,8 +15,8 @@ from labkit.core.sealed import NotReady
 from labkit.core.syllabus import LABS, Exercise, Lab
 from labkit.lang import tr
 from labkit.learner import workspace
+from labkit.learner.wrapped import Wrapped
 from labkit.model import checkpoint, hub
-from labkit.model.chat.session import WordWrapper, show
 from labkit.model.chat.stream import Sampling, stream
 from labkit.model.tokenizer import Tokenizer
 from labkit.sandbox.inside.importer import PACKAGE, imported
@@ -156,8 +156,7 @@ def say(
 
     temperature 0 always takes the best token; above it, the same seed draws the same text.
     """
-    generator, wrapper = torch.Generator().manual_seed(seed), WordWrapper()
-    write = lambda piece: show(wrapper.wrap(piece))  # noqa: E731
+    generator, write = torch.Generator().manual_seed(seed), Wrapped()
     ids, sampling = tokenizer.encode(text), Sampling(temperature)
     said = stream(model, tokenizer, ids, _plain_generate, write, sampling, None, generator)
     print()

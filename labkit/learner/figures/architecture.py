@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 from matplotlib.colors import to_hex, to_rgb
 
 from labkit.core.syllabus import LABS, Lab
-from labkit.lang import FOLDER, language, said, tr
+from labkit.lang import ENGLISH, FOLDER, language, said, tr
 from labkit.learner.figures.drawing import (
     BLUE,
     COLOURS,
@@ -190,28 +190,28 @@ def add_legend(
     root: ElementTree.Element, lab: str | None, lit: str | None, passed: Collection[str]
 ) -> None:
     """The labs along the top, the letters along the bottom."""
-    legend = ElementTree.SubElement(root, "g")
 
-    def write(words: str, x: float, y: float, size: float, **more: str) -> None:
+    def write(group: ElementTree.Element, words: str, x: float, y: float, size: float) -> None:
         place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "font-size": f"{size:.1f}"}
-        ElementTree.SubElement(legend, "text", place | more).text = words
+        ElementTree.SubElement(group, "text", place).text = words
 
     step = (WIDTH - 2 * MARGIN) / len(LABS)
     size = min(12.5, 98 / len(LABS))
     for place, each in enumerate(LABS):
         x, module = MARGIN + place * step, each.module
-        colors = style([module], lit, passed, False)
+        group = ElementTree.SubElement(root, "g", style=style([module], lit, passed, False))
         ElementTree.SubElement(
-            legend, "rect", x=f"{x:.1f}", y="18", width="14", height="14", rx="3", style=colors
+            group, "rect", x=f"{x:.1f}", y="18", width="14", height="14", rx="3"
         )
         if lit and module in passed:
-            write("\N{CHECK MARK}", x + 7, 30, 13, style=colors)
-        weight = "bold" if lab == module else "normal"
-        more = {"text-anchor": "start", "font-weight": weight, "style": colors}
-        write(legend_label(each), x + 20, 29.5, size, **more)
+            write(group, "\N{CHECK MARK}", x + 7, 30, 13)
+        weight = "bold" if lab == module and language() == ENGLISH else "normal"
+        label = {"text-anchor": "start", "font-weight": weight}
+        write(ElementTree.SubElement(group, "g", label), legend_label(each), x + 20, 29.5, size)
+    letters = ElementTree.SubElement(root, "g")
     meanings = [f"{letter}  {tr(meaning)}" for letter, meaning in LETTERS.items()]
     for y, row in ((620, meanings[:6]), (636, meanings[6:])):
-        write(("\N{NO-BREAK SPACE}" * 5).join(row), WIDTH / 2, y, 11)
+        write(letters, ("\N{NO-BREAK SPACE}" * 5).join(row), WIDTH / 2, y, 11)
 
 
 def add_font(root: ElementTree.Element) -> None:
@@ -220,8 +220,8 @@ def add_font(root: ElementTree.Element) -> None:
         data = base64.b64encode(path.read_bytes()).decode("ascii")
         source = f"url(data:font/ttf;base64,{data})"
         rule = f'@font-face {{ font-family: "{path.stem}"; src: {source} }}'
-        ElementTree.SubElement(root, "style").text = rule
-        root.set("font-family", f"{root.get('font-family')}, {path.stem}")
+        root.find(f"{{{SVG}}}style").text += rule
+        root.set("font-family", f"DejaVu Sans, {path.stem}, sans-serif")
 
 
 def legend_label(lab: Lab) -> str:
