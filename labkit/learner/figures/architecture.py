@@ -221,7 +221,7 @@ def add_font(root: ElementTree.Element) -> None:
         source = f"url(data:font/ttf;base64,{data})"
         rule = f'@font-face {{ font-family: "{path.stem}"; src: {source} }}'
         root.find(f"{{{SVG}}}style").text += rule
-        root.set("font-family", f"DejaVu Sans, {path.stem}, sans-serif")
+        root.set("font-family", f"{path.stem}, DejaVu Sans, sans-serif")
 
 
 def legend_label(lab: Lab) -> str:
