@@ -19,11 +19,9 @@ from labkit.author.reference import BuildError, reference, reference_block
 from labkit.author.translation.texts import with_docstrings
 from labkit.core import cells
 from labkit.core.paths import NOTEBOOKS, SOLUTIONS
-from labkit.core.syllabus import LABS, Exercise, Lab, Question
+from labkit.core.syllabus import LABS, Exercise, Lab, Prediction, Question
 from labkit.lang import ENGLISH, language, ntr, tr
 from labkit.learner import hints
-from labkit.learner.progress import predictions
-from labkit.learner.progress.outcomes import Outcome
 
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -75,7 +73,7 @@ def filled(lab: Lab, notebook: NotebookNode, solved: bool = False) -> NotebookNo
         setup.source = setup_cell(lab)
     if lab in LABS:
         owned(notebook, "map", below="setup").source = MAP.format(lab.module)
-    for name, outcome in predictions.of(lab).items():
+    for name, outcome in lab.predictions.items():
         fill_prediction(notebook, name, outcome)
     for exercise in lab.exercises:
         fill_exercise(lab, notebook, exercise, solved)
@@ -127,7 +125,7 @@ def fill_exercise(lab: Lab, notebook: NotebookNode, exercise: Exercise, solved: 
     mark(test, exercise.check_cell, grade=True, locked=True, points=exercise.points)
 
 
-def fill_prediction(notebook: NotebookNode, name: str, outcome: Outcome) -> None:
+def fill_prediction(notebook: NotebookNode, name: str, outcome: Prediction) -> None:
     """The cell in which a learner chooses, before the one that tells what came out."""
     teller = re.compile(rf'(?:show\(\w+, |outcome\()"{re.escape(name)}"[,)]')
     above = [cell.id for cell in notebook.cells if teller.search(cell.source)]

@@ -1,17 +1,24 @@
-"""The one table of labs and exercises: names, symbols, points, minutes, what may not be used.
+"""The labs and exercises: names, symbols, points, minutes, what may not be used, and the texts
+of predictions and figures. Each lab is described by one file, labs/NUMBER_MODULE.toml.
 
 Notebook headings and badges, skeletons, the gradebook's maxima and the command line all
-read it. Adding a lab to the course starts with a row here.
+read it. Adding a lab to the course starts with a file there.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, field
 from difflib import get_close_matches
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from labkit.lang import tr
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ANY_LAB = (
     *("transformers", "torch.ops", "torch._C"),
@@ -75,13 +82,34 @@ class Question:
 
 
 @dataclass(frozen=True)
+class Prediction:
+    """What a learner predicts before a cell runs.
+
+    choices    {letter: text}
+    right      the letter of what comes out
+    why        one sentence
+    """
+
+    choices: dict[str, str]
+    right: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Lab:
+    """One lab: labs/NUMBER_MODULE.toml describes it. The keys of predictions and captions are
+    the lab's number and the name of a figure or a cell: "1.cloud".
+    """
+
     number: str
     module: str
     title: str
     exercises: tuple[Exercise, ...] = ()
     questions: tuple[Question, ...] = ()
     banned: tuple[str, ...] = ()
+    graded: bool = True  # False: an exercise there is practice, and has no points
+    predictions: dict[str, Prediction] = field(default_factory=dict, compare=False)
+    captions: dict[str, str] = field(default_factory=dict, compare=False)  # by figure
 
     @property
     def name(self) -> str:
@@ -102,193 +130,36 @@ class Lab:
         return self.banned + ANY_LAB
 
 
-LABS = (
-    Lab(
-        "01",
-        "rmsnorm",
-        "Normalisation: from LayerNorm to RMSNorm",
-        exercises=(
-            Exercise("1.1", ("layer_norm",), points=4, minutes=10),
-            Exercise("1.2", ("RMSNorm",), points=6, minutes=15),
-            Exercise("1.3", ("residual",), points=4, minutes=15, core=False),
+def _read(path: Path) -> Lab:
+    """The lab that a file NUMBER_MODULE.toml describes."""
+    fields = tomllib.loads(path.read_text("utf-8"))
+    number, _, module = path.stem.partition("_")
+    return Lab(
+        number,
+        module,
+        fields["title"],
+        tuple(
+            Exercise(**{**each, "symbols": tuple(each["symbols"])})
+            for each in fields.get("exercises", ())
         ),
-        questions=(Question("1.a", 2), Question("1.b", 2), Question("1.c", 2)),
-        banned=(
-            *("torch.nn.LayerNorm", "torch.nn.RMSNorm", "torch.nn.GroupNorm"),
-            *("torch.nn.functional.layer_norm", "torch.nn.functional.rms_norm"),
-            *("torch.nn.functional.group_norm", "torch.nn.functional.batch_norm"),
-            *("torch.nn.functional.instance_norm", "torch.nn.modules.normalization"),
-            *("torch.layer_norm", "torch.native_layer_norm", "torch.rms_norm"),
-            *("torch.group_norm", "torch.batch_norm", "torch.instance_norm"),
-            *("aten::native_layer_norm", "aten::_fused_rms_norm", "aten::native_group_norm"),
-            *("aten::native_batch_norm", "aten::rms_norm", "aten::layer_norm"),
-            *("torch.native_batch_norm", "torch._native_batch_norm_legit"),
-            *("torch._native_batch_norm_legit_no_training", "torch._batch_norm_impl_index"),
-            *("torch.batch_norm_stats", "torch.batch_norm_elemt"),
-            *("aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit_no_training"),
-            *("aten::_batch_norm_with_update", "aten::_batch_norm_no_update"),
-            "aten::_batch_norm_with_update_functional",
-        ),
-    ),
-    Lab(
-        "02",
-        "rope",
-        "Positions: RoPE and its neighbours",
-        exercises=(
-            Exercise("2.1", ("rope_cos_sin",), points=5, minutes=15),
-            Exercise("2.2", ("rotate_half",), points=3, minutes=5),
-            Exercise("2.3", ("apply_rotary_pos_emb",), points=5, minutes=10),
-            Exercise("2.4", ("sinusoidal_embedding",), points=3, minutes=10, core=False),
-            Exercise("2.5", ("alibi_bias",), points=3, minutes=15, core=False),
-            Exercise("2.6", ("relative_scores",), points=3, minutes=15, core=False),
-            Exercise("2.7", ("yarn_cos_sin",), points=3, minutes=20, core=False),
-            Exercise("2.8", ("LearnedPositions",), points=2, minutes=10, core=False),
-        ),
-        questions=(Question("2.a", 2), Question("2.b", 2), Question("2.c", 2)),
-        banned=(
-            *("torchtune", "torchao", "xformers", "flash_attn", "rotary_embedding_torch"),
-            *("torch.nn.MultiheadAttention", "torch.nn.attention"),
-            *("torch.nn.functional.multi_head_attention_forward",),
-            *("torch.nn.functional.scaled_dot_product_attention",),
-            *("aten::scaled_dot_product_attention", "aten::_native_multi_head_attention"),
-        ),
-    ),
-    Lab(
-        "03",
-        "gqa",
-        "Attention: many queries, few keys",
-        exercises=(
-            Exercise("3.1", ("causal_mask",), points=3, minutes=5),
-            Exercise("3.2", ("scaled_dot_product_attention",), points=5, minutes=15),
-            Exercise("3.3", ("repeat_kv",), points=3, minutes=5),
-            Exercise("3.4", ("Qwen3Attention",), points=8, minutes=30),
-            Exercise("3.5", ("MultiHeadLatentAttention",), points=5, minutes=40, core=False),
-            Exercise("3.6", ("masked_softmax",), points=3, minutes=15, core=False),
-        ),
-        questions=(Question("3.a", 2), Question("3.b", 2), Question("3.c", 2)),
-        banned=(
-            *("torch.nn.functional.scaled_dot_product_attention", "torch.nn.attention"),
-            *("torch.nn.functional.multi_head_attention_forward", "torch.nn.Transformer"),
-            *("torch.nn.MultiheadAttention", "torch.nn.modules.activation.MultiheadAttention"),
-            *("torch.nn.TransformerEncoderLayer", "torch.nn.TransformerDecoderLayer"),
-            *("torch.nn.TransformerEncoder", "torch.nn.TransformerDecoder"),
-            *("torch.nn.modules.transformer", "torch.scaled_dot_product_attention"),
-            *("torch._scaled_dot_product_attention_math",),
-            *("torch._native_multi_head_attention", "torch._transformer_encoder_layer_fwd"),
-            *("aten::scaled_dot_product_attention", "aten::_scaled_dot_product_attention_math"),
-            *("aten::_scaled_dot_product_flash_attention_for_cpu",),
-            *("aten::_scaled_dot_product_fused_attention_overrideable",),
-            *("aten::_scaled_dot_product_efficient_attention",),
-            *("aten::_scaled_dot_product_flash_attention", "aten::_flash_attention_forward"),
-            *("aten::_scaled_dot_product_cudnn_attention", "aten::_cudnn_attention_forward"),
-            *("aten::_efficient_attention_forward", "aten::_triton_multi_head_attention"),
-            *("aten::_triton_scaled_dot_attention",),
-            *("aten::_native_multi_head_attention", "aten::_transformer_encoder_layer_fwd"),
-        ),
-    ),
-    Lab(
-        "04",
-        "swiglu",
-        "The feed-forward layer: SwiGLU",
-        exercises=(
-            Exercise("4.1", ("silu",), points=3, minutes=5),
-            Exercise("4.2", ("Qwen3MLP",), points=5, minutes=10),
-            Exercise("4.3", ("FeedForward",), points=4, minutes=20, core=False),
-        ),
-        questions=(Question("4.a", 2), Question("4.b", 2), Question("4.c", 2)),
-        banned=(
-            *("torch.nn.SiLU", "torch.nn.GELU", "torch.nn.GLU"),
-            *("torch.nn.functional.silu", "torch.nn.functional.gelu"),
-            *("torch.nn.functional.glu", "torch.nn.modules.activation"),
-            *("aten::silu", "aten::silu_", "aten::gelu", "aten::gelu_", "aten::glu"),
-        ),
-    ),
-    Lab(
-        "05",
-        "moe",
-        "Mixture of experts",
-        exercises=(
-            Exercise("5.1", ("route",), points=5, minutes=15),
-            Exercise("5.2", ("Qwen3MoeSparseMoeBlock",), points=7, minutes=25),
-            Exercise("5.3", ("load_balancing_loss",), points=5, minutes=15),
-            Exercise("5.4", ("uses_experts",), points=2, minutes=5),
-        ),
-        questions=(Question("5.a", 2), Question("5.b", 2), Question("5.c", 2)),
-        banned=(
-            *("torch.nn.functional.grouped_mm", "torch.nn.functional.scaled_grouped_mm"),
-            *("torch._grouped_mm", "torch._scaled_grouped_mm"),
-            *("aten::_grouped_mm", "aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2"),
-        ),
-    ),
-    Lab(
-        "06",
-        "decoder",
-        "The decoder, assembled",
-        exercises=(
-            Exercise("6.1", ("Qwen3DecoderLayer",), points=5, minutes=15),
-            Exercise("6.2", ("Qwen3Model",), points=6, minutes=30),
-            Exercise("6.3", ("Qwen3ForCausalLM",), points=5, minutes=15),
-            Exercise("6.4", ("count_parameters",), points=4, minutes=25),
-        ),
-        questions=(Question("6.a", 2), Question("6.b", 3), Question("6.c", 2)),
-        banned=(
-            *("torch.nn.Transformer", "torch.nn.modules.transformer"),
-            *("torch.nn.TransformerDecoderLayer", "torch.nn.TransformerEncoderLayer"),
-            *("torch.nn.TransformerDecoder", "torch.nn.TransformerEncoder"),
-        ),
-    ),
-    Lab(
-        "07",
-        "generation",
-        "Generation: the cache and the dice",
-        exercises=(
-            Exercise("7.1", ("KVCache",), points=5, minutes=20),
-            Exercise("7.2", ("sample_next_token",), points=6, minutes=20),
-            Exercise("7.3", ("generate",), points=6, minutes=25),
-        ),
-        questions=(Question("7.a", 2), Question("7.b", 2), Question("7.c", 2)),
-        banned=("labkit.model", "vllm"),
-    ),
-    Lab(
-        "08",
-        "training",
-        "Training from nothing",
-        exercises=(
-            Exercise("8.1", ("causal_lm_loss",), points=5, minutes=15),
-            Exercise("8.2", ("learning_rate",), points=3, minutes=10),
-            Exercise("8.3", ("train_step",), points=5, minutes=25),
-            Exercise("8.4", ("train_step_in_parts",), points=3, minutes=30, core=False),
-            Exercise("8.5", ("adamw_step",), points=4, minutes=20, core=False),
-        ),
-        questions=(Question("8.a", 2), Question("8.b", 2), Question("8.c", 2)),
-        banned=(
-            *("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"),
-            *("torch.nn.CrossEntropyLoss", "torch.nn.NLLLoss", "torch.nn.NLLLoss2d"),
-            *("torch.nn.functional.linear_cross_entropy", "torch.nn.LinearCrossEntropyLoss"),
-            *("torch.nn.AdaptiveLogSoftmaxWithLoss", "torch.nn.modules.loss"),
-            *("torch.nn.modules.adaptive", "torch.nll_loss", "torch.cross_entropy_loss"),
-            *("torch.optim.lr_scheduler", "aten::cross_entropy_loss", "aten::nll_loss"),
-            *("torch.optim.AdamW", "torch.optim.Adam", "torch.optim.adamw", "torch.optim.adam"),
-            *("torch._fused_adamw_", "torch._fused_adam_", "aten::_fused_adamw_"),
-            *("aten::nll_loss_nd", "aten::nll_loss_forward", "aten::nll_loss2d"),
-            "aten::nll_loss2d_forward",
-        ),
-    ),
-)
+        tuple(Question(**each) for each in fields.get("questions", ())),
+        tuple(fields.get("banned", ())),
+        fields.get("graded", True),
+        {
+            name: Prediction(
+                dict(zip("abcdef", each["choices"], strict=False)), each["right"], each["why"]
+            )
+            for name, each in fields.get("predictions", {}).items()
+        },
+        fields.get("captions", {}),
+    )
 
 
-# Notebooks in which nothing is graded: an exercise there is practice, and has no points.
-UNGRADED = (
-    Lab(
-        "00",
-        "tour",
-        "The tour: a model that talks",
-        exercises=(Exercise("0.1", ("next_token",), points=0, minutes=3),),
-    ),
-    Lab("09", "qwen3", "Real Qwen3"),
-)
-
-NOTEBOOKS = tuple(sorted(LABS + UNGRADED, key=lambda each: each.number))
+FOLDER = Path(__file__).parent / "labs"
+NOTEBOOKS = tuple(map(_read, sorted(FOLDER.glob("*.toml"))))
+LABS = tuple(lab for lab in NOTEBOOKS if lab.graded)
+PREDICTIONS = {name: each for lab in NOTEBOOKS for name, each in lab.predictions.items()}
+CAPTIONS = {name: text for lab in NOTEBOOKS for name, text in lab.captions.items()}
 
 
 class UnknownName(LookupError):

@@ -19,7 +19,7 @@ from labkit.core.syllabus import Exercise, Lab
 from labkit.lang import tr
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
-from labkit.learner.models import MODEL_LABS, reference_is_here, your_code
+from labkit.learner.models import MODEL_LABS, your_code
 from labkit.model import checkpoint, hub
 from labkit.model.chat.stream import ChatError
 from labkit.model.tokenizer import Tokenizer
@@ -64,8 +64,7 @@ def core_exercises() -> list[tuple[Lab, Exercise, bool]]:
 
 def whose_parts() -> None:
     """Print which core exercises pass their checks, which do not, and which are borrowed."""
-    borrowed = tr("borrowed") if reference_is_here() else tr("not written yet")
-    yours, wrong = tr("yours"), tr("yours, not right yet")
+    yours, wrong, borrowed = tr("yours"), tr("yours, not right yet"), tr("borrowed")
     found: dict[str, list[str]] = {yours: [], wrong: [], borrowed: []}
     for lab, exercise, is_empty in core_exercises():
         if is_empty:
@@ -122,10 +121,7 @@ def _usable(folder: Path, code: SimpleNamespace) -> Path:
     """Read everything but the numbers, so that what is wrong is said now."""
     tokens = Tokenizer(folder).library.get_vocab_size()
     stored_tensors(folder)
-    try:
-        config = checkpoint.load(folder, code).config
-    except NotReady:
-        return folder
+    config = checkpoint.load(folder, code).config
     if tokens > config.vocab_size:
         raise CheckpointError(
             tr(

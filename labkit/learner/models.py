@@ -19,13 +19,11 @@ from labkit.learner.wrapped import Wrapped
 from labkit.model import checkpoint, hub
 from labkit.model.chat.stream import Sampling, stream
 from labkit.model.tokenizer import Tokenizer
-from labkit.sandbox.inside.doubles import TinyDecoder
 from labkit.sandbox.inside.importer import PACKAGE, imported
 
 PARTS = ("Qwen3Config", "Qwen3ForCausalLM", "count_parameters", "KVCache", "generate")
 MODEL_LABS = [lab for lab in LABS if lab.number <= "07"]
 DECODER_LABS = [lab for lab in LABS if lab.number <= "06"]
-NOBODYS = "nobody's"  # code that refuses to run
 CLOSE = 0.01  # logits of two right models in float32; a wrong one is further away
 
 
@@ -47,8 +45,6 @@ class Author(Enum):
 
 def author(labs: Sequence[Lab] = MODEL_LABS) -> tuple[Author, list[Lab]]:
     """Who writes these labs' parts, and the labs in which the course's own stands in."""
-    if not reference_is_here():
-        return Author.YOURS, []
     if not any(written(lab) for lab in labs):
         return Author.COURSE, list(labs)
     empty = [lab for lab in labs if any(each.core for each in workspace.unfinished(lab))]
@@ -61,9 +57,9 @@ def your_code(
     """The parts of a model: your package, the course's own in the place of what is empty.
 
     One told line says which is whose. The course's own takes over where your model raises an
-    error or gives other logits. In an edition without it, each part then raises NotReady.
+    error or gives other logits.
     """
-    here, (whose, _) = reference_is_here(), author(labs)
+    whose, _ = author(labs)
     if whose is Author.COURSE:
         first, last = labs[0].number, labs[-1].number
         tell(
@@ -75,7 +71,7 @@ def your_code(
         )
         return reference()
     try:
-        code = _yours(labs, here)
+        code = _yours(labs)
     except Exception as error:  # a learner's code may fail in any way
         known = isinstance(error, NotReady)
         problem = str(error) if known else tr("it raises {error}", error=error_text(error))
@@ -85,8 +81,6 @@ def your_code(
                 problem=problem,
             )
         )
-        if not here:
-            return _refusing(problem)
         tell(tr("The course's own code runs instead."))
         return reference()
     mixed = tr("{labs}. What stands in is the course's own.", labs=workspace.whose(labs))
@@ -100,34 +94,27 @@ def written(lab: Lab) -> list[Exercise]:
     return [each for each in lab.exercises if each not in empty]
 
 
-def reference_is_here() -> bool:
-    return all(workspace.reference_path(lab).exists() for lab in MODEL_LABS)
-
-
 def reference() -> SimpleNamespace:
     return _namespace(importlib.import_module("solutions"), tr("the course's"))
 
 
-def _yours(labs: Sequence[Lab], stand_ins: bool) -> SimpleNamespace:
-    """tinyllm as its files are now, once it has run; the reference, if there is one, plays what
-    is empty, and all labs after these, and its logits are the right ones."""
+def _yours(labs: Sequence[Lab]) -> SimpleNamespace:
+    """tinyllm as its files are now, the reference in what is empty and in all later labs, once
+    it has run. Errors: NotReady where its logits are not the reference's."""
     code = as_it_is(labs)
     writes = MODEL_LABS[-1] in labs
     logits = _trial(code, writes)
-    if stand_ins:
-        pairs = zip(logits, _trial(reference(), writes), strict=True)
-        gap = max(float((a - b).abs().max()) for a, b in pairs)
-        if not gap < CLOSE:  # nan is not
-            raise NotReady(tr("its logits are {gap:.2g} away from the reference's", gap=gap))
+    pairs = zip(logits, _trial(reference(), writes), strict=True)
+    gap = max(float((a - b).abs().max()) for a, b in pairs)
+    if not gap < CLOSE:  # nan is not
+        raise NotReady(tr("its logits are {gap:.2g} away from the reference's", gap=gap))
     return code
 
 
 def as_it_is(labs: Sequence[Lab] = MODEL_LABS) -> SimpleNamespace:
-    """tinyllm as its files are now, the reference, if there is one, in what is empty; nothing
-    is tried."""
+    """tinyllm as its files are now, the reference in what is empty; nothing is tried."""
     package = workspace.own_package()
-    if reference_is_here():
-        package |= workspace.reference_modules() | workspace.completed_modules(labs)
+    package |= workspace.reference_modules() | workspace.completed_modules(labs)
     with imported(package, workspace.folder()):
         return _namespace(importlib.import_module(PACKAGE), "yours")
 
@@ -136,15 +123,6 @@ def _namespace(package: Any, whose: str) -> SimpleNamespace:
     return SimpleNamespace(
         whose=whose, **{name: checkpoint.part(package, name) for name in PARTS}
     )
-
-
-def _refusing(problem: str) -> SimpleNamespace:
-    def refuse(*_, **__):
-        raise NotReady(tr("your model does not run yet: {problem}", problem=problem))
-
-    config = importlib.import_module("tinyllm.config").Qwen3Config  # given code
-    parts = {**dict.fromkeys(PARTS, refuse), "Qwen3Config": config}
-    return SimpleNamespace(whose=NOBODYS, **parts)
 
 
 @torch.no_grad()
@@ -165,18 +143,10 @@ def _trial(code: SimpleNamespace, writes: bool) -> list[Tensor]:
 
 
 def load_chat_model(name: str = "stories-dense") -> tuple[nn.Module, Tokenizer]:
-    """A model in float32 and its tokenizer; one printed line says whose code runs.
-
-    In an edition without the course's own code, and without a decoder of yours, one of random
-    weights takes its place: it babbles, but it can be timed, cached and sampled like any other.
-    """
+    """A model in float32 and its tokenizer; one printed line says whose code runs."""
     folder = hub.resolve(name)
     tokenizer, code = Tokenizer(folder), your_code(DECODER_LABS)
-    try:
-        return checkpoint.load(folder, code, torch.float32), tokenizer
-    except NotReady:
-        print(tr("Until it does, no model talks: numbers drawn at random babble here."))
-        return TinyDecoder(vocab_size=tokenizer.library.get_vocab_size()).eval(), tokenizer
+    return checkpoint.load(folder, code, torch.float32), tokenizer
 
 
 def say(

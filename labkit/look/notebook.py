@@ -16,8 +16,7 @@ from threading import Thread
 from labkit.lang import said, tr
 from labkit.learner.talk.commands import YOURS
 from labkit.look.own import compared
-from labkit.look.page import VIEWS, write
-from labkit.look.still import still
+from labkit.look.page import VIEWS, Shown, write
 
 WRITTEN = "TINYLLM_LOOK"  # the address of a page that is there already: link to it, serve none
 SEEN = {
@@ -49,7 +48,7 @@ def look(view: str = "tokens", *models: str, package: str = YOURS, height: int =
         link = html.escape(f"{address}#{view}")
         inside, seen = tr("Look inside"), tr(SEEN[view])
         seen = f'<p><a href="{link}">{inside}</a>: {seen}.</p>'
-        _display(seen + still(shown[0]), f"{address}#{view}")
+        _display(seen + preview(shown[0]), f"{address}#{view}")
         return
     folder, port = _served()
     write(folder, shown)
@@ -63,10 +62,21 @@ def look(view: str = "tokens", *models: str, package: str = YOURS, height: int =
     _display(
         f'<figure style="margin:0"><object data="{address}" type="text/html" '
         f'title="{title}" style="width:100%;min-height:{height}px">'
-        f"{still(shown[0])}</object>"
+        f"{preview(shown[0])}</object>"
         f"<figcaption>{title}. {lives}</figcaption></figure>",
         address,
     )
+
+
+def preview(shown: Shown) -> str:
+    """What a notebook shows where the page is not served: why the code does not run, if so."""
+    problem = (shown.computed or {}).get("problem")
+    if not problem:
+        return ""
+    text = tr(
+        "{name} does not run in this code yet: {problem}.", name=shown.name, problem=problem
+    )
+    return f"<p>{html.escape(text)}</p>"
 
 
 def _display(rendered: str, address: str) -> None:

@@ -145,15 +145,6 @@ def _sharded(folder: Path) -> dict[str, Stored]:
     found = {}
     for file, names in _read_index(folder / INDEX).items():
         header = _header(folder / file)
-        if extra := header.keys() - names:
-            raise CheckpointError(
-                tr(
-                    "{path} holds {names}, unknown to {index}",
-                    path=folder / file,
-                    names=listed(extra),
-                    index=INDEX,
-                )
-            )
         if lost := names - header.keys():
             raise CheckpointError(
                 tr(
@@ -163,7 +154,7 @@ def _sharded(folder: Path) -> dict[str, Stored]:
                     index=INDEX,
                 )
             )
-        found |= header
+        found |= {name: header[name] for name in names}
     return found
 
 

@@ -20,7 +20,6 @@ from labkit.learner.models import (
     DECODER_LABS,
     error_text,
     reference,
-    reference_is_here,
     your_code,
 )
 from labkit.model import checkpoint
@@ -31,7 +30,6 @@ from labkit.pretrain.muon import Muon
 from labkit.pretrain.stories import END_OF_TURN, prompt
 from labkit.pretrain.stories import tokenizer as stories_tokenizer
 from labkit.pretrain.stories.reader import score_story, shares
-from labkit.sandbox.inside.doubles import WindowConfig, WindowModel
 
 DOCUMENTS = 1500  # to learn a tokenizer from, where none ships
 
@@ -75,7 +73,6 @@ def decoder() -> tuple[Any, str]:
     """The classes (Qwen3Config, Qwen3ForCausalLM) to train, and whose they are, in words.
 
     The learner's own of labs 01 to 06, the course's in the place of what is not written.
-    Without the latter, where the former do not train, None: then `build` gives a small model.
     """
     told: list[str] = []
     code = your_code(DECODER_LABS, told.append)
@@ -83,9 +80,7 @@ def decoder() -> tuple[Any, str]:
         return _trained(code), " ".join(told)
     except Exception as error:  # a learner's code may fail in any way
         told.append(f"It does not train: {error_text(error)}.")
-    if reference_is_here():
-        return _trained(reference()), " ".join([*told, "The course's own trains instead."])
-    return None, " ".join([*told, "A small given one trains, which learns less."])
+    return _trained(reference()), " ".join([*told, "The course's own trains instead."])
 
 
 @torch.enable_grad()
@@ -108,24 +103,14 @@ SHAPE = {
 
 def build(seed: int = 0, **changes: Any) -> nn.Module:
     """A model of the shape above with some fields changed, the same for the same seed."""
-    found, _ = decoder()
-    shape = SHAPE | changes
-    if found is None:
-        own = {"vocab_size", "hidden_size", "num_experts", "num_experts_per_tok"}
-        own |= {"router_aux_loss_coef", "num_hidden_layers"}
-        kept = {name: value for name, value in shape.items() if name in own}
-        return WindowModel(WindowConfig(**kept, window=8), seed)
-    config, model = found
+    (config, model), _ = decoder()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return model(config(**shape))
+        return model(config(**SHAPE | changes))
 
 
 def keep(model: nn.Module) -> None:
     """Save a trained model, with the shipped tokenizer, where `tinyllm chat mine` finds it."""
-    if isinstance(model, WindowModel):
-        print("Not kept: the small given model fits no checkpoint.")
-        return
     try:
         save(model, model.config, mine(), next(iter(SHIPPED.values())))
     except CheckpointError as error:

@@ -6,15 +6,12 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from labkit.author.owned_cells import notebook_path, read_notebook
 from labkit.core.syllabus import Lab
 from labkit.lang import tr
 from labkit.learner.figures.architecture import alt_text, draw
-from labkit.learner.figures.drawing import PIXELS_PER_INCH
-from labkit.learner.figures.labels import translate
 from labkit.learner.models import load_chat_model, say
 from labkit.pretrain.stories import prompt
 
@@ -30,10 +27,7 @@ def front(labs: Sequence[Lab], folder: Path) -> str:
     advised = tokenizer.generation.get("temperature", 0.0)
     story = say(model, tokenizer, prompt(REQUEST), temperature=advised, seed=1)
     answer = say(model, tokenizer, prompt(REQUEST, story, QUESTION))
-    figure = draw()
-    translate(figure)
-    figure.savefig(folder / "map.png", dpi=2 * PIXELS_PER_INCH)
-    plt.close(figure)
+    (folder / "map.svg").write_text(draw(), "utf-8")
     jinja = Environment(
         loader=FileSystemLoader(HERE), undefined=StrictUndefined, autoescape=True
     )

@@ -22,7 +22,6 @@ from labkit.core import cells
 from labkit.core.syllabus import Exercise, Lab
 from labkit.lang import said, tr
 from labkit.learner import hints
-from labkit.learner.progress import predictions
 from labkit.site.wrong import WrongAnswer
 
 PICTURE = re.compile(r'<img src="data:image/png;base64,([^"]+)"')
@@ -116,7 +115,7 @@ def put_exercise(page: Page, exercise: Exercise, answers: bool) -> None:
 
 def put_predictions(page: Page) -> None:
     """The choices as choices; who has chosen, or opens it, sees what came out."""
-    known, hidden = predictions.of(page.lab), False
+    known, hidden = page.lab.predictions, False
     english = {cell.id: cell.source for cell in read_notebook(notebook_path(page.lab)).cells}
     for place, cell in enumerate(page.notebook.cells):
         asked = cell.cell_type == "code" and PREDICT.search(cell.source)

@@ -21,8 +21,7 @@ from labkit.core.paths import LABKIT, ROOT, SOLUTIONS, TESTS
 from labkit.core.report import LABELS, Status
 from labkit.core.syllabus import NOTEBOOKS, Lab
 from labkit.learner import hints
-from labkit.learner.figures.captions import CAPTIONS
-from labkit.learner.progress import predictions
+from labkit.learner.figures import architecture
 from labkit.look import page
 from labkit.sandbox.inside import banned
 
@@ -59,17 +58,16 @@ def catalogs() -> dict[str, list[Message]]:
 
 def of_lab(lab: Lab) -> Iterator[Message]:
     notebook = read_notebook(notebook_path(lab))
-    yield Message(lab.title, "labkit/core/syllabus.py")
+    yield Message(lab.title, f"labkit/core/labs/{lab.name}.toml")
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             where = f"notebooks/{lab.name}.ipynb {cell.id}"
             yield Message(authored(lab, cell), where)
-    for name, outcome in predictions.of(lab).items():
+    for name, outcome in lab.predictions.items():
         for text in (*outcome.choices.values(), outcome.why):
-            yield Message(text, f"labkit/learner/progress/outcomes.py {name}")
-    for name, text in CAPTIONS.items():
-        if name.partition(".")[0] == lab.number.lstrip("0"):
-            yield Message(text, f"labkit/learner/figures/captions.py {name}")
+            yield Message(text, f"labkit/core/labs/{lab.name}.toml {name}")
+    for name, text in lab.captions.items():
+        yield Message(text, f"labkit/core/labs/{lab.name}.toml {name}")
     for folder in ("hints", "answers"):
         path = SOLUTIONS / folder / f"{lab.module}.md"
         if path.exists():
@@ -109,6 +107,8 @@ def of_figures() -> Iterator[Message]:
     folder = LABKIT / "learner" / "figures"
     for path, _, text, _, _ in extract_from_dir(folder, SAID_BY, keywords=KEYWORDS):
         yield Message(text, f"labkit/learner/figures/{path}")
+    for text in architecture.words():
+        yield Message(text, "labkit/learner/figures/architecture.svg")
 
 
 def of_course() -> Iterator[Message]:

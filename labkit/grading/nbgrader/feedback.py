@@ -261,6 +261,12 @@ def write_page(
 def version() -> str:
     """Tells apart versions of all that has a say in a page."""
     labkit = Path(__file__).parents[2]
-    places = ("core/*.py", "grading/nbgrader/*.py", "grading/templates/*", "grading/pages.py")
+    places = (
+        "core/*.py",
+        "core/labs/*",
+        "grading/nbgrader/*.py",
+        "grading/templates/*",
+        "grading/pages.py",
+    )
     sources = sorted(path for place in places for path in labkit.glob(place))
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()

@@ -29,7 +29,7 @@ from labkit.sandbox.inside.limits import CPU_SECONDS
 
 # What can change a score; colours, commands and pages regrade nobody.
 JUDGING = (
-    "labkit/core/*.py",
+    *("labkit/core/*.py", "labkit/core/labs/*_{lab}.toml"),
     "labkit/sandbox/**/*.py",
     "labkit/checks/*.py",
     "labkit/author/reference.py",

@@ -18,10 +18,9 @@ from collections.abc import Sequence
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
+from labkit.core.syllabus import CAPTIONS, PREDICTIONS
 from labkit.lang import tr
-from labkit.learner.figures.captions import CAPTIONS
 from labkit.learner.figures.labels import label, translate
-from labkit.learner.progress.outcomes import OUTCOMES
 from labkit.learner.progress.predictions import outcome, show_now
 
 # Okabe and Ito's palette: told apart with every common colour blindness. Its yellow is
@@ -88,7 +87,7 @@ def show(figure: Figure, text: str) -> None:
     printed in place of the picture. Where a prediction has this name, its outcome follows.
     """
     if text[:1].isdigit() and text not in CAPTIONS:
-        raise KeyError(f"{text!r} is no figure of labkit/learner/figures/captions.py: add it")
+        raise KeyError(f"{text!r} is no caption in the lab's file in labkit/core/labs: add it")
     alt = tr(CAPTIONS[text]) if text in CAPTIONS else label(text)
     if _in_ipython():
         from IPython.display import display
@@ -100,7 +99,7 @@ def show(figure: Figure, text: str) -> None:
     else:
         print(f"[figure] {alt}")
     plt.close(figure)
-    if text in OUTCOMES:
+    if text in PREDICTIONS:
         show_now(outcome(text))
 
 
@@ -150,17 +149,32 @@ def shade(
     return figure
 
 
+def show_svg(svg: str, alt: str) -> None:
+    """Display a drawing in the notebook; outside of one, print its text."""
+    if _in_ipython():
+        from IPython.display import display
+
+        page = image("svg+xml", svg.encode(), alt, 960)
+        display({"text/html": page, "text/plain": f"[figure] {alt}"}, raw=True)
+    else:
+        print(f"[figure] {alt}")
+
+
 def as_html(figure: Figure, alt: str) -> str:
-    """An <img> that carries the figure within itself, so that nothing has to be fetched;
-    its labels in the language that is spoken."""
+    """The figure as an image, its labels in the language in use."""
     translate(figure)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=2 * PIXELS_PER_INCH)
     png = buffer.getvalue()
     width = struct.unpack(">I", png[16:20])[0] // 2  # a PNG states its width at byte 16
-    data = base64.b64encode(png).decode("ascii")
+    return image("png", png, alt, width)
+
+
+def image(kind: str, content: bytes, alt: str, width: int) -> str:
+    """An <img> that carries its content within itself, so that nothing has to be fetched."""
+    data = base64.b64encode(content).decode("ascii")
     style = "max-width: 100%; height: auto; background: white"
-    source = f"data:image/png;base64,{data}"
+    source = f"data:image/{kind};base64,{data}"
     return f'<img src="{source}" alt="{html.escape(alt)}" width="{width}" style="{style}">'
 
 

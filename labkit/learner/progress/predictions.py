@@ -2,7 +2,7 @@
 
 The notebook has predict("1.why", "") before a cell, and after it the outcome is told: by
 outcome("1.why"), or with the figure of that name. The choice that stands then is the one that
-counts. What is right stands in labkit/learner/progress/outcomes.py.
+counts. The lab's file in labkit/core/labs says what is right.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from difflib import get_close_matches
 from typing import Any
 
 from labkit.core.report import Report, Status
-from labkit.core.syllabus import Lab
+from labkit.core.syllabus import PREDICTIONS, Lab, Prediction
 from labkit.lang import said, tr
-from labkit.learner.progress.outcomes import OUTCOMES, Outcome
-from labkit.learner.progress.record import PREDICTIONS, remember, remembered
+from labkit.learner.progress import record
+from labkit.learner.progress.record import remember, remembered
 
 
 def predict(name: str, choice: str = "") -> None:
@@ -51,7 +51,7 @@ def predict(name: str, choice: str = "") -> None:
             )
         )
     else:
-        remember(PREDICTIONS, name, known | {"choice": letter})
+        remember(record.PREDICTIONS, name, known | {"choice": letter})
         print(
             tr(
                 "You say {letter}, {choice}. Run on and see.",
@@ -76,7 +76,7 @@ def outcome(name: str, shown: object = None) -> Report | None:
     heading = tr("Prediction {name}", name=name)
     if not known:
         return Report(heading, Status.HELP, rows, tr("you made none"))
-    remember(PREDICTIONS, name, known | {"told": True})
+    remember(record.PREDICTIONS, name, known | {"told": True})
     if known["choice"] == found.right:
         return Report(heading, Status.PASSED, rows, tr("as you said"))
     said = ("said", f"{known['choice']}, {tr(found.choices[known['choice']])}")
@@ -93,7 +93,7 @@ def show_now(thing: object) -> None:
 def tally(lab: Lab) -> str:
     """How the lab's predictions went, in a line; "" for a lab without any."""
     states: dict[str, list[str]] = {"right": [], said("otherwise"): [], said("open"): []}
-    for name, found in of(lab).items():
+    for name, found in lab.predictions.items():
         known = _known(name)
         ended = "right" if known.get("choice") == found.right else "otherwise"
         states[ended if known.get("told") else "open"].append(name)
@@ -106,25 +106,19 @@ def tally(lab: Lab) -> str:
     ]
     parts += [tr(state) + tr(": ") + tr(", ").join(names) for state, names in states.items()
               if names and state != "right"]  # fmt: skip
-    return tr("; ").join(parts) if of(lab) else ""
+    return tr("; ").join(parts) if lab.predictions else ""
 
 
-def of(lab: Lab) -> dict[str, Outcome]:
-    """The predictions of a lab, in their order."""
-    number = int(lab.number)
-    return {name: each for name, each in OUTCOMES.items() if name.startswith(f"{number}.")}
-
-
-def _called(name: str) -> Outcome | None:
-    if name not in OUTCOMES:
-        near = get_close_matches(str(name), OUTCOMES, 1)
+def _called(name: str) -> Prediction | None:
+    if name not in PREDICTIONS:
+        near = get_close_matches(str(name), PREDICTIONS, 1)
         meant = tr("; is it {near}?", near=near[0]) if near else ""
         print(tr("There is no prediction {name!r}{meant}", name=name, meant=meant))
-    return OUTCOMES.get(name)
+    return PREDICTIONS.get(name)
 
 
 def _known(name: str) -> dict[str, Any]:
     """{"choice": letter, "told": whether the outcome was}, or {}"""
-    found = remembered(PREDICTIONS).get(name)
-    usable = isinstance(found, dict) and found.get("choice") in OUTCOMES[name].choices
+    found = remembered(record.PREDICTIONS).get(name)
+    usable = isinstance(found, dict) and found.get("choice") in PREDICTIONS[name].choices
     return found if usable else {}

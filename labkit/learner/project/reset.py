@@ -16,7 +16,7 @@ from labkit.core.files import write_whole
 from labkit.core.syllabus import NOTEBOOKS, Exercise, Lab, UnknownName, find_exercise, find_lab
 from labkit.lang import tr
 from labkit.learner import workspace
-from labkit.learner.progress import predictions, record
+from labkit.learner.progress import record
 from labkit.learner.project import own_notebook
 
 BACKUPS = "backups"
@@ -57,7 +57,7 @@ def changes(lab: Lab, exercises: Sequence[Exercise]) -> list[Change]:
     if notebook.exists():
         made.append(changed(notebook, empty_notebook(notebook, lab, exercises)))
     if len(exercises) == len(lab.exercises):
-        forgotten = record.without_predictions(predictions.of(lab))
+        forgotten = record.without_predictions(lab.predictions)
         made += [changed(record.path(), forgotten)] if forgotten else []
     return [change for change in made if change.before != change.after.encode()]
 

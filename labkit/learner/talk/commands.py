@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 from rich.console import Console
 
-from labkit.core.paths import SOLUTIONS
 from labkit.core.sealed import NotReady
 from labkit.core.terminal import Problem
 from labkit.lang import tr
@@ -29,38 +28,33 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 YOURS = "tinyllm"  # where it is a model that talks: made whole by the reference
-# whose code trains and measures, if not said: the reference's, or yours where there is none
-PACKAGE = "solutions" if (SOLUTIONS / "decoder.py").exists() else YOURS
-DTYPES = ("float32", "bfloat16", "float16")
+PACKAGE = "solutions"  # whose code trains and measures by default
 
 # ruff: noqa: UP045  typer on Python 3.10 needs Optional
 ModelName = Annotated[
     Optional[str],
     typer.Argument(
         metavar="MODEL",
-        help="stories-dense, if none is named; stories-moe, mine (lab 08's), a folder, a name "
-        "on the hub",
+        help="stories-dense (the default), stories-moe, mine (lab 08's), a folder, a name on "
+        "the hub",
     ),
 ]
 Prompt = Annotated[
     Optional[str], typer.Option("--prompt", "-p", help="the text to continue; else from stdin")
 ]
 NewTokens = Annotated[
-    Optional[int], typer.Option(help="the answer is cut there; 256 if they fit")
+    Optional[int], typer.Option(help="the most tokens to write; 256 if they fit")
 ]
 Temperature = Annotated[
     Optional[float],
-    typer.Option(help="0 the best token, 1 the model's own odds; else as its folder says"),
+    typer.Option(help="0 takes the best token, 1 draws by the model's own probabilities"),
 ]
-TopK = Annotated[Optional[int], typer.Option(help="draw from the so many best tokens")]
-TopP = Annotated[Optional[float], typer.Option(help="draw from the best that sum to this")]
+TopK = Annotated[Optional[int], typer.Option(help="draw from this many best tokens")]
+TopP = Annotated[
+    Optional[float], typer.Option(help="draw from the best tokens that sum to this probability")
+]
 Seed = Annotated[
-    Optional[int],
-    typer.Option(min=0, max=2**63 - 1, help="the same draw every time"),
-]
-Greedy = Annotated[bool, typer.Option("--greedy", help="always the best token")]
-Dtype = Annotated[
-    Optional[str], typer.Option(help="float32, bfloat16, float16; else as stored")
+    Optional[int], typer.Option(min=0, max=2**63 - 1, help="draw the same text every time")
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps")]
 PackageName = Annotated[
@@ -73,11 +67,10 @@ PackageName = Annotated[
 Int8 = Annotated[
     bool, typer.Option("--int8", help="round matrices to 8 bits: a quarter of float32's memory")
 ]
-Plain = Annotated[bool, typer.Option("--plain", help="the code as written, no fast path")]
 Think = Annotated[
     bool, typer.Option("--think/--no-think", help="let a model that can think do so first")
 ]
-System = Annotated[Optional[str], typer.Option(help="what the model is told beforehand")]
+System = Annotated[Optional[str], typer.Option(help="instructions that the model reads first")]
 
 
 @dataclass
@@ -90,11 +83,8 @@ class ModelOptions:
     top_k: TopK = None
     top_p: TopP = None
     seed: Seed = None
-    greedy: Greedy = False
-    dtype: Dtype = None
     device: Device = "cpu"
     package: PackageName = YOURS
-    plain: Plain = False
     int8: Int8 = False
 
     def chat_model(self) -> ChatModel:
@@ -103,7 +93,7 @@ class ModelOptions:
         with Console(stderr=True).status(tr("starting torch")):
             import torch
 
-        from labkit.learner.models import NOBODYS, your_code
+        from labkit.learner.models import your_code
         from labkit.model import checkpoint
         from labkit.model.hub import resolve
         from labkit.model.int8 import in_int8
@@ -111,8 +101,6 @@ class ModelOptions:
 
         if self.package == YOURS:
             code = your_code(tell=note)
-            if code.whose == NOBODYS:
-                raise typer.Exit(2)  # the reason was told
         else:
             code = load_package(self.package)
             note(tr("All code is that of the package {package}.", package=self.package))
@@ -123,8 +111,8 @@ class ModelOptions:
                     max_new_tokens=self.max_new_tokens,
                 )
             )
-        asked = self.dtype or ("float32" if self.int8 else None)
-        kind, place = _dtype(asked), usable_device(self.device)
+        place = usable_device(self.device)
+        kind = torch.float32 if self.int8 or is_slow_in_half(place) else None  # None: as stored
         self._sampling({})
         folder = checkpoint.existing(resolve(self.model))
         tokenizer = Tokenizer(folder)
@@ -135,8 +123,7 @@ class ModelOptions:
         if self.int8:
             in_int8(model)
             size = tr("{size}, matrices rounded to int8", size=size)
-        fast = not self.plain and _sped_up(model)
-        how = tr(", sped up by labkit/model/fast.py") if fast else ""
+        how = tr(", sped up by labkit/model/fast.py") if _sped_up(model) else ""
         name = self.model or folder.name
         note(tr("{name}: {size}{how}.", name=name, size=size, how=how))
         generator = torch.Generator(place)
@@ -145,7 +132,7 @@ class ModelOptions:
 
     def _sampling(self, advised: Mapping[str, Any]) -> Sampling:
         asked = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
-        return Sampling.chosen(advised, self.greedy, **asked)
+        return Sampling.chosen(advised, **asked)
 
 
 def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -242,14 +229,11 @@ def _size(model: nn.Module) -> str:
     )
 
 
-def _dtype(name: str | None) -> torch.dtype | None:
+def is_slow_in_half(device: torch.device) -> bool:
+    """Whether bfloat16 is emulated there, which takes up to 100 times as long as float32."""
     import torch
 
-    if name is not None and name not in DTYPES:
-        raise ChatError(
-            tr("dtype is {name!r}; it may be {DTYPES}", name=name, DTYPES=tr(", ").join(DTYPES))
-        )
-    return None if name is None else getattr(torch, name)
+    return device.type == "cpu" and not torch.cpu._is_avx512_bf16_supported()
 
 
 def usable_device(name: str) -> torch.device:

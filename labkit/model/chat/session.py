@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from labkit.model.tokenizer import Message, Tokenizer
 
-PARTS = re.compile(r"\s|\S+")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline
 HELP = said("/reset forgets the conversation, /quit or Ctrl-D ends, Ctrl-C ends an answer")
 
@@ -69,10 +68,11 @@ class ChatModel:
     ) -> None:
         """Print what follows the prompt, as it comes; `written` collects the pieces."""
         speed, how = Speed(), (self.sampling, max_new_tokens, self.generator)
-        lines = Lines()
+        wrapper = WordWrapper(get_terminal_size().columns - 1)
 
         def show_piece(piece: str) -> None:
-            show(lines.fitted(piece if written else before + piece))
+            text = piece if written else before + piece
+            show(wrapper.wrap(printable(text)) if sys.stdout.isatty() else text)
             written.append(piece)
 
         self.speeds.append(speed)
@@ -185,37 +185,27 @@ def typed_lines() -> Iterator[str]:
             note(tr(HELP))
 
 
-class Lines:
-    """Text that comes in pieces, fitted to a terminal: what it takes to show each at once.
+class WordWrapper:
+    """Wraps text that comes in pieces: a word that would pass `columns` begins a new line.
 
-    No control characters, whatever the model wrote; and a word that grows over the edge is
-    taken back and begins the next line.
+    A piece that begins a word begins with a space, as tokens do; the rest of a word that comes
+    in several pieces may pass the end of the line.
     """
 
-    def __init__(self):
-        self.column, self.word = 0, ""
+    def __init__(self, columns: int = 72):
+        self.columns, self.column = columns, 0
 
-    def fitted(self, text: str) -> str:
-        """As it is for a pipe."""
-        if not sys.stdout.isatty():
-            return text
-        width = get_terminal_size().columns - 1
-        safe = CONTROL.sub("\ufffd", text).replace("\t", "    ")
-        return "".join(self._next(part, width) for part in PARTS.findall(safe))
+    def wrap(self, piece: str) -> str:
+        if piece.startswith(" ") and self.column + cell_len(piece) > self.columns:
+            piece = "\n" + piece[1:]
+        _, newline, tail = piece.rpartition("\n")
+        self.column = cell_len(tail) + (0 if newline else self.column)
+        return piece
 
-    def _next(self, part: str, width: int) -> str:
-        """A space, or what comes next of a word."""
-        before, self.word = self.word, "" if part.isspace() else self.word + part
-        if part == "\n" or (part.isspace() and self.column >= width):
-            self.column = 0
-            return "\n"
-        begun, whole = self.column - cell_len(before), cell_len(self.word)
-        self.column += cell_len(part)
-        if self.column <= width or begun <= 0 or whole > width:
-            return part
-        self.column = whole
-        taken_back = f"\x1b[{cell_len(before)}D\x1b[K" if before else ""
-        return f"{taken_back}\n{self.word}"
+
+def printable(text: str) -> str:
+    """The text without control characters, whatever the model wrote."""
+    return CONTROL.sub("\ufffd", text).replace("\t", "    ")
 
 
 def show(text: str) -> None:

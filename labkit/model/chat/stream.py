@@ -51,19 +51,12 @@ class Sampling:
             )
 
     @classmethod
-    def chosen(cls, advised: Mapping[str, Any], greedy: bool = False, **asked) -> Sampling:
+    def chosen(cls, advised: Mapping[str, Any], **asked) -> Sampling:
         """What was asked for (None: nothing), over what generation_config.json advises."""
         asked = {name: value for name, value in asked.items() if value is not None}
-        if greedy and asked:
-            raise ChatError(
-                tr(
-                    "greedy draws nothing at random; leave out {names}",
-                    names=tr(", ").join(asked),
-                )
-            )
         if not advised.get("do_sample"):
             advised = {}
-        if greedy or not (asked or advised):
+        if not (asked or advised):
             return cls()
         own = {
             "temperature": advised.get("temperature", 1.0),

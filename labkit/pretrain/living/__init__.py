@@ -19,11 +19,10 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from labkit.core.sealed import NotReady
 from labkit.core.syllabus import LABS, Exercise
 from labkit.lang import said, tr
 from labkit.learner import workspace
-from labkit.learner.models import PARTS, error_text, reference_is_here
+from labkit.learner.models import PARTS, error_text
 from labkit.model import checkpoint, hub
 from labkit.model.chat.stream import Sampling
 from labkit.model.tokenizer import Tokenizer
@@ -103,8 +102,6 @@ def heard(name: str, what: str, parts: Mapping[str, Any]) -> Heard:
 
 def course_with(parts: Mapping[str, Any]) -> SimpleNamespace:
     """What a model takes, from the course's code with these parts in it."""
-    if not reference_is_here():
-        raise NotReady("the other parts of the model are the course's, not in this edition")
     sources = workspace.reference_modules()
     with imported(sources, workspace.folder()):
         package = importlib.import_module(PACKAGE)

@@ -1,6 +1,5 @@
 """The page beside the learner's own code; the command; the cell of a notebook."""
 
-import re
 from types import SimpleNamespace
 from urllib.request import urlopen
 
@@ -114,10 +113,6 @@ def test_a_cell_shows_the_page_or_links_to_it(monkeypatch):
     notebook.look("cache")
     assert 'href="../look/index.html#cache"' in shown[1]["text/html"]
     assert "<object" not in shown[1]["text/html"] and "127.0.0.1" not in str(shown[1])
-    for each in shown:  # what is seen where nobody serves the page
-        text = re.sub(r"<[^>]+>", "", each["text/html"])
-        assert "A fox named Clara had a red kite." in text and "would say next" in text
-        assert re.search(r"<td><code>Sam</code></td><td>[\d.]+%</td>", each["text/html"])
     monkeypatch.setattr(own.models, "reference", lambda: code(Unwritten))
     notebook.look("cache")
     assert "yet: Exercise 6.3: Qwen3ForCausalLM.</p>" in shown[2]["text/html"]

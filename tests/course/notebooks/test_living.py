@@ -9,7 +9,6 @@ import torch
 import solutions.gqa
 import solutions.rmsnorm
 from labkit.core.paths import ROOT
-from labkit.core.sealed import NotReady
 from labkit.pretrain import living
 
 
@@ -111,9 +110,3 @@ def test_the_page_shows_numbers_words_and_notes_and_no_markup_of_others():
         assert "huge" in shown and "6e+20" in shown
     assert "Max &amp; &lt;b&gt;Mia" in page and "1 &lt; 2" in page
     assert max(map(len, text.splitlines())) <= 78
-
-
-def test_without_the_course_s_own_code_it_says_so(monkeypatch):
-    monkeypatch.setattr(living, "reference_is_here", lambda: False)
-    with pytest.raises(NotReady, match="not in this edition"):
-        living.swapped({})

@@ -10,9 +10,8 @@ from test_notebooks import answer, finished
 
 from labkit.author.owned_cells import notebook_path, read_notebook
 from labkit.core import sealed
-from labkit.core.syllabus import LABS, NOTEBOOKS
+from labkit.core.syllabus import LABS, NOTEBOOKS, PREDICTIONS
 from labkit.learner.progress import predictions, record, written
-from labkit.learner.progress.outcomes import OUTCOMES
 from labkit.learner.project import reset
 
 TOLD = re.compile(r'(?:show\(\w+, |outcome\()"(\d\.[\w-]+)"[,)]')
@@ -24,8 +23,8 @@ def test_each_prediction_is_asked_for_once_and_told_once_and_later(lab):
     asked, told = [], []
     for at, cell in enumerate(cells):
         asked += [(name, at) for name in re.findall(r'predict\("(.+?)", ""\)', cell.source)]
-        told += [(name, at) for name in TOLD.findall(cell.source) if name in OUTCOMES]
-    names = sorted(predictions.of(lab))
+        told += [(name, at) for name in TOLD.findall(cell.source) if name in PREDICTIONS]
+    names = sorted(lab.predictions)
     assert names == sorted(name for name, _ in asked) == sorted(name for name, _ in told)
     for name, at in asked:
         assert at < dict(told)[name]

@@ -9,15 +9,14 @@ import torch
 from oracle import CLOSE, chunks
 from safetensors.torch import load_file
 from torch import nn
-from torch._dynamo.utils import counters
 from torch.nn.utils import prune
 from torch.testing import assert_close
 
-from labkit.model.fast import CAUSAL, accelerate, compile_layers
+from labkit.model.fast import accelerate, compile_layers
 from labkit.model.saving import save
 from labkit.model.weights import SINGLE
 from solutions.generation import KVCache, generate
-from solutions.gqa import Qwen3Attention, causal_mask
+from solutions.gqa import causal_mask
 
 ALL = pytest.mark.parametrize("name", oracle.CONFIGS)
 THREE = pytest.mark.parametrize("name", ["dense", "moe", "moe-whole-lines"])
@@ -128,78 +127,12 @@ def test_gradients(name):
         learns_the_same(fast, model, length)
 
 
-def test_gradients_in_bfloat16():
-    """Of attention, whose steps are others where it learns."""
-    plain = Qwen3Attention(oracle.DENSE, 0).bfloat16()
-    for length, padded in ((1, False), (30, False), (30, True)):
-        quick, mask = accelerate(copy.deepcopy(plain)), causal_mask(length, length)
-        real = torch.ones(3, length, dtype=torch.bool)
-        if padded:
-            real = torch.arange(length) >= torch.tensor([[0], [3], [9]])  # (3, T)
-            mask = mask & real[:, None, None]  # padding sees nothing
-        turned = torch.ones(1, length, oracle.DENSE.head_dim)
-        found = []
-        for layer, seen in ((plain, mask), (quick, mask if padded else CAUSAL)):
-            layer.zero_grad()
-            x = torch.randn(3, length, 24, generator=oracle.rng(3)).bfloat16().requires_grad_()
-            out = layer(x, turned, 0 * turned, seen).float() * real[..., None]
-            out.square().sum().backward()
-            found.append([x.grad, *(parameter.grad for parameter in layer.parameters())])
-        for ours, fast in zip(*found, strict=True):
-            assert (fast - ours).norm() <= 0.02 * ours.norm()
-
-
-@pytest.mark.slow
-@THREE
-def test_compiled_layers_learn_the_same(name):
-    """Also as a copy with weights of its own, such as the mean of a run's weights, whose
-    experts do not lie side by side."""
-    torch.compiler.reset()  # what other tests had compiled
-    model, fast = both(name)
-    assert compile_layers(fast) == ""
-    apart = copy.deepcopy(fast)
-    counters.clear()
-    for length in (9, 14):
-        learns_the_same(fast, model, length)
-    graphs = counters["stats"]["unique_graphs"]
-    assert graphs >= 1
-    learns_the_same(fast, model, 21)
-    assert counters["stats"]["unique_graphs"] == graphs  # of any length by now
-    with torch.no_grad():
-        for parameter in fast.parameters():
-            parameter.mul_(2)
-    for length in (9, 14):
-        learns_the_same(apart, model, length)
-    counters.clear()
-    ids, mask = oracle.left_padded((7, 3, 9))
-    assert_close(apart(ids, mask)[mask.bool()], model(ids, mask)[mask.bool()], **CLOSE)
-    assert_close(chunks(apart, ids, (8, 1)), chunks(model, ids, (8, 1)), **CLOSE)
-    assert not counters["stats"]
-
-
-def test_layers_are_compiled_where_they_learn_and_not_where_they_write(monkeypatch):
-    calls = []
-
-    def compiler(function):
-        return lambda *args: calls.append(function.__name__) or function(*args)
-
-    monkeypatch.setattr(torch, "compile", compiler)
-    model, fast = both("moe")
-    assert compile_layers(fast) == ""
-    calls.clear()
-    learns_the_same(fast, model, 9)
-    assert len(calls) == 4  # one for each layer
-    chunks(fast, oracle.tokens(2, 9), (8, 1))
-    assert len(calls) == 4
-
-
 def test_where_torch_cannot_compile_it_says_why_and_nothing_changes(monkeypatch):
     def compiler(function):
         raise RuntimeError("no C++ compiler\nand much more")
 
     monkeypatch.setattr(torch, "compile", compiler)
-    plain, fast = both("moe")
-    assert "other code" in compile_layers(plain)
+    _, fast = both("moe")
     before = [dict(vars(module)) for module in fast.modules()]
     assert compile_layers(fast) == "no C++ compiler"
     assert before == [vars(module) for module in fast.modules()]
@@ -208,56 +141,18 @@ def test_where_torch_cannot_compile_it_says_why_and_nothing_changes(monkeypatch)
 # -------------------------------------------------------------------- weights in their memory
 
 
-def scale(matrices):
-    for layer in matrices:
-        layer.weight.mul_(1.1)
-
-
-def move(matrices):
-    """Another storage behind the same Parameter."""
-    for layer in matrices:
-        layer.weight.data = layer.weight.data * 0.9
-
-
-def replace_some(matrices):
-    for layer in matrices[::3]:
-        layer.weight = nn.Parameter(layer.weight * 1.2)
-
-
-def exchange(matrices):
-    """Each matrix takes the memory of the last one of its shape."""
-    last = {}
-    for layer in matrices:
-        before = last.get(layer.weight.shape)
-        if before is not None:
-            layer.weight.data, before.weight.data = before.weight.data, layer.weight.data
-        last[layer.weight.shape] = layer
-
-
-def neighbours(matrices):
-    """All in a row in one block of memory, and yet of different storages."""
-    memory = bytearray(4 * sum(layer.weight.numel() for layer in matrices))
-    offset = 0
-    for layer in matrices:
-        count, shape = layer.weight.numel(), layer.weight.shape
-        near = torch.frombuffer(memory, dtype=torch.float32, count=count, offset=offset)
-        layer.weight.data = near.view(shape).copy_(layer.weight)
-        offset += 4 * count
-
-
 @THREE
-@pytest.mark.parametrize("change", [scale, move, replace_some, exchange, neighbours])
 @torch.no_grad()
-def test_weights_that_change_are_seen(name, change):
+def test_weights_that_change_in_place_are_seen(name):
     for writing in (False, True):
         model, fast = both(name, last_logits_only=writing)
         ids = oracle.tokens(2, 6)
         for each in (model, fast):
             each(ids, cache=KVCache(4, 9))
-            change([m for m in each.modules() if isinstance(m, nn.Linear)])
+            for parameter in each.parameters():
+                parameter.mul_(1.1)
         assert_close(fast(ids), model(ids), **CLOSE)
-        expected = generate(model, ids, None, 3)
-        assert torch.equal(generate(fast, ids, None, 3), expected)
+        assert torch.equal(generate(fast, ids, None, 3), generate(model, ids, None, 3))
 
 
 @torch.no_grad()
@@ -288,20 +183,6 @@ def test_weights_are_untouched(tmp_path):
 
 
 # ------------------------------------------------------------------------------- the rest
-
-
-def test_a_mask_for_every_head():
-    attention = Qwen3Attention(oracle.DENSE, 0)
-    mask = torch.rand(2, 4, 1, 6, generator=oracle.rng(0)) < 0.7
-    mask[..., 0] = True
-    x, past = torch.randn(2, 1, 24), torch.randn(2, 5, 24)
-    results = []
-    for layer in (attention, accelerate(copy.deepcopy(attention))):
-        cache = KVCache(1, 6)
-        turned = [torch.ones(1, length, 10) for length in (5, 1)]
-        layer(past, turned[0], 0 * turned[0], None, cache)
-        results.append(layer(x, turned[1], 0 * turned[1], mask, cache))
-    assert_close(results[1], results[0], **CLOSE)
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ import tinyllm
 from labkit.author.owned_cells import read_notebook
 from labkit.core import cells
 from labkit.core.paths import ROOT
-from labkit.learner import finale, models, workspace
+from labkit.learner import finale, models
 from labkit.model import hub
 from labkit.model.checkpoint import CheckpointError
 
@@ -182,23 +182,6 @@ def test_a_wrong_part_is_told_and_the_reference_talks(package, capsys):
         assert models.your_code().whose == "the course's"
         out = capsys.readouterr().out
         assert told in out and "The course's own code runs instead." in out
-
-
-def test_without_model_and_reference_the_notebook_says_so_and_runs(
-    package, run, monkeypatch, tmp_path
-):
-    """An edition without stand-ins, and an empty decoder: files, tokenizer, template remain."""
-    monkeypatch.setattr(workspace, "SOLUTIONS", tmp_path / "nowhere")
-    out = run()
-    assert "Your model does not run yet" in out["whose-run"]
-    unfinished = "left out: your model does not run yet: it raises NotImplementedError"
-    for cell in ("sizes-run", "names-run", "load-run", "long-run", "precision-run"):
-        assert unfinished in out[cell]
-    for cell in ("strict-run", "margin-run", "talk-run", "bug-hunt-try", "chat-run"):
-        assert "is not defined; the cell that makes it was left out" in out[cell]
-    assert SHIPPED in out["choose-run"] and "[figure]" in out["merges-run"]
-    assert "chat_prompt: 2 turns" in out["attack-run"]
-    assert out["parts-yours-run"].startswith("not written yet (22): 1.1 layer_norm")
 
 
 # What it takes

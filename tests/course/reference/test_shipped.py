@@ -75,7 +75,7 @@ def test_it_talks_without_a_network(name):
         "def refuse(*_): raise OSError('no network')\n"
         "socket.socket.connect = socket.getaddrinfo = refuse\n"
         "from labkit.cli import app\n"
-        "app(['chat', *sys.argv[1:], '--greedy'])\n"
+        "app(['chat', *sys.argv[1:], '--temperature', '0'])\n"
     )
     model = [] if name == next(iter(SHIPPED)) else [name]
     done = subprocess.run(

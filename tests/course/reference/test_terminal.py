@@ -135,19 +135,9 @@ def test_generate_shows_no_control_characters_and_ctrl_c_ends_it(endless):
     )
 
 
-def test_a_word_that_does_not_fit_begins_the_next_line(monkeypatch):
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(session, "get_terminal_size", lambda: os.terminal_size((12, 9)))
-    pieces = ("It is ", "won", "derf", "ul, a\tb", " c d e f", " g\nh ", "z" * 14)
-    lines = session.Lines()
-    assert [lines.fitted(piece) for piece in pieces] == [
-        "It is ",
-        "won",
-        "\x1b[3D\x1b[K\nwonderf",  # taken back, once it grows over the edge
-        "ul, \na    b",
-        " c d \ne f",
-        " g\nh ",
-        "z" * 14,  # longer than any line: it cannot be helped
-    ]
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: False, raising=False)
-    assert session.Lines().fitted("\x1b" + pieces[3]) == "\x1b" + pieces[3]
+def test_a_word_that_does_not_fit_begins_the_next_line():
+    wrapper = session.WordWrapper(12)
+    pieces = ("It is", " won", "derful", " a", " b\nh", " 中文中文", " c")
+    expected = ["It is", " won", "derful", "\na", " b\nh", " 中文中文", " c"]
+    assert [wrapper.wrap(piece) for piece in pieces] == expected
+    assert wrapper.wrap(" d") == "\nd"
