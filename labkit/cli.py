@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-from labkit.core.paths import LABKIT
+import labkit
+from labkit.core.paths import LABKIT, NOT_IN_ITS_FOLDER, NOTEBOOKS
 from labkit.core.terminal import Problem
 from labkit.lang import ENGLISH, language, said, tr
 
@@ -22,7 +23,6 @@ GROUPS = {  # of the commands in the help, and the rooms that they come from
 app = typer.Typer(
     help="TinyLLM: write Qwen3 from scratch, lab by lab.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 for group, rooms in GROUPS.items():
@@ -39,6 +39,9 @@ TYPERS = (  # what typer says by itself: {} is what it fills in
     said("Usage: {} [OPTIONS] {}"),
     said("Usage: {} [OPTIONS]"),
     said("Show this message and exit."),
+    said("Show the version and exit."),
+    said("Install completion for the current shell."),
+    said("Show completion for the current shell, to copy it or customize the installation."),
     said("Try [blue]'{} {}'[/] for help."),
     said("Missing command."),
     said("Missing argument {}."),
@@ -104,9 +107,30 @@ def translated(command: Any) -> Any:
     return command
 
 
+def print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"tinyllm {labkit.__version__}, Python {sys.version.split()[0]}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True,
+                     help="Show the version and exit."),
+    ] = False,
+) -> None:  # fmt: skip
+    """TinyLLM: write Qwen3 from scratch, lab by lab."""
+
+
 def main() -> None:
     from labkit.learner.workspace import MissingModule
 
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # a terminal that is not UTF-8
+    if not NOTEBOOKS.is_dir():
+        sys.exit(Problem(tr(NOT_IN_ITS_FOLDER)).exit_code)
     if language() != ENGLISH:
         speak()
     try:

@@ -3,6 +3,8 @@
 import traceback
 from pathlib import Path
 
+from labkit.lang import said
+
 ROOT = Path(__file__).resolve().parents[2]
 LABKIT = ROOT / "labkit"
 NOTEBOOKS = ROOT / "notebooks"
@@ -10,20 +12,24 @@ SOLUTIONS = ROOT / "solutions"
 TESTS = ROOT / "tests"
 CHECKPOINTS = ROOT / "checkpoints"
 INSTALLED = "site-packages"
+NOT_IN_ITS_FOLDER = said(
+    "the course runs from its own folder, and this copy is installed without it: in a clone of "
+    "the course, run `pip install -c constraints.txt -e .`"
+)
 
 
 def fault(error: BaseException) -> str:
     """An error, and the last line of the course's files that it passed through."""
     while error.__cause__ is not None:
         error = error.__cause__
-    said = str(error).strip().partition("\n")[0]
+    text = str(error).strip().partition("\n")[0]
     if isinstance(error, SyntaxError) and error.filename:
-        said, places = error.msg, [(error.filename, error.lineno)]
+        text, places = error.msg, [(error.filename, error.lineno)]
     else:
         frames = traceback.extract_tb(error.__traceback__)
         places = [(frame.filename, frame.lineno) for frame in frames]
     for name, line in reversed(places):
         path = Path(name)
         if path.is_relative_to(ROOT) and INSTALLED not in path.parts:
-            return f"{path.relative_to(ROOT)}, line {line}: {type(error).__name__}: {said}"
-    return f"{type(error).__name__}: {said}"
+            return f"{path.relative_to(ROOT)}, line {line}: {type(error).__name__}: {text}"
+    return f"{type(error).__name__}: {text}"

@@ -13,7 +13,7 @@ from traceback import walk_tb
 from types import ModuleType
 from typing import Any
 
-from labkit.core import cells, sealed
+from labkit.core import cells, paths, sealed
 from labkit.core.answers import Answer, Cell, answers_in, defines, stops_at
 from labkit.core.report import Report, Status
 from labkit.core.sealed import NotReady
@@ -275,6 +275,8 @@ def start(lab: str) -> None:
         raise RuntimeError(
             tr("start() belongs in a notebook; in a terminal use `tinyllm check`")
         )
+    if not paths.NOTEBOOKS.is_dir():
+        raise RuntimeError(tr(paths.NOT_IN_ITS_FOLDER))
     try:
         found = find_lab(lab, NOTEBOOKS)
     except UnknownName as error:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import webbrowser
+from contextlib import suppress
 from pathlib import Path
-from tempfile import mkdtemp
+from threading import Event
 from typing import Annotated, Optional
 
 import typer
@@ -28,7 +29,7 @@ def look(
         str, typer.Option(help="tokens, attention, qknorm, experts, cache or swap")
     ] = "tokens",
     to: Annotated[
-        Optional[Path], typer.Option(help="the folder to write; else a temporary one")
+        Optional[Path], typer.Option(help="write the page to this folder instead of serving it")
     ] = None,
     browser: Annotated[bool, typer.Option(help="open it")] = True,
 ) -> None:
@@ -36,6 +37,7 @@ def look(
     with problems_told(), console.status(tr("starting torch")):
         from labkit.look.own import compared
         from labkit.look.page import VIEWS, write
+        from labkit.look.server import served
         from labkit.model.hub import SHIPPED
 
         if view not in VIEWS:
@@ -47,11 +49,16 @@ def look(
                 )
             )
         shown = [compared(name, package) for name in models or SHIPPED]
+        folder, page = (to, "") if to else served()
         try:
-            index = write(to or mkdtemp(prefix="tinyllm-look-"), shown)
+            index = write(folder, shown)
         except OSError as error:
             raise Problem(tr("the page could not be written: {error}", error=error)) from error
-    address = f"{index.resolve().as_uri()}#{view}"
+    address = f"{page or index.resolve().as_uri()}#{view}"
     opened = browser and webbrowser.open(address)
-    said = tr("Opened") if opened else tr("Open it in a browser:")
-    console.print(said, address, soft_wrap=True)
+    verb = tr("Opened") if opened else tr("Open it in a browser:")
+    console.print(verb, address, soft_wrap=True)
+    if not to:
+        console.print(tr("It is served until Ctrl-C."))
+        with suppress(KeyboardInterrupt):
+            Event().wait()

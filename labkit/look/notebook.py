@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import html
 import os
-from functools import cache, partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from tempfile import TemporaryDirectory
-from threading import Thread
 
 from labkit.lang import said, tr
 from labkit.learner.talk.commands import YOURS
 from labkit.look.own import compared
 from labkit.look.page import VIEWS, Shown, write
+from labkit.look.server import served
 
 WRITTEN = "TINYLLM_LOOK"  # the address of a page that is there already: link to it, serve none
 SEEN = {
@@ -50,9 +47,9 @@ def look(view: str = "tokens", *models: str, package: str = YOURS, height: int =
         seen = f'<p><a href="{link}">{inside}</a>: {seen}.</p>'
         _display(seen + preview(shown[0]), f"{address}#{view}")
         return
-    folder, port = _served()
+    folder, page = served()
     write(folder, shown)
-    address = f"http://127.0.0.1:{port}/index.html#{view}"
+    address = f"{page}#{view}"
     title = tr("Look inside") + tr(": ") + tr(SEEN[view])
     lives = tr(
         "It lives as long as the kernel; in a terminal, {command} opens it.",
@@ -84,22 +81,3 @@ def _display(rendered: str, address: str) -> None:
 
     text = tr("Look inside") + tr(": ") + address
     display({"text/html": rendered, "text/plain": text}, raw=True)
-
-
-@cache
-def _served() -> tuple[str, int]:
-    """A folder of this kernel's own, and the port at which its files are served."""
-    home = TemporaryDirectory(prefix="tinyllm-look-")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=home.name))
-    server.home = home  # removed when the kernel ends
-    Thread(target=server.serve_forever, daemon=True).start()
-    return home.name, server.server_port
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_) -> None:
-        pass
-
-    def end_headers(self) -> None:
-        self.send_header("Cache-Control", "no-store")  # written anew with each look
-        super().end_headers()

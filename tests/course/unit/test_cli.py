@@ -1,6 +1,7 @@
 """The command line: right answers, wrong names, where files go, and what is imported."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -10,9 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 import tinyllm
+from labkit import __version__
 from labkit.author import build
 from labkit.author.reference import reference_block
-from labkit.cli import app
+from labkit.cli import app, main
 from labkit.core import cells
 from labkit.core.paths import ROOT
 from labkit.core.syllabus import find_exercise
@@ -134,6 +136,26 @@ def test_a_course_can_be_built_released_and_found_empty(tmp_path):
     assert code == 0 and "instructor edition" in text
     code, text = run("grade", "rmsnorm", "--course", folder)
     assert code == 2 and "nbgrader generate_assignment 01_rmsnorm" in text
+
+
+def test_a_copy_that_is_installed_without_its_folder_says_so_at_once(monkeypatch, capsys):
+    monkeypatch.setattr("labkit.cli.NOTEBOOKS", ROOT / "nowhere")
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (
+        ended.value.code == 2
+        and "pip install -c constraints.txt -e ." in capsys.readouterr().err
+    )
+
+
+def test_version_and_a_terminal_that_is_not_utf8():
+    code, text = run("--version")
+    assert code == 0 and text.startswith(f"tinyllm {__version__}, Python 3.")
+    done = subprocess.run(
+        [sys.executable, "-m", "labkit", "status"], cwd=ROOT, capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "COLUMNS": "60", "NO_COLOR": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0 and b"RMSNorm" in done.stdout and b"\x1b" not in done.stdout
 
 
 IMPORTS = """

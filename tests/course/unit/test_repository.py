@@ -64,8 +64,13 @@ def test_every_pin_installs_on_the_first_patch_release_of_this_python():
     assert shut_out <= set(re.findall(r"^(\S+)==.*; python_full_version >=", constraints, re.M))
 
 
-def test_both_readmes_install_the_cpu_build_that_is_pinned():
+def test_all_who_install_the_cpu_build_take_the_one_that_is_pinned():
     pinned = pins((ROOT / "constraints.txt").read_text())["torch"]
+    for path in (
+        *ROOT.glob(".github/workflows/*.yml"),
+        ROOT / ".devcontainer/devcontainer.json",
+    ):
+        assert f"torch=={pinned} --index-url" in path.read_text(), path
     for name in ("README.md", "labkit/author/learners/README.md"):
         command = rf"^\S.*pip install torch=={pinned} --index-url \S+/whl/cpu$"
         assert re.search(command, (ROOT / name).read_text(), re.MULTILINE), name

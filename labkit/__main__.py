@@ -1,0 +1,5 @@
+"""`python -m labkit` is `tinyllm`."""
+
+from labkit.cli import main
+
+main()

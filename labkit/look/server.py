@@ -1,0 +1,34 @@
+"""The page served to this machine alone, under an address that nobody else can guess."""
+
+from __future__ import annotations
+
+import secrets
+from functools import cache, partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+
+
+@cache
+def served() -> tuple[Path, str]:
+    """The folder of a page and its address at 127.0.0.1; both end with this process."""
+    home = TemporaryDirectory(prefix="tinyllm-look-")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=home.name))
+    server.home = home  # removed with the server
+    Thread(target=server.serve_forever, daemon=True).start()
+    secret = secrets.token_urlsafe(16)
+    return Path(home.name, secret), f"http://127.0.0.1:{server.server_port}/{secret}/index.html"
+
+
+class Handler(SimpleHTTPRequestHandler):
+    def log_message(self, *_) -> None:
+        pass
+
+    def list_directory(self, path):
+        """Refuse: a listing of the folder would tell the secret."""
+        self.send_error(404)
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "no-store")  # each look writes the page again
+        super().end_headers()
