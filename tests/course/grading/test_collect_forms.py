@@ -11,7 +11,7 @@ from nbformat.v4 import new_markdown_cell
 from labkit.author.reference import reference_block
 from labkit.core import cells
 from labkit.core.paths import NOTEBOOKS, ROOT
-from labkit.core.syllabus import LABS, UNGRADED
+from labkit.core.syllabus import LABS
 from labkit.grading.class_report.report import write_reports
 from labkit.grading.collect import contents, deliver, table
 from labkit.grading.collect.unsettled import UnsettledFiles
@@ -26,7 +26,7 @@ from tests.course.grading.samples import LAB, SECOND, THIRD, notebook, page_of, 
 FILE = f"{LAB.name}.ipynb"
 RELEASED = nbformat.reads(notebook(), 4)
 NO_POINTS = GradedSubmission(tuple(zero(exercise, "no points") for exercise in LAB.exercises))
-TOUR = (NOTEBOOKS / f"{UNGRADED[0].name}.ipynb").read_bytes()
+TOUR = (NOTEBOOKS / "00_tour.ipynb").read_bytes()
 FIRST = LAB.exercises[0]
 ANSWER = cells.plain(reference_block(LAB, FIRST))
 MODULE = (ROOT / "tinyllm" / "rmsnorm.py").read_text()
