@@ -222,14 +222,13 @@ def collected(
     replace: bool = False,
     learner: str | None = None,
 ) -> bool:
-    """Collect and show the table, with what needs a look since earlier; whether all is well."""
+    """Collect, and show a screen of what became of it; whether all is well."""
     from labkit.grading.collect.deliver import collect
-    from labkit.grading.collect.table import TROUBLE, show
-    from labkit.grading.collect.unsettled import UnsettledFiles
+    from labkit.grading.collect.issues import OpenIssues, show
 
     lines = collect(course, sources, lab, roster, replace, learner)
-    show(lines, UnsettledFiles(course.root).open(), console)
-    return all(line.state not in TROUBLE for line in lines)
+    show(course.root, lines, OpenIssues(course.root).open(), console)
+    return not any(line.trouble for line in lines)
 
 
 @contextmanager

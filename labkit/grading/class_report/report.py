@@ -27,7 +27,7 @@ from labkit.grading.class_report.class_results import (
     results_of,
     state,
 )
-from labkit.grading.collect.unsettled import UnsettledFiles
+from labkit.grading.collect.issues import OpenIssues
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.standings import Standing, shown, signed, stale_text, total
 from labkit.grading.run.results import UnreadableResult
@@ -111,7 +111,7 @@ def write_course(path: Path, results: list[LabResults]) -> Path:
         mistakes=[cause for cause in causes(results) if cause.named][:MISTAKES],
         learners=in_sum(results),
         names=NAMES,
-        unsettled=UnsettledFiles(path.parent).open(),
+        unsettled=OpenIssues(path.parent).open(),
     )
 
 

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from labkit.core.files import safe_id, write_whole
 from labkit.grading.class_report.class_results import LabResults
-from labkit.grading.collect.identify import CANVAS, MOODLE
+from labkit.grading.collect.layouts import LAYOUTS
 from labkit.grading.export.tables import PARTICIPANT, People, Table
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
 from labkit.lang import tr
 
+EXPORTS = [layout for layout in LAYOUTS if layout.system in ("Canvas", "Moodle")]
 PLACE = "_assignsubmission_file_"
 
 
@@ -65,9 +66,10 @@ def came_from(course: Path, learner: str, lab: str) -> Sequence[str]:
 def named(parts: Sequence[str], lab: str) -> tuple[str, str]:
     """(system, the page's name in its zip) for a file that had this path in its export."""
     for part in parts:
-        if CANVAS.fullmatch(part):
+        found = next(filter(lambda layout: layout.match(part), EXPORTS), None)
+        if found and found.system == "Canvas":
             return "canvas", str(Path(part).with_suffix(".html"))
-        if MOODLE.fullmatch(part):
+        if found:
             return "moodle", f"{part.partition(PLACE.rstrip('_'))[0]}{PLACE}/{lab}.html"
     return "", ""
 

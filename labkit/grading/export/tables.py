@@ -18,8 +18,8 @@ from labkit.core.files import safe_id, write_whole
 from labkit.core.report import csv_safe
 from labkit.core.syllabus import Lab
 from labkit.grading.class_report.class_results import Entry, LabResults
-from labkit.grading.collect.identify import full_name, short_name, squeezed
-from labkit.grading.collect.roster import roster_text
+from labkit.grading.collect.layouts import full_name, short_name
+from labkit.grading.collect.roster import normalize_name, roster_text
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry
 from labkit.lang import tr
 
@@ -81,7 +81,7 @@ class People:
                 self.by[key, getattr(person, key).casefold()].add(person.id)
             for name in (person.first_name + person.last_name,
                          person.last_name + person.first_name):  # fmt: skip
-                self.by["name", squeezed(name)].add(person.id)
+                self.by["name", normalize_name(name)].add(person.id)
 
     def owners(self, table: Table, rows: Sequence[Sequence[str]]) -> list[str]:
         """The learner's id for each row; "" where nobody or several fit, or it fits two."""
@@ -95,7 +95,7 @@ class People:
             if (title, key) == ("Email address", "id"):
                 text = text.split("@")[0]
             keys.append((key, (safe_id(text) if text and key == "id" else text).casefold()))
-        keys += [("name", squeezed(table.get(row, title))) for title in NAMES]
+        keys += [("name", normalize_name(table.get(row, title))) for title in NAMES]
         found = (self.by.get((key, text), set()) for key, text in keys if text)
         return next((next(iter(ids)) for ids in found if len(ids) == 1), "")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from labkit.core.syllabus import Lab
-from labkit.grading.collect.contents import read
-from labkit.grading.collect.unsettled import Unsettled, UnsettledFiles
+from labkit.grading.collect.attempts import lab_of, read_notebook
+from labkit.grading.collect.issues import OpenIssue, OpenIssues
 from labkit.grading.judge.intake import NotANotebook
 from labkit.grading.nbgrader.course import Course, SubmittedFile
 from labkit.lang import tr
@@ -27,19 +27,19 @@ def rename_misnamed(course: Course, lab: Lab) -> list[str]:
         shown = [str(path.relative_to(course.root)) for path in found]
         if reason:
             reason += tr("; the one that counts is called {name}", name=right.name)
-            new += [Unsettled(learner, True, lab.name, path, reason) for path in shown]
+            new += [OpenIssue(learner, True, lab.name, path, reason) for path in shown]
         else:
             found[0].rename(right)
             renamed.append(tr("{file} is called {name} now", file=shown[0], name=right.name))
     if new:
-        UnsettledFiles(course.root).update(new, set(), set())
+        OpenIssues(course.root).update(new)
     return renamed
 
 
 def why_not(handed: SubmittedFile) -> str:
     """Why it is not this lab's notebook; empty if it is."""
     try:
-        found = None if handed.problem else read(handed.path.name, handed.read()).lab
+        found = None if handed.problem else lab_of(read_notebook(handed.read())[0])
     except NotANotebook as error:
         return str(error)
     cells = tr("its cells are those of {name}", name=found.name if found else tr("no lab"))
