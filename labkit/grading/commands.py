@@ -54,7 +54,7 @@ def demo(
 
 @app.command()
 def collect(
-    sources: Sources,
+    sources: Sources = None,
     lab: Annotated[
         Optional[str],
         typer.Option(help="only this lab; it is also that of notebooks that do not say"),
@@ -75,7 +75,10 @@ def collect(
     course: CourseFolder = Path("course"),
     db: Database = None,
 ) -> None:
-    """Bring what was handed in to COURSE/submitted/NAME/LAB; status 1 if some needs a look."""
+    """Collect submissions into COURSE/submitted; without a source, list what is still open.
+
+    The exit status is 1 if something needs a look.
+    """
     found = lab_called(lab) if lab else None
     folder = existing_course(course, db)
     with writing(folder):
@@ -198,14 +201,13 @@ def collected(
     replace: bool = False,
     learner: str | None = None,
 ) -> bool:
-    """Collect and show the table, with what needs a look since earlier; whether all is well."""
+    """Collect, and show a screen of what became of it; whether all is well."""
     from labkit.grading.collect.deliver import collect
-    from labkit.grading.collect.table import TROUBLE, show
-    from labkit.grading.collect.unsettled import UnsettledFiles
+    from labkit.grading.collect.issues import OpenIssues, show
 
     lines = collect(course, sources, lab, roster, replace, learner)
-    show(lines, UnsettledFiles(course.root).open(), console)
-    return all(line.state not in TROUBLE for line in lines)
+    show(course.root, lines, OpenIssues(course.root).open(), console)
+    return not any(line.trouble for line in lines)
 
 
 @contextmanager

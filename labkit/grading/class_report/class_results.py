@@ -16,7 +16,7 @@ from statistics import median
 from labkit.author.course_rules import LabRules
 from labkit.core.report import Status
 from labkit.core.syllabus import Exercise, Lab
-from labkit.grading.collect.unsettled import UnsettledFiles
+from labkit.grading.collect.issues import OpenIssues
 from labkit.grading.judge.graded import (
     BROKE_OFF,
     GradedExercise,
@@ -214,7 +214,7 @@ def results_of(course: Course, lab: Lab) -> LabResults | None:
     if submissions is None:
         return None
     ungraded = dict.fromkeys(stored.broken_off(), tr(BROKE_OFF))
-    ungraded |= UnsettledFiles(course.root).of_lab(lab.name)
+    ungraded |= OpenIssues(course.root).of_lab(lab.name)
     people, missing = course.people(), [*course.missing(lab), *ungraded]
     rules, standings = course.rules.of(lab), course.standings(lab)
     results = joined(rules, submissions, standings, people, missing)

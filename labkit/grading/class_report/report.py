@@ -23,7 +23,7 @@ from labkit.grading.class_report.columns import (
     page_table,
     write_csv,
 )
-from labkit.grading.collect.unsettled import UnsettledFiles
+from labkit.grading.collect.issues import OpenIssues
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.standings import stale_text
 from labkit.grading.pages import write_page
@@ -99,5 +99,5 @@ def write_course(folder: Path, results: list[LabResults]) -> Path:
         mistakes=[cause for cause in causes(results) if cause.named][:MISTAKES],
         table=page_table(columns, learners),
         names=NAMES,
-        unsettled=UnsettledFiles(folder).open(),
+        unsettled=OpenIssues(folder).open(),
     )

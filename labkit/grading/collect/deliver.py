@@ -1,42 +1,61 @@
-"""Bringing what learners handed in to where nbgrader looks for it.
+"""Bring what learners handed in to where nbgrader looks for it.
 
-The latest attempt counts. Running it again changes nothing; an earlier submission is replaced
-by a later one only, and even then it is kept. What cannot be graded, or is nobody's, is kept in
-mind until it is settled.
+course/submitted/ID/LAB/LAB.ipynb       the attempt that counts, with timestamp.txt
+course/collected/ID/LAB/*.ipynb         every attempt there was, this one too
+course/collected/unknown/NAME/LAB/      notebooks of which it is open whose they are
+course/collected/manifest.json          where each attempt that counts came from
+course/collected/needs_a_look.json      what a person has to settle (issues.py)
+course/collected/last.csv               what became of each file of the last run
+
+The latest attempt counts, and only a later one replaces it. Nothing is guessed: what no layout
+and no roster settles stays open until `--as` says whose it is. Different notebooks for one
+learner from different sources are never delivered.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from labkit.core.files import safe_id
+from labkit.core.files import safe_id, write_whole
 from labkit.core.syllabus import LABS, Lab
-from labkit.grading.collect.contents import completed
-from labkit.grading.collect.identify import Identity
-from labkit.grading.collect.places import Attempt, Places
-from labkit.grading.collect.roster import Roster, read_roster
-from labkit.grading.collect.sources import NOTHING_GRADED, clamped, files_of, once
-from labkit.grading.collect.table import (
-    AMBIGUOUS,
+from labkit.grading.collect.attempts import Attempt, attempts_in, marked_late, read_notebook
+from labkit.grading.collect.issues import (
     EARLIER,
     NEW,
     NEWER,
+    OLDER,
     REFUSED,
+    SAME,
     SKIPPED,
+    TROUBLE,
     UNGRADED,
-    UNKNOWN,
+    WHOSE,
     Line,
+    OpenIssue,
+    OpenIssues,
+    handed_in,
+    submitted,
 )
-from labkit.grading.collect.unsettled import Unsettled, UnsettledFiles
+from labkit.grading.collect.layouts import LAYOUTS, Claim
+from labkit.grading.collect.roster import Roster, roster_of
+from labkit.grading.judge.intake import NotANotebook
 from labkit.grading.nbgrader.course import Course
-from labkit.grading.nbgrader.gradebook.connection import CourseError, enrol
+from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.lang import said, tr
 
+NUMBERED = {layout.system for layout in LAYOUTS if "<user>" in layout.pattern}
+LABS_BY_NAME = {lab.name: lab for lab in LABS}
+LACKS = "without an answer that an earlier attempt has:"
+TIME = "%Y-%m-%d %H:%M:%S.%f %Z"
 ASK = said("`tinyllm collect --as ID FILE` gives it to somebody")
-Group = list[Attempt]
 
 
 def collect(
@@ -49,339 +68,289 @@ def collect(
 ) -> list[Line]:
     """Collect all that was handed in in `sources`.
 
-    lab        only this one; it is also that of notebooks that do not say
+    lab        only this one; it is also the lab of notebooks that do not say theirs
     learner    whose all of it is; else their paths say it
     """
-    with Places(course.root) as place:
-        run = Run(course, lab, place, roster_of(course, roster_file), replace_newer)
-        if learner is not None:
-            run.checked(learner)
+    run = Run(course, lab, roster_of(course, roster_file), replace_newer)
+    with TemporaryDirectory(prefix=".spool-", dir=run.collected) as spool:
         attempts: list[Attempt] = []
         for source in sources:
-            inside = source.resolve().is_relative_to(place.collected.resolve())
+            inside = source.resolve().is_relative_to(run.collected.resolve())
             if inside and learner is None:
-                raise CourseError(
-                    tr("{source} is where collect keeps its own files", source=source)
-                )
-            found = files_of(source, lab, place, len(sources) == 1, run.roster.by_key)
-            run.roster.participants += found.participants
-            attempts += found.attempts
-        run.deal_out(attempts if learner is None else run.given_to(learner, attempts))
-        place.finish(run.lines)
+                raise CourseError(f"{source} is where collect keeps its own files")
+            attempts += attempts_in(source, lab, Path(spool))
+        if learner is not None:
+            attempts = run.given_to(learner, attempts)
+        run.deliver(list(marked_late(attempts, course.due_dates())))
     return run.lines
 
 
-def roster_of(course: Course, file: Path | None) -> Roster:
-    """The CSV, which is put into nbgrader's students; else those students, if they have more
-    than an id (which is all that grading gives to a new one). Moodle's worksheet adds to a
-    class that is known."""
-    known = course.people()
-    closed = any(p.name or p.email or p.lms_user_id for p in known)
-    if file is None:
-        return Roster(known, closed)
-    people, participants = read_roster(file, known)
-    if participants and closed:
-        before = Roster(known)
-        people = [
-            one for one in people if not before.find(Identity((one.id, one.email, one.name)))[0]
-        ]
-    course.gradebook.do(lambda book: enrol(book, people))
-    return Roster(
-        people if not participants or not closed else known + people, True, participants
-    )
-
-
 class Run:
-    """One run of collect: what it found becomes submissions, lines, and what needs a look."""
+    """One run of collect: attempts become submissions, lines of the table, and open issues."""
 
-    def __init__(
-        self, course: Course, wanted: Lab | None, place: Places, roster: Roster, newer: bool
-    ):
-        self.wanted, self.place, self.roster, self.newer = wanted, place, roster, newer
-        self.root, self.dues = course.root, course.due_dates()
-        self.unsettled = UnsettledFiles(course.root)
+    def __init__(self, course: Course, wanted: Lab | None, roster: Roster, replace_newer: bool):
+        self.root, self.wanted, self.roster = course.root, wanted, roster
+        self.replace_newer = replace_newer
+        self.collected = course.root / "collected"
+        self.collected.mkdir(parents=True, exist_ok=True)
+        self.issues = OpenIssues(course.root)
         self.lines: list[Line] = []
-        self.new: list[Unsettled] = []
+        self.new: list[OpenIssue] = []
+        self.owned: set[str] = set()
+        self.come: dict[tuple[str, str], str] = {}
+        try:
+            self.manifest = json.loads((self.collected / "manifest.json").read_text("utf-8"))
+        except (FileNotFoundError, ValueError):
+            self.manifest = {}
 
-    def deal_out(self, attempts: list[Attempt]) -> None:
-        """Everything to its place."""
-        owned = [clamped(one, self.dues) for one in self._owned(attempts)]
-        readable: dict[tuple[str, str], Group] = defaultdict(list)
-        for one in owned:
-            if one.readable and self.wanted in (None, one.lab):
-                readable[one.learner, one.lab.name].append(one)
-        delivered = {}
-        for key, group in readable.items():
-            if state := self._delivered(self._undisputed(group)):
-                delivered[key] = state
-        for one in once(owned):
-            if not one.readable or self.wanted not in (None, one.lab):
-                self._not_graded(one, delivered)
-            elif self.wanted is None and one.claimed not in (None, one.lab):
-                self._wrong_name(one, delivered)
-        found = {
-            one.sha
-            for one in owned
-            if one.readable and (one.learner, one.lab.name) in delivered
-        }
-        come = {key for key, state in delivered.items() if state in (NEW, NEWER)}
-        self.unsettled.update(self.new, found, come)
+    def deliver(self, attempts: list[Attempt]) -> None:
+        groups: dict[tuple[str, Lab], list[Attempt]] = defaultdict(list)
+        rest: list[Attempt] = []
+        for one in map(self.with_learner, attempts):
+            wanted = one.sha and self.wanted in (None, one.lab)
+            if wanted and one.learner:
+                groups[one.learner, one.lab].append(one)
+            elif wanted:
+                self.ask(one, self.owner_problem(one))
+            else:
+                rest.append(one)
+        for group in groups.values():
+            self.deliver_group(group)
+        self.tell_ungraded(rest)
+        text = json.dumps(self.manifest, indent=1, sort_keys=True)
+        write_whole(self.collected / "manifest.json", text)
+        self.issues.update(self.new, self.owned, self.come)
 
-    # From attempts to learners
-
-    def checked(self, learner: str) -> None:
-        if safe_id(learner) != learner:
-            raise CourseError(tr("{learner!r} cannot be a learner's id", learner=learner))
-        if self.roster.closed and learner not in {one.id for one in self.roster.people}:
-            raise CourseError(
-                tr(
-                    "{learner} is not on the roster, so nothing is given to them",
-                    learner=learner,
-                )
-            )
+    # Whose
 
     def given_to(self, learner: str, attempts: list[Attempt]) -> list[Attempt]:
-        """All of it is this learner's; it is remembered, should it come again."""
-        shas = {one.sha for one in attempts if one.sha}
-        for entry in self.unsettled.entries:
-            if entry.sha in shas:
-                self.unsettled.given[f"{entry.learner}/{entry.sha}"] = learner
-        who = Identity((learner,), system="--as", how="--as")
-        return [replace(one, who=who, learner=learner) for one in attempts]
-
-    def _owned(self, attempts: list[Attempt]) -> Iterable[Attempt]:
-        """The attempts with their learners; what is nobody's is kept and said."""
-        users: dict[str, set[str]] = defaultdict(set)  # of people of one name
+        """All of it is this learner's. It is remembered, should it come again; and whose the
+        number is that an LMS gives to a person."""
+        if safe_id(learner) != learner:
+            raise CourseError(f"{learner!r} cannot be a learner's id")
+        if self.roster.closed and learner not in {person.id for person in self.roster.people}:
+            raise CourseError(f"{learner} is not on the roster, so nothing is given to them")
+        asked = {issue.sha: issue.claim for issue in self.issues.entries if issue.claim}
+        given = []
         for one in attempts:
-            users[safe_id(one.who.shown)].add(one.who.user)
-        for one in attempts:
-            ids, name = self.roster.find(one.who)
-            keys = [f"{key}/{one.sha}" for key in (one.who.apart, *ids) if one.sha]
-            given = next(filter(None, map(self.unsettled.given.get, keys)), None)
-            problem = self._nobodys(one.who, ids)
-            if one.learner:
-                yield one
-            elif given:
-                who = replace(one.who, system="--as", how=tr("--as, before"))
-                yield replace(one, learner=given, who=who)
-            elif problem:
-                self._lost(
-                    one, problem, AMBIGUOUS if len(ids) > 1 or one.who.doubt else UNKNOWN
-                )
-            elif ids:
-                rank = one.who.names.index(name) if name in one.who.names else 0
-                yield replace(one, learner=ids.pop(), rank=rank)
-            elif (
-                one.clutter
-                and not one.who.system
-                and one.who.place
-                and not self._handed_in(one)
-            ):
-                continue
-            else:
-                yield self._by_its_name(one, users)
-
-    def _handed_in(self, one: Attempt) -> bool:
-        """Whether a file that is no notebook looks handed in: it names a lab, or lies in
-        somebody's folder."""
-        return bool(one.claimed) or len(one.parts) - len(one.who.place) > 0
-
-    def _nobodys(self, who: Identity, ids: set[str]) -> str:
-        """Why a file cannot be given to anybody; empty if it can."""
-        if len(ids) > 1:
-            return tr(
-                "{shown} may be {names}", shown=who.shown, names=tr(" or ").join(sorted(ids))
+            claim = (
+                claim_called(asked.get(one.sha, "")) or one.claim or Claim("--as", (learner,))
             )
-        if not who.names:
-            return (
-                ""
-                if ids
-                else who.doubt or tr("no name in its path; put it into a folder that has one")
-            )
-        if not ids and who.doubt:
-            return who.doubt
-        if not ids and self.roster.closed:
-            return tr("not on the roster, so not graded")
-        unnamed = who.system == "Gradescope" and who.how == "Gradescope's folder"
-        return (
-            tr("submission_metadata.yml, which says whose it is, is not there")
-            if unnamed
-            else ""
-        )
+            self.issues.given[f"{claim.key}/{one.sha}"] = learner
+            if claim.system in NUMBERED:
+                self.issues.given[claim.key] = learner
+            given.append(replace(one, claim=claim, learner=learner, given=True))
+        return given
 
-    def _by_its_name(self, one: Attempt, users: Mapping[str, set[str]]) -> Attempt:
-        """Without a roster a name is an id; namesakes are told apart by their LMS's numbers, or
-        what its list says of these."""
-        name, user = safe_id(one.who.shown), one.who.user
-        others = set(users[name])
-        if one.who.system == "Canvas":  # whose numbers stay the same from lab to lab
-            others |= self.place.users_of(name)
-        if not user or not others - {user}:
-            return replace(one, learner=name)
-        row = self.roster.participant(one.who)
-        note = tr(
-            "several people are called {shown}; a roster tells them apart", shown=one.who.shown
-        )
-        return replace(one, learner=safe_id(f"{name}_{row.id if row else user}"), note=note)
-
-    def _lost(self, one: Attempt, problem: str, state: str) -> None:
-        """Nobody's: kept, and said."""
-        if not one.readable:
-            if not one.clutter or one.who.system:
-                self._says(one, REFUSED, one.reason, known=False)
-            return
-        if self.wanted not in (None, one.lab):
-            return
-        kept = self.place.keep(replace(one, learner=""))
-        self._says(one, state, problem + tr("; ") + tr(ASK), known=bool(one.learner), kept=kept)
-
-    def _undisputed(self, group: Group) -> Group:
-        """Without those that may be somebody else's: different notebooks under one name from
-        different places, and no number of an LMS says that they are one person's. What bears
-        the name outermost stays, if it is one."""
-        if len({one.sha for one in group}) < 2:
-            return group
-        group = self._of_one_number(group)
-        keys: dict[Attempt, tuple] = {}
-        for one in group:
-            if not one.who.user and not one.who.system:
-                keys[one] = (one.rank, one.source, one.who.place, one.who.within)
-        if any(one.who.system == "--as" for one in group):
-            self.lines += [
-                one.line(SKIPPED, tr("another one was given with --as")) for one in keys
-            ]
-            return [one for one in group if one not in keys]
-        by_source: dict[Path, set[tuple]] = defaultdict(set)
-        stems: dict[tuple, set[str]] = defaultdict(set)
-        for one, key in keys.items():
-            by_source[one.source].add(key)
-            stems[key].add(one.who.stem)
-        lost = []
-        for one, key in keys.items():
-            others = by_source[one.source]
-            outermost = [each for each in others if each[0] == min(others)[0]]
-            crowded = len(stems[key] - {""}) > 1
-            if crowded or (len(others) > 1 and outermost != [key]):
-                lost.append(one)
-        for one in lost:
-            name = one.who.shown
-            problem = tr(
-                "{name} has different notebooks of {lab} in different places",
-                name=name,
-                lab=one.lab.name,
-            )
-            self._lost(one, problem, AMBIGUOUS)
-        return [one for one in group if one not in lost]
-
-    def _of_one_number(self, group: Group) -> Group:
-        """Without those of several numbers of an LMS in one source, which are different people:
-        a person says whose they are."""
-        numbers: dict[Path, set[str]] = defaultdict(set)
-        for one in group:
-            numbers[one.source] |= {one.who.user} - {""}
-        given = {one.who.user for one in group if one.who.system == "--as"}
-        lost = [one for one in group if len(numbers[one.source]) > 1
-                and one.who.user and one.who.user not in given]  # fmt: skip
-        for one in lost:
-            if given:
-                self.lines.append(one.line(SKIPPED, tr("another one was given with --as")))
-            else:
-                self._lost(one, tr("several people in the LMS go by this name"), AMBIGUOUS)
-        return [one for one in group if one not in lost]
-
-    # From learners to files
-
-    def _delivered(self, group: Group) -> str:
-        """Put the latest attempt of one learner where nbgrader looks; a line for each attempt.
-        What became of it; empty if there is nothing that counts."""
-        sure = [one for one in group if one.sure] or group
-        notebooks = [one for one in sure if not one.script]
-        scripts = sorted((one for one in sure if one.script and one.answers), key=by_order)
-        if not notebooks and not scripts:
-            for one in group:
-                self._says(one, UNGRADED, tr("it holds no answer"))
-            return ""
-        *earlier, last = sorted(notebooks, key=by_order) or scripts
-        for one in group:
-            self.place.keep(one)
-        counts = self._completed(last, scripts) if notebooks and scripts else last
-        if counts is not last:
-            self.place.keep(counts)
-        self.lines += [one.line(EARLIER) for one in earlier if one.sha != last.sha]
-        if notebooks:
-            self.lines += [one.line(SKIPPED, tr("a notebook is there")) for one in scripts]
-        state = self.place.deliver(counts, self.newer)
-        self.lines.append(counts.line(state))
-        return state
-
-    def _completed(self, one: Attempt, scripts: Group) -> Attempt:
-        """With the answers of the learner's package where the notebook has none."""
-        own = dict(one.answers)
-        gaps = {key: text for key, text in scripts[-1].answers if key not in own}
-        if not gaps:
+    def with_learner(self, one: Attempt) -> Attempt:
+        if one.given or one.claim is None:
             return one
-        spooled, sha = self.place.spool(completed(one.spooled.read_bytes(), gaps))
-        note = tr(
-            "{names} from {file}, the notebook has none",
-            names=tr(", ").join(gaps),
-            file=scripts[-1].parts[-1],
+        given = self.issues.given.get(f"{one.claim.key}/{one.sha}")
+        if learner := given or self.issues.given.get(one.claim.key):
+            return replace(one, learner=learner, given=bool(given))
+        ids = self.roster.find(one.claim)
+        if len(ids) == 1:
+            return replace(one, learner=next(iter(ids)))
+        if ids or self.roster.closed or not any(one.claim.names):
+            return one
+        return replace(one, learner=safe_id(one.claim.shown))
+
+    def owner_problem(self, one: Attempt) -> str:
+        """Why it is open whose a notebook is."""
+        if one.claim is None:
+            return one.note or tr(
+                "its path is not like those of the others, or of no known layout"
+            )
+        ids = sorted(self.roster.find(one.claim))
+        if ids:
+            return tr("{shown} may be {names}", shown=one.shown, names=tr(" or ").join(ids))
+        return tr("not on the roster, so not graded")
+
+    def ask(self, one: Attempt, reason: str) -> None:
+        """It is kept, and a person is asked whose it is."""
+        kept = self.keep(replace(one, learner=""))
+        self.tell(one, WHOSE, reason + tr("; ") + tr(ASK), str(kept.relative_to(self.root)))
+
+    def tell(self, one: Attempt, state: str, reason: str, kept: str = "") -> None:
+        """A line of the table, and an issue that stays open."""
+        self.line(one, state, reason)
+        when = one.when.timestamp() if one.when and not one.other else None
+        self.new.append(
+            OpenIssue(
+                one.learner or one.shown,
+                bool(one.learner),
+                one.lab.name if one.lab else "",
+                one.file,
+                reason,
+                when,
+                one.sha if kept else "",
+                kept,
+                one.claim.key if one.claim else "",
+            )
         )
-        return replace(one, spooled=spooled, sha=sha, note=note)
 
-    def _not_graded(self, one: Attempt, delivered: Collection[tuple[str, str]]) -> None:
-        """A file that is no submission: a word, and something to look at where its learner has
-        no other one."""
-        lab = self.wanted or one.claimed or one.lab or self._only_lab(delivered)
-        if one.readable or one.reason == NOTHING_GRADED:
-            lab = self.wanted or one.claimed
-            reason = tr("a notebook of {name}", name=one.lab.name)
-            if one.reason:
-                reason += f"; {one.reason}"
-        else:
-            reason = one.reason
-        has = {each for learner, each in delivered if learner == one.learner}
-        enough = lab.name in has if lab else bool(has)
-        if one.reason == NOTHING_GRADED and not self.wanted:
-            enough = enough or bool(has)
-        if enough and (one.clutter or one.readable or one.reason == NOTHING_GRADED):
-            if not one.clutter:
-                self.lines.append(one.line(SKIPPED, reason))
+    def line(self, one: Attempt, state: str, note: str = "") -> None:
+        lab, claim = one.lab.name if one.lab else "", one.claim.key if one.claim else ""
+        trouble = state in TROUBLE or note.startswith(LACKS)
+        notes = "; ".join(filter(None, (note, one.note)))
+        line = Line(one.file, state, one.shown, lab, one.when, notes, claim, trouble)
+        self.lines.append(line)
+
+    # One learner's notebooks of one lab
+
+    def deliver_group(self, group: list[Attempt]) -> None:
+        """The latest counts, and all are kept; what may be somebody else's is asked about."""
+        learner, lab = group[0].learner, group[0].lab
+        path = submitted(self.root, learner, lab.name)
+        current = self.manifest.get(f"{learner}/{lab.name}", {})
+        if not path.is_file() or sha_of(path) != current.get("sha"):
+            current = {}  # what is there came by other means
+        group = self.candidates(self.of_one_claim(group, current))
+        if not group:
             return
-        state = REFUSED if not one.clutter and not one.readable else UNGRADED
-        if enough:
-            self.lines.append(one.line(state, reason))
+        *earlier, last = sorted(group, key=lambda one: (one.order, one.given, one.file))
+        for one in group:
+            self.keep(one)
+            self.owned.add(one.sha)
+        for one in earlier:
+            if one.sha != last.sha:
+                self.line(one, EARLIER)
+        state, begun = self.put(last, path, current)
+        begun = begun.union(*(one.begun for one in earlier)) - last.begun
+        lacks = ", ".join(sorted(begun)) if state in (NEW, NEWER) else ""
+        self.line(last, state, f"{LACKS} {lacks}" if lacks else "")
+        if state != OLDER:
+            self.come[learner, lab.name] = last.claim.key
+
+    def of_one_claim(self, group: list[Attempt], current: dict) -> list[Attempt]:
+        """Without those that another claim brings than what counts: they may be another's."""
+        given = {one.claim.key for one in group if one.given}
+        keys = given or {*filter(None, [current.get("claim")])} or {o.claim.key for o in group}
+        sure = bool(given) or len(keys) == 1
+        sole = len({one.sha for one in group} | {current.get("sha", group[0].sha)}) == 1
+        canvas = {claim for key, entry in self.manifest.items()  # the same number in all labs
+                  if key.rpartition("/")[0] == group[0].learner
+                  and (claim := entry.get("claim", "")).startswith("Canvas ")}  # fmt: skip
+        good = []
+        for one in group:
+            namesake = one.claim.system == "Canvas" and canvas - {one.claim.key}
+            same = sole or one.sha == current.get("sha") or (sure and one.claim.key in keys)
+            if one.given or (same and not namesake):
+                good.append(one)
+            else:
+                claims = " / ".join(sorted({*keys, *(namesake or ()), one.claim.key}))
+                text = "several people may go by this name: {claims}"
+                self.ask(one, tr(text, claims=claims))
+        return good
+
+    def candidates(self, group: list[Attempt]) -> list[Attempt]:
+        """Those of which the latest counts; nothing where no time says which is the latest."""
+        timed = all(one.claim.timed for one in group)
+        given = [one for one in group if one.given]
+        chosen = given if given and not timed else group
+        submits = [one for one in chosen if "submissions" in one.parts[:-1]]  # `tinyllm submit`
+        chosen = submits if submits and not given else chosen
+        for one in group:
+            if one not in chosen:
+                self.keep(one)
+                self.line(
+                    one, SKIPPED, "another one was given" if given else "submissions/ counts"
+                )
+        latest = max((one.order for one in chosen), default=[])
+        rivals = [one for one in chosen if not timed or one.order == latest]
+        if len({one.sha for one in rivals}) < 2 or any(one.given for one in rivals):
+            return chosen
+        for one in rivals:
+            text = "{name} has different notebooks of {lab} in different places"
+            self.ask(one, tr(text, name=one.learner, lab=one.lab.name))
+        for one in chosen:
+            if one not in rivals:
+                self.keep(one)
+                self.line(one, EARLIER)
+        return []
+
+    def tell_ungraded(self, rest: list[Attempt]) -> None:
+        """Files that are no submission: once for each reason, and files of another kind or lab
+        only if their learner has nothing else."""
+        labs = {lab for _, lab in self.come}
+        files: dict[tuple, list[Attempt]] = defaultdict(list)
+        for one in rest:
+            mild = one.other or bool(one.sha)
+            reason = (
+                one.reason if not one.sha else tr("a notebook of {name}", name=one.lab.name)
+            )
+            who = one.claim.key if one.claim else one.shown
+            files[who, mild, "" if mild else reason].append(replace(one, reason=reason))
+        for (who, mild, _), (one, *more) in sorted(files.items(), key=lambda item: item[0]):
+            lab = self.wanted or (None if mild else one.lab)
+            names = {lab.name} if lab else labs
+            has = any(
+                (one.learner, name) in self.come
+                or submitted(self.root, one.learner, name).is_file()
+                for name in names
+            )
+            note = tr("and {count} more such files", count=len(more)) if more else ""
+            if mild and (has or one.claim is None or (who, False, "") in files):
+                self.line(one, SKIPPED, "; ".join(filter(None, (one.reason, note))))
+                continue
+            only = LABS_BY_NAME[next(iter(labs))] if len(labs) == 1 else None
+            one = replace(one, lab=lab or one.lab or only, note=note)
+            self.tell(one, UNGRADED if mild else REFUSED, one.reason)
+
+    # Files
+
+    def keep(self, one: Attempt) -> Path:
+        """A copy in collected/, named by time and content; the same content only once."""
+        folder = Path(one.learner) if one.learner else Path("unknown", safe_id(one.shown))
+        folder = self.collected / folder / one.lab.name
+        for path in folder.glob(f"*{one.sha[:12]}.ipynb"):
+            return path
+        when = f"{one.when:%Y-%m-%dT%H-%M-%SZ}-" if one.when else ""
+        path = folder / f"{when}{one.sha[:12]}.ipynb"
+        write_whole(path, one.content.read_bytes())
+        if one.when:  # from which `collect --as` takes it
+            os.utime(path, (one.when.timestamp(), one.when.timestamp()))
+        return path
+
+    def put(self, one: Attempt, path: Path, current: dict) -> tuple[str, frozenset[str]]:
+        """Make an attempt what counts, unless what is there is later: what was done, and what
+        was answered there before."""
+        state, begun = NEW, frozenset[str]()
+        entry = {"sha": one.sha, "order": one.order, "claim": one.claim.key, "source": one.file}
+        if path.is_file():
+            state = NEWER
+            if sha_of(path) == one.sha:
+                self.manifest[f"{one.learner}/{one.lab.name}"] = current | entry
+                return SAME, begun
+            when = handed_in(path)
+            if not later(one, current.get("order") or [0, when.timestamp()]) \
+                    and not self.replace_newer:  # fmt: skip
+                return OLDER, begun
+            with suppress(NotANotebook):
+                begun = read_notebook(path.read_bytes())[1]
+            self.keep(replace(one, sha=sha_of(path), when=when, content=path))
+        stamp = path.with_name("timestamp.txt")
+        if one.when:  # first: should this be the last thing done, the notebook comes again
+            write_whole(stamp, one.when.strftime(TIME))
         else:
-            self._says(replace(one, lab=lab, note=""), state, reason)
-
-    def _wrong_name(self, one: Attempt, delivered: Collection[tuple[str, str]]) -> None:
-        """It was taken for the lab of its cells; the one of its name may be missing."""
-        there = self.unsettled.submitted(one.learner, one.claimed.name)
-        if not there and (one.learner, one.claimed.name) not in delivered:
-            reason = tr("its cells are those of {name}", name=one.lab.name)
-            other = replace(one, lab=one.claimed, note="", when=None)  # whenever it comes
-            self._says(other, UNGRADED, reason, cells=one.lab.name)
-
-    def _only_lab(self, delivered: Collection[tuple[str, str]]) -> Lab | None:
-        names = {lab for _, lab in delivered}
-        return next((lab for lab in LABS if {lab.name} == names), None)
-
-    def _says(
-        self,
-        one: Attempt,
-        state: str,
-        reason: str,
-        known: bool = True,
-        kept: Path | None = None,
-        cells: str = "",
-    ) -> None:
-        """A line, and an entry in what needs a look."""
-        self.lines.append(one.line(state, reason))
-        lab = one.lab.name if one.lab else ""
-        when = one.when.timestamp() if one.when else None
-        where = str(kept.relative_to(self.root)) if kept else ""
-        who, sha = one.learner if known else one.who.apart, one.sha if kept else ""
-        self.new.append(Unsettled(who, known, lab, one.file, reason, when, sha, where, cells))
+            stamp.unlink(missing_ok=True)
+        write_whole(path, one.content.read_bytes())
+        self.manifest[f"{one.learner}/{one.lab.name}"] = entry
+        return state, begun
 
 
-def by_order(one: Attempt) -> tuple:
-    return one.order
+def later(one: Attempt, order: Sequence[float]) -> bool:
+    """Whether an attempt comes after this order: by numbers of files if both have them."""
+    if one.order[0] and order[0]:
+        return one.order[0] > order[0]
+    return one.when is not None and one.order[1] > order[1]
+
+
+def claim_called(key: str) -> Claim | None:
+    """The claim that an issue was about."""
+    system = next((x.system for x in LAYOUTS if key.startswith(x.system + " ")), "")
+    return Claim(system, (key[len(system) + 1 :],)) if system else None
+
+
+def sha_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

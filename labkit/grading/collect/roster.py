@@ -1,144 +1,144 @@
-"""The roster of a class: read from a CSV, and asked whose a notebook is."""
+"""The people of a class, from a CSV and nbgrader's students: whose is a name, an e-mail address
+or a number of an LMS?"""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 
-import yaml
-
 from labkit.core.files import safe_id
-from labkit.grading.collect.identify import Identity, squeezed
-from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry
-from labkit.lang import tr
+from labkit.grading.collect.layouts import Claim
+from labkit.grading.nbgrader.course import Course
+from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry, enrol
 
-
-@dataclass(frozen=True)
-class Participant:
-    """A row of Moodle's grading worksheet; its numbers hold for one assignment."""
-
-    number: str
-    name: str
-    email: str = ""
-    idnumber: str = ""
-
-    @property
-    def id(self) -> str:
-        return safe_id(self.idnumber or self.email.split("@")[0] or self.name)
-
-
-@dataclass
-class Roster:
-    """Who is in the class; finds a person by any of the names that LMSs make of theirs."""
-
-    people: list[RosterEntry]
-    closed: bool = True  # whoever is not in it is unknown
-    participants: list[Participant] = field(default_factory=list)
-    by_key: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-
-    def __post_init__(self) -> None:
-        for person in self.people:
-            first, last = squeezed(person.first_name), squeezed(person.last_name)
-            mail = person.email.split("@")[0]
-            keys = {person.id, mail, person.email, first + last, last + first}
-            for key in {squeezed(key) for key in keys} - {""}:
-                self.by_key[key].add(person.id)
-
-    def find(self, who: Identity) -> tuple[set[str], str]:
-        """Ids that fit: one is a match, none is unknown, more are a question; and which of the
-        names did."""
-        if who.system == "Canvas":
-            found = {person.id for person in self.people if person.lms_user_id == who.user}
-            if found:
-                return found, who.shown
-        row = self.participant(who)
-        names = (row.idnumber, row.email, *who.names, row.id) if row else who.names
-        ids = {person.id for person in self.people}
-        for name in filter(None, names):
-            found = {name} & ids or self.by_key.get(squeezed(name), set())
-            if found:
-                return set(found), name
-        return set(), ""
-
-    def participant(self, who: Identity) -> Participant | None:
-        """Moodle's row of a person, on which all worksheets agree; a worksheet of another
-        assignment has other names."""
-        if who.system != "Moodle":
-            return None
-        rows = {one for one in self.participants if one.number == who.user
-                and squeezed(one.name) == squeezed(who.shown)}  # fmt: skip
-        return rows.pop() if len(rows) == 1 else None
-
-
+# The titles that a column may have, most telling first
 COLUMNS = {
-    "id": ("id", "student_id", "student id", "username", "login", "user name", "sid")
-    + ("id number",),
+    "id": ("id", "student_id", "student id", "username", "login", "user name", "sid",
+           "id number"),
     "name": ("name", "full name", "full_name", "student", "student name"),
     "first_name": ("first_name", "first name", "firstname", "given name"),
     "last_name": ("last_name", "last name", "lastname", "surname", "family name"),
     "email": ("email", "e-mail", "email address", "mail"),
     "lms_user_id": ("lms_user_id", "lms user id", "canvas id", "canvas_id"),
-}
-CANVAS_COLUMNS = {"id": ("sis login id", "sis user id", "id"), "lms_user_id": ("id",)}
-PARTICIPANT = re.compile(r"\D*(\d+)")  # Participant 7001, in whatever language
-LONGEST_ROSTER = 8 << 20
+}  # fmt: skip
+# What an LMS's own table has instead, known by the titles that it must have
+TABLES = (
+    ({"sis login id"}, {"id": ("sis login id", "sis user id"), "lms_user_id": ("id",)}),
+    ({"sis user id"}, {"id": ("sis user id", "id"), "lms_user_id": ("id",)}),
+    ({"identifier", "full name"}, {"id": ("id number",), "Moodle": ("identifier",)}),
+    ({"identifier", "github_username"}, {"id": ("identifier",),
+                                         "GitHub Classroom": ("github_username",)}),
+)  # fmt: skip
+LONGEST = 8 << 20
 
 
-def read_roster(
-    path: Path, known: Sequence[RosterEntry] = ()
-) -> tuple[list[RosterEntry], list[Participant]]:
-    """A CSV with the columns id and name (or first_name, last_name), perhaps email and
-    lms_user_id; gradebook exports of Canvas, Moodle and Gradescope, Moodle's grading
-    worksheet. The second are the rows of the last.
+@dataclass
+class Roster:
+    """Who is in the class.
 
-    known    who keeps their id, by whichever of Canvas's columns it was
+    closed    whoever is not in it is unknown
+    keys      {id, e-mail, name or `SYSTEM NUMBER`: the ids that go by it}
     """
+
+    people: Sequence[RosterEntry] = ()
+    closed: bool = True
+    keys: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+    def __post_init__(self) -> None:
+        for person in self.people:
+            self.add(person)
+
+    def add(self, person: RosterEntry) -> None:
+        first, last = person.first_name, person.last_name
+        for key in (person.id, first + last, last + first):
+            self.keys[normalize_name(key)].add(person.id)
+        self.keys[person.email.casefold()].add(person.id)
+        self.add_number(person, "Canvas", person.lms_user_id)
+
+    def add_number(self, person: RosterEntry, system: str, number: str) -> None:
+        self.keys[f"{system} {number}" * bool(number)].add(person.id)
+
+    def find(self, claim: Claim) -> set[str]:
+        """The ids that fit: one is a match, none is unknown, several are a question."""
+        ids = {person.id for person in self.people}
+        if found := self.keys.get(claim.key):
+            return found
+        for name in filter(None, claim.names):
+            for found in ({name} & ids, self.keys.get(name.casefold()) if "@" in name else (),
+                          self.keys.get(normalize_name(name))):  # fmt: skip
+                if found and normalize_name(name):
+                    return set(found)
+        return set()
+
+
+def roster_of(course: Course, file: Path | None) -> Roster:
+    """nbgrader's students and those of the CSV, which become nbgrader's, too. Without a CSV the
+    class is closed if the students have more than an id, which is all that grading gives."""
+    known = course.people()
+    named = [p for p in known if p.name or p.email or p.lms_user_id]
+    if file is None:
+        return Roster(known, bool(named))
+    read = read_roster(file, known)
+    course.gradebook.do(lambda book: enrol(book, read.people))
+    given = {person.id for person in read.people}
+    for person in named:
+        if person.id not in given:
+            read.people = [*read.people, person]
+            read.add(person)
+    return read
+
+
+def read_roster(path: Path, known: Sequence[RosterEntry] = ()) -> Roster:
+    """A CSV with the columns id and name (or first_name, last_name), perhaps email and
+    lms_user_id; gradebook exports of Canvas, Moodle and Gradescope, Moodle's grading worksheet,
+    GitHub Classroom's roster. Who is known by id, e-mail or name keeps the id they have."""
     rows = table_of(roster_text(path))
     titles = list(rows[0]) if rows else []
-    participants = participants_in(rows)
-    if participants:
-        people = {one.id: RosterEntry(one.id, **split_name(one.name), email=one.email)
-                  for one in participants}  # fmt: skip
-        return list(people.values()), participants
-    canvas = {"sis login id", "sis user id"} & {*titles} or {"student", "id", "section"} <= {
-        *titles
-    }
-    columns = {
-        key: [name for name in names if name in titles]
-        for key, names in (COLUMNS | CANVAS_COLUMNS if canvas else COLUMNS).items()
-    }
-    if not columns["id"]:
-        raise CourseError(
-            tr(
-                "the roster {path} has no column id; it has {names}",
-                path=path,
-                names=", ".join(titles),
-            )
-        )
-    people, before = {}, Roster(list(known))
+    special = next((own for needed, own in TABLES if needed <= {*titles}), {})
+    if not special and {"student", "id", "section"} <= {*titles}:  # Canvas without SIS
+        special = {"lms_user_id": ("id",)}
+    columns = {key: [title for title in names if title in titles]
+               for key, names in (COLUMNS | special).items()}  # fmt: skip
+    if not columns["id"] and "Moodle" not in special:
+        titles = ", ".join(titles)
+        raise CourseError(f"the roster {path} has no column id; it has {titles}")
+    before, roster, taken = Roster(known), Roster(), {}
     for row in rows:
-        entry = {key: next((row[name] for name in names if row[name]), "")
-                 for key, names in columns.items()}  # fmt: skip
-        name, mail = entry.pop("name", ""), entry["email"].split("@")[0]
-        entry["id"] = entry["id"] or mail
-        if name and not entry.get("last_name"):
+        values = {key: [row[title] for title in titles if row[title]]
+                  for key, titles in columns.items()}  # fmt: skip
+        entry = {key: next(iter(found), "") for key, found in values.items()}
+        name = entry.pop("name")
+        if name and not entry["last_name"]:
             entry |= split_name(name)
-        if entry["id"] and not (canvas and name == "Points Possible"):
-            names = (row.get("sis login id"), row.get("sis user id"), entry["email"])
-            number = entry["lms_user_id"]
-            who = Identity(tuple(filter(None, names)), number, system="Canvas" * bool(number))
-            same = before.find(who)[0] - people.keys() if canvas else set()
-            entry["id"] = same.pop() if len(same) == 1 else safe_id(entry["id"])
-            people[entry["id"]] = RosterEntry(**entry)
-    if not people:
-        raise CourseError(tr("the roster {path} has nobody in it", path=path))
-    return list(people.values()), []
+        systems = {key: entry.pop(key) for key in special if key not in COLUMNS}
+        names = (*values["id"], entry["email"], name if systems else "")
+        entry["id"] = entry["id"] or entry["email"].split("@")[0] or name
+        if not entry["id"] or name == "Points Possible":
+            continue
+        same = before.find(Claim("Canvas", names, entry["lms_user_id"])) - taken.keys()
+        same = {id_ for id_ in same if not other_email(id_, entry["email"], known)}
+        entry["id"] = same.pop() if len(same) == 1 else safe_id(entry["id"])
+        person = taken[entry["id"]] = RosterEntry(**entry)
+        roster.add(person)
+        for system, text in systems.items():
+            number = re.sub(r"^\D*(?=\d+$)", "", text) if system == "Moodle" else text
+            roster.add_number(person, system, number)
+    if not taken:
+        raise CourseError(f"the roster {path} has nobody in it")
+    roster.people = list(taken.values())
+    return roster
+
+
+def other_email(learner: str, email: str, known: Sequence[RosterEntry]) -> bool:
+    """Whether a known learner has a different e-mail address, and so is a namesake."""
+    theirs = {person.email.casefold() for person in known if person.id == learner} - {""}
+    return bool(email and theirs) and email.casefold() not in theirs
 
 
 def table_of(text: str) -> list[dict[str, str]]:
@@ -150,83 +150,15 @@ def table_of(text: str) -> list[dict[str, str]]:
             for row in table] or [dict.fromkeys(titles, "")]  # fmt: skip
 
 
-def participants_in(rows: list[dict[str, str]]) -> list[Participant]:
-    """The rows of Moodle's grading worksheet; none if it is another table."""
-    if not rows or not {"identifier", "full name"} <= {*rows[0]}:
-        return []
-    found = []
-    for row in rows:
-        number = PARTICIPANT.fullmatch(row["identifier"])
-        if number:
-            found.append(Participant(number[1], row["full name"], row.get("email address", ""),
-                                     row.get("id number", "")))  # fmt: skip
-    return found
-
-
-def worksheet(data: bytes) -> list[Participant]:
-    """A file beside or in an export, if it is Moodle's grading worksheet."""
-    try:
-        return participants_in(table_of(decoded(data)))
-    except csv.Error:
-        return []
-
-
-def gradescope(data: bytes) -> dict[str, tuple[list[Identity], datetime | None]]:
-    """submission_metadata.yml: {folder: (who handed it in, when)}; a group has several."""
-    try:
-        table = yaml.load(decoded(data), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as error:
-        raise CourseError(
-            tr("submission_metadata.yml cannot be read: {error}", error=error)
-        ) from error
-    found = {}
-    for folder, about in table.items() if isinstance(table, dict) else ():
-        about = plain_keys(about)
-        people = [plain_keys(each) for each in about.get("submitters") or ()]
-        whos = [identity_of(each) for each in people if each.get("name") or each.get("email")]
-        when = about.get("created_at")
-        if isinstance(when, datetime) and when.tzinfo is None:
-            when = when.replace(tzinfo=timezone.utc)
-        found[str(folder)] = (whos, when if isinstance(when, datetime) else None)
-    return found
-
-
-def plain_keys(table: object) -> dict:
-    """Ruby's `:name` is `name`."""
-    return {str(k).lstrip(":"): v for k, v in table.items()} if isinstance(table, dict) else {}
-
-
-def identity_of(person: dict) -> Identity:
-    name, sid, mail = (str(person.get(key) or "").strip() for key in ("name", "sid", "email"))
-    names = tuple(filter(None, (name, sid, mail, mail.split("@")[0])))
-    return Identity(names, user=sid or mail.split("@")[0] or name, system="Gradescope",
-                    how="Gradescope's list")  # fmt: skip
-
-
 def roster_text(path: Path) -> str:
-    """The file as UTF-8, else as older Excels write it."""
+    """The file as UTF-8 or UTF-16, else as older versions of Excel write it."""
     try:
-        data = path.read_bytes()[: LONGEST_ROSTER + 1]
+        with path.open("rb") as file:
+            data = file.read(LONGEST + 1)
     except OSError as error:
-        raise CourseError(
-            tr(
-                "the roster {path} cannot be read: {strerror}",
-                path=path,
-                strerror=error.strerror,
-            )
-        ) from error
-    if len(data) > LONGEST_ROSTER:
-        raise CourseError(
-            tr(
-                "the roster {path} is larger than {longest_roster:,} bytes",
-                path=path,
-                longest_roster=LONGEST_ROSTER,
-            )
-        )
-    return decoded(data)
-
-
-def decoded(data: bytes) -> str:
+        raise CourseError(f"the roster {path} cannot be read: {error.strerror}") from error
+    if len(data) > LONGEST:
+        raise CourseError(f"the roster {path} is larger than {LONGEST:,} bytes")
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return data.decode("utf-16", errors="replace")
     try:
@@ -242,3 +174,9 @@ def split_name(name: str) -> dict[str, str]:
     else:
         first, _, last = name.rpartition(" ")
     return {"first_name": first.strip(), "last_name": last.strip()}
+
+
+def normalize_name(text: str) -> str:
+    """Letters and digits alone, without case and accents: how names are compared."""
+    plain = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(letter for letter in plain if letter.isalnum())

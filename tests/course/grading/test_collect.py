@@ -1,38 +1,35 @@
-"""Submissions as they come: what an LMS exports, attempts, times, rosters, hostile archives."""
+"""Collecting: whose each notebook is, by the table of layouts and a roster; which attempt
+counts; what a person has to settle."""
 
 import csv
-import io
-import os
-import re
 import struct
-import time
 import unicodedata
-import zipfile
 from datetime import datetime, timezone
-from types import SimpleNamespace
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from labkit.cli import app
+from labkit.core import cells
 from labkit.core.files import safe_id
-from labkit.core.syllabus import LABS
-from labkit.grading.collect import archives, deliver, identify, table
-from labkit.grading.collect.archives import Limits
-from labkit.grading.collect.reader import Reader
+from labkit.core.paths import NOTEBOOKS
+from labkit.grading.class_report.report import write_reports
+from labkit.grading.collect import deliver, issues
+from labkit.grading.collect.issues import OpenIssues
+from labkit.grading.collect.layouts import lab_by_name
 from labkit.grading.collect.roster import read_roster
-from labkit.grading.judge.intake import MAX_NOTEBOOK
+from labkit.grading.judge.graded import GradedSubmission, zero
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry
-from labkit.grading.run.grade import print_remarks
-from tests.course.grading.samples import LAB, NOON, SECOND, notebook, rows_of, zipped
+from labkit.grading.run.results import Results
+from tests.course.grading.samples import LAB, NOON, SECOND, notebook, page_of, rows_of, zipped
 
 FILE = f"{LAB.name}.ipynb"
 NOON_UTC = datetime(*NOON).astimezone(timezone.utc)
 EARLY = b"2001-01-01 00:00:00 UTC"
 A, B, C, D = map(notebook, "abcd")
-posix = pytest.mark.skipif(os.name == "nt", reason="not checked: links and pipes need POSIX")
+TOUR = (NOTEBOOKS / "00_tour.ipynb").read_bytes()
+ANN, BOB = "Ann Lee_7001_assignsubmission_file_", "Bob Day_7002_assignsubmission_file_"
 
 
 def states(lines):
@@ -44,196 +41,101 @@ def line_of(lines, learner):
     return line
 
 
+def known(monkeypatch, *people):
+    monkeypatch.setattr(Course, "people", lambda self: [RosterEntry(*p) for p in people])
+
+
 def collect_command(inbox, *arguments):
     return CliRunner().invoke(app, ["collect", *arguments, "--course", str(inbox.root)])
 
 
-# What the systems export
+# Whose. Files, and whose each notebook among them is: ? nobody's and kept, . not what counts.
+# # is the notebook's name, ~1 is what Moodle puts behind a name, z.zip!x lies in a zip.
+
+LAYOUTS = """
+ann/01_rmsnorm/# | bob/01_rmsnorm/x.ipynb -> ann | bob
+submitted/s28/01_rmsnorm/# | submitted/u28/01_rmsnorm/# -> s28 | u28
+inbound/ann+@1 12:00:00 UTC+x/# | inbound/ann+@2 12:00:00 UTC+x/# -> . | ann
+ann_111_1001_# | bob_LATE_222_1002_my work.ipynb -> ann | bob
+Ann~1/# | Bob Ek~2/any.ipynb | Cy~3# -> Ann | Bob Ek | Cy
+submission_11/# | submission_12/# | submission_metadata.yml -> Ann Lee | Bob Day
+assignment_9_export/submission_11/# | assignment_9_export/submission_metadata.yml -> Ann Lee
+submission_11/# | submission_12/# -> ? | ?
+lab1-bob/notebooks/# | lab1-s1/# -> bob | s1
+lab-01-rmsnorm-s1/# | lab-01-rmsnorm-7/notebooks/# -> s1 | 7
+01_rmsnorm-bob/# | 01_rmsnorm-s1/# -> bob | s1
+lab1-bob/# | lab1-ann/# | lab1-rope-ann/# -> bob | ann | rope-ann
+lab1-bob/notebooks/# | lab1-bob/submissions/# | lab1-ann/# -> . | bob | ann
+dora/anything at all.ipynb | elias/x/rmsnorm-Copy1.ipynb -> dora | elias
+ann.zip!tinyllm/x.ipynb | bob.zip!# -> ann | bob
+anna_# | # | notes.txt -> ? | ?
+ann/# | bob/# | loose.ipynb -> ann | bob | ?
+Ann Lee~1/# | week/x.ipynb | Bob~2/# -> Ann Lee | ? | Bob
+eve/ann/01_rmsnorm/# | ann/01_rmsnorm/# -> eve | ann
+eve/ann_111_9999_# | ann/# -> eve | ann
+eve/ann_111_9999_# -> eve
+eve/01_rmsnorm/x.zip!ann/01_rmsnorm/# | ann/01_rmsnorm/# -> eve | ann
+Eve~1/ann/01_rmsnorm/# -> Eve
+ann_111_1001_# | eve_222_1002_mine.zip!ann_111_9999_# -> ann | eve
+ann~1/# | ann_111_999_x~5/# -> ann | ann_111_999_x
+ann_111_999_x_1_assignsubmission_file__5_assignsubmission_file_/# -> !
+ann_101_201_# | bob_103_203_# | eve_102_202_ann~101# -> ann | bob | ?
+Ann~1# | Bob~2# | Eve~9Ann~1x.ipynb -> Ann | Bob | ?
+doejohn_111_1001_# | doejohn_222_1002_# -> ? | ?
+xy/try A/# | xy/try B/# | carl/# -> ? | ? | carl
+_90006_700060_# | bob_222_1002_# -> ? | bob
+"""
+GRADESCOPE = b"""
+submission_11:
+  :submitters:
+  - :name: Ann Lee
+    :sid:
+submission_12:
+  :submitters:
+  - :name: Bob Day
+"""
 
 
-def test_canvas(inbox, monkeypatch):
-    """Its number of a file tells attempts apart, and its late mark decides over the time."""
-    due = datetime(2026, 2, 1, tzinfo=timezone.utc)
-    monkeypatch.setattr(Course, "due_dates", lambda self: {LAB.name: due})
-    first = f"doejohn_12345_67890_{FILE}"
-    lines = inbox.take({
-        "doejohn_12345_67990_01_rmsnorm-1.ipynb": A,
-        first: B,
-        f"roeann_LATE_22345_67891_{FILE}": C,
-        "poejim_32345_67892_homework.ipynb": D,
-        "loesue_42345_67893_my_code.py": b"print()",
-    })  # fmt: skip
-    assert inbox.handed_in() == {"doejohn": A, "roeann": C, "poejim": D} and B in inbox.kept()
-    assert {line.source: line.state for line in lines}[f"export.zip/{first}"] == table.EARLIER
-    assert "no notebook" in line_of(lines, "loesue").note
-    days = {path.parts[-3]: path.read_text()[:10] for path in inbox.root.rglob("timestamp.txt")}
-    assert days["doejohn"] == "2026-02-01" and days["roeann"] == "2026-03-01"
+def spelled(text):
+    moodle = [text.split("~")[0]]
+    for part in text.split("~")[1:]:
+        number = part[: len(part) - len(part.lstrip("0123456789"))]
+        moodle += [f"_700{number}_assignsubmission_file_", part[len(number) :]]
+    return "".join(moodle).replace("#", FILE).replace("@", "01_rmsnorm+2026-03-0")
 
 
-def test_moodle_with_folders_and_without_and_zips_in_zips(inbox):
-    project = zipped({
-        f"tinyllm/notebooks/{FILE}": B,
-        "tinyllm/notebooks/02_rope.ipynb": notebook("kim", SECOND),
-        f"__MACOSX/tinyllm/notebooks/._{FILE}": b"\x00",
-        "tinyllm/notebooks/.ipynb_checkpoints/01_rmsnorm-checkpoint.ipynb": D,
-    })  # fmt: skip
-    lines = inbox.take({
-        f"Ada Lovelace_901_assignsubmission_file_/{FILE}": A,
-        "Kim Li_902_assignsubmission_file_/hand in.zip": project,
-        "Bo Ek_903_assignsubmission_file_rmsnorm.ipynb": C,
-        "Cy Day_904_assignsubmission_onlinetext_/onlinetext.html": b"see e-mail",
-    })  # fmt: skip
-    assert inbox.handed_in() == {"Ada Lovelace": A, "Kim Li": B, "Bo Ek": C}
-    assert inbox.handed_in(SECOND) == {"Kim Li": notebook("kim", SECOND)}
-    assert len(lines) == 5 and lines[-1].learner == "Cy Day"
+def case_of(row):
+    """(files, {learner: the notebook that counts}, how many are nobody's) of a row."""
+    places, owners = (side.split(" | ") for side in row.split(" -> "))
+    files, zips, expected, owners = {}, {}, {}, iter(owners)
+    for number, place in enumerate(map(spelled, places)):
+        data = {"yml": GRADESCOPE, "ipynb": notebook(str(number))}.get(
+            place.rpartition(".")[2], b""
+        )
+        outer, _, inner = place.rpartition("!")
+        (zips.setdefault(outer, {}) if outer else files)[inner] = data
+        if place.endswith(".ipynb"):
+            expected.setdefault(next(owners), []).append(data)
+    files |= {name: zipped(inside) for name, inside in zips.items()}
+    lost = len(expected.pop("?", []))
+    expected.pop(".", None)
+    return files, {who: data for who, (data,) in expected.items()}, lost
 
 
-def test_nbgraders_tree_keeps_its_times(inbox):
-    stamp = b"2026-03-01 12:00:00.000000 CET"
-    places = [f"submitted/{name}/{LAB.name}" for name in ("eva", "Max M")]
-    files = {f"{place}/{FILE}": A for place in places}
-    inbox.take(files | {f"{place}/timestamp.txt": stamp for place in places}, "exchange")
-    assert inbox.handed_in() == {"eva": A, "Max M": A}
-    kept = (inbox.root / "submitted/eva" / LAB.name / "timestamp.txt").read_text()
-    assert kept == "2026-03-01 11:00:00.000000 UTC"
-
-
-def test_names_composed_decomposed_and_in_unmarked_utf8_are_the_same(inbox):
-    name = f"José Ñuñez_77_assignsubmission_file_/{FILE}"
-    inbox.take({unicodedata.normalize("NFD", name): A})
-    composed = unicodedata.normalize("NFC", name)
-    lines = inbox.take(zipped({composed: B}, {composed: (2026, 3, 2, 12, 0, 0)}))
-    assert states(lines) == {"José Ñuñez": table.NEWER}
-    unmarked = patched(zipped({composed: B}), 6, 8, flags=0)
-    assert states(inbox.take(unmarked)) == {"José Ñuñez": table.SAME}
-    assert list(inbox.handed_in()) == ["José Ñuñez"]
-
-
-def patched(data, local, central, flags=None, size=None):
-    """A zip of one file with other bytes in both of its headers."""
-    value = struct.pack("<H", flags) if size is None else struct.pack("<I", size)
-    for signature, place in ((b"PK\x03\x04", local), (b"PK\x01\x02", central)):
-        at = data.index(signature) + place
-        data = data[:at] + value + data[at + len(value) :]
-    return data
-
-
-# Which lab
-
-
-def test_the_lab_by_name():
-    named = {FILE: LAB, "01-rmsnorm-final.ipynb": LAB, "RMSNorm (3).ipynb": LAB,
-             "lab 1.ipynb": LAB, "02_rope/ada.ipynb": SECOND, "moe_01_rmsnorm.ipynb": LAB,
-             "lab 11.ipynb": None, "europe.ipynb": None, "homework.ipynb": None}  # fmt: skip
-    for path, lab in named.items():
-        assert identify.lab_by_name(tuple(path.split("/"))) is lab, path
-
-
-def test_the_lab_that_is_asked_for(inbox):
-    files = {"ada_111_1001_homework.ipynb": notebook("a", None),
-             "bob_222_1002_02_rope.ipynb": notebook("b", SECOND)}  # fmt: skip
-    lines = inbox.take(files, lab=LAB)
-    assert states(lines) == {"ada": table.NEW, "bob": table.UNGRADED}
-    assert SECOND.name in line_of(lines, "bob").note
-    assert any(line.state == table.REFUSED and "--lab" in line.note
-               for line in inbox.take(files))  # fmt: skip
-
-
-# Again, later, earlier
-
-
-def test_the_latest_attempt_counts_and_every_other_is_kept(inbox):
-    """Twice changes nothing; what somebody put there by hand is replaced only if asked."""
-    first, later = {f"ada_111_1001_{FILE}": A}, {f"ada_111_1009_{FILE}": B}
-
-    def times():
-        return {p: p.stat().st_mtime_ns for p in (inbox.root / "submitted").rglob("*")}
-
-    assert states(inbox.take(first)) == {"ada": table.NEW}
-    before = times()
-    assert states(inbox.take(first)) == {"ada": table.SAME} and times() == before
-    assert not list(inbox.root.rglob(".spool*")) and inbox.kept() == [A]
-    assert states(inbox.take(later)) == {"ada": table.NEWER}
-    assert states(inbox.take(first)) == {"ada": table.OLDER}
-    assert inbox.handed_in() == {"ada": B} and sorted(inbox.kept()) == sorted([A, B])
-    folder = inbox.root / "submitted" / "ada" / LAB.name
-    (folder / FILE).write_bytes(C)
-    (folder / "timestamp.txt").write_text("2026-03-05 12:00:00 UTC")
-    assert states(inbox.take(later)) == {"ada": table.OLDER}
-    assert inbox.handed_in() == {"ada": C}
-    assert states(inbox.take(later, replace_newer=True)) == {"ada": table.NEWER}
-    assert inbox.handed_in() == {"ada": B} and C in inbox.kept()
-
-
-# Times: what the LMS or the instructor made says them, never what a learner wrote
-
-
-def test_a_zip_says_its_times_in_utc_where_it_can():
-    info = zipfile.ZipInfo("x", NOON)
-    info.extra = struct.pack("<HHBi", 0x5455, 5, 1, 1772366400)
-    assert archives.time_of(info) == datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
-    info.extra = b"\x55\x54\xff"
-    assert archives.time_of(info) == NOON_UTC and archives.time_of(zipfile.ZipInfo("x")) is None
-
-
-def test_the_time_is_that_of_the_outer_file(inbox):
-    early, where = (2001, 1, 1, 0, 0, 0), "_assignsubmission_file_"
-    lines = inbox.take({
-        f"Moe_6{where}/{FILE}": A,
-        f"Moe_6{where}/timestamp.txt": EARLY,
-        f"Kim_8{where}/01_rmsnorm/{FILE}": B,
-        f"Kim_8{where}/01_rmsnorm/timestamp.txt": EARLY,
-        f"Zed_7{where}/mine.zip": zipped({FILE: C}, {FILE: early}),
-        f"eve+01_rmsnorm+{EARLY.decode()}+x.ipynb": D,
-    })  # fmt: skip
-    assert {line.learner: line.when for line in lines} == dict.fromkeys(
-        ("Moe", "Kim", "Zed", "eve"), NOON_UTC
-    )
-    files = {f"ann/01_rmsnorm/{FILE}": A, "ann/01_rmsnorm/timestamp.txt": EARLY}
-    assert line_of(inbox.take(files, "ann.zip"), "ann").when == NOON_UTC
-    name = f"zoe_111_1001_{FILE}"
-    line = line_of(inbox.take(zipped({name: A}, {name: (2107, 1, 1, 0, 0, 0)})), "zoe")
-    assert line.when is None and "2107" in line.note and inbox.handed_in()["zoe"] == A
-
-
-def test_no_timestamp_stops_a_class(inboxes):
-    texts = [b"12:1" + b"0" * 30, b"\xff\x00", b"2026-01-01 00:00:00 /etc/x"]
-    for place in ("Eve_7_assignsubmission_file_", "lab1-eve", "eve/01_rmsnorm"):
+@pytest.mark.parametrize("source", ["in", "export.zip"])
+def test_whose_it_is(inboxes, source):
+    """By the layout of the source; a name inside a learner's folder or zip never says it."""
+    for row in filter(None, LAYOUTS.splitlines()):
+        files, expected, lost = case_of(row)
         inbox = inboxes()
-        for number, text in enumerate(texts):
-            data = notebook(str(number))
-            lines = inbox.take({f"{place}/{FILE}": data, f"{place}/timestamp.txt": text})
-            assert number or (lines[0].state, lines[0].when) == (table.NEW, NOON_UTC), place
-            (path,) = (inbox.root / "submitted").glob("*/*/timestamp.txt")
-            path.write_bytes(text)  # as somebody may copy it there
-
-
-STAMPED = {  # NAME/LAB of eve and of others; whether eve's timestamp.txt counts
-    "nbgrader's": (["submitted/eve/01_rmsnorm", "submitted/ann/01_rmsnorm"], True),
-    "nbgrader's, another lab": (["eve/01_rmsnorm", "ann/02_rope"], True),
-    "nbgrader's, an id like a clone's": (["lab-eve/01_rmsnorm", "ann/01_rmsnorm"], False),
-    "clones": (["lab1-eve/01_rmsnorm", "lab1-ann/01_rmsnorm"], False),
-    "folders": (["eve/01_rmsnorm", "ann/notebooks"], False),
-    "folders, one without a lab's": (["eve/01_rmsnorm", "ann"], False),
-    "a repository": (["eve/01_rmsnorm", "ann/01_rmsnorm", "eve/.git"], False),
-    "a repository's folder": (["eve/01_rmsnorm", "ann/01_rmsnorm", ".git"], False),
-    "a repository in the folder": (["eve/01_rmsnorm", "eve/01_rmsnorm/.git"], True),
-    "more in the folder": (["eve/01_rmsnorm", "eve/01_rmsnorm/more"], True),
-}
-
-
-@pytest.mark.parametrize("source", ["export.zip", "in"])
-def test_a_timestamp_counts_in_nbgraders_folders_only(inboxes, source):
-    for case, ((eves, *others), counts) in STAMPED.items():
-        files = {f"{eves}/{FILE}": A, f"{eves}/timestamp.txt": EARLY}
-        for number, place in enumerate(others):
-            name = "config" if place.endswith(".git") else f"{place.rpartition('/')[2]}.ipynb"
-            files[f"{place}/{name}"] = notebook(str(number))
-        lines = inboxes().take(files, source)
-        (line,) = [line for line in lines if line.source.endswith(f"{eves}/{FILE}")]
-        assert (line.when.year == 2001) is counts, case
-        told = "timestamp.txt does not count" in line.note
-        assert told is not (counts or ".git" in str(others)), case
+        lines = inbox.take(files, source)
+        if "!" in expected:  # whoever it is, it is nobody else
+            assert not {"ann", "Ann"} & set(inbox.handed_in()), row
+            continue
+        assert inbox.handed_in() == expected, row
+        asked = [line for line in lines if line.state == issues.WHOSE]
+        assert len(inbox.kept("collected/unknown")) == lost == len(asked), row
+        assert all("--as" in line.note for line in asked), row
 
 
 # Rosters
@@ -242,7 +144,6 @@ ROSTER = (
     "Student ID;Name;E-Mail\r\n"
     "al17;Lovelace, Ada;ada@example.edu\r\n"
     "km02;Kim Minh Mai;\r\n"
-    "=cmd;Formula One;f1@example.edu\r\n"
     "jd01;John Doe;jd01@example.edu\r\njd02;John Doe;jd02@example.edu\r\n"
 )
 
@@ -256,20 +157,19 @@ def listed(inbox, text):
 def test_a_roster_maps_names_to_students_and_the_unknown_are_kept(inbox):
     lines = inbox.take({
         f"lovelaceada_111_1001_{FILE}": A,
-        f"Kim Minh Mai_7_assignsubmission_file_/{FILE}": B,
         f"jd01_333_1003_{FILE}": C,
         f"doejohn_334_1004_{FILE}": D,
         f"mallory_444_1005_{FILE}": notebook("m"),
     }, roster_file=listed(inbox, ROSTER))  # fmt: skip
-    assert inbox.handed_in() == {"al17": A, "km02": B, "jd01": C}
+    assert inbox.handed_in() == {"al17": A, "jd01": C}
     mallory, which = line_of(lines, "mallory_444"), line_of(lines, "doejohn_334")
-    assert mallory.state == table.UNKNOWN and "roster" in mallory.note
-    assert which.state == table.AMBIGUOUS and "jd01 or jd02" in which.note
+    assert "roster" in mallory.note and "jd01 or jd02" in which.note
     assert {notebook("m"), D} == set(inbox.kept("collected/unknown"))
     people = {person.id: person for person in inbox.course.people()}
     assert people["al17"].name == "Ada Lovelace" and people["al17"].email == "ada@example.edu"
-    lines = inbox.take({f"adalovelace_111_1001_{FILE}": A})
-    assert states(lines) == {"al17": table.SAME}  # the gradebook is the roster now
+    lines = inbox.take({f"ada@example.edu/{FILE}": A, f"Kim Minh Mai/{FILE}": B}, "in")
+    assert inbox.handed_in()["km02"] == B  # the gradebook is the roster now
+    assert line_of(lines, "al17").state == issues.SAME
 
 
 def test_an_lms_gradebook_is_a_roster(inbox):
@@ -277,16 +177,35 @@ def test_an_lms_gradebook_is_a_roster(inbox):
                  "First Name,Last Name,SID,Email\nAnn,Lee,17,ann@x.edu\n",
                  "First name,Surname,ID number,Email address\nAnn,Lee,17,ann@x.edu\n",
                  'Student,ID,Section\nPoints Possible,,\n"Lee, Ann",17,A\n'):  # fmt: skip
-        ((person,), _) = read_roster(listed(inbox, text))
+        (person,) = read_roster(listed(inbox, text)).people
         assert (person.id, person.name) == ("17", "Ann Lee"), text
     canvas = 'Student,ID,SIS User ID,SIS Login ID,Email\n"Lee, Ann",900,17,alee,ann@x.edu\n'
-    for known in (RosterEntry("17", "Ann", "Lee", lms_user_id="900"),
-                  RosterEntry("alee", "A.", "Lee"),
-                  RosterEntry("x", "A.", "L.", "ann@x.edu")):  # fmt: skip
-        people, _ = read_roster(listed(inbox, canvas + '"Lee, Bo",,18,blee,\n'), [known])
-        assert [person.id for person in people] == [known.id, "blee"]  # who is known keeps it
-    lines = inbox.take({f"anything_900_1001_{FILE}": A}, roster_file=listed(inbox, canvas))
-    assert states(lines) == {"alee": table.NEW}
+    for person in (RosterEntry("17", "Ann", "Lee", lms_user_id="900"),
+                   RosterEntry("alee", "A.", "Lee"),
+                   RosterEntry("x", "A.", "L.", "ann@x.edu")):  # fmt: skip
+        roster = read_roster(listed(inbox, canvas + '"Lee, Bo",,18,blee,\n'), [person])
+        assert [p.id for p in roster.people] == [person.id, "blee"]  # who is known keeps it
+    lines = inbox.take({f"_900_1001_{FILE}": A}, roster_file=listed(inbox, canvas))
+    assert states(lines) == {"alee": issues.NEW}
+
+
+def test_numbers_of_a_worksheet_and_github_names(inboxes, monkeypatch):
+    """They decide over names, which people choose themselves."""
+    sheet = (
+        "Identifier,Full name,Email address\nParticipant 7001,王伟,wang1@x.edu\n"
+        "Participant 7002,王伟,wang2@x.edu\nParticipant 7003,Group A,team@x.edu\n"
+    )
+    inbox = inboxes()
+    inbox.take({f"王伟_7001_assignsubmission_file_/{FILE}": A,
+                f"王伟_7002_assignsubmission_file_/{FILE}": B,
+                f"Team-X_7003_assignsubmission_file_/{FILE}": C},
+               roster_file=listed(inbox, sheet))  # fmt: skip
+    assert inbox.handed_in() == {"wang1": A, "wang2": B, "team": C}
+    inbox = inboxes()
+    known(monkeypatch, ("s1", "Ann", "Lee", "ann@x.edu"))
+    names = "identifier,github_username,github_id,name\nann@x.edu,octo133-dev,1,Ann Lee\n"
+    inbox.take({f"lab1-octo133-dev/{FILE}": A}, "in", roster_file=listed(inbox, names))
+    assert inbox.handed_in() == {"s1": A}
 
 
 def test_a_bad_roster_says_so(inbox):
@@ -297,10 +216,20 @@ def test_a_bad_roster_says_so(inbox):
         deliver.collect(inbox.course, [], None, inbox.folder / "nowhere.csv")
 
 
-def test_a_namesake_in_a_later_export_stays_apart(inbox):
-    inbox.take({f"doejohn_111_1001_{FILE}": A})
-    inbox.take({f"doejohn_222_1002_{FILE}": B})
-    assert inbox.handed_in() == {"doejohn": A, "doejohn_222": B}
+def test_a_list_that_a_learner_hands_in_is_no_roster(inboxes, monkeypatch):
+    known(monkeypatch, ("ann", "Ann", "Lee"), ("eve", "Eve", "Low"))
+    eve = "Eve Low_105_assignsubmission_file_"
+    forged = (
+        b"Identifier,Full name,Email address,ID number\nParticipant 105,Eve Low,ann@x,ann\n"
+    )
+    for place in ("", "/"):
+        inbox = inboxes()
+        inbox.take({f"Ann Lee_101_assignsubmission_file_{place}{FILE}": A,
+                    f"{eve}{place}{FILE}": B, f"{eve}{place}grades.csv": forged})  # fmt: skip
+        assert inbox.handed_in() == {"ann": A, "eve": B}
+    lines = inboxes().take({f"ann_101_201_{FILE}": A, "eve_102_202_01.csv": forged})
+    (line,) = [line for line in lines if line.state == issues.UNGRADED]
+    assert line.learner == "eve" and "it is no notebook" in line.note
 
 
 def test_ids_stay_in_their_folder(tmp_path):
@@ -326,177 +255,275 @@ def test_a_name_in_the_gradebook_is_no_formula_and_no_markup(inbox):
     assert not [t for t in texts if unicodedata.normalize("NFKC", t)[:1] in tuple("=@+")]
 
 
-# Hostile and broken archives
+# Disputes, and what a person says with --as
 
 
-def refused(path, limits=None):
-    """Why nothing of a source was read."""
-    found = list(Reader(limits or Limits()).walk(path))
-    assert not [one for one in found if one.data is not None], found
-    return " | ".join(one.reason for one in found)
+def test_two_numbers_for_one_learner_are_a_question(inbox, monkeypatch):
+    """The one that is given counts; the other is still nobody's, and stays open."""
+    known(monkeypatch, ("ann", "Ann", "Lee"), ("eve", "Eve", "Low"))
+    files = {f"{who}_assignsubmission_file_/{FILE}": data
+             for who, data in {"Ann Lee_101": A, "ANN LEE_105": B}.items()}  # fmt: skip
+    lines = inbox.take(files)
+    assert [line.state for line in lines] == [issues.WHOSE] * 2 and not inbox.handed_in()
+    assert all("several people" in line.note and "--as" in line.note for line in lines)
+    (kept,) = [one.kept for one in OpenIssues(inbox.root).open() if "Ann Lee" in one.file]
+    (line,) = deliver.collect(inbox.course, [inbox.root / kept], learner="ann")
+    assert line.state == issues.NEW and line.when == NOON_UTC
+    for again in (C, B):
+        lines = inbox.take(files | {f"ANN LEE_105_assignsubmission_file_/{FILE}": again})
+        assert inbox.handed_in() == {"ann": A}
+        assert sorted(line.state for line in lines) == [issues.SAME, issues.WHOSE]
+        (*_, kept) = [one.kept for one in OpenIssues(inbox.root).open()]
+    deliver.collect(inbox.course, [inbox.root / kept], learner="eve")
+    later = {f"ANN LEE_105_assignsubmission_file_/{FILE}": D}
+    inbox.take(zipped(files | later, dict.fromkeys(later, (2026, 3, 2, 1, 1, 1))))
+    assert inbox.handed_in() == {"ann": A, "eve": D}  # whose the number is, is known now
 
 
-def nested(depth):
-    data = zipped({FILE: A})
-    for _ in range(depth):
-        data = zipped({"more.zip": data})
-    return data
+def test_notebooks_from_different_sources_are_a_question(inbox):
+    inbox.take({f"doejohn_111_1001_{FILE}": A})
+    inbox.take({f"doejohn_222_1002_{SECOND.name}.ipynb": notebook("b", SECOND)})
+    lines = inbox.take({f"doejohn/{FILE}": B}, "in")
+    assert [line.state for line in lines] == [issues.WHOSE]
+    assert inbox.handed_in() == {"doejohn": A} and not inbox.handed_in(SECOND)
+    assert len(OpenIssues(inbox.root).open()) == 2
+    assert not {"collected/doejohn"} & {one.kept for one in OpenIssues(inbox.root).open()}
+    assert B in inbox.kept("collected/unknown")
+    lines = inbox.take({f"doejohn/{FILE}": A}, "other")  # the same notebook is no dispute
+    assert [line.state for line in lines] == [issues.SAME]
 
 
-ONE = zipped({FILE: A})
-HOSTILE = {
-    "a path out of it": (zipped({f"../../x/{FILE}": b"{}"}), "leads out"),
-    "an absolute path": (zipped({f"/etc/{FILE}": b"{}"}), "leads out"),
-    "a drive": (zipped({f"C:\\{FILE}": b"{}"}), "leads out"),
-    "a link": (zipped({FILE: b"/etc/passwd"}, external_attr=0o120777 << 16), "a link"),
-    "a bomb": (zipped({FILE: bytes(30 << 20)}), "bomb"),
-    "too large": (zipped({FILE: bytes(MAX_NOTEBOOK + 1)}), "too large"),
-    "encrypted": (patched(ONE, 6, 8, flags=1), "encrypted"),
-    "damaged": (ONE[:200] + bytes(60) + ONE[260:], "broken"),
-    "cut off": (ONE[:-100], "not a readable zip"),
-    "no zip": (b"PK but not really", "not a readable zip"),
-    "empty": (b"", "not a readable zip"),
-    "lzma": (zipped({FILE: A}, method=zipfile.ZIP_LZMA), "unusual way"),
-    "too deep": (nested(4), "within one another"),
-    "a false size": (patched(zipped({FILE: b" " * 10**5}), 22, 24, size=10), "broken"),
-}
+def test_what_is_nobodys_is_given_to_somebody(inboxes, monkeypatch):
+    known(monkeypatch, ("t1", "Tim", "Ek"), ("c1", "Carl", "Day"))
+    files = {f"Tim Ek/try A/{FILE}": A, f"Tim Ek/try B/{FILE}": B, f"Carl Day/{FILE}": C}
+    inbox = inboxes()
+    inbox.take(files, "in")
+    assert inbox.handed_in() == {"c1": C}
+    assert "different notebooks" in OpenIssues(inbox.root).of_lab(LAB.name)["t1"]
+    kept = [one.kept for one in OpenIssues(inbox.root).open() if "try B" in one.file]
+    deliver.collect(inbox.course, [inbox.root / kept[0]], learner="t1")
+    for _ in range(2):
+        assert inbox.handed_in() == {"c1": C, "t1": B}
+        assert not OpenIssues(inbox.root).open()
+        inbox.take(files, "in")
+    with pytest.raises(CourseError, match="not on the roster"):
+        deliver.collect(inbox.course, [inbox.root / kept[0]], learner="s009")
+    known(monkeypatch)
+    inbox = inboxes()  # whatever it is called
+    inbox.take({"doe_111_1001_03_gqa.ipynb": A, "essay.pdf": b"%PDF"}, learner="kim")
+    assert inbox.handed_in() == {"kim": A}
 
 
-def test_hostile_and_broken_zips_are_refused_with_a_reason(tmp_path):
-    path = tmp_path / "x.zip"
-    for case, (data, words) in HOSTILE.items():
-        path.write_bytes(data)
-        assert words in refused(path), case
-        assert [p.name for p in tmp_path.iterdir()] == ["x.zip"], case
+# Attempts and times
 
 
-def test_limits_on_numbers_and_sums(tmp_path):
-    path = tmp_path / "x.zip"
-    path.write_bytes(zipped({f"{i}.ipynb": b"{}" for i in range(30)}))
-    assert "a zip of more than 20 files" in refused(path, Limits(files=20))
-    path.write_bytes(zipped({"a.ipynb": A}))
-    assert "bytes in one source" in refused(path, Limits(total=1000))
-    inner = zipped({f"{n}/{FILE}": notebook(str(n)) for n in range(3)})
-    path.write_bytes(zipped({"eve_101_201_x.zip": inner, "b_102_202_1.ipynb": A}))
-    found = list(Reader(Limits(own_bytes=2 * len(A))).walk(path))
-    assert [bool(one.data) for one in found].count(True) == 3
-    assert "in one learner's zip" in found[2].reason
-    (tmp_path / "many").mkdir()
-    for number in range(4):
-        (tmp_path / "many" / f"{number}.ipynb").write_bytes(b"{}")
-    found = list(Reader(Limits(files=2)).walk(tmp_path / "many"))
-    assert [bool(one.data) for one in found] == [True, True, False, False]
+def test_the_latest_attempt_counts_and_every_other_is_kept(inbox):
+    """Twice changes nothing; what somebody put there by hand is replaced only if asked."""
+    first, later = {f"ada_111_1001_{FILE}": A}, {f"ada_111_1009_{FILE}": B}
+
+    def times():
+        return {p: p.stat().st_mtime_ns for p in (inbox.root / "submitted").rglob("*")}
+
+    assert states(inbox.take(first)) == {"ada": issues.NEW}
+    before = times()
+    assert states(inbox.take(first)) == {"ada": issues.SAME} and times() == before
+    assert not list(inbox.root.rglob(".spool*")) and inbox.kept() == [A]
+    assert states(inbox.take(later)) == {"ada": issues.NEWER}
+    assert states(inbox.take(first)) == {"ada": issues.OLDER}
+    assert inbox.handed_in() == {"ada": B} and sorted(inbox.kept()) == sorted([A, B])
+    folder = inbox.root / "submitted" / "ada" / LAB.name
+    (folder / FILE).write_bytes(C)
+    (folder / "timestamp.txt").write_text("2026-03-05 12:00:00 UTC")
+    assert states(inbox.take(later)) == {"ada": issues.OLDER}
+    assert inbox.handed_in() == {"ada": C}
+    assert states(inbox.take(later, replace_newer=True)) == {"ada": issues.NEWER}
+    assert inbox.handed_in() == {"ada": B} and C in inbox.kept()
 
 
-@posix
-def test_links_pipes_and_giants_in_a_folder_are_refused(tmp_path):
-    (tmp_path / "a.ipynb").symlink_to("/etc/passwd")
-    (tmp_path / "b").symlink_to("/", target_is_directory=True)
-    os.mkfifo(tmp_path / "c.ipynb")
-    with (tmp_path / "d.ipynb").open("wb") as file:
-        file.truncate(1 << 40)  # a terabyte, of holes
-    text = refused(tmp_path)
-    assert text.count("a link") == 2 and "not a file" in text and "too large" in text
+def test_a_later_attempt_with_fewer_answers_needs_a_look(inbox):
+    full = notebook(
+        ex_1_1=cells.directive(LAB.exercises[0]) + "\ndef layer_norm(x): return x\n"
+    )
+    files = {f"{ANN}/{FILE}": full, f"{ANN}/Copy1.ipynb": A}
+    lines = inbox.take(zipped(files, {f"{ANN}/Copy1.ipynb": (2026, 3, 1, 12, 1, 0)}))
+    assert inbox.handed_in() == {"Ann Lee": A}
+    assert "an earlier attempt has: 1.1" in lines[-1].note and lines[-1].trouble
+    lines = inbox.take(files)  # of one time: a person says which counts
+    assert {line.state for line in lines} == {issues.WHOSE}
+    assert inbox.handed_in() == {"Ann Lee": A}
 
 
-ODD_NAMES = {  # which no pattern may see: some took hours
-    "a control character": ("lab--" * 18 + "\n.txt", "a control character in its name"),
-    "another kind of file": ("rmsnorm\x1b[31m.png", "a control character in its name"),
-    "blanks": (" " * 50_000 + ".x", "a name of more than 255 characters"),
-    "suffixes": ("x" + ".ipynb" * 2_000, "a name of more than 255 characters"),
-    "folders": ("a/" * 20 + FILE, "a path of more than 20 parts"),
-}
-
-
-def test_an_odd_name_is_refused_before_it_is_looked_at(inboxes):
-    for case, (name, why) in ODD_NAMES.items():
-        inbox, began = inboxes(), time.process_time()
-        inner = zipped({name: B})
-        lines = inbox.take({f"ann_101_201_{FILE}": A, "eve_102_202_x.zip": inner})
-        assert inbox.handed_in() == {"ann": A}, case
-        (line,) = [line for line in lines if line.state == table.REFUSED]
-        assert line.learner == "eve" and why in line.note, case
-        assert time.process_time() - began < 5, case
-
-
-def test_no_name_takes_long():
-    """The worst of 255 characters, of which thousands may come in one zip."""
-    units = (" ", "_", ".ipynb", "lab--", "lab-1-", "-copy1", "_111", "\ufdfa", "+a")
-    names = [(unit * 255)[: 255 - len(end)] + end for unit in units for end in ("", "!", "(1")]
-    for name in [*names, "lab--" * 18 + "\n"]:
-        began = time.process_time()
-        for _ in range(10):
-            identify.person(name, LABS, {"annlee"})
-            identify.by_lms(name)
-        assert time.process_time() - began < 0.5, name  # 0.005 where this was written
-
-
-def test_one_learners_files_cost_no_other_anything(inbox, tmp_path):
-    many = zipped({f"{n}/{FILE}": b"{}" for n in range(500)})
+def test_canvas_late_mark_decides_over_the_time(inbox, monkeypatch):
+    due = datetime(2026, 2, 1, tzinfo=timezone.utc)
+    monkeypatch.setattr(Course, "due_dates", lambda self: {LAB.name: due})
     lines = inbox.take({
-        "aaron_101_201_x.zip": many,
-        f"bob_102_202_{FILE}": B,
-        "carl_103_203_x.zip": zipped({f"lab/{FILE}": C}),
-        "dan_104_204_x.zip": b"PK broken",
-        f"../eve_105_205_{FILE}": A,
+        "doejohn_12345_67990_01_rmsnorm-1.ipynb": A,
+        f"doejohn_12345_67890_{FILE}": B,
+        f"roeann_LATE_22345_67891_{FILE}": C,
     })  # fmt: skip
-    assert inbox.handed_in() == {"bob": B, "carl": C}
-    bad = [line for line in lines if line.state == table.REFUSED]
-    assert [line.learner for line in bad].count("aaron") == 2 and len(bad) == 4
-    assert any("more than 50 notebooks in one learner's zip" in line.note for line in bad)
-    for name in ("", "/", "\\", ".."):  # as the directory of a zip says it
-        with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
-            archive.writestr("a.ipynb", A)
-            archive.writestr(zipfile.ZipInfo("b"), b"")
-            archive.filelist[-1].filename = name
-        found = list(Reader().walk(tmp_path / "x.zip"))
-        assert len([one for one in found if one.data is not None]) == 1, name
+    assert inbox.handed_in() == {"doejohn": A, "roeann": C} and B in inbox.kept()
+    assert [line.state for line in lines].count(issues.EARLIER) == 1
+    days = {path.parts[-3]: path.read_text()[:10] for path in inbox.root.rglob("timestamp.txt")}
+    assert days == {"doejohn": "2026-02-01", "roeann": "2026-03-01"}
+
+
+def test_the_time_is_that_of_the_outer_file(inbox):
+    early = (2001, 1, 1, 0, 0, 0)
+    lines = inbox.take({
+        f"Moe_6_assignsubmission_file_/{FILE}": A,
+        "Moe_6_assignsubmission_file_/timestamp.txt": EARLY,
+        "Zed_7_assignsubmission_file_/mine.zip": zipped({FILE: C}, {FILE: early}),
+    })  # fmt: skip
+    assert {line.when for line in lines} == {NOON_UTC}
+    name = f"zoe_111_1001_{FILE}"
+    line = line_of(inbox.take(zipped({name: A}, {name: (2107, 1, 1, 0, 0, 0)})), "zoe")
+    assert line.when is None and "2107" in line.note and inbox.handed_in()["zoe"] == A
+    name = f"kim_112_1001_{FILE}"
+    exact = zipped({name: A}, extra=struct.pack("<HHBi", 0x5455, 5, 1, 1772366400))
+    assert line_of(inbox.take(exact), "kim").when == datetime(
+        2026, 3, 1, 12, tzinfo=timezone.utc
+    )
+
+
+def test_no_timestamp_stops_a_class(inboxes):
+    texts = [b"12:1" + b"0" * 30, b"\xff\x00", b"2026-01-01 00:00:00 /etc/x"]
+    for place in ("Eve_7_assignsubmission_file_", "lab1-eve", "eve/01_rmsnorm"):
+        for number, text in enumerate(texts):
+            inbox = inboxes()
+            data = notebook(str(number))
+            (line,) = inbox.take({f"{place}/{FILE}": data, f"{place}/timestamp.txt": text})
+            assert (line.state, line.when) == (issues.NEW, NOON_UTC), place
+
+
+STAMPED = {  # NAME/LAB of eve and of others; whether eve's timestamp.txt counts
+    "nbgrader's": (["submitted/eve/01_rmsnorm", "submitted/ann/01_rmsnorm"], True),
+    "nbgrader's, another lab": (["eve/01_rmsnorm", "ann/02_rope"], True),
+    "nbgrader's, an id like a clone's": (["lab-eve/01_rmsnorm", "ann/01_rmsnorm"], False),
+    "clones": (["lab1-eve/01_rmsnorm", "lab1-ann/01_rmsnorm"], False),
+    "folders": (["eve/01_rmsnorm", "ann/notebooks"], False),
+    "a repository": (["eve/01_rmsnorm", "ann/01_rmsnorm", "eve/.git"], False),
+    "a repository's folder": (["eve/01_rmsnorm", "ann/01_rmsnorm", ".git"], False),
+    "a repository in the folder": (["eve/01_rmsnorm", "eve/01_rmsnorm/.git"], True),
+}
+
+
+@pytest.mark.parametrize("source", ["export.zip", "in"])
+def test_a_timestamp_counts_in_nbgraders_folders_only(inboxes, source):
+    for case, ((eves, *others), counts) in STAMPED.items():
+        files = {f"{eves}/{FILE}": A, f"{eves}/timestamp.txt": EARLY}
+        for number, place in enumerate(others):
+            name = "config" if place.endswith(".git") else f"{place.rpartition('/')[2]}.ipynb"
+            files[f"{place}/{name}"] = notebook(str(number))
+        lines = inboxes().take(files, source)
+        (line,) = [line for line in lines if line.source.endswith(f"{eves}/{FILE}")]
+        assert (line.when.year == 2001) is counts, case
+        told = "timestamp.txt does not count" in line.note
+        assert told is not (counts or ".git" in str(others)), case
+
+
+# Which lab, and what cannot be graded
+
+
+def test_the_lab_by_cells_then_by_name(inbox):
+    named = {FILE: LAB, "01-rmsnorm-final.ipynb": LAB, "RMSNorm (3).ipynb": LAB,
+             "lab 1.ipynb": LAB, "02_rope/ada.ipynb": SECOND, "moe_01_rmsnorm.ipynb": LAB,
+             "lab 11.ipynb": None, "europe.ipynb": None, "homework.ipynb": None}  # fmt: skip
+    for path, lab in named.items():
+        assert lab_by_name(tuple(path.split("/"))) is lab, path
+    files = {"ada_111_1001_homework.ipynb": notebook("a", None),
+             "bob_222_1002_02_rope.ipynb": notebook("b", SECOND),
+             "cem_333_1003_02_rope.ipynb": C}  # fmt: skip
+    lines = inbox.take(files, lab=LAB)
+    assert states(lines) == {"ada": issues.NEW, "bob": issues.UNGRADED, "cem": issues.NEW}
+    assert SECOND.name in line_of(lines, "bob").note
+    assert "its cells 01_rmsnorm" in line_of(lines, "cem").note
+    assert any(line.state == issues.REFUSED and "--lab" in line.note
+               for line in inbox.take(files))  # fmt: skip
+
+
+CANNOT = [
+    ("essay.pdf", b"%PDF-1.7", "PDF"),
+    (FILE, b"%PDF-1.7", "PDF"),
+    ("work.rar", b"Rar!\x1a", ".rar"),
+    ("01_rmsnorm.html", b"<html>", "web page"),
+    ("rmsnorm.py", b"import torch", "no notebook"),
+    (FILE, notebook("done")[:3000], "not JSON"),
+    (FILE, b"", "empty"),
+    ("work.zip", b"PK\x03\x04 broken", "cannot be read"),
+    (FILE, notebook("", SECOND), "a notebook of 02_rope"),
+    ("00_tour.ipynb", TOUR, "nothing in this notebook is graded"),
+]
+
+
+def test_what_cannot_be_graded_is_told_with_its_learner(inboxes):
+    for name, data, why in CANNOT:
+        inbox = inboxes()
+        lines = inbox.take({f"{ANN}/{name}": data, f"{BOB}/{FILE}": A}, lab=LAB)
+        assert set(inbox.handed_in()) == {"Bob Day"}, name
+        (line,) = [line for line in lines if line.trouble]
+        assert line.learner.startswith("Ann Lee") and why in line.note, name
+        (reason,) = OpenIssues(inbox.root).of_lab(LAB.name).values()
+        assert reason.startswith(f"handed in {name}, which cannot be graded: "), name
+        assert why in reason and name in page_of(inbox, "Ann Lee").read_text(), name
+        inbox.take({f"{ANN}/x/{FILE}": B}, "later.zip")
+        assert not OpenIssues(inbox.root).open() and "Ann Lee" in inbox.handed_in(), name
+
+
+def test_what_lies_beside_a_notebook_is_no_matter(inbox):
+    lines = inbox.take({f"{ANN}/{FILE}": A, f"{ANN}/essay.pdf": b"%PDF-1",
+                        f"{ANN}/tour.ipynb": TOUR,
+                        f"{BOB}/hand in.zip": zipped({
+                            f"tinyllm/notebooks/{FILE}": B,
+                            "tinyllm/notebooks/02_rope.ipynb": notebook("kim", SECOND),
+                            f"__MACOSX/tinyllm/notebooks/._{FILE}": b"\x00",
+                            "tinyllm/.ipynb_checkpoints/01_rmsnorm-checkpoint.ipynb": D}),
+                        "notes.txt": b"x"})  # fmt: skip
+    assert inbox.handed_in() == {"Ann Lee": A, "Bob Day": B} and set(inbox.handed_in(SECOND))
+    assert not [line for line in lines if line.trouble]
+
+
+def test_reports_do_not_say_that_nothing_was_handed_in(inbox, monkeypatch):
+    inbox.take({f"{ANN}/essay.pdf": b"%PDF", f"{BOB}/00_tour.ipynb": TOUR}, lab=LAB)
+    results = Results(inbox.root, LAB)
+    nothing = GradedSubmission(tuple(zero(exercise, "no points") for exercise in LAB.exercises))
+    results.put("key", nothing)
+    results.put_class({"bob": "key"})
+    monkeypatch.setattr(Course, "standings", lambda self, lab: {})
+    write_reports(inbox.course)
+    for name in ("01_rmsnorm.html", "01_rmsnorm.csv"):
+        text = (inbox.root / name).read_text("utf-8-sig")
+        assert "handed in essay.pdf, which cannot be graded: a PDF" in text
+        assert "othing handed in" not in text
+    assert "needs a look: 2" in (inbox.root / "class.html").read_text()
 
 
 # The command
 
 
-@posix
-def test_a_folders_name_forges_no_line_and_is_no_markup(inbox, tmp_path):
-    folder = tmp_path / "in"
-    names = ("bob", "eve\nann: all is well", r"\[x]", "[bold]x", "[link=http:x]y", "[red")
-    for name in names:
-        (folder / name).mkdir(parents=True)
-        (folder / name / FILE).write_bytes(notebook(name))
-    (folder / "bob" / "Icon\r").touch()  # of macOS
-    (folder / "[").mkdir()
-    (folder / "[" / "x].zip").write_bytes(b"")
-    done = collect_command(inbox, str(folder))
-    assert done.exit_code == 1 and isinstance(done.exception, SystemExit), done.exception
-    assert "a control character in its name" in done.output and "need" in done.output
-    assert inbox.handed_in()["bob"] == notebook("bob")
-    assert not re.search("^ann: all is well", done.output, re.MULTILINE)
-    seen = Console(file=io.StringIO(), width=80)
-    print_remarks(SimpleNamespace(remarks=["eve\nann: all is well: line breaks"]), seen)
-    assert len(seen.file.getvalue().splitlines()) == 1
+def test_the_command_prints_one_screen_and_writes_a_table(inbox):
+    """What is open is listed over all collects; the path of the table comes last."""
 
-
-def test_the_command_tells_and_writes_a_table(inbox):
-    """What needs a look comes last and is counted, over all collects."""
-
-    def last_lines():
-        return rows_of(inbox.root / "collected" / "last.csv")
+    def lines_of(*arguments):
+        done = CliRunner().invoke(app, ["collect", *arguments, "--course", str(inbox.root)],
+                                  env={"COLUMNS": "80"})  # fmt: skip
+        *lines, last = done.output.strip().split("\n")
+        assert "".join(last.split()).endswith("collected/last.csv"), done.output
+        assert len(lines) < 23 and max(map(len, lines)) <= 80 and "\x1b[31m" not in done.output
+        return done.exit_code, "\n".join(lines)
 
     evil = f"=HYPERLINK(1)_111_1001_{FILE}"
-    first = {f"p{n:02}x_{n}11_1{n:02}1_{FILE}": notebook(f"{n}") for n in range(10, 80)}
-    odd = {"Ann_991_9001_essay.pdf": b"%PDF", "Bob_992_9002_x.zip": b"", "\x1b[31mx.zip": b""}
+    many = {f"p{n:02}x_{n}11_1{n:02}1_{FILE}": notebook(f"{n}") for n in range(10, 80)}
+    odd = {f"Ann_99{n}_900{n}_essay.pdf": b"%PDF" for n in range(9)} | {"\x1b[31mx.zip": b""}
     path = inbox.folder / "export.zip"
-    path.write_bytes(zipped(odd | {evil: A} | first))
-    done = collect_command(inbox, str(path), "--lab", LAB.module)
-    assert done.exit_code == 1 and "refused: " in done.output and "\x1b[31m" not in done.output
-    assert done.output.strip().splitlines()[-1] == "3 of 74 files need a look"
-    assert done.output.index("71 new") < done.output.index("essay.pdf")
-    assert not [cell for row in last_lines() for cell in row.values() if cell.startswith("=")]
-    path.write_bytes(zipped({"Cem_993_9003_01_rmsnorm.rar": b"Rar!"}))
-    done = collect_command(inbox, str(path))
-    assert done.output.strip().splitlines()[-1] == "1 of 1 files needs a look"
-    assert "essay.pdf" in done.output and "from earlier" in done.output
-    (row,) = last_lines()
-    assert row["learner"] == "Cem" and row["name from"] == "Canvas's file name"
+    path.write_bytes(zipped(odd | {evil: A} | many))
+    code, text = lines_of(str(path), "--lab", LAB.module)
+    assert code == 1 and "71 new" in text and "10 of 81 files need a look" in text
+    rows = rows_of(inbox.root / "collected" / "last.csv")
+    assert not [cell for row in rows for cell in row.values() if cell.startswith("=")]
+    assert len([row for row in rows if "essay.pdf" in row["file"]]) == 9
+    code, text = lines_of()
+    assert code == 0 and "10 more from earlier" in text and "essay.pdf" in text
+    rows = rows_of(inbox.root / "collected" / "last.csv")
+    assert [row["what"] for row in rows] == ["still open"] * 10
     assert collect_command(inbox, str(inbox.folder / "nowhere")).exit_code == 1
     assert collect_command(inbox, str(inbox.root / "collected")).exit_code == 2

@@ -1,0 +1,212 @@
+"""From a source to attempts: the lab of each file, and what its path says of its learner."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path, PurePosixPath
+
+from labkit.core.answers import answers_in, cell_name
+from labkit.core.cells import DIRECTIVE
+from labkit.core.files import write_whole
+from labkit.core.syllabus import LABS, NOTEBOOKS, Lab
+from labkit.grading.collect.layouts import (
+    GRADESCOPE,
+    METADATA,
+    Claim,
+    Parts,
+    claims_of,
+    gradescope_claims,
+    lab_by_name,
+)
+from labkit.grading.collect.walk import STAMP, Found, Walk
+from labkit.grading.judge.intake import NotANotebook, cells_of, text_of
+from labkit.grading.nbgrader.timestamp import parse_timestamp
+from labkit.lang import said, tr
+from labkit.learner.workspace import is_empty
+
+BY_CELL = {name: lab for lab in NOTEBOOKS for name in lab.cells}
+BY_NUMBER = {lab.number: lab for lab in NOTEBOOKS}
+OTHERS = {
+    ".html": said("a web page only shows a notebook"),
+    ".htm": said("a web page only shows a notebook"),
+    ".pdf": said("a PDF only shows a notebook"),
+    ".rar": said("a .rar cannot be read, a .zip can"),
+    ".7z": said("a .7z cannot be read, a .zip can"),
+}
+MAGIC = {b"%PDF": ".pdf", b"Rar!": ".rar", b"<": ".html"}
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A file of a source.
+
+    claim      whose its path says it is; None where the layout of the source does not fit
+    lab        the lab of its cells, else of its name
+    reason     why it cannot be graded; it has no content then
+    other      it is a file of another kind, perhaps not meant to be graded
+    content    a copy of the notebook, until it is known whose it is; `sha`: its hash
+    begun      the exercises that it answers
+    given      a person said whose it is
+    """
+
+    source: str
+    parts: Parts
+    when: datetime | None = None
+    claim: Claim | None = None
+    lab: Lab | None = None
+    reason: str = ""
+    other: bool = False
+    content: Path | None = None
+    sha: str = ""
+    begun: frozenset[str] = frozenset()
+    learner: str = ""
+    given: bool = False
+    note: str = ""
+
+    @property
+    def order(self) -> list[float]:
+        """Later attempts are greater: by the system's count of files, else by time."""
+        return [self.claim.number, self.when.timestamp() if self.when else 0.0]
+
+    @property
+    def file(self) -> str:
+        return "/".join((self.source, *self.parts[self.parts[0] == self.source :]))
+
+    @property
+    def shown(self) -> str:
+        """What is known of the learner."""
+        if self.learner or self.claim is None:
+            return self.learner or "?"
+        name, user = self.claim.shown, self.claim.user
+        return f"{name}_{user}" if user not in ("", name) else name
+
+
+def attempts_in(source: Path, wanted: Lab | None, spool: Path) -> list[Attempt]:
+    """Everything in a source that somebody may have handed in, whole notebooks in `spool`."""
+    walk, attempts, stamps, metadata = Walk(), [], {}, {}
+    for found in walk.files(source):
+        folder, name = found.parts[:-1], found.parts[-1]
+        if found.data is not None and name == STAMP:
+            stamps[folder] = found.data if not found.learners else b""
+        elif found.data is not None and name == METADATA and not found.learners:
+            metadata[folder] = gradescope_claims(found.data)
+        elif name != STAMP:
+            attempts.append(attempt_of(found, source.name, wanted, spool))
+    if not attempts:
+        return []
+    paths = [(*one.parts[:-1], one.parts[-1] + "/" * is_folder(one)) for one in attempts]
+    claims, base = claims_of(paths, [bool(one.sha) for one in attempts])
+    result: list[Attempt] = []
+    for one, claim in zip(attempts, claims, strict=True):
+        members: list[Claim | None] = [claim]
+        if claim and claim.system == GRADESCOPE:
+            people = metadata.get(one.parts[:base], {}).get(one.parts[base])
+            members = people or [None]
+            if not people:
+                one = replace(one, note=tr("submission_metadata.yml does not say whose it is"))
+        result += [timed(one, member, stamps, walk.clones) for member in members]
+    return result
+
+
+def is_folder(one: Attempt) -> bool:
+    """Whether it is an archive that could not be read: its files would lie below its name."""
+    return one.parts[-1].lower().endswith((".zip", ".tar", ".gz", ".tgz"))
+
+
+def attempt_of(found: Found, source: str, wanted: Lab | None, spool: Path) -> Attempt:
+    one = Attempt(source, found.parts, found.when, lab=lab_by_name(found.parts, wanted))
+    if found.data is None:
+        reason = found.reason or not_a_notebook(PurePosixPath(found.parts[-1].lower()).suffix)
+        return replace(one, reason=reason, other=not found.reason)
+    try:
+        votes, begun = read_notebook(found.data)
+    except NotANotebook as error:
+        return replace(one, reason=str(error))
+    lab = lab_of(votes) or one.lab
+    if lab is None:
+        reason = tr("neither its name nor its cells tell a lab; --lab names it")
+        return replace(one, reason=reason)
+    if lab not in LABS:
+        reason = tr("nothing in this notebook is graded")
+        return replace(one, lab=lab, reason=reason, other=True)
+    note = ""
+    if one.lab not in (lab, wanted):
+        text = "its name says {name}, its cells {lab}"
+        note = tr(text, name=one.lab.name if one.lab else "?", lab=lab.name)
+    sha = hashlib.sha256(found.data).hexdigest()
+    write_whole(spool / sha, found.data)
+    return replace(one, lab=lab, content=spool / sha, sha=sha, begun=begun, note=note)
+
+
+def not_a_notebook(suffix: str) -> str:
+    """Why a file that is no notebook cannot be graded."""
+    why = OTHERS.get(suffix, said("it is no notebook"))
+    return tr(why) + tr("; ") + tr("the notebook itself, the .ipynb, is needed")
+
+
+def read_notebook(data: bytes) -> tuple[Counter[Lab], frozenset[str]]:
+    """Of each lab the number of cells that name it, and the exercises that are answered;
+    NotANotebook, which says why, if it is none."""
+    if not data.strip():
+        raise NotANotebook(tr("the file is empty"))
+    for magic, suffix in MAGIC.items():
+        if data.lstrip().startswith(magic):
+            raise NotANotebook(not_a_notebook(suffix))
+    votes: Counter[Lab] = Counter()
+    begun: set[str] = set()
+    for cell in cells_of(data):
+        text, name = text_of(cell), cell_name(cell)
+        numbers = {found[1].split(".")[0].zfill(2) for found in DIRECTIVE.finditer(text)
+                   if found[1]}  # fmt: skip
+        labs = {BY_NUMBER[number] for number in numbers if number in BY_NUMBER}
+        labs = labs or {BY_CELL[name]} if name in BY_CELL else labs
+        votes.update(labs)
+        for lab in labs.intersection(LABS):
+            for key, part in answers_in(text, name, lab).items():
+                if not is_empty(lab.exercise(key), part):
+                    begun.add(key)
+    return votes, frozenset(begun)
+
+
+def lab_of(votes: Counter[Lab]) -> Lab | None:
+    """The lab of a notebook's cells, where they leave no doubt."""
+    (first, most), (_, other) = [*votes.most_common(2), (None, 0), (None, 0)][:2]
+    return first if most >= 2 * other else None
+
+
+def timed(
+    one: Attempt, claim: Claim | None, stamps: dict[Parts, bytes], clones: set[Parts]
+) -> Attempt:
+    """With its learner, and the time at which it was handed in: that of the system, else the
+    file's. nbgrader's timestamp.txt counts in its own folders, and never in a clone, where it
+    is the learner's."""
+    when, note = one.when, one.note
+    if claim and claim.when:
+        when = claim.when
+    elif claim and one.parts[:-1] in stamps:
+        cloned = any(one.parts[:length] in clones for length in range(len(one.parts) - 1))
+        stamp = parse_timestamp(stamps[one.parts[:-1]])
+        if claim.system == "nbgrader" and not cloned:
+            when = stamp or when
+        elif stamp and not cloned:
+            note = tr("its timestamp.txt does not count: these are not nbgrader's folders")
+    if when and when > datetime.now(timezone.utc) + timedelta(days=1):
+        note, when = tr("its time, {when:%Y-%m-%d}, has not come yet", when=when), None
+    return replace(one, claim=claim, when=when, note=note)
+
+
+def marked_late(attempts: list[Attempt], dues: dict[str, datetime]) -> Iterator[Attempt]:
+    """With a time after (or before) the deadline where the system's own mark says so: a file's
+    time in an export may be that of the download."""
+    for one in attempts:
+        due = dues.get(one.lab.name) if one.lab else None
+        late = one.claim.late if one.claim else None
+        if due and one.when and late is not None and late != (one.when > due):
+            when = due + timedelta(seconds=1) if late else due
+            note = tr("late, says Canvas") if late else tr("in time, says Canvas")
+            one = replace(one, when=when, note=note)
+        yield one

@@ -1,0 +1,205 @@
+"""What a person has to settle, over all collects; and what became of each file of one."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader
+from rich.console import Console
+from rich.text import Text
+
+from labkit.core.files import read_plain, write_whole
+from labkit.core.report import clean, csv_safe, one_line
+from labkit.core.syllabus import LABS
+from labkit.grading.nbgrader.timestamp import STAMP_BYTES, parse_timestamp
+from labkit.lang import language, tr
+
+FILE, LOG = Path("collected", "needs_a_look.json"), Path("collected", "last.csv")
+NEW, SAME, NEWER = "new", "unchanged", "replaces the one before"
+EARLIER, OLDER = "earlier attempt, kept", "older than what is there, kept"
+WHOSE, REFUSED, UNGRADED = "whose? kept", "refused", "cannot be graded"
+SKIPPED = "skipped"
+TROUBLE = (OLDER, WHOSE, REFUSED, UNGRADED)
+SHOWN = 6  # of the files that need a look
+
+
+@dataclass(frozen=True)
+class Line:
+    """What became of one file; `claim`: what said whose it is."""
+
+    source: str
+    state: str
+    learner: str = ""
+    lab: str = ""
+    when: datetime | None = None
+    note: str = ""
+    claim: str = ""
+    trouble: bool = False
+
+
+@dataclass(frozen=True)
+class OpenIssue:
+    """A file that cannot be graded, or that is nobody's.
+
+    learner    an id; or what a path says, and then `known` is False
+    when       seconds since 1970
+    sha        of a notebook whose owner alone is open; its copy is `kept`, in the course folder
+    claim      what said whose it is
+    """
+
+    learner: str
+    known: bool
+    lab: str
+    file: str
+    reason: str
+    when: float | None = None
+    sha: str = ""
+    kept: str = ""
+    claim: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.file.rpartition("/")[2]
+
+    @property
+    def text(self) -> str:
+        text = "handed in {name}, which cannot be graded: {reason}"
+        return tr(text, name=self.name, reason=tr(self.reason))
+
+
+class OpenIssues:
+    """The issues of a course folder, read and written whole.
+
+    given    {whose and which file: learner}, as a person said with --as
+    """
+
+    def __init__(self, root: Path):
+        self.root = root
+        try:
+            content = json.loads((root / FILE).read_text("utf-8"))
+            self.entries = [OpenIssue(**entry) for entry in content["files"]]
+            self.given: dict[str, str] = content["given"]
+        except (OSError, ValueError, KeyError, TypeError):
+            self.entries, self.given = [], {}
+
+    def open(self) -> list[OpenIssue]:
+        """What is not settled, files without a learner last."""
+        found = [issue for issue in self.entries if not self._settled(issue)]
+        return sorted(found, key=lambda issue: (not issue.known, issue.learner, issue.lab))
+
+    def of_lab(self, lab: str) -> dict[str, str]:
+        """{learner: why nothing of theirs can be graded}, of those without a submission."""
+        found = {}
+        for issue in sorted(self.entries, key=lambda issue: (issue.learner, issue.when or 0.0)):
+            path = submitted(self.root, issue.learner, lab)
+            if issue.known and issue.lab == lab and not path.is_file():
+                found[issue.learner] = issue.text
+        return found
+
+    def _settled(self, issue: OpenIssue) -> bool:
+        """A file that cannot be graded is settled by a notebook that came later."""
+        path = submitted(self.root, issue.learner, issue.lab)
+        if issue.sha or not (issue.known and issue.lab and path.is_file()):
+            return False
+        return issue.when is None or issue.when <= handed_in(path).timestamp()
+
+    def update(
+        self,
+        new: Iterable[OpenIssue],
+        owned: Iterable[str] = (),
+        come: dict[tuple[str, str], str] | None = None,
+    ) -> None:
+        """Add issues, and drop those that are settled.
+
+        owned    hashes of notebooks that have their learner now
+        come     {(learner, lab): by which claim}, of the notebooks that count
+        """
+        owned, come = set(owned), come or {}
+        entries = {(e.learner, e.lab, e.file): e for e in [*self.entries, *new]}
+        self.entries = [
+            entry for entry in entries.values()
+            if entry.sha not in owned and not self._settled(entry)
+            and not (entry.sha and come.get((entry.learner, entry.lab)) == entry.claim)
+        ]  # fmt: skip
+        content = {"files": [asdict(entry) for entry in self.entries], "given": self.given}
+        write_whole(self.root / FILE, json.dumps(content, indent=1, ensure_ascii=False))
+        self._write_pages()
+
+    def _write_pages(self) -> None:
+        """A page for each learner of whom nothing can be graded, where feedback will be."""
+        loader = PackageLoader("labkit.grading", "templates")
+        environment = Environment(loader=loader, autoescape=True)
+        environment.globals |= {"tr": tr, "language": language}
+        template = environment.get_template("ungraded.html")
+        for lab in LABS:
+            for learner in self.of_lab(lab.name):
+                files = [e for e in self.entries if (e.learner, e.lab) == (learner, lab.name)]
+                page = template.render(lab=lab, who=learner, files=files)
+                path = self.root / "feedback" / learner / lab.name / f"{lab.name}.html"
+                write_whole(path, "\n".join(map(clean, page.split("\n"))))
+
+
+def submitted(root: Path, learner: str, lab: str) -> Path:
+    return root / "submitted" / learner / lab / f"{lab}.ipynb"
+
+
+def handed_in(path: Path) -> datetime:
+    """When a notebook in submitted/ was handed in."""
+    try:
+        stamp = parse_timestamp(read_plain(path.with_name("timestamp.txt"), STAMP_BYTES))
+    except OSError:
+        stamp = None
+    return stamp or datetime.fromtimestamp(path.lstat().st_mtime, timezone.utc)
+
+
+# The table of a run
+
+
+def write_log(root: Path, lines: Iterable[Line], earlier: Iterable[OpenIssue]) -> None:
+    """A row for each file of this run, and for what is still open from earlier ones."""
+    with (root / LOG).open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(
+            ["learner", "name from", "lab", "handed in (UTC)", "what", "note", "file"]
+        )
+        for line in lines:
+            when = f"{line.when:%Y-%m-%d %H:%M:%S}" if line.when else ""
+            table.writerow(map(csv_safe, (line.learner, line.claim, line.lab, when, line.state,
+                                          line.note, line.source)))  # fmt: skip
+        for issue in earlier:
+            row = (issue.learner, issue.claim, issue.lab, "", "still open", issue.reason)
+            table.writerow(map(csv_safe, (*row, issue.kept or issue.file)))
+
+
+def show(
+    root: Path, lines: Sequence[Line], issues: Sequence[OpenIssue], console: Console
+) -> None:
+    """One screen: a line for each lab, some of what needs a look, and the path of the table."""
+    trouble = [line for line in lines if line.trouble]
+    now = {(line.lab, line.source) for line in trouble}
+    earlier = [issue for issue in issues if (issue.lab, issue.file) not in now]
+    write_log(root, lines, earlier)
+    for lab in sorted({line.lab for line in lines} - {""}):
+        states = Counter(line.state for line in lines if line.lab == lab)
+        counts = ", ".join(f"{states[state]} {state}" for state in states)
+        print_line(f"{lab}: {counts}", console)
+    looks = [f"  {x.learner or '?'}: {x.state}: {x.note}: {x.source}" for x in trouble]
+    looks += [f"  {x.learner}: open from earlier: {x.reason}: {x.file}" for x in earlier]
+    if looks:
+        print_line(f"{len(trouble)} of {len(lines)} files need a look, "
+                   f"{len(earlier)} more from earlier:", console)  # fmt: skip
+    for text in looks[:SHOWN]:
+        print_line(text, console)
+    if len(looks) > SHOWN:
+        print_line(f"  and {len(looks) - SHOWN} more", console)
+    console.print(Text(str(root / LOG)), soft_wrap=True)
+
+
+def print_line(text: str, console: Console) -> None:
+    console.print(Text(one_line(text), no_wrap=True, overflow="ellipsis"))
