@@ -73,6 +73,14 @@ class Attempt:
         return [self.claim.number, self.when.timestamp() if self.when else 0.0]
 
     @property
+    def lab_name(self) -> str:
+        return self.lab.name if self.lab else ""
+
+    @property
+    def claim_key(self) -> str:
+        return self.claim.key if self.claim else ""
+
+    @property
     def file(self) -> str:
         return "/".join((self.source, *self.parts[self.parts[0] == self.source :]))
 
@@ -98,48 +106,49 @@ def attempts_in(source: Path, wanted: Lab | None, spool: Path) -> list[Attempt]:
             attempts.append(attempt_of(found, source.name, wanted, spool))
     if not attempts:
         return []
-    paths = [(*one.parts[:-1], one.parts[-1] + "/" * is_folder(one)) for one in attempts]
-    claims, base = claims_of(paths, [bool(one.sha) for one in attempts])
+    paths = [(*a.parts[:-1], a.parts[-1] + "/" * is_folder(a)) for a in attempts]
+    claims, base = claims_of(paths, [bool(attempt.sha) for attempt in attempts])
     result: list[Attempt] = []
-    for one, claim in zip(attempts, claims, strict=True):
+    for attempt, claim in zip(attempts, claims, strict=True):
         members: list[Claim | None] = [claim]
         if claim and claim.system == GRADESCOPE:
-            people = metadata.get(one.parts[:base], {}).get(one.parts[base])
+            people = metadata.get(attempt.parts[:base], {}).get(attempt.parts[base])
             members = people or [None]
             if not people:
-                one = replace(one, note=tr("submission_metadata.yml does not say whose it is"))
-        result += [timed(one, member, stamps, walk.clones) for member in members]
+                note = tr("submission_metadata.yml does not say whose it is")
+                attempt = replace(attempt, note=note)
+        result += [timed(attempt, member, stamps, walk.clones) for member in members]
     return result
 
 
-def is_folder(one: Attempt) -> bool:
+def is_folder(attempt: Attempt) -> bool:
     """Whether it is an archive that could not be read: its files would lie below its name."""
-    return one.parts[-1].lower().endswith((".zip", ".tar", ".gz", ".tgz"))
+    return attempt.parts[-1].lower().endswith((".zip", ".tar", ".gz", ".tgz"))
 
 
 def attempt_of(found: Found, source: str, wanted: Lab | None, spool: Path) -> Attempt:
-    one = Attempt(source, found.parts, found.when, lab=lab_by_name(found.parts, wanted))
+    attempt = Attempt(source, found.parts, found.when, lab=lab_by_name(found.parts, wanted))
     if found.data is None:
         reason = found.reason or not_a_notebook(PurePosixPath(found.parts[-1].lower()).suffix)
-        return replace(one, reason=reason, other=not found.reason)
+        return replace(attempt, reason=reason, other=not found.reason)
     try:
         votes, begun = read_notebook(found.data)
     except NotANotebook as error:
-        return replace(one, reason=str(error))
-    lab = lab_of(votes) or one.lab
+        return replace(attempt, reason=str(error))
+    lab = lab_of(votes) or attempt.lab
     if lab is None:
         reason = tr("neither its name nor its cells tell a lab; --lab names it")
-        return replace(one, reason=reason)
+        return replace(attempt, reason=reason)
     if lab not in LABS:
         reason = tr("nothing in this notebook is graded")
-        return replace(one, lab=lab, reason=reason, other=True)
+        return replace(attempt, lab=lab, reason=reason, other=True)
     note = ""
-    if one.lab not in (lab, wanted):
+    if attempt.lab not in (lab, wanted):
         text = "its name says {name}, its cells {lab}"
-        note = tr(text, name=one.lab.name if one.lab else "?", lab=lab.name)
+        note = tr(text, name=attempt.lab_name or "?", lab=lab.name)
     sha = hashlib.sha256(found.data).hexdigest()
     write_whole(spool / sha, found.data)
-    return replace(one, lab=lab, content=spool / sha, sha=sha, begun=begun, note=note)
+    return replace(attempt, lab=lab, content=spool / sha, sha=sha, begun=begun, note=note)
 
 
 def not_a_notebook(suffix: str) -> str:
@@ -179,34 +188,34 @@ def lab_of(votes: Counter[Lab]) -> Lab | None:
 
 
 def timed(
-    one: Attempt, claim: Claim | None, stamps: dict[Parts, bytes], clones: set[Parts]
+    attempt: Attempt, claim: Claim | None, stamps: dict[Parts, bytes], clones: set[Parts]
 ) -> Attempt:
     """With its learner, and the time at which it was handed in: that of the system, else the
     file's. nbgrader's timestamp.txt counts in its own folders, and never in a clone, where it
     is the learner's."""
-    when, note = one.when, one.note
+    when, note = attempt.when, attempt.note
     if claim and claim.when:
         when = claim.when
-    elif claim and one.parts[:-1] in stamps:
-        cloned = any(one.parts[:length] in clones for length in range(len(one.parts) - 1))
-        stamp = parse_timestamp(stamps[one.parts[:-1]])
+    elif claim and attempt.parts[:-1] in stamps:
+        cloned = any(attempt.parts[:end] in clones for end in range(len(attempt.parts) - 1))
+        stamp = parse_timestamp(stamps[attempt.parts[:-1]])
         if claim.system == "nbgrader" and not cloned:
             when = stamp or when
         elif stamp and not cloned:
             note = tr("its timestamp.txt does not count: these are not nbgrader's folders")
     if when and when > datetime.now(timezone.utc) + timedelta(days=1):
         note, when = tr("its time, {when:%Y-%m-%d}, has not come yet", when=when), None
-    return replace(one, claim=claim, when=when, note=note)
+    return replace(attempt, claim=claim, when=when, note=note)
 
 
 def marked_late(attempts: list[Attempt], dues: dict[str, datetime]) -> Iterator[Attempt]:
     """With a time after (or before) the deadline where the system's own mark says so: a file's
     time in an export may be that of the download."""
-    for one in attempts:
-        due = dues.get(one.lab.name) if one.lab else None
-        late = one.claim.late if one.claim else None
-        if due and one.when and late is not None and late != (one.when > due):
+    for attempt in attempts:
+        due = dues.get(attempt.lab_name)
+        late = attempt.claim.late if attempt.claim else None
+        if due and attempt.when and late is not None and late != (attempt.when > due):
             when = due + timedelta(seconds=1) if late else due
             note = tr("late, says Canvas") if late else tr("in time, says Canvas")
-            one = replace(one, when=when, note=note)
-        yield one
+            attempt = replace(attempt, when=when, note=note)
+        yield attempt

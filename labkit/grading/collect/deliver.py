@@ -106,14 +106,14 @@ class Run:
     def deliver(self, attempts: list[Attempt]) -> None:
         groups: dict[tuple[str, Lab], list[Attempt]] = defaultdict(list)
         rest: list[Attempt] = []
-        for one in map(self.with_learner, attempts):
-            wanted = one.sha and self.wanted in (None, one.lab)
-            if wanted and one.learner:
-                groups[one.learner, one.lab].append(one)
+        for attempt in map(self.with_learner, attempts):
+            wanted = attempt.sha and self.wanted in (None, attempt.lab)
+            if wanted and attempt.learner:
+                groups[attempt.learner, attempt.lab].append(attempt)
             elif wanted:
-                self.ask(one, self.owner_problem(one))
+                self.ask(attempt, self.owner_problem(attempt))
             else:
-                rest.append(one)
+                rest.append(attempt)
         for group in groups.values():
             self.deliver_group(group)
         self.tell_ungraded(rest)
@@ -132,69 +132,57 @@ class Run:
             raise CourseError(f"{learner} is not on the roster, so nothing is given to them")
         asked = {issue.sha: issue.claim for issue in self.issues.entries if issue.claim}
         given = []
-        for one in attempts:
-            claim = (
-                claim_called(asked.get(one.sha, "")) or one.claim or Claim("--as", (learner,))
-            )
-            self.issues.given[f"{claim.key}/{one.sha}"] = learner
+        for attempt in attempts:
+            claim = claim_called(asked.get(attempt.sha, "")) or attempt.claim
+            claim = claim or Claim("--as", (learner,))
+            self.issues.given[f"{claim.key}/{attempt.sha}"] = learner
             if claim.system in NUMBERED:
                 self.issues.given[claim.key] = learner
-            given.append(replace(one, claim=claim, learner=learner, given=True))
+            given.append(replace(attempt, claim=claim, learner=learner, given=True))
         return given
 
-    def with_learner(self, one: Attempt) -> Attempt:
-        if one.given or one.claim is None:
-            return one
-        given = self.issues.given.get(f"{one.claim.key}/{one.sha}")
-        if learner := given or self.issues.given.get(one.claim.key):
-            return replace(one, learner=learner, given=bool(given))
-        ids = self.roster.find(one.claim)
+    def with_learner(self, attempt: Attempt) -> Attempt:
+        if attempt.given or attempt.claim is None:
+            return attempt
+        given = self.issues.given.get(f"{attempt.claim.key}/{attempt.sha}")
+        if learner := given or self.issues.given.get(attempt.claim.key):
+            return replace(attempt, learner=learner, given=bool(given))
+        ids = self.roster.find(attempt.claim)
         if len(ids) == 1:
-            return replace(one, learner=next(iter(ids)))
-        if ids or self.roster.closed or not any(one.claim.names):
-            return one
-        return replace(one, learner=safe_id(one.claim.shown))
+            return replace(attempt, learner=next(iter(ids)))
+        if ids or self.roster.closed or not any(attempt.claim.names):
+            return attempt
+        return replace(attempt, learner=safe_id(attempt.claim.shown))
 
-    def owner_problem(self, one: Attempt) -> str:
+    def owner_problem(self, attempt: Attempt) -> str:
         """Why it is open whose a notebook is."""
-        if one.claim is None:
-            return one.note or tr(
+        if attempt.claim is None:
+            return attempt.note or tr(
                 "its path is not like those of the others, or of no known layout"
             )
-        ids = sorted(self.roster.find(one.claim))
+        ids = sorted(self.roster.find(attempt.claim))
         if ids:
-            return tr("{shown} may be {names}", shown=one.shown, names=tr(" or ").join(ids))
+            return tr("{shown} may be {names}", shown=attempt.shown, names=tr(" or ").join(ids))
         return tr("not on the roster, so not graded")
 
-    def ask(self, one: Attempt, reason: str) -> None:
+    def ask(self, attempt: Attempt, reason: str) -> None:
         """It is kept, and a person is asked whose it is."""
-        kept = self.keep(replace(one, learner=""))
-        self.tell(one, WHOSE, reason + tr("; ") + tr(ASK), str(kept.relative_to(self.root)))
+        copy = self.keep(replace(attempt, learner=""))
+        self.tell(attempt, WHOSE, reason + tr("; ") + tr(ASK), str(copy.relative_to(self.root)))
 
-    def tell(self, one: Attempt, state: str, reason: str, kept: str = "") -> None:
+    def tell(self, attempt: Attempt, state: str, reason: str, copy: str = "") -> None:
         """A line of the table, and an issue that stays open."""
-        self.line(one, state, reason)
-        when = one.when.timestamp() if one.when and not one.other else None
-        self.new.append(
-            OpenIssue(
-                one.learner or one.shown,
-                bool(one.learner),
-                one.lab.name if one.lab else "",
-                one.file,
-                reason,
-                when,
-                one.sha if kept else "",
-                kept,
-                one.claim.key if one.claim else "",
-            )
-        )
+        self.line(attempt, state, reason)
+        when = attempt.when.timestamp() if attempt.when and not attempt.other else None
+        learner, sha = attempt.learner or attempt.shown, attempt.sha if copy else ""
+        what = (attempt.lab_name, attempt.file, reason, when, sha, copy, attempt.claim_key)
+        self.new.append(OpenIssue(learner, bool(attempt.learner), *what))
 
-    def line(self, one: Attempt, state: str, note: str = "") -> None:
-        lab, claim = one.lab.name if one.lab else "", one.claim.key if one.claim else ""
+    def line(self, attempt: Attempt, state: str, note: str = "") -> None:
         trouble = state in TROUBLE or note.startswith(LACKS)
-        notes = "; ".join(filter(None, (note, one.note)))
-        line = Line(one.file, state, one.shown, lab, one.when, notes, claim, trouble)
-        self.lines.append(line)
+        notes = "; ".join(filter(None, (note, attempt.note)))
+        what = (attempt.lab_name, attempt.when, notes, attempt.claim_key, trouble)
+        self.lines.append(Line(attempt.file, state, attempt.shown, *what))
 
     # One learner's notebooks of one lab
 
@@ -208,15 +196,15 @@ class Run:
         group = self.candidates(self.of_one_claim(group, current))
         if not group:
             return
-        *earlier, last = sorted(group, key=lambda one: (one.order, one.given, one.file))
-        for one in group:
-            self.keep(one)
-            self.owned.add(one.sha)
-        for one in earlier:
-            if one.sha != last.sha:
-                self.line(one, EARLIER)
+        *earlier, last = sorted(group, key=lambda a: (a.order, a.given, a.file))
+        for attempt in group:
+            self.keep(attempt)
+            self.owned.add(attempt.sha)
+        for attempt in earlier:
+            if attempt.sha != last.sha:
+                self.line(attempt, EARLIER)
         state, begun = self.put(last, path, current)
-        begun = begun.union(*(one.begun for one in earlier)) - last.begun
+        begun = begun.union(*(attempt.begun for attempt in earlier)) - last.begun
         lacks = ", ".join(sorted(begun)) if state in (NEW, NEWER) else ""
         self.line(last, state, f"{LACKS} {lacks}" if lacks else "")
         if state != OLDER:
@@ -224,49 +212,49 @@ class Run:
 
     def of_one_claim(self, group: list[Attempt], current: dict) -> list[Attempt]:
         """Without those that another claim brings than what counts: they may be another's."""
-        given = {one.claim.key for one in group if one.given}
+        given = {attempt.claim.key for attempt in group if attempt.given}
         keys = given or {*filter(None, [current.get("claim")])} or {o.claim.key for o in group}
         sure = bool(given) or len(keys) == 1
-        sole = len({one.sha for one in group} | {current.get("sha", group[0].sha)}) == 1
+        sole = len({attempt.sha for attempt in group} | {current.get("sha", group[0].sha)}) == 1
         canvas = {claim for key, entry in self.manifest.items()  # the same number in all labs
                   if key.rpartition("/")[0] == group[0].learner
                   and (claim := entry.get("claim", "")).startswith("Canvas ")}  # fmt: skip
         good = []
-        for one in group:
-            namesake = one.claim.system == "Canvas" and canvas - {one.claim.key}
-            same = sole or one.sha == current.get("sha") or (sure and one.claim.key in keys)
-            if one.given or (same and not namesake):
-                good.append(one)
+        for attempt in group:
+            namesake = attempt.claim.system == "Canvas" and canvas - {attempt.claim.key}
+            certain = sure and attempt.claim.key in keys
+            same = sole or certain or attempt.sha == current.get("sha")
+            if attempt.given or (same and not namesake):
+                good.append(attempt)
             else:
-                claims = " / ".join(sorted({*keys, *(namesake or ()), one.claim.key}))
+                claims = " / ".join(sorted({*keys, *(namesake or ()), attempt.claim.key}))
                 text = "several people may go by this name: {claims}"
-                self.ask(one, tr(text, claims=claims))
+                self.ask(attempt, tr(text, claims=claims))
         return good
 
     def candidates(self, group: list[Attempt]) -> list[Attempt]:
         """Those of which the latest counts; nothing where no time says which is the latest."""
-        timed = all(one.claim.timed for one in group)
-        given = [one for one in group if one.given]
+        timed = all(attempt.claim.timed for attempt in group)
+        given = [attempt for attempt in group if attempt.given]
         chosen = given if given and not timed else group
-        submits = [one for one in chosen if "submissions" in one.parts[:-1]]  # `tinyllm submit`
+        submits = [a for a in chosen if "submissions" in a.parts[:-1]]  # `tinyllm submit`
         chosen = submits if submits and not given else chosen
-        for one in group:
-            if one not in chosen:
-                self.keep(one)
-                self.line(
-                    one, SKIPPED, "another one was given" if given else "submissions/ counts"
-                )
-        latest = max((one.order for one in chosen), default=[])
-        rivals = [one for one in chosen if not timed or one.order == latest]
-        if len({one.sha for one in rivals}) < 2 or any(one.given for one in rivals):
+        for attempt in group:
+            if attempt not in chosen:
+                self.keep(attempt)
+                why = "a different notebook was given" if given else "submissions/ counts"
+                self.line(attempt, SKIPPED, why)
+        latest = max((attempt.order for attempt in chosen), default=[])
+        rivals = [attempt for attempt in chosen if not timed or attempt.order == latest]
+        if len({a.sha for a in rivals}) < 2 or any(a.given for a in rivals):
             return chosen
-        for one in rivals:
+        for attempt in rivals:
             text = "{name} has different notebooks of {lab} in different places"
-            self.ask(one, tr(text, name=one.learner, lab=one.lab.name))
-        for one in chosen:
-            if one not in rivals:
-                self.keep(one)
-                self.line(one, EARLIER)
+            self.ask(attempt, tr(text, name=attempt.learner, lab=attempt.lab.name))
+        for attempt in chosen:
+            if attempt not in rivals:
+                self.keep(attempt)
+                self.line(attempt, EARLIER)
         return []
 
     def tell_ungraded(self, rest: list[Attempt]) -> None:
@@ -274,76 +262,77 @@ class Run:
         only if their learner has nothing else."""
         labs = {lab for _, lab in self.come}
         files: dict[tuple, list[Attempt]] = defaultdict(list)
-        for one in rest:
-            mild = one.other or bool(one.sha)
-            reason = (
-                one.reason if not one.sha else tr("a notebook of {name}", name=one.lab.name)
-            )
-            who = one.claim.key if one.claim else one.shown
-            files[who, mild, "" if mild else reason].append(replace(one, reason=reason))
-        for (who, mild, _), (one, *more) in sorted(files.items(), key=lambda item: item[0]):
-            lab = self.wanted or (None if mild else one.lab)
+        for attempt in rest:
+            mild = attempt.other or bool(attempt.sha)
+            reason = attempt.reason
+            if attempt.sha:
+                reason = tr("a notebook of {name}", name=attempt.lab.name)
+            who = attempt.claim_key or attempt.shown
+            files[who, mild, "" if mild else reason].append(replace(attempt, reason=reason))
+        for (who, mild, _), (attempt, *more) in sorted(files.items(), key=lambda item: item[0]):
+            lab = self.wanted or (None if mild else attempt.lab)
             names = {lab.name} if lab else labs
             has = any(
-                (one.learner, name) in self.come
-                or submitted(self.root, one.learner, name).is_file()
+                (attempt.learner, name) in self.come
+                or submitted(self.root, attempt.learner, name).is_file()
                 for name in names
             )
             note = tr("and {count} more such files", count=len(more)) if more else ""
-            if mild and (has or one.claim is None or (who, False, "") in files):
-                self.line(one, SKIPPED, "; ".join(filter(None, (one.reason, note))))
+            if mild and (has or attempt.claim is None or (who, False, "") in files):
+                self.line(attempt, SKIPPED, "; ".join(filter(None, (attempt.reason, note))))
                 continue
             only = LABS_BY_NAME[next(iter(labs))] if len(labs) == 1 else None
-            one = replace(one, lab=lab or one.lab or only, note=note)
-            self.tell(one, UNGRADED if mild else REFUSED, one.reason)
+            attempt = replace(attempt, lab=lab or attempt.lab or only, note=note)
+            self.tell(attempt, UNGRADED if mild else REFUSED, attempt.reason)
 
     # Files
 
-    def keep(self, one: Attempt) -> Path:
+    def keep(self, attempt: Attempt) -> Path:
         """A copy in collected/, named by time and content; the same content only once."""
-        folder = Path(one.learner) if one.learner else Path("unknown", safe_id(one.shown))
-        folder = self.collected / folder / one.lab.name
-        for path in folder.glob(f"*{one.sha[:12]}.ipynb"):
+        owner = attempt.learner or Path("unknown", safe_id(attempt.shown))
+        folder = self.collected / owner / attempt.lab.name
+        for path in folder.glob(f"*{attempt.sha[:12]}.ipynb"):
             return path
-        when = f"{one.when:%Y-%m-%dT%H-%M-%SZ}-" if one.when else ""
-        path = folder / f"{when}{one.sha[:12]}.ipynb"
-        write_whole(path, one.content.read_bytes())
-        if one.when:  # from which `collect --as` takes it
-            os.utime(path, (one.when.timestamp(), one.when.timestamp()))
+        when = f"{attempt.when:%Y-%m-%dT%H-%M-%SZ}-" if attempt.when else ""
+        path = folder / f"{when}{attempt.sha[:12]}.ipynb"
+        write_whole(path, attempt.content.read_bytes())
+        if attempt.when:  # from which `collect --as` takes it
+            os.utime(path, (attempt.when.timestamp(), attempt.when.timestamp()))
         return path
 
-    def put(self, one: Attempt, path: Path, current: dict) -> tuple[str, frozenset[str]]:
+    def put(self, attempt: Attempt, path: Path, current: dict) -> tuple[str, frozenset[str]]:
         """Make an attempt what counts, unless what is there is later: what was done, and what
         was answered there before."""
         state, begun = NEW, frozenset[str]()
-        entry = {"sha": one.sha, "order": one.order, "claim": one.claim.key, "source": one.file}
+        entry = {"sha": attempt.sha, "order": attempt.order, "claim": attempt.claim.key,
+                 "source": attempt.file}  # fmt: skip
         if path.is_file():
             state = NEWER
-            if sha_of(path) == one.sha:
-                self.manifest[f"{one.learner}/{one.lab.name}"] = current | entry
+            if sha_of(path) == attempt.sha:
+                self.manifest[f"{attempt.learner}/{attempt.lab.name}"] = current | entry
                 return SAME, begun
             when = handed_in(path)
-            if not later(one, current.get("order") or [0, when.timestamp()]) \
+            if not later(attempt, current.get("order") or [0, when.timestamp()]) \
                     and not self.replace_newer:  # fmt: skip
                 return OLDER, begun
             with suppress(NotANotebook):
                 begun = read_notebook(path.read_bytes())[1]
-            self.keep(replace(one, sha=sha_of(path), when=when, content=path))
+            self.keep(replace(attempt, sha=sha_of(path), when=when, content=path))
         stamp = path.with_name("timestamp.txt")
-        if one.when:  # first: should this be the last thing done, the notebook comes again
-            write_whole(stamp, one.when.strftime(TIME))
+        if attempt.when:  # first: should this be the last thing done, the notebook comes again
+            write_whole(stamp, attempt.when.strftime(TIME))
         else:
             stamp.unlink(missing_ok=True)
-        write_whole(path, one.content.read_bytes())
-        self.manifest[f"{one.learner}/{one.lab.name}"] = entry
+        write_whole(path, attempt.content.read_bytes())
+        self.manifest[f"{attempt.learner}/{attempt.lab.name}"] = entry
         return state, begun
 
 
-def later(one: Attempt, order: Sequence[float]) -> bool:
+def later(attempt: Attempt, order: Sequence[float]) -> bool:
     """Whether an attempt comes after this order: by numbers of files if both have them."""
-    if one.order[0] and order[0]:
-        return one.order[0] > order[0]
-    return one.when is not None and one.order[1] > order[1]
+    if attempt.order[0] and order[0]:
+        return attempt.order[0] > order[0]
+    return attempt.when is not None and attempt.order[1] > order[1]
 
 
 def claim_called(key: str) -> Claim | None:

@@ -45,7 +45,7 @@ class Line:
 
 @dataclass(frozen=True)
 class OpenIssue:
-    """A file that cannot be graded, or that is nobody's.
+    """A file that cannot be graded, or whose learner is not known.
 
     learner    an id; or what a path says, and then `known` is False
     when       seconds since 1970

@@ -42,7 +42,7 @@ LONGEST = 8 << 20
 class Roster:
     """Who is in the class.
 
-    closed    whoever is not in it is unknown
+    closed    a name that is not in it is unknown
     keys      {id, e-mail, name or `SYSTEM NUMBER`: the ids that go by it}
     """
 
@@ -137,8 +137,8 @@ def read_roster(path: Path, known: Sequence[RosterEntry] = ()) -> Roster:
 
 def other_email(learner: str, email: str, known: Sequence[RosterEntry]) -> bool:
     """Whether a known learner has a different e-mail address, and so is a namesake."""
-    theirs = {person.email.casefold() for person in known if person.id == learner} - {""}
-    return bool(email and theirs) and email.casefold() not in theirs
+    known_emails = {person.email.casefold() for person in known if person.id == learner} - {""}
+    return bool(email and known_emails) and email.casefold() not in known_emails
 
 
 def table_of(text: str) -> list[dict[str, str]]:
