@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from importlib import import_module
@@ -127,8 +128,9 @@ def options(
 def main() -> None:
     from labkit.learner.workspace import MissingModule
 
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # a terminal that is not UTF-8
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal or a pipe that is not UTF-8
     if not NOTEBOOKS.is_dir():
         sys.exit(Problem(tr(NOT_IN_ITS_FOLDER)).exit_code)
     if language() != ENGLISH:

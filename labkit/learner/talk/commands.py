@@ -18,7 +18,7 @@ from rich.console import Console
 from labkit.core.sealed import NotReady
 from labkit.core.terminal import Problem
 from labkit.lang import tr
-from labkit.model.chat.session import ChatModel, ChatSession, note, read_anything
+from labkit.model.chat.session import ChatModel, ChatSession, note
 from labkit.model.chat.stream import ChatError, Sampling
 
 if TYPE_CHECKING:
@@ -174,7 +174,6 @@ def problems_told() -> Iterator[None]:
     """Ends the command with status 2 and one sentence, for what a person can put right."""
     from labkit.model.weights import CheckpointError
 
-    read_anything()
     try:
         yield
     except (CheckpointError, ChatError, NotReady) as error:

@@ -218,10 +218,3 @@ def note(text: str, style: str = "dim", only_terminal: bool = False) -> None:
     if console.is_terminal or not only_terminal:
         safe, whole_lines = CONTROL.sub("\ufffd", text), not console.is_terminal
         console.print(safe, style=style, markup=False, soft_wrap=whole_lines)
-
-
-def read_anything() -> None:
-    """Let input that is no UTF-8, and output the terminal cannot show, pass as "?"."""
-    for stream_ in (sys.stdin, sys.stdout):
-        with suppress(AttributeError):
-            stream_.reconfigure(errors="replace")
