@@ -1,7 +1,7 @@
 """The catalogs labkit/lang/LANGUAGE/*.po, brought up to date with what is said in English.
 
 A new message comes in empty. A message whose English changed keeps its translation, marked
-fuzzy, until somebody has mended it (git shows the English of before). An unused message goes.
+fuzzy, until a person corrects it (git shows the earlier English). An unused message goes.
 """
 
 from __future__ import annotations

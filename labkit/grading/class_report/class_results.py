@@ -214,7 +214,7 @@ def results_of(course: Course, lab: Lab) -> LabResults | None:
     if submissions is None:
         return None
     ungraded = dict.fromkeys(stored.broken_off(), tr(BROKE_OFF))
-    ungraded |= OpenIssues(course.root).of_lab(lab.name)
+    ungraded |= OpenIssues(course.root).of_lab(lab.name) | course.misnamed(lab)
     people, missing = course.people(), [*course.missing(lab), *ungraded]
     rules, standings = course.rules.of(lab), course.standings(lab)
     results = joined(rules, submissions, standings, people, missing)
@@ -230,7 +230,7 @@ def joined(
     people: Iterable[RosterEntry],
     missing: Iterable[str],
 ) -> LabResults:
-    """The class: whoever handed in, stands in the gradebook, or is missing."""
+    """The class: all who handed in, are in the gradebook, or are missing."""
     names = {person.id: person.name for person in people}
     entries = []
     for learner in sorted({*submissions, *names, *missing}, key=str.casefold):

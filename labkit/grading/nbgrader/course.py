@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
@@ -58,7 +58,7 @@ class SubmittedFile:
         if NO_NAME.search(self.learner):
             return "the folder's name has line breaks, or letters that are no UTF-8"
         if self.path.resolve() != self.path:
-            return "a link leads there, perhaps to another one's work"
+            return "a link leads there, perhaps to another learner's work"
         if not self.path.is_file() or not os.access(self.path, os.R_OK):
             return f"{self.path.name} is no file to be read"
         return ""
@@ -215,19 +215,25 @@ class Course:
         folders = {path.name for path in (self.root / "submitted").glob("*") if path.is_dir()}
         return sorted(folders - {handed.learner for handed in self.submitted(lab)})
 
+    def misnamed(self, lab: Lab) -> dict[str, str]:
+        """{learner: why nothing is graded}, where the notebook is not called LAB.ipynb."""
+        found = {}
+        for folder in sorted((self.root / "submitted").glob(f"*/{lab.name}")):
+            names = sorted(path.name for path in folder.glob("*.ipynb"))
+            if names and f"{lab.name}.ipynb" not in names:
+                text = f"no {lab.name}.ipynb, but {', '.join(names[:3])}"
+                found[folder.parent.name] = f"{text}: rename the one that counts"
+        return found
+
     # What comes out
 
     def store(
         self,
         lab: Lab,
         graded: Iterable[tuple[SubmittedFile, GradedSubmission, NotebookNode]],
-        unchanged: Collection[str] = (),
     ) -> None:
         """The scores into the gradebook, just as `nbgrader autograde` puts them there, then
-        the graded notebooks into autograded/.
-
-        unchanged    has no effect: the gradebook tells. It goes with its last caller.
-        """
+        the graded notebooks into autograded/."""
         rules, rows = self.rules.of(lab), []
         for handed, submission, notebook in graded:
             when, fault = handed_in_at(handed.path.parent)

@@ -44,7 +44,7 @@ def grade_and_report(
     """Grade what was handed in, with a progress bar; write feedback, CSV and pages; print one
     screen, or two lines if `brief`. What a person should look at is in the course's remarks
     and in the CSV."""
-    course.remarks[:] = misnamed(course, lab)
+    course.remarks[:] = [f"{who}: {why}" for who, why in course.misnamed(lab).items()]
     pool.announce = lambda sandbox: announce(sandbox, console)
     is_hidden = not console.is_terminal
     with Progress(*COLUMNS, console=console, transient=True, disable=is_hidden) as bar:
@@ -68,17 +68,6 @@ def grade_and_report(
     elif graded or course.remarks:
         print_screen(results, course, written, console)
     return graded
-
-
-def misnamed(course: Course, lab: Lab) -> list[str]:
-    """A remark on each folder submitted/NAME/LAB whose notebook is not called LAB.ipynb."""
-    remarks = []
-    for folder in sorted((course.root / "submitted").glob(f"*/{lab.name}")):
-        names = sorted(path.name for path in folder.glob("*.ipynb"))
-        if names and f"{lab.name}.ipynb" not in names:
-            found = f"no {lab.name}.ipynb, but {', '.join(names[:3])}"
-            remarks.append(f"{folder.parent.name}: {found}: rename the one that counts")
-    return remarks
 
 
 def report_again(course: Course) -> list[Path]:

@@ -13,7 +13,6 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
@@ -27,7 +26,7 @@ from labkit.grading.judge.intake import earlier_labs
 from labkit.grading.nbgrader.course import Course, SubmittedFile
 from labkit.grading.nbgrader.graded_notebook import graded_notebook, remarks_on
 from labkit.grading.run.pool import GradingPool
-from labkit.grading.run.results import GradingSpec, Results, UnreadableResult
+from labkit.grading.run.results import GradingSpec, Results
 from labkit.sandbox.bubblewrap import GradingError
 
 BATCH, SECONDS = 32, 2.0  # the gradebook is written after so many results or so much time
@@ -188,10 +187,6 @@ class GradebookWriter:
         self.course, self.lab, self.released = course, lab, released
         self.pending: list[tuple[SubmittedFile, GradedSubmission, NotebookNode]] = []
         self.last = time.monotonic()
-        self.before: dict[str, str | None] = {}
-        self.unchanged: set[str] = set()
-        with suppress(UnreadableResult):  # this run makes it again
-            self.before = Results(course.root, lab).keys()
 
     def __enter__(self) -> GradebookWriter:
         return self
@@ -210,12 +205,10 @@ class GradebookWriter:
             return
         self.pending.append((task.handed, submission, notebook))
         remarks += [f"{learner}: {text}" for text in found]
-        if self.before.get(learner) == task.key:
-            self.unchanged.add(learner)
         if len(self.pending) >= BATCH or time.monotonic() - self.last > SECONDS:
             self.flush()
 
     def flush(self) -> None:
         batch, self.pending, self.last = self.pending, [], time.monotonic()
         if batch:
-            self.course.store(self.lab, batch, self.unchanged)
+            self.course.store(self.lab, batch)

@@ -216,6 +216,7 @@ def test_a_notebook_under_another_name_needs_a_look(handed_in):
     status, output = grade(handed_in)
     assert status == 1 and "bob: no 01_rmsnorm.ipynb, but homework.ipynb: rename" in output
     assert points(handed_in).keys() == {"ada"} and "homework.ipynb" in looks(handed_in)["bob"]
+    assert "nothing handed in" not in (handed_in.root / f"{LAB.name}.csv").read_text()
     other.rename(right)
     assert grade(handed_in)[0] == 0 and points(handed_in)["bob"] > 0
 
