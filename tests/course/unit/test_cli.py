@@ -149,8 +149,7 @@ def test_a_copy_that_is_installed_without_its_folder_says_so_at_once(monkeypatch
 
 
 def test_version_and_a_terminal_that_is_not_utf8():
-    code, text = run("--version")
-    assert code == 0 and text.startswith(f"tinyllm {__version__}, Python 3.")
+    assert run("--version") == (0, f"tinyllm {__version__}, Python {sys.version.split()[0]}")
     done = subprocess.run(
         [sys.executable, "-m", "labkit", "status"], cwd=ROOT, capture_output=True,
         env={**os.environ, "PYTHONIOENCODING": "ascii", "COLUMNS": "60", "NO_COLOR": "1"},

@@ -122,7 +122,7 @@ WEIGHT = {
     "labkit/grading": 6869, "labkit/lang": 154, "labkit/learner": 3974, "labkit/look": 491,
     "labkit/model": 1683, "labkit/pretrain": 5527, "labkit/sandbox": 3223,
     "labkit/site": 805, "labkit/cli.py": 145, "labkit": 29091, "solutions/mistakes": 2819,
-    "tests/visible tests/hidden": 4153, "tests/course": 17153,
+    "tests/visible tests/hidden": 4153, "tests/course": 17152,
 }  # fmt: skip
 
 
