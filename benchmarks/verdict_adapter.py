@@ -120,7 +120,7 @@ def judge(folder, lab_name, exercise_id, cell):
     status = "not checked" if result.broken else "passed" if result.passed else "not yet"
     return verdict(
         result.score, exercise.points, status,
-        why=[*found.sentences, *[found.advice] * bool(found.advice)],
+        why=[*(v.mistake.sentence for v in found.versions), *filter(None, [found.advice])],
         names=found.mistakes, look=failed.difference.look if failed else "",
         facts=list(found.facts), note=remarks(result, oracle),
         person=bool(result.broken) or (folder == "hidden" and always_missed(result)),

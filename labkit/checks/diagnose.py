@@ -67,14 +67,14 @@ class Diagnosis:
         return [("why", text) for text in whys] + [("look", text) for text in self.facts]
 
     @property
-    def mistakes(self) -> list[str]:
-        """The names of the mistakes that are told."""
-        return [v.mistake.name for reason in self.reasons for v in reason.versions]
+    def versions(self) -> list[Version]:
+        """Of the mistakes that are told."""
+        return [version for reason in self.reasons for version in reason.versions]
 
     @property
-    def sentences(self) -> list[str]:
-        """In English: what statistics of a class count."""
-        return [v.mistake.sentence for reason in self.reasons for v in reason.versions]
+    def mistakes(self) -> list[str]:
+        """The names of these mistakes."""
+        return [version.mistake.name for version in self.versions]
 
 
 def sentence_of(version: Version) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
 from operator import attrgetter
 
 from labkit.core.report import Report, Status
@@ -30,6 +31,7 @@ class GradedExercise:
     timed_out    the wall clock decided, which a busy machine can do
     doubtful     what in the cell a person should look at, see banned.doubtful
     points       what it is worth in this course, where that is not as in the syllabus
+    values       what {value} stands for in each sentence of `why`
     """
 
     id: str
@@ -42,6 +44,7 @@ class GradedExercise:
     timed_out: bool = False
     doubtful: str = ""
     points: float | None = None
+    values: tuple[str, ...] = ()
 
     @property
     def exercise(self) -> Exercise:
@@ -62,7 +65,9 @@ class GradedExercise:
     @property
     def reason(self) -> str:
         """Why points were lost, in a few words; "" if none were."""
-        return "" if self.full else tr(", or ").join(map(tr, self.why)) or tr(self.look)
+        pairs = zip_longest(self.why, self.values, fillvalue="")
+        whys = [tr(sentence).replace("{value}", value) for sentence, value in pairs]
+        return "" if self.full else tr(", or ").join(whys) or tr(self.look)
 
     @property
     def report(self) -> Report:
@@ -128,7 +133,8 @@ class GradedSubmission:
         fields = json.loads(text)
         exercises = []
         for one in fields.pop("exercises"):
-            one |= {"rows": tuple(map(tuple, one["rows"])), "why": tuple(one["why"])}
+            one |= {key: tuple(one[key]) for key in ("why", "values")}
+            one["rows"] = tuple(map(tuple, one["rows"]))
             exercises.append(GradedExercise(**one | {"status": Status(one["status"])}))
         return cls(tuple(exercises), layers=tuple(fields.pop("layers")), **fields)
 

@@ -345,9 +345,10 @@ class Judge:
             result.share,
             report.status,
             tuple(report.rows),
-            tuple(found.sentences),
+            tuple(version.mistake.sentence for version in found.versions),
             look,
             needs_person=always_missed(result),
+            values=tuple(version.value for version in found.versions),
         )
 
 
