@@ -62,8 +62,8 @@ def _not_defined(match: re.Match[str], failure: Failure, exercise: Exercise, cel
     slip = tr("is it a slip for `{near}`? Or ", near=near[0]) if near else ""
     return tr(
         "`{name}` is used and not defined: {slip}does it come from another cell? "
-        "Imports, functions and constants come along from there, what a trial "
-        "computed or drew does not",
+        "Imports, definitions and assignments come along from there, results of "
+        "your exercises do not",
         name=name,
         slip=slip,
     )

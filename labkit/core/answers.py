@@ -1,43 +1,71 @@
-"""How the answer to an exercise is found in a notebook, and what is taken along with it. The
-one rule, for notebook, submit, collect and grading.
+"""How the answer to an exercise is found in a notebook: one rule, for the notebook, `tinyllm
+submit` and grading.
 
-Which cell answers: the one that says so, by its directive (`# %% exercise 1.2: RMSNorm`), else
-by its nbgrader grade_id, else by its cell id; where directive and id disagree, what the cell
-defines decides. A cell into which several answers were merged answers each with its own part.
-Of several such cells the last one counts that defines the exercise's symbols. Where none does,
-a code cell that defines them is the answer, the last of them if there are several.
+An answer is what its cell defines, with all that this uses by name. Imports, definitions and
+assignments of other cells come along if the answer uses them; nothing else does.
 
-What of that cell: the definitions of the symbols, and what these need: other statements of the
-cell that bind a name they look up, or change what is bound. The rest of the cell (trials,
-prints, plots, asserts, `input`, a comparison with a function that is not allowed) is no part of
-the answer.
+Which cell: the one that says so, by its directive (`# %% exercise 1.2: RMSNorm`), else by its
+nbgrader grade_id, else by its cell id; where directive and id disagree, what the cell defines
+decides. A cell with several directives answers each with the part below it. Of several cells
+the last one that defines the exercise's symbols counts. Where none does, the last code cell
+that defines them without saying so is the answer.
 
-What of other cells: imports, functions, classes and constants that the answer looks up and has
-not, with all that these need; the nearest cell above counts, else the nearest below. Of the
-course's own cells, as long as they are as they were given, only imports. No value that was
-drawn, or computed with an exercise's answer. And methods that another cell puts into the
-answer's class (`@add_to_class(RMSNorm)`, `RMSNorm.forward = ...`), if it has none of that name.
-All of it becomes part of the answer: what may not be used there may not be used here.
+Which lines: trials, prints, plots and asserts stay out. A name is looked up in the cell that
+uses it, then above the answer, nearest first, then below. Of the course's own cells only
+imports come along; a value that was computed with an exercise's answer never does. Methods
+that another cell puts into the answer's class (`RMSNorm.forward = forward`) come along where
+the class has none of that name. All of it is part of the answer then: what is not allowed
+there is not allowed here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import ast
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from labkit.core import cells
-from labkit.core.carried import Carrier, Cell, Work
 from labkit.core.statements import (
-    LONGEST,
-    THERE,
+    ALWAYS_THERE,
+    AT_HAND,
+    DEFINITIONS,
+    MAX_CELL,
+    STAR,
+    Statement,
+    Statements,
     needed_for,
-    pruned,
-    statements,
+    only,
+    strip_unused,
 )
 from labkit.core.syllabus import Exercise, Lab
 
-MAX_CELL = LONGEST  # characters; what is longer is not read as code
+NO_STAR = {"labkit", "tinyllm", "__future__"}  # a star import of these brings nothing
+
+
+@dataclass(eq=False)
+class Cell:
+    """One cell of a notebook.
+
+    place    its number, counted from 1
+    parts    {exercise id: its part}: what it says that it answers (`answers_in`)
+    code     whether it is a code cell
+    given    whether it is one of the course's own, unchanged
+    name     its id, where that is known
+    """
+
+    text: str
+    place: int = 0
+    parts: dict[str, str] = field(default_factory=dict)
+    code: bool = True
+    given: bool = False
+    name: str = ""
+
+    @cached_property
+    def statements(self) -> Statements:
+        return Statements(self.text)
 
 
 def answers_in(text: str, name: str, lab: Lab) -> dict[str, str]:
@@ -91,10 +119,9 @@ def defines(text: str, exercise: Exercise) -> bool:
     return bool(set(exercise.symbols) & set(cells.defined_names(cells.tidied(text))))
 
 
-def stops_at(text: str, exercise: Exercise, line: int) -> bool:
+def is_answer_line(text: str, exercise: Exercise, line: int) -> bool:
     """Whether a line of a cell belongs to the answer in it."""
-    among = statements(text)
-    needed = [among[number] for number in needed_for(exercise.symbols, among)]
+    needed = needed_for(exercise.symbols, Statements(text))
     return not needed or any(each.first <= line <= each.last for each in needed)
 
 
@@ -102,22 +129,22 @@ def stops_at(text: str, exercise: Exercise, line: int) -> bool:
 class Answer:
     """What answers an exercise.
 
-    text     a block as it travels: the directive, the answer, what it needs of other cells
-    own      the learner's cell as it was found, or the part of it
-    cell     where that was found
-    loose    that cell does not say what it answers
-    carried  the names that came from other cells, imports left out
-    others   cells that say they answer it, too, with something else
-    cut      what it needs of other cells was too much, and did not come along in full
+    text       a block as it travels: the directive, the answer, what it uses of other cells
+    source     the learner's cell, or the part of it that answers
+    cell       where that was found
+    inferred   whether the cell does not say what it answers
+    carried    the names that came from other cells, imports left out
+    others     different cells that say they answer it
+    truncated  whether it uses more of other cells than a cell may hold
     """
 
     text: str
-    own: str
+    source: str
     cell: Cell
-    loose: bool
+    inferred: bool
     carried: tuple[str, ...]
     others: tuple[Cell, ...]
-    cut: bool = False
+    truncated: bool = False
 
 
 class Notebook:
@@ -136,8 +163,16 @@ class Notebook:
     ):
         self.lab, self.cells, self.empty = lab, cells, empty
         self.symbols = {symbol for each in lab.exercises for symbol in each.symbols}
-        self.work = Work()
-        self.known = {*known, *self.symbols, *THERE}
+        self.known = {*known, *self.symbols, *ALWAYS_THERE}
+
+    @cached_property
+    def places(self) -> dict[str, list[int]]:
+        """{name: the indices of the code cells that bind it}"""
+        found = defaultdict(list)
+        for index, cell in enumerate(self.cells):
+            for name in cell.statements.binding if cell.code else ():
+                found[name].append(index)
+        return found
 
     def claims(self, exercise: Exercise) -> list[Cell]:
         """The cells that say they answer an exercise and are not empty."""
@@ -148,53 +183,163 @@ class Notebook:
         ]  # fmt: skip
 
     def answer(self, exercise: Exercise) -> Answer | None:
-        """What answers an exercise; None where nobody has begun."""
+        """What answers an exercise; None where nothing was written."""
         claims = self.claims(exercise)
         right = [each for each in claims if defines(each.parts[exercise.id], exercise)]
-        loose = [] if right else [each for each in self.cells if self._is_loose(each, exercise)]
-        found = [*claims[-1:], *loose[-1:], *right[-1:]]
+        inferred = [] if right else [c for c in self.cells if self._infers(c, exercise)]
+        found = [*claims[-1:], *inferred[-1:], *right[-1:]]
         if not found:
             return None
         cell = found[-1]
-        own = cell.text if loose else cell.parts[exercise.id]
-        others = {each.text: each for each in (loose or claims) if each.text != cell.text}
-        if len(own) > MAX_CELL:
-            return Answer(own, own, cell, False, (), tuple(others.values()))
-        mark = cells.LOOSE if loose else cells.ADDED
-        text, carried, cut = self._complete(exercise, own, cell, mark)
-        return Answer(text, own, cell, bool(loose), carried, tuple(others.values()), cut)
+        source = cell.text if inferred else cell.parts[exercise.id]
+        others = {c.text: c for c in (inferred or claims) if c.text != cell.text}
+        text, carried, truncated = source, set[str](), False
+        if len(source) <= MAX_CELL:
+            mark = cells.LOOSE if inferred else cells.ADDED
+            answer = _Collector(self, exercise, source, cell)
+            text, carried, truncated = answer.block(mark)
+        return Answer(
+            text, source, cell, bool(inferred), tuple(sorted(carried)),
+            tuple(others.values()), truncated,
+        )  # fmt: skip
 
-    def _is_loose(self, cell: Cell, exercise: Exercise) -> bool:
+    def _infers(self, cell: Cell, exercise: Exercise) -> bool:
         return (
             cell.code
             and not cell.given
             and exercise.id not in cell.parts
             and defines(cell.text, exercise)
-            and not self.empty(exercise, pruned(cell.text, exercise.symbols))
+            and not self.empty(exercise, strip_unused(cell.text, exercise.symbols))
         )
 
-    def _complete(
-        self, exercise: Exercise, own: str, cell: Cell, mark: str
-    ) -> tuple[str, tuple[str, ...], bool]:
-        """The block, the names in it that came from other cells, and whether it was cut."""
-        text = pruned(cells.unmarked(own), exercise.symbols)
-        text = cells.headed(text, exercise, mark)
-        try:
-            return self._with_needs(exercise, own, cell, text)
-        except RecursionError:  # a chain of helpers that nobody writes by hand
-            return text, (), True
 
-    def _with_needs(
-        self, exercise: Exercise, own: str, cell: Cell, text: str
-    ) -> tuple[str, tuple[str, ...], bool]:
-        among = statements(text)
-        there = self.known | {name for each in among for name in each.binds}
-        carrier = Carrier(self.cells, cell, own, there, self.symbols, self.work)
-        below = carrier.methods(exercise, among)
-        carrier.provide_for(among)
-        if carrier.missing:
-            carrier.provide_star()
-        if carrier.missing - carrier.strictly:  # of annotations alone: then they stay text
+class _Collector:
+    """Collects what one answer needs: statements of its own cell, and of others."""
+
+    def __init__(self, notebook: Notebook, exercise: Exercise, source: str, cell: Cell):
+        self.notebook, self.exercise, self.source = notebook, exercise, source
+        self.own = Cell(cells.unmarked(source))
+        self.index = next(n for n, each in enumerate(notebook.cells) if each is cell)
+        self.is_part = source != cell.text
+        self.chosen: dict[Statement, tuple[int, int]] = {}  # {of another cell: its place}
+        self.kept: set[Statement] = set()  # of the answer's own
+
+    def block(self, mark: str) -> tuple[str, set[str], bool]:
+        """The answer as it travels, the names carried, and whether it was cut."""
+        text = cells.tidied(self.own.text)
+        own_names = self.own.statements.binding.keys()
+        if own_names.isdisjoint(self.exercise.symbols):
+            self.kept.update(self.own.statements.all)
+            missing = self._collect(
+                (name, self.own) for each in self.kept for name in each.uses
+            )
+        else:
+            missing = self._collect((name, self.own) for name in self.exercise.symbols)
+        below = self._methods()
+        if missing and not self._collect([(STAR, self.own)]):
+            missing = set()
+        typed = {name for each in (*self.kept, *self.chosen) for name in each.mentions}
+        untyped = self._collect(((name, self.own) for name in typed), for_annotations=True)
+        text = only(text, self.own.statements, self.kept)
+        text = cells.headed(text, self.exercise, mark)
+        if untyped - missing:  # names of annotations alone: these stay text then
             text = f"{text}\n{cells.FUTURE_LINE}"
-        block = cells.with_carried(text, carrier.text(), below)
-        return block, tuple(sorted(carrier.names)), carrier.cut
+        above, cut = _joined(self.chosen)
+        below_text, cut_below = _joined(below)
+        names = {n for each in (*self.chosen, *below) if not each.is_import for n in each.binds}
+        names |= {method for each in below for _, method in each.methods}
+        names -= {*self.notebook.symbols, STAR}
+        return cells.with_carried(text, above, below_text), names, cut or cut_below
+
+    def _collect(
+        self, wanted: Iterable[tuple[str, Cell]], for_annotations: bool = False
+    ) -> set[str]:
+        """Take along what makes these names, used in these cells; the names nothing binds."""
+        seen, new, missing = set[str](), list(wanted), set[str]()
+        while new:
+            name, home = new.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            cell, found = self._making(name, home, for_annotations)
+            if not found and name not in self.notebook.known:
+                missing.add(name)
+            for statement in found:
+                new += [(use, cell) for use in statement.uses]
+        return missing
+
+    def _making(
+        self, name: str, home: Cell, for_annotations: bool
+    ) -> tuple[Cell, list[Statement]]:
+        """The cell that makes a name what it is for its user, and the statements that do."""
+        found = self.own.statements.making(name)
+        if home is self.own and found:
+            self.kept.update(found)
+            return self.own, found
+        if name in self.notebook.known:
+            return home, []
+        for index in self._nearest(name, home):
+            cell = self.notebook.cells[index]
+            found = cell.statements.making(name)
+            if all(self._may_come(each, cell, for_annotations) for each in found):
+                for each in found:
+                    self.chosen.setdefault(each, (index, each.first))
+                return cell, found
+        return home, []
+
+    def _nearest(self, name: str, home: Cell) -> Iterator[int]:
+        """The indices of the cells that bind a name, in the order in which they count."""
+        found, here = self.notebook.places.get(name, []), self.index
+        if home is not self.own:
+            yield from (n for n in found if self.notebook.cells[n] is home)
+        yield from [here] if self.is_part and here in found else []
+        yield from (n for n in reversed(found) if n < here)
+        yield from (n for n in found if n > here)
+
+    def _may_come(self, statement: Statement, cell: Cell, for_annotations: bool) -> bool:
+        if statement.is_import:
+            packages = statement.packages
+            if STAR in statement.binds and packages & NO_STAR:
+                return False
+            return "labkit" not in packages and not (for_annotations and packages - AT_HAND)
+        trial = statement.is_value and statement.uses & self.notebook.symbols
+        return not cell.given and not trial
+
+    def _methods(self) -> dict[Statement, tuple[int, int]]:
+        """What other cells put into the answer's class; the last one of a name counts."""
+        found: dict[tuple[str, str], tuple[Statement, Cell, tuple[int, int]]] = {}
+        classes = {
+            each.node.name: _methods_of(each.node)
+            for each in self.kept
+            if isinstance(each.node, ast.ClassDef)
+        }
+        for symbol in classes.keys() & {*self.exercise.symbols}:
+            has = classes[symbol].union(*({m for _, m in each.methods} for each in self.kept))
+            for index in self.notebook.places.get(symbol, ()):
+                cell = self.notebook.cells[index]
+                if index == self.index or cell.given:
+                    continue
+                for each in cell.statements.binding[symbol]:
+                    for owner, method in each.methods:
+                        if owner == symbol and method not in has:
+                            found[owner, method] = each, cell, (index, each.first)
+        for statement, cell, _ in found.values():
+            self._collect((name, cell) for name in statement.uses)
+        return {statement: place for statement, _, place in found.values()}
+
+
+def _methods_of(node: ast.ClassDef) -> set[str]:
+    """The names of a class's own methods that are written: a stub's ends in a raise."""
+    definitions = [each for each in node.body if isinstance(each, DEFINITIONS)]
+    return {each.name for each in definitions if not isinstance(each.body[-1], ast.Raise)}
+
+
+def _joined(chosen: dict[Statement, tuple[int, int]]) -> tuple[str, bool]:
+    """The sources of statements in the order of their places, and whether that was too much."""
+    sources, length = [], 0
+    for statement in sorted(chosen, key=chosen.__getitem__):
+        length += len(statement.source) + 1
+        if length > MAX_CELL:
+            return "\n".join(sources), True
+        sources.append(statement.source)
+    return "\n".join(dict.fromkeys(sources)), False

@@ -15,7 +15,7 @@ from labkit.checks.package import localised, placed
 from labkit.checks.runner import Ask, Result, package_in, run_checks
 from labkit.core import cells
 from labkit.core.report import Report, Status
-from labkit.core.statements import pruned
+from labkit.core.statements import strip_unused
 from labkit.core.syllabus import Exercise, Lab
 from labkit.lang import tr
 from labkit.learner import workspace
@@ -95,7 +95,7 @@ def _checked(lab: Lab, exercise: Exercise, hint: str, room: Room) -> tuple[Repor
                 'put "{exercise}" on the line before it', exercise=cells.directive(exercise)
             )
         return Report(exercise.heading, Status.NOT_STARTED, [("look", look), ("next", do)]), 0.0
-    mentioned = banned.found_in(pruned(block, exercise.symbols), lab.not_allowed)
+    mentioned = banned.found_in(strip_unused(block, exercise.symbols), lab.not_allowed)
     if mentioned:
         line = cells.line_in_cell(block, mentioned[1])
         where = tr("line {line}", line=line) if line else tr("what it takes from another cell")

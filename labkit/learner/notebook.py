@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from labkit.core import cells, paths, sealed
-from labkit.core.answers import Answer, Cell, answers_in, defines, stops_at
+from labkit.core.answers import Answer, Cell, answers_in, defines, is_answer_line
 from labkit.core.report import Report, Status
 from labkit.core.sealed import NotReady
 from labkit.core.syllabus import (
@@ -69,8 +69,11 @@ class Session:
             self._keep_apart(cell.parts, tr("the cell raised an error"))
             return
         stopped = line_of(result.error_in_exec, source)
-        torn = [key for key, text in cell.parts.items()
-                if stopped and stops_at(text, self.lab.exercise(key), stopped)]  # fmt: skip
+        torn = [
+            key
+            for key, text in cell.parts.items()
+            if stopped and is_answer_line(text, self.lab.exercise(key), stopped)
+        ]
         self._keep_apart(torn, tr("the cell raised an error"))
         cell.parts = {key: text for key, text in cell.parts.items() if key not in torn}
         self._remember(cell)
@@ -115,7 +118,7 @@ class Session:
         self.unsaved.discard(exercise.id)
         if stopped:
             print(tr("the cell raised an error below its definitions, which are kept"))
-        if found.loose:
+        if found.inferred:
             line = cells.directive(exercise)
             print(
                 tr(

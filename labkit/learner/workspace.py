@@ -19,7 +19,7 @@ from labkit.core import cells
 from labkit.core.answers import Cell, Notebook
 from labkit.core.files import write_whole
 from labkit.core.paths import SOLUTIONS, TESTS
-from labkit.core.statements import pruned
+from labkit.core.statements import strip_unused
 from labkit.core.syllabus import LABS, NOTEBOOKS, Exercise, Lab
 from labkit.lang import ntr, tr
 
@@ -267,7 +267,8 @@ def judged_package(lab: Lab) -> dict[str, str]:
 def answers_alone(lab: Lab) -> str:
     """The lab's module; of its exercises' blocks only what the answers need, as in grading."""
     source = module_source(lab)
-    lines = pruned(source, [name for e in lab.exercises for name in e.symbols]).split("\n")
+    names = [name for exercise in lab.exercises for name in exercise.symbols]
+    lines = strip_unused(source, names).split("\n")
     texts, start = [], 0
     for key, text in cells.split(source):
         count = text.count("\n")

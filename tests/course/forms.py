@@ -323,8 +323,6 @@ FORMS = {
     "a value that was drawn": form(
         "rows = torch.randn(3)",
         norm().replace("    return", "    rows.sum()\n    return"),
-        lost={"1.1": "`rows` is used and not defined"},
-        asked=("1.1",),
     ),
     "a value of a trial": form(
         "@2",
@@ -431,7 +429,9 @@ FORMS = {
     "two imports in one line": form("import math; print('imported')", MATH),
     "exec": form(
         "# %% exercise 1.1\nexec('MEAN = -1')\n"
-        + norm(mean="wide.mean(MEAN, keepdim=True)", directive=False)
+        + norm(mean="wide.mean(MEAN, keepdim=True)", directive=False),
+        lost={"1.1": "`MEAN` is used and not defined"},
+        asked=("1.1",),
     ),
     "del below": form("helper = 1", "@1\ndel helper"),
     "a helper that uses a later answer": form(

@@ -17,7 +17,7 @@ from functools import cache
 import nbformat
 from nbformat import NotebookNode, from_dict
 
-from labkit.core.answers import MAX_CELL, Answer, Cell, Notebook, answers_in, cell_name, defines
+from labkit.core.answers import Answer, Cell, Notebook, answers_in, cell_name, defines
 from labkit.core.cells import (
     EMPTY_ANSWER,
     defined_names,
@@ -31,6 +31,7 @@ from labkit.core.cells import (
 )
 from labkit.core.paths import TESTS
 from labkit.core.report import Status
+from labkit.core.statements import MAX_CELL
 from labkit.core.syllabus import LABS, Exercise, Lab
 from labkit.grading.judge.pictures import Album
 from labkit.lang import ENGLISH, known, tr
@@ -97,7 +98,7 @@ def rebuild(data: bytes, released: NotebookNode, lab: Lab) -> Intake:
     for exercise in lab.exercises:
         answer = handed_in.answer(exercise)
         text, note, odd = _verdict(exercise, answer, handed_in)
-        if answer and answer.cut and text:
+        if answer and answer.truncated and text:
             note, odd = "; ".join(filter(None, [note, CUT])), True
         intake.answers[exercise.id] = text
         if note:
@@ -105,7 +106,7 @@ def rebuild(data: bytes, released: NotebookNode, lab: Lab) -> Intake:
         if odd:
             intake.odd.add(exercise.id)
         if answer and text is not None:
-            cell_called(intake.notebook, exercise.answer_cell).source = answer.own
+            cell_called(intake.notebook, exercise.answer_cell).source = answer.source
     found = written_cells(cells)
     album, attached = Album(), {text_of(cell): cell.get("attachments") for cell in cells}
     for question in lab.questions:
@@ -176,7 +177,7 @@ def _verdict(
         missing = tr("the cell of exercise {id} is missing", id=exercise.id)
         note, hint = NOT_STARTED if claims else missing, _elsewhere(exercise, handed_in)
         return "", "; ".join(filter(None, [note, hint])), bool(hint)
-    length, place = len(answer.own), answer.cell.place
+    length, place = len(answer.source), answer.cell.place
     if length > MAX_CELL:
         return (
             None,
@@ -188,7 +189,7 @@ def _verdict(
             True,
         )
     many = ", ".join(str(cell.place) for cell in answer.others[:MAX_COPIES])
-    if answer.loose:
+    if answer.inferred:
         line = directive(exercise)
         note = tr(
             'cell {place} answers this; no cell with the line "{line}" does',
@@ -210,7 +211,7 @@ def _verdict(
             tr("{which}; the last one, {place}, counts", which=which, place=place),
             True,
         )
-    if defines(answer.own, exercise):
+    if defines(answer.source, exercise):
         said = _methods_outside(exercise, answer, handed_in)
         loose = [
             cell.place
@@ -235,11 +236,11 @@ def _verdict(
 
 def _methods_outside(exercise: Exercise, answer: Answer, handed_in: Notebook) -> str:
     """Methods of a class that stand in a cell of their own and were not put into the class."""
-    if not any(f"class {symbol}" in answer.own for symbol in exercise.symbols):
+    if not any(f"class {symbol}" in answer.source for symbol in exercise.symbols):
         return ""
     for cell in handed_in.cells:
         if cell.code and not cell.given and cell is not answer.cell and "(self" in cell.text:
-            for each in cell.statements:
+            for each in cell.statements.all:
                 node = each.node
                 if not isinstance(node, ast.FunctionDef) or node.name in answer.carried:
                     continue
