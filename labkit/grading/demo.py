@@ -101,17 +101,17 @@ def talk(course: Course, labs: Sequence[Lab], learner: str, console: Console) ->
     inputs = inputs_of(folder, tokenizer)
     messages: list[dict[str, str]] = []
     with WorkerLauncher(best_sandbox()) as workers:
-        worker = workers.launch(LoadRequest(sources, "talk", ()))
+        request = LoadRequest(sources, "talk")
         for question in QUESTIONS:
             messages.append({"role": "user", "content": question})
             console.print(f"you> {question}", style="bold", highlight=False)
             prompt_ids = tokenizer.chat_prompt(messages)
             with console.status("the model writes"):
-                outcome = worker.ask(Call("reply", prompt_ids=prompt_ids, **inputs))
+                call = Call("reply", prompt_ids=prompt_ids, **inputs)
+                (outcome,) = workers.answer(request, [call]).outcomes
             answer = answer_of(outcome, tokenizer)
             console.print(answer, markup=False, highlight=False, soft_wrap=True)
             messages.append({"role": "assistant", "content": answer})
-        worker.close()
 
 
 def inputs_of(folder: Path, tokenizer: Tokenizer) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from labkit.lang import said, tr
 from labkit.sandbox.inside.banned import as_in_grading, replaced
 from labkit.sandbox.inside.call import Call, Outcome
 from labkit.sandbox.inside.importer import PACKAGE
-from labkit.sandbox.inside.limits import CPU_SECONDS, CountedOutput, TimeLimit, refuse
+from labkit.sandbox.inside.limits import CPU_SECONDS, CountedOutput, TimeLimit
 from labkit.sandbox.inside.torch_private import set_torch, torch_settings
 
 # The packages, beside Python's own, that are there wherever the course is installed
@@ -217,6 +217,21 @@ def known_packages_alone() -> Iterator[None]:
 
     with replaced({(builtins, "__import__"): load_known}):
         yield
+
+
+# What exercise code may not do anywhere, by the audit events that tell of it
+REFUSED = {
+    "start programs": (
+        *("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork"),
+    ),
+    "use the network": ("socket.",),
+}
+
+
+def refuse(event: str) -> None:
+    for what, events in REFUSED.items():
+        if event.startswith(events):
+            raise PermissionError(f"exercise code cannot {what} in grading")
 
 
 _inside: set[int] = set()  # threads in which a learner's code runs just now

@@ -1,9 +1,8 @@
-"""The judge's end of inside.worker: start it, talk to it, stop it, trust nothing it says."""
+"""The judge's end of inside.worker: start a process, ask it, stop it, trust nothing it says."""
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import marshal
 import os
@@ -13,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,13 +25,14 @@ from labkit.sandbox.inside.call import Call, Failure, Outcome
 from labkit.sandbox.inside.frames import Gone, TimedOut
 from labkit.sandbox.inside.importer import filename
 from labkit.sandbox.inside.limits import CPU_SECONDS
-from labkit.sandbox.inside.wire import call_hash, decode_outcomes, encode_call
-from labkit.sandbox.inside.worker import CALL, HUGE_PAGES, LOAD, NONCE, empty
+from labkit.sandbox.inside.wire import decode_outcome, encode_call
+from labkit.sandbox.inside.worker import empty
 
 WALL_SECONDS = 4 * CPU_SECONDS + 10  # a busy machine must not change a score
 START_SECONDS = 120
-MAX_ANSWER, MAX_ANSWERS = 8 << 20, 16 << 20  # bytes of one, and of all in an exercise
-NO_ANSWER = "it ended the process, ran out of time or answered nonsense"
+MAX_ANSWER, MAX_ANSWERS = 8 << 20, 16 << 20  # bytes of one outcome, and of all in a request
+ENDED = "it ended the process, ran out of time or answered nonsense"
+NOT_LOADED = "its cell ended the process or ran out of time"
 # `python -I` knows neither PYTHONPATH nor `pip install --user`: the judge's folders of packages
 # follow the arguments. They come before the worker's own, so that both import the same torch.
 BOOT = (
@@ -43,56 +43,40 @@ BOOT = (
 )
 
 
-class ExpectedCalls:
-    """The calls that the checks of an exercise make, known from the first time they ran: a
-    worker gets them all at once and answers them all at once."""
-
-    MOST = 16 << 20  # bytes
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, tuple[int, str]] = {}  # and the hash of a call, by its key
-        self.message = b""
-        self.name = ""  # by which the worker's parent knows it
-
-    def learn(self, call: Call) -> None:
-        blob = frames.framed(encode_call(call))
-        if call.key not in self.numbers and len(self.message) + len(blob) < self.MOST:
-            self.numbers[call.key] = (len(self.numbers), call_hash(call))
-            self.message += blob
-            self.name = hashlib.sha256(self.name.encode() + blob).hexdigest()
-
-    def number_of(self, call: Call) -> int | None:
-        number, expected = self.numbers.get(call.key, (None, ""))
-        return number if expected == call_hash(call) else None
-
-
 @dataclass(frozen=True)
 class LoadRequest:
-    """What a worker loads: the package's sources, the module under test, the banned names.
+    """What a learner's process loads before it performs calls.
 
-    compiled    modules that come as code, see compiled_modules
-    texts       what inspect may read of a module
+    sources   {module: text} of the package
+    module    the one that calls are made in
+    compiled  modules that come as code, see compiled_modules
+    texts     what inspect may read of a module
     """
 
     sources: Mapping[str, str]
     module: str
-    banned: Sequence[str]
-    cpu_seconds: int = CPU_SECONDS
-    audit: bool = True
     compiled: Mapping[str, str] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
 
-    def message(self, nonce: bytes, plan: ExpectedCalls, known: bool) -> bytes:
-        """
-        known    the worker has the calls of the plan; else they follow
-        """
-        fields = {name: getattr(self, name) for name in ("module", "cpu_seconds", "audit")}
-        for name in ("sources", "compiled", "texts"):
-            fields[name] = dict(getattr(self, name))
-        fields |= {"nonce": nonce.hex(), "plan": plan.name}
-        fields["calls"] = 0 if known else len(plan.numbers)
-        message = frames.framed(LOAD + json.dumps(fields).encode())
-        return message if known else message + plan.message
+
+@dataclass
+class Answers:
+    """What came back for one request.
+
+    outcomes   one for each call; where none came, a failure that says why
+    loading    why the module could not be loaded
+    stopped    whether the process, or a limit, ended before everything was answered
+    timed_out  whether the wall clock ended it, which a busy machine can do
+    """
+
+    outcomes: list[Outcome]
+    loading: Failure | None = None
+    stopped: bool = False
+    timed_out: bool = False
+
+
+def encoded_calls(calls: Sequence[Call]) -> bytes:
+    return b"".join(frames.framed(encode_call(call)) for call in calls)
 
 
 def compiled_modules(sources: Mapping[str, str]) -> dict[str, str]:
@@ -105,8 +89,8 @@ def compiled_modules(sources: Mapping[str, str]) -> dict[str, str]:
 
 
 class WorkerLauncher:
-    """A context in which workers can be launched; one torch import for all of them, and one
-    worker at a time: launching the next one ends the last one."""
+    """A context in which learners' processes are started; one torch import for all of them,
+    and one process at a time: starting the next one ends the last one."""
 
     def __init__(self, sandbox: Sandbox):
         self.sandbox = sandbox
@@ -116,7 +100,6 @@ class WorkerLauncher:
         self.scratch = Path(SCRATCH if inside else tempfile.mkdtemp(prefix="tinyllm-"))
         self.control: socket.socket | None = None
         self.process: subprocess.Popen[bytes] | None = None
-        self.sent = {""}  # names of the plans that the parent has
         self.errors = tempfile.TemporaryFile()  # of a process that starts; empty once it has
         return self
 
@@ -128,27 +111,21 @@ class WorkerLauncher:
                 empty(self.scratch)
                 self.scratch.rmdir()
 
-    def launch(
-        self,
-        request: LoadRequest,
-        plan: ExpectedCalls | None = None,
-        more: Iterable[ExpectedCalls] = (),
-        patience: int = 1,
+    def start(
+        self, banned: Sequence[str] = (), cpu_seconds: int = CPU_SECONDS, patience: int = 1
     ) -> Worker:
-        """A fresh process that has loaded what is requested; GradingError where Python does
-        not even start in the sandbox.
+        """A fresh, confined process; GradingError where Python does not even start there.
 
-        more        plans of exercises that others will begin with
-        patience    how many times longer than usual it is waited for
+        cpu_seconds  for all that it will do
+        patience     how many times longer than usual it is waited for
         """
-        plan = plan or ExpectedCalls()
-        plans = {each.name: each for each in (plan, *more)}
+        limits = banned, cpu_seconds, patience
         try:
-            return self._launched(request, plan, plans, patience)
+            return Worker(self._channel(), self.end, *limits)
         except (OSError, Gone):  # the forking parent is gone: a new one, once
             self._stop_parent()
         try:
-            return self._launched(request, plan, plans, patience)
+            return Worker(self._channel(), self.end, *limits)
         except (OSError, Gone):
             self._stop_parent()
             self.errors.seek(0)
@@ -157,25 +134,18 @@ class WorkerLauncher:
                 raise start_fault(error) from None
             raise
 
-    def _launched(
-        self,
-        request: LoadRequest,
-        plan: ExpectedCalls,
-        plans: dict[str, ExpectedCalls],
-        patience: int,
-    ) -> Worker:
-        channel = self._channel()
-        new = {name: each for name, each in plans.items() if name not in self.sent}
-        counts = {name: len(each.numbers) for name, each in new.items()}
-        preload = json.dumps({"banned": list(request.banned), "plans": counts}).encode()
-        messages = b"".join(each.message for each in new.values())
-        first = frames.framed(preload) + messages
-        worker = Worker(channel, request, plan, first, self.end, patience)
-        self.sent |= set(new)
-        return worker
+    def answer(
+        self, request: LoadRequest, calls: Sequence[Call], *limits: Any, **more: Any
+    ) -> Answers:
+        """The answers of a process of their own; limits are those of `start`."""
+        worker = self.start(*limits, **more)
+        try:
+            return worker.answer(request, calls)
+        finally:
+            worker.stop()
 
     def end(self) -> None:
-        """End the worker that was launched last."""
+        """End the process that was started last."""
         if not hasattr(os, "fork"):
             self._stop_parent()
         elif self.control is not None:
@@ -218,7 +188,7 @@ class WorkerLauncher:
     def _start(self, door: str, **options: Any) -> subprocess.Popen[bytes]:
         keep = ("PATH", "SYSTEMROOT", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
         environment = {name: os.environ[name] for name in keep if name in os.environ}
-        environment |= dict.fromkeys(ONE_THREAD, "1") | HUGE_PAGES
+        environment |= dict.fromkeys(ONE_THREAD, "1")
         environment |= {"TORCHDYNAMO_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
         environment |= {"TMPDIR": str(self.scratch), "USER": "learner", "LOGNAME": "learner"}
         python = [sys.executable, "-I", "-c", BOOT]
@@ -231,7 +201,6 @@ class WorkerLauncher:
         )  # fmt: skip
 
     def _stop_parent(self) -> None:
-        self.sent = {""}
         if self.control is not None:
             self.control.close()
             self.control = None
@@ -245,114 +214,64 @@ class WorkerLauncher:
 
 
 class Worker:
-    """The exercises of one learner, one after another, in a process of its own."""
+    """A process in which the answers of one learner run, one exercise after another."""
 
     def __init__(
         self,
         channel: socket.socket,
-        request: LoadRequest,
-        plan: ExpectedCalls,
-        preload: bytes,
         end: Callable[[], None],
-        patience: int = 1,
+        banned: Sequence[str],
+        cpu_seconds: int,
+        patience: int,
     ):
-        self.channel, self.end, self.patience = channel, end, patience
-        self.over: Failure | None = None  # why no further answer can come
-        self.timed_out = False  # the wall clock ended it, which a busy machine can do
+        self.channel, self.end = channel, end
+        self.wall_seconds = patience * WALL_SECONDS * cpu_seconds / CPU_SECONDS
         self.layers: list[str] = []  # of protection, as labkit.sandbox.inside.limits names them
         try:
             channel.settimeout(START_SECONDS)
-            channel.sendall(preload + self._begin(request, plan, known=True))
+            limits = {"banned": list(banned), "cpu_seconds": cpu_seconds}
+            frames.send(channel, json.dumps(limits).encode())
             self.layers = json.loads(frames.receive(channel, 1000, START_SECONDS))
         except BaseException:  # before any learner code: no fault of theirs
-            self.close()
+            self.stop()
             raise
-        self._load(b"")
 
-    def go_on(self, request: LoadRequest, plan: ExpectedCalls) -> None:
-        """Load another exercise of the same learner in the same process."""
-        self._load(self._begin(request, plan, known=False))
+    def answer(
+        self, request: LoadRequest, calls: Sequence[Call], message: bytes | None = None
+    ) -> Answers:
+        """Load what is requested and perform the calls, in one go.
 
-    def _begin(self, request: LoadRequest, plan: ExpectedCalls, known: bool) -> bytes:
-        self.plan, self.nonce = plan, secrets.token_bytes(NONCE)
-        self.message: bytes | None = None  # the answers to the calls of the plan
-        self.answers: list[Outcome] | None = None  # the same, once they are read
-        self.asked_more = False  # something that is not in the plan
-        self.received = 0  # bytes
-        self.allowed = self.patience * WALL_SECONDS * request.cpu_seconds / CPU_SECONDS
-        return request.message(self.nonce, plan, known)
-
-    def _load(self, message: bytes) -> None:
-        self.deadline = time.monotonic() + self.allowed
+        message    the calls as encoded_calls gives them, where that is known
+        """
+        self.deadline = time.monotonic() + self.wall_seconds
+        self.received, answers, loaded = 0, Answers([]), False
+        fields = {**vars(request), "calls": len(calls)}
+        head = frames.framed(json.dumps(fields).encode())
         try:
-            self.channel.settimeout(self.allowed)
-            self.channel.sendall(message)
-            (loading,) = decode_outcomes(self._receive())
-            self.over = loading.failure
+            self.channel.settimeout(self.wall_seconds)
+            self.channel.sendall(head + (encoded_calls(calls) if message is None else message))
+            over = answers.loading = self._outcome().failure
+            loaded = True
+            while over is None and len(answers.outcomes) < len(calls):
+                answers.outcomes.append(self._outcome())
+                over = answers.outcomes[-1].failure if answers.outcomes[-1].over else None
         except (Gone, ValueError, OSError) as error:
-            self._give_up("its cell ended the process or ran out of time", error)
+            over = Failure("NoAnswer", ENDED if loaded else NOT_LOADED)
+            answers.loading = None if loaded else over
+            answers.timed_out = isinstance(error, (TimedOut, TimeoutError))
+            self.stop()
+        missing = len(calls) - len(answers.outcomes)
+        answers.outcomes += [Outcome(failure=over) for _ in range(missing)]
+        answers.stopped = over is not None and over.kind in ("NoAnswer", "TimeLimit")
+        return answers
 
-    def foreseen(self) -> bytes:
-        """The answers to all calls of the plan, as they came; b"" if they did not come."""
-        if self.message is None:
-            self.message = b""
-            if self.over is None and self.plan.numbers:
-                try:
-                    self.message = self._answer_to(self.nonce)
-                except (Gone, OSError) as error:
-                    self._give_up(NO_ANSWER, error)
-        return self.message
-
-    def ask(self, call: Call) -> Outcome:
-        """The outcome of `call`; once the process is gone, a failure that says why."""
-        self.foreseen()
-        if self.over is not None:
-            return Outcome(failure=self.over)
-        try:
-            number = self.plan.number_of(call)
-            outcome = self._asked(call) if number is None else self._answer(number)
-        except (Gone, ValueError, LookupError, OSError) as error:
-            self._give_up(NO_ANSWER, error)
-            return Outcome(failure=self.over)
-        if outcome.over:
-            self.over = outcome.failure
-        return outcome
-
-    @property
-    def stopped(self) -> bool:
-        """Whether the process, or a limit, ended before everything was answered."""
-        return self.over is not None and self.over.kind in ("NoAnswer", "TimeLimit")
-
-    def close(self) -> None:
-        self.channel.close()
-        self.end()
-
-    def _answer(self, number: int) -> Outcome:
-        if self.answers is None:
-            self.answers = decode_outcomes(self.foreseen())
-        last = self.answers[-1]
-        return last if last.over and number >= len(self.answers) else self.answers[number]
-
-    def _asked(self, call: Call) -> Outcome:
-        self.asked_more, nonce = True, secrets.token_bytes(NONCE)
-        frames.send(self.channel, CALL + nonce + encode_call(call))
-        (outcome,) = decode_outcomes(self._answer_to(nonce))
-        return outcome
-
-    def _answer_to(self, expected: bytes) -> bytes:
-        answer = self._receive()
-        if not secrets.compare_digest(answer[: len(expected)], expected):
-            raise Gone("an answer to another question")
-        return answer[len(expected) :]
-
-    def _receive(self) -> bytes:
-        """One budget of wall-clock time and of bytes for all that an exercise does."""
+    def _outcome(self) -> Outcome:
+        """One budget of wall-clock time and of bytes for all that a request gives."""
         left = min(MAX_ANSWER, MAX_ANSWERS - self.received)
         answer = frames.receive(self.channel, left, self.deadline - time.monotonic())
         self.received += len(answer)
-        return answer
+        return decode_outcome(answer)
 
-    def _give_up(self, why: str, error: Exception) -> None:
-        self.timed_out = isinstance(error, (TimedOut, TimeoutError))
-        self.over = Failure("NoAnswer", why)
-        self.close()
+    def stop(self) -> None:
+        self.channel.close()
+        self.end()

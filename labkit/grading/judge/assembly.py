@@ -16,7 +16,8 @@ from labkit.core import cells
 from labkit.core.syllabus import LABS, Exercise, Lab
 from labkit.lang import tr
 from labkit.sandbox.inside.call import Call, Outcome
-from labkit.sandbox.launch import LoadRequest, Worker, WorkerLauncher
+from labkit.sandbox.launch import Answers as WorkerAnswers
+from labkit.sandbox.launch import LoadRequest, WorkerLauncher
 
 EXERCISE = "6.3"  # in whose report it stands
 LONGEST = 600  # characters of a row
@@ -42,23 +43,20 @@ def assembly_rows(
     stubs = {e.id: cells.stub(reference_block(last, e), e) for e in last.exercises}
     own = {key: answers[last].get(key) or stub for key, stub in stubs.items()}
     sources, played = put_together({**answers, last: own}, last)
-    launched: list[Worker] = []
+    asked: list[WorkerAnswers] = []
 
     def ask(module: str, call: Call) -> Outcome:
         """In a process of its own: what ran before could read the text."""
-        launched.append(workers.launch(LoadRequest(sources, module, ())))
-        return launched[-1].ask(call)
+        asked.append(workers.answer(LoadRequest(sources, module), [call]))
+        return asked[-1].outcomes[0]
 
     try:
         rows = judged(ask, sources).rows
     except Exception as error:  # odd answers; they must not cost the exercises their grades
         rows = [("look", tr("the parts gave no answer ({name})", name=type(error).__name__))]
-    finally:
-        for worker in launched:
-            worker.close()
     used = [e for e in played if set(e.symbols) & {*PARTS}]
     if used:
         names = ", ".join(f"{e.id} {e.title}" for e in used)
         rows.append(("ok", tr("not handed in, so played by the course: {names}", names=names)))
-    timed_out = any(worker.timed_out for worker in launched)
+    timed_out = any(answers.timed_out for answers in asked)
     return [(label, f"assembly: {text}"[:LONGEST]) for label, text in rows], timed_out

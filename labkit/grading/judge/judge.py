@@ -3,27 +3,23 @@
 The judge never runs learner code; a Worker does. What the judge learns from it are outcomes,
 which it compares with those of the reference.
 
-An exercise is asked in one go, in the process that the learner's exercises share, and with
-little time. Whatever is not fully right then, and had not a process of its own or was stopped
-in it, is asked once more: call by call, in a fresh process, with all its time; that answer
-counts. So an answer loses nothing to what an earlier exercise left behind, nor to a slow
-machine, and what comes before a crash counts.
+The numbers of the checks depend on the run's secret, so that all learners of a run get the
+same ones: the reference and the mistakes perform each call once. One learner could read them,
+though, and hand a table of answers to the next. So one check comes twice, the second time with
+numbers that depend on the text of all answers, too, and that no one has seen.
 
-Three things make this fast, so that a class is graded a hundred times faster than by stock
-nbgrader. For a right submission of lab 01 (three exercises), measured one at a time:
-    one process for all exercises of a learner, as long as they are right: half of the time
-    all calls that right answers meet in one message, not one for each check: half of the time
-    right answers that are equal to the last bit are compared once: a quarter of the time
+All calls of an exercise are one request, in the process that the learner's exercises share.
+Whatever is not fully right there is asked once more, in a process of its own, each check
+twice: a check counts that passes both times. So an answer loses nothing to what an earlier
+exercise left behind, nor to a busy machine, and a table earns nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import math
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from nbformat import NotebookNode
@@ -35,14 +31,14 @@ from labkit.checks.errors import advice_on
 from labkit.checks.messages import error_text, graded_report
 from labkit.checks.mistakes import Oracle
 from labkit.checks.package import compose, localised, needed, reference_modules
-from labkit.checks.runner import Performer, Result, run_checks
+from labkit.checks.runner import Result, run_checks
 from labkit.core import cells
 from labkit.core.files import of_the_disk
 from labkit.core.paths import fault
 from labkit.core.report import Status
 from labkit.core.syllabus import Exercise, Lab
 from labkit.grading.judge import assembly
-from labkit.grading.judge.assembly import Answers
+from labkit.grading.judge.assembly import Answers as LabAnswers
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission, zero
 from labkit.grading.judge.intake import ASSEMBLED, Intake, language_of, rebuild
 from labkit.lang import language, speaking, tr
@@ -50,19 +46,29 @@ from labkit.sandbox.bubblewrap import ASK, GradingError
 from labkit.sandbox.inside import banned
 from labkit.sandbox.inside.call import Call, Failure, Outcome
 from labkit.sandbox.inside.limits import CPU_SECONDS
-from labkit.sandbox.inside.wire import call_hash
 from labkit.sandbox.launch import (
-    ExpectedCalls,
+    Answers,
     LoadRequest,
     Worker,
     WorkerLauncher,
     compiled_modules,
+    encoded_calls,
 )
 
-REMEMBERED = 1000  # verdicts on right answers
-PATIENT_SECONDS = 60  # of one submission, after which its exercises get QUICK_SECONDS each
 MISSING = {"NameError", "ImportError", "OSError", "SyntaxError"}
-QUICK_SECONDS = 2  # of CPU for what is asked in one go; right answers take a tenth of one
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The checks of an exercise with the numbers of this run.
+
+    sent     the calls of each check, as they are sent
+    drawn    the numbers of the checks whose calls depend on the seed
+    """
+
+    checks: list[Check]
+    sent: list[bytes]
+    drawn: list[int]
 
 
 class Judge:
@@ -77,21 +83,15 @@ class Judge:
         cpu_seconds: int = CPU_SECONDS,
     ):
         self.lab, self.released, self.secret, self.workers = lab, released, secret, workers
-        self.cpu_seconds = cpu_seconds  # for each exercise
+        self.cpu_seconds = cpu_seconds  # for each process
         self.oracle = Oracle(lab)
-        self.checks: dict[str, list[Check]] = {}  # that everybody gets
         self.packages = packages_of(lab)
-        self.right: dict[tuple[str, str, str, bytes], GradedExercise] = {}  # by the answers
         self.codes = {key: compiled_modules(all_) for key, all_ in self.packages.items()}
         self.worker: Worker | None = None  # that may go on with the learner's next exercise
         self.layers: tuple[str, ...] = ()  # of protection round the learner's code
-        self.telling: dict[str, list[int]] = {}  # the checks that draw numbers
-        self.began = math.inf  # when the submission in hand came; inf: none is in a hurry
-        self.own = ""  # all that the learner's process may get to see of what was handed in
-        self.asked_more = False  # in the last round: then its answers are not all foreseen
 
     def grade(
-        self, data: bytes, before: Mapping[Lab, Answers] | None = None
+        self, data: bytes, before: Mapping[Lab, LabAnswers] | None = None
     ) -> GradedSubmission:
         """The verdict on the bytes of one notebook; any bytes get one.
 
@@ -106,10 +106,9 @@ class Judge:
                 raise
 
     def _submission(
-        self, data: bytes, before: Mapping[Lab, Answers] | None
+        self, data: bytes, before: Mapping[Lab, LabAnswers] | None
     ) -> GradedSubmission:
         intake, self.layers = rebuild(data, self.released, self.lab), ()
-        self.began = time.monotonic()
         try:
             graded = [self.grade_exercise(each, intake) for each in self.lab.exercises]
         finally:
@@ -122,12 +121,11 @@ class Judge:
     def grade_exercise(self, exercise: Exercise, intake: Intake) -> GradedExercise:
         """Points and reasons; whatever goes wrong in the answer ends as a verdict, too."""
         note = intake.notes.get(exercise.id, "")
-        answer, self.own = intake.answers[exercise.id], repr(sorted(intake.answers.items()))
-        odd = exercise.id in intake.odd
+        answer, odd = intake.answers[exercise.id], exercise.id in intake.odd
         if not answer:
             status = Status.NOT_STARTED if answer == "" else Status.NOT_YET
             return replace(zero(exercise, note, status), needs_person=odd)
-        graded = self._run(exercise, answer, note)
+        graded = self._run(exercise, answer, note, repr(sorted(intake.answers.items())))
         asked = graded.needs_person or (odd and not graded.full)
         return replace(graded, needs_person=asked, doubtful=banned.doubtful(answer))
 
@@ -137,11 +135,10 @@ class Judge:
         GradingError if they do not earn all points there: then nobody can.
         """
         self._end_worker()
-        self.began, self.own = math.inf, ""
         try:
             for exercise in self.lab.exercises:
                 answer = reference_block(self.lab, exercise)
-                graded = self._run(exercise, answer, "")
+                graded = self._run(exercise, answer, "", "")
                 if not graded.full:
                     raise GradingError(
                         f"nothing is graded: exercise {exercise.id}, in the sandbox the "
@@ -159,31 +156,73 @@ class Judge:
         finally:
             self._end_worker()
 
-    def _run(self, exercise: Exercise, answer: str, note: str) -> GradedExercise:
+    def _run(self, exercise: Exercise, answer: str, note: str, own: str) -> GradedExercise:
+        """
+        own    all that the learner's process may get to see of what was handed in
+        """
         package, own_name = self.packages[exercise.id], self.lab.module
-        module, own = laid_over(package[own_name], exercise, answer)
-        found = mentioned(own, module, self.lab.not_allowed)
+        module, part = laid_over(package[own_name], exercise, answer)
+        found = mentioned(part, module, self.lab.not_allowed)
         if found:
             where = line_in_cell(found[1], module, exercise)
             return zero(exercise, f"{where}{banned.message(found[0], tr)}")
-        request = self._request(exercise, module)
-        quick = replace(request, cpu_seconds=min(QUICK_SECONDS, self.cpu_seconds))
-        alone = self.worker is None
-        self._load(quick, self.plans[exercise.id])
-        answers = language(), exercise.id, note, hashlib.sha256(self.worker.foreseen()).digest()
-        if answers in self.right and self._holds_elsewhere(exercise, module):
-            return self.right[answers]
-        graded = self._graded(exercise, module, note)
+        graded = self._asked(exercise, module, note, own)
         if graded.full:
-            if len(self.right) < REMEMBERED and not self.asked_more:
-                self.right[answers] = graded
             return graded
-        if not alone or self.worker.stopped:
-            self._end_worker()
-            self._load(self._hurried(request), ExpectedCalls())
-            graded = self._graded(exercise, module, note)
+        self._end_worker()
+        graded = self._asked(exercise, module, note, own, again=True)
         self._end_worker()
         return graded
+
+    def _asked(
+        self, exercise: Exercise, module: str, note: str, own: str, again: bool = False
+    ) -> GradedExercise:
+        """The verdict on one asking.
+
+        again    each check comes twice, not one of them
+        """
+        questions, seed = self.questions[exercise.id], self._seed(exercise, own)
+        drawn = questions.drawn
+        if drawn and not again:
+            drawn = [drawn[int(seed[:8], 16) % len(drawn)]]
+        twins = {number: self._prepared(exercise, seed, number)[0] for number in drawn}
+        if self.worker is None:
+            self.worker = self.workers.start(self.lab.not_allowed, self.cpu_seconds)
+            self.layers = (*self.workers.sandbox.layers, *self.worker.layers)
+        calls, message = list[Call](), b""
+        for number, check in enumerate(questions.checks):  # what comes before a crash counts
+            more = twins[number].calls if number in twins else []
+            calls += [*check.calls, *more]
+            message += questions.sent[number] + encoded_calls(more)
+        answers = self.worker.answer(self._request(exercise, module), calls, message)
+        if answers.stopped:
+            self._end_worker()
+        cell = cells.without_carried(cells.block(module, exercise.id) or "")
+        if answers.loading:
+            return self._not_loaded(exercise, answers, module, note, cell)
+        given = {
+            id(call): localised(outcome, module, exercise.id)
+            for call, outcome in zip(calls, answers.outcomes, strict=True)
+        }
+        result = self._compared(exercise, questions.checks, given)
+        for number, twin in zip(
+            twins, self._compared(exercise, [*twins.values()], given).checks, strict=True
+        ):
+            if result.checks[number].passed and not twin.passed:
+                result.checks[number] = twin
+        return replace(self._verdict(result, note, cell), timed_out=answers.timed_out)
+
+    def _compared(
+        self, exercise: Exercise, checks: Sequence[Check], given: Mapping[int, Outcome]
+    ) -> Result:
+        result = run_checks(
+            exercise, checks, lambda call: given[id(call)], self.oracle.reference
+        )
+        if result.interrupted:
+            raise KeyboardInterrupt
+        if result.broken:
+            raise RuntimeError(result.broken)
+        return result
 
     def _request(self, exercise: Exercise, module: str) -> LoadRequest:
         """What the worker is given: the lab's module with the learner's cell in it, of the
@@ -191,74 +230,23 @@ class Judge:
         name, package = self.lab.module, self.packages[exercise.id]
         names = needed({**package, name: module}, name) - {name}
         codes = {each: self.codes[exercise.id][each] for each in sorted(names)}
-        texts = {name: learners_part(module, exercise)}
-        return LoadRequest(
-            {name: module}, name, self.lab.not_allowed, self.cpu_seconds, True, codes, texts
-        )
+        return LoadRequest({name: module}, name, codes, {name: learners_part(module, exercise)})
 
-    def _hurried(self, request: LoadRequest) -> LoadRequest:
-        """The request, with less time where the submission has used up a class's patience:
-        right answers need a tenth of a second."""
-        if time.monotonic() - self.began < PATIENT_SECONDS:
-            return request
-        return replace(request, cpu_seconds=min(QUICK_SECONDS, self.cpu_seconds))
-
-    def _load(self, request: LoadRequest, plan: ExpectedCalls) -> None:
-        """Into the learner's running process, or else into a fresh one."""
-        if self.worker is None:
-            self.worker = self.workers.launch(request, plan, self.plans.values())
-        else:
-            self.worker.go_on(request, plan)
-        self.layers = (*self.workers.sandbox.layers, *self.worker.layers)
-
-    def _student(self, exercise: Exercise, module: str) -> Performer:
-        worker = self.worker
-
-        def student(call: Call) -> Outcome:
-            return localised(worker.ask(call), module, exercise.id)
-
-        return student
-
-    def _graded(self, exercise: Exercise, module: str, note: str) -> GradedExercise:
-        """The verdict on what the worker has loaded, or why it could not be loaded."""
-        worker = self.worker
-        cell = cells.without_carried(cells.block(module, exercise.id) or "")
-        if worker.over is not None:
-            loading = localised(Outcome(failure=worker.over), module, exercise.id)
-            said = advice_on(loading.failure, exercise, cell)
-            reasons = [error_text(loading.failure), said, note]
-            graded = zero(exercise, "; ".join(filter(None, reasons)))
-            return replace(graded, needs_person=missed(loading.failure))
-        result = self._check(exercise, self._student(exercise, module))
-        timed_out, self.asked_more = worker.timed_out, worker.asked_more
-        self._keep_what_holds(result, exercise, module)
-        if result.interrupted:
-            raise KeyboardInterrupt
-        return replace(self._verdict(result, note, cell), timed_out=timed_out)
-
-    def _keep_what_holds(self, result: Result, exercise: Exercise, module: str) -> None:
-        """If a check that passed fails with other numbers, those count that pass twice."""
-        passed = [n for n in self.telling[exercise.id] if result.checks[n].passed]
-        if not passed:
-            return
-        if self.worker.over is not None:  # it ended after some answers
-            self._end_worker()
-            self._load(self._hurried(self._request(exercise, module)), ExpectedCalls())
-        if self._holds_elsewhere(exercise, module, passed):
-            return
-        student = self._student(exercise, module)
-        again = self._check(exercise, student, self._seed(exercise, self.own))
-        for number in passed:
-            if not again.checks[number].passed:
-                result.checks[number] = again.checks[number]
+    def _not_loaded(
+        self, exercise: Exercise, answers: Answers, module: str, note: str, cell: str
+    ) -> GradedExercise:
+        failure = localised(Outcome(failure=answers.loading), module, exercise.id).failure
+        reasons = [error_text(failure), advice_on(failure, exercise, cell), note]
+        graded = zero(exercise, "; ".join(filter(None, reasons)))
+        return replace(graded, needs_person=missed(failure), timed_out=answers.timed_out)
 
     def _end_worker(self) -> None:
         if self.worker is not None:
-            self.worker.close()
+            self.worker.stop()
             self.worker = None
 
     def _with_assembly(
-        self, graded: GradedExercise, answers: Mapping[Lab, Answers]
+        self, graded: GradedExercise, answers: Mapping[Lab, LabAnswers]
     ) -> GradedExercise:
         """The last exercise's report with what all parts give together; others as they are."""
         if graded.id != assembly.EXERCISE:
@@ -268,52 +256,27 @@ class Judge:
             graded, rows=(*graded.rows, *rows), timed_out=graded.timed_out or timed_out
         )
 
-    def _check(self, exercise: Exercise, student: Performer, seed: str = "") -> Result:
-        """With the numbers that everybody gets, or with those of another seed."""
-        checks = self._prepared(exercise, seed) if seed else self.checks[exercise.id]
-        return run_checks(exercise, checks, student, self.oracle.reference)
-
     def _prepared(self, exercise: Exercise, seed: str, only: int | None = None) -> list[Check]:
         return prepared_checks("hidden", self.lab.module, exercise, seed, only)
 
     def _seed(self, exercise: Exercise, own: str = "") -> str:
         """Of the numbers that everybody gets; or of those that this submission alone gets."""
-        told = f"{exercise.id} {own}".strip().encode()
-        return hmac.new(self.secret, told, hashlib.sha256).hexdigest()
-
-    def _holds_elsewhere(
-        self, exercise: Exercise, module: str, passed: Sequence[int] = ()
-    ) -> bool:
-        """Whether one of the checks that passed also passes with numbers that nobody has seen.
-
-        Numbers of a run can be read by one submission and their answers written into the
-        next. Work that is equal passes or fails alike; a table of answers does not.
-        """
-        numbers = passed or self.telling[exercise.id]
-        if not numbers:
-            return True
-        seed = self._seed(exercise, self.own)
-        number = numbers[int(seed[:8], 16) % len(numbers)]
-        student, checks = (
-            self._student(exercise, module),
-            self._prepared(exercise, seed, number),
-        )
-        return run_checks(exercise, checks, student, self.oracle.reference).passed
+        about = f"{exercise.id} {own}".strip().encode()
+        return hmac.new(self.secret, about, hashlib.sha256).hexdigest()
 
     @cached_property
-    def plans(self) -> dict[str, ExpectedCalls]:
-        """The calls that right answers meet; found by checking the reference, once.
-        GradingError where the reference does not earn all points: then nobody can."""
-        return {exercise.id: self._plan(exercise) for exercise in self.lab.exercises}
+    def questions(self) -> dict[str, Questions]:
+        """What is asked of everybody. GradingError where the reference does not earn all
+        points: then nobody can."""
+        return {exercise.id: self._questions(exercise) for exercise in self.lab.exercises}
 
-    def _plan(self, exercise: Exercise) -> ExpectedCalls:
-        plan = ExpectedCalls()
+    def _questions(self, exercise: Exercise) -> Questions:
         right = self.oracle.reference
         try:
-            self.checks[exercise.id] = self._prepared(exercise, self._seed(exercise))
-            result = self._check(exercise, right)
-            other = self._check(exercise, right, self._seed(exercise, "another"))
-            unfair = result.unfair or other.unfair
+            checks = self._prepared(exercise, self._seed(exercise))
+            others = self._prepared(exercise, self._seed(exercise, "another"))
+            found = [run_checks(exercise, each, right, right) for each in (checks, others)]
+            unfair = found[0].unfair or found[1].unfair
         except BrokenCheck as error:
             unfair = str(error)
         if unfair:
@@ -325,17 +288,13 @@ class Judge:
                     unfair=unfair,
                 )
             )
-        for call in [call for check in self.checks[exercise.id] for call in check.calls]:
-            plan.learn(call)
-        pairs = enumerate(zip(result.checks, other.checks, strict=True))
-        self.telling[exercise.id] = [
-            n for n, (a, b) in pairs if hashes(a.check) != hashes(b.check)
-        ]
-        return plan
+        sent, other = (
+            [encoded_calls(each.calls) for each in all_] for all_ in (checks, others)
+        )
+        drawn = [number for number in range(len(sent)) if sent[number] != other[number]]
+        return Questions(checks, sent, drawn)
 
     def _verdict(self, result: Result, note: str, cell: str) -> GradedExercise:
-        if result.broken:
-            raise RuntimeError(result.broken)
         found, notes = diagnose(result, self.oracle, cell), remarks(result, self.oracle)
         report = graded_report(result, found, notes, note)
         failure = result.first_failure
@@ -377,10 +336,6 @@ def always_missed(result: Result) -> bool:
     return not result.score and all(
         any(missed(outcome.failure) for outcome in check.outcomes) for check in result.checks
     )
-
-
-def hashes(check: Check) -> list[str]:
-    return [call_hash(call) for call in check.calls]
 
 
 def learners_part(module: str, exercise: Exercise) -> str:

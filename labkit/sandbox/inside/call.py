@@ -193,7 +193,6 @@ class Call:
         self.probs: Tensor | None = None  # which counts of draws must fit
         self.mentions = ""  # what the message of the error must contain
         self.key = ""  # set by the check that makes the call: "test_values[2]#1"
-        self.hash = ""  # see wire.call_hash
         self.steps: list[Step] = [("", inputs)] if inputs else []
 
     def returning(self, *names: str) -> Call:
@@ -214,7 +213,6 @@ class Call:
     def then(self, method: str = "", /, **inputs: Any) -> Call:
         """Add a step: call the same object again, or its `method`, or read ".attribute"."""
         self.steps.append((method, inputs))
-        self.hash = ""
         return self
 
 

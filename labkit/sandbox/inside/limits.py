@@ -1,8 +1,7 @@
 """What the learner's process may touch: limits, and files and calls that are out of reach.
 
-Four layers, each as far as the system offers it: resource limits (POSIX), Landlock (Linux
-5.13 and later: the kernel refuses files), seccomp (Linux: the kernel refuses system calls) and
-a Python audit hook (everywhere; it stops Python-level access only, with a friendly message).
+Three layers, each as far as the system offers it: resource limits (POSIX), Landlock (Linux
+5.13 and later: the kernel refuses files) and seccomp (Linux: the kernel refuses system calls).
 The sandbox round the whole worker is the business of labkit.sandbox.bubblewrap.
 """
 
@@ -71,16 +70,13 @@ class Confinement:
     def __init__(self, scratch: Path):
         readable = readable_folders()
         self.scratch, self.memory = scratch, mapped_bytes() + MEMORY_BYTES
-        self.audit_hook, self.filter = AuditHook(readable), seccomp.Filter()
+        self.filter = seccomp.Filter()
         self.ruleset = None
         if sys.platform == "linux":
             self.ruleset = landlock_rules(readable)
 
-    def enter(self, cpu_seconds: int = CPU_SECONDS, audit: bool = True) -> list[str]:
-        """Give up what exercise code has no use for; returns the names of the layers.
-
-        audit    False: without the audit hook, so that a probe meets the layers under it
-        """
+    def enter(self, cpu_seconds: int = CPU_SECONDS) -> list[str]:
+        """Give up what exercise code has no use for; returns the names of the layers."""
         layers = []
         sys.stdout = sys.stderr = CountedOutput()  # type: ignore[assignment]
         if resource is not None:
@@ -92,9 +88,6 @@ class Confinement:
             layers.append("landlock")
         if self.filter.install():
             layers.append("seccomp")
-        if audit:
-            sys.addaudithook(self.audit_hook)
-            layers.append("audit hook")
         return layers
 
 
@@ -180,49 +173,6 @@ def readable_folders() -> list[Path]:
     names += ["/usr/share/zoneinfo", "/dev/null", "/dev/urandom"]
     paths = {Path(name).resolve() for name in names if name} | {*package_folders()}
     return sorted(path for path in paths if path.exists())
-
-
-# What exercise code may not do anywhere, by the audit events that tell of it
-REFUSED = {
-    "start programs": (
-        *("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork"),
-    ),
-    "use the network": ("socket.",),
-}
-
-
-def refuse(event: str) -> None:
-    for what, events in REFUSED.items():
-        if event.startswith(events):
-            raise PermissionError(f"exercise code cannot {what} in grading")
-
-
-class AuditHook:
-    """Refuses files outside the allowed folders, programs, and the network."""
-
-    REFUSED = ("os.kill", "ctypes.", "pty.", "resource.", "sqlite3.", "signal.pidfd")
-    PATHS = (
-        *("open", "os.listdir", "os.scandir", "os.remove", "os.rename", "os.rmdir", "os.mkdir"),
-        *("os.link", "os.symlink", "os.truncate", "os.chmod", "os.chown", "os.chdir"),
-        "shutil.",
-    )
-
-    def __init__(self, allowed: list[Path]):
-        self.allowed = [str(path.resolve()) for path in allowed]
-
-    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        refuse(event)
-        if event.startswith(self.REFUSED):
-            raise PermissionError(f"{event} is not available to exercise code")
-        if event.startswith(self.PATHS) and arguments:
-            name = arguments[0]
-            if isinstance(name, bytes):
-                name = os.fsdecode(name)
-            if not isinstance(name, str):
-                return
-            path = os.path.realpath(name)
-            if not any(path == root or path.startswith(root + os.sep) for root in self.allowed):
-                raise PermissionError(f"{name}: exercise code may not open files here")
 
 
 # Landlock, from the kernel's include/uapi/linux/landlock.h.

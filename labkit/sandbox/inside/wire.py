@@ -6,9 +6,8 @@ not what it should be raises Malformed.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -180,57 +179,16 @@ def decode_call(blob: bytes) -> Call:
     return call
 
 
-def call_hash(call: Call) -> str:
-    """Tells calls apart by everything that is in them, in every process alike.
-
-    It is kept with the call, since a call that was performed does not change any more.
-    """
-    if not call.hash:
-        hasher = hashlib.sha256()
-        settings = [getattr(call, name) for name in SETTINGS]
-        _feed(hasher, [call.symbol, call.steps, *settings, *call.trace])
-        call.hash = hasher.hexdigest()[:32]
-    return call.hash
-
-
-def _feed(hasher: Any, value: Any) -> None:
-    """Hash a value without making bytes of all its tensors first, as encode_call does."""
-    if isinstance(value, Tensor):
-        hasher.update(f"{value.dtype}{list(value.shape)}{odd_strides(value)}".encode())
-        plain = value.detach().as_subclass(Tensor).contiguous()
-        hasher.update(plain.view(-1).view(torch.uint8).numpy())
-    elif isinstance(value, (New, Given)):
-        _feed(hasher, {type(value).__name__: vars(value)})
-    elif isinstance(value, Mapping):
-        hasher.update(f"dict{len(value)}".encode())
-        for key, item in value.items():
-            hasher.update(f"{key!r};".encode())
-            _feed(hasher, item)
-    elif isinstance(value, (list, tuple)):
-        hasher.update(f"{type(value).__name__}{len(value)}".encode())
-        for item in value:
-            _feed(hasher, item)
-    else:
-        hasher.update(f"{value!r};".encode())
-
-
-def encode_outcomes(outcomes: Sequence[Outcome]) -> bytes:
-    return pack([outcome_fields(outcome) for outcome in outcomes])
-
-
-def decode_outcomes(blob: bytes) -> list[Outcome]:
-    if int.from_bytes(blob[:8], "little") > MAX_HEADER:
-        raise Malformed("outcomes with too much text in them")
-    fields = unpack(blob, ours=False)
-    if type(fields) is not list:
-        raise Malformed("no list of outcomes")
-    return [outcome_from(each) for each in fields]
-
-
-def outcome_fields(outcome: Outcome) -> dict[str, Any]:
+def encode_outcome(outcome: Outcome) -> bytes:
     failure = outcome.failure
     fields = failure and [failure.kind, failure.text, failure.line, failure.bases]
-    return {**vars(outcome), "failure": fields}
+    return pack({**vars(outcome), "failure": fields})
+
+
+def decode_outcome(blob: bytes) -> Outcome:
+    if int.from_bytes(blob[:8], "little") > MAX_HEADER:
+        raise Malformed("an outcome with too much text in it")
+    return outcome_from(unpack(blob, ours=False))
 
 
 def outcome_from(fields: Any) -> Outcome:

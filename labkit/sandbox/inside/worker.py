@@ -1,26 +1,23 @@
 """The learner's process: runs submitted code, answers calls, knows no test and no answer.
 
     judge                                      worker (this file)
-      | -- banned names, calls that will
-      |    be asked anyway              -->  |   the parent: fork
-      | -- package sources, module      -->  |   the child: confine
-      | <-- the layers of protection           |
-      |                                        |   run the learner's cell
-      | <-- an outcome: loaded, or what failed |
-      | <-- nonce + the outcomes of those calls|
-      | -- nonce + call                 -->  |
-      | <-- nonce + its outcome                |   ... until the judge hangs up, or
-      | -- sources of the next exercise -->  |   run the learner's next cell ...
+      | -- banned names, seconds of CPU  -->   |   the parent: fork
+      | <-- the layers of protection           |   the child: confine
+      | -- package sources, module, calls -->  |
+      | <-- an outcome: loaded, or what failed |   run the learner's cell
+      | <-- the outcome of each call           |   perform the calls
+      | -- sources of the next exercise   -->  |   ... until the judge hangs up
 
 Everything that crosses is plain bytes, see wire.py. On POSIX a parent imports torch once and
 forks a fresh child for each learner, one at a time: before the next one starts, the last
 one is dead and its files are gone. Elsewhere each starts a new process.
 
+A request comes when the last one is answered, not before: it holds reference code that must
+not lie in the process while the answer that it would give away is still asked for.
+
 What makes it quick, measured on lab 01: torch is imported before the fork (2 s); a child's
-collector leaves alone what was there before (0.1 s where it runs); the parent's memory lies in
-huge pages, see HUGE_PAGES (3 ms of 9 for a fork and the end of the child); one call is
-performed beforehand (2 ms of 16 for all calls of a submission); the parent has read the calls
-that are made of everybody (4 ms).
+collector leaves alone what was there before (0.1 s where it runs); one call is performed
+beforehand (2 ms of 16 for all calls of a submission).
 """
 
 from __future__ import annotations
@@ -37,7 +34,6 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -52,15 +48,8 @@ from labkit.sandbox.inside.wire import (
     Malformed,
     decode_call,
     encode_call,
-    encode_outcomes,
+    encode_outcome,
 )
-
-NONCE = 16
-LOAD, CALL = b"l", b"c"  # how a message begins
-# In the environment: the C library asks the kernel for huge pages. A fork then copies fewer
-# entries of the page table.
-HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-Request = dict[str, Any]  # the fields of labkit.sandbox.launch.LoadRequest
 
 
 def forget_the_course() -> None:
@@ -75,51 +64,45 @@ def forget_the_course() -> None:
         sys.meta_path.remove(finder)
 
 
-class Preload:
-    """What the judge says before anything of a learner comes, and what is good for all learners
-    of a lab: the banned names, whose operators take long to refuse, and the calls that are
-    made of everybody. The parent keeps both; sources go to a child alone, since they hold
-    answers to other exercises."""
+class Setup:
+    """What the judge says before anything of a learner comes: the seconds of CPU that a
+    process gets, and the banned names. To refuse their operators takes long, so the parent
+    does it, and keeps it for the next process."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self.libraries: list[Any] = []
-        self.calls: dict[str, list[Call]] = {"": []}  # by the name of the plan
+        self.cpu_seconds = 0
 
     def receive(self, channel: socket.socket) -> None:
         fields = json.loads(frames.receive(channel, MAX_BYTES))
+        self.cpu_seconds = fields["cpu_seconds"]
         if fields["banned"] != self.names:
             self.names = fields["banned"]
             self.libraries.clear()  # the operators are as they were
             self.libraries = banned.refuse_operators(self.names)
-        for name, count in fields["plans"].items():
-            self.calls[name] = received_calls(channel, count)
 
 
-def serve(channel: socket.socket, confinement: limits.Confinement, preload: Preload) -> None:
-    """Load exercises of one learner and answer calls until the judge hangs up."""
+def serve(channel: socket.socket, confinement: limits.Confinement, setup: Setup) -> None:
+    """Answer the requests for one learner until the judge hangs up."""
     scratch = str(confinement.scratch)
     os.environ["TMPDIR"] = os.environ["HOME"] = tempfile.tempdir = scratch
     os.chdir(scratch)
-    request = json.loads(frames.receive(channel, MAX_BYTES).removeprefix(LOAD))
-    calls = preload.calls[request["plan"]]
-    preload.calls.clear()  # what others are asked is nothing for this process
-    banned.hold_for_good(preload.libraries)
-    layers = confinement.enter(request["cpu_seconds"], request["audit"])
+    banned.hold_for_good(setup.libraries)
+    layers = confinement.enter(setup.cpu_seconds)
     frames.send(channel, json.dumps(layers).encode())
     sys.breakpointhook = banned.nothing
-    with banned.as_in_grading(), banned.out_of_reach(preload.names):
+    with banned.as_in_grading(), banned.out_of_reach(setup.names):
         while True:
+            request = json.loads(frames.receive(channel, MAX_BYTES))
+            calls = [
+                decode_call(frames.receive(channel, MAX_BYTES)) for _ in range(request["calls"])
+            ]
             with imported(sealed(request), texts=request["texts"]):
-                request = carry_out(request, channel, calls)
-            calls = received_calls(channel, request["calls"])
+                carry_out(request["module"], calls, channel)
 
 
-def received_calls(channel: socket.socket, count: int) -> list[Call]:
-    return [decode_call(frames.receive(channel, MAX_BYTES)) for _ in range(count)]
-
-
-def sealed(request: Request) -> dict[str, Source]:
+def sealed(request: dict[str, Any]) -> dict[str, Source]:
     """The package as code, before any of it runs: its text is gone then, since the learner's
     module holds answers to other exercises, too."""
     package: dict[str, Source] = {
@@ -134,34 +117,16 @@ def sealed(request: Request) -> dict[str, Source]:
     return package
 
 
-def carry_out(request: Request, channel: socket.socket, calls: list[Call]) -> Request:
-    """Run the learner's cell and answer calls; returns the next request."""
-    module = request["module"]
+def carry_out(module: str, calls: list[Call], channel: socket.socket) -> None:
+    """Run the learner's cell, then the calls, up to one after which no other can be had. Each
+    outcome leaves at once: what comes before a crash counts."""
     outcome, namespace = load(module)
-    frames.send(channel, encoded([outcome]))
-
-    def performed(call: Call) -> Outcome:
-        return perform(call, namespace, filename(module))
-
-    if calls:
-        nonce = bytes.fromhex(request["nonce"])
-        frames.send(channel, nonce + encoded(until_over(calls, performed)))
-    while True:
-        message = frames.receive(channel, MAX_BYTES)
-        if message.startswith(LOAD):
-            return json.loads(message.removeprefix(LOAD))
-        nonce, call = message[len(CALL) :][:NONCE], message[len(CALL) + NONCE :]
-        frames.send(channel, nonce + encoded([performed(decode_call(call))]))
-
-
-def until_over(calls: list[Call], performed: Callable[[Call], Outcome]) -> list[Outcome]:
-    """The outcomes of calls, up to one after which no other can be had."""
-    outcomes = []
-    for call in calls:
-        outcomes.append(performed(call))
-        if outcomes[-1].over:
-            break
-    return outcomes
+    frames.send(channel, encoded(outcome))
+    for call in [] if outcome.failure else calls:
+        outcome = perform(call, namespace, filename(module))
+        frames.send(channel, encoded(outcome))
+        if outcome.over:
+            return
 
 
 def load(module: str) -> tuple[Outcome, dict[str, object]]:
@@ -172,32 +137,24 @@ def load(module: str) -> tuple[Outcome, dict[str, object]]:
         return Outcome(failure=describe(error, filename(module))), {}
 
 
-def encoded(outcomes: list[Outcome]) -> bytes:
+def encoded(outcome: Outcome) -> bytes:
     try:
-        return encode_outcomes(outcomes)
-    except Exception:  # whatever an odd object does when it is packed
-        return encode_outcomes([comparable(outcome) for outcome in outcomes])
-
-
-def comparable(outcome: Outcome) -> Outcome:
-    try:
-        encode_outcomes([outcome])
-    except Exception as error:
+        return encode_outcome(outcome)
+    except Exception as error:  # whatever an odd object does when it is packed
         text = f"the answer is nothing that can be compared ({error})"
-        return Outcome(failure=describe(Malformed(text), None))
-    return outcome
+        return encode_outcome(Outcome(failure=describe(Malformed(text), None)))
 
 
 def warm_up() -> None:
     """Perform a call as often as Python takes to adapt its bytecode."""
     call = Call("f", x=torch.ones(2, 2), grad=True)
     for _ in range(12):
-        encoded([perform(decode_call(encode_call(call)), {"f": lambda x: x @ x})])
+        encoded(perform(decode_call(encode_call(call)), {"f": lambda x: x @ x}))
 
 
 def parent(control: socket.socket, confinement: limits.Confinement) -> None:
     """Fork a child for each socket that the judge sends, end it at the next word."""
-    running, preload = 0, Preload()
+    running, setup = 0, Setup()
     while True:
         word, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if running:
@@ -209,14 +166,14 @@ def parent(control: socket.socket, confinement: limits.Confinement) -> None:
             continue
         with socket.socket(fileno=descriptors[0]) as channel:
             try:
-                preload.receive(channel)
+                setup.receive(channel)
             except frames.Gone:
                 continue
             running = os.fork()
             if running == 0:
                 control.close()
                 os.setsid()
-                child(channel, confinement, preload)
+                child(channel, confinement, setup)
 
 
 def end(running: int, scratch: Path) -> None:
@@ -249,9 +206,9 @@ def empty(folder: Path) -> None:
             os.rmdir(entry.path)
 
 
-def child(channel: socket.socket, confinement: limits.Confinement, preload: Preload) -> None:
+def child(channel: socket.socket, confinement: limits.Confinement, setup: Setup) -> None:
     try:
-        serve(channel, confinement, preload)
+        serve(channel, confinement, setup)
     except (frames.Gone, OSError):  # the judge hung up
         os._exit(0)
     except BaseException:  # no traceback of ours for a learner to read
@@ -284,6 +241,6 @@ def main() -> None:
     else:
         channel = socket.create_connection(("127.0.0.1", int(door)))
         frames.send(channel, token)
-        preload = Preload()
-        preload.receive(channel)
-        child(channel, confinement, preload)
+        setup = Setup()
+        setup.receive(channel)
+        child(channel, confinement, setup)

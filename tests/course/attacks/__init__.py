@@ -27,8 +27,7 @@ given. Some functions of torch that do the exercise are on no list: bans are a s
 a way around them is shown to a person. Under the kernel layer alone a cell can also learn
 which files exist (Landlock does not cover `stat`), and read a copy of the course that is
 installed among Python's packages. The split alone does not protect the files, the network and
-the processes of the user who grades. The audit hook is a friendly message and no layer: every
-cell here takes it off first.
+the processes of the user who grades.
 """
 
 from __future__ import annotations
@@ -56,9 +55,6 @@ class aim:
 {aim}
 
 
-with contextlib.suppress(Exception):  # the audit hook is Python's and falls to Python
-    aim.hook = sys.modules["labkit.sandbox.inside.limits"].AuditHook
-    aim.hook.__call__ = lambda *_: None
 with contextlib.suppress(Exception):
     aim.libc = ctypes.CDLL(None, use_errno=True)
 

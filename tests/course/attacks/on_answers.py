@@ -128,20 +128,20 @@ def forges_pickles(aim):
             continue
 
 
-@attack("answers all questions before they are asked, in the worker's own words and nonce",
+@attack("answers all questions before they are asked, in the worker's own words",
         unbared="only this course has such a road")  # fmt: skip
 def forges_frames(aim):
     from labkit.sandbox.inside import frames
     from labkit.sandbox.inside.call import Outcome
-    from labkit.sandbox.inside.wire import encode_outcomes
+    from labkit.sandbox.inside.wire import encode_outcome
 
     frame = sys._getframe()
-    while frame and "request" not in frame.f_locals:
+    while frame and "channel" not in frame.f_locals:
         frame = frame.f_back
-    channel, request = frame.f_locals["channel"], frame.f_locals["request"]
-    frames.send(channel, encode_outcomes([Outcome()]))
-    answers = encode_outcomes([Outcome(values=[torch.ones(2, 7, 32)])] * 100)
-    frames.send(channel, bytes.fromhex(request["nonce"]) + answers)
+    channel = frame.f_locals["channel"]
+    frames.send(channel, encode_outcome(Outcome()))
+    for _ in range(100):
+        frames.send(channel, encode_outcome(Outcome(values=[torch.ones(2, 7, 32)])))
 
 
 @attack("says that it needs no gradient and names no parameter",

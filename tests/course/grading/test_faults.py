@@ -17,7 +17,7 @@ from labkit.sandbox.bubblewrap import GradingError
 from labkit.sandbox.inside.call import Call
 from labkit.sandbox.inside.frames import Gone
 from labkit.sandbox.inside.limits import package_folders
-from labkit.sandbox.launch import LoadRequest, WorkerLauncher
+from labkit.sandbox.launch import LoadRequest, Worker, WorkerLauncher
 from labkit.sandbox.probe import best_sandbox
 from tests.course.grading.test_robust import (  # noqa: F401  fixtures are among them
     LAB,
@@ -113,8 +113,8 @@ def test_of_sys_path_only_folders_of_packages_are_shown(tmp_path, monkeypatch):
     paths = [str(path) for path in (*(each / "file" for each in folders), ROOT / "solutions")]
     source = "import os\n\ndef f(paths):\n    return [os.path.exists(path) for path in paths]\n"
     with WorkerLauncher(sandbox) as workers:
-        worker = workers.launch(LoadRequest({"lab": source}, "lab", (), audit=False))
-        assert worker.ask(Call("f", paths=paths)).value == [True, False, False, False]
+        answers = workers.answer(LoadRequest({"lab": source}, "lab"), [Call("f", paths=paths)])
+        assert answers.outcomes[0].value == [True, False, False, False]
 
 
 # Where the judge fails at everybody
@@ -159,13 +159,13 @@ def test_the_demo_ends_with_the_sentence_too(tmp_path, monkeypatch):
 def fail(monkeypatch):
     """Lets a test say of which modules' text the learner's process ends before it begins."""
 
-    def launch(self, request, *rest, **options):
+    def answer(self, request, *rest):
         if said and any(said[-1] in text for text in request.sources.values()):
             raise Gone("it hung up")
-        return original(self, request, *rest, **options)
+        return original(self, request, *rest)
 
-    said, original = [], WorkerLauncher.launch
-    monkeypatch.setattr(WorkerLauncher, "launch", launch)
+    said, original = [], Worker.answer
+    monkeypatch.setattr(Worker, "answer", answer)
     return said.append
 
 

@@ -8,11 +8,13 @@ import nbformat
 import pytest
 
 from labkit.author.reference import reference_block
+from labkit.checks.runner import run_checks
 from labkit.core import cells
 from labkit.core.syllabus import LABS, find_lab
 from labkit.grading.judge.intake import MAX_CELL, cell_called, rebuild
 from labkit.grading.judge.judge import Judge
 from labkit.grading.sample_class import encoded, solved
+from labkit.sandbox.launch import Answers, Worker
 
 LAB = LABS[0]
 FIRST, SECOND, THIRD = LAB.exercises
@@ -295,15 +297,15 @@ def test_answers_learnt_by_heart_earn_nothing(workers, released, perfect, monkey
             table[key_of(**inputs)] = (value.tolist(), str(value.dtype))
         return outcome
 
-    assert judge.plans
-    judge._check(first, noted)
+    run_checks(first, judge.questions[first.id].checks, noted, judge.oracle.reference)
     by_heart = (
         f"import torch\n\n\n{inspect.getsource(key_of)}\n\nTABLE = {table!r}\n{LOOKED_UP}"
     )
     intake = rebuild(encoded(perfect), released[LAB.name], LAB)
     intake.answers[first.id] = by_heart
     with monkeypatch.context() as trusting:
-        trusting.setattr(Judge, "_holds_elsewhere", lambda *_: True)
+        shared = judge._seed(first)
+        trusting.setattr(Judge, "_seed", lambda *_: shared)
         assert judge.grade_exercise(first, intake).score > 0.5 * first.points
     assert judge.grade_exercise(first, intake).score == 0
 
@@ -332,10 +334,12 @@ def test_a_table_in_another_cell_of_the_submission_earns_nothing(
         finally:
             judge._end_worker()
 
+    def answer(worker, request, calls, message):
+        return Answers([noted(call) for call in calls])
+
     with monkeypatch.context() as reading:
-        reading.setattr(Judge, "_student", lambda *_: noted)
+        reading.setattr(Worker, "answer", answer)
         assert graded({}) == [first.points, second.points] and read
-    judge.right.clear()
     of_first, of_second = graded(read)
     assert of_first == first.points and of_second <= second.points / 9  # its gradients
 

@@ -41,13 +41,11 @@ def bare():
         yield workers
 
 
-def ask(workers, body, banned=(), **options):
-    """The outcome of f(x) with this body, in a worker of its own."""
+def ask(workers, body, banned=()):
+    """The outcome of f(x) with this body, in a process of its own."""
     source = f"import os, torch\n\ndef f(x):\n    {body}\n"
-    worker = workers.launch(LoadRequest({"lab": source}, "lab", banned, **options))
-    outcome = worker.ask(Call("f", x=torch.arange(3.0)))
-    worker.close()
-    return outcome
+    call = Call("f", x=torch.arange(3.0))
+    return workers.answer(LoadRequest({"lab": source}, "lab"), [call], banned).outcomes[0]
 
 
 def test_bubblewrap_stops_every_attempt(best):
@@ -87,11 +85,12 @@ class WithoutLandlock(Sandbox):
 
 def test_without_landlock_bubblewrap_still_protects_memory_and_files(best):
     with WorkerLauncher(WithoutLandlock(best.sandbox.bubblewrap)) as workers:
-        worker = workers.launch(LoadRequest({"attempts": SOURCE}, "attempts", (), audit=False))
+        worker = workers.start()
         assert "landlock" not in worker.layers
-        for what in ("write another's memory", "read a file", "write a file", "fill the disk"):
-            outcome = worker.ask(Call("attempt", what=what, path="/etc/passwd"))
-            assert outcome.value.startswith("stopped by"), what
+        names = ("write another's memory", "read a file", "write a file", "fill the disk")
+        calls = [Call("attempt", what=what, path="/etc/passwd") for what in names]
+        answers = worker.answer(LoadRequest({"attempts": SOURCE}, "attempts"), calls)
+        assert all(outcome.value.startswith("stopped by") for outcome in answers.outcomes)
 
 
 def test_inside_there_is_nothing_but_python(best, tmp_path):
@@ -105,12 +104,12 @@ def test_inside_there_is_nothing_but_python(best, tmp_path):
     ]
     assert all(Path(path).exists() for path in paths)
     body = f"return [os.path.exists(path) for path in {['/code', *map(str, paths)]}]"
-    assert ask(best, body, audit=False).value == [True] + [False] * len(paths)
+    assert ask(best, body).value == [True] + [False] * len(paths)
     assert ask(best, "return os.getpid()").value < 1000  # of a namespace of its own
     assert ask(best, "return os.getuid()").value == int(bubblewrap.NOBODY)
-    assert ask(best, "open('/code/labkit/x', 'w')", audit=False).failure
+    assert ask(best, "open('/code/labkit/x', 'w')").failure
     qwen3 = "import importlib; importlib.import_module('transformers.models.qwen3')"
-    assert ask(best, qwen3, audit=False).failure.kind == "ModuleNotFoundError"
+    assert ask(best, qwen3).failure.kind == "ModuleNotFoundError"
 
 
 def test_an_installed_copy_of_the_course_is_hidden(tmp_path):
@@ -122,11 +121,11 @@ def test_an_installed_copy_of_the_course_is_hidden(tmp_path):
 def test_the_next_learner_finds_no_process_and_no_file(best, bare):
     for workers in (best, bare):
         for body in ("open('mine', 'w')", "os.mkdir('a')", "os.symlink('/', 'a')"):
-            failure = ask(workers, body, audit=False).failure
+            failure = ask(workers, body).failure
             assert failure.kind in ("PermissionError", "OSError"), body
-    best.launch(LoadRequest({"lab": "while True: pass"}, "lab", (), cpu_seconds=1)).close()
+    best.answer(LoadRequest({"lab": "while True: pass"}, "lab"), [], cpu_seconds=1)
     for folder in (".", "/proc"):  # Landlock hides both
-        outcome = ask(best, f"return os.listdir('{folder}')", audit=False)
+        outcome = ask(best, f"return os.listdir('{folder}')")
         found = [] if outcome.failure else outcome.value
         assert not [name for name in found if folder == "." or name.isdigit()]
 
@@ -181,14 +180,13 @@ STOPPED = dict.fromkeys(NAMES, "stopped by OSError")
 
 
 @pytest.fixture
-def attempts_end(monkeypatch, tmp_path):
+def attempts_end(monkeypatch):
     """attempts_end(first, later): what becomes of attempts at first, and with more patience.
     Gives the list of what is asked."""
 
     def set_ends(first, later):
         asked = []
         monkeypatch.setattr(probe, "ATTEMPTS", dict.fromkeys(NAMES))
-        monkeypatch.setattr(probe, "KEPT", tmp_path / "probe.json")
         monkeypatch.setattr(shutil, "which", lambda _: sys.executable)  # for any bwrap
         monkeypatch.setattr(probe, "start_error", lambda _: "")
 
@@ -207,10 +205,9 @@ def find():
     return probe.best_sandbox.__wrapped__()
 
 
-def test_without_bubblewrap_the_remedy_is_named(monkeypatch, tmp_path):
+def test_without_bubblewrap_the_remedy_is_named(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
     monkeypatch.setattr(probe, "probed", lambda found: found)
-    monkeypatch.setattr(probe, "KEPT", tmp_path / "probe.json")
     found = find()
     assert found.bubblewrap is None and found.lacking and found.lacking in found.warnings[0]
 
@@ -220,33 +217,14 @@ def test_bubblewrap_is_used_whatever_the_probe_finds_and_a_warning_says_it(attem
     found = find()
     assert found.bubblewrap and set(found.stopped) == set(NAMES) and not found.warnings
     assert [names for names, patience in asked if patience > 1] == [(n,) for n in NAMES[1:]]
-    probe.KEPT.unlink()
     attempts_end({**STOPPED, "read a file": "got through"}, {})
     found = find()
     assert found.bubblewrap and found.open == ("read a file",)
     assert "learner code here can read a file" in found.warnings[0]
-    probe.KEPT.unlink()
     attempts_end({"read a file": STOPPED["read a file"]}, {})
     found = find()
     assert found.bubblewrap and set(found.unknown) == set(NAMES[1:]) and not found.open
     assert "not known whether" in found.warnings[0]
-    assert not probe.KEPT.exists()  # what is not known is asked again
-
-
-def test_the_outcome_is_kept_for_a_day_and_for_this_system_alone(attempts_end, monkeypatch):
-    asked = attempts_end(STOPPED, {})
-    for text in ("", "{", "[]", '{"x": 1}', "null"):  # a damaged note is no note
-        probe.KEPT.write_text(text)
-        asked.clear()
-        found = find()
-        assert found.bubblewrap and asked, text
-    count = len(asked)
-    assert find() == found and len(asked) == count and probe.KEPT.stat().st_mode & 0o77 == 0
-    monkeypatch.setattr(probe, "A_DAY", -1)
-    assert find() == found and len(asked) == 2 * count
-    monkeypatch.setattr(probe, "A_DAY", 100)
-    monkeypatch.setattr(probe, "_fingerprint", lambda _: "another machine")
-    assert find() == found and len(asked) == 3 * count
 
 
 # System calls
@@ -299,9 +277,10 @@ def test_the_filter_refuses_what_it_lists_and_leaves_the_rest(bare):
     calls |= {**REFUSED_ARGUMENTS, **ALLOWED, **NEED_CAPABILITIES}
     calls = {key: [refusals.number(name), *rest] for key, (name, *rest) in calls.items()}
     calls |= {f"number {n}": [n, *[-1] * 6] for n in seccomp.YOUNGER}
-    worker = bare.launch(LoadRequest({"lab": SYSTEM_CALLS}, "lab", (), audit=False))
+    worker = bare.start()
     assert "seccomp" in worker.layers
-    outcome = worker.ask(Call("f", calls=calls))
+    request = LoadRequest({"lab": SYSTEM_CALLS}, "lab")
+    (outcome,) = worker.answer(request, [Call("f", calls=calls)]).outcomes
     assert outcome.failure is None
     errors = {name: error for name, error in outcome.value.items() if calls[name][0] >= 0}
     refused = [name for name in (*seccomp.REFUSED, *REFUSED_ARGUMENTS) if name in errors]

@@ -14,9 +14,9 @@ from labkit.sandbox.inside.call import Call, Given, perform
 from labkit.sandbox.inside.doubles import Momentum, WindowConfig, WindowModel
 from labkit.sandbox.inside.wire import (
     decode_call,
-    decode_outcomes,
+    decode_outcome,
     encode_call,
-    encode_outcomes,
+    encode_outcome,
 )
 
 
@@ -32,7 +32,7 @@ def test_objects_are_made_once_and_their_state_comes_back():
     call = Call("step", objects=Given("training", groups=2)).then(rate=0.5).then(rate=0.25)
     call = decode_call(encode_call(call))
     outcome, other = (perform(call, {"step": code}) for code in (step, forgetful))
-    (outcome,) = decode_outcomes(encode_outcomes([outcome]))
+    outcome = decode_outcome(encode_outcome(outcome))
     assert outcome.failure is None
     assert outcome.values[1] == pytest.approx(outcome.values[0] + 1)
     assert outcome.state["the learning rate of group 2"].item() == 0.25

@@ -50,7 +50,6 @@ def test_a_call_comes_back_whole():
         objects=Given("training", seed=3),
     ).then("update", cache=Given("kv_cache", size=2)).then(".length")  # fmt: skip
     back = wire.decode_call(wire.encode_call(call))
-    assert wire.call_hash(back) == wire.call_hash(call)
     assert wire.encode_call(back) == wire.encode_call(call)
     assert [method for method, _ in back.steps] == ["", "update", ".length"]
     assert back.steps[0][1]["x"].stride() == (1, 3)
@@ -63,16 +62,6 @@ def test_gradients_of_chosen_inputs_alone():
         call = wire.decode_call(wire.encode_call(Call("f", grad=grad, **inputs)))
         outcome = perform(call, {"f": lambda x, scale: x * scale})
         assert set(outcome.grads) == names and outcome.failure is None
-
-
-def test_calls_that_differ_in_anything_have_different_hashes():
-    changes = [{"x": X}, {"x": X + 1}, {"x": X.T}, {"x": X.double()}, {"y": X}, {"x": [X]},
-               {"x": X, "names": True}, {"x": X, "dtype": torch.half}, {"x": X, "init": {}},
-               {"x": X, "grad": True}]  # fmt: skip
-    calls = [Call("f", **change) for change in changes]
-    calls += [Call("g", x=X), Call("f", x=X).then(x=X)]
-    assert len({wire.call_hash(call) for call in calls}) == len(calls)
-    assert wire.call_hash(calls[0]) == wire.call_hash(Call("f", x=X.clone()))
 
 
 def test_an_input_named_like_an_option_goes_into_a_step():
@@ -88,7 +77,7 @@ def test_outcomes_come_back_whole():
         Outcome(failure=Failure("ValueError", "no", 3, ["Exception"])),
         Outcome(),
     ]
-    first, *others = wire.decode_outcomes(wire.encode_outcomes(outcomes))
+    first, *others = [wire.decode_outcome(wire.encode_outcome(each)) for each in outcomes]
     assert others == outcomes[1:] and first.names == {"w": [2, 3]} and first.changed == ["x"]
     for mine, theirs in (
         (first.values[0], X),
@@ -102,7 +91,7 @@ def test_what_learner_code_may_make_long_is_cut():
     long = Failure("k" * 999, "t" * 999, None, ["b" * 999] * 99)
     said = {"a " + "k" * 999: "v" * 9999}
     outcome = Outcome([said], names={"n" * 999: [1] * 99}, changed=["c" * 999], failure=long)
-    (back,) = wire.decode_outcomes(wire.encode_outcomes([outcome]))
+    back = wire.decode_outcome(wire.encode_outcome(outcome))
     assert back.failure == Failure("k" * 80, "t" * 300, None, ["b" * 80] * 8)
     assert back.names == {"n" * 80: [1] * 16} and back.changed == ["c" * 80]
     assert back.values == [{"a " + "k" * 78: "v" * 1000}]
@@ -110,7 +99,7 @@ def test_what_learner_code_may_make_long_is_cut():
 
 def test_an_error_is_one_line_of_a_kind_that_has_a_name():
     forged = Failure("nothing. All checks passed", "no\n  ok    everything\r\n", 3)
-    (back,) = wire.decode_outcomes(wire.encode_outcomes([Outcome(failure=forged)]))
+    back = wire.decode_outcome(wire.encode_outcome(Outcome(failure=forged)))
     assert back.failure == Failure("Error", "no ok everything", 3)
 
 
@@ -132,10 +121,10 @@ def refused(read, cases):
 
 def test_what_no_worker_packs_does_not_come_in():
     fields = [["values", "HERE"], *([k, v] for k, v in FIELDS.items() if k != "values")]
-    whole = json.dumps([{"dict": fields}]).replace("{}", '{"dict": []}')
-    wire.decode_outcomes(message(whole.replace('"HERE"', "[1.0]")))
+    whole = json.dumps({"dict": fields}).replace("{}", '{"dict": []}')
+    wire.decode_outcome(message(whole.replace('"HERE"', "[1.0]")))
     cases = {name: message(whole.replace('"HERE"', text)) for name, text in FORGED.items()}
-    refused(wire.decode_outcomes, cases)
+    refused(wire.decode_outcome, cases)
     two = torch.ones(2)
     tensors = {"17 axes": torch.ones([1] * 17), "float8": two.to(torch.float8_e4m3fn),
                "int8": two.to(torch.int8)}  # fmt: skip
@@ -198,7 +187,7 @@ def test_a_message_that_is_too_long_is_not_read(monkeypatch):
         unpack(GOOD)
     monkeypatch.undo()
     with pytest.raises(Malformed, match="too much text"):
-        wire.decode_outcomes(pack("x" * wire.MAX_HEADER))
+        wire.decode_outcome(pack("x" * wire.MAX_HEADER))
 
 
 FIELDS = {"values": [], "grads": {}, "names": {}, "changed": [], "state": {}, "failure": None}
@@ -214,6 +203,6 @@ def test_what_is_no_outcome_is_refused(monkeypatch):
         *({"failure": ["E", "t", "3", []]}, {"failure": ["E", 1, 3, []]}),
         *({"failure": ["E", "t", 3, [1]]}, {"names": {str(n): [] for n in range(9)}}),
     ]
-    cases = {str(fields): pack([FIELDS | fields]) for fields in changes}
-    cases |= {"a dict": pack(FIELDS), "a list": pack([[]]), "no field": pack([{}])}
-    refused(wire.decode_outcomes, cases)
+    cases = {str(fields): pack(FIELDS | fields) for fields in changes}
+    cases |= {"a list": pack([FIELDS]), "no field": pack({})}
+    refused(wire.decode_outcome, cases)
