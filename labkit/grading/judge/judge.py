@@ -166,51 +166,55 @@ class Judge:
         if found:
             where = line_in_cell(found[1], module, exercise)
             return zero(exercise, f"{where}{banned.message(found[0], tr)}")
-        graded = self._asked(exercise, module, note, own)
-        if graded.full:
-            return graded
-        self._end_worker()
-        graded = self._asked(exercise, module, note, own, again=True)
-        self._end_worker()
-        return graded
+        seed = self._seed(exercise, own)
+        result, answers = self._asked(exercise, module, seed)
+        if result is None or not result.passed:
+            self._end_worker()
+            result, answers = self._asked(exercise, module, seed, again=True)
+            self._end_worker()
+        cell = cells.without_carried(cells.block(module, exercise.id) or "")
+        if result is None:
+            graded = self._not_loaded(exercise, answers, module, note, cell)
+        else:
+            graded = self._verdict(result, note, cell)
+        return replace(graded, timed_out=answers.timed_out)
 
     def _asked(
-        self, exercise: Exercise, module: str, note: str, own: str, again: bool = False
-    ) -> GradedExercise:
-        """The verdict on one asking.
+        self, exercise: Exercise, module: str, seed: str, again: bool = False
+    ) -> tuple[Result | None, Answers]:
+        """What one asking found, None where the cell could not be loaded.
 
+        seed     of the numbers that this submission alone gets
         again    each check comes twice, not one of them
         """
-        questions, seed = self.questions[exercise.id], self._seed(exercise, own)
+        questions = self.questions[exercise.id]
         drawn = questions.drawn
         if drawn and not again:
             drawn = [drawn[int(seed[:8], 16) % len(drawn)]]
         twins = {number: self._prepared(exercise, seed, number)[0] for number in drawn}
-        if self.worker is None:
-            self.worker = self.workers.start(self.lab.not_allowed, self.cpu_seconds)
-            self.layers = (*self.workers.sandbox.layers, *self.worker.layers)
         calls, message = list[Call](), b""
         for number, check in enumerate(questions.checks):  # what comes before a crash counts
             more = twins[number].calls if number in twins else []
             calls += [*check.calls, *more]
             message += questions.sent[number] + encoded_calls(more)
+        if self.worker is None:
+            self.worker = self.workers.start(self.lab.not_allowed, self.cpu_seconds)
+            self.layers = (*self.workers.sandbox.layers, *self.worker.layers)
         answers = self.worker.answer(self._request(exercise, module), calls, message)
         if answers.stopped:
             self._end_worker()
-        cell = cells.without_carried(cells.block(module, exercise.id) or "")
         if answers.loading:
-            return self._not_loaded(exercise, answers, module, note, cell)
+            return None, answers
         given = {
             id(call): localised(outcome, module, exercise.id)
             for call, outcome in zip(calls, answers.outcomes, strict=True)
         }
         result = self._compared(exercise, questions.checks, given)
-        for number, twin in zip(
-            twins, self._compared(exercise, [*twins.values()], given).checks, strict=True
-        ):
+        found = self._compared(exercise, list(twins.values()), given).checks
+        for number, twin in zip(twins, found, strict=True):
             if result.checks[number].passed and not twin.passed:
                 result.checks[number] = twin
-        return replace(self._verdict(result, note, cell), timed_out=answers.timed_out)
+        return result, answers
 
     def _compared(
         self, exercise: Exercise, checks: Sequence[Check], given: Mapping[int, Outcome]
@@ -238,7 +242,7 @@ class Judge:
         failure = localised(Outcome(failure=answers.loading), module, exercise.id).failure
         reasons = [error_text(failure), advice_on(failure, exercise, cell), note]
         graded = zero(exercise, "; ".join(filter(None, reasons)))
-        return replace(graded, needs_person=missed(failure), timed_out=answers.timed_out)
+        return replace(graded, needs_person=missed(failure))
 
     def _end_worker(self) -> None:
         if self.worker is not None:
