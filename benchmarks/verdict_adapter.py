@@ -116,6 +116,7 @@ def judge(folder, lab_name, exercise_id, cell):
     checks = checks_of(folder, lab_name, exercise_id)
     result = run_checks(exercise, checks, student, oracle.reference)
     found = diagnose(result, oracle, cell)
+    result.bounds = found.bounds
     failed = result.first_failure
     status = "not checked" if result.broken else "passed" if result.passed else "not yet"
     return verdict(

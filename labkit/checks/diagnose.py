@@ -11,7 +11,7 @@ from itertools import combinations
 from labkit.checks.compare import agree, distance, identical, matches
 from labkit.checks.errors import advice_on
 from labkit.checks.facts import facts_about
-from labkit.checks.mistakes import MistakeError, Oracle, Version
+from labkit.checks.mistakes import KINDS, MistakeError, Oracle, Version
 from labkit.checks.runner import CheckResult, Result
 from labkit.lang import tr
 from labkit.sandbox.inside.call import tensors_in
@@ -54,11 +54,13 @@ class Diagnosis:
 
     advice    on its first error, where no mistake is named
     facts     about the failed checks that no mistake explains
+    bounds    the share of the points that it costs, at least and at most
     """
 
     reasons: Sequence[Reason] = ()
     advice: str = ""
     facts: Sequence[str] = ()
+    bounds: tuple[float, float] = (0.0, 1.0)
 
     @property
     def rows(self) -> list[tuple[str, str]]:
@@ -97,7 +99,22 @@ def diagnose(result: Result, oracle: Oracle, cell: str = "") -> Diagnosis:
     reasons = search.reasons()
     advice = "" if reasons else _advice(result, cell)
     rest = search.unexplained
-    return Diagnosis(reasons, advice, facts_about(result, rest, oracle) if rest else ())
+    facts = facts_about(result, rest, oracle) if rest else ()
+    return Diagnosis(reasons, advice, facts, _bounds(search, reasons))
+
+
+def _bounds(search: Search, reasons: Sequence[Reason]) -> tuple[float, float]:
+    """What the kinds of the named mistakes say of the share of the points that is lost.
+
+    A name limits the loss where it explains all that is wrong and the answer computes
+    something: of one that mostly raises errors, what works counts.
+    """
+    kinds = [[KINDS[version.mistake.kind] for version in each.versions] for each in reasons]
+    least = max((min(low for low, _ in each) for each in kinds), default=0.0)
+    most = sum(max(high for _, high in each) for each in kinds)
+    raised = sum(check.points for check in search.failed if search.raised(check))
+    computes = 2 * raised <= sum(check.points for check in search.failed)
+    return least, min(most, 1.0) if kinds and computes and not search.unexplained else 1.0
 
 
 def _advice(result: Result, cell: str) -> str:
@@ -234,6 +251,11 @@ class Search:
                 self.outcomes(version, result), self.right(result), strict=False
             )
         )
+
+    def raised(self, result: CheckResult) -> bool:
+        """Whether the answer raised an error where the reference raises none."""
+        pairs = zip(result.outcomes, self.right(result), strict=False)
+        return any(mine.failure and not right.failure for mine, right in pairs)
 
     def changes(self, version: Version, result: CheckResult) -> bool:
         """Whether a mistake alone fails a check."""

@@ -14,8 +14,8 @@ A mistake is a title and edits of the reference. An edit is a line `find -> repl
 of `-` and `+`; lines of `+` alone are a whole answer. Edits are made one after the other; `or`,
 before an edit or on a line of its own, begins an alternative under the same sentence. Of values
 in braces, separated by ` | `, each is tried (the same in equal braces); `{value}` in the
-sentence is the one that fits. `name (remark): ...` marks a version that costs nothing. Lines
-that begin with `# ` are comments.
+sentence is the one that fits. `name (idea): ...` says of which kind a mistake is, and so what
+it costs (KINDS); where nothing is said it is a part. Lines that begin with `# ` are comments.
 """
 
 from __future__ import annotations
@@ -34,7 +34,15 @@ from labkit.core.paths import SOLUTIONS
 from labkit.core.syllabus import Exercise, Lab
 from labkit.sandbox.inside.call import Call, Outcome, perform
 
-TITLE = re.compile(r"(?P<name>[a-z0-9-]+)(?P<remark> \(remark\))?: (?P<sentence>.+)")
+TITLE = re.compile(r"(?P<name>[a-z0-9-]+)(?: \((?P<kind>[a-z]+)\))?: (?P<sentence>.+)")
+# The share of an exercise's points that a mistake costs, at least and at most, by its kind
+KINDS = {
+    "idea": (0.5, 1.0),  # the exercise's idea is missed
+    "part": (0.2, 0.5),  # a part of it is missing or wrong
+    "case": (0.1, 0.2),  # a case or a precision that the lab teaches
+    "courtesy": (0.0, 0.05),
+    "remark": (0.0, 0.0),
+}
 ONE_LINE = re.compile(r"(?P<find>.+?) ->(?: (?P<replace>.*))?")
 CHOICE = re.compile(r"\{([^{}]* \| [^{}]*)\}")
 Edit = tuple[str, str]  # what is found, and what replaces it
@@ -46,14 +54,18 @@ class MistakeError(ValueError):
 
 @dataclass(frozen=True)
 class Mistake:
-    """A kind of fault. alternatives: the edits of each way to write it."""
+    """A fault. kind: one of KINDS; alternatives: the edits of each way to write it."""
 
     lab: Lab
     symbol: str
     name: str
     sentence: str
-    costs: bool  # False: a remark
+    kind: str
     alternatives: tuple[tuple[Edit, ...], ...]
+
+    @property
+    def costs(self) -> bool:
+        return self.kind != "remark"
 
     @property
     def exercise(self) -> Exercise:
@@ -158,11 +170,13 @@ def parse_mistakes(lab: Lab, text: str) -> Iterator[Mistake]:
         title = TITLE.fullmatch(lines[0])
         if not title or not lines[1:]:
             raise MistakeError(f"mistakes/{lab.module}.diff: no title and edits: {lines[0]!r}")
-        name, remark, sentence = title.group("name", "remark", "sentence")
+        name, kind, sentence = title.group("name", "kind", "sentence")
+        if kind not in (None, *KINDS):
+            raise MistakeError(f"mistakes/{lab.module}.diff: {name}: no kind is called {kind}")
         ways = tuple(tuple(edits) for edits in _alternatives(lines[1:]))
         if "{value}" in sentence and not all(CHOICE.search(repr(edits)) for edits in ways):
             raise MistakeError(f"mistakes/{lab.module}.diff: {name}: not each way has a value")
-        yield Mistake(lab, symbol, name, sentence, remark is None, ways)
+        yield Mistake(lab, symbol, name, sentence, kind or "part", ways)
 
 
 def _alternatives(lines: list[str]) -> Iterator[list[Edit]]:

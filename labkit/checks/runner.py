@@ -46,6 +46,7 @@ class Result:
     checks: list[CheckResult] = field(default_factory=list)
     broken: str | None = None  # a fault of the course, not of the learner
     interrupted: bool = False
+    bounds: tuple[float, float] = (0.0, 1.0)  # of the share lost, by the mistakes named in it
 
     @property
     def passed(self) -> bool:
@@ -57,10 +58,11 @@ class Result:
 
     @property
     def share(self) -> float:
-        """The weight of the checks that passed, as a share of all."""
+        """The weight of the checks that passed, as a share of all, within its bounds."""
         possible = sum(check.points for check in self.checks)
-        earned = sum(check.points for check in self.checks if check.passed)
-        return earned / possible if possible else 0.0
+        lost = sum(check.points for check in self.failed) / possible if possible else 1.0
+        least, most = self.bounds
+        return 1 - min(max(lost, least), most)
 
     @property
     def score(self) -> float:

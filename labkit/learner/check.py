@@ -117,6 +117,7 @@ def _checked(lab: Lab, exercise: Exercise, hint: str, room: Room) -> tuple[Repor
         except BrokenCheck as error:
             result = Result(exercise, broken=str(error))
     found, notes = diagnose(result, oracle, block or ""), remarks(result, oracle)
+    result.bounds = found.bounds
     step = next_step(lab, exercise) if result.passed else hint
     return learner_report(result, found, notes + room.notes, step), result.score
 

@@ -300,6 +300,7 @@ class Judge:
 
     def _verdict(self, result: Result, note: str, cell: str) -> GradedExercise:
         found, notes = diagnose(result, self.oracle, cell), remarks(result, self.oracle)
+        result.bounds = found.bounds
         report = graded_report(result, found, notes, note)
         failure = result.first_failure
         look = failure.difference.look if failure and failure.difference else note

@@ -7,7 +7,7 @@ import pytest
 from labkit.author.reference import reference_block
 from labkit.checks.declared import prepared_checks
 from labkit.checks.diagnose import diagnose, remarks
-from labkit.checks.mistakes import Oracle, mistakes_of, reference_cell
+from labkit.checks.mistakes import KINDS, Oracle, mistakes_of, reference_cell
 from labkit.checks.package import reference_modules
 from labkit.checks.runner import run_check, run_checks
 from labkit.core import cells
@@ -124,7 +124,7 @@ def test_every_exercise_lists_some_kinds_of_mistakes(lab, exercise):
     MISTAKES,
     ids=lambda value: getattr(value, "module", None) or f"{value.symbol}:{value.name}",
 )
-def test_every_version_of_a_mistake_is_named_and_loses_points(lab, mistake):
+def test_a_mistake_is_named_and_costs_what_its_kind_costs(lab, mistake):
     exercise, oracle = mistake.exercise, oracle_of(lab)
     folders = ("visible", "hidden") if lab in LABS else ("visible",)
     for number, version in enumerate(mistake.versions):
@@ -138,6 +138,10 @@ def test_every_version_of_a_mistake_is_named_and_loses_points(lab, mistake):
                 assert not result.passed, where
                 found = diagnose(result, oracle)
                 assert mistake.name in found.mistakes, f"{where}: {found.rows}"
+                result.bounds, most = found.bounds, KINDS[mistake.kind][1]
+                least = min(KINDS[each.mistake.kind][0] for each in found.versions)
+                assert least - 1e-9 <= 1 - result.share <= found.bounds[1] + 1e-9, where
+                assert found.bounds[1] in (most, 1.0), where  # 1 of what mostly raises errors
             else:
                 assert result.passed, where
                 assert remarks(result, oracle) == [mistake.sentence], where
