@@ -21,6 +21,7 @@ PROBES = 3  # failed checks on which every mistake is tried; it must explain one
 STEP = 1000  # numbers that cost as much as a step of a call
 FAULTS = 2  # named in one answer
 EQUALS = 2  # sentences of mistakes that nothing tells apart
+RENAMED = (0.1, 0.1)  # the share of the points that other names of arguments cost
 PAIRS = 80  # tried at most where no mistake alone explains an answer
 
 
@@ -93,8 +94,8 @@ def diagnose(result: Result, oracle: Oracle, cell: str = "") -> Diagnosis:
 
     cell    the learner's code, for advice on an error
     """
-    if not result.failed:
-        return Diagnosis()
+    if all(check.only_renamed for check in result.failed):
+        return Diagnosis(bounds=RENAMED if result.failed else (0.0, 1.0))
     search = Search(result, oracle)
     reasons = search.reasons()
     advice = "" if reasons else _advice(result, cell)
@@ -140,9 +141,10 @@ class Search:
     """Looks for the mistakes that explain the failed checks of one answer."""
 
     def __init__(self, result: Result, oracle: Oracle):
-        self.oracle, self.failed = oracle, result.failed
+        self.oracle = oracle
+        self.failed = [check for check in result.failed if not check.only_renamed]
         self.passed = [check for check in result.checks if check.passed]
-        self.unexplained = result.failed
+        self.unexplained = self.failed
         self.symbols = {call.symbol for check in self.failed for call in check.check.calls}
         self.versions = oracle.listed(self.symbols)
 

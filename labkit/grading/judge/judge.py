@@ -209,24 +209,18 @@ class Judge:
             id(call): localised(outcome, module, exercise.id)
             for call, outcome in zip(calls, answers.outcomes, strict=True)
         }
-        result = self._compared(exercise, questions.checks, given)
-        found = self._compared(exercise, list(twins.values()), given).checks
-        for number, twin in zip(twins, found, strict=True):
-            if result.checks[number].passed and not twin.passed:
-                result.checks[number] = twin
-        return result, answers
-
-    def _compared(
-        self, exercise: Exercise, checks: Sequence[Check], given: Mapping[int, Outcome]
-    ) -> Result:
-        result = run_checks(
-            exercise, checks, lambda call: given[id(call)], self.oracle.reference
-        )
+        checks, right = [*questions.checks, *twins.values()], self.oracle.reference
+        result = run_checks(exercise, checks, lambda call: given[id(call)], right)
         if result.interrupted:
             raise KeyboardInterrupt
         if result.broken:
             raise RuntimeError(result.broken)
-        return result
+        count = len(questions.checks)
+        result.checks, found = result.checks[:count], result.checks[count:]
+        for number, twin in zip(twins, found, strict=True):
+            if result.checks[number].passed and not twin.passed:
+                result.checks[number] = twin
+        return result, answers
 
     def _request(self, exercise: Exercise, module: str) -> LoadRequest:
         """What the worker is given: the lab's module with the learner's cell in it, of the

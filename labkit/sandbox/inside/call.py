@@ -229,13 +229,17 @@ class Failure:
 
 @dataclass
 class Outcome:
-    """What a call gave: one value a step, and what the call did to its surroundings."""
+    """What a call gave: one value a step, and what the call did to its surroundings.
+
+    renamed    {argument as it was asked: the name that the learner gave it}
+    """
 
     values: list[Any] = field(default_factory=list)
     grads: dict[str, Tensor] = field(default_factory=dict)
     names: dict[str, list[int]] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
     state: dict[str, Tensor] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)
     failure: Failure | None = None
 
     @property
@@ -342,7 +346,7 @@ def perform(call: Call, namespace: Mapping[str, Any], filename: str | None = Non
 
 def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None:
     shared: dict[str, Any] = {}
-    target = _build(call, namespace, shared)
+    target = _build(call, namespace, shared, outcome.renamed)
     if call.names:
         outcome.names = _shapes(target)
     objects = {} if call.objects is None else resolve(copied(call.objects), namespace, shared)
@@ -355,7 +359,8 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
                 leaves[step + path] = tensor.requires_grad_()
         before = [(step + p, t, t.detach().clone()) for p, t in _tensors(inputs, inputs)]
         with torch.set_grad_enabled(bool(call.grad or objects)):
-            value = _run(target, method, {**objects, **inputs}, call.by_position)
+            given = {**objects, **inputs}
+            value = _run(target, method, given, call.by_position, outcome.renamed)
         outcome.values.append(value if call.grad else detached(value))  # later steps may write
         outcome.changed += [path for path, t, old in before if not _same(t.detach(), old)]
     if call.summary is not None:
@@ -366,14 +371,16 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
     outcome.state = state_of(objects)
 
 
-def _build(call: Call, namespace: Mapping[str, Any], shared: dict[str, Any]) -> Any:
+def _build(
+    call: Call, namespace: Mapping[str, Any], shared: dict[str, Any], renamed: dict[str, str]
+) -> Any:
     """The function, or the object with its weights, that the steps are about."""
     if call.symbol not in namespace:
         raise NameError(f"{call.symbol} is not defined")
     target = namespace[call.symbol]
     if call.init is not None:
         arguments = resolve(copied(call.init), namespace, shared)
-        target = target(*arguments.values()) if call.by_position else target(**arguments)
+        target = _called(target, arguments, call.by_position, renamed)
     if isinstance(target, nn.Module):
         if call.state is not None:
             target.load_state_dict(copied(call.state), strict=True)
@@ -391,12 +398,46 @@ def _tensors(inputs: Mapping[str, Any], names: Iterable[str]) -> list[tuple[str,
     return [found for name in names for found in tensors_in(inputs[name], name)]
 
 
-def _run(target: Any, method: str, inputs: dict[str, Any], by_position: bool) -> Any:
+def _called(
+    function: Callable, inputs: dict[str, Any], by_position: bool, renamed: dict[str, str]
+) -> Any:
+    """What the function gives. Arguments that it does not know by name take, in order, the
+    places of the parameters that got nothing, if there are as many of these."""
+    if by_position:
+        return function(*inputs.values())
+    try:
+        return function(**inputs)
+    except TypeError as error:
+        if "unexpected keyword" not in str(error):
+            raise
+        names = _own_names(function, inputs)
+        if not names:
+            raise
+    renamed.update(names)
+    return function(**{names.get(name, name): value for name, value in inputs.items()})
+
+
+def _own_names(function: Callable, inputs: Mapping[str, Any]) -> dict[str, str]:
+    if isinstance(function, nn.Module):
+        function = function.forward
+    parameters = inspect.signature(function).parameters.values()
+    unknown = [name for name in inputs if name not in {each.name for each in parameters}]
+    free = [each for each in parameters if each.name not in inputs]
+    needed = [each for each in free if each.default is each.empty]
+    chosen = needed if len(needed) == len(unknown) else free
+    plain = all(each.kind is each.POSITIONAL_OR_KEYWORD for each in chosen)
+    fits = plain and len(chosen) == len(unknown)
+    return dict(zip(unknown, [each.name for each in chosen], strict=True)) if fits else {}
+
+
+def _run(
+    target: Any, method: str, inputs: dict[str, Any], by_position: bool, renamed: dict[str, str]
+) -> Any:
     """What one step gives, and beside it what its listeners heard."""
     if method.startswith("."):
         return getattr(target, method[1:])
     function = getattr(target, method) if method else target
-    value = function(*inputs.values()) if by_position else function(**inputs)
+    value = _called(function, inputs, by_position, renamed)
     heard = {name: item.tokens for name, item in inputs.items() if isinstance(item, Listener)}
     for model in [item for item in inputs.values() if isinstance(item, Watched)]:
         noted = model.report()

@@ -199,6 +199,7 @@ def outcome_from(fields: Any) -> Outcome:
             names={name: _shape(shape) for name, shape in _items(fields["names"], list)},
             changed=[_typed(name, str)[:MAX_NAME] for name in _typed(fields["changed"], list)],
             state=_typed_items(fields["state"], Tensor),
+            renamed=_typed_items(fields["renamed"], str),
             failure=_failure(fields["failure"]),
         )
     except (KeyError, TypeError, ValueError) as error:
