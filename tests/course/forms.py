@@ -144,7 +144,8 @@ FORMS = {
     "parameters renamed": form(
         norm().replace("weight", "gamma"),
         lost={
-            "1.1": "3.6 of 4 points look values for any number of axes: an argument is called gamma"
+            "1.1": "3.6 of 4 points look values for any number of axes: an argument is "
+            "called gamma instead of weight"
         },
     ),
     "printing": form(norm().replace("    return", "    print(x.shape)\n    return")),
