@@ -87,6 +87,21 @@ def nonsense(exercise, body):
 
 
 @pytest.mark.parametrize(("lab", "exercise"), EXERCISES, ids=name_of)
+def test_nonsense_earns_next_to_nothing(lab, exercise):
+    for body in NONSENSE.values():
+        names = names_with(lab, exercise, nonsense(exercise, body))
+        result = judged("hidden", lab, exercise, names)
+        assert result.score <= 0.15 * exercise.points, body
+
+
+def shapes_of(lab):
+    """An exercise that is a function, and one that is a class."""
+    return {exercise.symbols[0][0].isupper(): exercise for exercise in lab.exercises}.values()
+
+
+@pytest.mark.parametrize(
+    ("lab", "exercise"), [(lab, each) for lab in LABS for each in shapes_of(lab)], ids=name_of
+)
 def test_the_sandbox_gives_the_same_points(judges, lab, exercise):
     """The transport, by an answer of each kind; what it carries is tested in this process."""
     listed = [m for m in mistakes_of(lab) if m.symbol in exercise.symbols and m.costs]
@@ -102,9 +117,6 @@ def test_the_sandbox_gives_the_same_points(judges, lab, exercise):
     graded = grade(mistake.cell)
     assert graded.score < exercise.points
     assert mistake.sentence in graded.why and "{value}" not in graded.reason, graded
-    for body in NONSENSE.values():
-        graded = grade(nonsense(exercise, body))
-        assert graded.score <= 0.15 * exercise.points, str(graded.report)
 
 
 MISTAKES = [

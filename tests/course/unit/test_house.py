@@ -122,7 +122,7 @@ WEIGHT = {
     "labkit/grading": 6829, "labkit/lang": 154, "labkit/learner": 3994, "labkit/look": 491,
     "labkit/model": 1683, "labkit/pretrain": 5527, "labkit/sandbox": 2966,
     "labkit/site": 805, "labkit/cli.py": 145, "labkit": 28707, "solutions/mistakes": 2819,
-    "tests/visible tests/hidden": 4153, "tests/course": 17185,
+    "tests/visible tests/hidden": 4153, "tests/course": 17197,
 }  # fmt: skip
 
 
