@@ -168,9 +168,10 @@ def test_a_cell_is_known_by_its_first_line_or_by_its_id(run):
 
 
 def test_a_name_from_another_cell_is_reported_where_it_is_missing(run):
-    run("drawn = torch.randn(())")
-    run(answer("1.1").replace("wide = x.float()", "wide = x.float() + 0 * drawn"))
-    assert "name 'drawn' is not defined" in run('check("1.1")')
+    run(answer("1.2"))
+    run("trial = RMSNorm(4).eps")
+    run(answer("1.1").replace("wide = x.float()", "wide = x.float() + 0 * trial"))
+    assert "name 'trial' is not defined" in run('check("1.1")')
 
 
 def test_what_is_not_allowed_is_refused_with_its_line(run):
