@@ -57,12 +57,10 @@ def train(
         ),
     ] = False,
 ) -> None:
-    """Train a small model on stories; run again, it goes on where it was.
+    """Train a small model on stories; run again, it goes on where it was."""
+    import torch
 
-    On several processes: torchrun --nproc-per-node 2 -m labkit.cli train RECIPE
-    """
     from labkit.model import checkpoint
-    from labkit.pretrain.parallel import team
     from labkit.pretrain.recipe import Recipe, TrainError
     from labkit.pretrain.run_folder import Run, last_step
     from labkit.pretrain.trainer import Trainer
@@ -71,14 +69,14 @@ def train(
     if device:
         with talk.problems_told():
             talk.usable_device(device)  # or say why not
-    with errors, talk.problems_told(), team(device) as members:
+    with errors, talk.problems_told():
         path = _recipe_file(checkpoint, recipe)
         made = Recipe.from_file(path)
         source = checkpoint.resolve(begin_with) if begin_with else None
         if source:
             made = made.after(Recipe.from_file(source / "recipe.json"), last_step(source))
         elif not (path.parent / "state.pt").exists():
-            if made.earlier and members.leads:
+            if made.earlier:
                 note(
                     tr(
                         "This is the last of {runs} runs, and it begins with random weights. "
@@ -92,11 +90,9 @@ def train(
         if steps is not None:
             made = made.with_steps(steps)
         run = Run(out or _run_folder(path), made)
-        if members.leads:
-            run.begin()
-        members.agree(True)
-        code = talk.load_package(package)
-        _train(Trainer(run, code, members, source, compiled), members.leads)
+        run.begin()
+        code, found = talk.load_package(package), "cuda" if torch.cuda.is_available() else "cpu"
+        _train(Trainer(run, code, torch.device(device or found), source, compiled))
 
 
 @app.command()
@@ -195,25 +191,22 @@ def _run_folder(recipe: Path) -> Path:
     return recipe.parent if at_home else Path("build/runs") / recipe.parent.name
 
 
-def _train(trainer: Trainer, leads: bool) -> None:
+def _train(trainer: Trainer) -> None:
     console = Console()
     recipe, run = trainer.recipe, trainer.run
-    if leads:
-        count = sum(weight.numel() for weight in trainer.model.parameters())
-        begun = tr(", goes on at step {step}", step=trainer.step) if trainer.step else ""
-        console.print(
-            tr(
-                "{folder}: {count:,} parameters, {steps} steps of {tokens:,} tokens, "
-                "{optimizer}, {precision}{begun}",
-                folder=run.folder, count=count, steps=recipe.steps, tokens=recipe.tokens_a_step,
-                optimizer=recipe.optimizer, precision=trainer.precision, begun=begun,
-            ),
-            soft_wrap=not console.is_terminal, highlight=False,
-        )  # fmt: skip
+    count = sum(weight.numel() for weight in trainer.model.parameters())
+    begun = tr(", goes on at step {step}", step=trainer.step) if trainer.step else ""
+    console.print(
+        tr(
+            "{folder}: {count:,} parameters, {steps} steps of {tokens:,} tokens, "
+            "{optimizer}, {precision}{begun}",
+            folder=run.folder, count=count, steps=recipe.steps, tokens=recipe.tokens_a_step,
+            optimizer=recipe.optimizer, precision=trainer.precision, begun=begun,
+        ),
+        soft_wrap=not console.is_terminal, highlight=False,
+    )  # fmt: skip
     with stopped_gently(trainer):
-        _watched(trainer, console if leads else Console(quiet=True))
-    if not leads:
-        return
+        _watched(trainer, console)
     if trainer.step < recipe.steps:
         console.print(
             tr("stopped at step {step}; the same command goes on from there", step=trainer.step)
@@ -235,8 +228,7 @@ def stopped_gently(trainer: Trainer) -> Iterator[None]:
 
     def stop(number, frame) -> None:
         trainer.stopping = True
-        if trainer.team.leads:
-            note(tr("this step is finished and saved; Ctrl-C again ends at once"))
+        note(tr("this step is finished and saved; Ctrl-C again ends at once"))
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}

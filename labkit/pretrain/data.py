@@ -18,8 +18,7 @@ VALIDATION_BATCH = 16
 class Rows:
     """Sequences of documents, each beginning with a whole one and cut where it is full.
 
-    Row i is the same on every machine and in every process, so a run can go on from any
-    step, and processes share a batch by taking every n-th row.
+    Row i is the same on every machine, so a run can go on from any step.
     """
 
     def __init__(self, tokenizer, sequence_length: int, first: int = 0):
@@ -35,11 +34,10 @@ class Rows:
                 break
         return ids[: self.sequence_length]
 
-    def batch(self, step: int, size: int, rank: int = 0, world: int = 1) -> Tensor:
-        """The rows of this process in batch number `step` of `size` rows: (size/world, T)."""
+    def batch(self, step: int, size: int) -> Tensor:
+        """Batch number `step` of `size` rows: (size, T)."""
         start = self.first + step * size
-        numbers = range(start + rank, start + size, world)
-        return torch.tensor([self.row(number) for number in numbers])
+        return torch.tensor([self.row(number) for number in range(start, start + size)])
 
 
 class Steps(Dataset):

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from labkit.pretrain.upcycle import DEEPER, MIXTURE
-
 OPTIMIZERS = ("muon", "adamw")
 PRECISIONS = ("auto", "float32", "bfloat16")
 BALANCES = ("pooled", "by layer")
@@ -157,21 +155,14 @@ class Recipe:
     def after(self, before: Recipe | None, ended: int = 0) -> Recipe:
         """The same, begun with the weights that another recipe made; None: with random ones.
 
-        A mixture may begin with a dense model's, a deeper model with a shallower one's: see
-        upcycle.py.
-
         ended    the step at which that run was stopped
         Errors: another shape: TrainError
         """
         if before is None:
             return dataclasses.replace(self, earlier=[])
-        may_differ = set() if before.model.get("num_experts") else MIXTURE
-        layers = [recipe.model.get("num_hidden_layers", 0) for recipe in (before, self)]
-        if layers[0] < layers[1]:
-            may_differ = may_differ | DEEPER
         if changed := sorted(
             key
-            for key in {*self.model, *before.model} - may_differ
+            for key in {*self.model, *before.model}
             if self.model.get(key) != before.model.get(key)
         ):
             raise TrainError(

@@ -21,14 +21,12 @@ from labkit.model import checkpoint
 from labkit.model.fast import accelerate, compile_layers
 from labkit.pretrain.data import Rows, Steps, Validation
 from labkit.pretrain.muon import Muon
-from labkit.pretrain.parallel import Team
 from labkit.pretrain.recipe import Recipe, TrainError
 from labkit.pretrain.reinforce import LEAST as LEAST_TOLD
 from labkit.pretrain.reinforce import Told, objectives, told_stories
 from labkit.pretrain.reinforce.answers import LEAST, asked, losses
 from labkit.pretrain.run_folder import Run
 from labkit.pretrain.stories import tokenizer as story_tokenizer
-from labkit.pretrain.upcycle import upcycled
 
 JUDGED = ("answers_loss", "told_sound")
 OTHER_FORMS = {"rope_parameters", "num_local_experts", "dtype"}  # that a config.json may have
@@ -42,18 +40,18 @@ class Trainer:
         self,
         run: Run,
         package: ModuleType,
-        team: Team,
+        device: torch.device,
         begin_with: Path | None = None,
         compiled: bool = False,
     ):
-        self.run, self.recipe, self.team = run, run.recipe, team
+        self.run, self.recipe, self.device = run, run.recipe, device
         part = lambda name: checkpoint.part(package, name)  # noqa: E731
         self.loss, self.schedule = part("causal_lm_loss"), part("learning_rate")
         self.balance, self.make_cache = part("load_balancing_loss"), part("KVCache")
         self.config = part("Qwen3Config").from_dict(self.recipe.model)
-        _check_fit(self.recipe, self.config, team)
+        _check_fit(self.recipe, self.config)
 
-        tokenizer = _tokenizer(run, self.config.vocab_size, team, begin_with)
+        tokenizer = _tokenizer(run, self.config.vocab_size, begin_with)
         length, before = self.recipe.sequence_length, self.recipe.before
         self.rows = Rows(tokenizer, length, before("batch_size"))
         self.tokenizer = tokenizer
@@ -61,7 +59,7 @@ class Trainer:
         self.validation = Validation(tokenizer, self.recipe.validation_documents, longest)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.recipe.seed)
-            self.model = part("Qwen3ForCausalLM")(self.config).to(team.device).train()
+            self.model = part("Qwen3ForCausalLM")(self.config).to(device).train()
         accelerate(self.model)
         if compiled and (problem := compile_layers(self.model)):
             raise TrainError(f"torch cannot compile here: {problem}; go on without --compile")
@@ -85,29 +83,22 @@ class Trainer:
                 f"{self.run.folder} begins with earlier weights; name them again with --from"
             )
         weights = checkpoint.load(folder, package, torch.float32).state_dict()
-        try:
-            begun = upcycled(weights, self.model.state_dict(), self.recipe.seed)
-        except KeyError as error:
-            raise TrainError(
-                f"{folder} has nothing to begin {error.args[0]} with; let experts be in the "
-                "layers that begin with layers of experts, and in no others"
-            ) from error
-        self.model.load_state_dict(begun)
+        self.model.load_state_dict(weights)
         self.run.take_log(folder / "log.csv")
 
     def steps(self) -> Iterator[dict[str, float]]:
         """Train to the end, one step for every item; saves and measures on the way.
 
-        Once `stopping` is set in any process, all of them save and end after this step.
+        Once `stopping` is set, it saves and ends after this step.
         """
         unlogged: list[dict[str, float]] = []
         stop = False
-        processes = 0 if self.team.device.type == "cpu" else os.cpu_count() or 1
+        processes = 0 if self.device.type == "cpu" else os.cpu_count() or 1
         batches = iter(Steps(self.batch).of(range(self.step, self.recipe.steps), processes))
         while self.step < self.recipe.steps and not stop:
             start = time.perf_counter()
             seen = self.one_step(next(batches))
-            stop = self.stopping  # what all agreed on; who asks later is heard in the next step
+            stop = self.stopping
             seen["seconds"] = time.perf_counter() - start
             unlogged.append(seen)
             self.step += 1
@@ -118,17 +109,18 @@ class Trainer:
             yield seen
 
     def batch(self, step: int) -> Tensor:
-        """This process's rows of a step."""
-        return self.rows.batch(step, self.recipe.batch_size, self.team.rank, self.team.world)
+        """The rows of a step."""
+        return self.rows.batch(step, self.recipe.batch_size)
 
     def one_step(self, input_ids: Tensor) -> dict[str, float]:
-        recipe, team = self.recipe, self.team
-        objective, parts = self.objective(input_ids.to(team.device), self.precision)
+        recipe = self.recipe
+        objective, parts = self.objective(input_ids.to(self.device), self.precision)
         objective.backward()
         seen = self.more_gradients()
-        parameters = list(self.model.parameters())
-        team.sum_gradients(parameters)
-        grad_norm = nn.utils.clip_grad_norm_(parameters, recipe.max_grad_norm)
+        for parameter in self.model.parameters():
+            if parameter.grad is None:  # of an expert that no token chose
+                parameter.grad = torch.zeros_like(parameter)
+        grad_norm = nn.utils.clip_grad_norm_(self.model.parameters(), recipe.max_grad_norm)
         share = self.schedule(self.step, 1.0, recipe.warmup_steps, recipe.steps, recipe.floor)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
@@ -137,9 +129,7 @@ class Trainer:
             optimizer.zero_grad(set_to_none=True)
         if self.mean:
             self.mean.update_parameters(self.model)
-        told = torch.tensor([float(self.stopping), *seen.values()], device=team.device)
-        loss, balance_loss, stop, *told = team.sum(torch.cat([parts, told])).tolist()
-        self.stopping = stop > 0
+        loss, balance_loss = parts.tolist()
         if loss != loss:
             raise TrainError(f"the loss is not a number at step {self.step}; learn more slowly")
         return {
@@ -147,12 +137,12 @@ class Trainer:
             "balance_loss": balance_loss,
             "grad_norm": grad_norm.item(),
             "learning_rate": share * recipe.learning_rate,
-            **dict(zip(seen, told, strict=True)),
+            **seen,
         }
 
     def more_gradients(self) -> dict[str, float]:
-        """Add those of answers and of told stories; this process's part of what is logged."""
-        recipe, team, seen = self.recipe, self.team, {}
+        """Add those of answers and of told stories; what is logged of them."""
+        recipe, seen = self.recipe, {}
         if recipe.asked:
             longest = self.config.max_position_embeddings
             stories = [
@@ -161,19 +151,19 @@ class Trainer:
             ]
             seen["answers_loss"] = 0.0
             for loss in losses(stories, self.logits):
-                (recipe.asked_weight / team.world * loss).backward()
-                seen["answers_loss"] += loss.item() / team.world
+                (recipe.asked_weight * loss).backward()
+                seen["answers_loss"] += loss.item()
         if recipe.told:
             stories = self.tell()
             for objective in objectives(stories, recipe.told_temperature, self.logits):
-                (recipe.told_weight / team.world * objective).backward()
+                (recipe.told_weight * objective).backward()
             seen["told_sound"] = sum(story.sound for story in stories) / recipe.told
         return seen
 
     def tell(self) -> list[Told]:
-        """This process's stories of a step; the dice are the step's own."""
+        """The stories of a step; the dice are the step's own."""
         recipe, numbers = self.recipe, self.numbers("told")
-        dice = torch.Generator(self.team.device).manual_seed(numbers.start)
+        dice = torch.Generator(self.device).manual_seed(numbers.start)
         self.model.eval()
         tell = told_stories(
             self.model, self.make_cache, self.tokenizer, numbers, recipe.told_temperature, dice
@@ -182,15 +172,15 @@ class Trainer:
         return tell
 
     def numbers(self, what: str) -> range:
-        """Those of this process's stories of a step, "asked" or "told"."""
-        team, many = self.team, getattr(self.recipe, what)
+        """Those of the stories of a step, "asked" or "told"."""
+        many = getattr(self.recipe, what)
         start = self.recipe.before(what) + self.step * many
-        return range(start + team.rank, start + many, team.world)
+        return range(start, start + many)
 
     def logits(
         self, input_ids: Tensor, mask: Tensor | None = None, cache: Any = None
     ) -> Tensor:
-        device = self.team.device
+        device = self.device
         with self.half():
             return self.model(
                 input_ids.to(device), mask if mask is None else mask.to(device), cache
@@ -198,38 +188,36 @@ class Trainer:
 
     def half(self) -> torch.autocast:
         enabled = self.precision == "bfloat16"
-        return torch.autocast(self.team.device.type, torch.bfloat16, enabled=enabled)
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=enabled)
 
     def objective(self, input_ids: Tensor, precision: str) -> tuple[Tensor, Tensor]:
-        """This process's part of the objective, and of its losses of text and of balance."""
-        half, world = precision == "bfloat16", self.team.world
-        with torch.autocast(self.team.device.type, torch.bfloat16, enabled=half):
+        """The objective, and its losses of text and of balance."""
+        half = precision == "bfloat16"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
             logits, router_logits = self.model(input_ids, output_router_logits=True)
-            loss = self.loss(logits, input_ids) / world  # every process has as many tokens
+            loss = self.loss(logits, input_ids)
             objective, parts = loss, [loss, torch.zeros_like(loss)]
             if router_logits:
-                everyone = self.team.everyone(router_logits)
-                pools = [[layer] for layer in everyone]
+                pools = [[layer] for layer in router_logits]
                 if self.recipe.balance == "pooled":
-                    pools = [everyone]
+                    pools = [list(router_logits)]
                 top_k = self.config.num_experts_per_tok
                 balance_loss = sum(self.balance(pool, top_k) for pool in pools) / len(pools)
                 objective = objective + self.config.router_aux_loss_coef * balance_loss
-                parts[1] = balance_loss / world
+                parts[1] = balance_loss
         return objective, torch.stack(parts).detach()
 
     def choose_precision(self) -> str:
         """bfloat16 where asked for, or faster here; float32 where the model cannot do it."""
         if self.recipe.precision != "auto":
             return self.recipe.precision
-        input_ids = self.batch(0).to(self.team.device)
+        input_ids = self.batch(0).to(self.device)
         seconds = {"float32": self.seconds(input_ids, "float32")}
         try:
             seconds["bfloat16"] = self.seconds(input_ids, "bfloat16")
         except RuntimeError:  # code that mixes dtypes
             return "float32"
-        faster = seconds["bfloat16"] < seconds["float32"]
-        return "bfloat16" if self.team.agree(faster) else "float32"
+        return min(seconds, key=seconds.__getitem__)
 
     def seconds(self, input_ids: Tensor, precision: str) -> float:
         """Of the fastest of some steps that change nothing."""
@@ -245,8 +233,6 @@ class Trainer:
 
     def save(self, unlogged: list[dict[str, float]], measure: bool) -> None:
         """Add a line to the log and keep everything that is needed to go on."""
-        if not self.team.leads:
-            return
         if unlogged:
             mean = {key: sum(s[key] for s in unlogged) / len(unlogged) for key in unlogged[0]}
             tokens_a_step = self.recipe.tokens_a_step
@@ -328,12 +314,12 @@ def optimizers(model: nn.Module, recipe: Recipe) -> list[torch.optim.Optimizer]:
     return made
 
 
-def _tokenizer(run: Run, vocab_size: int, team: Team, begin_with: Path | None):
+def _tokenizer(run: Run, vocab_size: int, begin_with: Path | None):
     """The run's tokenizer: an earlier run's, or learnt from the stories at its beginning."""
     from tokenizers import Tokenizer
 
     folder = run.folder / "tokenizer"
-    if team.leads and not (folder / "generation_config.json").exists():
+    if not (folder / "generation_config.json").exists():
         if run.recipe.earlier and begin_with:
             made = Tokenizer.from_file(str(begin_with / "tokenizer.json"))
         else:
@@ -343,7 +329,6 @@ def _tokenizer(run: Run, vocab_size: int, team: Team, begin_with: Path | None):
             write_whole(
                 folder / "generation_config.json", _generation_config(run.recipe).encode()
             )
-    team.agree(True)  # the others wait here
     return Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
@@ -353,11 +338,8 @@ def _generation_config(recipe: Recipe) -> str:
     return json.dumps(values, indent=2) + "\n"
 
 
-def _check_fit(recipe: Recipe, config: Any, team: Team) -> None:
+def _check_fit(recipe: Recipe, config: Any) -> None:
     """Raise TrainError where the numbers of a recipe do not go together."""
-    for name in ("batch_size", "asked", "told"):
-        if (size := getattr(recipe, name)) % team.world:
-            raise TrainError(f"{name} {size} cannot be shared by {team.world} processes evenly")
     known = {field.name for field in dataclasses.fields(config)}
     if unknown := sorted(recipe.model.keys() - known - config.to_dict().keys() - OTHER_FORMS):
         raise TrainError(

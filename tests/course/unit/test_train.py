@@ -23,7 +23,6 @@ from labkit.pretrain import commands, measure, reinforce, trainer
 from labkit.pretrain import run_folder as runs
 from labkit.pretrain.data import Rows, Steps, Validation
 from labkit.pretrain.muon import Muon
-from labkit.pretrain.parallel import Team
 from labkit.pretrain.recipe import Recipe, TrainError
 from labkit.pretrain.run_folder import Run, last_step
 from labkit.pretrain.stories.questions import UNTOLD
@@ -31,7 +30,7 @@ from labkit.pretrain.stories.words import GENDER
 from labkit.pretrain.trainer import Trainer
 from solutions.training import causal_lm_loss
 
-ALONE = Team(torch.device("cpu"))
+CPU = torch.device("cpu")
 RECIPE = {
     "model": DENSE, "steps": 8, "batch_size": 4, "sequence_length": 48, "warmup_steps": 2,
     "save_every": 4, "validate_every": 4, "validation_documents": 3,
@@ -45,7 +44,7 @@ def begin(folder, after=None, **changes) -> Trainer:
         recipe = recipe.after(Recipe.from_file(after / "recipe.json"), last_step(after))
     run = Run(folder, recipe)
     run.begin()
-    return Trainer(run, solutions, ALONE, after)
+    return Trainer(run, solutions, CPU, after)
 
 
 def train(folder, **changes) -> Trainer:
@@ -153,20 +152,14 @@ def test_a_refused_recipe_may_be_fixed_in_its_folder(tmp_path, monkeypatch):
 # data
 
 
-def test_processes_share_a_batch_without_gap_or_overlap(tokenizer):
+def test_batches_hold_each_row_once_and_other_processes_write_the_same(tokenizer):
     rows = Rows(tokenizer, 60)
     whole = rows.batch(5, 6)
     assert torch.equal(whole, Rows(tokenizer, 60, first=12).batch(3, 6))
-    shares = [rows.batch(5, 6, rank, 3) for rank in range(3)]
     assert whole.shape == (6, 60)
-    assert torch.equal(whole, torch.stack(shares, dim=1).flatten(0, 1))
     ahead = Steps(partial(rows.batch, size=6)).of(range(4, 6), processes=2)
     assert torch.equal(list(ahead)[1], whole)  # other processes write the same
     assert len({tuple(row) for step in range(4) for row in rows.batch(step, 6).tolist()}) == 24
-    with pytest.raises(TrainError, match="5 cannot be shared by 2 processes"):
-        trainer._check_fit(
-            Recipe.from_dict(RECIPE | {"batch_size": 5}), None, Team("cpu", 0, 2)
-        )
 
 
 def test_bits_per_byte_of_a_model_that_knows_nothing(tokenizer):
@@ -365,41 +358,12 @@ def test_earlier_weights_have_to_be_named_and_to_fit(tmp_path, dense_copy):
     run = Run(tmp_path / "second", recipe)
     run.begin()
     with pytest.raises(TrainError, match="name them again with --from"):
-        Trainer(run, solutions, ALONE)
+        Trainer(run, solutions, CPU)
     with pytest.raises(TrainError, match="another head_dim than the recipe"):
         begin(tmp_path / "third", after=source, model=DENSE | {"head_dim": 4})
     (source / "log.csv").unlink()
     with pytest.raises(TrainError, match=r"log\.csv does not say how far"):
         begin(tmp_path / "fourth", after=source)
-
-
-def test_a_larger_model_begins_with_a_smaller_one(tmp_path, dense_run):
-    source = dense_run / "model"
-    dense = checkpoint.load(source, solutions, torch.float32)
-    # three experts with a third of the units each: together the whole layer, once
-    thirds = MOE | {"num_experts": 3, "num_experts_per_tok": 3}
-    mixture = begin(tmp_path / "mixture", after=source, model=thirds, steps=3)
-    for layer in mixture.model.model.layers:
-        layer.mlp.gate.weight.data.zero_()  # every expert counts a third
-    deep = begin(tmp_path / "deep", after=source, model=DENSE | {"num_hidden_layers": 4})
-    ids = deep.batch(0)
-    before = [weight.clone() for weight in deep.model.parameters()]
-    with torch.no_grad():
-        torch.testing.assert_close(mixture.model(ids), dense(ids), atol=1e-4, rtol=0)
-        torch.testing.assert_close(deep.model(ids), dense(ids))  # new layers add nothing
-    for _ in (*mixture.steps(), *deep.steps()):
-        pass
-    after = deep.model.parameters()
-    assert not any(torch.equal(*pair) for pair in zip(before, after, strict=True))  # but learn
-    sparse = thirds | {"num_hidden_layers": 4, "decoder_sparse_step": 2}
-    for number, (name, model, message) in enumerate((
-        ("mixture", MOE, "another num_experts, num_experts_per_tok than"),
-        ("mixture", sparse, r"nothing to begin .*mlp\.gate_proj"),
-        ("deep", DENSE, "another num_hidden_layers than"),
-        ("deep", MOE | {"hidden_size": 32}, "another .*hidden_size.* than the recipe"),
-    )):  # fmt: skip
-        with pytest.raises(TrainError, match=message):
-            begin(tmp_path / str(number), after=tmp_path / name / "model", model=model)
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path, dense_copy):
@@ -480,7 +444,7 @@ def test_a_process_that_is_ended_goes_on(tmp_path, number):
         assert f"stopped at step {step}; the same command goes on from there" in output
     again = Run(out, Recipe.from_file(recipe))
     again.begin()
-    assert Trainer(again, solutions, ALONE).step == step
+    assert Trainer(again, solutions, CPU).step == step
 
 
 @pytest.mark.slow
