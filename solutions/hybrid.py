@@ -347,7 +347,10 @@ class GatedDeltaNet(nn.Module):
         self.in_proj_qkvz = nn.Linear(config.hidden_size, in_size, bias=False)
         self.in_proj_ba = nn.Linear(config.hidden_size, 2 * value_heads, bias=False)
         self.conv1d = nn.Conv1d(channels, channels, width, groups=channels, bias=False)
-        self.dt_bias = nn.Parameter(torch.ones(value_heads))
+        step = 10 ** torch.empty(value_heads).uniform_(
+            -3, -1
+        )  # softplus(dt_bias): fades slowly
+        self.dt_bias = nn.Parameter(step + torch.log(-torch.expm1(-step)))
         self.A_log = nn.Parameter(torch.empty(value_heads).uniform_(0.01, 16).log())
         self.norm = Qwen3NextRMSNormGated(config.linear_value_head_dim, config.rms_norm_eps)
         self.out_proj = nn.Linear(self.value_size, config.hidden_size, bias=False)
