@@ -86,7 +86,7 @@ test_step_again = check("12.3", points=2)(visible.test_step_again)
 test_step_positions = check("12.3", lead=(3,))(visible.test_step_positions)
 test_step_gradients = check("12.3", lead=(3, 2))(visible.test_step_gradients)
 
-test_prepare = check("12.4", points=1.5, heads=[(1, 3), (3, 3), (2, 6)], batch=3)(
+test_prepare = check("12.4", points=3, heads=[(1, 3), (3, 3), (2, 6)], batch=3)(
     visible.test_prepare
 )
 test_prepare_small = check("12.4", points=0.5, scale=0.0005, sizes=(9, 2))(
@@ -98,7 +98,7 @@ test_rule = check(
     points=4, start=False, sizes=(3, 6),
     cases=rows("length, heads", (1, (1, 1)), (9, (3, 3)), (6, (1, 4)), (12, (2, 6))),
 )(rule_call)  # fmt: skip
-test_rule_start = check("12.4", points=2, length=[1, 8], heads=(2, 6))(visible.test_rule_start)
+test_rule_start = check("12.4", points=6, length=[1, 8], heads=(2, 6))(visible.test_rule_start)
 test_rule_half = check("12.4", dtype=[BF16, F16], length=7)(visible.test_rule_half)
 test_rule_gradients = check("12.4", length=7, sizes=(5, 3))(visible.test_rule_gradients)
 
@@ -120,9 +120,9 @@ test_chunk_strong_decay = check("12.5", length=50)(visible.test_chunk_strong_dec
 test_chunk_gradients = check("12.5", chunk=[3, 16])(visible.test_chunk_gradients)
 
 test_gated_norm = check("12.6", size=[5, 16])(visible.test_gated_norm)
-test_gated_norm_eps = check("12.6", "eps of the gated norm", points=0.5, eps=0.3)(
-    visible.test_gated_norm
-)
+test_gated_norm_eps = check(
+    "12.6", points=0.5, cases=rows("eps, scale", (0.5, 0.7), (1e-5, 1e-3))
+)(visible.test_gated_norm_eps)
 test_gated_norm_half = check("12.6", points=0.5, dtype=[BF16, F16])(
     visible.test_gated_norm_half
 )
@@ -133,9 +133,9 @@ test_net = check(
 )(net_call)  # fmt: skip
 test_net_short = check("12.6", length=[1, 2, 3], batch=3)(visible.test_net_short)
 test_net_decode = check(
-    "12.6", points=2, cases=rows("keys, values, width", (2, 6, 4), (1, 2, 3))
+    "12.6", points=4, cases=rows("keys, values, width", (2, 6, 4), (1, 2, 3))
 )(visible.test_net_decode)
-test_net_goes_on = check("12.6", points=2, length=[2, 6], keys=3, values=6)(
+test_net_goes_on = check("12.6", points=4, length=[2, 6], keys=3, values=6)(
     visible.test_net_goes_on
 )
 test_net_eps = check(

@@ -247,6 +247,10 @@ def test_chunk_strong_decay(rng, length=40):
 test_gated_norm = check("12.6", "Qwen3NextRMSNormGated", symbol="Qwen3NextRMSNormGated")(
     norm_call
 )
+test_gated_norm_eps = check(
+    "12.6", "Qwen3NextRMSNormGated: eps 0.1 with small numbers",
+    points=0.5, symbol="Qwen3NextRMSNormGated", eps=0.1, scale=0.2,
+)(norm_call)  # fmt: skip
 test_gated_norm_half = check(
     "12.6", "Qwen3NextRMSNormGated: bfloat16", points=0.5,
     symbol="Qwen3NextRMSNormGated", dtype=BF16,
