@@ -6,6 +6,7 @@ from visible.test_hybrid import (
     CHUNKS,
     D,
     attention_call,
+    loose,
     mask_call,
     net_call,
     rule_call,
@@ -98,26 +99,26 @@ test_rule = check(
     points=4, start=False, sizes=(3, 6),
     cases=rows("length, heads", (1, (1, 1)), (9, (3, 3)), (6, (1, 4)), (12, (2, 6))),
 )(rule_call)  # fmt: skip
-test_rule_start = check("12.4", points=6, length=[1, 8], heads=(2, 6))(visible.test_rule_start)
+test_rule_start = check("12.4", points=10, length=[1, 8], heads=(2, 6))(visible.test_rule_start)
 test_rule_half = check("12.4", dtype=[BF16, F16], length=7)(visible.test_rule_half)
 test_rule_gradients = check("12.4", length=7, sizes=(5, 3))(visible.test_rule_gradients)
 
-test_chunks = check(
+test_chunks = loose(
     "12.5", "{length} tokens in chunks of {chunk}, after a state",
     points=4, symbol=CHUNKS["symbol"], sizes=(5, 3),
     cases=rows("length, chunk", (1, 8), (8, 8), (17, 8), (20, 5), (7, 64), (5, 1)),
 )(rule_call)  # fmt: skip
-test_chunks_fresh = check(
+test_chunks_fresh = loose(
     "12.5", "{length} tokens in chunks of {chunk}, no state before",
     points=2, symbol=CHUNKS["symbol"], start=False, heads=(1, 3),
     cases=rows("length, chunk", (6, 6), (13, 4)),
 )(rule_call)  # fmt: skip
-test_chunk_default = check("12.5", length=131)(visible.test_chunk_default)
+test_chunk_default = loose("12.5", length=131)(visible.test_chunk_default)
 test_chunk_half = check(
     "12.5", "{dtype} in and out, the state in float32", dtype=[BF16, F16], chunk=4, **CHUNKS
 )(rule_call)
-test_chunk_strong_decay = check("12.5", length=50)(visible.test_chunk_strong_decay)
-test_chunk_gradients = check("12.5", chunk=[3, 16])(visible.test_chunk_gradients)
+test_chunk_strong_decay = loose("12.5", length=50)(visible.test_chunk_strong_decay)
+test_chunk_gradients = loose("12.5", chunk=[3, 16])(visible.test_chunk_gradients)
 
 test_gated_norm = check("12.6", size=[5, 16])(visible.test_gated_norm)
 test_gated_norm_eps = check(
@@ -126,26 +127,26 @@ test_gated_norm_eps = check(
 test_gated_norm_half = check("12.6", points=0.5, dtype=[BF16, F16])(
     visible.test_gated_norm_half
 )
-test_net = check(
+test_net = loose(
     "12.6", "{keys} key heads, {values} value heads, a convolution {width} wide",
     points=3, length=7, sizes=(4, 3),
     cases=rows("keys, values, width", (1, 1, 4), (2, 6, 3), (3, 3, 5), (2, 4, 2)),
 )(net_call)  # fmt: skip
-test_net_short = check("12.6", length=[1, 2, 3], batch=3)(visible.test_net_short)
-test_net_decode = check(
+test_net_short = loose("12.6", length=[1, 2, 3], batch=3)(visible.test_net_short)
+test_net_decode = loose(
     "12.6", points=4, cases=rows("keys, values, width", (2, 6, 4), (1, 2, 3))
 )(visible.test_net_decode)
-test_net_goes_on = check("12.6", points=4, length=[2, 6], keys=3, values=6)(
+test_net_goes_on = loose("12.6", points=4, length=[2, 6], keys=3, values=6)(
     visible.test_net_goes_on
 )
-test_net_eps = check(
+test_net_eps = loose(
     "12.6", "small numbers, where the norm's eps counts", points=0.5, eps=0.05
 )(net_call)
-test_net_causality = check("12.6", length=6, again=4)(visible.test_net_causality)
-test_net_gradients = check("12.6", length=6, values=6)(visible.test_net_gradients)
+test_net_causality = loose("12.6", length=6, again=4)(visible.test_net_causality)
+test_net_gradients = loose("12.6", length=6, values=6)(visible.test_net_gradients)
 
 
-@check("12.6", points=0.5)
+@loose("12.6", points=0.5)
 def test_net_strided(rng):
     """an input that is not contiguous, and that stays as it was"""
     call = net_call(rng)
