@@ -24,7 +24,7 @@ def sliding_window_mask(
     """Which keys each query may attend to: the last `window` tokens and the first `sinks`.
 
     The window counts the query's own token: with window 1 a token sees itself alone. The
-    first `sinks` tokens of the text stay visible for ever, but nobody sees a later token. The
+    first `sinks` tokens of the text stay visible forever, but no token sees a later one. The
     queries are the last of the keys: query number t stands at position S - T + t.
 
     Shapes: -> (T, S) bool, True = may attend
@@ -251,7 +251,8 @@ def chunk_gated_delta_rule(
     The first line is one triangular system for the whole chunk. The last chunk may be shorter.
     exp(d_i - d_j) overflows where j > i: hide those pairs before exp.
 
-    Shapes, dtype: as gated_delta_rule
+    Shapes: those of gated_delta_rule
+    dtype:  that of gated_delta_rule
     Source: Yang et al. 2024, https://arxiv.org/abs/2406.06484
     """
     ### BEGIN SOLUTION

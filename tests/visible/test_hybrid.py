@@ -150,7 +150,7 @@ test_step_empty = check(
     "12.3", "a state of zeros: what is written is beta times value", changed={"state": 0.0}
 )(step_call)
 test_step_nothing = check(
-    "12.3", "beta 0 writes nothing; the state fades all the same", changed={"beta": 0.0}
+    "12.3", "beta 0 writes nothing; the state still fades", changed={"beta": 0.0}
 )(step_call)
 test_step_replace = check(
     "12.3", "beta 1, no fading: the value of the key is replaced",
