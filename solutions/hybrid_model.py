@@ -85,7 +85,7 @@ class Qwen3NextDecoderLayer(nn.Module):
 
 
 class Qwen3NextModel(nn.Module):
-    """The stack: embed the tokens, run every layer, normalise once more.
+    """The stack: embed the tokens, run every layer, normalize once more.
 
     Shapes: input_ids (B, T) -> (B, T, E); texts of a batch have equal length, no padding
     """
