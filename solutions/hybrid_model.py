@@ -10,9 +10,8 @@ V vocab_size.
 import torch
 from torch import Tensor, nn
 
+from . import hybrid  # its parts are looked up when a model is made: the newest answers run
 from .config import Qwen3NextConfig
-from .generation import KVCache
-from .hybrid import GatedAttention, GatedDeltaNet, Qwen3NextRMSNorm, sliding_window_mask
 from .rope import rope_cos_sin
 from .swiglu import Qwen3MLP
 
@@ -20,20 +19,21 @@ from .swiglu import Qwen3MLP
 class HybridCache:
     """What the layers of a hybrid model remember: keys and values, or a state.
 
-    A layer with full attention keeps all tokens (lab 07's KVCache), one with a window the last
-    window - 1, one with a state nothing but the state. `bytes` is what they hold.
+    A layer with full attention keeps all tokens, in room for max_length of them; one with a
+    window keeps the last window - 1; one with a state nothing but the state.
     """
 
     def __init__(self, config: Qwen3NextConfig, max_length: int):
         self.config, self.length = config, 0
-        self.full = KVCache(config.num_hidden_layers, max_length)
+        self.max_length = max_length
+        self.full: dict[int, list[Tensor]] = {}
         self.windows: dict[int, tuple[Tensor, Tensor]] = {}
         self.states: dict[int, tuple[Tensor, Tensor]] = {}
 
     def update(self, layer_idx: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Add keys and values (B, K, T, D) of a layer, return those that it may need."""
         if self.config.layer_types[layer_idx] == "full_attention":
-            return self.full.update(layer_idx, key, value)
+            return self._store(layer_idx, key, value)
         if layer_idx in self.windows:
             pairs = zip(self.windows[layer_idx], (key, value), strict=True)
             key, value = (torch.cat(pair, dim=2) for pair in pairs)
@@ -41,14 +41,26 @@ class HybridCache:
         self.windows[layer_idx] = key[:, :, start:], value[:, :, start:]
         return key, value
 
+    def _store(self, layer_idx: int, *new: Tensor) -> list[Tensor]:
+        """Write keys and values behind the self.length tokens so far, return all of them."""
+        if layer_idx not in self.full:
+            sizes = [(*x.shape[:2], self.max_length, x.size(-1)) for x in new]
+            self.full[layer_idx] = [
+                x.new_zeros(size) for x, size in zip(new, sizes, strict=True)
+            ]
+        end = self.length + new[0].size(2)
+        if end > self.max_length:
+            raise ValueError(f"the cache has room for {self.max_length} tokens, not for {end}")
+        for room, x in zip(self.full[layer_idx], new, strict=True):
+            room[:, :, self.length : end] = x
+        return [room[:, :, :end] for room in self.full[layer_idx]]
+
     @property
     def bytes(self) -> int:
         """How much is held for the tokens so far; empty room does not count."""
         pairs = (*self.windows.values(), *self.states.values())
         held = [tensor for pair in pairs for tensor in pair]
-        for tensor in (*self.full.keys, *self.full.values):
-            if tensor is not None:
-                held.append(tensor[:, :, : self.length])
+        held += [room[:, :, : self.length] for pair in self.full.values() for room in pair]
         return sum(tensor.numel() * tensor.element_size() for tensor in held)
 
 
@@ -62,12 +74,12 @@ class Qwen3NextDecoderLayer(nn.Module):
         super().__init__()
         self.layer_idx, self.kind = layer_idx, config.layer_types[layer_idx]
         if self.kind == "linear_attention":
-            self.linear_attn = GatedDeltaNet(config, layer_idx)
+            self.linear_attn = hybrid.GatedDeltaNet(config, layer_idx)
         else:
-            self.self_attn = GatedAttention(config, layer_idx)
+            self.self_attn = hybrid.GatedAttention(config, layer_idx)
         self.mlp = Qwen3MLP(config)
-        self.input_layernorm = Qwen3NextRMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.post_attention_layernorm = Qwen3NextRMSNorm(
+        self.input_layernorm = hybrid.Qwen3NextRMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = hybrid.Qwen3NextRMSNorm(
             config.hidden_size, config.rms_norm_eps
         )
 
@@ -98,7 +110,7 @@ class Qwen3NextModel(nn.Module):
             Qwen3NextDecoderLayer(config, layer_idx)
             for layer_idx in range(config.num_hidden_layers)
         )
-        self.norm = Qwen3NextRMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.norm = hybrid.Qwen3NextRMSNorm(config.hidden_size, config.rms_norm_eps)
 
     def forward(self, input_ids: Tensor, cache: HybridCache | None = None) -> Tensor:
         config, new = self.config, input_ids.size(1)  # T
@@ -107,8 +119,8 @@ class Qwen3NextModel(nn.Module):
         cos, sin = rope_cos_sin(position_ids, config.rotary_dim, config.rope_theta)
         reach = min(total, new + config.sliding_window - 1)  # keys that a window still holds
         masks = {
-            "full_attention": sliding_window_mask(new, total, total),
-            "sliding_attention": sliding_window_mask(new, reach, config.sliding_window),
+            "full_attention": hybrid.sliding_window_mask(new, total, total),
+            "sliding_attention": hybrid.sliding_window_mask(new, reach, config.sliding_window),
         }
         hidden_states = self.embed_tokens(input_ids)  # (B, T, E)
         for layer in self.layers:
