@@ -197,6 +197,56 @@ class MLAConfig:
     v_head_dim: int
 
 
+@dataclass(frozen=True)
+class Qwen3NextConfig:
+    """The shape of one hybrid model, in the field names of Qwen3-Next; lab 12 builds it.
+
+    The mixers of the layers are named by layer_types, "linear_attention", "full_attention" or
+    "sliding_attention"; without names every full_attention_interval-th layer has full
+    attention, and the others carry a state.
+
+    Source: https://huggingface.co/Qwen/Qwen3-Next-80B-A3B-Instruct/blob/main/config.json
+    """
+
+    vocab_size: int  # V
+    hidden_size: int  # E
+    intermediate_size: int  # I
+    num_hidden_layers: int
+    num_attention_heads: int  # H
+    num_key_value_heads: int  # K
+    head_dim: int  # D
+    linear_num_key_heads: int  # of the layers with a state
+    linear_num_value_heads: int  # a multiple of linear_num_key_heads
+    linear_key_head_dim: int
+    linear_value_head_dim: int
+    linear_conv_kernel_dim: int = 4
+    partial_rotary_factor: float = 0.25  # share of a head that is rotated
+    rope_theta: float = 1e7
+    full_attention_interval: int = 4
+    layer_types: tuple[str, ...] = ()
+    sliding_window: int = 64  # tokens, the newest included
+    rms_norm_eps: float = 1e-6
+    initializer_range: float = 0.02
+    max_position_embeddings: int = 262144
+
+    def __post_init__(self):
+        if not self.layer_types:
+            every = self.full_attention_interval
+            kinds = ("linear_attention", "full_attention")
+            is_full = [(i + 1) % every == 0 for i in range(self.num_hidden_layers)]
+            object.__setattr__(self, "layer_types", tuple(kinds[full] for full in is_full))
+        if len(self.layer_types) != self.num_hidden_layers:
+            raise ValueError(
+                f"layer_types names {len(self.layer_types)} layers; num_hidden_layers is "
+                f"{self.num_hidden_layers}"
+            )
+
+    @property
+    def rotary_dim(self) -> int:
+        """How many features of a head are rotated; the others carry no position."""
+        return int(self.head_dim * self.partial_rotary_factor)
+
+
 def _published(**values) -> Qwen3Config:
     """What the whole family has in common, and what one model adds to it."""
     common = {"vocab_size": 151936, "head_dim": 128, "max_position_embeddings": 40960}

@@ -53,6 +53,7 @@ class Model:
     position: str
     activation: str
     window: str  # share of the layers that see only the last few tokens
+    state: str  # layers with a state; their key heads, value heads, features of each
     layers: int  # of an encoder and of a decoder, where there are two
     width: int  # hidden_size
     heads: int
@@ -109,7 +110,14 @@ class Model:
             return 2 * self.layers * (self.kv_latent + self.rope_dim)
         if self.kv_heads == UNKNOWN:
             return UNKNOWN
-        return 2 * self.layers * 2 * self.kv_heads * self.head_dim
+        return 2 * (self.layers - self._state()[0]) * 2 * self.kv_heads * self.head_dim
+
+    def _state(self) -> tuple[int, int]:
+        """How many layers carry a state (lab 12), and the numbers in the matrices of each."""
+        if not self.state:
+            return 0, 0
+        layers, keys, values, size = map(int, re.findall(r"\d+", self.state))
+        return layers, self.width * (2 * keys * size + 3 * values * size + 2 * values)
 
     def _attention(self) -> int:
         """Numbers in the matrices of one attention layer."""
@@ -120,7 +128,8 @@ class Model:
             cached = self.width * (self.kv_latent + self.rope_dim)
             return queries + cached + self.kv_latent * 2 * query + query * self.width
         distances = self.width * query if self.position == "Transformer-XL" else 0
-        return 2 * self.width * (query + self.kv_heads * self.head_dim) + distances
+        gate = self.width * query if self.state else 0  # GatedAttention
+        return 2 * self.width * (query + self.kv_heads * self.head_dim) + distances + gate
 
     def _count(self, active: bool) -> int | str:
         if UNKNOWN in (self.inner, self.vocab, self.kv_heads):
@@ -134,7 +143,9 @@ class Model:
         tables = (2 if self.tied == "no" else 1) * self.vocab + (self.positions or 0)
         if self.category == "encoder-decoder":  # a decoder's layer also attends to the encoder
             return 3 * self.layers * self._attention() + 2 * feed_forward + tables * self.width
-        return self.layers * self._attention() + feed_forward + tables * self.width
+        stateful, state = self._state()
+        attention = (self.layers - stateful) * self._attention() + stateful * state
+        return attention + feed_forward + tables * self.width
 
 
 def _load() -> list[Model]:
@@ -161,15 +172,25 @@ def _model(row: dict[str, str]) -> Model:
 MODELS = _load()
 COLUMNS = [  # what `family` shows; it sorts and filters by all others, too
     *("name", "year", "category", "billions", "active", "norm", "placement", "position"),
-    *("activation", "attention", "window", "layers", "width", "heads", "kv_heads", "experts"),
+    *(
+        "activation",
+        "attention",
+        "window",
+        "state",
+        "layers",
+        "width",
+        "heads",
+        "kv_heads",
+        "experts",
+    ),
     *("extra", "source"),
 ]
 COMPUTED = ["attention", "parameters", "active_parameters", "active_share", "kv_bytes"]
 ALL = list(dict.fromkeys([*COLUMNS, *(field.name for field in fields(Model)), *COMPUTED]))
 CHOICES = (
     *(said("year"), said("category"), said("norm"), said("placement"), said("position")),
-    *(said("activation"), said("attention"), said("window"), said("layers"), said("width")),
-    *(said("heads"), said("kv_heads")),
+    *(said("activation"), said("attention"), said("window"), said("state"), said("layers")),
+    *(said("width"), said("heads"), said("kv_heads")),
 )
 BESIDE = {  # what `compare` shows: its words, and what stands there
     **{name: attrgetter(name) for name in CHOICES},

@@ -57,3 +57,22 @@ def test_parameters_are_those_that_transformers_builds(name):
     with torch.device("meta"):
         built = sum(p.numel() for p in auto.from_config(config).parameters())
     assert model.parameters == pytest.approx(built, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("Qwen3-Next-80B-A3B", transformers.Qwen3NextConfig()),
+        ("Qwen3.5-9B", transformers.Qwen3_5TextConfig()),
+        ("Qwen3.5-35B-A3B", transformers.Qwen3_5MoeTextConfig()),
+    ],
+)
+def test_hybrid_rows_are_the_sizes_that_transformers_has_by_default(name, config):
+    (model,) = compare(name)
+    with torch.device("meta"):
+        built = AutoModelForCausalLM.from_config(config)
+    assert model.parameters == pytest.approx(
+        sum(p.numel() for p in built.parameters()), rel=1e-3
+    )
+    stateful = [kind for kind in config.layer_types if kind == "linear_attention"]
+    assert model.state.startswith(f"{len(stateful)} layers")

@@ -26,8 +26,9 @@ NOT_STATED = {  # look for a new "?"; delete what has been found
     "Jurassic-1": {"tied"},
 }
 # whose published counts are not ours: Baichuan's 13 is the size of the generation before, with
-# half the vocabulary; the makers of gpt-oss leave the input table out of the active parameters
-APART = {"Baichuan-2-13B", "gpt-oss-120b"}
+# half the vocabulary; the makers of gpt-oss leave the input table out of the active parameters,
+# those of Qwen3-Next both tables
+APART = {"Baichuan-2-13B", "gpt-oss-120b", "Qwen3-Next-80B-A3B"}
 
 
 def is_close(count, published):

@@ -1,0 +1,109 @@
+"""The hybrid layers and the decoder made of them, against transformers' Qwen3-Next."""
+
+import pytest
+import torch
+from transformers import DynamicCache, Qwen3NextForCausalLM
+from transformers import Qwen3NextConfig as TheirConfig
+from transformers.models.qwen3_next import modeling_qwen3_next as theirs
+
+from solutions import hybrid
+from solutions.config import Qwen3NextConfig
+from solutions.hybrid_model import HybridCache
+from solutions.hybrid_model import Qwen3NextForCausalLM as OurModel
+
+SIZES = {
+    "vocab_size": 53, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 8,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 8,
+    "linear_value_head_dim": 10, "linear_conv_kernel_dim": 4,
+}  # fmt: skip
+
+
+@pytest.fixture(params=[0, 1, 2])
+def pair(request):
+    """(theirs, ours): one random hybrid model of eight layers, norms and decays randomised."""
+    torch.manual_seed(request.param)
+    dense = {"num_experts": 0, "mlp_only_layers": list(range(SIZES["num_hidden_layers"]))}
+    rope = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25}
+    config = TheirConfig(**SIZES, **dense, rope_parameters=rope, initializer_range=0.1)
+    config._attn_implementation = "eager"
+    model = Qwen3NextForCausalLM(config).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "norm" in name or "dt_bias" in name:
+                weight.add_(0.3 * torch.randn_like(weight))
+    ours = OurModel(Qwen3NextConfig(**SIZES, rope_theta=1e4))
+    ours.load_state_dict(model.state_dict(), strict=True)
+    return model, ours
+
+
+@torch.no_grad()
+def test_logits_of_a_text_at_once(pair):
+    model, ours = pair
+    input_ids = torch.randint(SIZES["vocab_size"], (2, 70))  # more than one chunk of 64
+    torch.testing.assert_close(ours(input_ids), model(input_ids).logits, rtol=0, atol=1e-4)
+
+
+@torch.no_grad()
+def test_logits_in_pieces_with_a_cache(pair):
+    model, ours = pair
+    input_ids = torch.randint(SIZES["vocab_size"], (2, 14))
+    whole = ours(input_ids)
+    their_cache, cache = DynamicCache(config=model.config), HybridCache(ours.config, 20)
+    for start, end in ((0, 7), (7, 8), (8, 9), (9, 13), (13, 14)):
+        piece = input_ids[:, start:end]
+        right = model(piece, past_key_values=their_cache, use_cache=True).logits
+        mine = ours(piece, cache)
+        torch.testing.assert_close(mine, right, rtol=0, atol=1e-4)
+        torch.testing.assert_close(mine, whole[:, start:end], rtol=0, atol=1e-4)
+
+
+@torch.no_grad()
+def test_decoding_with_a_window_is_reading_at_once():
+    layers = ("sliding_attention", "linear_attention", "sliding_attention", "full_attention")
+    sizes = {**SIZES, "num_hidden_layers": 4, "layer_types": layers, "sliding_window": 5}
+    model = OurModel(Qwen3NextConfig(**sizes, initializer_range=0.2))
+    input_ids = torch.randint(SIZES["vocab_size"], (2, 17))
+    whole, cache = model(input_ids), HybridCache(model.config, 17)
+    pieces = [model(input_ids[:, a:b], cache) for a, b in ((0, 8), (8, 9), (9, 12), (12, 17))]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), whole, rtol=0, atol=1e-4)
+    assert all(key.size(2) == 4 for key, _ in cache.windows.values())
+
+
+def rule_inputs(length, keys=2, values=6):
+    shape = (2, length, keys, 8)
+    query, key, value = (
+        torch.randn(shape),
+        torch.randn(shape),
+        torch.randn(2, length, values, 5),
+    )
+    g, beta = -torch.rand(2, length, values).exp(), torch.rand(2, length, values)
+    return query, key, value, g, beta
+
+
+@pytest.mark.parametrize("rule", [hybrid.gated_delta_rule, hybrid.chunk_gated_delta_rule])
+@pytest.mark.parametrize("length", [1, 64, 150])
+def test_the_rule_is_that_of_transformers(rule, length):
+    inputs, state = rule_inputs(length), torch.randn(2, 6, 8, 5)
+    named = dict(zip(("query", "key", "value", "g", "beta"), inputs, strict=True))
+    right = theirs.torch_recurrent_gated_delta_rule(
+        **named, initial_state=state, output_final_state=True, use_qk_l2norm_in_kernel=True
+    )
+    torch.testing.assert_close(rule(**named, initial_state=state), right, rtol=1e-4, atol=1e-5)
+
+
+def test_chunks_have_the_gradients_of_single_tokens():
+    inputs = [x.requires_grad_() for x in rule_inputs(23)]
+    found = []
+    for rule in (hybrid.gated_delta_rule, hybrid.chunk_gated_delta_rule):
+        options = {} if rule is hybrid.gated_delta_rule else {"chunk_size": 8}
+        output, state = rule(*inputs, **options)
+        found.append(torch.autograd.grad(output.square().sum() + state.sum(), inputs))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+
+
+def test_a_strong_decay_overflows_nowhere():
+    query, key, value, g, beta = rule_inputs(130)
+    output, state = hybrid.chunk_gated_delta_rule(query, key, value, 60 * g, beta)
+    right = hybrid.gated_delta_rule(query, key, value, 60 * g, beta)
+    torch.testing.assert_close((output, state), right, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,312 @@
+"""Visible checks of lab 12: what check("12.1") and its sisters run."""
+
+from functools import partial
+
+import torch
+from visible.test_gqa import module_call, window
+
+from labkit.checks.declared import Call, New, check, rows
+
+F32, BF16 = torch.float32, torch.bfloat16
+loose = partial(check, tolerance=1e-4)  # where another order of sums is as right
+
+
+def mask_call(rng, new, total, size, sinks=0, **options):
+    inputs = {"query_length": new, "key_length": total, "window": size}
+    if sinks:
+        inputs["sinks"] = sinks
+    return Call("sliding_window_mask", **inputs, **options)
+
+
+test_window = check("12.1", "6 tokens, a window of 3, nothing cached", new=6, total=6, size=3)(
+    mask_call
+)
+test_window_one = check("12.1", "window 1: a token sees itself alone", new=4, total=4, size=1)(
+    mask_call
+)
+test_window_wide = check(
+    "12.1", "a window wider than the text is a causal mask", new=4, total=4, size=9
+)(mask_call)
+test_window_cache = check(
+    "12.1", "{new} new tokens after cached ones, window 3",
+    size=3, cases=rows("new, total", (2, 7), (1, 6)),
+)(mask_call)  # fmt: skip
+test_window_sinks = check(
+    "12.1", "{sinks} sinks, window 2, {new} new tokens of {total}",
+    size=2, cases=rows("new, total, sinks", (6, 6, 1), (3, 7, 2)),
+)(mask_call)  # fmt: skip
+test_window_early_sinks = check(
+    "12.1", "4 sinks: the first tokens do not see later ones", new=6, total=6, size=1, sinks=4
+)(mask_call)
+test_window_positions = check(
+    "12.1", "arguments by position: query_length, key_length, window, sinks",
+    new=3, total=8, size=2, sinks=1, by_position=True,
+)(mask_call)  # fmt: skip
+
+
+def norm_call(
+    rng, symbol="Qwen3NextRMSNorm", size=8, eps=1e-6, dtype=F32, scale=2.0, **options
+):
+    x = (scale * rng.normal(2, 3, size)).to(dtype)
+    inputs = {"hidden_states": x}
+    if symbol.endswith("Gated"):
+        inputs["gate"] = (2 * rng.normal(2, 3, size)).to(dtype)
+    init, state = {"hidden_size": size, "eps": eps}, {"weight": 0.4 * rng.normal(size)}
+    return Call(symbol, init=init, state=state, dtype=dtype, **inputs, **options)
+
+
+@check("12.2", points=0.5)
+def test_norm_start(rng):
+    """Qwen3NextRMSNorm: the weight is zeros at the start"""
+    x = rng.normal(2, 8)
+    return Call("Qwen3NextRMSNorm", init={"hidden_size": 8}, names=True, hidden_states=x)
+
+
+test_norm = check("12.2", "Qwen3NextRMSNorm: the scale is 1 + weight")(norm_call)
+test_norm_eps = check(
+    "12.2", "Qwen3NextRMSNorm: eps 0.1 with small numbers", points=0.5, eps=0.1, scale=0.2
+)(norm_call)
+test_norm_half = check(
+    "12.2",
+    "Qwen3NextRMSNorm: bfloat16, the product in float32",
+    points=0.5,
+    dtype=BF16,
+    size=64,
+)(norm_call)
+
+D, R = 8, 4  # head_dim, of which R features rotate
+
+
+def config(size=12, **more):
+    """A Qwen3NextConfig; what is not named is small."""
+    fields = {
+        "vocab_size": 8, "hidden_size": size, "intermediate_size": 8, "num_hidden_layers": 4,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": D,
+        "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 3,
+        "linear_value_head_dim": 5,
+    }  # fmt: skip
+    return New("Qwen3NextConfig", **(fields | more))
+
+
+def attention_call(rng, heads=6, kv_heads=2, size=12, eps=1e-6, rotated=R, **options):
+    q, kv = heads * D, kv_heads * D
+    made = config(
+        size, num_attention_heads=heads, num_key_value_heads=kv_heads, rms_norm_eps=eps
+    )
+    weights = {"q_proj": (2 * q, size), "k_proj": (kv, size), "v_proj": (kv, size)}
+    weights |= {"o_proj": (size, q), "q_norm": (D,), "k_norm": (D,)}
+    return module_call(rng, "GatedAttention", made, weights, rotated, 2 * kv, **options)
+
+
+test_attention_one = check("12.2", "one token, which can only see itself", shape=(2, 1))(
+    attention_call
+)
+test_attention = check("12.2", "5 tokens, 4 of 8 features of a head rotated")(attention_call)
+test_attention_all = check("12.2", "all 8 features of a head rotated", points=0.5, rotated=D)(
+    attention_call
+)
+test_attention_mask = check("12.2", "a window of 3", points=0.5, mask=window)(attention_call)
+test_attention_cache = check(
+    "12.2", "5 tokens in three steps with a cache: 2, then 2, then 1", cuts=(0, 2, 4, 5)
+)(attention_call)
+test_attention_causality = check(
+    "12.2", "what comes later changes nothing before it", points=0.5, again=3
+)(attention_call)
+test_attention_half = check(
+    "12.2", "bfloat16 in, bfloat16 out, cos and sin in float32",
+    points=0.5, dtype=BF16, shape=(2, 1),
+)(attention_call)  # fmt: skip
+test_attention_gradients = check(
+    "12.2", "gradients of input and parameters", points=0.5, grad=True
+)(attention_call)
+
+
+def unit(x):
+    return x / x.norm(dim=-1, keepdim=True)
+
+
+def step_inputs(rng, lead=(2, 3), key_size=4, value_size=5):
+    """A key of length 1, a state, and the rest, for each of `lead`."""
+    return {
+        "state": rng.normal(*lead, key_size, value_size),
+        "query": rng.normal(*lead, key_size),
+        "key": unit(rng.normal(*lead, key_size)),
+        "value": rng.normal(*lead, value_size),
+        "g": -rng.uniform(*lead, low=0.2, high=1.5),
+        "beta": rng.uniform(*lead, low=0.2, high=0.9),
+    }
+
+
+def step_call(rng, lead=(2, 3), key_size=4, value_size=5, changed=(), **options):
+    """A call of gated_delta_step; `changed` gives some inputs one value everywhere."""
+    inputs = step_inputs(rng, lead, key_size, value_size)
+    for name, number in dict(changed).items():
+        inputs[name] = torch.full_like(inputs[name], number)
+    call = Call("gated_delta_step", **options).then(**inputs)
+    return call.returning("output", "state")
+
+
+test_step_empty = check(
+    "12.3", "a state of zeros: what is written is beta times value", changed={"state": 0.0}
+)(step_call)
+test_step_nothing = check(
+    "12.3", "beta 0 writes nothing; the state still fades", changed={"beta": 0.0}
+)(step_call)
+test_step_replace = check(
+    "12.3", "beta 1, no fading: the value of the key is replaced",
+    changed={"beta": 1.0, "g": 0.0},
+)(step_call)  # fmt: skip
+test_step_forget = check("12.3", "g -200: nothing is left", changed={"g": -200.0})(step_call)
+test_step = check("12.3", "everything at once", points=2)(step_call)
+
+
+@check("12.3")
+def test_step_again(rng):
+    """the key that was just written, asked for"""
+    call = step_call(rng, changed={"beta": 1.0})
+    inputs = call.steps[0][1]
+    inputs["query"] = inputs["key"]
+    return call
+
+
+test_step_positions = check(
+    "12.3", "arguments by position: state, query, key, value, g, beta", by_position=True
+)(step_call)
+test_step_gradients = check("12.3", "gradients", points=0.5, grad=True)(step_call)
+
+
+def rule_inputs(rng, length=5, heads=(2, 4), sizes=(4, 5), batch=2, dtype=F32, scale=1.0):
+    keys, values = heads
+    return {
+        "query": (scale * rng.normal(batch, length, keys, sizes[0])).to(dtype),
+        "key": (scale * rng.normal(batch, length, keys, sizes[0])).to(dtype),
+        "value": rng.normal(batch, length, values, sizes[1]).to(dtype),
+        "g": -rng.uniform(batch, length, values, low=0.02, high=0.8),
+        "beta": rng.uniform(batch, length, values, low=0.2, high=0.9).to(dtype),
+    }
+
+
+def prepare_call(rng, options=None, **sizes):
+    call = Call("prepare_heads", **(options or {}), **rule_inputs(rng, **sizes))
+    return call.returning("query", "key", "value", "g", "beta")
+
+
+test_prepare = check(
+    "12.4", "prepare_heads: {heads} key and value heads", heads=[(2, 2), (2, 4)]
+)(prepare_call)
+test_prepare_small = check(
+    "12.4", "prepare_heads: keys of length 0.002, where 1e-6 counts", points=0.5, scale=0.001
+)(prepare_call)
+test_prepare_half = check(
+    "12.4", "prepare_heads: bfloat16 in, float32 out", points=0.5, dtype=BF16
+)(prepare_call)
+
+
+def rule_call(rng, symbol="gated_delta_rule", start=True, options=None, chunk=None, **sizes):
+    """start: with an initial_state."""
+    inputs = rule_inputs(rng, **sizes)
+    batch, _, values, value_size = inputs["value"].shape
+    if start:
+        inputs["initial_state"] = rng.normal(batch, values, inputs["key"].size(-1), value_size)
+    if chunk:
+        inputs["chunk_size"] = chunk
+    return Call(symbol, **inputs, **(options or {})).returning("output", "state")
+
+
+test_rule_one = check("12.4", "one token after a state", length=1)(rule_call)
+test_rule = check("12.4", "5 tokens, no state before", points=2, start=False)(rule_call)
+test_rule_start = check("12.4", "5 tokens after a state")(rule_call)
+test_rule_half = check("12.4", "bfloat16 in, bfloat16 out, the state in float32", dtype=BF16)(
+    rule_call
+)
+test_rule_gradients = check("12.4", "gradients", points=0.5, options={"grad": True})(rule_call)
+
+CHUNKS = {"symbol": "chunk_gated_delta_rule", "length": 10}
+test_chunk_one = loose("12.5", "one chunk, no state before", start=False, chunk=10, **CHUNKS)(
+    rule_call
+)
+test_chunk_state = loose("12.5", "one chunk after a state", chunk=16, **CHUNKS)(rule_call)
+test_chunks = loose("12.5", "chunks of {chunk}, the last one shorter", chunk=[4, 3], **CHUNKS)(
+    rule_call
+)
+test_chunk_single = loose("12.5", "chunks of 1 token", points=0.5, chunk=1, **CHUNKS)(rule_call)
+test_chunk_default = loose(
+    "12.5", "chunk_size left out, 70 tokens", symbol=CHUNKS["symbol"], length=70
+)(rule_call)
+test_chunk_gradients = loose(
+    "12.5", "gradients", points=0.5, chunk=4, options={"grad": True}, **CHUNKS
+)(rule_call)
+
+
+@loose("12.5", points=0.5)
+def test_chunk_strong_decay(rng, length=40):
+    """g near -20: exp of a difference must not overflow"""
+    call = rule_call(rng, CHUNKS["symbol"], length=length, chunk=16)
+    inputs = call.steps[0][1]
+    inputs["g"] = 40 * inputs["g"]
+    return call
+
+
+test_gated_norm = check("12.6", "Qwen3NextRMSNormGated", symbol="Qwen3NextRMSNormGated")(
+    norm_call
+)
+test_gated_norm_eps = check(
+    "12.6", "Qwen3NextRMSNormGated: eps 0.1 with small numbers",
+    points=0.5, symbol="Qwen3NextRMSNormGated", eps=0.1, scale=0.2,
+)(norm_call)  # fmt: skip
+test_gated_norm_half = check(
+    "12.6", "Qwen3NextRMSNormGated: bfloat16", points=0.5,
+    symbol="Qwen3NextRMSNormGated", dtype=BF16,
+)(norm_call)  # fmt: skip
+
+
+def net_call(
+    rng, length=5, pieces=None, before=False, keys=2, values=4, sizes=(3, 5), width=4, size=12,
+    batch=2, eps=1e-6, scale=1.0, again=None, **options,
+):  # fmt: skip
+    """A GatedDeltaNet on one piece of a text.
+
+    before  after an earlier piece, whose state is drawn
+    again   of a second step, the first token that differs
+    """
+    key_size, value_size = keys * sizes[0], values * sizes[1]
+    channels = 2 * key_size + value_size
+    made = config(
+        size, linear_num_key_heads=keys, linear_num_value_heads=values,
+        linear_key_head_dim=sizes[0], linear_value_head_dim=sizes[1],
+        linear_conv_kernel_dim=width, rms_norm_eps=eps,
+    )  # fmt: skip
+    state = {
+        "in_proj_qkvz.weight": rng.normal(channels + value_size, size) / size**0.5,
+        "in_proj_ba.weight": rng.normal(2 * values, size) / size**0.5,
+        "conv1d.weight": rng.normal(channels, 1, width),
+        "dt_bias": rng.normal(values),
+        "A_log": rng.uniform(values, low=-2.0, high=0.3),
+        "norm.weight": 1 + 0.4 * rng.normal(sizes[1]),
+        "out_proj.weight": rng.normal(size, value_size) / value_size**0.5,
+    }
+    inputs = {"hidden_states": scale * rng.normal(batch, length, size)}
+    if before:
+        held = rng.normal(batch, channels, width - 1)
+        inputs["state"] = (held, rng.normal(batch, values, *sizes))
+    init = {"config": made, "layer_idx": 1}
+    call = Call("GatedDeltaNet", init=init, state=state, **options).then(**inputs)
+    if again is not None:
+        x = inputs["hidden_states"]
+        changed = torch.cat((x[:, :again], -x[:, again:]), dim=1)
+        call.then(**{**inputs, "hidden_states": changed})
+    return call.returning("output", "state")
+
+
+test_net = loose("12.6", "5 tokens from the beginning", points=2)(net_call)
+test_net_short = loose("12.6", "2 tokens, fewer than the convolution is wide", length=2)(
+    net_call
+)
+test_net_decode = loose("12.6", "one token after a state", length=1, before=True)(net_call)
+test_net_goes_on = loose("12.6", "5 tokens after a state", before=True)(net_call)
+test_net_causality = loose(
+    "12.6", "what comes later changes nothing before it", points=0.5, again=3
+)(net_call)
+test_net_gradients = loose(
+    "12.6", "gradients of input and parameters", points=0.5, grad=True
+)(net_call)
