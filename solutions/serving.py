@@ -44,17 +44,16 @@ def tiled_attention(
             Milakov and Gimelshein 2018, https://arxiv.org/abs/1805.02867
     """
     ### BEGIN SOLUTION
-    scale = query.size(-1) ** -0.5 if scale is None else scale
-    heads, new, kv_heads, total = query.size(1), query.size(2), key.size(1), key.size(2)
-    rows = query.float().reshape(
-        query.size(0), kv_heads, -1, query.size(-1)
-    )  # (B, K, G * T, D)
+    batch, heads, new, head_dim = query.shape
+    kv_heads, total = key.shape[1:3]
+    scale = head_dim**-0.5 if scale is None else scale
+    rows = query.float().reshape(batch, kv_heads, -1, head_dim)  # (B, K, G * T, D)
     position = torch.arange(total - new, total, device=query.device)
     position = position.repeat(heads // kv_heads)[:, None]  # (G * T, 1)
 
     largest = torch.full_like(rows[..., :1], -torch.inf)
     weight_sum = torch.zeros_like(largest)  # (B, K, G * T, 1)
-    value_sum = weight_sum * value[:, :, :1]  # (B, K, G * T, features)
+    value_sum = rows.new_zeros(*rows.shape[:3], value.size(-1))  # (B, K, G * T, features)
     for start in range(0, total, block_size):
         end = min(start + block_size, total)
         scores = rows @ key[:, :, start:end].float().mT * scale  # (B, K, G * T, block)
@@ -68,7 +67,7 @@ def tiled_attention(
         value_sum = value_sum * shrink + weights @ value[:, :, start:end].float()
         largest = new_largest
     mixed = (value_sum / weight_sum).to(query.dtype)  # (B, K, G * T, features)
-    return mixed.reshape(query.size(0), heads, new, -1)  # (B, H, T, features)
+    return mixed.reshape(batch, heads, new, -1)  # (B, H, T, features)
     ### END SOLUTION
 
 
@@ -271,9 +270,8 @@ class PagedCache:
         ### BEGIN SOLUTION
         blocks = self.block_table[sequence]
         total = self.lengths[sequence][layer_idx]
-        key = (
-            self.keys[layer_idx][blocks].transpose(0, 1).flatten(1, 2)
-        )  # (K, blocks * size, D)
+        # (blocks, K, block_size, D) -> (K, blocks * block_size, D)
+        key = self.keys[layer_idx][blocks].transpose(0, 1).flatten(1, 2)
         value = self.values[layer_idx][blocks].transpose(0, 1).flatten(1, 2)
         return key[:, :total], value[:, :total]
         ### END SOLUTION

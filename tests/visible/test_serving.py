@@ -148,8 +148,8 @@ test_layer_half = check("10.2", "QuantizedLinear on {dtype}", dtype=[BF16])(laye
 @check("10.2")
 def test_layer_stored(rng, **how):
     """QuantizedLinear stores whole numbers and scales, and nothing to be trained"""
-    call = layer_call(rng, **{"bits": 4, "group_size": 4, **how})
-    return call.then(".quantized").then(".scale").then("parameters")
+    call = layer_call(rng, grad=True, **{"bits": 4, "group_size": 4, **how})
+    return call.then(".quantized").then(".scale")
 
 
 # 10.3
@@ -312,7 +312,7 @@ test_served_first = check_served(
 test_served_stop = check_served(
     "stop tokens end an answer and stay in it: eos_token_id {eos}",
     requests=((3, 6), (2, 6), (4, 6)),
-    eos=[(0, 3, 4, 7, 11, 12, 17, 20)], batch=2, rounds=6, blocks=20,
+    eos=[(0, 2, 4, 6, 8, 10, 13, 15, 17, 19, 21)], batch=2, rounds=6, blocks=20,
 )  # fmt: skip
 
 
@@ -414,5 +414,5 @@ def test_speculative_dropped(rng, draws=4000):
 def test_speculative_generator(rng, rows=6):
     """the generator decides the draw"""
     seed = Given("generator", seed=int(rng.integers(0, 10**6)))
-    call = spoken(rng, (0, 1), [EVEN, EVEN], [P, Q, P], rows, generator=seed, summary="repeats")
+    call = spoken(rng, (3, 0), [EVEN, EVEN], [P, Q, P], rows, generator=seed, summary="repeats")
     return call.then("", **call.steps[0][1])

@@ -41,6 +41,10 @@ class _AtMost(TorchDispatchMode):
         super().__init__()
         self.most = most
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # to be skipped, torch imports its compiler, which takes over a second
+
     def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None):
         made = operator(*args, **(kwargs or {}))
         for tensor in made if isinstance(made, (list, tuple)) else [made]:
