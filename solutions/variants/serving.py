@@ -99,11 +99,14 @@ def dequantize(quantized, scale):
 class QuantizedLinear(nn.Module):
     def __init__(self, weight, bias=None, bits=8, group_size=None):
         super().__init__()
-        for name, tensor in zip(("quantized", "scale"), quantize(weight, bits, group_size)):
+        for name, tensor in zip(
+            ("quantized", "scale"), quantize(weight, bits, group_size), strict=True
+        ):
             self.register_buffer(name, tensor)
         self.register_buffer("bias", bias)
 
-    def forward(self, x):
+    def forward(self, hidden_states):
+        x = hidden_states
         if self.scale.size(1) == 1:
             y = (x @ self.quantized.to(x.dtype).T) * self.scale[:, 0].to(x.dtype)
         else:
@@ -179,7 +182,6 @@ def quantize(weight, bits=8, group_size=None):
 def dequantize(quantized, scale):
     groups = quantized.view(*scale.shape, -1).float()
     return torch.mul(groups, scale.unsqueeze(-1)).view(quantized.shape)
-
 
 
 # %% exercise 10.3: token by token, the first free block first
@@ -446,7 +448,9 @@ class Scheduler:
         batch = PagedBatch(self.cache, [request.number for request in requests])
         ids = torch.tensor(rows)
         self.passes.append(list(ids.shape))
-        return self.model(ids, batch.attention_mask(ids.size(1)), batch)[:, -1].argmax(-1).tolist()
+        return (
+            self.model(ids, batch.attention_mask(ids.size(1)), batch)[:, -1].argmax(-1).tolist()
+        )
 
     def has_room(self, request):
         if len(self.running) >= self.max_batch_size:
@@ -503,7 +507,9 @@ class Scheduler:
         batch = PagedBatch(self.cache, [request.number for request in requests])
         ids = torch.tensor(rows)
         self.passes.append(list(ids.shape))
-        return self.model(ids, batch.attention_mask(ids.size(1)), batch)[:, -1].argmax(-1).tolist()
+        return (
+            self.model(ids, batch.attention_mask(ids.size(1)), batch)[:, -1].argmax(-1).tolist()
+        )
 
     def has_room(self, request):
         held = sum(len(self.cache.block_table[r.number]) for r in self.running)
@@ -555,7 +561,9 @@ class Scheduler:
         batch = PagedBatch(self.cache, [request.number for request in requests])
         ids = torch.tensor(rows)
         self.passes.append(list(ids.shape))
-        return self.model(ids, batch.attention_mask(ids.size(1)), batch)[:, -1].argmax(-1).tolist()
+        return (
+            self.model(ids, batch.attention_mask(ids.size(1)), batch)[:, -1].argmax(-1).tolist()
+        )
 
     def has_room(self, request):
         free = len(self.cache.free_blocks)
@@ -608,7 +616,9 @@ def speculative_step(draft_tokens, draft_probs, target_probs, generator=None):
 # %% exercise 10.5: all replacements drawn, then chosen from
 def speculative_step(draft_tokens, draft_probs, target_probs, generator=None):
     B, k = draft_tokens.shape
-    ratio = (target_probs[:, :k] / draft_probs.clamp(min=1e-20)).gather(2, draft_tokens[..., None])
+    ratio = (target_probs[:, :k] / draft_probs.clamp(min=1e-20)).gather(
+        2, draft_tokens[..., None]
+    )
     passed = torch.rand(B, k, generator=generator) < ratio[..., 0]
     count = torch.where(passed.all(1), k, (~passed).int().argmax(1))
     left = (target_probs - nn.functional.pad(draft_probs, (0, 0, 0, 1))).clamp(min=0)
