@@ -8,7 +8,7 @@ G = H/K queries per KV head, D head_dim, V vocab_size.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -153,24 +153,22 @@ class QuantizedLinear(nn.Module):
 
 
 # %% given: every matrix of a model
-def quantize_model(
+def replace_linears(
     model: nn.Module,
-    bits: int = 8,
-    group_size: int | None = None,
+    make: Callable[[Tensor, Tensor | None], nn.Module],
     names: Sequence[str] = ("",),
     skip: Sequence[str] = ("mlp.gate",),
 ) -> nn.Module:
-    """Put a QuantizedLinear in place of each nn.Linear whose name contains one of `names`.
+    """Put make(weight, bias) in place of each nn.Linear whose name contains one of `names`.
 
-    The routers of a mixture stay as they are unless `skip` is changed. The model is changed in
-    place and returned.
+    The routers of a mixture stay as they are: a rounded score may send a token to another
+    expert. The model is changed in place and returned.
     """
     for name, layer in list(model.named_modules()):
         wanted = any(part in name for part in names) and not name.endswith(tuple(skip))
         if type(layer) is nn.Linear and wanted:
             parent, _, child = name.rpartition(".")
-            rounded = QuantizedLinear(layer.weight, layer.bias, bits, group_size)
-            setattr(model.get_submodule(parent), child, rounded)
+            setattr(model.get_submodule(parent), child, make(layer.weight, layer.bias))
     return model
 
 
