@@ -368,7 +368,7 @@ def column(number):
         value = outcome.value
         if outcome.failure or not isinstance(value, torch.Tensor) or value.dim() != 2:
             return outcomes
-        if value.dtype != torch.int64 or value.size(1) <= number:
+        if value.dtype != torch.int64 or value.size(1) != 2:
             return outcomes
         return [Outcome([(value[:, number] + 1).clamp(min=0).bincount()])]
 
