@@ -146,6 +146,16 @@ test_layer_half = check("10.2", "QuantizedLinear on {dtype}", dtype=[BF16])(laye
 
 
 @check("10.2")
+def test_layer_plain(rng, rows=3, columns=8):
+    """QuantizedLinear and quantize by default: 8 bits, a scale per row"""
+    weight = rounded(rng, rows, columns)
+    layer = Call(
+        "QuantizedLinear", init={"weight": weight}, hidden_states=rng.normal(2, columns)
+    )
+    return layer, Call("quantize", weight=weight)
+
+
+@check("10.2")
 def test_layer_stored(rng, **how):
     """QuantizedLinear stores whole numbers and scales, and nothing to be trained"""
     call = layer_call(rng, grad=True, **{"bits": 4, "group_size": 4, **how})
