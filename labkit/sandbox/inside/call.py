@@ -27,7 +27,7 @@ from labkit.sandbox.inside.doubles import (
     Watched,
 )
 from labkit.sandbox.inside.importer import PACKAGE
-from labkit.sandbox.inside.torch_private import set_deterministic
+from labkit.sandbox.inside.torch_private import numbers_at_most, set_deterministic
 
 # Kept from before any learner code can replace them.
 _equal, _generator = torch.equal, torch.default_generator
@@ -127,6 +127,7 @@ OPTIONS: dict[str, tuple[type, ...]] = {
     "summary": (str,),
     "objects": (Given,),
     "trace": (tuple,),
+    "most_numbers": (int,),
 }
 
 
@@ -150,6 +151,7 @@ class Call:
             first inputs, and the state they end in is part of the outcome
     trace   functions and classes of the package, whose calls are recorded: the records are one
             more value, see Tracer, and the outcome's state is the weights that were loaded
+    most_numbers  a tensor of more numbers than this, made on the way, raises MemoryError
 
     A Given("listener") among a step's inputs makes its value {"returned": ..., name: what
     the listener heard}. torch's global generator starts every call with the same seed.
@@ -175,9 +177,13 @@ class Call:
         summary: str | None = None,
         objects: Given | None = None,
         trace: tuple[str, ...] = (),
+        most_numbers: int | None = None,
         **inputs: Any,
     ):
-        given = (init, state, dtype, grad, names, by_position, summary, objects, trace)
+        given = (
+            *(init, state, dtype, grad, names, by_position, summary, objects, trace),
+            most_numbers,
+        )
         for (name, kinds), value in zip(OPTIONS.items(), given, strict=True):
             if value is not None and not isinstance(value, kinds):
                 raise ValueError(
@@ -187,7 +193,7 @@ class Call:
         self.symbol, self.init, self.state = symbol, init, state
         self.dtype, self.grad, self.names = dtype, grad, names
         self.by_position, self.summary, self.objects = by_position, summary, objects
-        self.trace = trace
+        self.trace, self.most_numbers = trace, most_numbers
         # For the judge's side alone, see checks/compare.py:
         self.returns: tuple[str, ...] = ()  # what the values of a pair are called
         self.probs: Tensor | None = None  # which counts of draws must fit
@@ -358,8 +364,9 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
             if tensor.is_floating_point():
                 leaves[step + path] = tensor.requires_grad_()
         before = [(step + p, t, t.detach().clone()) for p, t in _tensors(inputs, inputs)]
-        with torch.set_grad_enabled(bool(call.grad or objects)):
-            given = {**objects, **inputs}
+        given = {**objects, **inputs}
+        gradients_on = torch.set_grad_enabled(bool(call.grad or objects))
+        with gradients_on, numbers_at_most(call.most_numbers):
             value = _run(target, method, given, call.by_position, outcome.renamed)
         outcome.values.append(value if call.grad else detached(value))  # later steps may write
         outcome.changed += [path for path, t, old in before if not _same(t.detach(), old)]

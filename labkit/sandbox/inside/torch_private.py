@@ -6,11 +6,12 @@ After an update of torch this is the file to look at.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 # Where torch looks an operator up for the tensors of a CPU; the last one is torch.vmap's, which
 # takes an operator apart before any other is asked.
@@ -31,6 +32,35 @@ def set_deterministic(wanted: bool, warn_only: bool) -> None:
     """torch.use_deterministic_algorithms without its import of the compiler, which takes
     longer than a whole check."""
     torch._C._set_deterministic_algorithms(wanted, warn_only=warn_only)
+
+
+class _AtMost(TorchDispatchMode):
+    """Looks at what every operation makes. A view is as large as the memory that it shows."""
+
+    def __init__(self, most: int):
+        super().__init__()
+        self.most = most
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # to be skipped, torch imports its compiler, which takes over a second
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None):
+        made = operator(*args, **(kwargs or {}))
+        for tensor in made if isinstance(made, (list, tuple)) else [made]:
+            if isinstance(tensor, Tensor):
+                held = tensor.untyped_storage().nbytes() // tensor.element_size()
+                if min(held, tensor.numel()) > self.most:
+                    raise MemoryError(
+                        f"a tensor of shape {tuple(tensor.shape)} was made: "
+                        f"{tensor.numel()} numbers, {self.most} are allowed here"
+                    )
+        return made
+
+
+def numbers_at_most(most: int | None) -> AbstractContextManager[object]:
+    """Within it, an operation that makes a tensor of more numbers raises MemoryError."""
+    return nullcontext() if most is None else _AtMost(most)
 
 
 def torch_settings() -> tuple[torch.dtype, bool, Any]:

@@ -26,8 +26,12 @@ MAX_DIMENSIONS = 16
 MAX_NAME, MAX_ERROR, MAX_TEXT, MAX_ITEMS = 80, 300, 1_000, 2_000
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-DTYPES = {str(dtype): dtype for dtype in (*FLOATS, torch.int64, torch.int32, torch.bool)}
-SETTINGS = ("init", "state", "dtype", "grad", "names", "by_position", "summary", "objects")
+WHOLE = (torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool)
+DTYPES = {str(dtype): dtype for dtype in (*FLOATS, *WHOLE)}
+SETTINGS = (
+    *("init", "state", "dtype", "grad", "names", "by_position", "summary", "objects"),
+    "most_numbers",
+)
 
 
 class Malformed(ValueError):

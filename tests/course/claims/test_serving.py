@@ -1,0 +1,126 @@
+"""What lab 10 says of its experiments, in five seeds each, by the notebook's own cells.
+
+pytest -m slow tests/course/claims/test_serving.py -s    prints the table
+"""
+
+import json
+
+import pytest
+import torch
+
+import solutions.serving as serving
+from labkit.core.paths import ROOT
+from labkit.learner.models import load_chat_model
+from labkit.pretrain.data import Validation
+
+pytestmark = pytest.mark.slow
+SEEDS = range(5)
+CELLS = ["tools", "plain-code", "rounded-code", "bits-code", "serve-code", "arrivals-code"]
+CELLS += ["serve-loop", "pay-code"]
+
+
+@pytest.fixture(scope="module")
+def lab():
+    """The names that the notebook's cells define, with the reference in place of answers."""
+    notebook = json.loads((ROOT / "notebooks" / "10_serving.ipynb").read_text("utf-8"))
+    sources = {cell["id"]: "".join(cell["source"]) for cell in notebook["cells"]}
+    names = dict(vars(serving))
+    for cell in CELLS:
+        source = sources[cell].replace("from tinyllm.serving", "from solutions.serving")
+        exec(compile(source, cell, "exec"), names)
+    return names
+
+
+def tell(claim, numbers):
+    print(f"\n{claim}: " + "  ".join(f"{number:.3g}" for number in numbers))
+
+
+def stories(tokenizer):
+    """Five sets of twelve stories that no training row holds."""
+    held = Validation(tokenizer, documents=60, longest=128)
+    rows = [row for batch in held.batches for row in batch.split(1)]
+    draw = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0)).tolist()
+    for seed in SEEDS:
+        held.batches = [rows[n] for n in draw[12 * seed : 12 * seed + 12]]
+        yield held
+
+
+@pytest.mark.parametrize("name", ["stories-dense", "stories-moe"])
+def test_bits(lab, name):
+    model, tokenizer = load_chat_model(name)
+    more = {}
+    for bits, size in ((8, None), (4, None), (3, None), (3, 64), (3, 16), (2, None), (2, 16)):
+        coarse, found = lab["rounded"](model, bits, size), []
+        for held in stories(tokenizer.library):
+            loss = lab["surprise"](coarse, held) - lab["surprise"](model, held)
+            found.append(loss.mean().item())
+        more[bits, size] = found
+        tell(f"{name}, {bits} bits, {size or 'a row'} per scale, nats more", found)
+    assert all(abs(x) < 0.01 for x in more[8, None])
+    assert all(x < 0.1 for x in more[4, None])
+    assert all(
+        x > y > z for x, y, z in zip(more[3, None], more[3, 64], more[3, 16], strict=True)
+    )
+    assert all(x > 1 for x in more[2, None] + more[2, 16])
+
+
+def test_outlier(lab):
+    found = []
+    for seed in SEEDS:
+        matrix = torch.randn(8, 64, generator=torch.Generator().manual_seed(seed))
+        matrix[3, 10] = 30.0
+        others = torch.arange(8) != 3
+        errors = []
+        for rows, size in ((1, None), (8, None), (8, 16)):
+            pair = serving.quantize(matrix.reshape(rows, -1), 4, size)
+            error = (serving.dequantize(*pair).reshape(8, 64) - matrix).square().mean(1).sqrt()
+            errors.append((error[others].mean().item(), error[3].item()))
+        found.append(errors)
+        assert errors[0][0] > 4 * errors[1][0] and errors[1][1] > 1.5 * errors[2][1]
+    tell("one scale: error of ordinary rows", [e[0][0] for e in found])
+    tell("a scale per row: error of ordinary rows", [e[1][0] for e in found])
+    tell("a scale per row: error of the outlier's row", [e[1][1] for e in found])
+    tell("groups of 16: error of the outlier's row", [e[2][1] for e in found])
+
+
+def test_blocks():
+    shares = []
+    for seed in SEEDS:
+        draw = torch.Generator().manual_seed(seed)
+        lengths = 8 + (240 * torch.rand(200, generator=draw) ** 3).long()
+        shares.append((lengths.sum() / (256 * 200)).item())
+        unused = [1 - lengths.sum() / (-(-lengths // n) * n).sum() for n in (4, 16, 64, 256)]
+        assert unused == sorted(unused)
+    tell("share of places used when 256 are reserved", shares)
+    assert all(0.2 < share < 0.33 for share in shares)
+
+
+def test_waiting(lab):
+    rows = []
+    for seed in SEEDS:
+        found = [lab["serve"](kind, seed) for kind in (lab["Static"], serving.Scheduler)]
+        assert found[0][0].finished == found[1][0].finished
+        rows.append([x for _, waits, now, _ in found for x in (sum(waits) / len(waits), now)])
+        used = found[1][3]
+        assert all(blocks <= 17 * texts for _, blocks, texts in used)
+    static, static_passes, mine, passes = zip(*rows, strict=True)
+    tell("static batching: mean wait in passes", static)
+    tell("continuous batching: mean wait in passes", mine)
+    tell("static batching: passes in all", static_passes)
+    tell("continuous batching: passes in all", passes)
+    assert all(a > 1.5 * b for a, b in zip(static, mine, strict=True))
+    assert all(a > 1.1 * b for a, b in zip(static_passes, passes, strict=True))
+
+
+def test_drafts(lab):
+    target, _ = load_chat_model("stories-moe")
+    dense = lab["model"]
+    shorter = lab["copy"].deepcopy(dense)
+    shorter.model.layers = shorter.model.layers[:2]
+    rates = [
+        [lab["tokens_per_pass"](target, draft, 4, seed=seed) for seed in SEEDS]
+        for draft in (dense, shorter)
+    ]
+    tell("stories-dense drafts 4: tokens per pass", rates[0])
+    tell("its first two layers draft 4: tokens per pass", rates[1])
+    assert min(rates[0]) > 3.5 and max(rates[1]) < 2

@@ -1,0 +1,178 @@
+"""Hidden checks of lab 10: odd sizes, other dtypes, fresh numbers, longer lines."""
+
+import torch
+from visible import test_serving as visible
+from visible.test_serving import check_pool, check_served, column
+
+from labkit.checks.declared import check
+
+F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
+
+test_tiles = check("10.1", block_size=[1, 5, 16], shape=[(2, 6, 3, 4, 9, 5)])(
+    visible.test_tiles
+)
+test_tiles_causal = check("10.1", points=2, block_size=[1, 4, 7], shape=[(3, 4, 1, 9, 9, 7)])(
+    visible.test_tiles_causal
+)
+test_tiles_offset = check("10.1", points=2, block_size=[4], shape=[
+    (1, 1, 1, 1, 1, 3), (2, 6, 2, 1, 13, 5), (1, 4, 4, 5, 11, 8), (2, 8, 1, 3, 6, 2),
+])(visible.test_tiles_offset)  # fmt: skip
+test_tiles_heads = check("10.1", shape=[(2, 8, 2, 3, 5, 4), (1, 6, 6, 2, 4, 3)])(
+    visible.test_tiles_heads
+)
+test_tiles_scale = check("10.1", scale=[0.2], features=[9])(visible.test_tiles_scale)
+test_tiles_large = check("10.1", points=2, size=[900.0], shape=[(1, 4, 2, 6, 11, 4)])(
+    visible.test_tiles_large
+)
+test_tiles_rising = check("10.1", points=2, size=[90.0], tokens=[11], falling=[False, True])(
+    visible.test_tiles_rising
+)
+test_tiles_half = check("10.1", dtype=[BF16, F16], shape=[(2, 4, 2, 5, 41, 8)])(
+    visible.test_tiles_half
+)
+test_tiles_gradient = check("10.1", points=2, shape=[(1, 4, 2, 3, 8, 5)], block_size=[3])(
+    visible.test_tiles_gradient
+)
+test_tiles_memory = check("10.1", points=3, cases=[
+    {"shape": (1, 3, 3, 70, 70, 2), "most": 4000},
+    {"shape": (1, 12, 2, 1, 150, 6), "most": 3000},
+])(visible.test_tiles_memory)  # fmt: skip
+test_tiles_positions = check("10.1", scale=[0.9])(visible.test_tiles_positions)
+
+
+@check("10.1")
+def test_tiles_strided(rng):
+    """queries, keys and values that are not contiguous"""
+    call = visible.tiles_call(rng, block_size=3)
+    for name in ("query", "key", "value"):
+        tensor = call.steps[0][1][name]
+        call.steps[0][1][name] = tensor.transpose(1, 2).contiguous().transpose(1, 2)
+    return call
+
+
+test_quantize = check("10.2", points=2, rows=[5], columns=[12, 1])(visible.test_quantize)
+test_quantize_four = check("10.2", points=2, bits=[3, 4, 7], columns=[10])(
+    visible.test_quantize_four
+)
+test_quantize_groups = check(
+    "10.2", points=2, group_size=[1, 3, 12], bits=[8, 4], columns=[12]
+)(visible.test_quantize_groups)
+test_quantize_zeros = check("10.2", points=1.5, group_size=[None, 2])(
+    visible.test_quantize_zeros
+)
+test_quantize_half = check("10.2", dtype=[BF16, F16], group_size=[None, 8])(
+    visible.test_quantize_half
+)
+test_quantize_refused = check("10.2", wrong=[{"bits": 1}, {"group_size": 5}])(
+    visible.test_quantize_refused
+)
+test_dequantize = check("10.2", points=1.5, groups=[1, 2, 6], rows=[4], columns=[6])(
+    visible.test_dequantize
+)
+test_layer = check("10.2", points=2, rows=[7], columns=[12], shape=[(4,)], cases=[
+    {"bits": 8, "group_size": None}, {"bits": 4, "group_size": 3},
+    {"bits": 6, "group_size": 12},
+])(visible.test_layer)  # fmt: skip
+test_layer_bias = check("10.2", rows=[3], group_size=[2])(visible.test_layer_bias)
+test_layer_names = check("10.2", bits=[8], group_size=[4])(visible.test_layer_names)
+test_layer_half = check("10.2", dtype=[BF16, F16])(visible.test_layer_half)
+test_layer_plain = check("10.2", rows=[4], columns=[10])(visible.test_layer_plain)
+test_layer_stored = check("10.2", points=2, bits=[3, 8], group_size=[None, 2])(
+    visible.test_layer_stored
+)
+
+
+@check("10.2")
+def test_quantize_strided(rng):
+    """a weight that is not contiguous"""
+    weight = visible.rounded(rng, 6, 4).T.contiguous().T
+    return visible.Call("quantize", weight=weight)
+
+
+test_one = check("10.3", view=visible.books, block_size=[5, 3], heads=[1], dim=[5])(
+    visible.test_pool_one
+)
+test_chunks = check("10.3", view=visible.books, points=2, block_size=[4, 1], num_blocks=[9])(
+    visible.test_pool_chunks
+)
+test_two = check("10.3", view=visible.books, points=2, layers=[3], block_size=[3])(
+    visible.test_pool_two
+)
+test_forms = check("10.3", view=visible.books, dtype=[BF16, F16])(visible.test_pool_forms)
+test_free = check("10.3", view=visible.books, points=2, layers=[2], num_blocks=[6])(
+    visible.test_pool_free
+)
+test_fork = check("10.3", view=visible.books, block_size=[3])(visible.test_pool_fork)
+test_write = check("10.3", view=visible.books, points=3, layers=[3], block_size=[2, 5])(
+    visible.test_pool_write
+)
+test_boundary = check("10.3", view=visible.books, points=1.5, layers=[1])(
+    visible.test_pool_boundary
+)
+test_left = check("10.3", view=visible.books, points=2, layers=[2])(visible.test_pool_left)
+test_pool_refused = check("10.3", layers=[2])(visible.test_pool_refused)
+FAMILY = (
+    *(("add", 5), ("append", 5, 5), ("fork", 5, 6), ("fork", 6, 7), ("append", 7, 1)),
+    *(("append", 6, 2), ("free", 6), ("append", 5, 1), ("fork", 7, 8), ("append", 8, 3)),
+    *(("free", 5), ("gather", 7), ("gather", 8)),
+)
+test_pool_family = check_pool(
+    "forks of forks, some of which leave", points=3, steps=FAMILY, layers=[2], num_blocks=12,
+    block_size=[2, 3],
+)  # fmt: skip
+
+
+@check("10.3", view=visible.books)
+def test_pool_strided(rng):
+    """keys and values that are not contiguous"""
+    call = visible.pool(rng, ("add", 0), ("append", 0, 3), ("append", 0, 2), ("gather", 0))
+    for method, inputs in call.steps:
+        if method == "append":
+            for name in ("key", "value"):
+                inputs[name] = inputs[name].transpose(0, 1).contiguous().transpose(0, 1)
+    return call
+
+
+test_alone = check("10.4", view=visible.lines, requests=[((6, 5),)], rounds=[6])(
+    visible.test_served_one
+)
+test_together = check("10.4", view=visible.lines, requests=[((4, 5),) * 3])(
+    visible.test_served_together
+)
+test_lengths = check("10.4", points=2, view=visible.lines, blocks=[20], rounds=[7], requests=[
+    ((1, 6), (7, 3), (3, 5)), ((6, 2), (5, 6), (1, 7)),
+])(visible.test_served_lengths)  # fmt: skip
+test_batch = check("10.4", points=2, view=visible.lines, batch=[1, 2], rounds=[9], requests=[
+    ((3, 2), (1, 4), (5, 3), (2, 2)),
+])(visible.test_served_batch)  # fmt: skip
+test_blocks = check("10.4", points=2, view=visible.lines, blocks=[7, 9], rounds=[9], requests=[
+    ((3, 5), (6, 3), (2, 4), (4, 4)),
+])(visible.test_served_blocks)  # fmt: skip
+test_order = check("10.4", points=2, view=visible.lines, blocks=[9], rounds=[8], requests=[
+    ((5, 4), (9, 6), (1, 1), (2, 3)),
+])(visible.test_served_order)  # fmt: skip
+test_late = check("10.4", view=visible.lines, late=[((2, 2), (5, 3))])(visible.test_served_late)
+test_first = check("10.4", view=visible.lines, batch=[2], requests=[((2, 1), (5, 1), (1, 3))])(
+    visible.test_served_first
+)
+test_stop = check("10.4", points=2, view=visible.lines, batch=[3], rounds=[8], eos=[
+    (1, 3, 5, 7, 9, 11, 12, 14, 16, 18, 20), (0, 1, 4, 5, 8, 9, 12, 13, 16, 17),
+])(visible.test_served_stop)  # fmt: skip
+test_line = check_served(
+    "eight requests, few blocks, places for four", points=2, batch=4, blocks=11, block_size=3,
+    requests=((4, 3), (2, 6), (7, 2), (1, 1), (3, 8), (5, 5), (2, 2), (6, 4)), rounds=14,
+)  # fmt: skip
+
+test_all = check("10.5", drafts=[(2, 0)])(visible.test_speculative_all)
+test_first_rejected = check("10.5")(visible.test_speculative_first)
+test_middle = check("10.5")(visible.test_speculative_middle)
+test_left_one = check("10.5")(visible.test_speculative_left)
+test_rows = check("10.5", points=2)(visible.test_speculative_rows)
+test_accepted = check("10.5", points=2, view=column(0), drafted=[0, 1, 2, 3], draws=[3000],
+                      p=(0.1, 0.2, 0.3, 0.4), q=(0.3, 0.3, 0.2, 0.2),
+                      )(visible.test_speculative_accepted)  # fmt: skip
+test_last = check("10.5", points=2, view=column(1), p=(0.05, 0.6, 0.15, 0.2))(
+    visible.test_speculative_last
+)
+test_dropped = check("10.5", points=1.5, view=column(1))(visible.test_speculative_dropped)
+test_generator = check("10.5", rows=[12])(visible.test_speculative_generator)

@@ -1,0 +1,385 @@
+"""Lab 10: serving.
+
+One model, many readers: attention in tiles, weights of one byte or half of one, a cache in
+blocks, a batch that never waits for its slowest text, and drafts that the model only approves.
+
+Shapes: B batch, T new tokens, S cached + new tokens, H query heads, K KV heads,
+G = H/K queries per KV head, D head_dim, V vocab_size.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+
+# %% exercise 10.1: tiled_attention
+def tiled_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    block_size: int = 64,
+    is_causal: bool = True,
+    scale: float | None = None,
+) -> Tensor:
+    """Attention over block_size keys at a time: exact, without a table of T x S scores.
+
+    Per query, three things are kept from block to block: the largest score so far, the sum of
+    exp(score - largest), and the sum of exp(score - largest) * value. A block that raises the
+    largest score first shrinks both sums by exp(old largest - new largest). At the end the
+    second sum is divided by the first.
+
+    If is_causal, the queries are the last of the keys: query t is at position S - T + t and
+    attends to keys up to its own position. Otherwise every query attends to every key. scale
+    is D^-0.5 if not given. Query head h reads KV head h // G; keys and values are not copied
+    for the G query heads, and no tensor of T x S elements or more arises, not even a mask.
+
+    Shapes: query (B, H, T, D), key (B, K, S, D), value (B, K, S, features)
+            -> (B, H, T, features); block_size need not divide S
+    dtype:  the result has that of query; scores and sums are computed in float32, from a block
+            of keys and values that is converted when its turn comes
+    Source: Dao et al. 2022, https://arxiv.org/abs/2205.14135 (FlashAttention); the running sum:
+            Milakov and Gimelshein 2018, https://arxiv.org/abs/1805.02867
+    """
+    # YOUR CODE HERE (about 23 lines)
+    raise NotImplementedError("Exercise 10.1: tiled_attention")
+
+
+# %% exercise 10.2: quantize, dequantize, QuantizedLinear
+def quantize(
+    weight: Tensor, bits: int = 8, group_size: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Round a matrix to whole numbers, with one scale per row or per group of a row.
+
+        scale = largest magnitude in the group / limit,   limit = 2^(bits - 1) - 1
+        quantized = round(weight / scale)                 from -limit to limit
+
+    Groups are group_size neighboring columns of one row; None takes each row as one group. A
+    group of zeros has scale 1. Symmetric: 0 stays 0, and no zero point is stored.
+
+    Shapes: weight (rows, columns)
+            -> quantized (rows, columns), scale (rows, columns / group_size)
+    dtype:  any float -> int8 for every number of bits, and float32
+    Errors: bits outside 2 to 8, a group_size that does not divide the columns: ValueError
+    Source: Jacob et al. 2017, https://arxiv.org/abs/1712.05877
+    """
+    columns = weight.size(-1)
+    group_size = columns if group_size is None else group_size
+    if not 2 <= bits <= 8:
+        raise ValueError(f"bits is {bits}; int8 holds 2 to 8")
+    if group_size < 1 or columns % group_size:
+        raise ValueError(f"group_size is {group_size}; it must divide the {columns} columns")
+    # YOUR CODE HERE (about 6 lines)
+    raise NotImplementedError("Exercise 10.2: quantize, dequantize, QuantizedLinear")
+
+
+def dequantize(quantized: Tensor, scale: Tensor) -> Tensor:
+    """Multiply every group by its scale again: the matrix that the whole numbers stand for.
+
+    Shapes: quantized (rows, columns), scale (rows, groups) -> (rows, columns)
+    dtype:  int8 and float32 -> float32
+    """
+    # YOUR CODE HERE (about 2 lines)
+    raise NotImplementedError("Exercise 10.2: quantize, dequantize, QuantizedLinear")
+
+
+class QuantizedLinear(nn.Module):
+    """A Linear that stores its weight quantized, to be put in place of an nn.Linear.
+
+    The weight is rounded once, when the layer is made; forward uses what dequantize gives for
+    it, in the dtype of hidden_states. The bias, if there is one, is not rounded.
+
+    Buffers: quantized (out_features, in_features) int8, scale (out_features, groups) float32,
+             bias (out_features) or None; no Parameters: a quantized layer is not trained
+    Shapes:  hidden_states (..., in_features) -> (..., out_features)
+    dtype:   that of hidden_states
+    """
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        bits: int = 8,
+        group_size: int | None = None,
+    ):
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        # YOUR CODE HERE (about 4 lines)
+        raise NotImplementedError("Exercise 10.2: quantize, dequantize, QuantizedLinear")
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        # YOUR CODE HERE (about 2 lines)
+        raise NotImplementedError("Exercise 10.2: quantize, dequantize, QuantizedLinear")
+
+
+# %% given: every matrix of a model
+def replace_linears(
+    model: nn.Module,
+    make: Callable[[Tensor, Tensor | None], nn.Module],
+    names: Sequence[str] = ("",),
+    skip: Sequence[str] = ("mlp.gate",),
+) -> nn.Module:
+    """Put make(weight, bias) in place of each nn.Linear whose name contains one of `names`.
+
+    The routers of a mixture stay as they are: a rounded score may send a token to another
+    expert. The model is changed in place and returned.
+    """
+    for name, layer in list(model.named_modules()):
+        wanted = any(part in name for part in names) and not name.endswith(tuple(skip))
+        if type(layer) is nn.Linear and wanted:
+            parent, _, child = name.rpartition(".")
+            setattr(model.get_submodule(parent), child, make(layer.weight, layer.bias))
+    return model
+
+
+# %% exercise 10.3: PagedCache
+class PagedCache:
+    """Keys and values of many texts in one pool of equal blocks, none reserved ahead.
+
+    A block has room for block_size tokens of one text, in every layer. block_table[sequence]
+    lists the blocks of a text in the order of its tokens; token number n is in the block
+    block_table[sequence][n // block_size], at place n % block_size. A block is taken from
+    free_blocks when the first token is about to be written into it. ref_count says how many
+    texts have a block in their table.
+
+    A fork shares all blocks of its parent. Before anyone writes into a block that other texts
+    also have, the writer gets a copy of its own (copy on write), in all layers.
+
+    Errors: no free block, an unknown sequence, or one that exists already: ValueError, and
+            nothing has changed
+    Source: Kwon et al. 2023, https://arxiv.org/abs/2309.06180 (PagedAttention)
+    """
+
+    def __init__(self, num_hidden_layers: int, num_blocks: int, block_size: int = 16):
+        self.num_hidden_layers = num_hidden_layers
+        self.block_size = block_size
+        self.free_blocks = list(range(num_blocks))
+        self.ref_count = [0] * num_blocks
+        self.block_table: dict[int, list[int]] = {}  # by sequence
+        self.lengths: dict[int, list[int]] = {}  # by sequence: tokens held, by layer
+        # By layer, from its first append on: (num_blocks, K, block_size, D)
+        self.keys: list[Tensor | None] = [None] * num_hidden_layers
+        self.values: list[Tensor | None] = [None] * num_hidden_layers
+
+    def add(self, sequence: int) -> None:
+        """Begin an empty text; it takes no block yet."""
+        if sequence in self.block_table:
+            raise ValueError(f"sequence {sequence} is in the cache already")
+        self.block_table[sequence] = []
+        self.lengths[sequence] = [0] * self.num_hidden_layers
+
+    def length(self, sequence: int) -> int:
+        """How many tokens of a text every layer holds."""
+        return min(self.lengths[sequence])
+
+    def blocks_for(self, tokens: int) -> int:
+        """How many blocks a text of so many tokens fills, the last perhaps in part."""
+        return -(-tokens // self.block_size)
+
+    def fork(self, parent: int, child: int) -> None:
+        """Begin the text `child` with all tokens of `parent`; no key or value is copied."""
+        self.known(parent)
+        self.add(child)
+        # YOUR CODE HERE (about 4 lines)
+        raise NotImplementedError("Exercise 10.3: PagedCache")
+
+    def free(self, sequence: int) -> None:
+        """Forget a text. Blocks that no other text has become free again."""
+        self.known(sequence)
+        # YOUR CODE HERE (about 5 lines)
+        raise NotImplementedError("Exercise 10.3: PagedCache")
+
+    def append(self, sequence: int, layer_idx: int, key: Tensor, value: Tensor) -> None:
+        """Store one layer's keys and values of a text's new tokens.
+
+        Shapes: key (K, T, D), value (K, T, features)
+        """
+        self.known(sequence)
+        if self.keys[layer_idx] is None:
+            self.keys[layer_idx] = self.pool_for(key)
+            self.values[layer_idx] = self.pool_for(value)
+        start = self.lengths[sequence][layer_idx]
+        end = start + key.size(1)
+        # YOUR CODE HERE (about 7 lines)
+        raise NotImplementedError("Exercise 10.3: PagedCache")
+
+    def gather(self, sequence: int, layer_idx: int) -> tuple[Tensor, Tensor]:
+        """One layer's keys and values of a text, in the order of its tokens.
+
+        Shapes: -> (K, S, D) and (K, S, features)
+        """
+        self.known(sequence)
+        # YOUR CODE HERE (about 6 lines)
+        raise NotImplementedError("Exercise 10.3: PagedCache")
+
+    def _make_writable(self, sequence: int, start: int, end: int) -> None:
+        """Give the text a block of its own for each of its tokens from start to end."""
+        # YOUR CODE HERE (about 12 lines)
+        raise NotImplementedError("Exercise 10.3: PagedCache")
+
+    def _take(self, copy_of: int | None = None) -> int:
+        """Take a free block, if asked with the contents of another; returns its number."""
+        # YOUR CODE HERE (about 6 lines)
+        raise NotImplementedError("Exercise 10.3: PagedCache")
+
+    def pool_for(self, new: Tensor) -> Tensor:
+        """An empty (num_blocks, K, block_size, D) for tensors like `new` (K, T, D)."""
+        return new.new_zeros(len(self.ref_count), new.size(0), self.block_size, new.size(2))
+
+    def known(self, sequence: int) -> None:
+        """Raise ValueError unless this text is in the cache."""
+        if sequence not in self.block_table:
+            raise ValueError(f"sequence {sequence} is not in the cache")
+
+
+# %% given: a batch of texts, as a decoder wants it
+class PagedBatch:
+    """Some texts of a PagedCache as the rows of one batch: the cache that a decoder is given.
+
+    It has what lab 06 asks of a cache, `length` and `update`. Texts of different lengths are
+    padded on the left, and attention_mask says where.
+    """
+
+    def __init__(self, cache: PagedCache, sequences: Sequence[int]):
+        self.cache, self.sequences = cache, list(sequences)
+        self.held = [cache.length(sequence) for sequence in self.sequences]
+
+    @property
+    def length(self) -> int:
+        """How many columns come before the new tokens: the tokens of the longest text."""
+        return max(self.held)
+
+    def attention_mask(self, new: int) -> Tensor:
+        """Ones where a text has tokens, the `new` ones included: (B, S)."""
+        columns = torch.arange(self.length + new)
+        padding = torch.tensor([self.length - held for held in self.held])
+        return (columns >= padding[:, None]).long()  # (B, S)
+
+    def update(self, layer_idx: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Append every row's new keys and values to its text, return all of all texts.
+
+        Shapes: key and value (B, K, T, D) -> (B, K, S, D) each
+        """
+        rows = []
+        for row, sequence in enumerate(self.sequences):
+            self.cache.append(sequence, layer_idx, key[row], value[row])
+            padding = (0, 0, self.length - self.held[row], 0)
+            found = self.cache.gather(sequence, layer_idx)
+            rows.append([nn.functional.pad(each, padding) for each in found])
+        keys, values = zip(*rows, strict=True)
+        return torch.stack(keys), torch.stack(values)
+
+
+# %% given: what a reader asks for
+@dataclass
+class Request:
+    """A prompt, how many tokens may follow, and those that have been written so far."""
+
+    number: int  # also its sequence in the cache
+    prompt: list[int]
+    max_new_tokens: int
+    output: list[int] = field(default_factory=list)
+
+
+# %% exercise 10.4: Scheduler
+class Scheduler:
+    """Continuous batching: texts join the running batch and leave it one by one.
+
+    step() is one round:
+    1. Admit: as long as the request that has waited longest has room (has_room), it leaves
+       `waiting`, joins `running` at the end, and forward runs its prompt, alone, which gives
+       its first token. Nobody overtakes: if the first has no room, the others wait, too.
+    2. Decode: if any are running, forward runs the newest token of all of them together, in
+       the order of `running`, which gives each one more token.
+    After 1 (for the one just admitted) and after 2, requests that have ended leave `running`
+    at once: their blocks become free, and they stand in `finished` under their number. A
+    request has ended when it has max_new_tokens, or its newest token is in eos_token_id (it
+    stays in the output). The best token is always taken.
+
+    Source: Yu et al. 2022, https://www.usenix.org/conference/osdi22/presentation/yu (Orca)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        cache: PagedCache,
+        max_batch_size: int,
+        eos_token_id: Sequence[int] = (),
+    ):
+        self.model, self.cache = model, cache
+        self.max_batch_size = max_batch_size
+        self.eos_token_id = set(eos_token_id)
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []
+        self.finished: dict[int, list[int]] = {}  # outputs, by number
+        self.passes: list[list[int]] = []  # rows and tokens per row, of each use of the model
+
+    def submit(self, request: Request) -> None:
+        """Put a request at the end of the line. Errors: one that can never fit: ValueError"""
+        if self.most_blocks(request) > len(self.cache.ref_count):
+            raise ValueError(f"request {request.number} needs more blocks than the cache has")
+        self.waiting.append(request)
+
+    def most_blocks(self, request: Request) -> int:
+        """How many blocks a request can fill; its last token is never run, so it needs none."""
+        return self.cache.blocks_for(len(request.prompt) + request.max_new_tokens - 1)
+
+    @torch.no_grad()
+    def forward(self, requests: Sequence[Request], rows: Sequence[Sequence[int]]) -> list[int]:
+        """Run the model on new tokens of some texts, as one batch: the best next token of each.
+
+        rows    the new tokens of each request, equally many
+        """
+        batch = PagedBatch(self.cache, [request.number for request in requests])
+        input_ids = torch.tensor(rows)  # (B, T)
+        self.passes.append(list(input_ids.shape))
+        logits = self.model(input_ids, batch.attention_mask(input_ids.size(1)), batch)
+        return logits[:, -1].argmax(dim=-1).tolist()  # B tokens
+
+    def has_room(self, request: Request) -> bool:
+        """Whether a request may join those that run now.
+
+        There must be a place: fewer than max_batch_size run. And there must be blocks: all that
+        it can fill (most_blocks) must be free, beyond those that the running ones can still
+        take. So no text ever stops halfway for want of a block.
+        """
+        # YOUR CODE HERE (about 6 lines)
+        raise NotImplementedError("Exercise 10.4: Scheduler")
+
+    def step(self) -> None:
+        """One round, see above."""
+        # YOUR CODE HERE (about 8 lines)
+        raise NotImplementedError("Exercise 10.4: Scheduler")
+
+    def _write(self, requests: Sequence[Request], tokens: Sequence[int]) -> None:
+        """Give each request its next token; those that have ended leave."""
+        # YOUR CODE HERE (about 6 lines)
+        raise NotImplementedError("Exercise 10.4: Scheduler")
+
+
+# %% exercise 10.5: speculative_step
+def speculative_step(
+    draft_tokens: Tensor,
+    draft_probs: Tensor,
+    target_probs: Tensor,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Keep as many drafted tokens as the target model lets pass, and add one of its own.
+
+    A small model has drafted k tokens, each drawn from its q. The large one has read all of
+    them in one pass and gives its p at each place, and one place further. From left to right,
+    a draft x is accepted with probability min(1, p(x) / q(x)). At the first that is rejected,
+    a token drawn from max(p - q, 0), scaled to add up to 1, takes its place, and the rest is
+    dropped. If all pass, one more token is drawn from the last p. Every token that comes out
+    is then distributed as if p alone had been asked. Each row is judged by itself.
+
+    Shapes: draft_tokens (B, k), draft_probs q (B, k, V), target_probs p (B, k + 1, V)
+            -> (B, k + 1) token ids, -1 after the last one of a row
+    dtype:  float32 probabilities that add up to 1 in every place
+    Source: Leviathan et al. 2022, https://arxiv.org/abs/2211.17192, and Chen et al. 2023,
+            https://arxiv.org/abs/2302.01318
+    """
+    # YOUR CODE HERE (about 15 lines)
+    raise NotImplementedError("Exercise 10.5: speculative_step")
