@@ -343,6 +343,74 @@ def training(
     return {"model": model, "optimizer": optimizer}
 
 
+def policy(seed: int = 0, lr: float = 0.3) -> dict[str, Any]:
+    """{"model", "optimizer"}: a TinyDecoder that learns, and Momentum with its weights."""
+    model = TinyDecoder(seed).requires_grad_(True)
+    return {"model": model, "optimizer": Momentum([{"params": [*model.parameters()]}], lr, 0.5)}
+
+
+class Judge(Listener):
+    """A reward: the share of these tokens in an answer. It keeps the answers."""
+
+    def __init__(self, wanted: list[int]) -> None:
+        super().__init__()
+        self.wanted = set(wanted)
+
+    def __call__(self, ids: Any) -> float:
+        super().__call__(ids)
+        return sum(int(token) in self.wanted for token in ids) / max(1, len(ids))
+
+
+class Adaptable(nn.Module):
+    """Two layers of linear layers with a head, on which LoRA can be put.
+
+    put    {path: module} to be put into it; their matrices A and B get numbers
+
+    Shapes: x (B, E) -> (B, V)
+    """
+
+    def __init__(self, size: int = 6, put: dict[str, nn.Module] | None = None, seed: int = 0):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.ModuleDict({
+                "q_proj": nn.Linear(size, size + 2, bias=False),
+                "v_proj": nn.Linear(size, size + 2),
+                "o_proj": nn.Linear(size + 2, size, bias=False),
+                "norm": nn.LayerNorm(size),
+            })
+            for _ in range(2)
+        )  # fmt: skip
+        self.lm_head = nn.Linear(size, 5, bias=False)
+        for path, module in (put or {}).items():
+            parent, _, name = path.rpartition(".")
+            setattr(self.get_submodule(parent), name, module)
+        generator = torch.Generator().manual_seed(seed)
+        for weight in self.parameters():
+            weight.data.normal_(std=weight.size(-1) ** -0.5, generator=generator)
+        self.x = torch.randn(3, size, generator=generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            mixed = torch.tanh(layer["q_proj"](x)) * layer["v_proj"](x)
+            x = layer["norm"](x + layer["o_proj"](mixed))
+        return self.lm_head(x)
+
+    @torch.no_grad()
+    def report(self) -> dict[str, Any]:
+        """What the model is now: its output, what learns, and its numbers."""
+        trained = [name for name, weight in self.named_parameters() if weight.requires_grad]
+        return {"output": self(self.x), "weights that learn": trained, **self.state_dict()}
+
+
+def linear(rows: int, columns: int, bias: bool = True, seed: int = 0) -> nn.Linear:
+    """A linear layer with numbers of its own."""
+    layer = nn.Linear(columns, rows, bias=bias)
+    generator = torch.Generator().manual_seed(seed)
+    for weight in layer.parameters():
+        weight.data.normal_(generator=generator)
+    return layer
+
+
 # By the names that a Given uses.
 DOUBLES: dict[str, Callable[..., Any]] = {
     "tanh_linear": lambda weight: lambda x: torch.tanh(x @ weight.T),
@@ -355,5 +423,9 @@ DOUBLES: dict[str, Callable[..., Any]] = {
     "kv_cache": Cache,
     "model_cache": ModelCache,
     "training": training,
+    "policy": policy,
+    "judge": Judge,
+    "linear": linear,
+    "adaptable": Adaptable,
 }
 SHARED = ("kv_cache", "model_cache", "tiny_decoder")  # one object in all steps of a call
