@@ -17,7 +17,7 @@ test_padding = check(
     "11.1", points=2, chats=[((2, 3), (1, 7), (4, 1))], left=[0, 3], pad=[0, visible.END]
 )(visible.test_labels_padding)
 test_pieces = check("11.1", ids=[
-    (5, 4, 7, 4, 7, 5, 9, 9, 3, 5, 4, 6, 5, 4, 7), (4, 7), (3, 3, 4, 7, 5, 3, 9, 3, 4),
+    (5, 4, 7, 4, 7, 5, 9, 9, 3, 5, 4, 6, 5, 9, 7, 5, 9, 4, 7), (4, 7), (3, 3, 4, 7, 5, 3, 9, 3, 4),
 ])(visible.test_labels_pieces)  # fmt: skip
 
 
@@ -43,22 +43,17 @@ test_lora_gradients = check("11.2", points=2, grad=True, bias=[True, False], r=[
 test_lora_begins = check("11.2", size=[7], out=[3])(visible.test_lora_begins)
 test_add_lora = check(
     "11.2", points=2, view=visible.without_a, r=[2],
-    targets=[None, ("q_proj", "o_proj"), ("lm_head",), ("v_proj", "lm_head"), ("gate",)],
+    targets=[None, ("q_proj", "o_proj"), ("lm_head",), ("v_proj", "lm_head")],
 )(visible.test_add_lora)  # fmt: skip
-test_merge = check("11.2", points=2, paths=[
+test_merge = check("11.2", points=4, paths=[
     ("layers.0.q_proj",), ("layers.1.v_proj", "layers.0.o_proj"), ("layers.1.v_proj",),
 ])(visible.test_merge)  # fmt: skip
 
 
-@check("11.2")
-def test_lora_merged(rng, out=4, size=6):
-    """merged: the layer itself, and the base layer afterwards"""
-    call = visible.lora_call(rng, (2, size), out)
-    call.steps.clear()
-    return call.then("merged").then("", x=rng.normal(3, size))
+test_lora_merged = check("11.2", out=[3])(visible.test_lora_merged)
+test_add_lora_unknown = check("11.2", name=["proj"])(visible.test_add_lora_unknown)
 
-
-test_log_probs = check("11.3", points=2, temperature=[1.0, 0.3, 2.5], shape=[(3, 5)])(
+test_log_probs = check("11.3", points=4, temperature=[1.0, 0.3, 2.5], shape=[(3, 5)])(
     visible.log_probs_call
 )
 test_log_probs_large = check(
@@ -70,7 +65,7 @@ test_log_probs_gradients = check("11.3", "gradients of token_log_probs", grad=("
     visible.log_probs_call
 )
 test_advantages = check(
-    "11.3", points=2, scale_rewards=[True, False], groups=[3, 4], size=[2, 5]
+    "11.3", points=2.5, scale_rewards=[True, False], groups=[3, 4], size=[2, 5]
 )(visible.test_advantages)
 test_advantages_few = check("11.3", rewards=[(0.0, 1.0, 1.0, 0.0, 0.0, 0.0)])(
     visible.test_advantages_few
@@ -107,7 +102,8 @@ test_policy_all_gradients = check(
 @check("11.3")
 def test_policy_unknown(rng):
     """an unknown loss_type is refused"""
-    return visible.policy_call(rng, loss_type="ppo")
+    call = visible.policy_call(rng)
+    return call.then("", **{**call.steps[0][1], "loss_type": "ppo"})
 
 
 test_step = visible.check_step(points=2, prompts=[(2, 6, 3)], group=[2, 4])(visible.test_step)
@@ -115,21 +111,22 @@ test_step_one_prompt = visible.check_step(prompts=[(1,)], group=[5])(
     visible.test_step_one_prompt
 )
 test_step_pad = visible.check_step(pad=[3])(visible.test_step_pad)
-test_step_temperature = visible.check_step(points=1.5, temperature=[0.5, 1.6])(
+test_step_temperature = visible.check_step(points=3, temperature=[0.5, 1.6])(
     visible.test_step_temperature
 )
-test_step_updates = visible.check_step(updates=[2, 4])(visible.test_step_updates)
+test_step_updates = visible.check_step(points=2, updates=[2, 4])(visible.test_step_updates)
 test_step_settings = visible.check_step(prompts=[(4, 2)], settings=[
-    {"loss_type": "grpo"}, {"loss_type": "dr_grpo", "scale_rewards": False},
-    {"max_grad_norm": 0.02}, {"updates": 3, "clip_low": 0.3, "clip_high": 0.01},
-    {"updates": 3, "clip_low": 0.005, "clip_high": 0.3},
+    {"loss_type": "grpo"}, {"loss_type": "dr_grpo", "new": 33, "scale_rewards": False},
+    {"max_grad_norm": 0.02}, {"scale_rewards": False},
+    {"updates": 2, "clip_low": 0.3, "clip_high": 0.01},
+    {"updates": 2, "clip_low": 0.005, "clip_high": 0.3},
 ])(visible.test_step_settings)  # fmt: skip
 test_step_two = visible.check_step(new=[4], group=[4])(visible.test_step_two)
 
 test_dpo = check("11.5", points=2, beta=[0.1, 2.0], lengths=[(2, 7, 3, 5, 1, 4)])(
     visible.test_dpo
 )
-test_dpo_far = check("11.5", scale=[300.0])(visible.test_dpo_far)
+test_dpo_far = check("11.5", scale=[200.0])(visible.test_dpo_far)
 test_dpo_masked = check("11.5", lengths=[(4, 2)])(visible.test_dpo_masked)
 test_dpo_gradients = check(
     "11.5", "gradients flow to log_probs alone", grad=("log_probs", "ref_log_probs")

@@ -120,6 +120,14 @@ def without_a(outcomes):
     return [Outcome([shown])]
 
 
+@check("11.2")
+def test_lora_merged(rng, out=4, size=6):
+    """merged() leaves the layer itself as it is"""
+    call = lora_call(rng, (2, size), out)
+    call.steps.clear()
+    return call.then("merged").then("", x=rng.normal(3, size))
+
+
 @check("11.2", targets=[None, ("o_proj",)], points=2, view=without_a)
 def test_add_lora(rng, targets, r=3):
     """add_lora on {targets}: which weights learn, and the output stays"""
@@ -127,6 +135,14 @@ def test_add_lora(rng, targets, r=3):
     if targets:
         inputs["target_modules"] = targets
     return Call("add_lora", **inputs)
+
+
+@check("11.2")
+def test_add_lora_unknown(rng, name="q"):
+    """add_lora where no layer has such a name raises ValueError"""
+    inputs = {"model": Given("adaptable"), "target_modules": (name,)}
+    call = Call("add_lora", model=Given("adaptable"), summary="repeats")
+    return call.then("", **inputs)
 
 
 @check("11.2", paths=[("layers.0.v_proj", "layers.1.q_proj")], points=2)
@@ -149,6 +165,9 @@ def log_probs_call(rng, shape=(2, 6), temperature=1.0, scale=2.0, dtype=F32, **o
 
 test_log_probs = check("11.3", "token_log_probs at temperature {temperature}",
                        temperature=[1.0, 0.6], points=2)(log_probs_call)  # fmt: skip
+test_log_probs_large = check("11.3", "token_log_probs of large logits", scale=60.0)(
+    log_probs_call
+)
 test_log_probs_bfloat16 = check("11.3", "token_log_probs of logits in bfloat16", dtype=BF16)(
     log_probs_call
 )
@@ -192,7 +211,7 @@ test_policy_first = check(
 test_policy_clip = check(
     "11.3", "policy_loss with a ratio far from 1: clip_low {clip_low}, clip_high {clip_high}",
     cases=[{"clip_low": 0.2, "clip_high": 0.2}, {"clip_low": 0.1, "clip_high": 0.4}],
-    spread=0.5, lengths=(5, 7, 6, 7),
+    spread=0.7, lengths=(9, 7, 8, 9, 9, 5),
 )(policy_call)  # fmt: skip
 test_policy_kl = check("11.3", "policy_loss with a reference model, beta {beta}", beta=[0.5])(
     policy_call
@@ -203,21 +222,32 @@ test_policy_masked = check(
 test_policy_constant = check(
     "11.3", "policy_loss dr_grpo with max_length 10", loss_type="dr_grpo", max_length=10
 )(policy_call)
+test_policy_empty = check(
+    "11.3", "policy_loss with an answer without a token", lengths=(3, 0, 2)
+)(policy_call)
+test_policy_all_gradients = check(
+    "11.3", "gradients of policy_loss flow to log_probs alone", beta=0.3, points=0.5,
+    grad=("log_probs", "old_log_probs", "advantages", "ref_log_probs"),
+)(policy_call)  # fmt: skip
 
 
-def step_call(rng, steps=1, prompts=(3, 5), group=3, new=4, stops=(1, 2, 3, 4), **inputs):
-    """grpo_step on prompts of these lengths; the reward is the share of even tokens."""
+SETTINGS = ("temperature", "updates", "scale_rewards", "loss_type", "clip_low", "clip_high")
+
+
+def step_call(rng, steps=1, prompts=(3, 5), group=3, new=5, stops=(1, 2, 3, 4, 5), **inputs):
+    """grpo_step on prompts of these lengths; every token has a worth."""
     longest = max(prompts)
     mask = (torch.arange(longest) >= longest - torch.tensor(prompts)[:, None]).long()
     given = Given("policy", seed=int(rng.integers(0, 1000)))
     call = Call("grpo_step", objects=given)
     for _ in range(steps):
         call.then(
-            input_ids=rng.integers(5, VOCAB, *mask.shape), attention_mask=mask,
-            reward=Given("judge", wanted=list(range(0, VOCAB, 2))), group_size=group,
+            input_ids=rng.integers(6, VOCAB, *mask.shape), attention_mask=mask,
+            reward=Given("judge", worth=rng.uniform(VOCAB).tolist()), group_size=group,
             max_new_tokens=new, eos_token_id=list(stops), pad_token_id=inputs.get("pad", 0),
+            max_grad_norm=inputs.get("max_grad_norm", 50.0),
             generator=Given("generator", seed=int(rng.integers(1, 1000))),
-            **{key: value for key, value in inputs.items() if key != "pad"},
+            **{key: value for key, value in inputs.items() if key in SETTINGS},
         )  # fmt: skip
     return call
 
@@ -233,8 +263,8 @@ test_step_temperature = check_step("temperature {temperature}", temperature=[0.6
 test_step_updates = check_step("{updates} updates on the same answers", updates=[3])(step_call)
 test_step_settings = check_step(
     "{settings}", settings=[
-        {"loss_type": "grpo", "scale_rewards": False}, {"loss_type": "dr_grpo"},
-        {"max_grad_norm": 0.05}, {"updates": 2, "clip_low": 0.01, "clip_high": 0.02},
+        {"loss_type": "grpo", "scale_rewards": False}, {"loss_type": "dr_grpo", "new": 40},
+        {"max_grad_norm": 0.05}, {"updates": 2, "clip_low": 0.01, "clip_high": 0.05},
     ],
 )(lambda rng, settings, **sizes: step_call(rng, **sizes, **settings))  # fmt: skip
 test_step_two = check_step("two steps in a row", steps=2)(step_call)
@@ -251,7 +281,9 @@ def dpo_call(rng, lengths=(3, 5, 4, 1), scale=0.5, beta=0.3, grad=("log_probs",)
 
 
 test_dpo = check("11.5", "pairs of answers, beta {beta}", points=2, beta=[0.3, 1.0])(dpo_call)
-test_dpo_far = check("11.5", "margins far from 0", scale=200.0)(dpo_call)
+test_dpo_far = check(
+    "11.5", "margins far from 0", scale=300.0, beta=1.0, lengths=(3, 5, 4, 1, 2, 6, 3, 2, 4, 3)
+)(dpo_call)
 test_dpo_masked = check("11.5", "masked tokens with a log-probability of -inf", nan=True)(
     dpo_call
 )

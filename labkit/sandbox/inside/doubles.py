@@ -344,21 +344,23 @@ def training(
 
 
 def policy(seed: int = 0, lr: float = 0.3) -> dict[str, Any]:
-    """{"model", "optimizer"}: a TinyDecoder that learns, and Momentum with its weights."""
+    """{"model", "optimizer"}: a TinyDecoder that learns and is sure of little, and Momentum
+    with its weights."""
     model = TinyDecoder(seed).requires_grad_(True)
+    model.head.data *= 0.25
     return {"model": model, "optimizer": Momentum([{"params": [*model.parameters()]}], lr, 0.5)}
 
 
 class Judge(Listener):
-    """A reward: the share of these tokens in an answer. It keeps the answers."""
+    """A reward: what the tokens of an answer are worth on average. It keeps the answers."""
 
-    def __init__(self, wanted: list[int]) -> None:
+    def __init__(self, worth: list[float]) -> None:
         super().__init__()
-        self.wanted = set(wanted)
+        self.worth = worth
 
     def __call__(self, ids: Any) -> float:
         super().__call__(ids)
-        return sum(int(token) in self.wanted for token in ids) / max(1, len(ids))
+        return sum(self.worth[int(token)] for token in ids) / max(1, len(ids))
 
 
 class Adaptable(nn.Module):
@@ -369,7 +371,7 @@ class Adaptable(nn.Module):
     Shapes: x (B, E) -> (B, V)
     """
 
-    def __init__(self, size: int = 6, put: dict[str, nn.Module] | None = None, seed: int = 0):
+    def __init__(self, size: int = 6, put: dict[str, nn.Module] | None = None):
         super().__init__()
         self.layers = nn.ModuleList(
             nn.ModuleDict({
@@ -384,10 +386,8 @@ class Adaptable(nn.Module):
         for path, module in (put or {}).items():
             parent, _, name = path.rpartition(".")
             setattr(self.get_submodule(parent), name, module)
-        generator = torch.Generator().manual_seed(seed)
-        for weight in self.parameters():
-            weight.data.normal_(std=weight.size(-1) ** -0.5, generator=generator)
-        self.x = torch.randn(3, size, generator=generator)
+        self.x = torch.randn(3, size, generator=torch.Generator().manual_seed(0))
+        self.fill("")
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layers:
@@ -395,11 +395,22 @@ class Adaptable(nn.Module):
             x = layer["norm"](x + layer["o_proj"](mixed))
         return self.lm_head(x)
 
+    def fill(self, part: str) -> None:
+        """Put numbers into the weights whose names contain `part`, each by its own name."""
+        for name, weight in self.named_parameters():
+            if part in name:
+                generator = torch.Generator().manual_seed(sum(map(ord, name)))
+                weight.data.normal_(std=weight.size(-1) ** -0.5, generator=generator)
+
     @torch.no_grad()
     def report(self) -> dict[str, Any]:
-        """What the model is now: its output, what learns, and its numbers."""
+        """What the model is now: its output, what learns, its numbers, and its output with
+        other numbers in LoRA's matrices."""
         trained = [name for name, weight in self.named_parameters() if weight.requires_grad]
-        return {"output": self(self.x), "weights that learn": trained, **self.state_dict()}
+        numbers = {name: weight.clone() for name, weight in self.state_dict().items()}
+        found = {"output": self(self.x), "weights that learn": trained, **numbers}
+        self.fill(".lora_")
+        return found | {"output once A and B have learned": self(self.x)}
 
 
 def linear(rows: int, columns: int, bias: bool = True, seed: int = 0) -> nn.Linear:
