@@ -18,7 +18,7 @@ WRITE = {
 WRITTEN = {"label", "labels", "title", "xlabel", "ylabel", "xticklabels", "yticklabels"}
 WORD = re.compile(r"\b[A-Za-z][a-z]{2,}\b(?!\()|\b[a-z]{2} [a-z]{2}\b")
 # no prose: keys of captions and colours, formulas and places
-NO_PROSE = re.compile(r"\d\.[\w-]+|\w+_\w+|#\w+|<.*>|\S+[.]weight")
+NO_PROSE = re.compile(r"\d+\.[\w-]+|\w+_\w+|#\w+|<.*>|\S+[.]weight")
 APART = re.compile(r"\$[^$]*\$|\{\d\}")
 CODE = {
     *("mine", "wrong", "mlp", "gate", "up", "relu", "gelu", "silu", "swish", "geglu", "swiglu"),

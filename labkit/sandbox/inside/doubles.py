@@ -406,7 +406,8 @@ class Adaptable(nn.Module):
     def report(self) -> dict[str, Any]:
         """What the model is now: its output, what learns, its numbers, and its output with
         other numbers in LoRA's matrices."""
-        trained = [name for name, weight in self.named_parameters() if weight.requires_grad]
+        named = self.named_parameters()
+        trained = sorted(name for name, weight in named if weight.requires_grad)
         numbers = {name: weight.clone() for name, weight in self.state_dict().items()}
         found = {"output": self(self.x), "weights that learn": trained, **numbers}
         self.fill(".lora_")

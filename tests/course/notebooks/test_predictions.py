@@ -14,7 +14,7 @@ from labkit.core.syllabus import LABS, NOTEBOOKS, PREDICTIONS
 from labkit.learner.progress import predictions, record, written
 from labkit.learner.project import reset
 
-TOLD = re.compile(r'(?:show\(\w+, |outcome\()"(\d\.[\w-]+)"[,)]')
+TOLD = re.compile(r'(?:show\(\w+, |outcome\()"(\d+\.[\w-]+)"[,)]')
 
 
 @pytest.mark.parametrize("lab", NOTEBOOKS, ids=lambda lab: lab.name)

@@ -73,7 +73,7 @@ def test_every_caption_has_its_figure_and_every_named_figure_its_caption():
         key
         for lab in NOTEBOOKS
         for cell in read_notebook(notebook_path(lab)).cells
-        for key in re.findall(r'show\(\w+, "(\d\.[\w-]+)"\)', cell.source)
+        for key in re.findall(r'show\(\w+, "(\d+\.[\w-]+)"\)', cell.source)
     ]
     assert sorted(used) == sorted(CAPTIONS)
 
