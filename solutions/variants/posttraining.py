@@ -72,7 +72,8 @@ class LoRALinear(nn.Module):
 
     @torch.no_grad()
     def merged(self):
-        weight = self.base_layer.weight + self.factor * (self.lora_B.weight @ self.lora_A.weight)
+        change = self.lora_B.weight @ self.lora_A.weight
+        weight = self.base_layer.weight + self.factor * change
         bias = self.base_layer.bias
         layer = nn.Linear(weight.size(1), weight.size(0), bias=bias is not None)
         layer.weight.copy_(weight)
@@ -104,7 +105,7 @@ def merge(model):
             if isinstance(layer, LoRALinear):
                 setattr(m, child, layer.merged())
                 names.append(f"{n}.{child}".lstrip("."))
-    return [n for n in names]
+    return list(names)
 
 
 # %% exercise 11.2: A begins as the paper draws it
@@ -183,8 +184,7 @@ class LoRALinear(nn.Module):
         base = self.base_layer
         layer = nn.Linear(base.in_features, base.out_features, base.bias is not None)
         weight = base.weight + self.scale * self.lora_B.weight @ self.lora_A.weight
-        state = {"weight": weight} if base.bias is None else {"weight": weight, "bias": base.bias}
-        layer.load_state_dict(state)
+        layer.load_state_dict({**base.state_dict(), "weight": weight})
         return layer
 
 
