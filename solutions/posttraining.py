@@ -105,7 +105,7 @@ def add_lora(
     lora_alpha: float = 16.0,
     target_modules: Sequence[str] = ("q_proj", "v_proj"),
 ) -> list[str]:
-    """Freeze a model and put LoRA on every linear layer that bears one of these names.
+    """Freeze a model and put LoRA on every linear layer that has one of these names.
 
     The name is the last part of the layer's path: "q_proj" means every layer's. The model is
     changed in place: its own parameters no longer ask for gradients, those of the new
