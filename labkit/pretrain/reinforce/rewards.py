@@ -107,5 +107,5 @@ def sentences(text: str) -> int:
 
 def recorded() -> dict[str, list[dict[str, Any]]]:
     """The runs of five rewards with five seeds each, which tests/course/claims made."""
-    path = Path(__file__).with_name("posttraining.json")
+    path = Path(__file__).parents[1] / "posttraining.json"
     return json.loads(path.read_text("utf-8"))
