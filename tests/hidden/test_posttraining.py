@@ -17,7 +17,7 @@ test_padding = check(
     "11.1", points=2, chats=[((2, 3), (1, 7), (4, 1))], left=[0, 3], pad=[0, visible.END]
 )(visible.test_labels_padding)
 test_pieces = check("11.1", ids=[
-    (5, 4, 7, 4, 7, 5, 9, 9, 3, 5, 4, 6, 5, 9, 7, 5, 9, 4, 7), (4, 7),
+    (5, 4, 7, 4, 7, 5, 9, 9, 3, 5, 4, 6, 5, 9, 7, 5, 9, 4, 7), (4, 7), (4, 7, 5, 3, 4, 7, 5),
     (3, 3, 4, 7, 5, 3, 9, 3, 4),
 ])(visible.test_labels_pieces)  # fmt: skip
 

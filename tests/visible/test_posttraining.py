@@ -63,9 +63,12 @@ def test_labels_padding(rng, chats, left, pad):
     return labels_call(rng, *chats, left=left, pad=pad, mask=True, closed=False)
 
 
-@check("11.1")
-def test_labels_pieces(rng, ids=(7, 5, 9, 4, 6, 7, 5, 9, 4, 7, 6, 9, 3, 4, 7, 5, 9, 3, 9)):
-    """parts of the header in a text, and a text that begins with its end"""
+PIECES = (7, 5, 9, 4, 6, 7, 5, 9, 4, 7, 6, 9, 3, 4, 7, 5, 9, 3, 9)
+
+
+@check("11.1", ids=[PIECES, (4, 7, 5, 9, 8, 3, 5)])
+def test_labels_pieces(rng, ids):
+    """parts of the header in a text, and texts that begin with it or with its end"""
     inputs = {"input_ids": torch.tensor([ids]), "header": HEADER, "end_of_turn": END}
     return Call("answer_labels", **inputs)
 
