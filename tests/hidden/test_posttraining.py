@@ -41,6 +41,8 @@ test_lora_names = check("11.2", names=True, bias=[True, False], r=[3])(visible.l
 test_lora_gradients = check("11.2", points=2, grad=True, bias=[True, False], r=[1, 3])(
     visible.lora_call
 )
+test_lora_defaults = check("11.2", size=[11])(visible.test_lora_defaults)
+test_add_lora_defaults = check("11.2", view=visible.without_a)(visible.test_add_lora_defaults)
 test_lora_begins = check("11.2", size=[7], out=[3])(visible.test_lora_begins)
 test_add_lora = check(
     "11.2", points=2, view=visible.without_a, r=[2],
