@@ -178,7 +178,7 @@ def secret_for(folder: Path) -> str:
 def write_keys(folder: Path, secret: str) -> Path:
     """The table of keys, for the instructor alone."""
     rows = [
-        f"tinyllm unlock {module:12}{sealed.key_of(secret, module)}\n"
+        f"tinyllm unlock {module:13}{sealed.key_of(secret, module)}\n"
         for module in _locked_modules()
     ]
     text = (

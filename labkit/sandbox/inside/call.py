@@ -21,6 +21,7 @@ from labkit.sandbox.inside.banned import replaced
 from labkit.sandbox.inside.doubles import (
     DOUBLES,
     SHARED,
+    Adaptable,
     Listener,
     ModelCache,
     Momentum,
@@ -449,6 +450,8 @@ def _run(
     for model in [item for item in inputs.values() if isinstance(item, Watched)]:
         noted = model.report()
         value = {**value, **noted} if isinstance(value, dict) else value
+    for model in [item for item in inputs.values() if isinstance(item, Adaptable)]:
+        heard |= model.report()
     return {"returned": value, **heard} if heard else value
 
 
@@ -495,10 +498,10 @@ def gradients(values: list[Any], leaves: dict[str, Tensor]) -> dict[str, Tensor]
         total = term if total is None else total + term
     if total is None:
         return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
-    found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
-    return {
-        name: torch.zeros_like(leaf) if grad is None else grad
-        for (name, leaf), grad in zip(leaves.items(), found, strict=True)
+    asked = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}  # not frozen
+    found = torch.autograd.grad(total, list(asked.values()), allow_unused=True)
+    return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()} | {
+        name: grad for name, grad in zip(asked, found, strict=True) if grad is not None
     }
 
 

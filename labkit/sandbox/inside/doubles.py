@@ -343,6 +343,86 @@ def training(
     return {"model": model, "optimizer": optimizer}
 
 
+def policy(seed: int = 0, lr: float = 0.3) -> dict[str, Any]:
+    """{"model", "optimizer"}: a TinyDecoder that learns and is sure of little, and Momentum
+    with its weights."""
+    model = TinyDecoder(seed).requires_grad_(True)
+    model.head.data *= 0.25
+    return {"model": model, "optimizer": Momentum([{"params": [*model.parameters()]}], lr, 0.5)}
+
+
+class Judge(Listener):
+    """A reward: what the tokens of an answer are worth on average. It keeps the answers."""
+
+    def __init__(self, worth: list[float]) -> None:
+        super().__init__()
+        self.worth = worth
+
+    def __call__(self, ids: Any) -> float:
+        super().__call__(ids)
+        return sum(self.worth[int(token)] for token in ids) / max(1, len(ids))
+
+
+class Adaptable(nn.Module):
+    """Two layers of linear layers with a head, on which LoRA can be put.
+
+    put    {path: module} to be put into it; their matrices A and B get numbers
+
+    Shapes: x (B, E) -> (B, V)
+    """
+
+    def __init__(self, size: int = 6, put: dict[str, nn.Module] | None = None):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.ModuleDict({
+                "q_proj": nn.Linear(size, size + 2, bias=False),
+                "v_proj": nn.Linear(size, size + 2),
+                "o_proj": nn.Linear(size + 2, size, bias=False),
+                "norm": nn.LayerNorm(size),
+            })
+            for _ in range(2)
+        )  # fmt: skip
+        self.lm_head = nn.Linear(size, 5, bias=False)
+        for path, module in (put or {}).items():
+            parent, _, name = path.rpartition(".")
+            setattr(self.get_submodule(parent), name, module)
+        self.x = torch.randn(3, size, generator=torch.Generator().manual_seed(0))
+        self.fill("")
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            mixed = torch.tanh(layer["q_proj"](x)) * layer["v_proj"](x)
+            x = layer["norm"](x + layer["o_proj"](mixed))
+        return self.lm_head(x)
+
+    def fill(self, part: str) -> None:
+        """Put numbers into the weights whose names contain `part`, each by its own name."""
+        for name, weight in self.named_parameters():
+            if part in name:
+                generator = torch.Generator().manual_seed(sum(map(ord, name)))
+                weight.data.normal_(std=weight.size(-1) ** -0.5, generator=generator)
+
+    @torch.no_grad()
+    def report(self) -> dict[str, Any]:
+        """What the model is now: its output, what learns, its numbers, and its output with
+        other numbers in LoRA's matrices."""
+        named = self.named_parameters()
+        trained = sorted(name for name, weight in named if weight.requires_grad)
+        numbers = {name: weight.clone() for name, weight in self.state_dict().items()}
+        found = {"output": self(self.x), "weights that learn": trained, **numbers}
+        self.fill(".lora_")
+        return found | {"output once A and B have learned": self(self.x)}
+
+
+def linear(rows: int, columns: int, bias: bool = True, seed: int = 0) -> nn.Linear:
+    """A linear layer with numbers of its own."""
+    layer = nn.Linear(columns, rows, bias=bias)
+    generator = torch.Generator().manual_seed(seed)
+    for weight in layer.parameters():
+        weight.data.normal_(generator=generator)
+    return layer
+
+
 # By the names that a Given uses.
 DOUBLES: dict[str, Callable[..., Any]] = {
     "tanh_linear": lambda weight: lambda x: torch.tanh(x @ weight.T),
@@ -355,5 +435,9 @@ DOUBLES: dict[str, Callable[..., Any]] = {
     "kv_cache": Cache,
     "model_cache": ModelCache,
     "training": training,
+    "policy": policy,
+    "judge": Judge,
+    "linear": linear,
+    "adaptable": Adaptable,
 }
 SHARED = ("kv_cache", "model_cache", "tiny_decoder")  # one object in all steps of a call

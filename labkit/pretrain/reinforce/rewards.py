@@ -1,0 +1,111 @@
+"""What lab 11 teaches with: requests for stories, the reader's verdict, and what it costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from labkit.model.tokenizer import Tokenizer
+from labkit.pretrain.stories import LONG_REQUESTS, SPLITS, prompt, request
+from labkit.pretrain.stories.reader import read_story, reply, split_sentences, tasks
+
+MOST = 160  # tokens of a story in lab 11; nearly all stories with one chapter have fewer
+
+
+def requests(count: int, seed: int) -> list[str]:
+    """Requests for short stories, as users make them; the same for the same seed."""
+    rng, found = Random(f"TinyLLM lab 11 {seed}"), []
+    stories = tasks(SPLITS["train"][1000 + seed : 1001 + seed], 2 * count)
+    for story, _ in stories:
+        wanted = request(story, rng)
+        if not any(wanted.startswith(each.partition("{")[0]) for each in LONG_REQUESTS):
+            found.append(wanted)
+    return found[:count]
+
+
+def batch(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Chats that begin with these messages, padded on the left: ids and mask (B, T)."""
+    rows = [tokenizer.encode(prompt(text)) for text in texts]
+    longest = max(map(len, rows))
+    ids = [[0] * (longest - len(row)) + row for row in rows]
+    mask = [[0] * (longest - len(row)) + [1] * len(row) for row in rows]
+    return torch.tensor(ids), torch.tensor(mask)
+
+
+def flawless(text: str) -> bool:
+    """Whether the reader finds no sentence that it can prove wrong, and a story at all."""
+    reading = read_story(text)
+    return bool(reading.sentences) and not reading.flawed
+
+
+@torch.no_grad()
+def answers(
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    generate: Callable[..., Tensor],
+    texts: Sequence[str],
+    temperature: float = 0.3,
+    seed: int = 0,
+    most: int = MOST,
+) -> list[str]:
+    """What a model answers to each of these messages."""
+    found: list[str] = []
+    generator = torch.Generator().manual_seed(seed)
+    for first in range(0, len(texts), 50):
+        input_ids, mask = batch(tokenizer, texts[first : first + 50])
+        output = generate(
+            model, input_ids, mask, most, temperature,
+            eos_token_id=sorted(tokenizer.stop_ids), generator=generator,
+        )  # fmt: skip
+        found += [written(tokenizer, row) for row in output[:, input_ids.size(1) :].tolist()]
+    return found
+
+
+def written(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """The text of an answer up to its first stop token."""
+    return reply(tokenizer.decode(ids, skip_special_tokens=False))
+
+
+@torch.no_grad()
+def nats_on_stories(model: nn.Module, tokenizer: Tokenizer, stories: int = 40) -> float:
+    """How surprised a model is by the tokens of true stories that it never saw, per token."""
+    total, tokens = 0.0, 0
+    for story, wanted in tasks(SPLITS["validation"][:1], stories):
+        begin = tokenizer.encode(prompt(wanted))
+        ids = torch.tensor([begin + tokenizer.encode(story.text)])
+        log_probs = model(ids)[0, len(begin) - 1 : -1].float().log_softmax(-1)
+        picked = log_probs.gather(-1, ids[0, len(begin) :, None])
+        total, tokens = total - float(picked.sum()), tokens + len(picked)
+    return total / tokens
+
+
+def questions_right(
+    model: nn.Module, tokenizer: Tokenizer, generate: Callable[..., Tensor], stories: int = 25
+) -> float:
+    """The share of questions about true stories that a model answers right."""
+    told = [
+        (f"{story.text}\n{words}", right)
+        for story, _ in tasks(SPLITS["validation"][:1], stories)
+        for words, right in story.questions
+    ]
+    texts = [text for text, _ in told]
+    said = answers(model, tokenizer, generate, texts, temperature=0.0, most=24)
+    right = sum(a == b for a, (_, b) in zip(said, told, strict=True))
+    return right / len(told)
+
+
+def sentences(text: str) -> int:
+    """How many sentences a text has."""
+    return len(split_sentences(text))
+
+
+def recorded() -> dict[str, list[dict[str, Any]]]:
+    """The runs of five rewards with five seeds each, which tests/course/claims made."""
+    path = Path(__file__).parents[1] / "posttraining.json"
+    return json.loads(path.read_text("utf-8"))

@@ -1,0 +1,309 @@
+"""Visible checks of lab 11: what check("11.1") and its sisters run."""
+
+from functools import partial
+
+import torch
+
+from labkit.checks.declared import Call, Given, New, Outcome, check
+
+F32, BF16 = torch.float32, torch.bfloat16
+HEADER, END = (4, 7, 5), 3  # of an answer; 4, 6, 5 begins a user's turn, 5 is a line break
+VOCAB = 23
+
+
+def chat(rng, *sizes, closed=True):
+    """A user's turn and an answer by turns, of so many tokens each."""
+    ids = []
+    for number, size in enumerate(sizes):
+        said = rng.integers(8, VOCAB, size)
+        said = torch.where(said < 10, said - 7, said).tolist()  # 1 and 2 instead of 8 and 9
+        ids += [4, 7 if number % 2 else 6, 5, *said, END, 5]
+    return ids if closed else ids[:-2]
+
+
+def labels_call(rng, *chats, left=0, pad=0, mask=False, closed=True, **options):
+    """Texts in one batch: `left` columns of padding before the first, the others filled up."""
+    rows = [chat(rng, *sizes, closed=closed) for sizes in chats]
+    rows[0] = [pad] * left + rows[0]
+    longest = max(map(len, rows))
+    real = [[int(i >= left * (n == 0)) for i in range(len(row))] for n, row in enumerate(rows)]
+    fill = lambda row, value: row + [value] * (longest - len(row))  # noqa: E731
+    inputs = {"input_ids": torch.tensor([fill(row, pad) for row in rows])}
+    inputs |= {"header": HEADER, "end_of_turn": END}
+    if mask:
+        inputs["attention_mask"] = torch.tensor([fill(row, 0) for row in real])
+    return Call("answer_labels", **inputs, **options)
+
+
+@check("11.1", sizes=[(3, 4)], points=2)
+def test_labels_turn(rng, sizes):
+    """one question and its answer"""
+    return labels_call(rng, sizes)
+
+
+@check("11.1", chats=[((2, 3, 1, 4),)], points=2)
+def test_labels_turns(rng, chats):
+    """several turns: every answer counts"""
+    return labels_call(rng, *chats)
+
+
+@check("11.1", chats=[((3, 4),)])
+def test_labels_cut(rng, chats):
+    """an answer that is cut off before its end"""
+    return labels_call(rng, *chats, closed=False)
+
+
+@check("11.1", sizes=[(3,)])
+def test_labels_none(rng, sizes):
+    """a text without an answer"""
+    return labels_call(rng, sizes, (2, 1))
+
+
+@check("11.1", chats=[((3, 2), (2, 6))], left=[2], pad=[0, END])
+def test_labels_padding(rng, chats, left, pad):
+    """padding on both sides, of token {pad}, which attention_mask marks"""
+    return labels_call(rng, *chats, left=left, pad=pad, mask=True, closed=False)
+
+
+PIECES = (7, 5, 9, 4, 6, 7, 5, 9, 4, 7, 6, 9, 3, 4, 7, 5, 9, 3, 9)
+
+
+@check("11.1", ids=[PIECES, (4, 7, 5, 9, 8, 3, 5)])
+def test_labels_pieces(rng, ids):
+    """parts of the header in a text, and texts that begin with it or with its end"""
+    inputs = {"input_ids": torch.tensor([ids]), "header": HEADER, "end_of_turn": END}
+    return Call("answer_labels", **inputs)
+
+
+def lora_call(rng, shape=(2, 5), out=4, r=2, lora_alpha=6.0, bias=True, dtype=F32, **options):
+    """A LoRALinear with numbers in all its weights."""
+    size = shape[-1]
+    init = {"base_layer": Given("linear", rows=out, columns=size, bias=bias)}
+    state = {"base_layer.weight": rng.normal(out, size)}
+    if bias:
+        state["base_layer.bias"] = rng.normal(out)
+    state |= {"lora_A.weight": rng.normal(r, size), "lora_B.weight": rng.normal(out, r)}
+    init |= {"r": r, "lora_alpha": lora_alpha}
+    call = Call("LoRALinear", init=init, state=state, dtype=dtype, **options)
+    return call.then(x=rng.normal(*shape, dtype=dtype))
+
+
+test_lora_values = check("11.2", "r {r}, lora_alpha {lora_alpha}", points=2, cases=[
+    {"r": 2, "lora_alpha": 6.0}, {"r": 3, "lora_alpha": 3.0},
+])(lora_call)  # fmt: skip
+test_lora_names = check("11.2", "names and shapes of the weights", names=True)(lora_call)
+test_lora_gradients = check(
+    "11.2", "gradients: the base layer is frozen", points=2, grad=True, bias=[True, False]
+)(lora_call)
+
+
+def beginning(outcomes):
+    """Of a fresh layer: what it computes, and which weights get a gradient."""
+    if outcomes[0].failure:
+        return outcomes
+    grads = outcomes[0].grads
+    learns = {f"{name} gets a gradient": bool(grad.any()) for name, grad in grads.items()}
+    return [Outcome([*outcomes[0].values, learns])]
+
+
+def without_a(outcomes):
+    """A is drawn at random: only its shape is compared, and that it is not 0."""
+    if outcomes[0].failure:
+        return outcomes
+    shown = {}
+    for name, value in outcomes[0].value.items():
+        if name.endswith("lora_A.weight"):
+            value = {"shape": list(value.shape), "all zeros": not value.any()}
+        shown[name] = value
+    return [Outcome([shown])]
+
+
+@check("11.2", size=[9])
+def test_lora_defaults(rng, size):
+    """nothing else said: r 8 and lora_alpha 16"""
+    state = {"base_layer.weight": rng.normal(4, size), "lora_A.weight": rng.normal(8, size)}
+    state |= {"base_layer.bias": rng.normal(4), "lora_B.weight": rng.normal(4, 8)}
+    init = {"base_layer": Given("linear", rows=4, columns=size)}
+    return Call("LoRALinear", init=init, state=state).then(x=rng.normal(2, size))
+
+
+@check("11.2", view=without_a)
+def test_add_lora_defaults(rng):
+    """add_lora, nothing else said: r 8, lora_alpha 16, q_proj and v_proj"""
+    return Call("add_lora", model=Given("adaptable"))
+
+
+@check("11.2", size=[5], view=beginning)
+def test_lora_begins(rng, size, out=4, r=3):
+    """a fresh layer computes what its base layer does, and can learn"""
+    init = {"base_layer": Given("linear", rows=out, columns=size), "r": r, "lora_alpha": 9.0}
+    return Call("LoRALinear", init=init, grad=True).then(x=rng.normal(2, size))
+
+
+@check("11.2")
+def test_lora_merged(rng, out=4, size=6):
+    """merged() leaves the layer itself as it is"""
+    call = lora_call(rng, (2, size), out)
+    call.steps.clear()
+    return call.then("merged").then("", x=rng.normal(3, size))
+
+
+@check("11.2", targets=[None, ("o_proj",)], points=2, view=without_a)
+def test_add_lora(rng, targets, r=3):
+    """add_lora on {targets}: which weights learn, and the output stays"""
+    inputs = {"model": Given("adaptable"), "r": r, "lora_alpha": 5.0}
+    if targets:
+        inputs["target_modules"] = targets
+    return Call("add_lora", **inputs)
+
+
+@check("11.2")
+def test_add_lora_unknown(rng, name="q"):
+    """add_lora where no layer has such a name raises ValueError"""
+    inputs = {"model": Given("adaptable"), "target_modules": (name,)}
+    call = Call("add_lora", model=Given("adaptable"), summary="repeats")
+    return call.then("", **inputs)
+
+
+@check("11.2", paths=[("layers.0.v_proj", "layers.1.q_proj")], points=2)
+def test_merge(rng, paths, size=6):
+    """merge of LoRA on {paths}: the weights afterwards, and the output stays"""
+    put = {}
+    for seed, path in enumerate(paths):
+        rows, columns = (size, size + 2) if "o_proj" in path else (size + 2, size)
+        base = Given("linear", rows=rows, columns=columns, bias="v_proj" in path, seed=seed)
+        put[path] = New("LoRALinear", base_layer=base, r=2, lora_alpha=3.0)
+    return Call("merge", model=Given("adaptable", size=size, put=put))
+
+
+def log_probs_call(rng, shape=(2, 6), temperature=1.0, scale=2.0, dtype=F32, **options):
+    logits = (scale * rng.normal(*shape, VOCAB)).to(dtype)
+    ids = rng.integers(0, VOCAB, *shape)
+    inputs = {"logits": logits, "input_ids": ids, "temperature": temperature}
+    return Call("token_log_probs", **inputs, **options)
+
+
+test_log_probs = check("11.3", "token_log_probs at temperature {temperature}",
+                       temperature=[1.0, 0.6], points=2)(log_probs_call)  # fmt: skip
+test_log_probs_large = check("11.3", "token_log_probs of large logits", scale=60.0)(
+    log_probs_call
+)
+test_log_probs_bfloat16 = check("11.3", "token_log_probs of logits in bfloat16", dtype=BF16)(
+    log_probs_call
+)
+
+
+@check("11.3", scale_rewards=[True, False], points=2)
+def test_advantages(rng, scale_rewards, groups=3, size=4):
+    """group_advantages, scale_rewards {scale_rewards}: one group of equal rewards"""
+    rewards = rng.normal(groups, size)
+    rewards[1] = 0.7
+    inputs = {"rewards": rewards.flatten(), "group_size": size}
+    return Call("group_advantages", **inputs, scale_rewards=scale_rewards)
+
+
+@check("11.3")
+def test_advantages_few(rng, rewards=(1.0, 0.0, 0.0, 0.0, 1.0, 1.0)):
+    """group_advantages of rewards 0 and 1, in groups of 2 and of 3"""
+    call = Call("group_advantages", rewards=torch.tensor(rewards), group_size=2)
+    return call.then("", rewards=torch.tensor(rewards), group_size=3)
+
+
+def policy_call(rng, lengths=(3, 6, 1), spread=0.3, grad=("log_probs",), nan=False, **inputs):
+    """Answers of these lengths; old and new lie `spread` apart."""
+    shape = (len(lengths), max(lengths))
+    mask = (torch.arange(shape[1]) < torch.tensor(lengths)[:, None]).long()
+    old = -rng.uniform(*shape, low=0.1, high=3.0)
+    log_probs = old + spread * rng.normal(*shape)
+    if nan:
+        old, log_probs = (t.masked_fill(mask == 0, -torch.inf) for t in (old, log_probs))
+    given = {"log_probs": log_probs, "old_log_probs": old, "mask": mask}
+    given["advantages"] = rng.normal(shape[0])
+    if "beta" in inputs:
+        inputs["ref_log_probs"] = (old + 0.4 * rng.normal(*shape)).nan_to_num(neginf=0.0)
+    return Call("policy_loss", **given, **inputs, grad=grad)
+
+
+test_policy_first = check(
+    "11.3", "policy_loss where old and new are equal: loss_type {loss_type}", points=1.5,
+    loss_type=["grpo", "dapo", "dr_grpo"], spread=0.0,
+)(policy_call)  # fmt: skip
+test_policy_clip = check(
+    "11.3", "policy_loss with a ratio far from 1: clip_low {clip_low}, clip_high {clip_high}",
+    cases=[{"clip_low": 0.2, "clip_high": 0.2}, {"clip_low": 0.1, "clip_high": 0.4}],
+    spread=0.7, lengths=(9, 7, 8, 9, 9, 5),
+)(policy_call)  # fmt: skip
+test_policy_kl = check("11.3", "policy_loss with a reference model, beta {beta}", beta=[0.5])(
+    policy_call
+)
+test_policy_masked = check(
+    "11.3", "policy_loss where masked tokens have a log-probability of -inf", nan=True
+)(policy_call)
+test_policy_constant = check(
+    "11.3", "policy_loss dr_grpo with max_length 10", loss_type="dr_grpo", max_length=10
+)(policy_call)
+test_policy_empty = check(
+    "11.3", "policy_loss with an answer without a token", lengths=(3, 0, 2)
+)(policy_call)
+test_policy_all_gradients = check(
+    "11.3", "gradients of policy_loss flow to log_probs alone", beta=0.3, points=0.5,
+    grad=("log_probs", "old_log_probs", "advantages", "ref_log_probs"),
+)(policy_call)  # fmt: skip
+
+
+SETTINGS = ("temperature", "updates", "scale_rewards", "loss_type", "clip_low", "clip_high")
+
+
+def step_call(rng, steps=1, prompts=(3, 5), group=3, new=5, stops=(1, 2, 3, 4, 5), **inputs):
+    """grpo_step on prompts of these lengths; every token has a worth."""
+    longest = max(prompts)
+    mask = (torch.arange(longest) >= longest - torch.tensor(prompts)[:, None]).long()
+    given = Given("policy", seed=int(rng.integers(0, 1000)))
+    call = Call("grpo_step", objects=given)
+    for _ in range(steps):
+        call.then(
+            input_ids=rng.integers(6, VOCAB, *mask.shape), attention_mask=mask,
+            reward=Given("judge", worth=rng.uniform(VOCAB).tolist()), group_size=group,
+            max_new_tokens=new, eos_token_id=list(stops), pad_token_id=inputs.get("pad", 0),
+            max_grad_norm=inputs.get("max_grad_norm", 50.0),
+            generator=Given("generator", seed=int(rng.integers(1, 1000))),
+            **{key: value for key, value in inputs.items() if key in SETTINGS},
+        )  # fmt: skip
+    return call
+
+
+check_step = partial(check, "11.4", tolerance=1e-3)
+
+test_step = check_step("one step: what the reward is asked, and what is learned", points=2)(
+    step_call
+)
+test_step_one_prompt = check_step("one question alone", prompts=(4,), group=4)(step_call)
+test_step_pad = check_step("padded with a stop token", pad=2)(step_call)
+test_step_temperature = check_step("temperature {temperature}", temperature=[0.6])(step_call)
+test_step_updates = check_step("{updates} updates on the same answers", updates=[3])(step_call)
+test_step_settings = check_step(
+    "{settings}", settings=[
+        {"loss_type": "grpo", "scale_rewards": False}, {"loss_type": "dr_grpo", "new": 40},
+        {"max_grad_norm": 0.05}, {"updates": 2, "clip_low": 0.01, "clip_high": 0.05},
+    ],
+)(lambda rng, settings, **sizes: step_call(rng, **sizes, **settings))  # fmt: skip
+test_step_two = check_step("two steps in a row", steps=2)(step_call)
+
+
+def dpo_call(rng, lengths=(3, 5, 4, 1), scale=0.5, beta=0.3, grad=("log_probs",), nan=False):
+    mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
+    ref = -rng.uniform(*mask.shape, low=0.1, high=3.0)
+    log_probs = ref + scale * rng.normal(*mask.shape)
+    if nan:
+        ref, log_probs = (t.masked_fill(mask == 0, -torch.inf) for t in (ref, log_probs))
+    inputs = {"log_probs": log_probs, "ref_log_probs": ref, "mask": mask, "beta": beta}
+    return Call("dpo_loss", **inputs, grad=grad).returning("loss", "margin")
+
+
+test_dpo = check("11.5", "pairs of answers, beta {beta}", points=2, beta=[0.3, 1.0])(dpo_call)
+test_dpo_far = check(
+    "11.5", "margins far from 0", scale=300.0, beta=1.0, lengths=(3, 5, 4, 1, 2, 6, 3, 2, 4, 3)
+)(dpo_call)
+test_dpo_masked = check("11.5", "masked tokens with a log-probability of -inf", nan=True)(
+    dpo_call
+)
