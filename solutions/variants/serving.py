@@ -2,7 +2,7 @@
 
 # %% exercise 10.1: queries in tiles, too, keys that no query of the tile sees left out
 def tiled_attention(query, key, value, block_size=64, is_causal=True, scale=None):
-    B, H, T, D = query.shape
+    _, H, T, D = query.shape
     K, S = key.size(1), key.size(2)
     scale = D**-0.5 if scale is None else scale
     out = []

@@ -2,7 +2,7 @@
 
 import torch
 from visible import test_serving as visible
-from visible.test_serving import check_pool, check_served, column
+from visible.test_serving import column
 
 from labkit.checks.declared import check
 
@@ -116,10 +116,10 @@ FAMILY = (
     *(("append", 6, 2), ("free", 6), ("append", 5, 1), ("fork", 7, 8), ("append", 8, 3)),
     *(("free", 5), ("gather", 7), ("gather", 8)),
 )
-test_pool_family = check_pool(
-    "forks of forks, some of which leave", points=3, steps=FAMILY, layers=[2], num_blocks=12,
-    block_size=[2, 3],
-)  # fmt: skip
+test_pool_family = check(
+    "10.3", "forks of forks, some of which leave", view=visible.books, points=3, steps=FAMILY,
+    layers=[2], num_blocks=12, block_size=[2, 3],
+)(visible.pool_check)  # fmt: skip
 
 
 @check("10.3", view=visible.books)
@@ -158,10 +158,11 @@ test_first = check("10.4", view=visible.lines, batch=[2], requests=[((2, 1), (5,
 test_stop = check("10.4", points=2, view=visible.lines, batch=[3], rounds=[8], eos=[
     (1, 3, 5, 7, 9, 11, 12, 14, 16, 18, 20), (0, 1, 4, 5, 8, 9, 12, 13, 16, 17),
 ])(visible.test_served_stop)  # fmt: skip
-test_line = check_served(
-    "eight requests, few blocks, places for four", points=2, batch=4, blocks=11, block_size=3,
+test_line = check(
+    "10.4", "eight requests, few blocks, places for four", view=visible.lines, points=2,
+    batch=4, blocks=11, block_size=3,
     requests=((4, 3), (2, 6), (7, 2), (1, 1), (3, 8), (5, 5), (2, 2), (6, 4)), rounds=14,
-)  # fmt: skip
+)(visible.served)  # fmt: skip
 
 test_all = check("10.5", drafts=[(2, 0)])(visible.test_speculative_all)
 test_first_rejected = check("10.5")(visible.test_speculative_first)

@@ -127,7 +127,7 @@ def test_what_no_worker_packs_does_not_come_in():
     refused(wire.decode_outcome, cases)
     two = torch.ones(2)
     tensors = {"17 axes": torch.ones([1] * 17), "float8": two.to(torch.float8_e4m3fn),
-               "int8": two.to(torch.int8)}  # fmt: skip
+               "int16": two.to(torch.int16)}  # fmt: skip
     cases = {name: message([{"tensor": "t0"}], t0=tensor) for name, tensor in tensors.items()}
     refused(lambda blob: unpack(blob, ours=False), cases)
     blob = message({"tensor": "t0", "strides": [16, 5]}, t0=X)
