@@ -59,6 +59,7 @@ test_add_lora_unknown = check("11.2", name=["proj"])(visible.test_add_lora_unkno
 test_log_probs = check("11.3", points=4, temperature=[1.0, 0.3, 2.5], shape=[(3, 5)])(
     visible.log_probs_call
 )
+test_log_probs_one = check("11.3", shape=[(1, 6), (1, 2), (4, 2)])(visible.test_log_probs_one)
 test_log_probs_large = check(
     "11.3", "token_log_probs of large logits, {dtype}", cases=[
         {"scale": 60.0, "dtype": F32}, {"scale": 40.0, "dtype": F16}, {"dtype": BF16},

@@ -185,6 +185,16 @@ def log_probs_call(rng, shape=(2, 6), temperature=1.0, scale=2.0, dtype=F32, **o
 
 test_log_probs = check("11.3", "token_log_probs at temperature {temperature}",
                        temperature=[1.0, 0.6], points=2)(log_probs_call)  # fmt: skip
+
+
+@check("11.3", shape=[(1, 3)])
+def test_log_probs_one(rng, shape):
+    """token_log_probs of one text, without a temperature"""
+    call = log_probs_call(rng, shape)
+    del call.steps[0][1]["temperature"]
+    return call
+
+
 test_log_probs_large = check("11.3", "token_log_probs of large logits", scale=60.0)(
     log_probs_call
 )
