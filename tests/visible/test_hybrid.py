@@ -182,7 +182,7 @@ def rule_inputs(rng, length=5, heads=(2, 4), sizes=(4, 5), batch=2, dtype=F32, s
         "key": (scale * rng.normal(batch, length, keys, sizes[0])).to(dtype),
         "value": rng.normal(batch, length, values, sizes[1]).to(dtype),
         "g": -rng.uniform(batch, length, values, low=0.02, high=0.8),
-        "beta": rng.uniform(batch, length, values, low=0.2, high=0.9).to(dtype),
+        "beta": rng.uniform(batch, length, values, low=0.2, high=0.9),
     }
 
 
