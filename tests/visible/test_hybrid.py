@@ -307,6 +307,6 @@ test_net_goes_on = loose("12.6", "5 tokens after a state", before=True)(net_call
 test_net_causality = loose(
     "12.6", "what comes later changes nothing before it", points=0.5, again=3
 )(net_call)
-test_net_gradients = loose(
-    "12.6", "gradients of input and parameters", points=0.5, grad=True
-)(net_call)
+test_net_gradients = loose("12.6", "gradients of input and parameters", points=0.5, grad=True)(
+    net_call
+)
