@@ -182,7 +182,7 @@ def rule_inputs(rng, length=5, heads=(2, 4), sizes=(4, 5), batch=2, dtype=F32, s
         "key": (scale * rng.normal(batch, length, keys, sizes[0])).to(dtype),
         "value": rng.normal(batch, length, values, sizes[1]).to(dtype),
         "g": -rng.uniform(batch, length, values, low=0.02, high=0.8),
-        "beta": rng.uniform(batch, length, values, low=0.2, high=0.9).to(dtype),
+        "beta": rng.uniform(batch, length, values, low=0.2, high=0.9),
     }
 
 
@@ -307,6 +307,6 @@ test_net_goes_on = loose("12.6", "5 tokens after a state", before=True)(net_call
 test_net_causality = loose(
     "12.6", "what comes later changes nothing before it", points=0.5, again=3
 )(net_call)
-test_net_gradients = loose(
-    "12.6", "gradients of input and parameters", points=0.5, grad=True
-)(net_call)
+test_net_gradients = loose("12.6", "gradients of input and parameters", points=0.5, grad=True)(
+    net_call
+)
