@@ -92,7 +92,7 @@ def test_a_wrong_name_is_answered_with_what_is_near():
     for command, words in {
         "check 1.7": "is it one of 1.1 layer_norm, 1.2 RMSNorm, 1.3 residual? `tinyllm",
         "hint 1,1": "is it one of 1.1 layer_norm, 1.2 RMSNorm, 1.3 residual?",
-        "hint rmsnorm": "is it one of 1.1 layer_norm, 1.2 RMSNorm, 1.3 residual?",
+        "hint rmsnorm": "is it one of 1.1 layer_norm, 1.2 RMSNorm, 1.3 residual, 12.2",
         "solution rmsNom": "'rmsNom'; is it one of 1.2 RMSNorm? `tinyllm status`",
         "check nonsense": "`tinyllm status` lists all",
         "hint 1.1 5": "there is no rung 5: the rungs are 1 to 3",
