@@ -214,7 +214,10 @@ def test_a_written_question_without_its_cell_is_not_called_empty(package, mine, 
     nbformat.write(notebook, tmp_path / "mine.ipynb")
     output = CliRunner().invoke(app, ["submit", LAB.module, "mine.ipynb"]).output
     said = " ".join(output.split())
-    assert "written question 1.a: its cell has lost its name, so that grading does not find it" in said
+    assert (
+        "written question 1.a: its cell has lost its name, so that grading does not find it"
+        in said
+    )
     assert "1.a is empty" not in said
 
 
