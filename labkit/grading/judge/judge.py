@@ -87,6 +87,7 @@ class Judge:
         self.layers: tuple[str, ...] = ()  # of protection round the learner's code
         self.telling: dict[str, list[int]] = {}  # the checks that draw numbers
         self.began = math.inf  # when the submission in hand came; inf: none is in a hurry
+        self.odd = ""  # what ran in the answer and a person should look at
         self.own = ""  # all that the learner's process may get to see of what was handed in
         self.asked_more = False  # in the last round: then its answers are not all foreseen
 
@@ -129,7 +130,8 @@ class Judge:
             return replace(zero(exercise, note, status), needs_person=odd)
         graded = self._run(exercise, answer, note)
         asked = graded.needs_person or (odd and not graded.full)
-        return replace(graded, needs_person=asked, doubtful=banned.doubtful(answer))
+        doubtful = graded.doubtful or banned.doubtful(answer)
+        return replace(graded, needs_person=asked, doubtful=doubtful)
 
     def check_reference(self) -> None:
         """Grade the reference's answers by the door through which a learner's come.
@@ -212,10 +214,12 @@ class Judge:
         self.layers = (*self.workers.sandbox.layers, *self.worker.layers)
 
     def _student(self, exercise: Exercise, module: str) -> Performer:
-        worker = self.worker
+        worker, self.odd = self.worker, ""
 
         def student(call: Call) -> Outcome:
-            return localised(worker.ask(call), module, exercise.id)
+            outcome = worker.ask(call)
+            self.odd = self.odd or outcome.odd
+            return localised(outcome, module, exercise.id)
 
         return student
 
@@ -230,11 +234,12 @@ class Judge:
             graded = zero(exercise, "; ".join(filter(None, reasons)))
             return replace(graded, needs_person=missed(loading.failure))
         result = self._check(exercise, self._student(exercise, module))
+        odd = self.odd
         timed_out, self.asked_more = worker.timed_out, worker.asked_more
         self._keep_what_holds(result, exercise, module)
         if result.interrupted:
             raise KeyboardInterrupt
-        return replace(self._verdict(result, note, cell), timed_out=timed_out)
+        return replace(self._verdict(result, note, cell), timed_out=timed_out, doubtful=odd)
 
     def _keep_what_holds(self, result: Result, exercise: Exercise, module: str) -> None:
         """If a check that passed fails with other numbers, those count that pass twice."""

@@ -242,6 +242,7 @@ def outcome_from(fields: Any) -> Outcome:
             changed=[_typed(name, str)[:MAX_NAME] for name in _typed(fields["changed"], list)],
             state=_typed_items(fields["state"], Tensor),
             failure=_failure(fields["failure"]),
+            odd=_typed(fields["odd"], str)[:MAX_NAME],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise Malformed(f"not an outcome: {error}") from error

@@ -47,6 +47,7 @@ import torch
 from labkit.sandbox.inside import banned, frames, limits
 from labkit.sandbox.inside.call import Call, Outcome, describe, perform
 from labkit.sandbox.inside.importer import PACKAGE, Source, compiled, filename, imported
+from labkit.sandbox.inside.seen import Watch
 from labkit.sandbox.inside.wire import (
     MAX_BYTES,
     Malformed,
@@ -108,10 +109,11 @@ def serve(channel: socket.socket, confinement: limits.Confinement, preload: Prel
     layers = confinement.enter(request["cpu_seconds"], request["audit"])
     frames.send(channel, json.dumps(layers).encode())
     sys.breakpointhook = banned.nothing
+    watch = Watch(preload.names)
     with banned.as_in_grading(), banned.out_of_reach(preload.names):
         while True:
             with imported(sealed(request), texts=request["texts"]):
-                request = carry_out(request, channel, calls)
+                request = carry_out(request, channel, calls, watch)
             calls = received_calls(channel, request["calls"])
 
 
@@ -134,14 +136,23 @@ def sealed(request: Request) -> dict[str, Source]:
     return package
 
 
-def carry_out(request: Request, channel: socket.socket, calls: list[Call]) -> Request:
+def carry_out(
+    request: Request, channel: socket.socket, calls: list[Call], watch: Watch
+) -> Request:
     """Run the learner's cell and answer calls; returns the next request."""
     module = request["module"]
     outcome, namespace = load(module)
     frames.send(channel, encoded([outcome]))
 
     def performed(call: Call) -> Outcome:
-        return perform(call, namespace, filename(module))
+        watch.refused = watch.odd = ""
+        outcome = perform(call, namespace, filename(module), watch)
+        if watch.refused:
+            return Outcome(
+                failure=describe(banned.NotAllowed(banned.message(watch.refused)), None)
+            )
+        outcome.odd = watch.odd
+        return outcome
 
     if calls:
         nonce = bytes.fromhex(request["nonce"])

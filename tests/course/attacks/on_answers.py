@@ -151,8 +151,8 @@ def forges_outcomes(aim):
 
     honest = call._perform
 
-    def short(call, namespace, outcome):
-        honest(call, namespace, outcome)
+    def short(call, namespace, outcome, watch):
+        honest(call, namespace, outcome, watch)
         outcome.values, outcome.failure, outcome.changed = [], None, []
 
     call._perform, worker.perform = short, call.perform
