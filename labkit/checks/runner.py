@@ -57,10 +57,13 @@ class Result:
 
     @property
     def share(self) -> float:
-        """The weight of the checks that passed, as a share of all."""
+        """The weight of the checks that passed, as a share of all; that something is refused
+        is worth nothing where no answer was right."""
         possible = sum(check.points for check in self.checks)
-        earned = sum(check.points for check in self.checks if check.passed)
-        return earned / possible if possible else 0.0
+        passed = [check for check in self.checks if check.passed]
+        if all(outcome.failure for check in passed for outcome in check.outcomes):
+            return 0.0
+        return sum(check.points for check in passed) / possible if possible else 0.0
 
     @property
     def score(self) -> float:

@@ -188,10 +188,11 @@ class Judge:
         return graded
 
     def _request(self, exercise: Exercise, module: str) -> LoadRequest:
-        """What the worker is given: the lab's module with the learner's cell in it, of the
-        reference what that imports, as code; to read, the learner's part alone."""
+        """What the worker is given: the lab's module with the learner's cell in it; of the
+        reference what the released module imports, as code; to read, the learner's part alone.
+        """
         name, package = self.lab.module, self.packages[exercise.id]
-        names = needed({**package, name: module}, name) - {name}
+        names = needed(package, name) - {name}
         codes = {each: self.codes[exercise.id][each] for each in sorted(names)}
         texts = {name: learners_part(module, exercise)}
         return LoadRequest(
