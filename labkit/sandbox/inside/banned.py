@@ -92,11 +92,10 @@ def _odd(node: ast.AST) -> str:
         return node.id if node.id in ODD_NAMES else ""
     if isinstance(node, ast.Attribute):
         return node.attr if node.attr in ODD_ATTRIBUTES else ""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        if node.func.id == "getattr" and len(node.args) > 1:
-            if not isinstance(node.args[1], ast.Constant):
-                return "getattr of a computed name"
-            return node.args[1].value if node.args[1].value in ODD_ATTRIBUTES else ""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr" and node.args[1:]:
+        if not isinstance(node.args[1], ast.Constant):
+            return "getattr of a computed name"
+        return node.args[1].value if node.args[1].value in ODD_ATTRIBUTES else ""
     return ""
 
 

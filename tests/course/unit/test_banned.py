@@ -81,6 +81,9 @@ DOUBTFUL = {
     "getattr(torch, 'layer' + '_norm')(x)": "getattr of a computed name",
     "torch.ops.aten.x.decompose(x)": "decompose",
     "__import__('x')": "__import__",
+    "getattr(f, '__code__')": "__code__",
+    "from torch import jit as quick": "jit",
+    "import dis": "dis",
     "getattr(config, 'eps')": "",
     "import math, torch\nfrom torch import nn\nself.modules_ = 3": "",
     "def f(": "",
@@ -105,7 +108,7 @@ RAN = {
         "torch.nn.functional.local_response_norm",
     ("rmsnorm", "getattr(F, 'normal' + 'ize')(x)"): "torch.nn.functional.normalize",
     ("rmsnorm", "getattr(torch, '_weight' + '_norm')(x, x[:, :1], 0)"): "torch._weight_norm",
-    ("training", "getattr(F, 'kl_' + 'div')(x, x, reduction='sum')"): "torch.nn.functional.kl_div",
+    ("training", "getattr(F, 'kl_div')(x, x, reduction='sum')"): "torch.nn.functional.kl_div",
     ("moe", "getattr(F, 'normal' + 'ize')(x, p=1)"): "",
     ("rmsnorm", "x / x.norm(dim=-1, keepdim=True) + torch.linalg.vector_norm(x)"): "",
     ("rmsnorm", "torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(4, 4))(x)"):
