@@ -179,6 +179,13 @@ def forbidden_copy(aim, x, weight, bias, eps):
     return copies.layer_norm(x, weight.shape, weight, bias, eps)
 
 
+@attack("lets the table of torch's decompositions answer")
+def forbidden_table(aim, x, weight, bias, eps):
+    table = __import__("torch._de" + "comp", fromlist=["x"]).decomposition_table
+    norm = next(f for key, f in table.items() if str(key) == "aten.native_layer_norm.default")
+    return norm(x, weight.shape, weight, bias, eps)[0]
+
+
 @attack("takes back what the worker did to the forbidden functions")
 def forbidden_freed(aim, x, weight, bias, eps):
     frame = sys._getframe()

@@ -113,7 +113,7 @@ def test_a_cell_shows_the_page_or_links_to_it(monkeypatch):
     port = address.split("/")[2].partition(":")[2]
     refused = {address: {"Host": f"evil.example:{port}"}, f"http://127.0.0.1:{port}/": {}}
     for each, headers in refused.items():
-        with pytest.raises(HTTPError, match="40[34]"):
+        with pytest.raises(HTTPError, match=r"40[34]"):
             urlopen(Request(each, headers=headers))
     monkeypatch.setenv("TINYLLM_LOOK", "../look/index.html")
     notebook.look("cache")
