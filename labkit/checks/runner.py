@@ -64,7 +64,11 @@ class Result:
 
     @property
     def share(self) -> float:
-        """The weight of the checks that passed, as a share of all, within its bounds."""
+        """The weight of the checks that passed, as a share of all, within its bounds; that
+        something is refused is worth nothing where no answer was right."""
+        passed = [check for check in self.checks if check.passed]
+        if all(outcome.failure for check in passed for outcome in check.outcomes):
+            return 0.0
         possible = sum(check.points for check in self.checks)
         lost = sum(check.points for check in self.failed) / possible if possible else 1.0
         least, most = self.bounds

@@ -66,19 +66,22 @@ class Report:
     def passed(self) -> bool:
         return self.status is Status.PASSED
 
-    def __str__(self) -> str:
-        heading = padded(f"{self.heading}  ", WIDTH - cell_len(self.verdict))
+    def text(self, width: int = WIDTH) -> str:
+        """At most so many columns wide."""
+        heading = padded(f"{self.heading}  ", width - cell_len(self.verdict))
         lines = [f"{heading}{self.verdict}"]
         labels = [tr(label) for label, _ in self.rows]
         column = max([LABEL, *map(cell_len, labels)])
         lines += [
-            f"  {padded(label, column)} {wrap(text, column + 3)}"
+            f"  {padded(label, column)} {wrap(text, column + 3, width)}"
             for label, (_, text) in zip(labels, self.rows, strict=True)
         ]
         return clean("\n".join(lines))
 
-    def __repr__(self) -> str:
-        return str(self)
+    def __str__(self) -> str:
+        return self.text()
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         return self.html()
@@ -139,9 +142,9 @@ def csv_safe(text: str) -> str:
     return "'" + text if begin.startswith(FORMULA) or text[:1] in FORMULA else text
 
 
-def wrap(text: str, margin: int = LABEL + 3) -> str:
+def wrap(text: str, margin: int, width: int) -> str:
     """Fold a long row under its own first word, which stands behind a margin."""
     lines = []
     for paragraph in text.split("\n"):
-        lines += wrapped(paragraph, WIDTH - margin) or [""]
+        lines += wrapped(paragraph, width - margin) or [""]
     return ("\n" + " " * margin).join(lines)

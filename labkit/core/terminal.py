@@ -36,7 +36,8 @@ def ending_on(*errors: type[Exception]) -> Iterator[None]:
     try:
         yield
     except errors as error:
-        raise Problem(error) from error
+        of_file = isinstance(error, OSError) and error.filename
+        raise Problem(f"{error.filename}: {error.strerror}" if of_file else error) from error
 
 
 def exercise_called(name: str) -> tuple[Lab, Exercise]:

@@ -8,10 +8,10 @@ from typing import Annotated, Optional
 
 import typer
 from rich import box
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from labkit.core.report import Report, Status
+from labkit.core.report import WIDTH, Report, Status
 from labkit.core.syllabus import LABS, NOTEBOOKS, Exercise, Question, find_question
 from labkit.core.terminal import (
     ExerciseId,
@@ -36,8 +36,9 @@ def status() -> None:
     from labkit.learner.check import check_exercise
 
     table = Table(
-        "", tr("exercise"), "", tr("minutes"), tr("points"), tr("state"), box=box.SIMPLE_HEAD
-    )
+        "", Column(tr("exercise"), overflow="fold"), "", tr("minutes"), tr("points"),
+        tr("state"), box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True,
+    )  # fmt: skip
     unchecked, every = [], []
     for lab in NOTEBOOKS:
         found = []
@@ -85,6 +86,10 @@ def _in_all(found: Sequence[tuple[Exercise, Report, float]]) -> tuple[str, str]:
     )
 
 
+def show(report: Report) -> None:
+    print(report.text(min(WIDTH, console.width)))
+
+
 @app.command()
 def check(exercise: ExerciseId) -> None:
     """Check one exercise of your tinyllm package; exit status 1 if it is not right yet."""
@@ -94,7 +99,7 @@ def check(exercise: ExerciseId) -> None:
     report, _ = check_exercise(
         lab, found, tr("`tinyllm hint {id}` helps in three steps", id=found.id)
     )
-    print(report)
+    show(report)
     if not report.passed:
         raise typer.Exit(1)
 
@@ -105,7 +110,7 @@ def assemble() -> None:
     from labkit.learner.assemble import assembly_report
 
     report = assembly_report("`tinyllm check {}`".format)
-    print(report)
+    show(report)
     if not report.passed:
         raise typer.Exit(1)
 
@@ -132,7 +137,7 @@ def hint(
         "`tinyllm hint {id} --rung {rung}` shows rung {rung} of 3", id=found.id, rung=rung + 1
     )
     step = hints.last_step(lab, f"`tinyllm solution {found.id}`", UNLOCK.format(lab.module))
-    print(hints.hint_report(lab, found, rung, again, step))
+    show(hints.hint_report(lab, found, rung, again, step))
 
 
 @app.command()

@@ -25,6 +25,13 @@ class Handler(SimpleHTTPRequestHandler):
     def log_message(self, *_) -> None:
         pass
 
+    def send_head(self):
+        """Refuse a name that leads here: a page elsewhere could give itself one."""
+        if self.headers["Host"] == f"127.0.0.1:{self.server.server_port}":
+            return super().send_head()
+        self.send_error(403)
+        return None
+
     def list_directory(self, path):
         """Refuse: a listing of the folder would tell the secret."""
         self.send_error(404)

@@ -6,6 +6,7 @@ The model's classes are handed in (`package`): a learner's or the reference's.
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,6 +60,7 @@ def load(
     folder = existing(Path(folder))
     config = _config(folder, part(package, "Qwen3Config"))
     stored = weights.stored_tensors(folder)
+    check_size(folder, config, stored)
     with parameters_without_memory():
         model = part(package, "Qwen3ForCausalLM")(config)
     check_fit(folder, model, stored, config.tie_word_embeddings)
@@ -94,6 +96,25 @@ def part(package: Any, name: str) -> Any:
             )
         )
     return found
+
+
+def check_size(folder: Path, config: Any, stored: Mapping[str, Stored]) -> None:
+    """Raise CheckpointError for a config.json that is larger than the weights, before a model
+    of its numbers is built."""
+    most, width = sum(math.prod(tensor.shape) for tensor in stored.values()), config.hidden_size
+    matrices = {
+        "hidden_size": 1,
+        "vocab_size": config.vocab_size,
+        "intermediate_size": config.intermediate_size,
+        "num_attention_heads": config.num_attention_heads * config.head_dim,
+        "num_key_value_heads": config.num_key_value_heads * config.head_dim,
+        "num_experts": config.num_experts * config.moe_intermediate_size,
+    }
+    asked = {name: size * width > most for name, size in matrices.items()}
+    asked["num_hidden_layers"] = config.num_hidden_layers > len(stored)
+    if too_large := [name for name, is_larger in asked.items() if is_larger]:
+        text = "{folder}: by {name} of config.json the model is larger than its weights"
+        raise CheckpointError(tr(text, folder=folder, name=too_large[0]))
 
 
 def check_fit(folder: Path, model: nn.Module, stored: Mapping[str, Stored], tied: bool) -> None:
@@ -162,7 +183,7 @@ def existing(folder: Path) -> Path:
 def _config(folder: Path, config_class: Any) -> Any:
     try:
         return config_class.from_file(folder)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise CheckpointError(str(error)) from error
 
 

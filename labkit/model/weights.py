@@ -162,7 +162,7 @@ def _read_index(path: Path) -> dict[str, set[str]]:
     """Which tensors every shard must hold; all shards are there."""
     try:
         places = dict(json.loads(path.read_text("utf-8"))["weight_map"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(
             tr("{path} is no index with a weight_map: {error!r}", path=path, error=error)
         ) from error

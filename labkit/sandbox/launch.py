@@ -186,8 +186,9 @@ class WorkerLauncher:
                 channel.close()
 
     def _start(self, door: str, **options: Any) -> subprocess.Popen[bytes]:
-        keep = ("PATH", "SYSTEMROOT", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
+        keep = ("SYSTEMROOT", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
         environment = {name: os.environ[name] for name in keep if name in os.environ}
+        environment["PATH"] = os.defpath
         environment |= dict.fromkeys(ONE_THREAD, "1")
         environment |= {"TORCHDYNAMO_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
         environment |= {"TMPDIR": str(self.scratch), "USER": "learner", "LOGNAME": "learner"}

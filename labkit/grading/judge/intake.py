@@ -38,6 +38,7 @@ from labkit.lang import ENGLISH, known, tr
 
 ASSEMBLED = "decoder"  # the lab in which all earlier answers come together
 MAX_NOTEBOOK = 32 << 20
+MAX_VALUES = 2_000_000  # in a file: each takes some 80 bytes once it is read
 MAX_CELLS = 5_000
 MAX_CODE = 1_000_000  # characters: to read them takes seconds, and a class is waiting
 MAX_COPIES = 20  # of one exercise's cell
@@ -75,7 +76,7 @@ class NotANotebook(ValueError):
 
 def language_of(data: bytes) -> str:
     """The language of the notebook that was handed in: an edition writes it there."""
-    if b'"tinyllm"' not in data or len(data) > MAX_NOTEBOOK:
+    if b'"tinyllm"' not in data or len(data) > MAX_NOTEBOOK or values_in(data) > MAX_VALUES:
         return ENGLISH
     try:
         return known(json.loads(data)["metadata"]["tinyllm"]["language"]) or ENGLISH
@@ -321,6 +322,9 @@ def cells_of(data: bytes) -> list[dict]:
                 MAX_NOTEBOOK=MAX_NOTEBOOK,
             )
         )
+    if values_in(data) > MAX_VALUES:
+        text = tr("the file holds more than {MAX_VALUES:,} values", MAX_VALUES=MAX_VALUES)
+        raise NotANotebook(text)
     try:
         content = json.loads(data.decode(json.detect_encoding(data), errors="replace"))
     except (ValueError, RecursionError) as error:
@@ -356,6 +360,11 @@ def cells_of(data: bytes) -> list[dict]:
             )
         )
     return cells
+
+
+def values_in(data: bytes) -> int:
+    """The most values that a file of JSON can hold, counted before it is read."""
+    return sum(map(data.count, (b",", b"[", b"{")))
 
 
 def is_code(cell: dict) -> bool:

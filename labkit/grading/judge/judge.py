@@ -127,7 +127,8 @@ class Judge:
             return replace(zero(exercise, note, status), needs_person=odd)
         graded = self._run(exercise, answer, note, repr(sorted(intake.answers.items())))
         asked = graded.needs_person or (odd and not graded.full)
-        return replace(graded, needs_person=asked, doubtful=banned.doubtful(answer))
+        doubtful = graded.doubtful or banned.doubtful(answer)
+        return replace(graded, needs_person=asked, doubtful=doubtful)
 
     def check_reference(self) -> None:
         """Grade the reference's answers by the door through which a learner's come.
@@ -177,7 +178,8 @@ class Judge:
             graded = self._not_loaded(exercise, answers, module, note, cell)
         else:
             graded = self._verdict(result, note, cell)
-        return replace(graded, timed_out=answers.timed_out)
+        odd = next((outcome.odd for outcome in answers.outcomes if outcome.odd), "")
+        return replace(graded, timed_out=answers.timed_out, doubtful=odd)
 
     def _asked(
         self, exercise: Exercise, module: str, seed: str, again: bool = False
@@ -223,10 +225,11 @@ class Judge:
         return result, answers
 
     def _request(self, exercise: Exercise, module: str) -> LoadRequest:
-        """What the worker is given: the lab's module with the learner's cell in it, of the
-        reference what that imports, as code; to read, the learner's part alone."""
+        """What the worker is given: the lab's module with the learner's cell in it; of the
+        reference what the released module imports, as code; to read, the learner's part alone.
+        """
         name, package = self.lab.module, self.packages[exercise.id]
-        names = needed({**package, name: module}, name) - {name}
+        names = needed(package, name) - {name}
         codes = {each: self.codes[exercise.id][each] for each in sorted(names)}
         return LoadRequest({name: module}, name, codes, {name: learners_part(module, exercise)})
 

@@ -67,6 +67,20 @@ class SubmittedFile:
     def remark(self) -> str:
         return f"{self.learner}: {self.problem}; not graded"
 
+    @property
+    def beside(self) -> list[str]:
+        """A remark, if a link, a pipe or the like lies beside it: none of it goes anywhere."""
+        with os.scandir(self.path.parent) as entries:
+            odd = [
+                e.name
+                for e in entries
+                if not (e.is_file(follow_symlinks=False) or e.is_dir(follow_symlinks=False))
+            ]
+        text = (
+            f"{self.learner}: {min(odd, default='')!r} beside the notebook is a link or no file"
+        )
+        return [f"{text}, and is left alone"] * bool(odd)
+
     def read(self) -> bytes:
         """What is in it; of a file that is too large as much as it takes to refuse it."""
         try:
@@ -195,6 +209,7 @@ class Course:
             if handed.problem:
                 self.remarks.append(handed.remark)
             else:
+                self.remarks += handed.beside
                 yield handed
 
     def submitted_file(self, lab: Lab, learner: str) -> SubmittedFile:

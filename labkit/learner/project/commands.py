@@ -47,7 +47,7 @@ def submit(
         raise Problem(
             tr("--from {source}: it is {sides}", source=source, sides=" or ".join(sides))
         )
-    with ending_on(NotebookError):
+    with ending_on(NotebookError, OSError):
         ask = None if yes or not sys.stdin.isatty() else which_side
         handed = prepare(lab_called(lab), notebook, Side(source) if source else None, ask)
     show(handed)
@@ -102,8 +102,8 @@ def show(handed: Submission) -> None:
             lines.append(tr("written question {name} is empty", name=name))
         elif filled is None:
             lost = tr(
-                "written question {name}: its cell has lost its name; an answer counts where "
-                "it stands below the question's own text",
+                "written question {name}: its cell has lost its name, so that grading does not "
+                "find it; copy your answer into a fresh copy of the notebook",
                 name=name,
             )
             lines.append(lost)
@@ -151,7 +151,8 @@ def reset(
         if not sys.stdin.isatty():
             raise Problem(tr("nothing was changed: say `--yes`, where nobody can be asked"))
         typer.confirm(tr("Go on?"), abort=True)
-    backup = doing.write(found)
+    with ending_on(OSError):
+        backup = doing.write(found)
     print(tr("empty again: {what}, in {files}", what=what, files=files))
     print(tr("what was there lies in {backup}; this brings it back:", backup=backup))
     print(f"\n    {doing.way_back(backup)}\n")

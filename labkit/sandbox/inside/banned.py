@@ -60,10 +60,10 @@ def found_in(source: str, banned: Iterable[str]) -> tuple[str, int] | None:
 # What no exercise needs and what leads round a ban; used for something else, it does no harm.
 ODD_NAMES = {"__import__", "eval", "exec", "compile", "vars", "globals", "__builtins__"}
 ODD_MODULES = {"importlib", "ctypes", "gc", "inspect", "_ctypes", "marshal", "pickle",
-               "builtins", "operator", "labkit", "pkgutil", "runpy"}  # fmt: skip
+               "builtins", "operator", "labkit", "pkgutil", "runpy", "dis"}  # fmt: skip
 ODD_ATTRIBUTES = {"modules", "_getframe", "meta_path", "decompose", "__globals__", "__code__",
                   "__subclasses__", "__builtins__", "_C", "f_globals", "f_locals",
-                  "__dict__", "__getattribute__", "attrgetter"}  # fmt: skip
+                  "__dict__", "__getattribute__", "attrgetter", "jit"}  # fmt: skip
 
 
 def doubtful(source: str) -> str:
@@ -85,15 +85,17 @@ def _odd(node: ast.AST) -> str:
         names = [item.name for item in node.names]
         return next((name for name in names if name.split(".")[0] in ODD_MODULES), "")
     if isinstance(node, ast.ImportFrom):
-        name = node.module or ""
-        return name if name.split(".")[0] in ODD_MODULES else ""
+        odd = [name for name in (node.module or "").split(".") if name in ODD_MODULES]
+        odd += [item.name for item in node.names if item.name in ODD_ATTRIBUTES]
+        return next(iter(odd), "")
     if isinstance(node, ast.Name):
         return node.id if node.id in ODD_NAMES else ""
     if isinstance(node, ast.Attribute):
         return node.attr if node.attr in ODD_ATTRIBUTES else ""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        computed = len(node.args) > 1 and not isinstance(node.args[1], ast.Constant)
-        return "getattr of a computed name" if node.func.id == "getattr" and computed else ""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr" and node.args[1:]:
+        if not isinstance(node.args[1], ast.Constant):
+            return "getattr of a computed name"
+        return node.args[1].value if node.args[1].value in ODD_ATTRIBUTES else ""
     return ""
 
 
@@ -173,7 +175,7 @@ def out_of_reach(banned: Iterable[str]) -> Iterator[None]:
             owner = importlib.import_module(owner_name) if owner_name else None
         except ImportError:
             continue
-        target = getattr(owner, attribute, None)
+        target = vars(owner).get(attribute) if owner else None  # getattr imports what is lazy
         if callable(target) and not isinstance(target, type(importlib)):
             refusals[owner, attribute] = _refusal(name)
     with replaced(refusals):

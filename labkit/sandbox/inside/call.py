@@ -10,7 +10,7 @@ import math
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,7 @@ from labkit.sandbox.inside.torch_private import numbers_at_most, set_determinist
 
 # Kept from before any learner code can replace them.
 _equal, _generator = torch.equal, torch.default_generator
+UNWATCHED = nullcontext()
 Step = tuple[str, dict[str, Any]]  # of a call: a method, "" for the call itself, and its inputs
 
 
@@ -239,6 +240,7 @@ class Outcome:
     """What a call gave: one value a step, and what the call did to its surroundings.
 
     renamed    {argument as it was asked: the name that the learner gave it}
+    odd    a function of torch that ran and that a person should look at, see seen.py
     """
 
     values: list[Any] = field(default_factory=list)
@@ -248,6 +250,7 @@ class Outcome:
     state: dict[str, Tensor] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
     failure: Failure | None = None
+    odd: str = ""
 
     @property
     def value(self) -> Any:
@@ -335,15 +338,21 @@ def same_numbers():
         _generator.set_state(before)
 
 
-def perform(call: Call, namespace: Mapping[str, Any], filename: str | None = None) -> Outcome:
+def perform(
+    call: Call,
+    namespace: Mapping[str, Any],
+    filename: str | None = None,
+    watch: AbstractContextManager = UNWATCHED,
+) -> Outcome:
     """Do what `call` says with the symbols of `namespace`; errors become part of the outcome.
 
     filename    where the learner's code lives, to find the line that raised
+    watch       open while that runs
     """
     outcome = Outcome()
     try:
         with strict_torch(), same_numbers(), tracing(call, outcome):
-            _perform(call, namespace, outcome)
+            _perform(call, namespace, outcome, watch)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit included: the learner's code may raise anything
@@ -351,7 +360,9 @@ def perform(call: Call, namespace: Mapping[str, Any], filename: str | None = Non
     return outcome
 
 
-def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None:
+def _perform(
+    call: Call, namespace: Mapping[str, Any], outcome: Outcome, watch: AbstractContextManager
+) -> None:
     shared: dict[str, Any] = {}
     target = _build(call, namespace, shared, outcome.renamed)
     if call.names:
@@ -367,7 +378,7 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
         before = [(step + p, t, t.detach().clone()) for p, t in _tensors(inputs, inputs)]
         given = {**objects, **inputs}
         gradients_on = torch.set_grad_enabled(bool(call.grad or objects))
-        with gradients_on, numbers_at_most(call.most_numbers):
+        with gradients_on, numbers_at_most(call.most_numbers), watch:
             value = _run(target, method, given, call.by_position, outcome.renamed)
         outcome.values.append(value if call.grad else detached(value))  # later steps may write
         outcome.changed += [path for path, t, old in before if not _same(t.detach(), old)]

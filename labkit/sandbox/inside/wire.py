@@ -205,6 +205,7 @@ def outcome_from(fields: Any) -> Outcome:
             state=_typed_items(fields["state"], Tensor),
             renamed=_typed_items(fields["renamed"], str),
             failure=_failure(fields["failure"]),
+            odd=_typed(fields["odd"], str)[:MAX_NAME],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise Malformed(f"not an outcome: {error}") from error

@@ -43,6 +43,7 @@ import torch
 from labkit.sandbox.inside import banned, frames, limits
 from labkit.sandbox.inside.call import Call, Outcome, describe, perform
 from labkit.sandbox.inside.importer import PACKAGE, Source, compiled, filename, imported
+from labkit.sandbox.inside.seen import Watch
 from labkit.sandbox.inside.wire import (
     MAX_BYTES,
     Malformed,
@@ -92,6 +93,7 @@ def serve(channel: socket.socket, confinement: limits.Confinement, setup: Setup)
     layers = confinement.enter(setup.cpu_seconds)
     frames.send(channel, json.dumps(layers).encode())
     sys.breakpointhook = banned.nothing
+    watch = Watch(setup.names)
     with banned.as_in_grading(), banned.out_of_reach(setup.names):
         while True:
             request = json.loads(frames.receive(channel, MAX_BYTES))
@@ -99,7 +101,7 @@ def serve(channel: socket.socket, confinement: limits.Confinement, setup: Setup)
                 decode_call(frames.receive(channel, MAX_BYTES)) for _ in range(request["calls"])
             ]
             with imported(sealed(request), texts=request["texts"]):
-                carry_out(request["module"], calls, channel)
+                carry_out(request["module"], calls, channel, watch)
 
 
 def sealed(request: dict[str, Any]) -> dict[str, Source]:
@@ -117,13 +119,18 @@ def sealed(request: dict[str, Any]) -> dict[str, Source]:
     return package
 
 
-def carry_out(module: str, calls: list[Call], channel: socket.socket) -> None:
+def carry_out(module: str, calls: list[Call], channel: socket.socket, watch: Watch) -> None:
     """Run the learner's cell, then the calls, up to one after which no other can be had. Each
     outcome leaves at once: what comes before a crash counts."""
     outcome, namespace = load(module)
     frames.send(channel, encoded(outcome))
     for call in [] if outcome.failure else calls:
-        outcome = perform(call, namespace, filename(module))
+        watch.refused = watch.odd = ""
+        outcome = perform(call, namespace, filename(module), watch)
+        outcome.odd = watch.odd
+        if watch.refused:
+            refusal = banned.NotAllowed(banned.message(watch.refused))
+            outcome = Outcome(failure=describe(refusal, None))
         frames.send(channel, encoded(outcome))
         if outcome.over:
             return

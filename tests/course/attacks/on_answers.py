@@ -151,8 +151,8 @@ def forges_outcomes(aim):
 
     honest = call._perform
 
-    def short(call, namespace, outcome):
-        honest(call, namespace, outcome)
+    def short(call, namespace, outcome, watch):
+        honest(call, namespace, outcome, watch)
         outcome.values, outcome.failure, outcome.changed = [], None, []
 
     call._perform, worker.perform = short, call.perform
@@ -177,6 +177,13 @@ def forbidden(aim, x, weight, bias, eps):
 def forbidden_copy(aim, x, weight, bias, eps):
     copies = __import__("torch._re" + "fs.nn.functional", fromlist=["layer_norm"])
     return copies.layer_norm(x, weight.shape, weight, bias, eps)
+
+
+@attack("lets the table of torch's decompositions answer")
+def forbidden_table(aim, x, weight, bias, eps):
+    table = __import__("torch._de" + "comp", fromlist=["x"]).decomposition_table
+    norm = next(f for key, f in table.items() if str(key) == "aten.native_layer_norm.default")
+    return norm(x, weight.shape, weight, bias, eps)[0]
 
 
 @attack("takes back what the worker did to the forbidden functions")

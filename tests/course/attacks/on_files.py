@@ -10,6 +10,11 @@ from pathlib import Path
 from . import attack
 
 
+@attack("tells where the one who grades keeps programs")
+def tells_path(aim):
+    return next((each for each in os.get_exec_path() if each not in os.defpath), None)
+
+
 @attack("reads the reference from the disk", by="kernel")
 def reads_reference(aim):
     text = open(f"{aim.root}/solutions/rmsnorm.py").read()

@@ -65,14 +65,15 @@ IN_CLASS = ("modules", "forges_frames", "interrupts", "long_text", "reads_classm
 @contextmanager
 def badge():
     """A text in the environment of every process that is started from here on."""
-    text, before = f"/badge-{secrets.token_hex(8)}", os.environ["PATH"]
-    os.environ["PATH"] += os.pathsep + text
+    text, before = f"/badge-{secrets.token_hex(8)}", os.environ.get("LD_LIBRARY_PATH")
+    os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, (before, text)))
     forkserver._forkserver._stop()  # it would hand its older environment on
     try:
         yield text
     finally:
         forkserver._forkserver._stop()
-        os.environ["PATH"] = before
+        del os.environ["LD_LIBRARY_PATH"]
+        os.environ |= {"LD_LIBRARY_PATH": before} if before else {}
 
 
 def processes_left(world):

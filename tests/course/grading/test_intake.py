@@ -233,6 +233,25 @@ def test_what_does_the_exercise_is_refused_by_every_name(judges, perfect):
         assert scores(judges, perfect)[0] == 0, call
 
 
+def test_errors_alone_earn_nothing(judges, released):
+    lab = find_lab("rope")
+    stub = (
+        "# %% exercise 2.8\nclass LearnedPositions(nn.Module):\n    def __init__(self, *_):\n"
+    )
+    raising = stub + "        super().__init__()\n    def forward(self, *_, **__):\n"
+    notebook = solved(released[lab.name], lab)
+    cell(notebook, lab.exercise("2.8")).source = raising + "        raise ValueError\n"
+    verdict = judges[lab.name].grade(encoded(notebook)).exercises[-1]
+    assert verdict.id == "2.8" and verdict.score == 0
+
+
+def test_a_comment_imports_nothing(workers, released):
+    lab = find_lab("training")
+    judge, exercise = Judge(lab, released[lab.name], b"s", workers), lab.exercise("8.2")
+    module = judge.packages[exercise.id][lab.module] + "\n# from .gqa import x\n"
+    assert "gqa" not in judge._request(exercise, module).compiled
+
+
 def test_two_helpers_of_one_name_do_not_mix(judges, perfect):
     other = "\n\n\ndef square(x):\n    return {} * x\n"
     notebook = changed(perfect, FIRST, other.format(0))
@@ -262,6 +281,7 @@ ODD_FILES = {
     "a lone surrogate": b'{"cells": [{"source": "# %% exercise 1.1\\nx = \\"\\ud800\\""}]}',
     "not unicode": b"\xff\xfe{\x00}\x00",
     "an old format": b'{"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": "?"}',
+    "millions of values": b'{"cells": [' + b"{}," * 2_000_000 + b"{}]}",
     "a huge cell": json.dumps(
         {"cells": [{"source": "# %% exercise 1.1\n" + "#" * (MAX_CELL + 1)}]}
     ).encode(),

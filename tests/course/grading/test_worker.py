@@ -33,9 +33,9 @@ def test_nothing_of_the_judge_enters(monkeypatch):
     """Neither its environment nor a test or a reference; all else the attacks try."""
     monkeypatch.setenv("SECRET_OF_THE_JUDGE", "the gradebook's password")
     with WorkerLauncher(best_sandbox()) as fresh:
-        names = ask(fresh, "return list(__import__('os').environ)").value
+        names = ask(fresh, "return dict(__import__('os').environ)").value
         modules = ask(fresh, "return list(__import__('sys').modules)").value
-    assert "PATH" in names and "SECRET_OF_THE_JUDGE" not in names
+    assert names["PATH"] == os.defpath and "SECRET_OF_THE_JUDGE" not in names
     ours = [name for name in modules if name.split(".")[0] in
             ("solutions", "tests", "labkit", "pytest", "transformers")]  # fmt: skip
     around = {name for name in ours if not name.startswith("labkit.sandbox.inside")}

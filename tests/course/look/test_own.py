@@ -1,7 +1,8 @@
 """The page beside the learner's own code; the command; the cell of a notebook."""
 
 from types import SimpleNamespace
-from urllib.request import urlopen
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 from typer.testing import CliRunner
@@ -109,6 +110,11 @@ def test_a_cell_shows_the_page_or_links_to_it(monkeypatch):
     assert "page-data.js" in page
     models = urlopen(address.replace("index.html", "models/stories-dense.js").split("#")[0])
     assert models.read(20).startswith(b"TinyLLM.receive(")
+    port = address.split("/")[2].partition(":")[2]
+    refused = {address: {"Host": f"evil.example:{port}"}, f"http://127.0.0.1:{port}/": {}}
+    for each, headers in refused.items():
+        with pytest.raises(HTTPError, match=r"40[34]"):
+            urlopen(Request(each, headers=headers))
     monkeypatch.setenv("TINYLLM_LOOK", "../look/index.html")
     notebook.look("cache")
     assert 'href="../look/index.html#cache"' in shown[1]["text/html"]

@@ -309,3 +309,20 @@ def test_a_package_that_does_not_fit(folder):
     ):
         refused(folder, *words, package=package(Qwen3ForCausalLM=model))
     refused(folder, "json offers no Qwen3Config", package=json)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"num_hidden_layers": 10**9}, {"vocab_size": 10**15}, {"hidden_size": 10**12},
+     {"num_attention_heads": 4 * 10**12}],
+)  # fmt: skip
+def test_a_config_larger_than_the_weights_is_refused_before_memory_is_taken(folder, fields):
+    """Else it fills the memory, or ends in torch's own error."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    refused(folder, next(iter(fields)), "larger than its weights")
+
+
+def test_a_config_nested_without_end_is_one_sentence(folder):
+    (folder / "config.json").write_text("[" * 100_000)
+    refused(folder, "recursion")

@@ -3,7 +3,10 @@
 import pytest
 import torch
 
+from labkit.core.syllabus import find_lab
 from labkit.sandbox.inside.banned import NotAllowed, doubtful, found_in, out_of_reach
+from labkit.sandbox.inside.call import Call, perform
+from labkit.sandbox.inside.seen import Watch
 
 BANNED = (
     "torch.nn.RMSNorm",
@@ -78,6 +81,9 @@ DOUBTFUL = {
     "getattr(torch, 'layer' + '_norm')(x)": "getattr of a computed name",
     "torch.ops.aten.x.decompose(x)": "decompose",
     "__import__('x')": "__import__",
+    "getattr(f, '__code__')": "__code__",
+    "from torch import jit as quick": "jit",
+    "import dis": "dis",
     "getattr(config, 'eps')": "",
     "import math, torch\nfrom torch import nn\nself.modules_ = 3": "",
     "def f(": "",
@@ -86,3 +92,47 @@ DOUBTFUL = {
 
 def test_a_way_around_a_ban_is_shown_to_a_person():
     assert {source: doubtful(source) for source in DOUBTFUL} == DOUBTFUL
+
+
+# What runs, reached so that its source names nothing; of it what is refused, else what is told
+DECOMPOSED = (
+    "dict((str(k), f) for k, f in getattr(torch, 'export').default_decompositions().items())"
+)
+STATE = "[x.clone()], [x], [x.clone()], [x * x], [], [torch.tensor(1.0)]"
+SETTINGS = "amsgrad=False, beta1=.9, beta2=.9, lr=.1, weight_decay=.1, eps=.1, maximize=False"
+RAN = {
+    ("swiglu", f"{DECOMPOSED}['aten.silu.default'](x)"): "torch.export",
+    ("training", f"getattr(torch.optim, '_functional').adamw({STATE}, {SETTINGS})"):
+        "torch.optim.adamw.adamw",
+    ("rmsnorm", "getattr(F, 'local_' + 'response_norm')(x[None], 2)"):
+        "torch.nn.functional.local_response_norm",
+    ("rmsnorm", "getattr(F, 'normal' + 'ize')(x)"): "torch.nn.functional.normalize",
+    ("rmsnorm", "getattr(torch, '_weight' + '_norm')(x, x[:, :1], 0)"): "torch._weight_norm",
+    ("training", "getattr(F, 'kl_div')(x, x, reduction='sum')"): "torch.nn.functional.kl_div",
+    ("moe", "getattr(F, 'normal' + 'ize')(x, p=1)"): "",
+    ("rmsnorm", "x / x.norm(dim=-1, keepdim=True) + torch.linalg.vector_norm(x)"): "",
+    ("rmsnorm", "torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(4, 4))(x)"):
+        "torch.",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("module", "road"), RAN)
+def test_what_ran_is_known_by_its_true_name(module, road):
+    found = find_lab(module)
+    source = f"import torch\nimport torch.nn.functional as F\ndef f(x): return {road}"
+    code = {"__name__": f"tinyllm.{module}"}
+    exec(source, code)
+    assert found_in(source, found.not_allowed) is None
+    watch, ran = Watch(found.not_allowed), RAN[module, road]
+    assert perform(Call("f", x=torch.rand(4, 4)), code, None, watch).failure is None
+    assert watch.odd.startswith(ran) and bool(watch.odd) == bool(ran)
+    refused = ran.startswith(("torch.export", "torch.optim"))
+    assert watch.refused == (watch.odd if refused else "")
+
+
+def test_the_courses_own_code_may_run_what_a_learners_may_not():
+    code = {"__name__": "labkit.sandbox.inside.doubles"}
+    exec("import torch.nn.functional as F\ndef f(x): return F.normalize(x)", code)
+    watch = Watch(find_lab("rmsnorm").not_allowed)
+    assert perform(Call("f", x=torch.rand(4, 4)), code, None, watch).failure is None
+    assert watch.odd == ""

@@ -72,7 +72,7 @@ def test_all_who_install_the_cpu_build_take_the_one_that_is_pinned():
     ):
         assert f"torch=={pinned} --index-url" in path.read_text(), path
     for name in ("README.md", "labkit/author/learners/README.md"):
-        command = rf"^\S.*pip install torch=={pinned} --index-url \S+/whl/cpu$"
+        command = rf"^ *\S.*pip install torch=={pinned} --index-url \S+/whl/cpu$"
         assert re.search(command, (ROOT / name).read_text(), re.MULTILINE), name
 
 

@@ -92,3 +92,11 @@ def test_where_something_is_wrong_nothing_is_changed(project):
         code, text = said(*arguments)
         assert code == 2 and words in " ".join(text.split()), arguments
         assert contents(project) == before and not (project / "backups").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(project):
+    (project / "backups").write_text("in the way")
+    before = contents(project)
+    code, text = said("rmsnorm", "--yes")
+    assert code == 2 and contents(project) == before
+    assert len(text.splitlines()) == 1 and "backups" in text and "Errno" not in text

@@ -214,5 +214,15 @@ def test_a_written_question_without_its_cell_is_not_called_empty(package, mine, 
     nbformat.write(notebook, tmp_path / "mine.ipynb")
     output = CliRunner().invoke(app, ["submit", LAB.module, "mine.ipynb"]).output
     said = " ".join(output.split())
-    assert "written question 1.a: its cell has lost its name" in said
+    assert (
+        "written question 1.a: its cell has lost its name, so that grading does not find it"
+        in said
+    )
     assert "1.a is empty" not in said
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(package, mine, tmp_path):
+    (tmp_path / "submissions").write_text("in the way")
+    done = CliRunner().invoke(app, ["submit", "rmsnorm", str(mine(RIGHT)), "--yes"])
+    assert done.exit_code == 2 and "Errno" not in done.output
+    assert len(done.output.splitlines()) == 1 and "submissions" in done.output
