@@ -122,7 +122,7 @@ WEIGHT = {
     "labkit/grading": 6859, "labkit/lang": 154, "labkit/learner": 4021, "labkit/look": 498,
     "labkit/model": 1704, "labkit/pretrain": 5444, "labkit/sandbox": 3230,
     "labkit/site": 805, "labkit/cli.py": 145, "labkit": 28982, "solutions/mistakes": 3836,
-    "tests/visible tests/hidden": 5682, "tests/course": 18414,
+    "tests/visible tests/hidden": 5682, "tests/course": 18412,
 }  # fmt: skip
 
 
