@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .generation import generate
+from .training import causal_lm_loss  # noqa: F401  the notebook trains with it
 
 IGNORE = -100  # a label that does not count, in the loss of lab 08
 
@@ -85,7 +86,8 @@ class LoRALinear(nn.Module):
     def merged(self) -> nn.Linear:
         """A plain linear layer that computes the same: its weight is W + scaling * B A.
 
-        The base layer keeps its own weight. The bias, if there is one, comes along.
+        The base layer keeps its own weight. The bias, if there is one, comes along. The new
+        layer's parameters ask for gradients, as those of any nn.Linear do.
         """
         ### BEGIN SOLUTION
         base = self.base_layer
@@ -337,6 +339,7 @@ def dpo_loss(
         margin = beta * ((logp - ref_logp of preferred) - (logp - ref_logp of rejected))
 
     the loss is the mean of -log sigmoid(margin), which stays exact for margins far below 0.
+    Tokens with mask 0 do not count, whatever their numbers are, inf and NaN included.
 
     Shapes: log_probs, ref_log_probs and mask (2B, T) -> loss, a scalar, and margin (B,);
             gradients flow to log_probs alone

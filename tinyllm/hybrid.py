@@ -44,7 +44,8 @@ class Qwen3NextRMSNorm(nn.Module):
 
         y = x / sqrt(mean(x^2) + eps) * (1 + weight)
 
-    weight is zeros at the start, so that weight decay pulls the scale to 1 and not to 0.
+    weight is zeros at the start, so that weight decay pulls the scale to 1 and not to 0. Write
+    it with basic operations: F.rms_norm is not allowed.
 
     Shapes: hidden_states (..., E) -> (..., E); weight (E,)
     dtype:  everything in float32, the product with 1 + weight included; the result in the
@@ -63,7 +64,7 @@ class Qwen3NextRMSNorm(nn.Module):
 
 
 class GatedAttention(nn.Module):
-    """Qwen3's attention with two changes: few features rotate, and a gate closes the output.
+    """Qwen3's attention with three changes: other norms, few rotated features, and a gate.
 
     q_proj is twice as wide as in Qwen3. Of each head's 2D features the first D are the query,
     the last D the gate. q_norm and k_norm work on the D features of each head. Only the first
@@ -210,7 +211,7 @@ class Qwen3NextRMSNormGated(nn.Module):
 
         y = x / sqrt(mean(x^2) + eps) * weight * silu(gate)
 
-    weight is ones at the start (here no 1 is added).
+    weight is ones at the start (here no 1 is added). F.rms_norm is not allowed here either.
 
     Shapes: hidden_states and gate (..., Q) -> (..., Q); weight (Q,)
     dtype:  the norm in float32, back to the input's dtype, times weight; then times silu(gate)

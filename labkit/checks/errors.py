@@ -118,13 +118,21 @@ def _sizes(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str
     if tree is None or "@" in here or "matmul" in here:
         return ""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _drops_an_axis(node):
+        if isinstance(node, ast.Call) and _drops_an_axis(node) and _meets(node, failure, lines):
             return tr(
                 "two shapes do not line up: line {lineno} reduces an axis without "
                 "`keepdim=True`, so that the axis is gone",
                 lineno=node.lineno,
             )
     return ""
+
+
+def _meets(node: ast.Call, failure: Failure, lines: list[str]) -> bool:
+    """Whether what a call gives is in the line that failed."""
+    line = failure.line or node.lineno
+    name = lines[node.lineno - 1].partition("=")[0].strip()
+    before = node.lineno < line <= len(lines)
+    return node.lineno == line or (before and bool(name) and name in lines[line - 1])
 
 
 def _drops_an_axis(node: ast.Call) -> bool:

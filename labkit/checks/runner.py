@@ -67,10 +67,10 @@ class Result:
         """The weight of the checks that passed, as a share of all, within its bounds; that
         something is refused is worth nothing where no answer was right."""
         passed = [check for check in self.checks if check.passed]
-        if all(outcome.failure for check in passed for outcome in check.outcomes):
-            return 0.0
         possible = sum(check.points for check in self.checks)
         lost = sum(check.points for check in self.failed) / possible if possible else 1.0
+        if all(outcome.failure for each in passed for outcome in each.outcomes):
+            lost = 1.0
         least, most = self.bounds
         return 1 - min(max(lost, least), most)
 

@@ -84,6 +84,7 @@ test_step_nothing = check("12.3", lead=(3, 2))(visible.test_step_nothing)
 test_step_replace = check("12.3", lead=(3, 2))(visible.test_step_replace)
 test_step_forget = check("12.3", lead=(3, 2))(visible.test_step_forget)
 test_step_again = check("12.3", points=2)(visible.test_step_again)
+test_step_lead = check("12.3", points=0.5, lead=[(), (3,)])(visible.test_step_lead)
 test_step_positions = check("12.3", lead=(3,))(visible.test_step_positions)
 test_step_gradients = check("12.3", lead=(3, 2))(visible.test_step_gradients)
 
@@ -133,6 +134,7 @@ test_net = loose(
     cases=rows("keys, values, width", (1, 1, 4), (2, 6, 3), (3, 3, 5), (2, 4, 2)),
 )(net_call)  # fmt: skip
 test_net_short = loose("12.6", length=[1, 2, 3], batch=3)(visible.test_net_short)
+test_net_half = check("12.6", points=0.5, before=[False, True])(visible.test_net_half)
 test_net_decode = loose(
     "12.6", points=4, cases=rows("keys, values, width", (2, 6, 4), (1, 2, 3))
 )(visible.test_net_decode)

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from visible.test_gqa import module_call, window
 
-from labkit.checks.declared import Call, New, check, rows
+from labkit.checks.declared import Call, New, Outcome, check, rows
 
 F32, BF16 = torch.float32, torch.bfloat16
 loose = partial(check, tolerance=1e-4)  # where another order of sums is as right
@@ -169,6 +169,9 @@ def test_step_again(rng):
     return call
 
 
+test_step_lead = check(
+    "12.3", "a state of one text and one head, without axes for them", points=0.5, lead=()
+)(step_call)
 test_step_positions = check(
     "12.3", "arguments by position: state, query, key, value, g, beta", by_position=True
 )(step_call)
@@ -262,7 +265,7 @@ test_gated_norm_half = check(
 
 def net_call(
     rng, length=5, pieces=None, before=False, keys=2, values=4, sizes=(3, 5), width=4, size=12,
-    batch=2, eps=1e-6, scale=1.0, again=None, **options,
+    batch=2, eps=1e-6, scale=1.0, again=None, dtype=F32, **options,
 ):  # fmt: skip
     """A GatedDeltaNet on one piece of a text.
 
@@ -285,12 +288,13 @@ def net_call(
         "norm.weight": 1 + 0.4 * rng.normal(sizes[1]),
         "out_proj.weight": rng.normal(size, value_size) / value_size**0.5,
     }
-    inputs = {"hidden_states": scale * rng.normal(batch, length, size)}
+    inputs = {"hidden_states": scale * rng.normal(batch, length, size, dtype=dtype)}
     if before:
-        held = rng.normal(batch, channels, width - 1)
+        held = rng.normal(batch, channels, width - 1, dtype=dtype)
         inputs["state"] = (held, rng.normal(batch, values, *sizes))
     init = {"config": made, "layer_idx": 1}
-    call = Call("GatedDeltaNet", init=init, state=state, **options).then(**inputs)
+    half = None if dtype is F32 else dtype
+    call = Call("GatedDeltaNet", init=init, state=state, dtype=half, **options).then(**inputs)
     if again is not None:
         x = inputs["hidden_states"]
         changed = torch.cat((x[:, :again], -x[:, again:]), dim=1)
@@ -302,6 +306,22 @@ test_net = loose("12.6", "5 tokens from the beginning", points=2)(net_call)
 test_net_short = loose("12.6", "2 tokens, fewer than the convolution is wide", length=2)(
     net_call
 )
+
+
+def dtypes_of(outcomes):
+    """Of what comes back, its dtypes: another order of sums rounds otherwise."""
+
+    def names(value):
+        many = isinstance(value, (list, tuple))
+        return [names(each) for each in value] if many else str(getattr(value, "dtype", "none"))
+
+    return [Outcome([{"dtypes": names(o.values)}], failure=o.failure) for o in outcomes]
+
+
+test_net_half = check(
+    "12.6", "bfloat16 in and out, the rule's state in float32",
+    points=0.5, view=dtypes_of, dtype=BF16,
+)(net_call)  # fmt: skip
 test_net_decode = loose("12.6", "one token after a state", length=1, before=True)(net_call)
 test_net_goes_on = loose("12.6", "5 tokens after a state", before=True)(net_call)
 test_net_causality = loose(
