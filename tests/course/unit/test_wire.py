@@ -201,7 +201,15 @@ def test_a_message_that_is_too_long_is_not_read(monkeypatch):
         wire.decode_outcomes(pack("x" * wire.MAX_HEADER))
 
 
-FIELDS = {"values": [], "grads": {}, "names": {}, "changed": [], "state": {}, "failure": None}
+FIELDS = {
+    "values": [],
+    "grads": {},
+    "names": {},
+    "changed": [],
+    "state": {},
+    "failure": None,
+    "odd": "",
+}
 
 
 def test_what_is_no_outcome_is_refused(monkeypatch):
