@@ -55,8 +55,8 @@ LAYOUTS = (
     Layout("Moodle", r"(?!.*_assignsubmission_.*_assignsubmission_)"
                      r"(?P<who>[^/]*)_(?P<user>\d+)_assignsubmission_(?:file|onlinetext)"),
     # doejohn_LATE_12345_67890_x.ipynb
-    Layout("Canvas", r"(?![^/]*_assignsubmission_)"
-                     r"(?P<who>[^_/]*)_(?:(?P<late>late)_)?(?P<user>\d{3,})_(?P<file>\d{3,18})_"),
+    Layout("Canvas", r"(?P<who>[^_/]*)_(?:(?P<late>late)_)?(?P<user>\d{3,})_"
+                     r"(?P<file>\d{3,18})_"),
     # submission_12345/x.ipynb, and submission_metadata.yml beside it
     Layout(GRADESCOPE, r"submission_(?P<user>\d+)/"),
     # ann+01_rmsnorm+2026-03-01 12:00:00 UTC+0a1b2c/01_rmsnorm.ipynb
@@ -122,15 +122,20 @@ def claims_of(
 
 
 def layout_of(texts: Sequence[str]) -> Layout | None:
-    """The first layout that fits most of what lies side by side in a source."""
+    """The first layout that fits most of what lies side by side in a source; but first one of
+    an LMS that fits all of it: what it puts before a name, no learner can leave out."""
+    moodles = all("_assignsubmission_" in text for text in texts)
     entries: dict[str, list[str]] = defaultdict(list)
     for text in texts:
         entries[text.partition("/")[0]].append(text)
-    for layout in LAYOUTS:
+    found = {}
+    for layout in LAYOUTS[:1] if moodles else LAYOUTS:
         count = sum(all(map(layout.match, inside)) for inside in entries.values())
         if count == len(entries) or (2 * count > len(entries) and not layout.whole):
-            return layout
-    return None
+            found[layout] = count == len(entries)
+    return next(
+        (layout for layout in LAYOUTS[:2] if found.get(layout)), next(iter(found), None)
+    )
 
 
 def claim(layout: Layout, match: re.Match[str], slug: str | None) -> Claim | None:

@@ -240,7 +240,7 @@ class Outcome:
     """What a call gave: one value a step, and what the call did to its surroundings.
 
     renamed    {argument as it was asked: the name that the learner gave it}
-    odd    a function of torch that ran and that a person should look at, see seen.py
+    odd        what ran of torch and a person should look at, see torch_private.Watch
     """
 
     values: list[Any] = field(default_factory=list)

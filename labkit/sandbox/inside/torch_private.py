@@ -5,13 +5,19 @@ After an update of torch this is the file to look at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import re
+import sys
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from labkit.sandbox.inside.importer import PACKAGE
 
 # Where torch looks an operator up for the tensors of a CPU; the last one is torch.vmap's, which
 # takes an operator apart before any other is asked.
@@ -102,3 +108,103 @@ def parameters_without_memory() -> Iterator[None]:
         yield
     finally:
         nn.Module.register_parameter, Tensor.normal_ = register, normal
+
+
+# What of torch ran, by whatever name it was reached. A ban by name does not see an alias, a
+# table of decompositions, a function that another package keeps. Python itself tells what runs:
+# a profile function hears of each function, with its code or its built-in name. A mode of the
+# dispatcher would not do: it does not see what torch takes apart in Python (decompositions) or
+# before it dispatches (kl_div), makes a call six times slower, and imports for seconds.
+
+HOME = os.path.dirname(torch.__file__) + os.sep
+# Modules of torch in which everybody's operations are written in Python
+USUAL = re.compile(
+    r"torch\.(__init__|__future__|_tensor|tensor|functional|random|types|overrides|special|storage|amp|"
+    r"_jit_internal|_VF|_utils|_linalg_utils|_tensor_str|return_types|backends|nn|utils|autograd|"
+    r"optim\.(optimizer|sgd))\b"
+)
+# Where a lab bans one of a family, each of it is odd there
+FAMILIES = (re.compile("norm"), re.compile("loss|entropy|kl_div"),
+            re.compile("attention"), re.compile("adam"))  # fmt: skip
+NORMS = {"norm", "linalg_norm", "linalg_vector_norm", "linalg_matrix_norm"}  # the plain ones
+
+
+def name_of(code: CodeType) -> str:
+    """torch.nn.functional.silu, of code that lies in torch's folder; "" of any other."""
+    if not code.co_filename.startswith(HOME):
+        return ""
+    module = code.co_filename.removeprefix(HOME).removesuffix(".py").replace(os.sep, ".")
+    return f"torch.{module}.{code.co_name}"
+
+
+class Watch:
+    """A context in which is noted what a learner's code calls of torch.
+
+    refused    the first function that the lab does not allow
+    odd        the first that a person should look at
+    """
+
+    def __init__(self, not_allowed: Sequence[str]):
+        self.not_allowed = [name for name in not_allowed if ".nn.modules." not in name]
+        self.families = [
+            family for family in FAMILIES
+            if any(family.search(name.rpartition(".")[2]) for name in not_allowed)
+        ]  # fmt: skip
+        self.known: dict[Hashable, str] = {}  # the name of what is odd, "" of all else
+        self.refused = self.odd = ""
+
+    def __enter__(self) -> Watch:
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _note(self, frame: FrameType, event: str, function: Any) -> None:
+        if event == "call":
+            key = frame.f_code
+        elif event == "c_call":
+            key = function.__name__
+        else:
+            return
+        name = self.known.get(key)
+        if name is None:
+            name = self.known[key] = self._odd_name(key)
+        if name and by_learner(frame, event == "c_call"):
+            self.odd = self.odd or name
+            if self._is_refused(name):
+                self.refused = self.refused or name
+
+    def _odd_name(self, key: CodeType | str) -> str:
+        """
+        key    the code of a function of Python, the name of a built-in one
+        """
+        built_in = isinstance(key, str)
+        name = f"torch.{key}" if built_in else name_of(key)
+        last = name.rpartition(".")[2]
+        if last.endswith("__"):
+            return ""
+        if built_in:
+            odd = last.startswith("_") and hasattr(torch, last)
+        else:
+            odd = bool(name) and not USUAL.match(name)
+        odd = odd or (last not in NORMS and any(each.search(last) for each in self.families))
+        return name if name and (odd or self._is_refused(name)) else ""
+
+    def _is_refused(self, name: str) -> bool:
+        return any(name == each or name.startswith(f"{each}.") for each in self.not_allowed)
+
+
+def by_learner(frame: FrameType | None, directly: bool) -> bool:
+    """Whether the package under test is nearer in the stack than the course's own code.
+
+    directly    nothing of torch may lie between
+    """
+    while frame:
+        name = frame.f_globals.get("__name__", "")
+        if directly and name.startswith("torch."):
+            return False
+        if name.startswith((PACKAGE, "labkit.")):
+            return name.startswith(PACKAGE)
+        frame = frame.f_back
+    return False

@@ -43,7 +43,7 @@ import torch
 from labkit.sandbox.inside import banned, frames, limits
 from labkit.sandbox.inside.call import Call, Outcome, describe, perform
 from labkit.sandbox.inside.importer import PACKAGE, Source, compiled, filename, imported
-from labkit.sandbox.inside.seen import Watch
+from labkit.sandbox.inside.torch_private import Watch
 from labkit.sandbox.inside.wire import (
     MAX_BYTES,
     Malformed,

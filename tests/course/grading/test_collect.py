@@ -79,7 +79,7 @@ Eve~1/ann/01_rmsnorm/# -> Eve
 ann_111_1001_# | eve_222_1002_mine.zip!ann_111_9999_# -> ann | eve
 ann~1/# | ann_111_999_x~5/# -> ann | ann_111_999_x
 ann_111_999_x_1_assignsubmission_file__5_assignsubmission_file_/# -> !
-ann_101_201_# | bob_103_203_# | eve_102_202_ann~101# -> ann | bob | ?
+ann_101_201_# | bob_103_203_# | eve_102_202_ann~101# -> ann | bob | eve
 Ann~1# | Bob~2# | Eve~9Ann~1x.ipynb -> Ann | Bob | ?
 doejohn_111_1001_# | doejohn_222_1002_# -> ? | ?
 xy/try A/# | xy/try B/# | carl/# -> ? | ? | carl
@@ -230,6 +230,21 @@ def test_a_list_that_a_learner_hands_in_is_no_roster(inboxes, monkeypatch):
     lines = inboxes().take({f"ann_101_201_{FILE}": A, "eve_102_202_01.csv": forged})
     (line,) = [line for line in lines if line.state == issues.UNGRADED]
     assert line.learner == "eve" and "it is no notebook" in line.note
+
+
+def test_no_learner_decides_what_system_an_export_is_of(inboxes):
+    """By a display name in Moodle, by the names of several files in Canvas."""
+    names = [f"low_102_20{n}_x_{n}_assignsubmission_file_.ipynb" for n in range(5)]
+    eves = {name: notebook(name) for name in names}
+    for source in ("export.zip", "in"):
+        inbox = inboxes()
+        inbox.take({f"ann_101_201_{FILE}": A, f"bob_103_203_{FILE}": B} | eves, source)
+        assert inbox.handed_in() == {"ann": A, "bob": B, "low": eves[names[-1]]}
+        inbox = inboxes()
+        folders = ("ann_111_999_x_105", "Ann Lee_101")
+        inbox.take({f"{folder}_assignsubmission_file_/{FILE}": data
+                    for folder, data in zip(folders, (B, A), strict=True)}, source)  # fmt: skip
+        assert inbox.handed_in() == {"ann_111_999_x": B, "Ann Lee": A}
 
 
 def test_ids_stay_in_their_folder(tmp_path):
