@@ -1,5 +1,5 @@
 """What lab 12 says of its experiments, by the notebook's own code, in five seeds each:
-`pytest -m slow -s tests/course/claims/test_hybrid.py` prints the table."""
+`pytest -m slow -s tests/course/claims/test_hybrid_claims.py` prints the table."""
 
 import json
 from functools import cache

@@ -1,6 +1,6 @@
 """What lab 10 says of its experiments, in five seeds each, by the notebook's own cells.
 
-pytest -m slow tests/course/claims/test_serving.py -s    prints the table
+pytest -m slow tests/course/claims/test_serving_claims.py -s    prints the table
 """
 
 import json
