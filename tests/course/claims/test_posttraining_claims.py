@@ -2,8 +2,8 @@
 
 The record that the notebook shows, labkit/pretrain/posttraining.json, is made by
 `python tests/course/claims/test_posttraining_claims.py` (some 15 minutes of one processor; runs
-that are in the file stay). `pytest -m slow tests/course/claims` trains them all again and prints
-a table, claim by claim; the quick test holds the record to the same claims.
+that are in the file stay). `pytest -m slow tests/course/claims` trains them all again and
+prints a table, claim by claim; the quick test holds the record to the same claims.
 """
 
 import json
