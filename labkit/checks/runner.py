@@ -66,10 +66,10 @@ class Result:
     def share(self) -> float:
         """The weight of the checks that passed, as a share of all, within its bounds; that
         something is refused is worth nothing where no answer was right."""
-        passed = [check for check in self.checks if check.passed]
+        right = [outcome for each in self.checks if each.passed for outcome in each.outcomes]
         possible = sum(check.points for check in self.checks)
         lost = sum(check.points for check in self.failed) / possible if possible else 1.0
-        if all(outcome.failure for each in passed for outcome in each.outcomes):
+        if right and all(outcome.failure for outcome in right):
             lost = 1.0
         least, most = self.bounds
         return 1 - min(max(lost, least), most)
