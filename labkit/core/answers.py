@@ -218,29 +218,29 @@ class _Collector:
 
     def __init__(self, notebook: Notebook, exercise: Exercise, source: str, cell: Cell):
         self.notebook, self.exercise, self.source = notebook, exercise, source
-        self.own = Cell(cells.unmarked(source))
+        self.answer = Cell(cells.unmarked(source))
         self.index = next(n for n, each in enumerate(notebook.cells) if each is cell)
         self.is_part = source != cell.text
         self.chosen: dict[Statement, tuple[int, int]] = {}  # {of another cell: its place}
-        self.kept: set[Statement] = set()  # of the answer's own
+        self.needed: set[Statement] = set()  # of the answer's cell
 
     def block(self, mark: str) -> tuple[str, set[str], bool]:
         """The answer as it travels, the names carried, and whether it was cut."""
-        text = cells.tidied(self.own.text)
-        own_names = self.own.statements.binding.keys()
-        if own_names.isdisjoint(self.exercise.symbols):
-            self.kept.update(self.own.statements.all)
+        text = cells.tidied(self.answer.text)
+        bound_names = self.answer.statements.binding.keys()
+        if bound_names.isdisjoint(self.exercise.symbols):
+            self.needed.update(self.answer.statements.all)
             missing = self._collect(
-                (name, self.own) for each in self.kept for name in each.uses
+                (name, self.answer) for each in self.needed for name in each.uses
             )
         else:
-            missing = self._collect((name, self.own) for name in self.exercise.symbols)
+            missing = self._collect((name, self.answer) for name in self.exercise.symbols)
         below = self._methods()
-        if missing and not self._collect([(STAR, self.own)]):
+        if missing and not self._collect([(STAR, self.answer)]):
             missing = set()
-        typed = {name for each in (*self.kept, *self.chosen) for name in each.mentions}
-        untyped = self._collect(((name, self.own) for name in typed), for_annotations=True)
-        text = only(text, self.own.statements, self.kept)
+        typed = {name for each in (*self.needed, *self.chosen) for name in each.mentions}
+        untyped = self._collect(((name, self.answer) for name in typed), for_annotations=True)
+        text = only(text, self.answer.statements, self.needed)
         text = cells.headed(text, self.exercise, mark)
         if untyped - missing:  # names of annotations alone: these stay text then
             text = f"{text}\n{cells.FUTURE_LINE}"
@@ -272,10 +272,10 @@ class _Collector:
         self, name: str, home: Cell, for_annotations: bool
     ) -> tuple[Cell, list[Statement]]:
         """The cell that makes a name what it is for its user, and the statements that do."""
-        found = self.own.statements.making(name)
-        if home is self.own and found:
-            self.kept.update(found)
-            return self.own, found
+        found = self.answer.statements.making(name)
+        if home is self.answer and found:
+            self.needed.update(found)
+            return self.answer, found
         if name in self.notebook.known:
             return home, []
         for index in self._nearest(name, home):
@@ -290,7 +290,7 @@ class _Collector:
     def _nearest(self, name: str, home: Cell) -> Iterator[int]:
         """The indices of the cells that bind a name, in the order in which they count."""
         found, here = self.notebook.places.get(name, []), self.index
-        if home is not self.own:
+        if home is not self.answer:
             yield from (n for n in found if self.notebook.cells[n] is home)
         yield from [here] if self.is_part and here in found else []
         yield from (n for n in reversed(found) if n < here)
@@ -310,11 +310,11 @@ class _Collector:
         found: dict[tuple[str, str], tuple[Statement, Cell, tuple[int, int]]] = {}
         classes = {
             each.node.name: _methods_of(each.node)
-            for each in self.kept
+            for each in self.needed
             if isinstance(each.node, ast.ClassDef)
         }
         for symbol in classes.keys() & {*self.exercise.symbols}:
-            has = classes[symbol].union(*({m for _, m in each.methods} for each in self.kept))
+            has = classes[symbol].union(*({m for _, m in each.methods} for each in self.needed))
             for index in self.notebook.places.get(symbol, ()):
                 cell = self.notebook.cells[index]
                 if index == self.index or cell.given:

@@ -108,20 +108,20 @@ def _statement(node: ast.stmt, lines: list[str]) -> Statement:
     decorators = getattr(node, "decorator_list", [])
     first = min([node.lineno, *(each.lineno for each in decorators)])
     last = node.end_lineno or node.lineno
-    own = list(_own_nodes(node))
-    methods = set(_methods_put(node, own))
+    nodes = list(_scope_nodes(node))
+    methods = set(_methods_put(node, nodes))
     return Statement(
         node,
         "\n".join(lines[first - 1 : last]),
         first,
         last,
-        frozenset({*_bound(own), *(name for name, _ in methods)}),
-        frozenset(_called(own)),
+        frozenset({*_bound(nodes), *(name for name, _ in methods)}),
+        frozenset(_called(nodes)),
         frozenset(methods),
     )
 
 
-def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+def _scope_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """The nodes of a statement that belong to the scope that it stands in."""
     new = [node]
     while new:
@@ -131,8 +131,8 @@ def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
             new += ast.iter_child_nodes(node)
 
 
-def _bound(own: list[ast.AST]) -> Iterator[str]:
-    for node in own:
+def _bound(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, DEFINITIONS):
             yield node.name
         elif isinstance(node, IMPORTS):
@@ -141,19 +141,19 @@ def _bound(own: list[ast.AST]) -> Iterator[str]:
             yield _root(node)
 
 
-def _called(own: list[ast.AST]) -> Iterator[str]:
-    for node in own:
+def _called(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         call = node.value if isinstance(node, ast.Expr) else None
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
             yield _root(call.func)
 
 
-def _methods_put(node: ast.stmt, own: list[ast.AST]) -> Iterator[tuple[str, str]]:
+def _methods_put(node: ast.stmt, nodes: list[ast.AST]) -> Iterator[tuple[str, str]]:
     """@add_to_class(RMSNorm) above a function, RMSNorm.forward = ..., setattr(RMSNorm, ...)"""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         calls = [each for each in node.decorator_list if isinstance(each, ast.Call)]
         yield from ((_root(name), node.name) for call in calls for name in call.args[:1])
-    for each in own:
+    for each in nodes:
         if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
             yield _root(each), each.attr
         if isinstance(each, ast.Call) and getattr(each.func, "id", "") == "setattr":

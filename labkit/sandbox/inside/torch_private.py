@@ -55,8 +55,8 @@ class _AtMost(TorchDispatchMode):
         made = operator(*args, **(kwargs or {}))
         for tensor in made if isinstance(made, (list, tuple)) else [made]:
             if isinstance(tensor, Tensor):
-                held = tensor.untyped_storage().nbytes() // tensor.element_size()
-                if min(held, tensor.numel()) > self.most:
+                stored = tensor.untyped_storage().nbytes() // tensor.element_size()
+                if min(stored, tensor.numel()) > self.most:
                     raise MemoryError(
                         f"a tensor of shape {tuple(tensor.shape)} was made: "
                         f"{tensor.numel()} numbers, {self.most} are allowed here"
