@@ -53,8 +53,7 @@ def test_the_page_says_where_your_code_differs(browser, tmp_path, monkeypatch):
         const [name, done] = arguments;
         TinyLLM.load(name).then((loaded) => {
             const box = document.createElement("p");
-            TinyLLM.compare(loaded, box);
-            done(box.textContent);
+            return TinyLLM.compare(loaded, box).then(() => done(box.textContent));
         });"""
     for made, begins in SENTENCES.items():
         sentence = browser.execute_async_script(script, made.__name__)
