@@ -65,7 +65,7 @@ document.addEventListener("DOMContentLoaded", () => {
     link.addEventListener("click", sameSection);
   const terms = document.getElementById("terms");
   const article = document.querySelector("article");
-  if (terms && article) explainTerms(article, JSON.parse(terms.textContent));
+  if (terms && article && !document.getElementById("search-results")) explainTerms(article, JSON.parse(terms.textContent));
   reachable();
   document.addEventListener("change", tellOutcome);
   document.addEventListener("click", enlarge);
