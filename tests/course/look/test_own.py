@@ -121,5 +121,5 @@ def test_a_cell_shows_the_page_or_links_to_it(monkeypatch):
     monkeypatch.setattr(own.models, "reference", lambda: code(Unwritten))
     notebook.look("cache")
     assert "yet: Exercise 6.3: Qwen3ForCausalLM.</p>" in shown[2]["text/html"]
-    with pytest.raises(ValueError, match="view is 'x'; there are tokens"):
+    with pytest.raises(ValueError, match="view is 'x'; there are overview"):
         notebook.look("x")
