@@ -157,7 +157,11 @@ class Session:
             self._save(exercise, found)
 
     def _save(self, exercise: Exercise, found: Answer) -> None:
-        message, stored = workspace.save(self.lab, exercise, found.text, found.carried)
+        try:
+            message, stored = workspace.save(self.lab, exercise, found.text, found.carried)
+        except OSError as error:  # a full disk, a folder that was taken away
+            self._keep_apart([exercise.id], f"{error.filename}: {error.strerror}")
+            return
         if message:
             print(message)
         if stored:
@@ -285,6 +289,7 @@ def start(lab: str) -> None:
     except UnknownName as error:
         print(error)
         return
+    workspace.require_writable()
     if _session is not None:
         shell.events.unregister("post_run_cell", _session.after_cell)
     _session = Session(found)
