@@ -167,10 +167,9 @@ class Run:
         ids = sorted(self.roster.find(attempt.claim))
         if ids:
             return tr("{shown} may be {names}", shown=attempt.shown, names=tr(" or ").join(ids))
-        text = tr("not on the roster, so not graded")
-        return text + tr("; give Moodle's grading worksheet") * (
-            attempt.claim.system == "Moodle"
-        )
+        if attempt.claim.system == "Moodle":
+            return tr("not on the roster; Moodle's grading worksheet as --roster may tell")
+        return tr("not on the roster, so not graded")
 
     def ask(self, attempt: Attempt, reason: str) -> None:
         """It is kept, and a person is asked whose it is."""
