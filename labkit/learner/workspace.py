@@ -105,8 +105,8 @@ def save(
         if is_empty(exercise, before):
             return "", False
         return tr(
-            "this cell is still empty; your earlier code in {name} stays, and the notebook uses "
-            "it. `tinyllm restore {id}` writes it into the cell",
+            "this cell is still empty; your earlier code in {name} stays, and the notebook "
+            "uses it. `tinyllm restore {id}` writes it into the cell",
             name=name,
             id=exercise.id,
         ), False
