@@ -139,7 +139,10 @@ def save(
         if is_empty(exercise, before):
             return "", False
         return tr(
-            "this cell is still empty; your earlier code in {name} stays as it is", name=name
+            "this cell is still empty; your earlier code in {name} stays, and the notebook "
+            "uses it. `tinyllm restore {id}` writes it into the cell",
+            name=name,
+            id=exercise.id,
         ), False
     after = cells.with_block(source, exercise, cell)
     if after == source:

@@ -48,7 +48,7 @@ def model_answer(lab: Lab, question: Question, with_key: str) -> ModelAnswer:
     """
     path = workspace.reference_path(lab).parent / "answers" / f"{lab.module}.md"
     if not path.exists() or not sealed.is_open(lab.module):
-        raise LookupError(hints.last_step(lab, "", with_key))
+        raise LookupError(hints.locked(lab, with_key))
     if not answered(lab)[question.id]:
         raise LookupError(
             tr(
