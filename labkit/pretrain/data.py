@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from labkit.pretrain.stories import SPLITS, split_text, training_text
+from labkit.stories import SPLITS, split_text, training_text
 
 IGNORE = -100
 VALIDATION_BATCH = 16

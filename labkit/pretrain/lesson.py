@@ -27,9 +27,9 @@ from labkit.model.hub import SHIPPED, mine
 from labkit.model.saving import save
 from labkit.model.weights import CheckpointError
 from labkit.pretrain.muon import Muon
-from labkit.pretrain.stories import END_OF_TURN, prompt
-from labkit.pretrain.stories import tokenizer as stories_tokenizer
-from labkit.pretrain.stories.reader import score_story, shares
+from labkit.stories import END_OF_TURN, prompt
+from labkit.stories import tokenizer as stories_tokenizer
+from labkit.stories.reader import score_story, shares
 
 DOCUMENTS = 1500  # to learn a tokenizer from, where none ships
 

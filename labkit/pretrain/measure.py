@@ -24,9 +24,9 @@ from labkit.model.fast import accelerate
 from labkit.model.tokenizer import Tokenizer
 from labkit.pretrain.data import IGNORE, Validation
 from labkit.pretrain.recipe import Recipe
-from labkit.pretrain.stories import LONG, LONG_REQUESTS, REQUESTS, SPLITS, prompt
-from labkit.pretrain.stories.reader import baselines, measure, shares
-from labkit.pretrain.stories.words import (
+from labkit.stories import LONG, LONG_REQUESTS, REQUESTS, SPLITS, prompt
+from labkit.stories.reader import baselines, measure, shares
+from labkit.stories.words import (
     CONTAINERS,
     FOODS,
     GENDER,

@@ -26,7 +26,7 @@ from labkit.pretrain.reinforce import LEAST as LEAST_TOLD
 from labkit.pretrain.reinforce import Told, objectives, told_stories
 from labkit.pretrain.reinforce.answers import LEAST, asked, losses
 from labkit.pretrain.run_folder import Run
-from labkit.pretrain.stories import tokenizer as story_tokenizer
+from labkit.stories import tokenizer as story_tokenizer
 
 JUDGED = ("answers_loss", "told_sound")
 OTHER_FORMS = {"rope_parameters", "num_local_experts", "dtype"}  # that a config.json may have

@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.pretrain.stories import END_OF_TEXT, END_OF_TURN, FEWEST, prompt, request, tell
-from labkit.pretrain.stories.reader import read_story
+from labkit.stories import END_OF_TEXT, END_OF_TURN, FEWEST, prompt, request, tell
+from labkit.stories.reader import read_story
 
 LONG = 0.7  # share of the stories that shall have two chapters
 MOST = 280  # tokens of a story; the longest true ones have fewer

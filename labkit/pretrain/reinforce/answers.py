@@ -21,7 +21,7 @@ from torch import Tensor
 from labkit.pretrain.data import IGNORE
 from labkit.pretrain.reinforce import drills
 from labkit.pretrain.reinforce.drills import questions
-from labkit.pretrain.stories import (
+from labkit.stories import (
     END_OF_TURN,
     HURRIED,
     LISTENED,
@@ -32,11 +32,11 @@ from labkit.pretrain.stories import (
     prompt,
     tell,
 )
-from labkit.pretrain.stories.beyond import HONEST, without_story
-from labkit.pretrain.stories.questions import untold
-from labkit.pretrain.stories.reader import read_story
-from labkit.pretrain.stories.words import GENDER, QUESTIONS
-from labkit.pretrain.stories.world import World
+from labkit.stories.beyond import HONEST, without_story
+from labkit.stories.questions import untold
+from labkit.stories.reader import read_story
+from labkit.stories.words import GENDER, QUESTIONS
+from labkit.stories.world import World
 
 LEAST = 256  # tokens, to have room for a story and an answer
 LONG = 0.5  # share of stories with a second chapter

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
-from labkit.pretrain.stories import plots
-from labkit.pretrain.stories.events import rows
-from labkit.pretrain.stories.grammar import Args, Writer, articles, at, number
-from labkit.pretrain.stories.questions import (
+from labkit.stories import plots
+from labkit.stories.events import rows
+from labkit.stories.grammar import Args, Writer, articles, at, number
+from labkit.stories.questions import (
     GIFTS,
     UNTOLD,
     answer,
@@ -24,8 +24,8 @@ from labkit.pretrain.stories.questions import (
     unfounded,
     untold,
 )
-from labkit.pretrain.stories.teller import Teller
-from labkit.pretrain.stories.words import (
+from labkit.stories.teller import Teller
+from labkit.stories.words import (
     ANIMALS,
     BOYS,
     CONTAINERS,
@@ -39,7 +39,7 @@ from labkit.pretrain.stories.words import (
     PLURALS,
     QUESTIONS,
 )
-from labkit.pretrain.stories.world import World
+from labkit.stories.world import World
 
 HELD = ("where_thing", "who_has")
 FOLLOWED = (*HELD, "where_person", "how_many")  # through the whole story

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from labkit.model.tokenizer import Tokenizer
-from labkit.pretrain.stories import LONG_REQUESTS, SPLITS, prompt, request
-from labkit.pretrain.stories.reader import read_story, reply, split_sentences, tasks
+from labkit.stories import LONG_REQUESTS, SPLITS, prompt, request
+from labkit.stories.reader import read_story, reply, split_sentences, tasks
 
 MOST = 160  # tokens of a story in lab 11; nearly all stories with one chapter have fewer
 

@@ -64,7 +64,7 @@ def test_the_page_says_where_your_code_differs(browser, tmp_path, monkeypatch):
 def test_the_code_that_is_compared_is_the_learners(monkeypatch):
     assert own.compared("stories-dense").computed["whose"] == "course"
     monkeypatch.setattr(own.models, "written", lambda lab: lab.exercises)
-    monkeypatch.setattr(own.models, "as_it_is", lambda: 1 / 0)
+    monkeypatch.setattr(own.models, "complete", lambda: 1 / 0)
     computed = own.compared("stories-dense").computed
     assert computed["whose"] == "mixed" and computed["labs"].startswith("01, 02, 03")
     assert computed["problem"].startswith("ZeroDivisionError")

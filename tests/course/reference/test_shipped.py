@@ -16,7 +16,7 @@ from labkit.model.tokenizer import Tokenizer
 from labkit.pretrain import measure
 from labkit.pretrain.data import Validation
 from labkit.pretrain.recipe import Recipe
-from labkit.pretrain.stories.reader import read_story
+from labkit.stories.reader import read_story
 from solutions.generation import generate
 from solutions.training import causal_lm_loss
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from labkit.pretrain.stories.tokenizer import train_on_stories
+from labkit.stories.tokenizer import train_on_stories
 
 
 @pytest.fixture(scope="session")

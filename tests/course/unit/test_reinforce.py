@@ -28,12 +28,12 @@ from labkit.pretrain.reinforce.drills import (
     who_has_what,
     who_is_where,
 )
-from labkit.pretrain.stories import END_OF_TURN, FEWEST, LISTENED, plots, stories, tell
-from labkit.pretrain.stories.beyond import HONEST
-from labkit.pretrain.stories.grammar import noun, read_question
-from labkit.pretrain.stories.questions import UNTOLD, question, unfounded
-from labkit.pretrain.stories.reader import read_story
-from labkit.pretrain.stories.words import CONTAINERS, NUMBERS, PLACE_OF_SPOT, QUESTIONS
+from labkit.stories import END_OF_TURN, FEWEST, LISTENED, plots, stories, tell
+from labkit.stories.beyond import HONEST
+from labkit.stories.grammar import noun, read_question
+from labkit.stories.questions import UNTOLD, question, unfounded
+from labkit.stories.reader import read_story
+from labkit.stories.words import CONTAINERS, NUMBERS, PLACE_OF_SPOT, QUESTIONS
 from solutions.generation import KVCache, generate
 
 # words that answers have beside those of the story

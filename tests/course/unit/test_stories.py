@@ -7,18 +7,18 @@ from random import Random
 import pytest
 from tokenizers import Tokenizer
 
-from labkit.pretrain import stories as tales
-from labkit.pretrain.stories import beyond, stories
-from labkit.pretrain.stories import reader as story_reader
-from labkit.pretrain.stories import tokenizer as story_tokenizer
-from labkit.pretrain.stories import words as vocabulary
-from labkit.pretrain.stories.events import RULES
-from labkit.pretrain.stories.grammar import Writer
-from labkit.pretrain.stories.plots import PLOTS
-from labkit.pretrain.stories.questions import ANSWERS
-from labkit.pretrain.stories.reader import measure, read_story, shares, split_sentences
-from labkit.pretrain.stories.teller import Teller
-from labkit.pretrain.stories.world import STEPS, World
+from labkit import stories as tales
+from labkit.stories import beyond, stories
+from labkit.stories import reader as story_reader
+from labkit.stories import tokenizer as story_tokenizer
+from labkit.stories import words as vocabulary
+from labkit.stories.events import RULES
+from labkit.stories.grammar import Writer
+from labkit.stories.plots import PLOTS
+from labkit.stories.questions import ANSWERS
+from labkit.stories.reader import measure, read_story, shares, split_sentences
+from labkit.stories.teller import Teller
+from labkit.stories.world import STEPS, World
 
 FINGERPRINT = "50c9fb75d9a8"  # the same on Python 3.10 to 3.13; change it with the stories
 

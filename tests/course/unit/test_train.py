@@ -25,9 +25,9 @@ from labkit.pretrain.data import Rows, Steps, Validation
 from labkit.pretrain.muon import Muon
 from labkit.pretrain.recipe import Recipe, TrainError
 from labkit.pretrain.run_folder import Run, last_step
-from labkit.pretrain.stories.questions import UNTOLD
-from labkit.pretrain.stories.words import GENDER
 from labkit.pretrain.trainer import Trainer
+from labkit.stories.questions import UNTOLD
+from labkit.stories.words import GENDER
 from solutions.training import causal_lm_loss
 
 CPU = torch.device("cpu")

@@ -5,9 +5,9 @@ A plot rolls dice at every turn, so that no two of its stories need be alike.
 
 from __future__ import annotations
 
-from labkit.pretrain.stories.grammar import number
-from labkit.pretrain.stories.teller import Teller
-from labkit.pretrain.stories.words import (
+from labkit.stories.grammar import number
+from labkit.stories.teller import Teller
+from labkit.stories.words import (
     CONTAINERS,
     EDIBLE,
     FOODS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from labkit.pretrain.stories.grammar import Args, noun
-from labkit.pretrain.stories.words import (
+from labkit.stories.grammar import Args, noun
+from labkit.stories.words import (
     ADJECTIVES,
     ANIMALS,
     BOYS,
@@ -22,7 +22,7 @@ from labkit.pretrain.stories.words import (
     THINGS,
     VERBS,
 )
-from labkit.pretrain.stories.world import World
+from labkit.stories.world import World
 
 OPENINGS = ("One day, ", "One morning, ", "Early in the morning, ", "One afternoon, ")
 NEXT = ("Then ", "After that, ", "Soon ", "A little later, ", "Next, ", "Later, ")

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from random import Random
 
-from labkit.pretrain.stories import (
+from labkit.stories import (
     END_OF_TEXT,
     END_OF_TURN,
     FEWEST,
@@ -32,12 +32,12 @@ from labkit.pretrain.stories import (
     stories,
     tell,
 )
-from labkit.pretrain.stories.grammar import SINGULAR, Args, Scene, noun, read, read_question
-from labkit.pretrain.stories.plots import belongings, twins
-from labkit.pretrain.stories.questions import UNTOLD, answer, question, unfounded, untold
-from labkit.pretrain.stories.teller import Teller
-from labkit.pretrain.stories.words import GENDER
-from labkit.pretrain.stories.world import World
+from labkit.stories.grammar import SINGULAR, Args, Scene, noun, read, read_question
+from labkit.stories.plots import belongings, twins
+from labkit.stories.questions import UNTOLD, answer, question, unfounded, untold
+from labkit.stories.teller import Teller
+from labkit.stories.words import GENDER
+from labkit.stories.world import World
 
 STRANGE = 4  # stories for every request that none answers, and for every other extra
 QUOTED = re.compile(r'"[^"]*"')

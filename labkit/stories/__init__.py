@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from itertools import islice
 from random import Random
 
-from labkit.pretrain.stories import beyond, plots
-from labkit.pretrain.stories.grammar import Writer, articles, noun
-from labkit.pretrain.stories.questions import ask
-from labkit.pretrain.stories.teller import Teller
-from labkit.pretrain.stories.words import GENDER
-from labkit.pretrain.stories.world import World
+from labkit.stories import beyond, plots
+from labkit.stories.grammar import Writer, articles, noun
+from labkit.stories.questions import ask
+from labkit.stories.teller import Teller
+from labkit.stories.words import GENDER
+from labkit.stories.world import World
 
 END_OF_TEXT, START_OF_TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 FEWEST, MOST = 5, 12  # sentences in a story, in each chapter of a long one

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from labkit.pretrain.stories import END_OF_TEXT, END_OF_TURN, START_OF_TURN, split_text
+from labkit.stories import END_OF_TEXT, END_OF_TURN, START_OF_TURN, split_text
 
 SPECIAL_TOKENS = [END_OF_TEXT, START_OF_TURN, END_OF_TURN]  # ids 0, 1, 2
 VOCAB_SIZE = 1536

@@ -15,7 +15,7 @@ number and {f} what is counted; {g} is "her" or "his" and {h} "she" or "he", bot
 import re
 from collections.abc import Iterator
 
-from labkit.pretrain.stories.words import VERBS
+from labkit.stories.words import VERBS
 
 EVENTS = """
 # people and where they are

@@ -14,8 +14,8 @@ import re
 from dataclasses import dataclass, field
 from random import Random
 
-from labkit.pretrain.stories.events import SENTENCES
-from labkit.pretrain.stories.words import (
+from labkit.stories.events import SENTENCES
+from labkit.stories.words import (
     ADJECTIVES,
     GENDER,
     GROUPS,

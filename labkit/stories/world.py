@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from labkit.pretrain.stories.events import RULES
-from labkit.pretrain.stories.grammar import Args, at, noun
-from labkit.pretrain.stories.words import (
+from labkit.stories.events import RULES
+from labkit.stories.grammar import Args, at, noun
+from labkit.stories.words import (
     CONTAINERS,
     EDIBLE,
     FOODS,

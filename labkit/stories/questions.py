@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import product
 from random import Random
 
-from labkit.pretrain.stories.grammar import SLOT, Args, articles, at, key, noun, number
-from labkit.pretrain.stories.words import COLOURS, GENDER, GROUPS, PLURALS, QUESTIONS
-from labkit.pretrain.stories.world import World
+from labkit.stories.grammar import SLOT, Args, articles, at, key, noun, number
+from labkit.stories.words import COLOURS, GENDER, GROUPS, PLURALS, QUESTIONS
+from labkit.stories.world import World
 
 GIFTS = ("give", "give_back")
 FINDS = ("find", "find_in", "find_new")
