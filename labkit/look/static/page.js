@@ -183,6 +183,8 @@
     return talk.alone(async (goesOn) => {
       if (app.loaded?.name !== facts.name) {
         Object.assign(app, { loaded: null, run: null });
+        update.close?.();
+        update = () => {}; // the view was made for the model before
         ready(false);
         say(T.word("status.reading", { name: facts.name, megabytes: facts.megabytes }));
         performance.mark("model asked for");
