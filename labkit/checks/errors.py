@@ -222,6 +222,10 @@ RULES: tuple[tuple[str, str | Rule], ...] = (
             "`no_grad`, or of detached or plain numbers"
         ),
     ),
+    (
+        r"numbers, \d+ are allowed here",
+        said("this tensor is larger than the exercise allows: compute it a block at a time"),
+    ),
     (r"maximum recursion depth", said("the code calls itself without end")),
     (r"must match the size", _sizes),
     (r"shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)", _product),

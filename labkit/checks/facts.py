@@ -75,7 +75,9 @@ def _same_without(check: CheckResult, name: str, oracle: Oracle) -> bool:
         fewer.init = {key: value for key, value in call.init.items() if key != name}
     other = perform(fewer, oracle.namespace)
     mine = Outcome(mine.values)  # gradients name an input that the other does not have
-    return not other.failure and agree(mine, Outcome(other.values))
+    if other.failure or not agree(mine, Outcome(other.values)):
+        return False
+    return not agree(mine, Outcome(oracle.reference(call).values))
 
 
 def related(check: CheckResult, oracle: Oracle) -> str:
@@ -174,7 +176,8 @@ def in_common(failed: list[CheckResult], others: list[CheckResult]) -> str:
     kinds = {check.difference.kind for check in failed}
     if len(kinds) == 1 and kinds <= ONLY.keys():
         return tr(ONLY[kinds.pop()])
-    calls = [call for check in others for call in check.check.calls if call.steps]
+    symbol = failed[0].failure_call.symbol
+    calls = [c for check in others for c in check.check.calls if c.steps and c.symbol == symbol]
     if len(failed) < 2 or not calls:
         return ""
     shared = [features(check.failure_call) for check in failed]
