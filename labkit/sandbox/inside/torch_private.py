@@ -55,12 +55,13 @@ class _AtMost(TorchDispatchMode):
         made = operator(*args, **(kwargs or {}))
         given = {t.untyped_storage().data_ptr() for t in args if isinstance(t, Tensor)}
         for tensor in made if isinstance(made, (list, tuple)) else [made]:
-            if isinstance(tensor, Tensor) and tensor.numel() > self.most:
-                if tensor.untyped_storage().data_ptr() not in given:
-                    raise MemoryError(
-                        f"a tensor of shape {tuple(tensor.shape)} was made: "
-                        f"{tensor.numel()} numbers, {self.most} are allowed here"
-                    )
+            if not isinstance(tensor, Tensor) or tensor.numel() <= self.most:
+                continue
+            if tensor.untyped_storage().data_ptr() not in given:
+                raise MemoryError(
+                    f"a tensor of shape {tuple(tensor.shape)} was made: "
+                    f"{tensor.numel()} numbers, {self.most} are allowed here"
+                )
         return made
 
 
