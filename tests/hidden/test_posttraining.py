@@ -92,6 +92,7 @@ test_policy_clip = check("11.3", points=2, spread=[0.6], loss_type=TYPES, cases=
 ], lengths=[(9, 4, 7, 8, 2)])(visible.test_policy_clip)  # fmt: skip
 test_policy_kl = check("11.3", beta=[0.04, 1.5], loss_type=["dapo"])(visible.test_policy_kl)
 test_policy_masked = check("11.3", loss_type=TYPES)(visible.test_policy_masked)
+test_policy_masked_kl = check("11.3", loss_type=TYPES)(visible.test_policy_masked_kl)
 test_policy_empty = check(
     "11.3", "policy_loss with an answer without a token: {loss_type}", loss_type=TYPES,
     lengths=(3, 0, 2),
@@ -110,26 +111,25 @@ def test_policy_unknown(rng):
     return call.then("", **{**call.steps[0][1], "loss_type": "ppo"})
 
 
-test_step = visible.check_step(points=2, prompts=[(2, 6, 3)], group=[2, 4])(visible.test_step)
-test_step_one_prompt = visible.check_step(prompts=[(1,)], group=[5])(
-    visible.test_step_one_prompt
-)
-test_step_pad = visible.check_step(pad=[3])(visible.test_step_pad)
-test_step_temperature = visible.check_step(points=3, temperature=[0.5, 1.6])(
+test_step = check("11.4", points=2, prompts=[(2, 6, 3)], group=[2, 4])(visible.test_step)
+test_step_one_prompt = check("11.4", prompts=[(1,)], group=[5])(visible.test_step_one_prompt)
+test_step_pad = check("11.4", pad=[3])(visible.test_step_pad)
+test_step_temperature = check("11.4", points=3, temperature=[0.5, 1.6])(
     visible.test_step_temperature
 )
-test_step_updates = visible.check_step(points=2, updates=[2, 4])(visible.test_step_updates)
-test_step_settings = visible.check_step(prompts=[(4, 2)], settings=[
+test_step_updates = check("11.4", points=2, updates=[2, 4])(visible.test_step_updates)
+test_step_settings = check("11.4", prompts=[(4, 2)], settings=[
     {"loss_type": "grpo"}, {"loss_type": "dr_grpo", "new": 33, "scale_rewards": False},
     {"max_grad_norm": 0.02}, {"scale_rewards": False},
     {"updates": 2, "clip_low": 0.3, "clip_high": 0.01},
     {"updates": 2, "clip_low": 0.005, "clip_high": 0.3},
 ])(visible.test_step_settings)  # fmt: skip
-test_step_two = visible.check_step(new=[4], group=[4])(visible.test_step_two)
+test_step_two = check("11.4", new=[4], group=[4])(visible.test_step_two)
 
 test_dpo = check("11.5", points=2, beta=[0.1, 2.0], lengths=[(2, 7, 3, 5, 1, 4)])(
     visible.test_dpo
 )
+test_dpo_default = check("11.5", lengths=[(3, 2, 4, 1)])(visible.test_dpo_default)
 test_dpo_far = check("11.5", scale=[200.0])(visible.test_dpo_far)
 test_dpo_masked = check("11.5", lengths=[(4, 2)])(visible.test_dpo_masked)
 test_dpo_gradients = check("11.5", lengths=[(4, 2), (1, 6, 2, 3)])(visible.test_dpo_gradients)

@@ -1,7 +1,5 @@
 """Visible checks of lab 11: what check("11.1") and its sisters run."""
 
-from functools import partial
-
 import torch
 
 from labkit.checks.declared import Call, Given, New, Outcome, check
@@ -277,9 +275,11 @@ test_policy_kl = check("11.3", "policy_loss with a reference model, beta {beta}"
     policy_call
 )
 test_policy_masked = check(
-    "11.3", "policy_loss where masked tokens have a log-probability of -inf{more}", nan=True,
-    cases=[{"more": ""}, {"more": ", with a reference model", "beta": 0.2}],
-)(lambda rng, more, **inputs: policy_call(rng, **inputs))  # fmt: skip
+    "11.3", "policy_loss where masked tokens have a log-probability of -inf", nan=True
+)(policy_call)
+test_policy_masked_kl = check(
+    "11.3", "policy_loss with a reference model and masked tokens of -inf", nan=True, beta=0.2
+)(policy_call)
 test_policy_constant = check(
     "11.3", "policy_loss dr_grpo with max_length 10", loss_type="dr_grpo", max_length=10
 )(policy_call)
@@ -292,45 +292,64 @@ test_policy_all_gradients = check(
 )(policy_call)  # fmt: skip
 
 
-SETTINGS = ("temperature", "updates", "scale_rewards", "loss_type", "clip_low", "clip_high")
+SETTINGS = (
+    "temperature",
+    "updates",
+    "scale_rewards",
+    "loss_type",
+    "clip_low",
+    "clip_high",
+    "max_grad_norm",
+)
 
 
 def step_call(rng, steps=1, prompts=(3, 5), group=3, new=4, stops=(1, 2, 3, 4, 5), **inputs):
-    """grpo_step on prompts of these lengths; every token has a worth."""
+    """grpo_step on prompts of these lengths; every token has a worth. A max_grad_norm of None
+    is left out."""
     longest = max(prompts)
     mask = (torch.arange(longest) >= longest - torch.tensor(prompts)[:, None]).long()
     seed = int(rng.integers(0, 1000))
     given = Given("policy", seed=seed, used=steps > 1)
+    inputs = {"max_grad_norm": 50.0, **inputs}
+    settings = {k: v for k, v in inputs.items() if k in SETTINGS and v is not None}
     call = Call("grpo_step", objects=given)
     for _ in range(steps):
         call.then(
             input_ids=rng.integers(6, VOCAB, *mask.shape), attention_mask=mask,
             reward=Given("judge", worth=rng.uniform(VOCAB).tolist()), group_size=group,
             max_new_tokens=new, eos_token_id=list(stops), pad_token_id=inputs.get("pad", 0),
-            max_grad_norm=inputs.get("max_grad_norm", 50.0),
             generator=Given("generator", seed=int(rng.integers(1, 1000))),
-            **{key: value for key, value in inputs.items() if key in SETTINGS},
+            **settings,
         )  # fmt: skip
     return call
 
 
-check_step = partial(check, "11.4", tolerance=1e-3)
+NEAR = 1e-3  # steps add up what the floats of another order leave
 
-test_step = check_step("one step: what the reward is asked, and what is learned", points=2)(
-    step_call
-)
-test_step_one_prompt = check_step("one question alone", prompts=(4,), group=4)(step_call)
-test_step_pad = check_step("padded with a stop token", pad=2)(step_call)
-test_step_temperature = check_step("temperature {temperature}", temperature=[0.6])(step_call)
-test_step_updates = check_step("{updates} updates on the same answers", updates=[3])(step_call)
-test_step_settings = check_step(
-    "{settings}", settings=[
+test_step = check(
+    "11.4", "one step: what the reward is asked, and what is learned", tolerance=NEAR, points=2
+)(step_call)
+test_step_one_prompt = check(
+    "11.4", "one question alone", tolerance=NEAR, prompts=(4,), group=4
+)(step_call)
+test_step_pad = check("11.4", "padded with a stop token", tolerance=NEAR, pad=2)(step_call)
+test_step_temperature = check(
+    "11.4", "temperature {temperature}", tolerance=NEAR, temperature=[0.6]
+)(step_call)
+test_step_updates = check(
+    "11.4", "{updates} updates on the same answers, other settings left out", tolerance=NEAR,
+    updates=[3], max_grad_norm=None,
+)(step_call)  # fmt: skip
+test_step_settings = check("11.4", "one step with {settings}", tolerance=NEAR, settings=[
         {"loss_type": "grpo", "scale_rewards": False}, {"loss_type": "dr_grpo", "new": 40},
         {"max_grad_norm": 0.05}, {"updates": 2, "clip_low": 0.01, "clip_high": 0.05},
     ],
 )(lambda rng, settings, **sizes: step_call(rng, **sizes, **settings))  # fmt: skip
-test_step_two = check_step(
-    "two steps in a row, with gradients of something else before", steps=2
+test_step_two = check(
+    "11.4",
+    "two steps in a row, with gradients of something else before",
+    tolerance=NEAR,
+    steps=2,
 )(step_call)
 
 
@@ -342,12 +361,15 @@ def dpo_call(
     log_probs = ref + scale * rng.normal(*mask.shape)
     if nan:
         ref, log_probs = (t.masked_fill(mask == 0, -torch.inf) for t in (ref, log_probs))
-    inputs = {"log_probs": log_probs, "ref_log_probs": ref, "mask": mask, "beta": beta}
+    inputs = {"log_probs": log_probs, "ref_log_probs": ref, "mask": mask}
+    if beta is not None:
+        inputs["beta"] = beta
     call = Call("dpo_loss", **inputs, grad=grad, summary="first" if first else None)
     return call if first else call.returning("loss", "margin")
 
 
 test_dpo = check("11.5", "pairs of answers, beta {beta}", points=2, beta=[0.3, 1.0])(dpo_call)
+test_dpo_default = check("11.5", "pairs of answers, beta left out", beta=None)(dpo_call)
 test_dpo_far = check(
     "11.5", "margins far from 0", scale=300.0, beta=1.0, lengths=(3, 5, 4, 1, 2, 6, 3, 2, 4, 3)
 )(dpo_call)
