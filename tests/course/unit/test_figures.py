@@ -86,7 +86,7 @@ def test_a_caption_is_shown_below_its_figure(monkeypatch):
         drawing.show(plt.figure(), text)
     named, plain = (data["text/html"] for data in shown)
     assert named.count(CAPTIONS["1.circle"]) == 2 and "<figcaption>" in named
-    assert plain.count("put together") == 1
+    assert plain.count("put together") == 2
     with pytest.raises(KeyError, match="add it"):
         drawing.show(plt.figure(), "1.nowhere")
 
