@@ -108,7 +108,7 @@ def test_what_stands_in_for_the_fast_path_has_all_that_a_learners_rooms_ask_of_i
         for name in imported(source)
         if name.startswith("labkit.model.fast.")
     }
-    assert {"accelerate", "compile_layers"} <= asked <= there
+    assert {"accelerate"} <= asked <= there
 
 
 def test_no_folder_is_a_drawer():
