@@ -92,6 +92,7 @@ def measure(
     from labkit.core.files import write_whole
     from labkit.model import checkpoint
     from labkit.pretrain import measure as measuring
+    from labkit.pretrain.card import write_card
 
     console = Console()
     with talk.problems_told():
@@ -111,7 +112,7 @@ def measure(
     missing = [name for name in ("recipe.json", "log.csv") if not (folder / name).exists()]
     if model and stories >= CARD and not missing:
         write_whole(folder / "scores.json", (json.dumps(found, indent=2) + "\n").encode())
-        measuring.write_card(folder, code)
+        write_card(folder, code)
         said = tr("written: {folder}/scores.json, README.md", folder=folder)
     elif missing:
         said = tr(
