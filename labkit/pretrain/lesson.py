@@ -28,10 +28,7 @@ from labkit.model.saving import save
 from labkit.model.weights import CheckpointError
 from labkit.pretrain.muon import MuonAdamW as MuonAdamW
 from labkit.stories import END_OF_TURN, prompt
-from labkit.stories import tokenizer as stories_tokenizer
 from labkit.stories.scores import score_story, shares
-
-DOCUMENTS = 1500  # to learn a tokenizer from, where none ships
 
 
 def minutes(default: float) -> float:
@@ -60,13 +57,10 @@ def pace(steps: Callable[[int], object]) -> float:
 
 
 def tokenizer() -> Any:
-    """The tokenizer of the shipped models; where there is none, one learnt on the spot."""
+    """The tokenizer of the shipped models."""
     from tokenizers import Tokenizer
 
-    path = next(iter(SHIPPED.values())) / "tokenizer.json"
-    if path.exists():
-        return Tokenizer.from_file(str(path))
-    return stories_tokenizer.train_on_stories(DOCUMENTS)
+    return Tokenizer.from_file(str(next(iter(SHIPPED.values())) / "tokenizer.json"))
 
 
 def decoder() -> tuple[Any, str]:

@@ -22,7 +22,7 @@ EXTRAS |= {"sphinx", "docutils", "latex2mathml", "nbclient"}
 TENSORS = {"torch", "numpy"}
 USE = {
     "labkit.sandbox.inside": {*TENSORS, "safetensors"},
-    "labkit.stories": {*TENSORS, "tokenizers", "tomli"},
+    "labkit.stories": {*TENSORS, "tomli"},
     "solutions": TENSORS,
     "tinyllm": TENSORS,
 }

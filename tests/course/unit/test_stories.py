@@ -5,11 +5,10 @@ from itertools import islice
 from random import Random
 
 import pytest
-from tokenizers import Tokenizer
 
 from labkit import stories as tales
+from labkit.model.hub import SHIPPED
 from labkit.stories import stories
-from labkit.stories import tokenizer as story_tokenizer
 from labkit.stories import words as vocabulary
 from labkit.stories.events import RULES
 from labkit.stories.grammar import Writer
@@ -334,26 +333,9 @@ def test_the_reader_survives_any_text():
 # tokenizer
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tokenizer")
-    story_tokenizer.save(story_tokenizer.train_on_stories(1000), path)
-    return path
-
-
-def test_training_twice_gives_the_same_file(tmp_path):
-    for name in ("first", "second"):
-        story_tokenizer.save(story_tokenizer.train_on_stories(100), tmp_path / name)
-    for path in (tmp_path / "first").iterdir():
-        assert path.read_bytes() == (tmp_path / "second" / path.name).read_bytes()
-    with pytest.raises(ValueError, match="vocab_size is 100"):
-        story_tokenizer.train(["a"], 100)
-
-
-def test_any_text_survives_the_tokenizer(folder):
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    special = [tokenizer.token_to_id(token) for token in story_tokenizer.SPECIAL_TOKENS]
-    assert special == [0, 1, 2]
+def test_any_text_survives_the_tokenizer(tokenizer):
+    special = tales.END_OF_TEXT, tales.START_OF_TURN, tales.END_OF_TURN
+    assert [*map(tokenizer.token_to_id, special)] == [0, 1, 2]
     rng = Random(0)
     texts = ["", " ", "  a\n\n\tb ", "Grüße, 世界! 👩‍🚀 \u202e e\u0301 \x00", "3.14159"]
     for _ in range(100):
@@ -369,9 +351,9 @@ def test_any_text_survives_the_tokenizer(folder):
     assert sum(len(tokenizer.encode(text).ids) for text in examples) < 1.3 * words
 
 
-def test_transformers_loads_the_tokenizer_and_its_chat_template(folder):
+def test_transformers_loads_the_tokenizer_and_its_chat_template():
     transformers = pytest.importorskip("transformers")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(SHIPPED["stories-dense"])
     assert (tokenizer.eos_token, tokenizer.pad_token) == (tales.END_OF_TURN, tales.END_OF_TEXT)
     request = "Tell me a story about Anna and a red ball."
     chat = [{"role": "user", "content": request}]

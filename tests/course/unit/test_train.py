@@ -157,12 +157,12 @@ def test_bits_per_byte_of_a_model_that_knows_nothing(tokenizer):
 
     class Even(torch.nn.Linear):
         def forward(self, input_ids):
-            return torch.zeros(*input_ids.shape, 300)
+            return torch.zeros(*input_ids.shape, 1536)
 
     validation = Validation(tokenizer, 3, 1000)
     tokens = sum((batch[:, 1:] >= 0).sum().item() for batch in validation.batches)
     bits = validation.bits_per_byte(Even(1, 1), causal_lm_loss)
-    expected = tokens * torch.log2(torch.tensor(300.0)).item() / validation.bytes
+    expected = tokens * torch.log2(torch.tensor(1536.0)).item() / validation.bytes
     assert bits == pytest.approx(expected, rel=1e-5)
     assert all(batch.size(1) <= 20 for batch in Validation(tokenizer, 3, 20).batches)
 
