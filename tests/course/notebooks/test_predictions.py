@@ -126,3 +126,10 @@ def test_a_model_answer_is_shown_once_something_is_written(run, package, monkeyp
     keys.write_text(sealed.locks("secret", ["rmsnorm"]))
     monkeypatch.setattr(sealed, "KEYS", keys)
     assert "the answers of lab 01 are locked" in run('solution("1.a")')
+    assert "the answers of lab 01 are locked" in run('solution("1.1")')
+    for exercise in ("1.1", "1.2"):
+        run(answer(exercise))
+        assert "passed" in run(f'check("{exercise}")')
+    assert "torch.rsqrt" in run('solution("1.1")')  # the core passes: its code is open
+    assert "the answers of lab 01 are locked" in run('solution("1.a")')
+    assert "shows a model answer" not in run('finish("rmsnorm")')
