@@ -50,11 +50,10 @@ UNFINISHED = (NotReady, NotImplementedError, NameError)
 
 
 class Session:
-    """One notebook at work: its lab, and how far each ladder of hints was climbed."""
+    """One notebook at work, and its lab."""
 
     def __init__(self, lab: Lab):
         self.lab = lab
-        self.climbed: dict[str, int] = {}
         self.unsaved: set[str] = set()  # exercises whose last run raised an error
         self.left_out = False  # whether a cell lacked something that is not written yet
         self.ran: list[Cell] = []  # the notebook's cells as they were run, the last one last
@@ -134,6 +133,7 @@ class Session:
             message, _ = workspace.save(self.lab, exercise, cell.parts[exercise.id])
             if message:
                 print(message)
+                self._share(exercise)
         elif not cell.parts and cells.RAISE not in cell.text:
             line = cells.directive(exercise)
             print(
@@ -157,7 +157,11 @@ class Session:
             self._save(exercise, found)
 
     def _save(self, exercise: Exercise, found: Answer) -> None:
-        message, stored = workspace.save(self.lab, exercise, found.text, found.carried)
+        try:
+            message, stored = workspace.save(self.lab, exercise, found.text, found.carried)
+        except OSError as error:  # a full disk, a folder that was taken away
+            self._keep_apart([exercise.id], f"{error.filename}: {error.strerror}")
+            return
         if message:
             print(message)
         if stored:
@@ -175,8 +179,9 @@ class Session:
                 )
             )
 
-    def _share(self, exercise: Exercise) -> None:
-        """Let the notebook use the package's own objects, the ones that will be checked."""
+    def _share(self, exercise: Exercise) -> bool:
+        """Let the notebook use the package's own objects, the ones that will be checked; False
+        where the module does not load, which is printed."""
         try:
             module = self._load()
         except Stopped as stopped:
@@ -191,7 +196,7 @@ class Session:
                     advice=tr(ENDLESS),
                 )
             )
-            return
+            return False
         except Exception as error:  # whatever the learner's module raises
             print(
                 tr(
@@ -203,12 +208,13 @@ class Session:
             )
             if type(error) is NameError:
                 print(tr("Put what the cell needs (imports, helpers) into the cell itself."))
-            return
+            return False
         names = get_ipython().user_ns
         for name in exercise.symbols:
             names.pop(name, None)
             if hasattr(module, name):
                 names[name] = getattr(module, name)
+        return True
 
     def cell_raised(self, shell: Any, kind: type, error: Exception, trace: Any, **how) -> None:
         """IPython's handler of UNFINISHED: a sentence where a traceback would tell no more."""
@@ -233,6 +239,18 @@ class Session:
         """The lab's module; what it prints was shown when its cells ran."""
         with Room(workspace.folder(), quiet=True).entered():
             return workspace.load(self.lab)
+
+    def share_saved_answers(self) -> None:
+        """Let the notebook use what the module holds already, whether or not its cells run."""
+        empty = workspace.unfinished(self.lab)
+        saved = [exercise for exercise in self.lab.exercises if exercise not in empty]
+        if not saved:
+            return
+        titles = tr(", ").join(f"{e.id} {e.title}" for e in saved)
+        print(tr("Answers saved before, in use here: {titles}", titles=titles))
+        for exercise in saved:
+            if not self._share(exercise):
+                return
 
     def share_earlier_labs(self) -> None:
         """Say whose the earlier labs are that this one uses, and let the course's own stand in
@@ -285,6 +303,7 @@ def start(lab: str) -> None:
     except UnknownName as error:
         print(error)
         return
+    workspace.require_writable()
     if _session is not None:
         shell.events.unregister("post_run_cell", _session.after_cell)
     _session = Session(found)
@@ -307,6 +326,7 @@ def start(lab: str) -> None:
         )
     )
     _session.share_earlier_labs()
+    _session.share_saved_answers()
 
 
 def check(exercise_id: str) -> Report | float:
@@ -318,10 +338,10 @@ def check(exercise_id: str) -> Report | float:
     ladder = tr(
         'hint("{id}") shows rung {exercise} of {count}',
         id=exercise.id,
-        exercise=climbed(exercise) + 1,
+        exercise=hints.climbed(exercise) + 1,
         count=len(hints.RUNGS),
     )
-    if climbed(exercise) >= len(hints.RUNGS):
+    if hints.climbed(exercise) >= len(hints.RUNGS):
         ladder = tr(
             'hint("{id}", 1) begins anew; {exercise}',
             id=exercise.id,
@@ -364,9 +384,7 @@ def hint(exercise_id: str, rung: int | None = None) -> Report:
     if rung is not None and rung not in range(1, last + 1):
         look = tr("there is no rung {rung}: the rungs are 1 to {last}", rung=rung, last=last)
         return unknown(tr("Hint {id}", id=exercise.id), tr("no such rung"), look)
-    rung = rung or min(climbed(exercise) + 1, last)
-    if _session is not None:
-        _session.climbed[exercise.id] = max(rung, climbed(exercise))
+    rung = hints.climb(exercise, rung)
     again = tr(
         'hint("{id}") shows rung {rung} of {last}', id=exercise.id, rung=rung + 1, last=last
     )
@@ -401,7 +419,3 @@ def with_key(exercise: Exercise | Question) -> str:
 
 def unknown(heading: str, verdict: str, what: object) -> Report:
     return Report(heading, Status.NOT_CHECKED, [("look", str(what))], verdict)
-
-
-def climbed(exercise: Exercise) -> int:
-    return _session.climbed.get(exercise.id, 0) if _session else 0
