@@ -134,7 +134,9 @@ def kind_of(value: Any) -> str:
     if isinstance(value, (bool, int, float, str)):
         return f"{type(value).__name__} {str(value)[:40]!r}"
     if isinstance(value, (list, tuple)):
-        return f"{len(value)} values"
+        if len(value) == 1:
+            return tr("a tuple of one value (does the return line end with a comma?)")
+        return tr("a tuple of {n} values", n=len(value))
     return f"a {type(value).__name__}"
 
 
