@@ -129,7 +129,7 @@ class Version:
         return names
 
     def calls_only_what(self, cell: str) -> bool:
-        """Whether the cell calls every function that this version calls beyond the reference."""
+        """Whether the cell calls every function that the edits add; "" is not known."""
         added = " ".join(text for _, text in self.edits)
         return not cell or not {*CALLED.findall(added)} - {*CALLED.findall(cell)}
 

@@ -70,8 +70,8 @@ def cache_for(fields, pieces, name, **arguments):
 
 
 def layer_call(
-    rng, layer_idx=1, sparse=(), pieces=(4,), batch=2, grad=False, by_position=False, reach=None,
-    **fields,
+    rng, layer_idx=1, sparse=(), pieces=(4,), batch=2, grad=False, by_position=False,
+    reach=None, **fields,
 ):  # fmt: skip
     """Layer layer_idx on tokens that are given in pieces; one token needs no mask.
 
@@ -130,7 +130,7 @@ def test_layer_cache(rng, **values):
 
 @check("6.1", view=apart_from_input, pieces=[(3, 1)], reach=[2])
 def test_layer_one_query(rng, **values):
-    """one token after {pieces[0]} cached ones, a mask that hides all but the last {reach} keys"""
+    """one token after {pieces[0]} cached ones, only the last {reach} keys not hidden"""
     return layer_call(rng, **values)
 
 
