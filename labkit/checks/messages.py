@@ -164,6 +164,7 @@ def error_text(failure: Failure) -> str:
         return _state_text(failure.text)
     where = tr(" (line {line} of your cell)", line=failure.line) if failure.line else ""
     raised = "" if failure.kind in LIMITS else tr("it raised {kind}: ", kind=failure.kind)
+    raised = raised if failure.text else raised.rstrip(" :：")
     return f"{raised}{failure.text}{where}"
 
 

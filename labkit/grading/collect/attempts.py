@@ -28,7 +28,7 @@ OTHERS = {
     ".rar": said("a .rar cannot be read, a .zip can"),
     ".7z": said("a .7z cannot be read, a .zip can"),
 }
-MAGIC = {b"%PDF": ".pdf", b"Rar!": ".rar", b"<": ".html"}
+MAGIC = {b"%PDF": ".pdf", b"Rar!": ".rar", b"<!": ".html", b"<h": ".html"}
 
 
 @dataclass(frozen=True)
