@@ -423,6 +423,12 @@ def linear(rows: int, columns: int, bias: bool = True, seed: int = 0) -> nn.Line
     return layer
 
 
+def passing_rule(query, key, value, g, beta, initial_state=None) -> tuple[Tensor, Tensor]:
+    """A rule for GatedDeltaNet that shows by what it gives that it was called, and with which g
+    last: (B, T, M, Q) and (B, M)."""
+    return 3 * value, g[:, -1]
+
+
 # By the names that a Given uses.
 DOUBLES: dict[str, Callable[..., Any]] = {
     "tanh_linear": lambda weight: lambda x: torch.tanh(x @ weight.T),
@@ -439,5 +445,6 @@ DOUBLES: dict[str, Callable[..., Any]] = {
     "judge": Judge,
     "linear": linear,
     "adaptable": Adaptable,
+    "passing_rule": lambda: passing_rule,
 }
 SHARED = ("kv_cache", "model_cache", "tiny_decoder")  # one object in all steps of a call
