@@ -27,7 +27,7 @@ def sliding_window_mask(
 
     The window counts the query's own token: with window 1 a token sees itself alone. The
     first `sinks` tokens of the text stay visible forever, but no token sees a later one. The
-    queries are the last of the keys: query number t stands at position S - T + t.
+    queries are the last of the keys: query number t is at position S - T + t.
 
     Shapes: -> (T, S) bool, True = may attend
     Errors: window below 1 or sinks below 0 raises ValueError
@@ -146,10 +146,10 @@ class GatedAttention(nn.Module):
 def gated_delta_step(
     state: Tensor, query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Fade a state, correct what it says about one key, and read it with one query.
+    """Fade a state, correct the value that it holds for one key, and read it with one query.
 
         state = exp(g) state                              fade
-        error = value - state^T key                       what the state gets wrong about key
+        error = value - state^T key                       how far the state is off for key
         state = state + key (beta error)^T                write: beta 1 replaces, 0 keeps
         output = state^T query                            read
 
@@ -183,7 +183,7 @@ def prepare_heads(
 
     Shapes: query and key (B, T, N, P), value (B, T, M, Q), g and beta (B, T, M)
             -> query and key (B, M, T, P), value (B, M, T, Q), g and beta (B, M, T)
-    dtype:  float32, whatever comes in
+    dtype:  float32, for inputs of any dtype
     """
     ### BEGIN SOLUTION
     n_rep = value.size(2) // key.size(2)  # M / N
@@ -293,7 +293,7 @@ def chunk_gated_delta_rule(
 
 # %% exercise 12.6: GatedDeltaNet
 class Qwen3NextRMSNormGated(nn.Module):
-    """RMSNorm, then a gate: what a state says, scaled, and let through feature by feature.
+    """RMSNorm, then a gate that lets each feature of a state's output through, or not.
 
         y = x / sqrt(mean(x^2) + eps) * weight * silu(gate)
 
@@ -336,7 +336,7 @@ class GatedDeltaNet(nn.Module):
 
     state is what an earlier piece of the text gave: (the last W - 1 inputs of the convolution,
     the state of the rule); None at the beginning of a text. The new one goes out.
-    attention_mask is 0 where padding stands before a text. Padding enters the convolution as
+    attention_mask is 0 where there is padding before a text. Padding enters the convolution as
     zeros, so that it writes nothing; None means that there is none.
 
     Parameters: in_proj_qkvz, in_proj_ba, conv1d.weight (C, 1, W), dt_bias, A_log (M,),
@@ -395,7 +395,7 @@ class GatedDeltaNet(nn.Module):
         ### END SOLUTION
 
     def _project(self, hidden_states: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """in_proj_qkvz and in_proj_ba, whose outputs lie key head by key head:
+        """in_proj_qkvz and in_proj_ba, whose outputs are ordered key head by key head:
 
             [query P | key P | values M/N * Q | gates z M/N * Q]   and   [b M/N | a M/N]
 

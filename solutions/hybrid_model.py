@@ -1,8 +1,8 @@
 """The hybrid decoder: given code that puts lab 12's parts together, read it once.
 
-Three layers with a state, then one with full attention, or whatever config.layer_types names.
+Three layers with a state, then one with full attention, or the mixers that config.layer_types lists.
 Parameters have the names of Hugging Face's Qwen3NextForCausalLM. The feed-forward layers are
-dense, or mixtures of experts where config.num_experts says so.
+dense, or mixtures of experts where config.num_experts is not 0.
 
 Shapes: B batch, T new tokens, S cached + new tokens, E hidden_size, K KV heads, D head_dim,
 V vocab_size.
