@@ -159,6 +159,7 @@ test_net_g = check("12.6", points=0.5, values=6)(visible.test_net_g)
 test_net_padding = loose("12.6", cases=rows("length, padding", (6, (3, 0)), (4, (1, 2))))(
     visible.test_net_padding
 )
+test_net_padding_half = check("12.6", points=0.5, padding=(3, 1))(visible.test_net_padding_half)
 test_net_causality = loose("12.6", length=6, again=4)(visible.test_net_causality)
 test_net_gradients = loose("12.6", length=6, values=6)(visible.test_net_gradients)
 

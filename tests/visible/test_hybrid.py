@@ -380,6 +380,9 @@ test_net_half = check(
     "12.6", "bfloat16 in and out, the rule's state in float32",
     points=0.5, view=dtypes_of, dtype=BF16,
 )(net_call)  # fmt: skip
+test_net_padding_half = check(
+    "12.6", "bfloat16 with padding", points=0.5, view=dtypes_of, dtype=BF16, padding=(0, 2)
+)(net_call)
 test_net_decode = loose("12.6", "one token after a state", length=1, before=True)(net_call)
 test_net_goes_on = loose("12.6", "5 tokens after a state", before=True)(net_call)
 test_net_causality = loose(
