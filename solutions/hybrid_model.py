@@ -1,6 +1,6 @@
 """The hybrid decoder: given code that puts lab 12's parts together, read it once.
 
-Three layers with a state, then one with full attention, or the mixers that config.layer_types lists.
+Three layers with a state, then one with full attention, or what config.layer_types lists.
 Parameters have the names of Hugging Face's Qwen3NextForCausalLM. The feed-forward layers are
 dense, or mixtures of experts where config.num_experts is not 0.
 
