@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 from labkit.author.owned_cells import set_points
@@ -11,6 +12,7 @@ from labkit.core.syllabus import Lab
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.rows import ask_about, follow
 from labkit.grading.nbgrader.graded_notebook import file_content, read_content, show_verdicts
+from labkit.grading.nbgrader.timestamp import stamp_marked
 from labkit.grading.run.results import Results
 from labkit.lang import tr
 
@@ -32,11 +34,11 @@ def follow_rules(course: Course, lab: Lab) -> None:
         for name in points.keys() & wanted.keys()
         if points[name] != wanted[name]
     }
-    course.gradebook.do(lambda book: follow(book, late, rules, graded, changed))
+    times = stamp_marked(course.root, lab.name, course.due_dates().get(lab.name))
+    course.gradebook.do(lambda book: follow(book, late, rules, graded, changed, times))
     for learner in sorted({learner for learner, _ in changed}):
         path = course.autograded(lab, learner)
-        notebook = read_content(path)
-        if notebook:
+        if notebook := read_content(path):
             set_points(notebook, rules.lab)
             show_verdicts(notebook, graded[learner])
             write_whole(path, file_content(notebook))
@@ -60,9 +62,8 @@ def ask_a_person(course: Course, lab: Lab, learner: str) -> None:
 
 def points_in(path: Path) -> dict[str, float]:
     """{grade cell: points} of a graded notebook; empty if it cannot be read."""
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         cells = json.loads(path.read_bytes())["cells"]
         marks = [cell["metadata"].get("nbgrader", {}) for cell in cells]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}
-    return {mark["grade_id"]: mark["points"] for mark in marks if "points" in mark}
+        return {mark["grade_id"]: mark["points"] for mark in marks if "points" in mark}
+    return {}

@@ -14,7 +14,10 @@ from labkit.learner.project import own_notebook
 
 
 def notebook_path(lab: Lab) -> Path:
-    return Path(workspace.folder()).parent / "notebooks" / f"{lab.name}.ipynb"
+    """The project's notebook, or the one in the current folder, where nbgrader puts it."""
+    here = Path(f"{lab.name}.ipynb")
+    project = Path(workspace.folder()).parent / "notebooks" / here
+    return here.absolute() if here.exists() and not project.exists() else project
 
 
 def answered(lab: Lab) -> dict[str, bool | None]:

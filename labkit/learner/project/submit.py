@@ -16,12 +16,12 @@ import nbformat
 from labkit.checks.package import compose
 from labkit.core import cells
 from labkit.core.files import write_whole
-from labkit.core.paths import NOTEBOOKS
 from labkit.core.report import Report
 from labkit.core.syllabus import Exercise, Lab
 from labkit.lang import said, tr
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
+from labkit.learner.progress.written import notebook_path
 from labkit.learner.project import own_notebook
 from labkit.learner.project.own_notebook import NotebookError
 
@@ -79,7 +79,7 @@ def prepare(
     prefer    the side that counts wherever the two differ
     ask       asks the learner where neither or both pass; else the notebook counts
     """
-    path = notebook or NOTEBOOKS / f"{lab.name}.ipynb"
+    path = notebook or notebook_path(lab)
     if not path.exists():
         name = tr("or name yours: `tinyllm submit {module} FILE`", module=lab.module)
         raise NotebookError(

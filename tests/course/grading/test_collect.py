@@ -2,17 +2,22 @@
 counts; what a person has to settle."""
 
 import csv
+import gzip
+import io
+import re
 import struct
 import unicodedata
 from datetime import datetime, timezone
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from labkit.cli import app
 from labkit.core import cells
 from labkit.core.files import safe_id
 from labkit.core.paths import NOTEBOOKS
+from labkit.grading.class_report.class_results import results_of
 from labkit.grading.class_report.report import write_reports
 from labkit.grading.collect import deliver, issues
 from labkit.grading.collect.issues import OpenIssues
@@ -21,8 +26,22 @@ from labkit.grading.collect.roster import read_roster
 from labkit.grading.judge.graded import GradedSubmission, zero
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry
+from labkit.grading.nbgrader.timestamp import parse_timestamp
+from labkit.grading.run.follow import follow_rules
 from labkit.grading.run.results import Results
-from tests.course.grading.samples import LAB, NOON, SECOND, notebook, page_of, rows_of, zipped
+from labkit.grading.run.screen import print_screen
+from tests.course.grading.samples import (
+    FULL,
+    LAB,
+    NOON,
+    SECOND,
+    WORKSHEETS,
+    graded,
+    notebook,
+    page_of,
+    rows_of,
+    zipped,
+)
 
 FILE = f"{LAB.name}.ipynb"
 NOON_UTC = datetime(*NOON).astimezone(timezone.utc)
@@ -201,11 +220,28 @@ def test_numbers_of_a_worksheet_and_github_names(inboxes, monkeypatch):
                 f"Team-X_7003_assignsubmission_file_/{FILE}": C},
                roster_file=listed(inbox, sheet))  # fmt: skip
     assert inbox.handed_in() == {"wang1": A, "wang2": B, "team": C}
-    inbox = inboxes()
     known(monkeypatch, ("s1", "Ann", "Lee", "ann@x.edu"))
-    names = "identifier,github_username,github_id,name\nann@x.edu,octo133-dev,1,Ann Lee\n"
-    inbox.take({f"lab1-octo133-dev/{FILE}": A}, "in", roster_file=listed(inbox, names))
-    assert inbox.handed_in() == {"s1": A}
+    classroom = "identifier,github_username,github_id,name\nann@x.edu,octo133-dev,1,Ann Lee\n"
+    for names in (classroom, "id,name,GitHub\ns1,Ann Lee,octo133-dev\n"):
+        inbox = inboxes()
+        inbox.take({f"lab1-octo133-dev/{FILE}": A}, "in", roster_file=listed(inbox, names))
+        assert inbox.handed_in() == {"s1": A}
+        inbox.take({f"lab2-octo133-dev/{SECOND.name}.ipynb": notebook(lab=SECOND)}, "next")
+        assert set(inbox.handed_in(SECOND)) == {"s1"}  # it is remembered
+
+
+@pytest.mark.parametrize("language", WORKSHEETS)
+def test_a_worksheet_in_any_language_is_a_roster(inbox, language):
+    """And a team's file, which begins with the team's name, is told by the number."""
+    inbox.take({"Ann Lee_7001_assignsubmission_file_/x.ipynb": A,
+                "Gruppe 1-Bo Ek_7002_assignsubmission_file_/x.ipynb": B},
+               roster_file=listed(inbox, WORKSHEETS[language]))  # fmt: skip
+    assert inbox.handed_in() == {"ann": A, "bo": B}
+
+
+def test_ids_with_numbers_are_no_worksheet(inbox):
+    text = "id,name,email\ns17,Ann,ann@x.edu\ns18,Bo,bo@x.edu\n"
+    assert [p.id for p in read_roster(listed(inbox, text)).people] == ["s17", "s18"]
 
 
 def test_a_bad_roster_says_so(inbox):
@@ -355,31 +391,59 @@ def test_the_latest_attempt_counts_and_every_other_is_kept(inbox):
     assert inbox.handed_in() == {"ada": B} and C in inbox.kept()
 
 
-def test_a_later_attempt_with_fewer_answers_needs_a_look(inbox):
+def test_a_later_attempt_with_fewer_answers_is_open_until_a_person_chooses(inboxes):
     full = notebook(
         ex_1_1=cells.directive(LAB.exercises[0]) + "\ndef layer_norm(x): return x\n"
     )
     files = {f"{ANN}/{FILE}": full, f"{ANN}/Copy1.ipynb": A}
-    lines = inbox.take(zipped(files, {f"{ANN}/Copy1.ipynb": (2026, 3, 1, 12, 1, 0)}))
-    assert inbox.handed_in() == {"Ann Lee": A}
-    assert "an earlier attempt has: 1.1" in lines[-1].note and lines[-1].trouble
+    export = zipped(files, {f"{ANN}/Copy1.ipynb": (2026, 3, 1, 12, 1, 0)})
+    for choice, other in ((full, A), (A, full)):
+        inbox = inboxes()
+        line = inbox.take(export)[-1]
+        assert inbox.handed_in() == {"Ann Lee": A} and line.state == issues.FEWER
+        assert line.note.startswith("1.1 answered in an earlier attempt") and line.trouble
+        inbox.take({f"{ANN}/Copy1.ipynb": A}, "again.zip")
+        (issue,) = OpenIssues(inbox.root).open()
+        assert "--replace --as Ann Lee FILE" in issue.reason
+        (path,) = [p for p in (inbox.root / "collected").rglob("*.ipynb")
+                   if p.read_bytes() == choice]  # fmt: skip
+        deliver.collect(inbox.course, [path], learner="Ann Lee", replace_newer=True)
+        for _ in range(2):  # a person's word holds when the same export comes again
+            assert inbox.handed_in() == {"Ann Lee": choice}
+            assert not OpenIssues(inbox.root).open()
+            assert not [line for line in inbox.take(export) if line.trouble]
+        newest = zipped(
+            files | {f"{ANN}/x.ipynb": B}, {f"{ANN}/x.ipynb": (2026, 3, 2, 9, 0, 0)}
+        )
+        inbox.take(newest)
+        assert inbox.handed_in() == {"Ann Lee": B} and other in inbox.kept()
+    inbox = inboxes()
     lines = inbox.take(files)  # of one time: a person says which counts
-    assert {line.state for line in lines} == {issues.WHOSE}
-    assert inbox.handed_in() == {"Ann Lee": A}
+    assert {line.state for line in lines} == {issues.WHOSE} and not inbox.handed_in()
 
 
-def test_canvas_late_mark_decides_over_the_time(inbox, monkeypatch):
-    due = datetime(2026, 2, 1, tzinfo=timezone.utc)
-    monkeypatch.setattr(Course, "due_dates", lambda self: {LAB.name: due})
-    lines = inbox.take({
-        "doejohn_12345_67990_01_rmsnorm-1.ipynb": A,
-        f"doejohn_12345_67890_{FILE}": B,
-        f"roeann_LATE_22345_67891_{FILE}": C,
-    })  # fmt: skip
-    assert inbox.handed_in() == {"doejohn": A, "roeann": C} and B in inbox.kept()
-    assert [line.state for line in lines].count(issues.EARLIER) == 1
-    days = {path.parts[-3]: path.read_text()[:10] for path in inbox.root.rglob("timestamp.txt")}
-    assert days == {"doejohn": "2026-02-01", "roeann": "2026-03-01"}
+def test_canvas_late_mark_decides_whenever_the_deadline_is_set(released_course, tmp_path):
+    """Both ways, before and after collecting and grading; a changed deadline, too."""
+    course = released_course
+    late, early = f"roeann_LATE_22345_67891_{FILE}", f"doejohn_12345_67890_{FILE}"
+    (tmp_path / "export.zip").write_bytes(zipped({late: C, early: B}))
+    deliver.collect(course, [tmp_path / "export.zip"])
+    for learner, data in {"roeann": C, "doejohn": B}.items():
+        folder = course.root / "submitted" / learner / LAB.name
+        graded(course, learner, FULL, (folder / "timestamp.txt").read_text())
+        (folder / FILE).write_bytes(data)
+    for month in (2, 4, 1):
+        rules = (
+            f"[deadlines]\nrmsnorm = 2026-{month:02}-01T00:00Z\n[late]\npercent_a_day = 10\n"
+        )
+        (course.root / "course.toml").write_text(rules)
+        course = Course(course.root)
+        follow_rules(course, LAB)
+        found = course.standings(LAB)
+        assert found["doejohn"].late_penalty == 0 < found["roeann"].late_penalty, month
+        assert found["roeann"].handed_at > course.due_dates()[LAB.name], month
+        stamp = course.root / "submitted" / "roeann" / LAB.name / "timestamp.txt"
+        assert parse_timestamp(stamp.read_bytes()) == found["roeann"].handed_at
 
 
 def test_the_time_is_that_of_the_outer_file(inbox):
@@ -463,6 +527,9 @@ CANNOT = [
     ("01_rmsnorm.html", b"<html>", "web page"),
     ("rmsnorm.py", b"import torch", "no notebook"),
     (FILE, notebook("done")[:3000], "not JSON"),
+    (FILE, b"<<<<<<< HEAD\n" + notebook("a") + b"\n=======\n", "merge was not finished"),
+    (FILE, b"version https://git-lfs.github.com/spec/v1\noid sha256:4d\n", "git LFS"),
+    (f".{FILE}.icloud", b"bplist00\xd4", "placeholder of iCloud"),
     (FILE, b"", "empty"),
     ("work.zip", b"PK\x03\x04 broken", "cannot be read"),
     (FILE, notebook("", SECOND), "a notebook of 02_rope"),
@@ -482,6 +549,11 @@ def test_what_cannot_be_graded_is_told_with_its_learner(inboxes):
         assert why in reason and name in page_of(inbox, "Ann Lee").read_text(), name
         inbox.take({f"{ANN}/x/{FILE}": B}, "later.zip")
         assert not OpenIssues(inbox.root).open() and "Ann Lee" in inbox.handed_in(), name
+
+
+def test_a_notebook_that_a_program_wrapped_is_read(inbox):
+    inbox.take({f"{ANN}/{FILE}.gz": gzip.compress(A), f"{BOB}/{FILE}": B + bytes(9)})
+    assert inbox.handed_in() == {"Ann Lee": A, "Bob Day": B + bytes(9)}
 
 
 def test_what_lies_beside_a_notebook_is_no_matter(inbox):
@@ -512,11 +584,30 @@ def test_reports_do_not_say_that_nothing_was_handed_in(inbox, monkeypatch):
     assert "needs a look: 2" in (inbox.root / "class.html").read_text()
 
 
+def test_nobody_handed_in_nothing_while_files_have_no_learner(inbox, monkeypatch):
+    roster = listed(inbox, "id,name\nann,Ann\nbob,Bob\n")
+    inbox.take({f"ann/{FILE}": A, f"octo7/{FILE}": B}, "in", roster_file=roster)
+    nothing = GradedSubmission(tuple(zero(exercise, "no points") for exercise in LAB.exercises))
+    Results(inbox.root, LAB).put("key", nothing)
+    Results(inbox.root, LAB).put_class({"ann": "key"})
+    monkeypatch.setattr(Course, "standings", lambda self, lab: {})
+    write_reports(inbox.course)
+    for name in ("01_rmsnorm.html", "01_rmsnorm.csv", "class.html"):
+        text = (inbox.root / name).read_text("utf-8-sig")
+        assert re.search("open(: 1| files: 1)", text), name
+        assert "othing handed in:" not in text and "nothing handed in" not in text, name
+    screen = io.StringIO()
+    results = results_of(inbox.course, LAB)
+    print_screen(results, inbox.course, [], Console(file=screen, width=80))
+    assert "1 files of nobody, see `tinyllm collect`" in " ".join(screen.getvalue().split())
+
+
 # The command
 
 
 def test_the_command_prints_one_screen_and_writes_a_table(inbox):
-    """What is open is listed over all collects; the path of the table comes last."""
+    """A line a lab where all is well. What is open is listed over all collects; the path of
+    the table comes last."""
 
     def lines_of(*arguments):
         done = CliRunner().invoke(app, ["collect", *arguments, "--course", str(inbox.root)],
@@ -525,6 +616,11 @@ def test_the_command_prints_one_screen_and_writes_a_table(inbox):
         assert "".join(last.split()).endswith("collected/last.csv"), done.output
         assert len(lines) < 23 and max(map(len, lines)) <= 80 and "\x1b[31m" not in done.output
         return done.exit_code, "\n".join(lines)
+
+    class_of_150 = {f"p{n}_{n}1_{n}_{FILE}": notebook(f"{n}") for n in range(1000, 1150)}
+    (inbox.folder / "well.zip").write_bytes(zipped(class_of_150))
+    done = collect_command(inbox, str(inbox.folder / "well.zip"))
+    assert (done.exit_code, done.output) == (0, "01_rmsnorm: 150 new\n")
 
     evil = f"=HYPERLINK(1)_111_1001_{FILE}"
     many = {f"p{n:02}x_{n}11_1{n:02}1_{FILE}": notebook(f"{n}") for n in range(10, 80)}

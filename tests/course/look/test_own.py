@@ -53,8 +53,7 @@ def test_the_page_says_where_your_code_differs(browser, tmp_path, monkeypatch):
         const [name, done] = arguments;
         TinyLLM.load(name).then((loaded) => {
             const box = document.createElement("p");
-            TinyLLM.compare(loaded, box);
-            done(box.textContent);
+            return TinyLLM.compare(loaded, box).then(() => done(box.textContent));
         });"""
     for made, begins in SENTENCES.items():
         sentence = browser.execute_async_script(script, made.__name__)
@@ -122,5 +121,5 @@ def test_a_cell_shows_the_page_or_links_to_it(monkeypatch):
     monkeypatch.setattr(own.models, "reference", lambda: code(Unwritten))
     notebook.look("cache")
     assert "yet: Exercise 6.3: Qwen3ForCausalLM.</p>" in shown[2]["text/html"]
-    with pytest.raises(ValueError, match="view is 'x'; there are tokens"):
+    with pytest.raises(ValueError, match="view is 'x'; there are overview"):
         notebook.look("x")
