@@ -87,7 +87,7 @@ class Unpacker:
         if packed is None or type(packed) in (bool, int, float):
             return packed
         if type(packed) is str:
-            return packed if self.ours else one_line(packed, MAX_TEXT)
+            return packed if self.ours else packed[:MAX_TEXT]  # line breaks count
         if not self.ours and len(packed) > MAX_ITEMS:
             raise Malformed(f"{len(packed)} values in one")
         if type(packed) is list:
