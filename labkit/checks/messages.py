@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from os.path import commonprefix
 from typing import Any
 
 from torch import Tensor
@@ -141,7 +140,8 @@ def kind_of(value: Any) -> str:
 
 def values_apart(mine: Any, theirs: Any) -> tuple[str, str]:
     if type(mine) is type(theirs) is str:
-        begin = max(0, len(commonprefix([mine, theirs])) - 24)
+        apart = [a != b for a, b in zip(mine, theirs, strict=False)] + [True]
+        begin = max(0, apart.index(True) - 24)
         cut = lambda text: ("…" if begin else "") + repr(text[begin : begin + 60])  # noqa: E731
         return cut(mine), cut(theirs)
     if type(mine) is type(theirs) and isinstance(mine, (bool, int)):

@@ -20,10 +20,16 @@ test_merge_values = check("9.1", cases=[
 ])(visible.test_merge_pair)  # fmt: skip
 
 
-@check("9.1", points=4, cases=[
-    {"letters": "abcdef", "count": 80, "new": 25}, {"letters": "ab", "count": 30, "new": 12},
-    {"letters": "aëß你🙂", "count": 30, "new": 20}, {"letters": "xyz1 ,.\n", "count": 40, "new": 15},
-])  # fmt: skip
+@check(
+    "9.1",
+    points=4,
+    cases=[
+        {"letters": "abcdef", "count": 80, "new": 25},
+        {"letters": "ab", "count": 30, "new": 12},
+        {"letters": "aëß你🙂", "count": 30, "new": 20},
+        {"letters": "xyz1 ,.\n", "count": 40, "new": 15},
+    ],
+)
 def test_train(rng, letters, count, new):
     """train_bpe on words of {letters!r}"""
     texts = [visible.words(rng, count, letters) for _ in range(3)]
@@ -75,9 +81,15 @@ test_encode_odd = check("9.2", "encode {text!r}", text=[*ODD, "Zoë ðŁ 🙂�
 test_encode_special = check("9.2", "encode {text!r}", points=1.5, flip=[False, True], text=[
     "<|im_start|>user\nthe ball<|im_end|>\n", "the <|im_start|><|im_end|>", "in<|im_end|>g",
 ])(visible.encode_call)  # fmt: skip
-test_encode_longest = check("9.2", "encode {text!r}: the longer name", points=0.5, flip=True, text=[
-    "<|im_end|>s<|im_end|> s",
-])(visible.encode_call)  # fmt: skip
+test_encode_longest = check(
+    "9.2",
+    "encode {text!r}: the longer name",
+    points=0.5,
+    flip=True,
+    text=[
+        "<|im_end|>s<|im_end|> s",
+    ],
+)(visible.encode_call)
 test_encode_letters = check(
     "9.2", points=1.5, text=["<|im_end|>s the<|im_start|>", "ball"], flip=True
 )(visible.test_encode_letters)
@@ -102,10 +114,13 @@ def test_decode_random(rng, skip, flip):
 test_decode_halves = check("9.2", ids=[["ðŁ", "Ļ", "ĥ"], ["æ", "Ī", "ĳ", "Zo"[0]]])(
     visible.test_decode_halves
 )
-test_decode_across = check("9.2", "decode half a character before a special token", points=0.5,
-                           ids=[["ðŁ", "<|im_end|>", "Ļ", "Ĥ"]], skip_special_tokens=[None, False])(
-    visible.decode_call
-)  # fmt: skip
+test_decode_across = check(
+    "9.2",
+    "decode half a character before a special token",
+    points=0.5,
+    ids=[["ðŁ", "<|im_end|>", "Ļ", "Ĥ"]],
+    skip_special_tokens=[None, False],
+)(visible.decode_call)
 test_decode_broken = check("9.2", ids=[["Ĥ", "a", "ðŁĻ"], ["í", "ł", "Ģ"]], flip=True)(
     visible.test_decode_broken
 )
@@ -114,9 +129,15 @@ test_decode_unknown = check("9.2", points=0.5, ids=(900, 901, "Ġball", 4444), f
 )
 
 A, B = "a:<think>\nOne.\nTwo.\n</think>\n\nThree.", "a:<think>\nNo.\n</think>\n\nYes.\n"
-test_chat = check("9.3", points=1.5, turns=[
-    ("u:Tell me a story.\n\n",), ("s:", "u: "), ("s:Be kind.\nBe brief.", "u:Hi", "s:Be loud.", "u:?"),
-])(visible.test_chat)  # fmt: skip
+test_chat = check(
+    "9.3",
+    points=1.5,
+    turns=[
+        ("u:Tell me a story.\n\n",),
+        ("s:", "u: "),
+        ("s:Be kind.\nBe brief.", "u:Hi", "s:Be loud.", "u:?"),
+    ],
+)(visible.test_chat)
 test_chat_turns = check("9.3", "several turns", turns=[
     ("u:a", "a:b", "u:c", "a:d", "u:e"), ("s:x", "u:a", "a: b\n", "u:c"), ("u:a", "u:b"),
 ])(visible.chat_call)  # fmt: skip

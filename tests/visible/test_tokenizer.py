@@ -45,9 +45,14 @@ test_train = check("9.1", "train_bpe on {texts}, {new} tokens more than the byte
 test_train_ties = check("9.1", "train_bpe on {texts}: equally frequent pairs", cases=[
     {"texts": ["zy xw vu"], "new": 4}, {"texts": ["abab cdcd"], "new": 4},
 ])(train_call)  # fmt: skip
-test_train_pieces = check("9.1", "train_bpe on {texts}: no pair across two pieces", cases=[
-    {"texts": ["b1 b1 b1 b1 cat", "n't n't"], "new": 3}, {"texts": ["ab", "ba", "ab"], "new": 2},
-])(train_call)  # fmt: skip
+test_train_pieces = check(
+    "9.1",
+    "train_bpe on {texts}: no pair across two pieces",
+    cases=[
+        {"texts": ["b1 b1 b1 b1 cat", "n't n't"], "new": 3},
+        {"texts": ["ab", "ba", "ab"], "new": 2},
+    ],
+)(train_call)
 test_train_bytes = check("9.1", "train_bpe on {texts}: bytes, not characters", texts=[
     ["Zoë Zoë naïve", "好好 你好"],
 ], new=5)(train_call)  # fmt: skip
@@ -135,8 +140,12 @@ test_encode_no_special = check_ids("encode {text!r} without special tokens", tex
                                    special_tokens=(), points=0.5)(encode_call)  # fmt: skip
 test_encode_form = check_ids("encode e and an accent, normal_form NFC", points=0.5,
                              text="Zoe\u0308", normal_form="NFC")(encode_call)  # fmt: skip
-test_encode_pattern = check_ids("encode {text!r} with the pattern {pattern}", points=0.5,
-                                pattern=r"\p{L}|\s|[^\s\p{L}]+", text=["all, the"])(encode_call)  # fmt: skip
+test_encode_pattern = check_ids(
+    "encode {text!r} with the pattern {pattern}",
+    points=0.5,
+    pattern=r"\p{L}|\s|[^\s\p{L}]+",
+    text=["all, the"],
+)(encode_call)
 test_decode = check("9.2", "decode tokens of {ids}", ids=[["Ġthe", "Ġball", ","], []])(
     decode_call
 )
@@ -183,9 +192,15 @@ test_chat_past = check("9.3", "a thought before the last user message", points=1
     ("u:Hi", THOUGHT, "u:Bye."), ("u:Hi", THOUGHT, "u:Who?", "a:I.", "u:Bye."),
 ])(chat_call)  # fmt: skip
 test_chat_last = check(
-    "9.3", "a conversation that ends with an answer", add_generation_prompt=False,
-    turns=[("u:Hi", THOUGHT), ("u:Hi", "a:Hello."), ("u:Hi", "a:<think>\n\n</think>\n\nHello.")],
-)(chat_call)  # fmt: skip
+    "9.3",
+    "a conversation that ends with an answer",
+    add_generation_prompt=False,
+    turns=[
+        ("u:Hi", THOUGHT),
+        ("u:Hi", "a:Hello."),
+        ("u:Hi", "a:<think>\n\n</think>\n\nHello."),
+    ],
+)(chat_call)
 test_chat_two = check(
     "9.3", "two answers after the last question", add_generation_prompt=False, points=0.5,
     turns=[("u:Hi", THOUGHT, "a:Go on."), ("u:Hi", "a:Well.", THOUGHT)],
