@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from .byte_level import (
@@ -145,15 +146,15 @@ def render_chat(
     Line breaks around the thought and before the answer do not count.
 
     - Before the last user message only the answer is written, without its thought.
-    - After the last user message it is "<think>\\n" thought "\\n</think>\\n\\n" answer. Without a
-      thought the block is written only if the message is the last of all; it is empty then.
+    - After the last user message it is "<think>\\n" thought "\\n</think>\\n\\n" answer. Without
+      a thought the block is written only if the message is the last of all; it is empty then.
       (Where there is no user message at all, no block is written.)
     - Content without "</think>" has no thought: all of it is the answer, written as it is,
       except that behind a block line breaks before it do not count.
 
     add_generation_prompt opens the assistant's next turn: "<|im_start|>assistant\\n". With
-    enable_thinking=False an empty thought follows it, "<think>\\n\\n</think>\\n\\n", so that the
-    model finds its thinking done; without a generation prompt that has no effect.
+    enable_thinking=False an empty thought follows it, "<think>\\n\\n</think>\\n\\n", so that
+    the model finds its thinking done; without a generation prompt that has no effect.
 
     Source: the chat_template in the tokenizer_config.json of Qwen/Qwen3-0.6B
     """
