@@ -8,11 +8,9 @@ prints a table, claim by claim; the quick test holds the record to the same clai
 """
 
 import json
-import math
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 
 from labkit.core.paths import LABKIT
