@@ -1,5 +1,6 @@
 """Where the course lies, of which editions lack some; its faults, told with the place."""
 
+import os
 import traceback
 from pathlib import Path
 
@@ -12,6 +13,18 @@ SOLUTIONS = ROOT / "solutions"
 TESTS = ROOT / "tests"
 CHECKPOINTS = ROOT / "checkpoints"
 INSTALLED = "site-packages"
+
+
+def learners_folder() -> Path:
+    """The folder of a learner's package, notebooks and progress: the course's own, but one in
+    their home where many use one installation (on a JupyterHub) or this one is read-only."""
+    home = Path(os.path.expanduser("~"))
+    shared = "JUPYTERHUB_USER" in os.environ and not ROOT.is_relative_to(home)
+    is_own = os.access(ROOT / "tinyllm", os.W_OK) and not shared
+    return ROOT if is_own else home / "tinyllm-course"
+
+
+PROJECT = learners_folder()
 NOT_IN_ITS_FOLDER = said(
     "the course runs from its own folder, and this copy is installed without it: in a clone of "
     "the course, run `pip install -c constraints.txt -e .`"

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from labkit.core.files import write_whole
-from labkit.core.paths import SOLUTIONS
+from labkit.core.paths import PROJECT, ROOT, SOLUTIONS
 from labkit.lang import tr
 
 KEYS = SOLUTIONS / "keys.json"  # {module: digest} of what has a key; without it all is open
-OPENED = SOLUTIONS / "unlocked.json"  # {module: digest} of the keys that were given
+# {module: digest} of the keys that were given
+OPENED = (SOLUTIONS if PROJECT == ROOT else PROJECT) / "unlocked.json"
 MARK = "# sealed: "
 FILE = '''"""{title}. It stands in until you have written your own.
 

@@ -161,8 +161,9 @@ def _does_not_load(failure: Failure, lab: Lab, exercise: Exercise) -> Report:
     where = tr("{file} does not load: ", file=file)
     if home:
         where = tr(
-            "{file} stops at line {line} of exercise {home}'s cell: ",
+            "{file} stops at its line {number}, line {line} of exercise {home}'s cell: ",
             file=file,
+            number=failure.line,
             line=line,
             home=home,
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext, suppress
+from datetime import datetime
 from typing import Annotated, Optional
 
 import typer
@@ -12,7 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from labkit.core.report import WIDTH, Report, Status
-from labkit.core.syllabus import LABS, NOTEBOOKS, Exercise, Question, find_question
+from labkit.core.syllabus import LABS, NOTEBOOKS, Exercise, Lab, Question, find_question
 from labkit.core.terminal import (
     ExerciseId,
     LabName,
@@ -68,10 +70,30 @@ def status() -> None:
     console.print(
         tr("written {asked:g} points more, which a person gives", asked=asked), highlight=False
     )
+    for lab in NOTEBOOKS:
+        if lab.exercises and (fault := unreadable(lab)):
+            console.print(fault, style="red", markup=False, highlight=False, soft_wrap=True)
     for name in unchecked:
         console.print(
             tr("{name} could not be checked: `tinyllm check {name}` says why", name=name)
         )
+
+
+def unreadable(lab: Lab) -> str:
+    """Where the lab's module is no Python, as a sentence; "" where it is."""
+    from labkit.learner import workspace
+
+    try:
+        compile(workspace.module_source(lab), lab.module, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        return tr(
+            "{file} does not load, so that none of its exercises can pass: "
+            "line {line}: {error}",
+            file=workspace.short_path(workspace.module_path(lab)),
+            line=getattr(error, "lineno", None) or 1,
+            error=getattr(error, "msg", error),
+        )
+    return ""
 
 
 COLOURS = {Status.PASSED: "green", Status.NOT_YET: "yellow", Status.NOT_CHECKED: "red"}
@@ -91,17 +113,41 @@ def show(report: Report) -> None:
 
 
 @app.command()
-def check(exercise: ExerciseId) -> None:
+def check(
+    exercise: ExerciseId,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="check again whenever a file in tinyllm/ changes")
+    ] = False,
+) -> None:
     """Check one exercise of your tinyllm package; exit status 1 if it is not right yet."""
     from labkit.learner.check import check_exercise
 
     lab, found = exercise_called(exercise)
-    report, _ = check_exercise(
-        lab, found, tr("`tinyllm hint {id}` helps in three steps", id=found.id)
-    )
+    ladder = tr("`tinyllm hint {id}` helps in three steps", id=found.id)
+    report, _ = check_exercise(lab, found, ladder)
     show(report)
+    if watch:
+        print(tr("waiting for a change in tinyllm/; Ctrl-C ends this"))
+        with suppress(KeyboardInterrupt):
+            for _ in changes():
+                console.rule(f"{datetime.now():%H:%M:%S}")
+                report, _ = check_exercise(lab, found, ladder)
+                show(report)
     if not report.passed:
         raise typer.Exit(1)
+
+
+def changes() -> Iterator[None]:
+    """Yield each time the learner's package has changed on disk."""
+    from labkit.learner.workspace import own_package
+
+    before = own_package()
+    while True:
+        time.sleep(0.5)
+        now = own_package()
+        if now != before:
+            yield
+        before = now
 
 
 @app.command()

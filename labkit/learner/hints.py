@@ -9,6 +9,7 @@ from labkit.core.report import Report, Status
 from labkit.core.syllabus import Exercise, Lab
 from labkit.lang import said, tr
 from labkit.learner import workspace
+from labkit.learner.progress.record import passed_labs
 
 RUNGS = (said("idea"), said("shape and API"), said("near-code"))
 HEADING = re.compile(r"^(##|###) +(.+?) *$", re.MULTILINE)
@@ -56,15 +57,26 @@ def hint_report(lab: Lab, exercise: Exercise, rung: int, again: str, answer: str
     )
 
 
+def is_open(lab: Lab) -> bool:
+    """Whether the lab's code may be shown: it has no lock, its key was given, or the learner's
+    own core exercises pass."""
+    return sealed.is_open(lab.module) or lab.module in passed_labs()
+
+
 def last_step(lab: Lab, ask: str, with_key: str) -> str:
     """How the answer is had, after the ladder: by asking, perhaps with the lab's key."""
-    if not sealed.is_open(lab.module):
-        locked = tr(
-            "the answers of lab {number} are locked: ask your instructor for the key",
-            number=lab.number,
-        )
-        return tr("{locked}; {with_key} opens them", locked=locked, with_key=with_key)
+    if not is_open(lab):
+        return locked(lab, with_key) + tr("; passing the core of the lab opens its code, too")
     return tr("{ask} shows the answer", ask=ask)
+
+
+def locked(lab: Lab, with_key: str) -> str:
+    return tr(
+        "the answers of lab {number} are locked: ask your instructor for the key; {with_key} "
+        "opens them",
+        number=lab.number,
+        with_key=with_key,
+    )
 
 
 def solution_text(lab: Lab, exercise: Exercise, with_key: str) -> str:
@@ -73,7 +85,7 @@ def solution_text(lab: Lab, exercise: Exercise, with_key: str) -> str:
     with_key    how to open the lab's answers
     """
     path = workspace.reference_path(lab)
-    if not sealed.is_open(lab.module):
+    if not is_open(lab):
         raise LookupError(last_step(lab, "", with_key))
     block = cells.block(sealed.text_of(path), exercise.id)
     assert block is not None

@@ -52,12 +52,14 @@ def author(labs: Sequence[Lab] = MODEL_LABS) -> tuple[Author, list[Lab]]:
 
 
 def your_code(
-    labs: Sequence[Lab] = MODEL_LABS, tell: Callable[[str], object] = print
+    labs: Sequence[Lab] = MODEL_LABS,
+    tell: Callable[[str], object] = print,
+    as_it_is: bool = False,
 ) -> SimpleNamespace:
     """The parts of a model: your package, the course's own in the place of what is empty.
 
     One told line says which is whose. The course's own takes over where your model raises an
-    error or gives other logits.
+    error or gives other logits, unless it is wanted as it is.
     """
     whose, _ = author(labs)
     if whose is Author.COURSE:
@@ -71,7 +73,7 @@ def your_code(
         )
         return reference()
     try:
-        code = _yours(labs)
+        code = complete(labs) if as_it_is else _yours(labs)
     except Exception as error:  # a learner's code may fail in any way
         known = isinstance(error, NotReady)
         problem = str(error) if known else tr("it raises {error}", error=error_text(error))
@@ -81,7 +83,7 @@ def your_code(
                 problem=problem,
             )
         )
-        tell(tr("The course's own code runs instead."))
+        tell(tr("The course's own code runs instead. `tinyllm chat --as-it-is` runs yours."))
         return reference()
     mixed = tr("{labs}. What stands in is the course's own.", labs=workspace.whose(labs))
     tell(mixed if whose is Author.MIXED else tr("Every part of this model is yours."))
@@ -101,7 +103,7 @@ def reference() -> SimpleNamespace:
 def _yours(labs: Sequence[Lab]) -> SimpleNamespace:
     """tinyllm as its files are now, the reference in what is empty and in all later labs, once
     it has run. Errors: NotReady where its logits are not the reference's."""
-    code = as_it_is(labs)
+    code = complete(labs)
     writes = MODEL_LABS[-1] in labs
     logits = _trial(code, writes)
     pairs = zip(logits, _trial(reference(), writes), strict=True)
@@ -111,7 +113,7 @@ def _yours(labs: Sequence[Lab]) -> SimpleNamespace:
     return code
 
 
-def as_it_is(labs: Sequence[Lab] = MODEL_LABS) -> SimpleNamespace:
+def complete(labs: Sequence[Lab] = MODEL_LABS) -> SimpleNamespace:
     """tinyllm as its files are now, the reference in what is empty; nothing is tried."""
     package = workspace.own_package()
     package |= workspace.reference_modules() | workspace.completed_modules(labs)
@@ -142,10 +144,15 @@ def _trial(code: SimpleNamespace, writes: bool) -> list[Tensor]:
 # A model to talk with
 
 
-def load_chat_model(name: str = "stories-dense") -> tuple[nn.Module, Tokenizer]:
-    """A model in float32 and its tokenizer; one printed line says whose code runs."""
+def load_chat_model(
+    name: str = "stories-dense", as_it_is: bool = False
+) -> tuple[nn.Module, Tokenizer]:
+    """A model in float32 and its tokenizer; one printed line says whose code runs.
+
+    as_it_is    run your code even where it is wrong
+    """
     folder = hub.resolve(name)
-    tokenizer, code = Tokenizer(folder), your_code(DECODER_LABS)
+    tokenizer, code = Tokenizer(folder), your_code(DECODER_LABS, as_it_is=as_it_is)
     return checkpoint.load(folder, code, torch.float32), tokenizer
 
 

@@ -134,6 +134,7 @@ class Session:
             message, _ = workspace.save(self.lab, exercise, cell.parts[exercise.id])
             if message:
                 print(message)
+                self._share(exercise)
         elif not cell.parts and cells.RAISE not in cell.text:
             line = cells.directive(exercise)
             print(
@@ -157,7 +158,11 @@ class Session:
             self._save(exercise, found)
 
     def _save(self, exercise: Exercise, found: Answer) -> None:
-        message, stored = workspace.save(self.lab, exercise, found.text, found.carried)
+        try:
+            message, stored = workspace.save(self.lab, exercise, found.text, found.carried)
+        except OSError as error:  # a full disk, a folder that was taken away
+            self._keep_apart([exercise.id], f"{error.filename}: {error.strerror}")
+            return
         if message:
             print(message)
         if stored:
@@ -175,8 +180,9 @@ class Session:
                 )
             )
 
-    def _share(self, exercise: Exercise) -> None:
-        """Let the notebook use the package's own objects, the ones that will be checked."""
+    def _share(self, exercise: Exercise) -> bool:
+        """Let the notebook use the package's own objects, the ones that will be checked; False
+        where the module does not load, which is printed."""
         try:
             module = self._load()
         except Stopped as stopped:
@@ -191,7 +197,7 @@ class Session:
                     advice=tr(ENDLESS),
                 )
             )
-            return
+            return False
         except Exception as error:  # whatever the learner's module raises
             print(
                 tr(
@@ -203,12 +209,13 @@ class Session:
             )
             if type(error) is NameError:
                 print(tr("Put what the cell needs (imports, helpers) into the cell itself."))
-            return
+            return False
         names = get_ipython().user_ns
         for name in exercise.symbols:
             names.pop(name, None)
             if hasattr(module, name):
                 names[name] = getattr(module, name)
+        return True
 
     def cell_raised(self, shell: Any, kind: type, error: Exception, trace: Any, **how) -> None:
         """IPython's handler of UNFINISHED: a sentence where a traceback would tell no more."""
@@ -233,6 +240,18 @@ class Session:
         """The lab's module; what it prints was shown when its cells ran."""
         with Room(workspace.folder(), quiet=True).entered():
             return workspace.load(self.lab)
+
+    def share_saved_answers(self) -> None:
+        """Let the notebook use what the module holds already, whether or not its cells run."""
+        empty = workspace.unfinished(self.lab)
+        saved = [exercise for exercise in self.lab.exercises if exercise not in empty]
+        if not saved:
+            return
+        titles = tr(", ").join(f"{e.id} {e.title}" for e in saved)
+        print(tr("Answers saved before, in use here: {titles}", titles=titles))
+        for exercise in saved:
+            if not self._share(exercise):
+                return
 
     def share_earlier_labs(self) -> None:
         """Say whose the earlier labs are that this one uses, and let the course's own stand in
@@ -285,6 +304,7 @@ def start(lab: str) -> None:
     except UnknownName as error:
         print(error)
         return
+    workspace.require_writable()
     if _session is not None:
         shell.events.unregister("post_run_cell", _session.after_cell)
     _session = Session(found)
@@ -307,6 +327,7 @@ def start(lab: str) -> None:
         )
     )
     _session.share_earlier_labs()
+    _session.share_saved_answers()
 
 
 def check(exercise_id: str) -> Report | float:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import errno
 import hashlib
 import importlib
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +20,7 @@ from labkit.checks.package import compose, modules_in, reference_modules
 from labkit.core import cells
 from labkit.core.answers import Cell, Notebook
 from labkit.core.files import write_whole
-from labkit.core.paths import SOLUTIONS, TESTS
+from labkit.core.paths import PROJECT, ROOT, SOLUTIONS, TESTS
 from labkit.core.statements import strip_unused
 from labkit.core.syllabus import LABS, NOTEBOOKS, Exercise, Lab
 from labkit.lang import ntr, tr
@@ -26,15 +28,47 @@ from labkit.lang import ntr, tr
 HINTS = SOLUTIONS / "hints"
 STUBS = TESTS / "visible" / "stubs.json"
 GIVEN = TESTS / "visible" / "given.json"
+if PROJECT != ROOT:  # one installation for many: everybody imports the package in their home
+    tinyllm.__file__ = str(PROJECT / "tinyllm" / "__init__.py")
+    tinyllm.__path__ = [str(PROJECT / "tinyllm")]
 
 
 class MissingModule(FileNotFoundError):
-    """A module of tinyllm/ is gone; the message says how to get it back."""
+    """A module of tinyllm/ is gone or cannot be kept; the message says what to do."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows."""
+        return [str(self)]
 
 
 def folder() -> str:
-    """Where the learner's package lies."""
-    return str(Path(tinyllm.__file__).parent)
+    """Where the learner's package lies; in a home it is made when it is first asked for."""
+    path = Path(tinyllm.__file__)
+    if PROJECT != ROOT and not path.exists():
+        first = (ROOT / "tinyllm" / "__init__.py").read_text("utf-8")
+        try:
+            for name, text in (skeletons() | {"__init__": first}).items():
+                write_whole(path.with_name(f"{name}.py"), text)
+        except OSError as error:
+            raise not_writable(path.parent, error) from error
+    return str(path.parent)
+
+
+def not_writable(path: Path, error: OSError) -> MissingModule:
+    return MissingModule(
+        tr(
+            "nothing can be saved to {path}: {reason}. Make room there, or ask the person who "
+            "runs this machine for a home folder that you may write to",
+            path=path,
+            reason=error.strerror or error,
+        )
+    )
+
+
+def require_writable() -> None:
+    """Errors: MissingModule where the learner's package cannot be written."""
+    if not os.access(folder(), os.W_OK):
+        raise not_writable(Path(folder()), PermissionError(errno.EACCES, "Permission denied"))
 
 
 def module_path(lab: Lab) -> Path:
@@ -105,7 +139,10 @@ def save(
         if is_empty(exercise, before):
             return "", False
         return tr(
-            "this cell is still empty; your earlier code in {name} stays as it is", name=name
+            "this cell is still empty; your earlier code in {name} stays, and the notebook "
+            "uses it. `tinyllm restore {id}` writes it into the cell",
+            name=name,
+            id=exercise.id,
         ), False
     after = cells.with_block(source, exercise, cell)
     if after == source:

@@ -26,8 +26,8 @@ def look(
     ] = None,
     package: PackageName = YOURS,
     view: Annotated[
-        str, typer.Option(help="tokens, attention, qknorm, experts, cache or swap")
-    ] = "tokens",
+        str, typer.Option(help="overview, tokens, attention, qknorm, experts, cache or swap")
+    ] = "overview",
     to: Annotated[
         Optional[Path], typer.Option(help="write the page to this folder instead of serving it")
     ] = None,

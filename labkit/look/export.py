@@ -109,7 +109,9 @@ def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
     vocab = [""] * (max(ids.values()) + 1)
     for token, number in ids.items():
         vocab[number] = token
-    chat = tokenizer.chat_text([{"role": "user", "content": REQUEST}], thinking=False)
+    talk = [{"role": role, "content": REQUEST} for role in ("user", "assistant", "user")]
+    first, _, following, _ = tokenizer.chat_text(talk, thinking=False).split(REQUEST)
+    *_, ends = tokenizer.chat_text(talk[:1], thinking=False).split(REQUEST)
     return {
         "vocab": vocab,
         "merges": library["model"]["merges"],
@@ -118,6 +120,6 @@ def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
             {key: each[key] for key in ("id", "content", "special")}
             for each in library["added_tokens"]
         ],
-        "chat": chat.split(REQUEST),
+        "chat": [first, ends, following],
         "stops": sorted(tokenizer.stop_ids),
     }

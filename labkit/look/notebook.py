@@ -17,6 +17,7 @@ from labkit.look.server import served
 
 WRITTEN = "TINYLLM_LOOK"  # the address of a page that is there already: link to it, serve none
 SEEN = {
+    "overview": said("the whole model, and one token on its way through it"),
     "tokens": said(
         "the likeliest next tokens, and what temperature, top-k and top-p make of them"
     ),
@@ -31,7 +32,7 @@ SEEN = {
 def look(view: str = "tokens", *models: str, package: str = YOURS, height: int = 900) -> None:
     """Show the model alive below the cell, computed by the page and compared with your code.
 
-    view      one of tokens, attention, qknorm, experts, cache, swap
+    view      one of overview, tokens, attention, qknorm, experts, cache, swap
     models    as in `tinyllm chat`: shipped names, mine, folders; stories-dense if not said
     package   whose code is compared
     height    of the frame, in pixels

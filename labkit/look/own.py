@@ -48,7 +48,7 @@ def compared(name: str, package: str = YOURS) -> Shown:
 
 def _code(whose: models.Author) -> SimpleNamespace:
     """What is there, right or wrong: the page says where it differs."""
-    return models.reference() if whose is models.Author.COURSE else models.as_it_is()
+    return models.reference() if whose is models.Author.COURSE else models.complete()
 
 
 def _problem(error: Exception) -> str:

@@ -25,7 +25,15 @@ WORD = re.compile(r'^    "([\w.-]+)": "(.*)",$', re.MULTILINE)
 NO_SCRIPT = "The model is a program in this page: it needs JavaScript."
 NAMES = {"en": "English", "zh": "中文"}  # as each calls itself
 TAGS = {"zh": "zh-CN"}  # as a browser knows a language, where it is not our name of it
-VIEWS = ("tokens", "attention", "qknorm", "experts", "cache", "swap")
+WORLD = {  # what the page calls it, and the card
+    "names": "names",
+    "beings": "who they are",
+    "places": "places",
+    "things": "things",
+    "food": "food",
+    "counted": "what is counted",
+}
+VIEWS = ("overview", "tokens", "attention", "qknorm", "experts", "cache", "swap")
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,15 @@ def tag(name: str) -> str:
 
 def words() -> dict[str, str]:
     """{key: sentence} of all that the page says."""
-    return dict(WORD.findall((STATIC / "words.js").read_text("utf-8")))
+    texts = [(STATIC / name).read_text("utf-8") for name in ("words.js", "terms.js")]
+    return dict(found for text in texts for found in WORD.findall(text))
+
+
+def terms() -> list[tuple[str, str]]:
+    """Words of the field and what they mean, for other pages that explain them."""
+    found = words()
+    keys = [key for key in found if key.startswith("term.") and f"{key}-is" in found]
+    return [(tr(found[key]), tr(found[f"{key}-is"])) for key in keys]
 
 
 def named(name: str) -> Shown:
@@ -109,4 +125,13 @@ def _facts(shown: Shown, size: int) -> dict[str, Any]:
         "megabytes": round(size / 1e6, 1),
         "experts": config.num_experts,
         "knobs": advised(shown.folder),
+        "world": world_of(shown.folder),
     }
+
+
+def world_of(folder: Path) -> dict[str, str]:
+    """The words that a model of little stories knows, as its card lists them: {kind: words}."""
+    card = folder / "README.md"
+    text = card.read_text("utf-8") if card.exists() else ""
+    found = dict(re.findall(r"^- ([a-z ]+): (.+)$", text, re.MULTILINE))
+    return {key: found[kind] for key, kind in WORLD.items() if kind in found}

@@ -4,6 +4,7 @@ MathML, which browsers draw by themselves."""
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,13 +14,13 @@ from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
-from sphinx.search import languages
-from sphinx.search.zh import SearchChinese
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 
 from labkit.author.reference import BuildError
-from labkit.lang import language
-from labkit.look.page import NAMES, tag
+from labkit.lang import language, tr
+from labkit.look.page import NAMES, tag, terms
+from labkit.look.page import STATIC as LOOK
+from labkit.site.sections import write_sections
 
 # MyST-NB's fold: an admonition with two titles, and a label that is read out instead of them
 FOLD = re.compile(
@@ -48,17 +49,16 @@ CONFIG: dict[str, Any] = {
     "html_title": "TinyLLM",
     "html_theme_options": {"navigation_with_keys": True},
     "html_sidebars": {"**": MAIN},
-    "html_static_path": [str(STATIC)],
+    "html_static_path": [str(STATIC), str(LOOK / "explain.js"), str(LOOK / "explain.css")],
     "templates_path": [str(Path(__file__).parent)],
     "html_favicon": str(STATIC / "icon.svg"),  # else a browser asks the host for one
-    "html_css_files": ["site.css"],
-    "html_js_files": ["site.js"],
+    "html_css_files": ["site.css", "explain.css"],
+    "html_js_files": ["explain.js", "site.js"],
     "html_math_renderer": "mathml",
     "pygments_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
     "html_copy_source": False,  # nothing but the pages themselves
     "html_show_sourcelink": False,
-    "html_show_search_summary": False,  # fetches pages, which a browser refuses on file://
     "html_show_sphinx": False,
     "html_use_index": False,
 }
@@ -98,6 +98,7 @@ def render(
             )
             app.build(force_all=True)
             found = {name: ids_of(app.env.get_doctree(name)) for name in app.env.found_docs}
+            write_sections(app.env, folder)
     except SphinxError as error:
         raise BuildError(f"Sphinx: {error}") from error
     if warnings.getvalue():
@@ -114,7 +115,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_config_value("section_ids", {}, "env")
     app.add_config_value("page_languages", {}, "html")
     app.connect("doctree-read", same_ids, priority=100)  # before tables of contents are made
-    languages["zh"] = Bigrams
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -127,25 +127,6 @@ def visit_block_formula(translator: Any, node: nodes.math_block) -> None:
     formula = convert(node.astext(), display="block")
     translator.body.append(f'<div class="formula">{formula}</div>')
     raise nodes.SkipNode
-
-
-class Bigrams(SearchChinese):
-    """Search in Chinese without a dictionary: every two characters that stand side by side are
-    a word, on the page and in what is asked for."""
-
-    language_name = "English"  # whose stemmer Sphinx's own Chinese takes for Latin words
-    chinese = re.compile(r"[\u3400-\u9fff]+")
-    js_splitter_code = r"""
-var splitQuery = (query) =>
-  (query.match(/[\u3400-\u9fff]+|(?:(?![\u3400-\u9fff])[\p{Letter}\p{Number}_])+/gu) || [])
-    .flatMap((run) => /^[\u3400-\u9fff]{3,}$/.test(run)
-      ? [...run].slice(1).map((one, i) => run[i] + one) : [run]);
-"""
-
-    def split(self, input: str) -> list[str]:
-        runs = self.chinese.findall(input)
-        pairs = [run[i : i + 2] for run in runs for i in range(len(run) - 1)]
-        return [*pairs, *super().split(self.chinese.sub(" ", input))]
 
 
 def ids_of(page: nodes.document) -> list[str]:
@@ -171,6 +152,8 @@ def switched(app: Sphinx, page: str, template: str, context: dict, doctree: Any)
         for name, way in app.config.page_languages.items()
     ]
     context["spoken"] = (tag(language()), NAMES[language()])
+    context["terms"] = json.dumps(terms()).replace("<", "\\u003c")
+    context["print"] = (tr("Print"), tr("with hints and solutions"))
 
 
 def plain_folds(app: Sphinx, page: str, template: str, context: dict, doctree: Any) -> None:

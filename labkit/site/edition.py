@@ -23,23 +23,29 @@ from labkit.site.front import front
 from labkit.site.pages import FIGURES, page_of
 from labkit.site.wrong import WrongAnswer, gallery
 
-OURS = (".nojekyll", "searchindex.js")  # a folder that holds them is a site, and is replaced
-NOT_SHOWN = (".buildinfo*", "_sources", "*.map")  # what Sphinx and the theme leave beside it
-# lab: views of the model page that show its part at work, and what one sees there
+OURS = (".nojekyll", "search.html")  # a folder that holds them is a site
+NOT_SHOWN = (
+    ".buildinfo*",
+    "_sources",
+    "*.map",
+    "searchindex.js",
+)  # what Sphinx and the theme leave beside it
+# lab: addresses in the model page that show its part at work, and what there is to see
 VIEWS = {
-    "rmsnorm": {"swap": said("without its norms, heard")},
-    "rope": {"swap": said("without RoPE, heard")},
+    "rmsnorm": {"swap&swap=no-norm": said("without its norms, heard")},
+    "rope": {"swap&swap=no-rope": said("without RoPE, heard")},
     "gqa": {
         "attention": said("the attention of every head"),
         "qknorm": said("queries and keys before and after their norm"),
-        "swap": said("with repeat for repeat_interleave, heard"),
+        "swap&swap=repeat": said("with repeat for repeat_interleave, heard"),
     },
-    "swiglu": {"swap": said("with ReLU for SiLU, heard")},
+    "swiglu": {"swap&swap=relu": said("with ReLU for SiLU, heard")},
     "moe": {
         "experts": said("the experts that each token chose"),
-        "swap": said("with one expert for all, heard"),
+        "swap&model=stories-moe&swap=expert-0": said("with one expert for all, heard"),
     },
     "decoder": {
+        "overview": said("the whole model, and one token on its way through it"),
         "tokens": said("the guess of the next token as it forms, layer by layer"),
         "swap": said("with any part swapped, heard"),
     },
@@ -121,7 +127,7 @@ def is_site(folder: Path) -> bool:
 def views(lab: Lab) -> str:
     """Where the model page shows the lab's part at work."""
     links = [
-        f'<a href="look/index.html#{view}">{escape(tr(text))}</a>'
+        f'<a href="look/index.html#{escape(view)}">{escape(tr(text))}</a>'
         for view, text in VIEWS.get(lab.module, {}).items()
     ]
     if not links:

@@ -29,7 +29,10 @@ from labkit.look.notebook import WRITTEN as LOOK
 
 KEPT = ROOT / "build" / "site"
 SHOWN = (  # what a notebook runs or reads
-    *(LABKIT / room for room in ("core", "sandbox", "checks", "model", "learner", "pretrain")),
+    *(
+        LABKIT / room
+        for room in ("core", "sandbox", "checks", "model", "learner", "pretrain", "stories")
+    ),
     *(LABKIT / "look").glob("*.py"),
     *(SOLUTIONS, ROOT / "tinyllm", TESTS / "visible", CHECKPOINTS),
 )

@@ -13,7 +13,7 @@ from labkit.core.syllabus import Lab
 from labkit.lang import tr
 from labkit.learner.figures.architecture import alt_text, draw
 from labkit.learner.models import load_chat_model, say
-from labkit.pretrain.stories import prompt
+from labkit.stories import prompt
 
 HERE = Path(__file__).parent
 REQUEST = "Tell me a story about Anna and a red ball."

@@ -151,7 +151,8 @@ def tag(cell: NotebookNode, name: str, prompt: str = "") -> None:
 
 
 def fold(title: str, text: str) -> str:
-    return f"<details>\n<summary>{escape(title)}</summary>\n\n{text}\n\n</details>"
+    """Help, folded: it is printed only if a reader asks for it."""
+    return f'<details class="help">\n<summary>{escape(title)}</summary>\n\n{text}\n\n</details>'
 
 
 def code(text: str, language: str = "python") -> str:

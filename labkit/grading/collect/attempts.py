@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path, PurePosixPath
@@ -203,19 +202,8 @@ def timed(
             when = stamp or when
         elif stamp and not cloned:
             note = tr("its timestamp.txt does not count: these are not nbgrader's folders")
+    if claim and claim.late:
+        note = tr("late, says Canvas")
     if when and when > datetime.now(timezone.utc) + timedelta(days=1):
         note, when = tr("its time, {when:%Y-%m-%d}, has not come yet", when=when), None
     return replace(attempt, claim=claim, when=when, note=note)
-
-
-def marked_late(attempts: list[Attempt], dues: dict[str, datetime]) -> Iterator[Attempt]:
-    """With a time after (or before) the deadline where the system's own mark says so: a file's
-    time in an export may be that of the download."""
-    for attempt in attempts:
-        due = dues.get(attempt.lab_name)
-        late = attempt.claim.late if attempt.claim else None
-        if due and attempt.when and late is not None and late != (attempt.when > due):
-            when = due + timedelta(seconds=1) if late else due
-            note = tr("late, says Canvas") if late else tr("in time, says Canvas")
-            attempt = replace(attempt, when=when, note=note)
-        yield attempt

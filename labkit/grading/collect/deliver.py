@@ -14,7 +14,6 @@ learner from different sources are never delivered.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections import defaultdict
@@ -26,9 +25,10 @@ from tempfile import TemporaryDirectory
 
 from labkit.core.files import safe_id, write_whole
 from labkit.core.syllabus import LABS, Lab
-from labkit.grading.collect.attempts import Attempt, attempts_in, marked_late, read_notebook
+from labkit.grading.collect.attempts import Attempt, attempts_in, read_notebook
 from labkit.grading.collect.issues import (
     EARLIER,
+    FEWER,
     NEW,
     NEWER,
     OLDER,
@@ -49,12 +49,18 @@ from labkit.grading.collect.roster import Roster, roster_of
 from labkit.grading.judge.intake import NotANotebook
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError
+from labkit.grading.nbgrader.timestamp import (
+    MANIFEST,
+    read_manifest,
+    sha_of,
+    timestamp_text,
+)
 from labkit.lang import said, tr
 
 NUMBERED = {layout.system for layout in LAYOUTS if "<user>" in layout.pattern}
 LABS_BY_NAME = {lab.name: lab for lab in LABS}
-LACKS = "without an answer that an earlier attempt has:"
-TIME = "%Y-%m-%d %H:%M:%S.%f %Z"
+LACKS = said("{names} answered in an earlier attempt and not in this one, which counts; ")
+CHOOSE = said("`tinyllm collect --replace --as {learner} FILE` says which of {folder} does")
 ASK = said("`tinyllm collect --as ID FILE` gives it to somebody")
 
 
@@ -81,7 +87,7 @@ def collect(
             attempts += attempts_in(source, lab, Path(spool))
         if learner is not None:
             attempts = run.given_to(learner, attempts)
-        run.deliver(list(marked_late(attempts, course.due_dates())))
+        run.deliver(attempts)
     return run.lines
 
 
@@ -94,14 +100,12 @@ class Run:
         self.collected = course.root / "collected"
         self.collected.mkdir(parents=True, exist_ok=True)
         self.issues = OpenIssues(course.root)
+        self.issues.given |= roster.numbers
         self.lines: list[Line] = []
         self.new: list[OpenIssue] = []
         self.owned: set[str] = set()
         self.come: dict[tuple[str, str], str] = {}
-        try:
-            self.manifest = json.loads((self.collected / "manifest.json").read_text("utf-8"))
-        except (FileNotFoundError, ValueError):
-            self.manifest = {}
+        self.manifest = read_manifest(self.root)
 
     def deliver(self, attempts: list[Attempt]) -> None:
         groups: dict[tuple[str, Lab], list[Attempt]] = defaultdict(list)
@@ -117,8 +121,7 @@ class Run:
         for group in groups.values():
             self.deliver_group(group)
         self.tell_ungraded(rest)
-        text = json.dumps(self.manifest, indent=1, sort_keys=True)
-        write_whole(self.collected / "manifest.json", text)
+        write_whole(self.root / MANIFEST, json.dumps(self.manifest, indent=1, sort_keys=True))
         self.issues.update(self.new, self.owned, self.come)
 
     # Whose
@@ -133,8 +136,9 @@ class Run:
         asked = {issue.sha: issue.claim for issue in self.issues.entries if issue.claim}
         given = []
         for attempt in attempts:
+            before = self.manifest.get(f"{learner}/{attempt.lab_name}", {}).get("claim", "")
             claim = claim_called(asked.get(attempt.sha, "")) or attempt.claim
-            claim = claim or Claim("--as", (learner,))
+            claim = claim or claim_called(before) or Claim("--as", (learner,))
             self.issues.given[f"{claim.key}/{attempt.sha}"] = learner
             if claim.system in NUMBERED:
                 self.issues.given[claim.key] = learner
@@ -163,6 +167,8 @@ class Run:
         ids = sorted(self.roster.find(attempt.claim))
         if ids:
             return tr("{shown} may be {names}", shown=attempt.shown, names=tr(" or ").join(ids))
+        if attempt.claim.system == "Moodle":
+            return tr("not on the roster; Moodle's grading worksheet as --roster may tell")
         return tr("not on the roster, so not graded")
 
     def ask(self, attempt: Attempt, reason: str) -> None:
@@ -174,14 +180,14 @@ class Run:
         """A line of the table, and an issue that stays open."""
         self.line(attempt, state, reason)
         when = attempt.when.timestamp() if attempt.when and not attempt.other else None
-        learner, sha = attempt.learner or attempt.shown, attempt.sha if copy else ""
+        learner = attempt.learner or attempt.shown
+        sha = attempt.sha if copy or state == FEWER else ""
         what = (attempt.lab_name, attempt.file, reason, when, sha, copy, attempt.claim_key)
         self.new.append(OpenIssue(learner, bool(attempt.learner), *what))
 
     def line(self, attempt: Attempt, state: str, note: str = "") -> None:
-        trouble = state in TROUBLE or note.startswith(LACKS)
         notes = "; ".join(filter(None, (note, attempt.note)))
-        what = (attempt.lab_name, attempt.when, notes, attempt.claim_key, trouble)
+        what = (attempt.lab_name, attempt.when, notes, attempt.claim_key, state in TROUBLE)
         self.lines.append(Line(attempt.file, state, attempt.shown, *what))
 
     # One learner's notebooks of one lab
@@ -205,10 +211,14 @@ class Run:
                 self.line(attempt, EARLIER)
         state, begun = self.put(last, path, current)
         begun = begun.union(*(attempt.begun for attempt in earlier)) - last.begun
-        lacks = ", ".join(sorted(begun)) if state in (NEW, NEWER) else ""
-        self.line(last, state, f"{LACKS} {lacks}" if lacks else "")
         if state != OLDER:
             self.come[learner, lab.name] = last.claim.key
+        if begun and state != OLDER and not last.given:
+            why = tr(LACKS, names=tr(", ").join(sorted(begun)))
+            folder = f"collected/{learner}/{lab.name}"
+            self.tell(last, FEWER, why + tr(CHOOSE, learner=learner, folder=folder))
+        else:
+            self.line(last, state)
 
     def of_one_claim(self, group: list[Attempt], current: dict) -> list[Attempt]:
         """Without those that another claim brings than what counts: they may be another's."""
@@ -236,7 +246,10 @@ class Run:
         """Those of which the latest counts; nothing where no time says which is the latest."""
         timed = all(attempt.claim.timed for attempt in group)
         given = [attempt for attempt in group if attempt.given]
-        chosen = given if given and not timed else group
+        chosen = group
+        if given:  # and what came since a person chose
+            new = [a for a in group if timed and self.kept_copy(a) is None]
+            chosen = [attempt for attempt in group if attempt in given + new]
         submits = [a for a in chosen if "submissions" in a.parts[:-1]]  # `tinyllm submit`
         chosen = submits if submits and not given else chosen
         for attempt in group:
@@ -289,23 +302,28 @@ class Run:
 
     def keep(self, attempt: Attempt) -> Path:
         """A copy in collected/, named by time and content; the same content only once."""
-        owner = attempt.learner or Path("unknown", safe_id(attempt.shown))
-        folder = self.collected / owner / attempt.lab.name
-        for path in folder.glob(f"*{attempt.sha[:12]}.ipynb"):
+        if path := self.kept_copy(attempt):
             return path
         when = f"{attempt.when:%Y-%m-%dT%H-%M-%SZ}-" if attempt.when else ""
-        path = folder / f"{when}{attempt.sha[:12]}.ipynb"
+        path = self.copies_folder(attempt) / f"{when}{attempt.sha[:12]}.ipynb"
         write_whole(path, attempt.content.read_bytes())
         if attempt.when:  # from which `collect --as` takes it
             os.utime(path, (attempt.when.timestamp(), attempt.when.timestamp()))
         return path
+
+    def copies_folder(self, attempt: Attempt) -> Path:
+        owner = attempt.learner or Path("unknown", safe_id(attempt.shown))
+        return self.collected / owner / attempt.lab.name
+
+    def kept_copy(self, attempt: Attempt) -> Path | None:
+        return next(self.copies_folder(attempt).glob(f"*{attempt.sha[:12]}.ipynb"), None)
 
     def put(self, attempt: Attempt, path: Path, current: dict) -> tuple[str, frozenset[str]]:
         """Make an attempt what counts, unless what is there is later: what was done, and what
         was answered there before."""
         state, begun = NEW, frozenset[str]()
         entry = {"sha": attempt.sha, "order": attempt.order, "claim": attempt.claim.key,
-                 "source": attempt.file}  # fmt: skip
+                 "source": attempt.file, "late": attempt.claim.late}  # fmt: skip
         if path.is_file():
             state = NEWER
             if sha_of(path) == attempt.sha:
@@ -320,7 +338,7 @@ class Run:
             self.keep(replace(attempt, sha=sha_of(path), when=when, content=path))
         stamp = path.with_name("timestamp.txt")
         if attempt.when:  # first: should this be the last thing done, the notebook comes again
-            write_whole(stamp, attempt.when.strftime(TIME))
+            write_whole(stamp, timestamp_text(attempt.when))
         else:
             stamp.unlink(missing_ok=True)
         write_whole(path, attempt.content.read_bytes())
@@ -339,7 +357,3 @@ def claim_called(key: str) -> Claim | None:
     """The claim that an issue was about."""
     system = next((x.system for x in LAYOUTS if key.startswith(x.system + " ")), "")
     return Claim(system, (key[len(system) + 1 :],)) if system else None
-
-
-def sha_of(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

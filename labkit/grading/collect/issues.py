@@ -17,15 +17,15 @@ from rich.text import Text
 from labkit.core.files import read_plain, write_whole
 from labkit.core.report import clean, csv_safe, one_line
 from labkit.core.syllabus import LABS
-from labkit.grading.nbgrader.timestamp import STAMP_BYTES, parse_timestamp
+from labkit.grading.nbgrader.timestamp import STAMP_BYTES, parse_timestamp, sha_of
 from labkit.lang import language, tr
 
 FILE, LOG = Path("collected", "needs_a_look.json"), Path("collected", "last.csv")
 NEW, SAME, NEWER = "new", "unchanged", "replaces the one before"
 EARLIER, OLDER = "earlier attempt, kept", "older than what is there, kept"
 WHOSE, REFUSED, UNGRADED = "whose? kept", "refused", "cannot be graded"
-SKIPPED = "skipped"
-TROUBLE = (OLDER, WHOSE, REFUSED, UNGRADED)
+SKIPPED, FEWER = "skipped", "counts, with fewer answers than before"
+TROUBLE = (OLDER, WHOSE, REFUSED, UNGRADED, FEWER)
 SHOWN = 6  # of the files that need a look
 
 
@@ -49,7 +49,8 @@ class OpenIssue:
 
     learner    an id; or what a path says, and then `known` is False
     when       seconds since 1970
-    sha        of a notebook whose owner alone is open; its copy is `kept`, in the course folder
+    sha        of a notebook of which the learner is open, with a copy in `kept`; or of one that
+               counts, though an earlier one has more answers
     claim      what said whose it is
     """
 
@@ -103,10 +104,14 @@ class OpenIssues:
         return found
 
     def _settled(self, issue: OpenIssue) -> bool:
-        """A file that cannot be graded is settled by a notebook that came later."""
+        """A file that cannot be graded is settled by a notebook that came later, one with fewer
+        answers by a different one."""
         path = submitted(self.root, issue.learner, issue.lab)
-        if issue.sha or not (issue.known and issue.lab and path.is_file()):
+        if not (issue.known and issue.lab and path.is_file()):
             return False
+        if issue.sha:
+            is_chosen = f"{issue.claim}/{issue.sha}" in self.given
+            return not issue.kept and (is_chosen or sha_of(path) != issue.sha)
         return issue.when is None or issue.when <= handed_in(path).timestamp()
 
     def update(
@@ -124,8 +129,9 @@ class OpenIssues:
         entries = {(e.learner, e.lab, e.file): e for e in [*self.entries, *new]}
         self.entries = [
             entry for entry in entries.values()
-            if entry.sha not in owned and not self._settled(entry)
-            and not (entry.sha and come.get((entry.learner, entry.lab)) == entry.claim)
+            if not self._settled(entry)
+            and not (entry.kept and (entry.sha in owned
+                     or come.get((entry.learner, entry.lab)) == entry.claim))
         ]  # fmt: skip
         content = {"files": [asdict(entry) for entry in self.entries], "given": self.given}
         write_whole(self.root / FILE, json.dumps(content, indent=1, ensure_ascii=False))

@@ -3,8 +3,6 @@ or a number of an LMS?"""
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import unicodedata
 from collections import defaultdict
@@ -16,6 +14,7 @@ from labkit.core.files import safe_id
 from labkit.grading.collect.layouts import Claim
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry, enrol
+from labkit.grading.tables import Table
 
 # The titles that a column may have, most telling first
 COLUMNS = {
@@ -26,29 +25,30 @@ COLUMNS = {
     "last_name": ("last_name", "last name", "lastname", "surname", "family name"),
     "email": ("email", "e-mail", "email address", "mail"),
     "lms_user_id": ("lms_user_id", "lms user id", "canvas id", "canvas_id"),
+    "GitHub Classroom": ("github_username", "github username", "github"),
 }  # fmt: skip
 # What an LMS's own table has instead, known by the titles that it must have
 TABLES = (
     ({"sis login id"}, {"id": ("sis login id", "sis user id"), "lms_user_id": ("id",)}),
     ({"sis user id"}, {"id": ("sis user id", "id"), "lms_user_id": ("id",)}),
     ({"identifier", "full name"}, {"id": ("id number",), "Moodle": ("identifier",)}),
-    ({"identifier", "github_username"}, {"id": ("identifier",),
-                                         "GitHub Classroom": ("github_username",)}),
+    ({"identifier", "github_username"}, {"id": ("identifier",)}),
 )  # fmt: skip
-LONGEST = 8 << 20
 
 
 @dataclass
 class Roster:
     """Who is in the class.
 
-    closed    a name that is not in it is unknown
-    keys      {id, e-mail, name or `SYSTEM NUMBER`: the ids that go by it}
+    closed     a name that is not in it is unknown
+    keys       {id, e-mail, name or `SYSTEM NUMBER`: the ids that go by it}
+    numbers    {`SYSTEM NUMBER`: id}, of systems whose numbers nbgrader's students lack
     """
 
     people: Sequence[RosterEntry] = ()
     closed: bool = True
     keys: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    numbers: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for person in self.people:
@@ -59,10 +59,7 @@ class Roster:
         for key in (person.id, first + last, last + first):
             self.keys[normalize_name(key)].add(person.id)
         self.keys[person.email.casefold()].add(person.id)
-        self.add_number(person, "Canvas", person.lms_user_id)
-
-    def add_number(self, person: RosterEntry, system: str, number: str) -> None:
-        self.keys[f"{system} {number}" * bool(number)].add(person.id)
+        self.keys[f"Canvas {person.lms_user_id}" * bool(person.lms_user_id)].add(person.id)
 
     def find(self, claim: Claim) -> set[str]:
         """The ids that fit: one is a match, none is unknown, several are a question."""
@@ -98,26 +95,28 @@ def read_roster(path: Path, known: Sequence[RosterEntry] = ()) -> Roster:
     """A CSV with the columns id and name (or first_name, last_name), perhaps email and
     lms_user_id; gradebook exports of Canvas, Moodle and Gradescope, Moodle's grading worksheet,
     GitHub Classroom's roster. Who is known by id, e-mail or name keeps the id they have."""
-    rows = table_of(roster_text(path))
-    titles = list(rows[0]) if rows else []
+    table = Table.read(path, "the roster")
+    titles = [title.casefold() for title in table.titles]
+    table.rename(dict(zip(table.titles, titles, strict=True)))
     special = next((own for needed, own in TABLES if needed <= {*titles}), {})
     if not special and {"student", "id", "section"} <= {*titles}:  # Canvas without SIS
         special = {"lms_user_id": ("id",)}
     columns = {key: [title for title in names if title in titles]
                for key, names in (COLUMNS | special).items()}  # fmt: skip
     if not columns["id"] and "Moodle" not in special:
-        titles = ", ".join(titles)
-        raise CourseError(f"the roster {path} has no column id; it has {titles}")
+        raise CourseError(f"the roster {path} has no column id; it has {', '.join(titles)}")
     before, roster, taken = Roster(known), Roster(), {}
-    for row in rows:
+    for row in table.rows:
         values = {key: [row[title] for title in titles if row[title]]
                   for key, titles in columns.items()}  # fmt: skip
         entry = {key: next(iter(found), "") for key, found in values.items()}
         name = entry.pop("name")
         if name and not entry["last_name"]:
             entry |= split_name(name)
-        systems = {key: entry.pop(key) for key in special if key not in COLUMNS}
-        names = (*values["id"], entry["email"], name if systems else "")
+        systems = {
+            key: entry.pop(key) for key in ("Moodle", "GitHub Classroom") if key in entry
+        }
+        names = (*values["id"], entry["email"], name if any(systems.values()) else "")
         entry["id"] = entry["id"] or entry["email"].split("@")[0] or name
         if not entry["id"] or name == "Points Possible":
             continue
@@ -128,7 +127,8 @@ def read_roster(path: Path, known: Sequence[RosterEntry] = ()) -> Roster:
         roster.add(person)
         for system, text in systems.items():
             number = re.sub(r"^\D*(?=\d+$)", "", text) if system == "Moodle" else text
-            roster.add_number(person, system, number)
+            if number:
+                roster.numbers[f"{system} {number}"] = person.id
     if not taken:
         raise CourseError(f"the roster {path} has nobody in it")
     roster.people = list(taken.values())
@@ -139,32 +139,6 @@ def other_email(learner: str, email: str, known: Sequence[RosterEntry]) -> bool:
     """Whether a known learner has a different e-mail address, and so is a namesake."""
     known_emails = {person.email.casefold() for person in known if person.id == learner} - {""}
     return bool(email and known_emails) and email.casefold() not in known_emails
-
-
-def table_of(text: str) -> list[dict[str, str]]:
-    """The rows of a CSV, by titles in small letters."""
-    head = text.split("\n", 1)[0]
-    table = csv.reader(io.StringIO(text), delimiter=max(",;\t", key=head.count))
-    titles = [title.strip().casefold() for title in next(table, [])]
-    return [dict(zip(titles, [*map(str.strip, row), *[""] * len(titles)], strict=False))
-            for row in table] or [dict.fromkeys(titles, "")]  # fmt: skip
-
-
-def roster_text(path: Path) -> str:
-    """The file as UTF-8 or UTF-16, else as older versions of Excel write it."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(LONGEST + 1)
-    except OSError as error:
-        raise CourseError(f"the roster {path} cannot be read: {error.strerror}") from error
-    if len(data) > LONGEST:
-        raise CourseError(f"the roster {path} is larger than {LONGEST:,} bytes")
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return data.decode("utf-16", errors="replace")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return data.decode("cp1252", errors="replace")
 
 
 def split_name(name: str) -> dict[str, str]:

@@ -6,7 +6,6 @@ It knows whose a file is by the names in its own export, which collect has kept.
 from __future__ import annotations
 
 import io
-import json
 import re
 import zipfile
 from collections import defaultdict
@@ -15,14 +14,18 @@ from pathlib import Path
 from labkit.core.files import write_whole
 from labkit.grading.class_report.class_results import LabResults
 from labkit.grading.export.platforms import PLATFORMS
+from labkit.grading.nbgrader.timestamp import read_manifest
 
 
 def feedback_zips(course: Path, results: LabResults) -> tuple[list[Path], list[str]]:
     """A zip for each platform in which the lab was handed in; remarks on who is in none."""
     lab, zips, lost = results.lab.name, defaultdict(dict), []
+    manifest = read_manifest(course)
     for entry in results.handed:
         page = course / "feedback" / entry.learner / lab / f"{lab}.html"
-        platform, name = page_name(source_of(course, entry.learner, lab), lab)
+        platform, name = page_name(
+            manifest.get(f"{entry.learner}/{lab}", {}).get("source", ""), lab
+        )
         if name and page.is_file():
             zips[platform][name] = page.read_bytes()
         else:
@@ -38,15 +41,6 @@ def feedback_zips(course: Path, results: LabResults) -> tuple[list[Path], list[s
     names = " and ".join(platform.title for platform in PLATFORMS if platform.page)
     why = f"{lab}: in no zip, as no export of {names} names them"
     return written, [f"{why}: {', '.join(lost)}"] * bool(lost)
-
-
-def source_of(course: Path, learner: str, lab: str) -> str:
-    """The path that the attempt which counts had in the platform's export; "" if unknown."""
-    try:
-        manifest = json.loads((course / "collected" / "manifest.json").read_text("utf-8"))
-    except (FileNotFoundError, ValueError):
-        return ""
-    return manifest.get(f"{learner}/{lab}", {}).get("source", "")
 
 
 def page_name(source: str, lab: str) -> tuple[str, str]:

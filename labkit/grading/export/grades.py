@@ -5,60 +5,17 @@ Nobody is left out without a remark.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 
-from labkit.core.files import safe_id, write_whole
-from labkit.core.report import csv_safe
+from labkit.core.files import safe_id
 from labkit.core.syllabus import Lab
 from labkit.grading.class_report.class_results import LabResults
 from labkit.grading.export.platforms import Platform
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry
-
-PLAIN = re.compile(r"[\w.@+-]*")  # an id that no spreadsheet reckons with
-NUMBER = re.compile(r"\d+([.,]\d+)?")
-Row = dict[str, str]
-
-
-@dataclass
-class Table:
-    """A CSV as rows of {title: text}."""
-
-    titles: list[str]
-    rows: list[Row]
-    delimiter: str = ","
-
-    @classmethod
-    def read(cls, path: Path) -> Table:
-        """A platform's own table; CourseError if it cannot be read."""
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise CourseError(f"{path} cannot be read: {error.strerror}") from error
-        encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-        try:
-            text = data.decode(encoding)
-        except UnicodeDecodeError:  # as Excel writes it on Windows
-            text = data.decode("cp1252", "replace")
-        delimiter = max(",;\t", key=text.partition("\n")[0].count)
-        reader = csv.reader(io.StringIO(text), delimiter=delimiter)
-        titles = [title.strip() for title in next(reader, [])]
-        rows = [dict(zip_longest(titles, line[: len(titles)], fillvalue="")) for line in reader]
-        return cls(titles, [row for row in rows if any(row.values())], delimiter)
-
-    def write(self, path: Path) -> None:
-        """Ids stay what they are; no other text is a spreadsheet's formula."""
-        text = io.StringIO()
-        lines = [self.titles, *([row.get(t, "") for t in self.titles] for row in self.rows)]
-        safe = [[x if PLAIN.fullmatch(x) else csv_safe(x) for x in line] for line in lines]
-        csv.writer(text, delimiter=self.delimiter).writerows(safe)
-        write_whole(path, text.getvalue().encode("utf-8-sig"))
+from labkit.grading.tables import NUMBER, Row, Table
 
 
 def write_grades(
@@ -102,7 +59,8 @@ def write_grades(
             f"without {platform.keys[0][0]} (give {platform.title}'s own table as --roster)"
         )
         remarks.append(f"{advice}: {', '.join(lost)}")
-    Table(titles, [totals] * bool(platform.possible_row) + rows, table.delimiter).write(path)
+    rows = [totals] * bool(platform.possible_row) + rows
+    Table(titles, rows, table.delimiter, table.written).write(path)
     return remarks
 
 

@@ -1,10 +1,17 @@
-"""nbgrader's timestamp.txt: when a submission was handed in."""
+"""When a submission was handed in: nbgrader's timestamp.txt, and Canvas's own mark."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
 
+from labkit.core.files import read_plain, write_whole
+
+MANIFEST = Path("collected", "manifest.json")
 STAMP_BYTES = 100  # the most of a timestamp.txt
 # 2026-03-01 12:00:00.000000 UTC
 FORM = re.compile(r"[12]\d{3}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?(?: [A-Za-z+-][\w/+:-]*)?",
@@ -20,3 +27,43 @@ def parse_timestamp(text: bytes) -> datetime | None:
         return parse_utc(stamp).replace(tzinfo=timezone.utc) if FORM.fullmatch(stamp) else None
     except Exception:  # dateutil raises whatever it stumbles over
         return None
+
+
+def timestamp_text(when: datetime) -> str:
+    return when.strftime("%Y-%m-%d %H:%M:%S.%f %Z")
+
+
+def read_manifest(root: Path) -> dict[str, dict[str, Any]]:
+    """{LEARNER/LAB: where the attempt that counts came from, its time, Canvas's mark}"""
+    try:
+        return json.loads((root / MANIFEST).read_text("utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+
+
+def sha_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def stamp_marked(
+    root: Path, lab: str, due: datetime | None
+) -> dict[str, tuple[datetime | None, datetime]]:
+    """Write the times of a lab's submissions with a mark of Canvas's: after the deadline where
+    it says late, else not after it, whatever time the file has. {learner: (before, now)}"""
+    times = {}
+    for key, entry in read_manifest(root).items():
+        learner, _, name = key.partition("/")
+        path, late = root / "submitted" / learner / lab / f"{lab}.ipynb", entry.get("late")
+        if name != lab or late is None or not entry["order"][1]:
+            continue
+        if not path.is_file() or sha_of(path) != entry["sha"]:
+            continue
+        when = datetime.fromtimestamp(entry["order"][1], timezone.utc)
+        if due and late != (when > due):
+            when = due.astimezone(timezone.utc) + timedelta(seconds=late)
+        stamp = path.with_name("timestamp.txt")
+        before = parse_timestamp(read_plain(stamp, STAMP_BYTES)) if stamp.is_file() else None
+        if before != when:
+            write_whole(stamp, timestamp_text(when))
+        times[learner] = before, when
+    return times

@@ -11,6 +11,7 @@ from labkit.core.syllabus import Lab
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.rows import ask_about, follow
 from labkit.grading.nbgrader.graded_notebook import file_content, read_content, show_verdicts
+from labkit.grading.nbgrader.timestamp import stamp_marked
 from labkit.grading.run.results import Results
 from labkit.lang import tr
 
@@ -32,7 +33,8 @@ def follow_rules(course: Course, lab: Lab) -> None:
         for name in points.keys() & wanted.keys()
         if points[name] != wanted[name]
     }
-    course.gradebook.do(lambda book: follow(book, late, rules, graded, changed))
+    times = stamp_marked(course.root, lab.name, course.due_dates().get(lab.name))
+    course.gradebook.do(lambda book: follow(book, late, rules, graded, changed, times))
     for learner in sorted({learner for learner, _ in changed}):
         path = course.autograded(lab, learner)
         notebook = read_content(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from labkit.core import sealed
 from labkit.core.report import Report, Status
 from labkit.core.syllabus import LABS, NOTEBOOKS, Lab
 from labkit.lang import tr
@@ -57,6 +58,8 @@ def _questions(lab: Lab) -> str:
         if empty
         else ""
     )
+    if not sealed.is_open(lab.module):
+        return line
     first = lab.questions[0].id
     return line + tr('; solution("{first}") shows a model answer beside yours', first=first)
 

@@ -14,7 +14,10 @@ from labkit.learner.project import own_notebook
 
 
 def notebook_path(lab: Lab) -> Path:
-    return Path(workspace.folder()).parent / "notebooks" / f"{lab.name}.ipynb"
+    """The project's notebook, or the one in the current folder, where nbgrader puts it."""
+    here = Path(f"{lab.name}.ipynb")
+    project = Path(workspace.folder()).parent / "notebooks" / here
+    return here.absolute() if here.exists() and not project.exists() else project
 
 
 def answered(lab: Lab) -> dict[str, bool | None]:
@@ -45,7 +48,7 @@ def model_answer(lab: Lab, question: Question, with_key: str) -> ModelAnswer:
     """
     path = workspace.reference_path(lab).parent / "answers" / f"{lab.module}.md"
     if not path.exists() or not sealed.is_open(lab.module):
-        raise LookupError(hints.last_step(lab, "", with_key))
+        raise LookupError(hints.locked(lab, with_key))
     if not answered(lab)[question.id]:
         raise LookupError(
             tr(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -123,37 +124,61 @@ def show(handed: Submission) -> None:
     print(tr("hand in {path}", path=handed.path))
 
 
+Called = Annotated[str, typer.Argument(help="an exercise, such as 1.2, or a lab")]
+
+
 @app.command()
-def reset(
-    name: Annotated[str, typer.Argument(help="an exercise, such as 1.2, or a lab")],
-    yes: Yes = False,
-) -> None:
+def reset(name: Called, yes: Yes = False) -> None:
     """Empty an exercise or a lab again, in tinyllm/ and in the notebook; a backup is kept."""
+    from labkit.learner.project.reset import changes
+
+    _rewrite(
+        name, changes, yes,
+        nothing=tr("empty already, nothing to do"),
+        warning=tr("this empties what you wrote in {files}; a copy is kept in backups/"),
+        done=tr("empty again: {what}, in {files}"),
+    )  # fmt: skip
+
+
+@app.command()
+def restore(name: Called, yes: Yes = False) -> None:
+    """Write the answers in tinyllm/ back into the notebook's cells; a backup is kept."""
+    from labkit.learner.project.reset import restoring
+
+    _rewrite(
+        name, restoring, yes,
+        nothing=tr("the notebook has what tinyllm/ holds, nothing to do"),
+        warning=tr(
+            "this writes what tinyllm/ holds into {files}; a copy of the file is kept in "
+            "backups/"
+        ),
+        done=tr("back in the notebook: {what}, in {files}"),
+    )  # fmt: skip
+
+
+def _rewrite(
+    name: str, find: Callable, yes: bool, *, nothing: str, warning: str, done: str
+) -> None:
+    """Ask, write the changes that `find(lab, exercises)` gives, and say how to go back."""
     from labkit.learner.project import reset as doing
     from labkit.learner.project.own_notebook import NotebookError
 
     with ending_on(UnknownName, NotebookError, doing.ResetError):
         lab, exercises = doing.called(name)
-        found = doing.changes(lab, exercises)
+        found = find(lab, exercises)
     what = tr(", ").join(f"{e.id} {e.title}" for e in exercises)
     if not found:
-        print(tr("{what}: empty already, nothing to do", what=what))
+        print(what + tr(": ") + nothing)
         return
     files = tr(" and ").join(str(change.path.relative_to(doing.project())) for change in found)
     if not yes:
-        print(
-            tr(
-                "{what}: this empties what you wrote in {files}; a copy is kept in backups/",
-                what=what,
-                files=files,
-            )
-        )
+        print(what + tr(": ") + warning.format(files=files))
         if not sys.stdin.isatty():
             raise Problem(tr("nothing was changed: say `--yes`, where nobody can be asked"))
         typer.confirm(tr("Go on?"), abort=True)
     with ending_on(OSError):
         backup = doing.write(found)
-    print(tr("empty again: {what}, in {files}", what=what, files=files))
+    print(done.format(what=what, files=files))
     print(tr("what was there lies in {backup}; this brings it back:", backup=backup))
     print(f"\n    {doing.way_back(backup)}\n")
     print(tr("If the notebook is open: File, Reload Notebook from Disk."))

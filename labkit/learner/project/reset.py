@@ -1,4 +1,5 @@
-"""Beginning anew: the stubs back in module and notebook, what was there in a backup."""
+"""Beginning anew, or writing a module's answers back into the notebook; what was there is in a
+backup."""
 
 from __future__ import annotations
 
@@ -60,6 +61,21 @@ def changes(lab: Lab, exercises: Sequence[Exercise]) -> list[Change]:
         forgotten = record.without_predictions(lab.predictions)
         made += [changed(record.path(), forgotten)] if forgotten else []
     return [change for change in made if change.before != change.after.encode()]
+
+
+def restoring(lab: Lab, exercises: Sequence[Exercise]) -> list[Change]:
+    """What has to be written so that the notebook's cells hold what the module holds of these
+    exercises. Errors: NotebookError"""
+    path, source = project() / "notebooks" / f"{lab.name}.ipynb", workspace.module_source(lab)
+    content, empty = own_notebook.read(path), workspace.unfinished(lab)
+    known, different = own_notebook.answers(content, lab), False
+    for exercise in exercises:
+        here, there = known.get(exercise.id, ""), cells.block(source, exercise.id) or ""
+        if exercise in empty or own_notebook.are_same(lab, exercise, here, there):
+            continue
+        own_notebook.put(content, lab, exercise, cells.unmarked(there))
+        different = True
+    return [changed(path, nbformat.writes(content))] if different else []
 
 
 def changed(path: Path, after: str) -> Change:

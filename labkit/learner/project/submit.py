@@ -16,12 +16,12 @@ import nbformat
 from labkit.checks.package import compose
 from labkit.core import cells
 from labkit.core.files import write_whole
-from labkit.core.paths import NOTEBOOKS
 from labkit.core.report import Report
 from labkit.core.syllabus import Exercise, Lab
 from labkit.lang import said, tr
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
+from labkit.learner.progress.written import notebook_path
 from labkit.learner.project import own_notebook
 from labkit.learner.project.own_notebook import NotebookError
 
@@ -79,7 +79,7 @@ def prepare(
     prefer    the side that counts wherever the two differ
     ask       asks the learner where neither or both pass; else the notebook counts
     """
-    path = notebook or NOTEBOOKS / f"{lab.name}.ipynb"
+    path = notebook or notebook_path(lab)
     if not path.exists():
         name = tr("or name yours: `tinyllm submit {module} FILE`", module=lab.module)
         raise NotebookError(
@@ -143,7 +143,7 @@ class Sides:
             return Side.PACKAGE, tr(
                 "taken from {file}; the notebook has no answer", file=self.file
             )
-        if self.same(exercise, here, there):
+        if own_notebook.are_same(self.lab, exercise, here, there):
             return Side.NOTEBOOK, ""
         right = [side for side in Side if self.report(self.answers[side], exercise).passed]
         alone = right[0] if len(right) == 1 else None
@@ -174,14 +174,6 @@ class Sides:
             file=self.file,
             line=line,
         )
-
-    def same(self, exercise: Exercise, here: str, there: str) -> bool:
-        """Whether two answers are one code in a module, layout and comments aside."""
-        skeleton = workspace.skeletons()[self.lab.module]
-        modules = (cells.with_block(skeleton, exercise, text) for text in (here, there))
-        one, other = (cells.block(module, exercise.id) or "" for module in modules)
-        print_of = cells.fingerprint
-        return one == other or (print_of(one) is not None and print_of(one) == print_of(other))
 
     def report(self, answers: dict[str, str], exercise: Exercise) -> Report:
         """On an exercise as it is handed in: the course's module with these answers, of which

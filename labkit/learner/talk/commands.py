@@ -64,6 +64,12 @@ PackageName = Annotated[
         "(the course's)"
     ),
 ]
+AsItIs = Annotated[
+    bool,
+    typer.Option(
+        "--as-it-is", help="run your code even where it is wrong, to hear what it does"
+    ),
+]
 Int8 = Annotated[
     bool, typer.Option("--int8", help="round matrices to 8 bits: a quarter of float32's memory")
 ]
@@ -85,6 +91,7 @@ class ModelOptions:
     seed: Seed = None
     device: Device = "cpu"
     package: PackageName = YOURS
+    as_it_is: AsItIs = False
     int8: Int8 = False
 
     def chat_model(self) -> ChatModel:
@@ -100,7 +107,7 @@ class ModelOptions:
         from labkit.model.tokenizer import Tokenizer
 
         if self.package == YOURS:
-            code = your_code(tell=note)
+            code = your_code(tell=note, as_it_is=self.as_it_is)
         else:
             code = load_package(self.package)
             note(tr("All code is that of the package {package}.", package=self.package))

@@ -18,11 +18,10 @@
     : `1e${Math.ceil(Math.log10(Math.max(value, 1e-9)))}`);
 
   /* {agree, sentence} */
-  T.verdict = ({ model, computed, name }) => {
+  T.verdict = async ({ model, computed, name }) => {
     const { problem, ids } = computed, whose = T.word(`whose.${computed.whose}`, computed);
     if (problem) return { agree: false, sentence: T.word("verdict.problem", { whose, problem, name }) };
-    const run = new T.Run(model);
-    for (const id of ids) run.push(id);
+    const run = await new T.Run(model).read(ids);
     const take = (text, of) => {
       const theirs = T.floats(text), size = theirs.length / ids.length;
       return apart(run.steps.flatMap((step) => Array.from(of(step))), theirs.subarray(0, size * ids.length));
@@ -37,10 +36,10 @@
   };
 
   /* Say it on the page, where there is something to compare */
-  T.compare = (loaded, box) => {
+  T.compare = async (loaded, box) => {
     box.hidden = !loaded.computed;
     if (!loaded.computed) return;
-    const { agree, sentence } = T.verdict(loaded);
+    const { agree, sentence } = await T.verdict(loaded);
     box.classList.toggle("differs", !agree);
     box.textContent = `${agree ? "✓" : "≠"} ${sentence}`;
   };

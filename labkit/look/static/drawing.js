@@ -59,18 +59,47 @@
   const percent = (share) => (share >= 0.0995 || share === 0 ? `${Math.round(100 * share)}\u00a0%`
     : share >= 0.001 ? `${(100 * share).toFixed(1)}\u00a0%` : "<\u00a00.1\u00a0%");
 
-  /* A token as one can see it: line ends and spaces at an edge are drawn */
-  const visible = (text) => (text === "" ? "∅" : text.replaceAll("\n", "↵").replace(/^ | $/g, "␣"));
+  /* A token as one can see it: special tokens, line ends and spaces at an edge are drawn */
+  const MARKS = { "<|im_start|>": "⟨", "<|im_end|>": "⟩", "<|endoftext|>": "∎" };
+  const visible = (text) => MARKS[text] || (text === "" ? "∅" : text.replaceAll("\n", "↵").replace(/^ | $/g, "␣"));
 
   /* A link to a lab's page where there is one, by the lab's number */
   const lab = (number, text) => h(T.page.labs[number] ? "a" : "span", { href: T.page.labs[number] || null }, text);
 
-  Object.assign(T, { h, s, lab, picture, slider, choice, rgb, tint, percent, visible });
+  /* Call then() after the browser has shown the page for the first time */
+  function afterPaint(then) {
+    const known = globalThis.PerformanceObserver?.supportedEntryTypes ?? [];
+    if (!known.includes("paint")) {
+      requestAnimationFrame(() => setTimeout(then, 0));
+      return;
+    }
+    new PerformanceObserver((list, observer) => {
+      if (!list.getEntriesByName("first-contentful-paint").length) return;
+      observer.disconnect();
+      then();
+    }).observe({ type: "paint", buffered: true });
+  }
+
+  /* Light or dark: as the system has it, until the button is pressed */
+  function theme(button, changed) {
+    const dark = matchMedia("(prefers-color-scheme: dark)");
+    const set = (isDark) => {
+      document.documentElement.dataset.theme = isDark ? "dark" : "light";
+      button.setAttribute("aria-pressed", String(isDark));
+      changed();
+    };
+    set(dark.matches);
+    dark.addEventListener("change", (event) => set(event.matches));
+    button.addEventListener("click", () => set(document.documentElement.dataset.theme !== "dark"));
+  }
+
+  Object.assign(T, { theme, MARKS, afterPaint, h, s, lab, picture, slider, choice, rgb, tint, percent, visible });
 })(globalThis.TinyLLM);
 
-/* The views, by the name in the page's address: {lab, mount(panel, app)}; their words are in words.js.
-   mount fills the panel and returns what shall run after every change; it may have
-   shade(i) -> {style, title} for the tokens of the text. */
+/* The views, by the name in the page's address: {lab, uses, mount(panel, app)}; their words are in
+   words.js. `uses` lists what the address keeps for the view (swap, layer, head, part). mount fills the
+   panel and returns what runs after every change; it may have shade(i) -> {style, title} for the
+   tokens of the text, and close() for when another view opens. */
 (function (T) {
   T.views = {};
   T.view = (name, view) => (T.views[name] = view);

@@ -1,32 +1,35 @@
-/* The page: which model, which text, which view; asking and writing. */
+/* The page: which model, which view, which address; and its buttons. */
 "use strict";
 
 (function (T) {
   const { h } = T;
-  const SAMPLES = [
-    "Tell me a story about a kite.", "Tell me a story about Anna and a key.", "Tell me a story about a fox.",
-    "Tell me a story about a dragon.", "Who are you?",
-  ];
-  const FIRST = 120; // tokens of the text that is there from the start, at most
-  const PACE = 28; // milliseconds a token, at least: one can read along
   const at = (id) => document.getElementById(id);
-  const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
   const app = {
     loaded: null, // {name, config, model, tokenizer, computed}
     run: null, // the text and the model's record of it
-    promptLength: 0,
+    requests: [], // what was asked in this text
+    promptLength: 0, // where the last answer begins
+    answers: [], // [begin, end] of each answer in the text
     selected: 0, // the token that the views look at
-    writing: null, // a promise while tokens are written
-    knobs: {},
-    seed: 1,
+    picked: false, // whether a person picked it
+    writing: null, // a promise while tokens are read or written
+    byHand: false, // whether requests, seed and knobs alone do not make this text
+    isFirst: false, // the text that is there from the start
+    isNew: false, // whether the way back leads to the text before
+    knobs: {}, seed: 1,
+    swap: undefined, layer: undefined, head: undefined, part: undefined, // what views look at
     /* A token of the text as one can see it */
     shown(i) {
       const plain = app.loaded.tokenizer.decode([app.run.ids[i]], false);
-      return plain.trim() || T.visible(plain);
+      return T.visible(plain.trim() || plain);
     },
     select(i) {
-      app.selected = i;
+      Object.assign(app, { selected: i, picked: false });
+      app.changed();
+    },
+    pick(i) {
+      Object.assign(app, { selected: i, picked: true });
       app.changed();
     },
     /* The largest share that a next token has after token i */
@@ -36,257 +39,251 @@
     },
     /* Draw everything anew, once a frame at most */
     changed() {
-      if (!due) due = setTimeout(draw, 0);
+      due ??= setTimeout(draw, 0);
     },
-    goOnWith,
-    openModel,
+    textChanged: () => text.clear(),
+    asked() {
+      at("request").value = "";
+      app.isNew = !app.isFirst;
+    },
+    answered(answer, written) {
+      at("text").dataset.answer = answer;
+      if (written) at("status").dataset.tokensPerSecond = app.speed?.toFixed(1);
+      suggest();
+    },
+    goOnWith: (id) => talk.goOnWith(id),
+    writeOne: () => talk.step(""),
+    openModel: (name) => openModel({ ...state(), model: name, q: [], text: undefined, token: undefined }),
   };
   T.app = app;
-  let due = null, view = null, update = () => {}, text = null, stop = false;
+  let due = null, view = null, update = () => {}, text = null, nextDraw = 0;
+
+  const say = (message, more = false) => (more ? at("status").append(" ", message) : (at("status").textContent = message));
+  const talking = (is) => {
+    at("go").textContent = T.word(is ? "ask.stop" : "ask.go");
+    is ? (at("go").dataset.stops = "yes") : delete at("go").dataset.stops;
+  };
+  const talk = T.talk(app, say, talking);
+  const factsOf = (name) => T.page.models.find((model) => model.name === name) || T.page.models[0];
 
   /* Views */
 
-  function viewName() {
-    const name = location.hash.slice(1);
-    return T.views[name] ? name : Object.keys(T.views)[0];
+  const viewName = () => wanted().view;
+
+  /* The address, with its view and, where experts are asked for, a model that has some */
+  function wanted() {
+    const found = T.address.parse(location.hash);
+    if (!T.views[found.view]) found.view = Object.keys(T.views)[0];
+    found.model ??= modelFor(found.view);
+    return found;
   }
+  const modelFor = (name) => (T.page.models.find((model) => name === "experts" && model.experts) || T.page.models[0]).name;
 
   function openView() {
     const name = viewName();
     view = T.views[name];
     for (const link of at("views").children)
-      link.hash === `#${name}` ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
-    const lab = T.lab(view.lab, T.word("lab", { lab: T.word(`lab.${view.lab}`) }));
+      link.dataset.view === name ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
     const title = T.word(`${name}.title`);
-    at("panel").replaceChildren(
-      h("h2", { id: "view-title" }, title),
-      h("p", { class: "see" }, T.word(`${name}.see`), " ", h("span", { class: "lab" }, T.phrase("page.built", { lab }))));
+    const lab = view.lab && T.lab(view.lab, T.word("lab", { lab: T.word(`lab.${view.lab}`) }));
+    const see = h("p", { class: "see" }, T.word(`${name}.see`), lab ? [" ", h("span", { class: "lab" }, T.phrase("page.built", { lab }))] : []);
+    at("panel").replaceChildren(h("h2", { id: "view-title" }, title), see);
     document.title = T.word("page.tab", { view: title });
     at("panel").dataset.view = name;
+    update.close?.();
     update = () => {};
-    if (!app.loaded) return;
+    if (!app.loaded || !app.run) return;
     update = view.mount(at("panel"), app) || update;
+    explainTerms(at("panel"), T.terms());
+    nextDraw = 0;
     app.changed();
   }
 
+  /* The text after every token, the view as often as it leaves two thirds of the time free */
   function draw() {
     due = null;
-    if (!app.run) return;
+    if (!app.loaded || !app.run?.ids.length) return;
+    app.selected = Math.min(app.selected, app.run.ids.length - 1);
+    app.answers = app.loaded.tokenizer.answers(app.run.ids);
     text.update(update.shade);
+    at("room").textContent = T.word("ask.room", { tokens: app.run.ids.length, room: app.loaded.config.max_position_embeddings });
+    const started = performance.now();
+    if (app.writing && started < nextDraw) return;
     update();
+    nextDraw = performance.now() + Math.min(500, 2 * (performance.now() - started));
+    if (!app.writing) keepAddress();
+  }
+
+  /* The address: what is seen, and the way back to it */
+
+  function state() {
+    const { knobs, loaded, requests, run, isFirst, byHand } = app;
+    const advised = factsOf(loaded?.name).knobs, name = viewName(), { uses = [] } = T.views[name];
+    const knob = (key) => (knobs[key] === advised[key] ? undefined : knobs[key]);
+    const hasText = run && !isFirst && requests.length > 0;
+    return {
+      view: name,
+      model: loaded && loaded.name !== modelFor(name) ? loaded.name : undefined,
+      q: hasText ? requests : [],
+      seed: hasText || app.seed !== 1 ? app.seed : undefined,
+      temperature: knob("temperature"), "top-k": knob("topK"), "top-p": knob("topP"),
+      token: app.picked ? app.selected : undefined,
+      ...Object.fromEntries(uses.map((key) => [key, app[key]])), // swap, layer, head, part
+      text: hasText && byHand ? T.address.pack(run.ids) : undefined,
+    };
+  }
+
+  /* A link to a view with this text and these knobs */
+  T.link = (name, changes = {}) => {
+    const { loaded } = app, model = loaded && loaded.name !== modelFor(name) ? loaded.name : undefined;
+    const { uses = [] } = T.views[name];
+    const looks = Object.fromEntries(["swap", "layer", "head", "part"].map((key) => [key, uses.includes(key) ? app[key] : undefined]));
+    return T.address.format({ ...state(), view: name, model, ...looks, ...changes });
+  };
+
+  function keepAddress() {
+    const address = T.address.format(state());
+    for (const link of at("views").children) link.href = T.link(link.dataset.view);
+    for (const link of at("others").children) link.href = link.dataset.address + address;
+    if (address === location.hash || (address === `#${viewName()}` && !location.hash)) return;
+    history[app.isNew ? "pushState" : "replaceState"](null, "", address);
+    app.isNew = false;
+  }
+
+  /* What makes the text, apart from how it is looked at */
+  const textKey = ({ model, q, text: ids, seed, temperature, ...rest }) =>
+    JSON.stringify([factsOf(model).name, q, ids, q.length && !ids ? [seed, temperature, rest["top-k"], rest["top-p"]] : 0]);
+
+  function place({ swap, layer, head, part, token, seed = 1, temperature, ...rest }) {
+    const { knobs } = factsOf(rest.model);
+    Object.assign(app, { swap, layer, head, part, seed });
+    Object.assign(app.knobs, { temperature: temperature ?? knobs.temperature, topK: rest["top-k"] ?? knobs.topK, topP: rest["top-p"] ?? knobs.topP });
+    if (token !== undefined) app.pick(token);
+  }
+
+  /* Somebody went to another address: a link, the way back */
+  function follow() {
+    const next = wanted(), { loaded } = app;
+    if (loaded && textKey(next) === textKey({ ...state(), model: loaded.name })) {
+      place(next);
+      openView();
+    } else openModel(next);
   }
 
   /* Models */
 
-  async function openModel(name) {
-    await halt();
-    app.loaded = null;
-    ready(false);
-    const facts = T.page.models.find((each) => each.name === name);
-    at("model").value = name;
-    say(T.word("status.reading", { name, megabytes: facts.megabytes }));
-    performance.mark("model asked for");
-    try {
-      app.loaded = await T.load(name);
-    } catch (error) {
-      say(error.message);
-      return;
-    }
-    Object.assign(app.knobs, facts.knobs);
-    at("about").textContent = described(app.loaded);
-    T.compare(app.loaded, at("verdict"));
-    begin(at("request").value);
-    ready(true);
-    // there is a text to look at from the start: the likeliest, at once
-    const writing = write(FIRST, { ...app.knobs, temperature: 0 }, 0);
-    openView();
-    say(T.word("status.writing"));
-    if (!(await writing)) return;
-    say(T.word("status.ready"));
-    leastSure();
+  function openModel(next) {
+    const facts = factsOf(next.model);
+    at("model").value = facts.name;
+    return talk.alone(async (goesOn) => {
+      if (app.loaded?.name !== facts.name) {
+        Object.assign(app, { loaded: null, run: null });
+        ready(false);
+        say(T.word("status.reading", { name: facts.name, megabytes: facts.megabytes }));
+        performance.mark("model asked for");
+        try {
+          const loaded = await T.load(facts.name);
+          if (!goesOn()) return;
+          app.loaded = loaded;
+        } catch (error) {
+          say(error.message);
+          return;
+        }
+        at("about").textContent = described(app.loaded);
+        explainTerms(at("about"), T.terms());
+        world(facts.world);
+      }
+      const { token } = next;
+      place({ ...next, model: facts.name, token: undefined });
+      talk.clear();
+      openView();
+      ready(true);
+      app.isFirst = !next.q.length && !next.text;
+      if (app.isFirst) await talk.begin(T.samples.STORIES[0], goesOn);
+      else await talk.restore(next, goesOn);
+      if (token !== undefined && goesOn()) app.pick(Math.min(token, app.run.ids.length - 1));
+      if (goesOn()) await T.compare(app.loaded, at("verdict"));
+    });
   }
 
   function described({ name, config, model }) {
     const tensors = Object.values(model.tensors);
-    const total = tensors.reduce((sum, each) => sum + each.data.length, 0);
+    const total = tensors.reduce((sum, tensor) => sum + tensor.data.length, 0);
     const { num_experts: experts, num_experts_per_tok: each } = config;
     return T.word("page.described", {
-      name, millions: (total / 1e6).toFixed(2), layers: config.num_hidden_layers, heads: config.num_attention_heads,
+      name, parameters: T.count(total, { notation: "compact", maximumSignificantDigits: 3 }), layers: config.num_hidden_layers, heads: config.num_attention_heads,
       kvHeads: config.num_key_value_heads, experts: experts ? T.word("page.described-experts", { experts, each }) : "",
     });
   }
 
-  /* Asking and writing */
-
-  /* A new text: the request, as the model was taught to read it */
-  function begin(request) {
-    const { model, tokenizer, config } = app.loaded;
-    const room = config.max_position_embeddings - 32;
-    const ids = tokenizer.chatPrompt(request).slice(-room);
-    app.run = new T.Run(model);
-    for (const id of ids) app.run.push(id);
-    app.promptLength = ids.length;
-    app.selected = ids.length - 1;
-    text.clear();
-    app.changed();
+  /* What the model knows, from its card */
+  function world(lists) {
+    at("world").hidden = !Object.keys(lists).length;
+    at("lists").replaceChildren(...Object.entries(lists).flatMap(([name, words]) =>
+      [h("dt", {}, T.word(`world.${name}`)), h("dd", { lang: "en" }, words)]));
   }
 
-  /* Write up to `most` tokens, each by the knobs; resolves with how many there were */
-  function write(most, knobs = app.knobs, pace = PACE) {
-    stop = false;
-    const work = async () => {
-      const random = T.dice(app.seed++);
-      const { run } = app;
-      let written = 0, busy = 0;
-      for (; written < most && !stop && canGoOn(); written++) {
-        const started = performance.now();
-        run.push(T.draw(T.candidates(run.logits, knobs), random));
-        app.selected = run.ids.length - 1;
-        const took = performance.now() - started;
-        busy += took;
-        if (calm.matches ? written % 20 === 0 : most > 1) {
-          app.changed();
-          await new Promise((done) => setTimeout(done, Math.max(0, pace - took)));
-        }
-      }
-      app.changed();
-      if (written > 1 && pace) told(written, busy);
-      return stop ? 0 : written;
-    };
-    app.writing = work().finally(() => (app.writing = null));
-    return app.writing;
+  /* Requests to pick from: questions about the story that is there, or a first one */
+  function suggest() {
+    const { world: lists } = factsOf(app.loaded.name);
+    const story = app.loaded.tokenizer.decode(app.run.ids);
+    const follow = talk.isEmpty() ? [] : T.samples.questions(story, lists);
+    at("samples").replaceChildren(...(follow.length ? follow : T.samples.STORIES).map((sample) =>
+      h("button", { type: "button", lang: "en", click: () => (follow.length ? talk.ask(sample) : startNew().then(() => talk.ask(sample))) }, sample)));
+    at("request").placeholder = T.word(talk.isEmpty() ? "ask.first" : "ask.next");
   }
 
-  function told(written, busy) {
-    const { run, promptLength, loaded } = app;
-    app.speed = (1000 * written) / busy;
-    at("status").dataset.tokensPerSecond = app.speed.toFixed(1);
-    say(T.word("status.written", { count: written, seconds: (busy / 1000).toFixed(1) }) + (ended() ? ` ${T.word("status.ended")}` : ""));
-    at("text").dataset.answer = loaded.tokenizer.decode(run.ids.slice(promptLength));
-  }
-
-  /* Pick the place where the model was least sure how to go on: there is most to see */
-  function leastSure() {
-    const { run, promptLength } = app;
-    const places = run.ids.map((_, i) => i).slice(promptLength - 1, ended() ? -1 : undefined);
-    app.select(places.reduce((best, i) => (app.sure(i) < app.sure(best) ? i : best)));
-    at("status").append(" ", T.word("status.least-sure", { token: app.shown(app.selected) }));
-  }
-
-  function ended() {
-    const { ids } = app.run;
-    return ids.length > app.promptLength && app.loaded.tokenizer.stops.has(ids[ids.length - 1]);
-  }
-
-  function canGoOn() {
-    return !ended() && app.run.ids.length < app.loaded.config.max_position_embeddings;
-  }
-
-  async function halt() {
-    stop = true;
-    await app.writing;
-  }
-
-  /* The text up to the picked token, then this one, and what follows from it */
-  async function goOnWith(id) {
-    await halt();
-    const kept = app.run.ids.slice(0, app.selected + 1);
-    app.run.cut(kept.length);
-    app.promptLength = Math.min(app.promptLength, kept.length);
-    app.run.push(id);
-    app.selected = kept.length;
-    app.changed();
-    await goOn();
-  }
-
-  /* Write to the end, with a button that stops it */
-  async function goOn() {
-    at("go").textContent = T.word("ask.stop");
-    at("go").dataset.stops = "yes";
-    say(T.word("status.writing"));
-    const written = await write(400);
-    at("go").textContent = T.word("ask.go");
-    delete at("go").dataset.stops;
-    if (written) leastSure();
-  }
-
-  async function ask(request) {
-    if (!app.loaded) return;
-    await halt();
-    at("request").value = request;
-    begin(request);
-    await goOn();
-  }
+  const startNew = () => talk.alone(async () => {
+    talk.clear();
+    app.isFirst = false;
+    app.answered("", 0);
+    say(T.word("status.new"));
+  });
 
   /* Everything at its start */
 
-  const say = (message) => (at("status").textContent = message);
-
   function ready(is) {
-    at("go").disabled = at("step").disabled = !is;
+    for (const id of ["go", "step", "new"]) at(id).disabled = !is;
     at("text").setAttribute("aria-busy", String(!is));
     document.documentElement.dataset.ready = is ? "yes" : "no";
   }
 
-  function theme() {
-    const dark = matchMedia("(prefers-color-scheme: dark)");
-    const button = at("theme");
-    const set = (isDark) => {
-      document.documentElement.dataset.theme = isDark ? "dark" : "light";
-      button.setAttribute("aria-pressed", String(isDark));
-      app.changed();
-    };
-    set(dark.matches);
-    dark.addEventListener("change", (event) => set(event.matches));
-    button.addEventListener("click", () => set(document.documentElement.dataset.theme !== "dark"));
-  }
-
-  function start() {
-    T.worded(document);
-    theme();
-    text = new T.Text(at("text"), app);
-    for (const name of Object.keys(T.views))
-      at("views").append(h("a", { href: `#${name}` }, T.word(`${name}.title`)));
-    for (const { name } of T.page.models) at("model").append(h("option", { value: name }, name));
-    for (const sample of SAMPLES)
-      at("samples").append(h("button", { type: "button", click: () => ask(sample) }, sample));
-    at("request").value = SAMPLES[0];
-    at("home").hidden = !T.page.home;
-    at("home").href = T.page.home;
-    for (const [lang, name, address] of T.page.others) {
-      const link = h("a", { href: address, lang, hreflang: lang }, name);
-      link.addEventListener("click", () => (link.href = address + location.hash));
-      at("others").append(link);
-    }
-    at("model").addEventListener("change", (event) => openModel(event.target.value));
+  function listen() {
+    const box = at("request");
+    at("model").addEventListener("change", (event) => app.openModel(event.target.value));
     at("skip").addEventListener("click", (event) => {
       event.preventDefault();
       at("panel").focus();
     });
     at("ask").addEventListener("submit", (event) => {
       event.preventDefault();
-      at("go").dataset.stops ? halt() : ask(at("request").value);
+      at("go").dataset.stops ? talk.halt() : talk.ask(box.value);
     });
-    at("step").addEventListener("click", () => halt().then(() => write(1)).then((written) => written || (ended() && say(T.word("status.ended")))));
-    addEventListener("hashchange", openView);
-    openView();
-    const wanted = viewName() === "experts" && T.page.models.find((each) => each.experts);
-    const first = wanted || T.page.models[0];
-    // after the first paint: the page stands before the model is read
-    afterPaint(() => openModel(first.name));
+    box.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      at("ask").requestSubmit();
+    });
+    at("step").addEventListener("click", () => talk.step(box.value));
+    at("new").addEventListener("click", () => startNew().then(() => box.focus()));
+    addEventListener("hashchange", follow);
   }
 
-  function afterPaint(then) {
-    const known = globalThis.PerformanceObserver?.supportedEntryTypes ?? [];
-    if (!known.includes("paint")) {
-      requestAnimationFrame(() => setTimeout(then, 0));
-      return;
-    }
-    new PerformanceObserver((list, observer) => {
-      if (!list.getEntriesByName("first-contentful-paint").length) return;
-      observer.disconnect();
-      then();
-    }).observe({ type: "paint", buffered: true });
+  function start() {
+    T.worded(document);
+    T.theme(at("theme"), app.changed);
+    text = new T.Text(at("text"), app);
+    for (const name of Object.keys(T.views))
+      at("views").append(h("a", { href: `#${name}`, "data-view": name }, T.word(`${name}.title`)));
+    for (const { name } of T.page.models) at("model").append(h("option", { value: name }, name));
+    at("home").hidden = !T.page.home;
+    at("home").href = T.page.home;
+    for (const [lang, name, address] of T.page.others)
+      at("others").append(h("a", { href: address, lang, hreflang: lang, "data-address": address }, name));
+    listen();
+    T.tour(at("tour-button"));
+    openView();
+    T.afterPaint(() => openModel(wanted())); // the page is there before the model is read
   }
 
   start();

@@ -1,45 +1,49 @@
-/* The text above the views: one element a token; the arrow keys pick the token to look at. */
+/* The text: one element per token; the arrow keys pick the token to look at. */
 "use strict";
 
 (function (T) {
-  const { h } = T;
-  const MARKS = { "<|im_start|>": "⟨", "<|im_end|>": "⟩", "<|endoftext|>": "∎" };
+  const { h, MARKS } = T;
 
   class Text {
     constructor(box, app) {
-      this.box = box;
-      this.app = app;
-      this.spans = [];
+      Object.assign(this, { box, app, spans: [] });
       box.addEventListener("keydown", (event) => this.key(event));
       box.addEventListener("click", (event) => {
         const found = event.target.closest("[data-at]");
-        if (found) app.select(Number(found.dataset.at));
+        if (found) app.pick(Number(found.dataset.at));
       });
     }
 
-    /* Show what the run holds; elements that stand are kept. shade(i): {style, title} or null */
+    /* Show what the run holds; elements that are right stay. shade(i): {style, title} or null */
     update(shade) {
-      const { run, loaded, selected, promptLength } = this.app;
+      const { run, selected, promptLength, answers } = this.app;
       const stale = this.spans.findIndex((span, i) => span.token !== run.ids[i]);
       while (stale >= 0 && this.spans.length > stale) this.spans.pop().remove();
-      for (let i = this.spans.length; i < run.ids.length; i++) {
-        const plain = loaded.tokenizer.decode([run.ids[i]], false);
-        const shown = MARKS[plain] || plain.replaceAll("\n", "↵\n");
-        const span = h("span", { role: "option", id: `token-${i}`, "data-at": i, "aria-label": T.visible(plain) }, shown);
-        span.token = run.ids[i];
-        if (MARKS[plain]) span.classList.add("mark");
-        this.spans.push(span);
-        this.box.append(span);
-      }
+      for (let i = this.spans.length; i < run.ids.length; i++) this.append(run.ids[i], i);
       this.spans.forEach((span, i) => {
-        const { style = "", title = "" } = (shade && shade(i)) || {};
-        if (span.getAttribute("style") !== style) span.setAttribute("style", style);
-        if (span.title !== title) span.title = title;
-        span.classList.toggle("prompt", i < promptLength);
+        const { style = "", title = span.mark || "" } = (shade && shade(i)) || {};
+        const isPrompt = i < promptLength && !answers.some(([begin, end]) => begin <= i && i < end);
+        const now = `${style}|${title}|${isPrompt}|${i === selected}`;
+        if (span.before === now) return;
+        span.before = now;
+        span.setAttribute("style", style);
+        span.title = title;
+        span.classList.toggle("prompt", isPrompt);
         span.setAttribute("aria-selected", String(i === selected));
       });
       this.box.setAttribute("aria-activedescendant", `token-${selected}`);
-      if (this.app.writing) this.box.scrollTop = this.box.scrollHeight;
+      if (this.app.writing) this.box.scrollTop = 1e6;
+    }
+
+    append(id, i) {
+      const plain = this.app.loaded.tokenizer.decode([id], false);
+      const shown = MARKS[plain] || plain.replaceAll("\n", "↵\n");
+      const span = h("span", { role: "option", id: `token-${i}`, "data-at": i, "aria-label": MARKS[plain] ? plain : T.visible(plain) }, shown);
+      span.token = id;
+      if (MARKS[plain]) span.mark = plain;
+      if (span.mark) span.classList.add("mark");
+      this.spans.push(span);
+      this.box.append(span);
     }
 
     clear() {
@@ -53,9 +57,8 @@
       const to = { ArrowLeft: selected - 1, ArrowRight: selected + 1, Home: 0, End: last }[event.key];
       if (to === undefined) return;
       event.preventDefault();
-      this.app.select(Math.max(0, Math.min(last, to)));
-      const span = this.spans[this.app.selected];
-      if (span) span.scrollIntoView({ block: "nearest" });
+      this.app.pick(Math.max(0, Math.min(last, to)));
+      this.spans[this.app.selected]?.scrollIntoView({ block: "nearest" });
     }
   }
 

@@ -163,7 +163,7 @@ def stream(
 
     speed.prompt, speed.started, speed.arrivals = len(prompt_ids), time.perf_counter(), []
     speed.cut = False
-    with torch.no_grad():
+    with torch.no_grad(), model.register_forward_hook(refuse_nan):
         generate(
             model,
             ids,
@@ -175,6 +175,17 @@ def stream(
         )
     show_more(pieces.rest())
     return "".join(shown)
+
+
+def refuse_nan(model: nn.Module, inputs: tuple, logits: torch.Tensor) -> None:
+    """A forward hook: raise ChatError instead of drawing tokens from logits that are nan."""
+    if logits[:, -1].isnan().any():  # (B, V)
+        raise ChatError(
+            tr(
+                "the model's logits are nan: one of its weights is nan or infinite, or its "
+                "code divides by 0 somewhere"
+            )
+        )
 
 
 def check_prompt(model: nn.Module, prompt_ids: Sequence[int], max_new_tokens: int) -> None:

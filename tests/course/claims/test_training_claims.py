@@ -16,7 +16,7 @@ import torch
 from labkit.core.paths import LABKIT
 from labkit.pretrain import lesson
 from labkit.pretrain.data import Rows
-from labkit.pretrain.stories.words import BOYS, GIRLS
+from labkit.stories.words import BOYS, GIRLS
 from solutions.training import causal_lm_loss, learning_rate, train_step
 
 RECORD = LABKIT / "pretrain" / "training.json"

@@ -21,8 +21,21 @@ from labkit.grading.collect.roster import read_roster
 from labkit.grading.judge.graded import GradedSubmission, zero
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry
+from labkit.grading.nbgrader.timestamp import parse_timestamp
+from labkit.grading.run.follow import follow_rules
 from labkit.grading.run.results import Results
-from tests.course.grading.samples import LAB, NOON, SECOND, notebook, page_of, rows_of, zipped
+from tests.course.grading.samples import (
+    FULL,
+    LAB,
+    NOON,
+    SECOND,
+    WORKSHEETS,
+    graded,
+    notebook,
+    page_of,
+    rows_of,
+    zipped,
+)
 
 FILE = f"{LAB.name}.ipynb"
 NOON_UTC = datetime(*NOON).astimezone(timezone.utc)
@@ -201,11 +214,28 @@ def test_numbers_of_a_worksheet_and_github_names(inboxes, monkeypatch):
                 f"Team-X_7003_assignsubmission_file_/{FILE}": C},
                roster_file=listed(inbox, sheet))  # fmt: skip
     assert inbox.handed_in() == {"wang1": A, "wang2": B, "team": C}
-    inbox = inboxes()
     known(monkeypatch, ("s1", "Ann", "Lee", "ann@x.edu"))
-    names = "identifier,github_username,github_id,name\nann@x.edu,octo133-dev,1,Ann Lee\n"
-    inbox.take({f"lab1-octo133-dev/{FILE}": A}, "in", roster_file=listed(inbox, names))
-    assert inbox.handed_in() == {"s1": A}
+    classroom = "identifier,github_username,github_id,name\nann@x.edu,octo133-dev,1,Ann Lee\n"
+    for names in (classroom, "id,name,GitHub\ns1,Ann Lee,octo133-dev\n"):
+        inbox = inboxes()
+        inbox.take({f"lab1-octo133-dev/{FILE}": A}, "in", roster_file=listed(inbox, names))
+        assert inbox.handed_in() == {"s1": A}
+        inbox.take({f"lab2-octo133-dev/{SECOND.name}.ipynb": notebook(lab=SECOND)}, "next")
+        assert set(inbox.handed_in(SECOND)) == {"s1"}  # it is remembered
+
+
+@pytest.mark.parametrize("language", WORKSHEETS)
+def test_a_worksheet_in_any_language_is_a_roster(inbox, language):
+    """And a team's file, which begins with the team's name, is told by the number."""
+    inbox.take({"Ann Lee_7001_assignsubmission_file_/x.ipynb": A,
+                "Gruppe 1-Bo Ek_7002_assignsubmission_file_/x.ipynb": B},
+               roster_file=listed(inbox, WORKSHEETS[language]))  # fmt: skip
+    assert inbox.handed_in() == {"ann": A, "bo": B}
+
+
+def test_ids_with_numbers_are_no_worksheet(inbox):
+    text = "id,name,email\ns17,Ann,ann@x.edu\ns18,Bo,bo@x.edu\n"
+    assert [p.id for p in read_roster(listed(inbox, text)).people] == ["s17", "s18"]
 
 
 def test_a_bad_roster_says_so(inbox):
@@ -355,31 +385,59 @@ def test_the_latest_attempt_counts_and_every_other_is_kept(inbox):
     assert inbox.handed_in() == {"ada": B} and C in inbox.kept()
 
 
-def test_a_later_attempt_with_fewer_answers_needs_a_look(inbox):
+def test_a_later_attempt_with_fewer_answers_is_open_until_a_person_chooses(inboxes):
     full = notebook(
         ex_1_1=cells.directive(LAB.exercises[0]) + "\ndef layer_norm(x): return x\n"
     )
     files = {f"{ANN}/{FILE}": full, f"{ANN}/Copy1.ipynb": A}
-    lines = inbox.take(zipped(files, {f"{ANN}/Copy1.ipynb": (2026, 3, 1, 12, 1, 0)}))
-    assert inbox.handed_in() == {"Ann Lee": A}
-    assert "an earlier attempt has: 1.1" in lines[-1].note and lines[-1].trouble
+    export = zipped(files, {f"{ANN}/Copy1.ipynb": (2026, 3, 1, 12, 1, 0)})
+    for choice, other in ((full, A), (A, full)):
+        inbox = inboxes()
+        line = inbox.take(export)[-1]
+        assert inbox.handed_in() == {"Ann Lee": A} and line.state == issues.FEWER
+        assert line.note.startswith("1.1 answered in an earlier attempt") and line.trouble
+        inbox.take({f"{ANN}/Copy1.ipynb": A}, "again.zip")
+        (issue,) = OpenIssues(inbox.root).open()
+        assert "--replace --as Ann Lee FILE" in issue.reason
+        (path,) = [p for p in (inbox.root / "collected").rglob("*.ipynb")
+                   if p.read_bytes() == choice]  # fmt: skip
+        deliver.collect(inbox.course, [path], learner="Ann Lee", replace_newer=True)
+        for _ in range(2):  # a person's word holds when the same export comes again
+            assert inbox.handed_in() == {"Ann Lee": choice}
+            assert not OpenIssues(inbox.root).open()
+            assert not [line for line in inbox.take(export) if line.trouble]
+        newest = zipped(
+            files | {f"{ANN}/x.ipynb": B}, {f"{ANN}/x.ipynb": (2026, 3, 2, 9, 0, 0)}
+        )
+        inbox.take(newest)
+        assert inbox.handed_in() == {"Ann Lee": B} and other in inbox.kept()
+    inbox = inboxes()
     lines = inbox.take(files)  # of one time: a person says which counts
-    assert {line.state for line in lines} == {issues.WHOSE}
-    assert inbox.handed_in() == {"Ann Lee": A}
+    assert {line.state for line in lines} == {issues.WHOSE} and not inbox.handed_in()
 
 
-def test_canvas_late_mark_decides_over_the_time(inbox, monkeypatch):
-    due = datetime(2026, 2, 1, tzinfo=timezone.utc)
-    monkeypatch.setattr(Course, "due_dates", lambda self: {LAB.name: due})
-    lines = inbox.take({
-        "doejohn_12345_67990_01_rmsnorm-1.ipynb": A,
-        f"doejohn_12345_67890_{FILE}": B,
-        f"roeann_LATE_22345_67891_{FILE}": C,
-    })  # fmt: skip
-    assert inbox.handed_in() == {"doejohn": A, "roeann": C} and B in inbox.kept()
-    assert [line.state for line in lines].count(issues.EARLIER) == 1
-    days = {path.parts[-3]: path.read_text()[:10] for path in inbox.root.rglob("timestamp.txt")}
-    assert days == {"doejohn": "2026-02-01", "roeann": "2026-03-01"}
+def test_canvas_late_mark_decides_whenever_the_deadline_is_set(released_course, tmp_path):
+    """Both ways, before and after collecting and grading; a changed deadline, too."""
+    course = released_course
+    late, early = f"roeann_LATE_22345_67891_{FILE}", f"doejohn_12345_67890_{FILE}"
+    (tmp_path / "export.zip").write_bytes(zipped({late: C, early: B}))
+    deliver.collect(course, [tmp_path / "export.zip"])
+    for learner, data in {"roeann": C, "doejohn": B}.items():
+        folder = course.root / "submitted" / learner / LAB.name
+        graded(course, learner, FULL, (folder / "timestamp.txt").read_text())
+        (folder / FILE).write_bytes(data)
+    for month in (2, 4, 1):
+        rules = (
+            f"[deadlines]\nrmsnorm = 2026-{month:02}-01T00:00Z\n[late]\npercent_a_day = 10\n"
+        )
+        (course.root / "course.toml").write_text(rules)
+        course = Course(course.root)
+        follow_rules(course, LAB)
+        found = course.standings(LAB)
+        assert found["doejohn"].late_penalty == 0 < found["roeann"].late_penalty, month
+        assert found["roeann"].handed_at > course.due_dates()[LAB.name], month
+        stamp = course.root / "submitted" / "roeann" / LAB.name / "timestamp.txt"
+        assert parse_timestamp(stamp.read_bytes()) == found["roeann"].handed_at
 
 
 def test_the_time_is_that_of_the_outer_file(inbox):

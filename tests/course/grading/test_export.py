@@ -16,6 +16,7 @@ from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntr
 from labkit.grading.run.results import Results
 from tests.course.grading.samples import (
     LAB,
+    WORKSHEETS,
     graded,
     handed,
     notebook,
@@ -121,6 +122,19 @@ def test_moodles_worksheet_comes_back_filled_in(handed_in, tmp_path):
     row = next(row for row in found[f"{LAB.name}_moodle.csv"] if row["ID number"] == "wei9")
     assert (row["Email address"], row["Lab 01"]) == ("wei9@uni.example", "4")
     assert "without Email address" in remarks and "ann7" in remarks
+
+
+@pytest.mark.parametrize("language", WORKSHEETS)
+def test_a_worksheet_in_any_language_comes_back(course, tmp_path, language):
+    """With its own titles; who is in it is known by id or e-mail."""
+    (tmp_path / "sheet.csv").write_text(WORKSHEETS[language], "utf-8-sig")
+    graded_class(course, {"ann": (4.0, 6.0, 4.0), "bo": (4.0, 0.55, 0.0)})
+    found, remarks = written(course, "moodle", tmp_path / "sheet.csv")
+    rows = found[f"{LAB.name}_moodle.csv"]
+    head = WORKSHEETS[language].partition("\n")[0].split(",")
+    assert list(rows[0]) == head and "no grade there" not in remarks
+    comma = language == "de"
+    assert [row[head[-2]] for row in rows] == ["14", "4,55" if comma else "4.55"]
 
 
 def test_without_a_roster_nobody_is_lost_unsaid(course):

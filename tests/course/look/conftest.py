@@ -1,5 +1,6 @@
 """The page in a real browser, or a skip that says "not checked"."""
 
+import json
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -84,3 +85,87 @@ def barriers():
         assert not [(e["id"], [n["html"][:99] for n in e["nodes"][:3]]) for e in serious]
 
     return check
+
+
+class Page:
+    """The page, opened in a browser."""
+
+    SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
+
+    def __init__(self, browser, folder):
+        self.browser, self.address = browser, (folder / "index.html").as_uri()
+
+    def resize(self, size):
+        width, height = self.SIZES[size]
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def open(self, view):
+        self.resize("desktop")
+        self.browser.get("about:blank")
+        for kind in ("browser", "performance"):
+            self.browser.get_log(kind)  # what was before
+        self.browser.get(f"{self.address}#{view}")
+        self.until("document.documentElement.dataset.ready === 'yes'")
+        return self.until(
+            "TinyLLM.app.run && !TinyLLM.app.writing && panel.children.length > 2"
+        )
+
+    def at(self, view):
+        """The view in a page that is open already, or in a fresh one."""
+        if not self.js("return globalThis.TinyLLM?.app?.loaded?.name === 'stories-dense'"):
+            return self.open(view)
+        self.js("location.hash = TinyLLM.link(arguments[0])", view)
+        return self.until(f"panel.dataset.view === '{view}' && !TinyLLM.app.writing")
+
+    def until(self, condition):
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        WebDriverWait(self.browser, 60, 0.05).until(lambda _: self.js(f"return {condition}"))
+        return self
+
+    def js(self, script, *given):
+        return self.browser.execute_script(script, *given)
+
+    def texts(self, selector):
+        script = (
+            "return [...document.querySelectorAll(arguments[0])].map((each) => each.innerText)"
+        )
+        return self.js(script, selector)
+
+    def new(self):
+        self.press("#new", "New text")
+        return self.until("!TinyLLM.app.writing")
+
+    def ask(self, request):
+        self.js("request.value = arguments[0]", request)
+        self.press("#go", "Ask")
+        return self.until("!TinyLLM.app.writing")
+
+    def visit(self, address):
+        self.browser.get("about:blank")
+        self.browser.get(address)
+        self.until("document.documentElement.dataset.ready === 'yes'")
+        return self.until("!TinyLLM.app.writing && panel.children.length > 2")
+
+    def press(self, selector, text):
+        buttons = f"[...document.querySelectorAll('{selector}')]"
+        self.js(f"{buttons}.find((each) => each.textContent === arguments[0]).click()", text)
+
+    def turn(self, knob, value):
+        script = """
+            const input = document.querySelector(`input[aria-label="${arguments[0]}"]`);
+            input.value = arguments[1];
+            input.dispatchEvent(new Event("input"));"""
+        self.js(script, knob, value)
+
+    def requests(self):
+        logged = self.browser.get_log("performance")
+        events = [json.loads(each["message"])["message"] for each in logged]
+        sent = [each for each in events if each["method"] == "Network.requestWillBeSent"]
+        return [each["params"]["request"]["url"] for each in sent]
+
+
+@pytest.fixture(scope="module")
+def opened(browser, page):
+    return Page(browser, page)

@@ -53,8 +53,7 @@ def test_the_page_says_where_your_code_differs(browser, tmp_path, monkeypatch):
         const [name, done] = arguments;
         TinyLLM.load(name).then((loaded) => {
             const box = document.createElement("p");
-            TinyLLM.compare(loaded, box);
-            done(box.textContent);
+            return TinyLLM.compare(loaded, box).then(() => done(box.textContent));
         });"""
     for made, begins in SENTENCES.items():
         sentence = browser.execute_async_script(script, made.__name__)
@@ -65,7 +64,7 @@ def test_the_page_says_where_your_code_differs(browser, tmp_path, monkeypatch):
 def test_the_code_that_is_compared_is_the_learners(monkeypatch):
     assert own.compared("stories-dense").computed["whose"] == "course"
     monkeypatch.setattr(own.models, "written", lambda lab: lab.exercises)
-    monkeypatch.setattr(own.models, "as_it_is", lambda: 1 / 0)
+    monkeypatch.setattr(own.models, "complete", lambda: 1 / 0)
     computed = own.compared("stories-dense").computed
     assert computed["whose"] == "mixed" and computed["labs"].startswith("01, 02, 03")
     assert computed["problem"].startswith("ZeroDivisionError")
@@ -122,5 +121,5 @@ def test_a_cell_shows_the_page_or_links_to_it(monkeypatch):
     monkeypatch.setattr(own.models, "reference", lambda: code(Unwritten))
     notebook.look("cache")
     assert "yet: Exercise 6.3: Qwen3ForCausalLM.</p>" in shown[2]["text/html"]
-    with pytest.raises(ValueError, match="view is 'x'; there are tokens"):
+    with pytest.raises(ValueError, match="view is 'x'; there are overview"):
         notebook.look("x")

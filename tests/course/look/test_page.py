@@ -1,6 +1,5 @@
 """The page in a browser: every view works, loads nothing from outside, is open to everyone."""
 
-import json
 import re
 
 import pytest
@@ -15,77 +14,9 @@ from solutions import gqa
 from solutions.generation import generate
 
 DENSE = hub.SHIPPED["stories-dense"]
-SIZES = {"desktop": (1200, 900), "phone": (390, 844)}
 # English that stays in another language
-NAMES = re.compile(r"stories-(dense|moe)|\bown\b|KiB|Tell me a story[^.]*|Who are you")
+NAMES = re.compile(r"stories-(dense|moe)|\bown\b|KiB|Tell me a .*|Wh\w+ \w+ [^?]*\?")
 KEPT = "#panel .split > div + div > .quiet"  # "7 of 1536 tokens can be drawn"
-
-
-class Page:
-    """The page, opened in a browser."""
-
-    def __init__(self, browser, folder):
-        self.browser, self.address = browser, (folder / "index.html").as_uri()
-
-    def resize(self, size):
-        width, height = SIZES[size]
-        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-
-    def open(self, view):
-        self.resize("desktop")
-        self.browser.get("about:blank")
-        for kind in ("browser", "performance"):
-            self.browser.get_log(kind)  # what was before
-        self.browser.get(f"{self.address}#{view}")
-        self.until("document.documentElement.dataset.ready === 'yes'")
-        return self.until(
-            "TinyLLM.app.run && !TinyLLM.app.writing && panel.children.length > 2"
-        )
-
-    def at(self, view):
-        """The view in a page that is open already, or in a fresh one."""
-        if not self.js("return globalThis.TinyLLM?.app?.loaded?.name === 'stories-dense'"):
-            return self.open(view)
-        self.js("location.hash = arguments[0]", view)
-        return self.until(f"panel.dataset.view === '{view}' && !TinyLLM.app.writing")
-
-    def until(self, condition):
-        from selenium.webdriver.support.ui import WebDriverWait
-
-        WebDriverWait(self.browser, 60, 0.05).until(lambda _: self.js(f"return {condition}"))
-        return self
-
-    def js(self, script, *given):
-        return self.browser.execute_script(script, *given)
-
-    def texts(self, selector):
-        script = (
-            "return [...document.querySelectorAll(arguments[0])].map((each) => each.innerText)"
-        )
-        return self.js(script, selector)
-
-    def press(self, selector, text):
-        buttons = f"[...document.querySelectorAll('{selector}')]"
-        self.js(f"{buttons}.find((each) => each.textContent === arguments[0]).click()", text)
-
-    def turn(self, knob, value):
-        script = """
-            const input = document.querySelector(`input[aria-label="${arguments[0]}"]`);
-            input.value = arguments[1];
-            input.dispatchEvent(new Event("input"));"""
-        self.js(script, knob, value)
-
-    def requests(self):
-        logged = self.browser.get_log("performance")
-        events = [json.loads(each["message"])["message"] for each in logged]
-        sent = [each for each in events if each["method"] == "Network.requestWillBeSent"]
-        return [each["params"]["request"]["url"] for each in sent]
-
-
-@pytest.fixture(scope="module")
-def opened(browser, page):
-    return Page(browser, page)
 
 
 @pytest.fixture(scope="module")
@@ -99,14 +30,14 @@ def test_a_view_opens_alone_complete_and_open_to_all(opened, page, barriers):
         sent = opened.requests()
         assert any("/models/" in url for url in sent)
         assert all(url.startswith((page.as_uri(), "data:")) for url in sent), view
-        script = "return [...document.querySelectorAll('svg, .big')].map((e) => e.ariaLabel)"
-        labels = opened.js(script)
+        drawn = "[...document.querySelectorAll('svg:not([aria-hidden]), .big')]"
+        labels = opened.js(f"return {drawn}.map((e) => e.ariaLabel)")
         assert all(len(text) > 40 for text in labels), view
         assert labels or view in ("tokens", "swap")
         links = opened.js("return [...document.querySelectorAll('.lab a')].map((e) => e.href)")
         assert links == ([opened.address + "#tokens"] if view == "experts" else [])
         assert not opened.js("return document.getElementById('home').checkVisibility()")
-        for size, (width, _) in SIZES.items():
+        for size, (width, _) in opened.SIZES.items():
             opened.resize(size)
             assert opened.js("return document.documentElement.scrollWidth") <= width, view
         assert opened.browser.get_log("browser") == []
@@ -134,11 +65,107 @@ def test_a_request_is_answered_as_the_reference_answers_it(opened, model):
 
     opened.at("tokens")
     opened.turn("temperature", 0)
-    opened.press("#samples button", request)
-    opened.until("document.getElementById('text').dataset.answer")
+    opened.new()
+    opened.ask(request)
     assert opened.js("return TinyLLM.app.run.ids") == written
     assert tokenizer.decode(written[prompt.size(1) :]) in opened.texts("#text")[0]
     assert "ended its turn itself" in opened.texts("#status")[0]
+    # a question about the story reads the same text, as a chat does
+    story, question = tokenizer.decode(written[prompt.size(1) :]), "Where is the fox?"
+    roles = ("user", request), ("assistant", story), ("user", question)
+    talk = [{"role": role, "content": content} for role, content in roles]
+    prompt = torch.tensor([tokenizer.chat_prompt(talk)])
+    opened.ask(question)
+    both = generate(model, prompt, max_new_tokens=60, eos_token_id=stops)[0].tolist()
+    assert opened.js("return TinyLLM.app.run.ids") == both
+    (_, first), (begin, _) = opened.js("return TinyLLM.app.answers")
+    assert (first, begin) == (len(written) - 1, prompt.size(1))
+
+
+def test_without_a_cache_the_model_would_read_the_text_again_and_again(opened):
+    opened.at("cache")
+    opened.new()
+    opened.ask("Tell me a story about a kite.")
+    opened.ask("Where is the kite?")
+    opened.until("document.querySelector('.facts').textContent.includes('in all')")
+    ids, answers = opened.js("return [TinyLLM.app.run.ids.length, TinyLLM.app.answers]")
+    # one step of generate() per written token, on all tokens before it
+    runs = [t for begin, end in answers for t in range(begin, min(end + 1, ids))]
+    said = opened.texts(".facts")[0]
+    assert f"each of the {len(runs)} tokens" in said and f"{sum(runs):,} tokens in all" in said
+    assert len(answers) == 2 and sum(runs) < ids * (ids + 1) / 2
+
+
+def test_the_address_brings_everything_back(opened):
+    opened.open("tokens")
+    opened.turn("temperature", 0.8)
+    opened.new()
+    opened.ask("Tell me a story about a map.")
+    opened.ask("Who has the map?")
+    opened.js("TinyLLM.app.pick(30)")
+    opened.until("location.hash.includes('token=30')")
+    ids, address = opened.js("return [TinyLLM.app.run.ids, location.href]")
+    assert "q=Tell+me+a+story+about+a+map.&q=Who+has" in address and "text=" not in address
+
+    opened.js("location.hash = TinyLLM.link('attention', { layer: 2, head: 3 })")
+    opened.until("document.querySelector('.minis [aria-pressed=true]')")
+    opened.visit(opened.js("return location.href"))  # a reload, or somebody else
+    state = "const { run, selected, layer, head } = TinyLLM.app;"
+    assert opened.js(f"{state} return [run.ids, selected, layer, head]") == [ids, 30, 2, 3]
+    opened.visit(address)
+    assert opened.js("return TinyLLM.app.knobs.temperature") == 0.8
+    assert opened.js("return TinyLLM.app.run.ids") == ids
+
+    # a text that was changed by hand comes token by token; back leads to the one before
+    other = opened.js("return TinyLLM.topk(TinyLLM.app.run.steps[30].logits, 3)[2]")
+    opened.js("TinyLLM.app.goOnWith(arguments[0])", other)
+    opened.until("!TinyLLM.app.writing && location.hash.includes('text=')")
+    changed, there = opened.js("return [TinyLLM.app.run.ids, location.href]")
+    opened.browser.back()
+    opened.until("!location.hash.includes('text=') && TinyLLM.app.requests.length === 2")
+    opened.until("!TinyLLM.app.writing")
+    assert opened.js("return TinyLLM.app.run.ids") == ids
+    opened.visit(there)
+    assert opened.js("return TinyLLM.app.run.ids") == changed != ids
+    opened.visit(f"{opened.address}#swap&model=stories-moe&swap=expert-0")
+    opened.until("document.querySelector('.choice [aria-pressed=true]')")
+    assert opened.texts(".choice [aria-pressed=true]") == ["always expert 0"]
+
+
+def test_nothing_is_answered_in_silence(opened):
+    opened.open("tokens")
+    opened.new()
+    for request, said in (
+        ("  ", "The box is empty"),
+        ("Tell me a story. " * 200, "shorten it"),
+    ):
+        opened.ask(request)
+        assert said in opened.texts("#status")[0]
+        assert opened.js("return TinyLLM.app.run.ids.length") == 3  # nothing was read
+    opened.press("#new", "New text")
+    opened.js("request.value = 'Tell me a story about a fox.'")
+    opened.press("#step", "+1 token")
+    opened.until("!TinyLLM.app.writing && TinyLLM.app.run.ids.length > 12")
+    assert opened.js("return TinyLLM.app.run.ids.length - TinyLLM.app.promptLength") == 1
+    assert "It wrote" in opened.texts("#status")[0]
+    text = opened.js("return document.getElementById('lists').textContent")
+    assert "kite" in text and "Noah" in text
+
+
+def test_another_model_while_one_writes(opened):
+    opened.open("attention")
+    script = """
+        const model = document.getElementById("model");
+        model.value = arguments[0];
+        model.dispatchEvent(new Event("change"));"""
+    for name in ("stories-moe", "own", "stories-dense"):
+        opened.new().js("request.value = 'Tell me a long story.'")
+        opened.press("#go", "Ask")
+        opened.until("!!TinyLLM.app.writing")
+        opened.js(script, "own")
+        opened.js(script, name)  # once more, while a model is read
+        opened.until(f"TinyLLM.app.loaded?.name === '{name}' && !TinyLLM.app.writing")
+    assert opened.browser.get_log("browser") == []
 
 
 def test_knobs_bars_and_keys(opened):
@@ -146,7 +173,6 @@ def test_knobs_bars_and_keys(opened):
     from selenium.webdriver.common.keys import Keys
 
     opened.open("tokens")
-    opened.until("document.getElementById('status').textContent.includes('least sure')")
     ids, picked, asked, sure = opened.js("""
         const { app } = TinyLLM;
         const { ids } = app.run;

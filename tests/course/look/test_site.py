@@ -17,7 +17,9 @@ from labkit.core import cells
 from labkit.core.syllabus import NOTEBOOKS, find_lab
 from labkit.learner import hints
 from labkit.look.page import VIEWS
+from labkit.model.hub import SHIPPED
 from labkit.site import executed as execution
+from labkit.site.edition import VIEWS as VIEWS_OF_LABS
 from labkit.site.edition import write_site
 from labkit.site.executed import complete, executed
 from labkit.site.wrong import chosen, gallery, mistakes_of
@@ -125,7 +127,7 @@ def secrets_of(lab):
 
 def test_help_is_there_and_folded(site):
     page = (site / "01_rmsnorm.html").read_text("utf-8")
-    folds = re.findall(r"<details>\s*<summary>(.*?)</summary>", page)
+    folds = re.findall(r"<details[^>]*>\s*<summary>(.*?)</summary>", page)
     assert "<details open" not in page
     for number, name in enumerate(hints.RUNGS, 1):
         assert f"Hint {number} of 3 for 1.2: {name}" in folds
@@ -150,8 +152,8 @@ def test_without_answers_no_file_holds_one(site, bare):
     assert not [path for path in files if path.suffix in (".ipynb", ".md", ".pickle")]
     assert not (bare / "_sources").exists()
     # a word of the model answers and of nothing else
-    full, index = ((f / "searchindex.js").read_text("utf-8") for f in (site, bare))
-    assert '"blind' in full and '"blind' not in index
+    full, index = ((f / "sections.js").read_text("utf-8") for f in (site, bare))
+    assert "blind" in full and "blind" not in index
     assert "Hint 2 of 3" in (bare / "01_rmsnorm.html").read_text("utf-8")
 
 
@@ -173,10 +175,23 @@ def test_every_link_leads_somewhere_and_nothing_is_loaded_from_outside(site, bar
                 where, _, anchor = link.partition("#")
                 target = (path.parent / where).resolve() if where else path
                 assert target.is_file(), (path, link)
-                assert not anchor or anchor in found[target].ids, (path, link)
+                assert not anchor or anchor.split("&")[0] in found[target].ids, (path, link)
         for path in [*folder.rglob("*.css"), *folder.rglob("*.js")]:
             text = path.read_text("utf-8")
             assert not re.search(r"@import|url\(['\"]?(https?:)?//", text), path
+
+
+def test_a_lab_leads_to_its_own_swap(site):
+    swap = "look/index.html#swap&swap=no-norm"
+    assert swap in Reader((site / "01_rmsnorm.html").read_text("utf-8")).links
+    swaps = (site / "look" / "views" / "swap.js").read_text("utf-8")
+    named = [address for views in VIEWS_OF_LABS.values() for address in views]
+    for address in named:
+        view, *rest = address.split("&")
+        assert view in VIEWS
+        for field in rest:
+            key, value = field.split("=")
+            assert value in SHIPPED if key == "model" else f'key: "{value}"' in swaps
 
 
 def test_every_formula_can_be_drawn():
@@ -325,24 +340,72 @@ def test_folds_open_by_key_by_choice_and_on_paper(open_page):
 
     browser = open_page("01_rmsnorm.html")
     shut = "return document.querySelectorAll('details:not([open])').length"
+    help_shut = shut.replace(":not([open])", ".help:not([open])")
     before = browser.execute_script(shut)
     browser.find_element(By.CSS_SELECTOR, "summary").send_keys("\ue007")  # Enter
     assert browser.execute_script(shut) == before - 1
     browser.find_element(By.CSS_SELECTOR, "input[name='1.why'][value=a]").send_keys(" ")
     assert browser.execute_script(shut) == before - 2
-    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
-    assert browser.execute_script(shut) == 0
-    browser.execute_script("dispatchEvent(new Event('afterprint'))")
-    assert browser.execute_script(shut) == before - 2
+    # on paper there is help only if a reader asks for it
+    hidden = browser.execute_script(help_shut)
+    for asks, left in ((False, hidden), (True, 0)):
+        browser.execute_script(
+            "document.getElementById('print-help').checked = arguments[0]", asks
+        )
+        browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+        assert browser.execute_script(shut) == left and hidden > 10
+        browser.execute_script("dispatchEvent(new Event('afterprint'))")
+        assert browser.execute_script(shut) == before - 2
 
 
-def test_the_search_finds_a_word_without_a_server(open_page):
+def test_paper_has_the_text_and_nothing_over_it(open_page):
+    browser = open_page("01_rmsnorm.html")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        script = "return getComputedStyle(document.querySelector(arguments[0])).display"
+        for selector in (".skip-to-content", "details.help"):
+            assert browser.execute_script(script, selector) == "none", selector
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+@pytest.mark.parametrize("where, asked", [("", "deepnorm"), ("zh/", "归一化")])
+def test_the_search_shows_the_place_and_leads_there(open_page, where, asked):
     from selenium.webdriver.common.by import By
     from selenium.webdriver.support.ui import WebDriverWait
 
-    browser = open_page("search.html?q=deepnorm")
-    results = "#search-results li a"
-    WebDriverWait(browser, 10).until(lambda b: b.find_elements(By.CSS_SELECTOR, results))
-    (found,) = browser.find_elements(By.CSS_SELECTOR, results)
-    assert "01_rmsnorm.html" in found.get_attribute("href")
+    browser = open_page(f"{where}search.html?q={asked}")
+    results = browser.find_elements(By.CSS_SELECTOR, "#search-results li")
+    assert results and asked in results[0].find_element(By.TAG_NAME, "mark").text.lower()
+    link = results[0].find_element(By.TAG_NAME, "a")
+    assert ".html?q=" in link.get_attribute("href") and "#" in link.get_attribute("href")
+    link.click()
+    seen = """
+        const mark = document.querySelector("article mark");
+        const box = mark?.getBoundingClientRect();
+        return box?.height > 0 && box.top >= 0 && box.bottom <= innerHeight;"""
+    WebDriverWait(browser, 10).until(lambda _: browser.execute_script(seen))
     assert not complaints(browser) and not outside(browser)
+
+
+def test_a_term_is_explained_on_a_tap(open_page):
+    browser = open_page("01_rmsnorm.html")
+    script = "return [...document.querySelectorAll('.term')].map((each) => each.textContent)"
+    terms = browser.execute_script(script)
+    assert "RMSNorm" in terms and len(terms) == len(set(terms))
+    browser.execute_script("document.querySelector('.term').click()")
+    assert (
+        len(browser.execute_script("return document.querySelector('.meaning').innerText")) > 30
+    )
+    browser.execute_script("dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }))")
+    assert not browser.execute_script("return document.querySelector('.meaning')")
+
+
+def test_the_list_of_sections_stays_beside_the_text(open_page):
+    browser = open_page("01_rmsnorm.html")
+    script = """
+        const rail = document.querySelector(".toc-drawer").getBoundingClientRect();
+        return rail.left > document.querySelector("article").getBoundingClientRect().right - 1
+            && rail.right <= innerWidth;"""
+    assert browser.execute_script(script)
+    browser.execute_script("document.querySelectorAll('article h2')[2].scrollIntoView()")

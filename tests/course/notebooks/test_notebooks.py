@@ -136,11 +136,23 @@ def test_a_cell_that_raises(run, package):
     assert "raised an error below its definitions, which are kept" in said
     assert "oops" not in (package / "rmsnorm.py").read_text()
     assert "passed" in run('check("1.1")')
-    assert "stays as it is" in run(stub_of("1.1"))  # an empty cell never overwrites an answer
+    assert "`tinyllm restore 1.1` writes it" in run(
+        stub_of("1.1")
+    )  # an empty cell loses nothing
     assert "passed" in run('check("1.1")')
+    assert run("print(layer_norm(torch.ones(1, 2), torch.ones(2), torch.ones(2)))") == (
+        "tensor([[1., 1.]])"
+    )
     run(answer("1.1").replace("mean", "average"))
     assert "average" in (package / "rmsnorm.py").read_text()
     assert "average" not in (package / "rmsnorm.py~").read_text()  # the copy before
+
+
+def test_after_a_restart_a_lost_cell_is_played_by_what_was_saved(run):
+    run(answer("1.1"))
+    run("del layer_norm")
+    assert "in use here: 1.1 layer_norm" in run('start("rmsnorm")')
+    assert "'tinyllm.rmsnorm'" in run("layer_norm.__module__")
 
 
 def test_after_a_failed_run_the_check_says_what_it_judges(run):

@@ -35,7 +35,7 @@ def test_the_practice_names_mistakes(run):
 def test_attention_weights_are_shares():
     """Of the course's model, and of one whose classes are in no module that is imported."""
     ids, weights = torch.arange(12)[None], []
-    for code in (models.reference(), models.as_it_is(models.DECODER_LABS)):
+    for code in (models.reference(), models.complete(models.DECODER_LABS)):
         weights.append(attention_weights(checkpoint.load(STORIES, code).float(), ids))
     assert weights[0].shape == (4, 1, 4, 12, 12) and weights[0].triu(1).max() == 0
     torch.testing.assert_close(weights[0].sum(dim=-1), torch.ones(4, 1, 4, 12))

@@ -118,6 +118,18 @@ def test_prompts_that_cannot_be_continued(loaded):
             pieces_of(model, tokenizer, ids, generation.generate, max_new_tokens=new)
 
 
+def test_a_model_whose_logits_are_nan_says_so(loaded):
+    model, tokenizer = loaded
+    norm = model.model.norm.weight
+    before = norm.data.clone()
+    norm.data[0] = float("nan")
+    try:
+        with pytest.raises(ChatError, match="logits are nan"):
+            pieces_of(model, tokenizer, [1, 2], generation.generate)
+    finally:
+        norm.data.copy_(before)
+
+
 def test_settings_from_the_checkpoint():
     qwen = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95}
     assert Sampling.chosen(qwen) == Sampling(0.6, 20, 0.95)

@@ -181,6 +181,8 @@ def test_a_wrong_part_is_told_and_the_reference_talks(package, capsys):
         assert models.your_code().whose == "the course's"
         out = capsys.readouterr().out
         assert told in out and "The course's own code runs instead." in out
+        wrong = models.your_code(as_it_is=True)
+        assert wrong.whose == "yours" and "of this model is yours" in capsys.readouterr().out
 
 
 # What it takes

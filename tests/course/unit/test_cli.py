@@ -64,6 +64,27 @@ def test_check_and_status_tell_how_far_a_learner_is(package, monkeypatch):
     assert re.search(r"1\.2 RMSNorm core [\d ]*passed", text)
     assert "1.3 residual stretch 15 4 not started" in text
     assert "`tinyllm check 1.1` says why" in text
+    module.write_text(module.read_text().replace(loop, "    wide = (x"))
+    line = module.read_text().split("wide = (x")[0].count("\n") + 1
+    assert (
+        f"rmsnorm.py does not load, so that none of its exercises can pass: line {line}"
+        in (run("status")[1])
+    )
+
+
+def test_watching_checks_again_after_each_change_of_a_file(package, monkeypatch):
+    pauses = iter([lambda: None, lambda: fill("1.1"), lambda: None])
+
+    def sleep(_):
+        try:
+            next(pauses)()
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    monkeypatch.setattr("labkit.learner.commands.time.sleep", sleep)
+    code, text = run("check", "1.1", "--watch")
+    assert code == 0 and text.count("Exercise 1.1") == 2
+    assert text.index("not started") < text.index("waiting for a change") < text.index("passed")
 
 
 def test_a_lost_directive_and_a_lost_module_are_reported(package):

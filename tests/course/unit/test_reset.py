@@ -36,8 +36,8 @@ def project(tmp_path, monkeypatch):
     return folder
 
 
-def said(*arguments):
-    result = CliRunner().invoke(app, ["reset", *arguments])
+def said(*arguments, command="reset"):
+    result = CliRunner().invoke(app, [command, *arguments])
     return result.exit_code, result.output
 
 
@@ -81,6 +81,24 @@ WRONG = {  # what is asked; in which file what is replaced; what is said
     ("1.1", "--yes"): ((0, "# %% exercise 1.1: layer_norm\n"), "has lost the line"),
     ("rmsnorm", "--yes"): ((1, "{"), "is not a notebook"),
 }
+
+
+def test_what_the_module_holds_is_written_back_into_the_notebook(project):
+    shutil.copy(ROOT / FILES[1], project / FILES[1])
+    module = (project / FILES[0]).read_bytes()
+    assert written(project) == (["1.1", "1.2"], [])
+    code, text = said("rmsnorm", "--yes", command="restore")
+    assert code == 0 and "back in the notebook" in text
+    assert written(project) == (["1.1", "1.2"], ["1.1", "1.2"])
+    assert (project / FILES[0]).read_bytes() == module
+    cell = next(c for c in own_notebook.read(project / FILES[1]).cells if c.id == "ex-1-1")
+    assert cell.source == ANSWERS["1.1"]
+    before = contents(project)
+    assert "nothing to do" in said("rmsnorm", "--yes", command="restore")[1]
+    assert contents(project) == before
+    (project / FILES[1]).unlink()
+    code, text = said("1.1", "--yes", command="restore")
+    assert code == 2 and "there is no file" in text
 
 
 def test_where_something_is_wrong_nothing_is_changed(project):

@@ -189,12 +189,14 @@ def follow(
     late: LatePenalty,
     rules: LabRules,
     graded: Mapping[str, GradedSubmission],
-    changed: Collection[tuple[str, str]] = (),
+    changed: Collection[tuple[str, str]],
+    times: Mapping[str, tuple[datetime | None, datetime]],
 ) -> None:
     """Bring the rows of a lab in line with its rules: points, deadlines, excuses, penalties.
 
     graded     {learner: what was found out, with the points of the rules}
     changed    (learner, grade cell) of all whose points have changed
+    times      {learner: (the time of an attempt before, and now)}; other attempts keep theirs
     """
     assignment = gradebook.find_assignment(rules.lab.name)
     parts = (*rules.lab.exercises, *rules.lab.questions)
@@ -213,6 +215,10 @@ def follow(
         is_changed = grade.manual_score is None or (learner, name) in changed
         set_grade(grade, score, asked, is_changed, name in excused_cells(rules, learner))
     submissions = {submission.student_id: submission for submission in assignment.submissions}
+    for learner in times.keys() & submissions.keys():
+        before, now = (when and when.replace(tzinfo=None) for when in times[learner])
+        if submissions[learner].timestamp == before:
+            submissions[learner].timestamp = now
     penalise(gradebook, late, rules, assignment, submissions)
 
 

@@ -17,14 +17,15 @@
     return loaded.get(name);
   };
 
-  T.opened = (name) => {
+  T.opened = async (name) => {
     const { config, tokenizer, tensors, data, computed } = received.get(name);
     received.delete(name); // the text is not needed twice
-    const bytes = fromBase64(data);
+    const bytes = await inPieces(data);
     const found = {};
     for (const [key, { shape, dtype, offset }] of Object.entries(tensors)) {
       const rows = shape[0], cols = shape.length > 1 ? shape[1] : 1;
       found[key] = { rows, cols, data: numbers(bytes, dtype, offset, rows * cols) };
+      await T.breath();
     }
     return {
       name,
@@ -43,6 +44,16 @@
       element.onerror = () => reject(new Error(T.word("status.missing", { source })));
       document.head.append(element);
     });
+  }
+
+  /* The bytes of a long text in base64, with pauses in which the page can act */
+  async function inPieces(text) {
+    const SIZE = 4 * 50000, bytes = new Uint8Array((text.length / 4) * 3 - (text.match(/=*$/)[0].length));
+    for (let at = 0; at < text.length; at += SIZE) {
+      bytes.set(fromBase64(text.slice(at, at + SIZE)), (at / 4) * 3);
+      await T.breath();
+    }
+    return bytes;
   }
 
   function fromBase64(text) {

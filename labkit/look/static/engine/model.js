@@ -86,13 +86,13 @@
       const layers = [];
       for (let layer = 0; layer < num_hidden_layers; layer++) {
         const seen = { expertsSeen: null };
-        const before = this.norm(hidden, `model.layers.${layer}.input_layernorm`);
-        hidden = T.add(hidden, this.attention(before, layer, position, cache, seen));
-        const after = this.norm(hidden, `model.layers.${layer}.post_attention_layernorm`);
-        const sparse = this.usesExperts(layer);
+        seen.normed = this.norm(hidden, `model.layers.${layer}.input_layernorm`);
+        seen.between = T.add(hidden, this.attention(seen.normed, layer, position, cache, seen));
+        seen.normedAgain = this.norm(seen.between, `model.layers.${layer}.post_attention_layernorm`);
         const name = `model.layers.${layer}.mlp`;
-        const said = sparse ? this.experts(after, name, seen) : this.mlp(after, name);
-        hidden = T.add(hidden, said);
+        const added = this.usesExperts(layer)
+          ? this.experts(seen.normedAgain, name, seen) : this.mlp(seen.normedAgain, name, seen);
+        hidden = T.add(seen.between, added);
         layers.push({ ...seen, hidden });
       }
       return { logits: this.read(hidden), layers };
@@ -161,10 +161,11 @@
     }
 
     /* Lab 04: SwiGLU, (E,) -> (E,) */
-    mlp(x, name) {
+    mlp(x, name, seen = {}) {
       const gate = this.project(`${name}.gate_proj`, x); // (I,)
       const up = this.project(`${name}.up_proj`, x); // (I,)
       const open = gate.map((value, i) => this.parts.activation(value) * up[i]);
+      seen.open = open;
       return this.project(`${name}.down_proj`, open);
     }
 
@@ -200,6 +201,19 @@
     push(id) {
       this.ids.push(id);
       this.steps.push(this.model.forward(id, this.cache));
+      return this;
+    }
+    /* The same for many tokens, with pauses in which the page can act; rest(run) after each
+       pause says whether to go on */
+    async read(ids, rest = () => true) {
+      let since = performance.now();
+      for (const id of ids) {
+        this.push(id);
+        if (performance.now() - since < 12) continue;
+        await T.breath();
+        if (!rest(this)) return this;
+        since = performance.now();
+      }
       return this;
     }
     /* Keep the first tokens alone */

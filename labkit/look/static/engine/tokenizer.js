@@ -26,7 +26,7 @@
       this.special = new Set(added.filter((token) => token.special).map((token) => token.id));
       const names = [...this.added.keys()].sort((a, b) => b.length - a.length);
       this.cut = new RegExp(`(${names.map(escaped).join("|")})`, "u");
-      this.chat = chat; // [before a request, after it] as the chat template has them
+      this.chat = chat; // [before a request, after it, between an answer and the next request]
       this.stops = new Set(stops);
       this.known = new Map(); // pieces seen before
     }
@@ -39,11 +39,11 @@
       });
     }
 
-    /* A request as the model was taught to read it. Special tokens that a person spells out
-       stay letters: each is cut in two before it is encoded. */
-    chatPrompt(request) {
+    /* A request as the model was taught to read it, at the start of a text or after an answer.
+       Special tokens that a person spells out stay letters: each is cut in two before it is encoded. */
+    chatPrompt(request, isFirst = true) {
       const parts = request.split(this.cut);
-      const texts = [this.chat[0]];
+      const texts = [this.chat[isFirst ? 0 : 2]];
       for (const part of parts) {
         if (!this.added.has(part)) texts[texts.length - 1] += part;
         else {
@@ -53,6 +53,18 @@
       }
       texts[texts.length - 1] += this.chat[1];
       return texts.flatMap((each) => this.encode(each));
+    }
+
+    /* The model's answers in a text: [begin, end] of each, the token that ends it left out */
+    answers(ids) {
+      const opening = this.encode(this.chat[1]), found = [];
+      for (let i = opening.length; i <= ids.length; i++) {
+        if (!opening.every((id, k) => ids[i - opening.length + k] === id)) continue;
+        let end = i;
+        while (end < ids.length && !this.stops.has(ids[end])) end++;
+        found.push([i, end]);
+      }
+      return found;
     }
 
     /* One piece -> token ids */

@@ -48,9 +48,12 @@
       }
 
       return () => {
-        const tokens = app.run.cache.length, again = (tokens * (tokens + 1)) / 2;
+        // to write token t the model would run on all t before it; the prompt is read at once
+        const tokens = app.run.cache.length, { answers } = app;
+        const written = answers.reduce((sum, [begin, end]) => sum + Math.min(end + 1, tokens) - begin, 0);
+        const again = answers.reduce((sum, [begin, end]) => { for (let t = begin; t < Math.min(end + 1, tokens); t++) sum += t; return sum; }, 0);
         const now = h("b", {}, T.word("cache.now", { tokens, size: kilobytes(each * tokens) }));
-        facts.replaceChildren(...T.phrase("cache.facts", { now, full: kilobytes(each * room), room, again: T.count(again) }));
+        facts.replaceChildren(...T.phrase("cache.facts", { now, full: kilobytes(each * room), room, written, again: T.count(again) }));
         shelf.replaceChildren(drawShelf(tokens));
         graph.replaceChildren(drawGraph(tokens));
       };

@@ -6,17 +6,18 @@
 
   T.view("experts", {
     lab: "05",
+    uses: ["layer"],
     mount(panel, app) {
       const { config, model, name } = app.loaded;
       const layers = Array.from({ length: config.num_hidden_layers }, (_, i) => i).filter((i) => model.usesExperts(i));
       if (!layers.length) return without(panel, app, name);
       const { num_experts: X, num_experts_per_tok: k } = config;
-      let layer = layers[0];
+      if (!layers.includes(app.layer)) app.layer = layers[0];
       const colour = (expert) => `var(--expert-${expert % 8})`;
       const chosen = h("div"), charts = h("div"), reading = h("p", { role: "status", class: "reading" });
       panel.append(chosen, reading, charts);
-      const choices = () => chosen.replaceChildren(T.choice(T.word("experts.shade"), layers.map(String), layers.indexOf(layer), (index) => {
-        layer = layers[index];
+      const choices = () => chosen.replaceChildren(T.choice(T.word("experts.shade"), layers.map(String), layers.indexOf(app.layer), (index) => {
+        app.layer = layers[index];
         choices();
         chosen.querySelectorAll("button")[index].focus();
         app.changed();
@@ -41,7 +42,7 @@
           T.picture(total, X * row + 26, said,
             s("rect", { x: 22 + app.selected * step, y: 0, width: step, height: X * row, class: "column" }),
             Array.from({ length: X }, (_, expert) => s("text", { x: 14, y: expert * row + 13, "text-anchor": "end" }, String(expert))),
-            steps.flatMap((_, i) => routed(i, l).chosen.map((expert, slot) => s("rect", { x: 22 + i * step, y: expert * row + 1, width: Math.max(1, step - 0.5), height: row - 2, fill: colour(expert), opacity: 0.25 + 0.75 * routed(i, l).weights[slot] }))),
+            cells(steps, l, step, row),
             share.map((each, expert) => [
               s("rect", { x: load, y: expert * row + 3, width: Math.max(1, (each / most) * 95), height: row - 6, fill: colour(expert) }),
               s("text", { x: total, y: expert * row + 13, "text-anchor": "end" }, percent(each))]),
@@ -51,16 +52,26 @@
           h("figcaption", {}, said));
       }
 
-      let drawn = 0;
+      /* A cell for each pick; those of an expert with about the same weight are one path */
+      function cells(steps, l, step, row) {
+        const paths = new Map(), width = Math.max(1, step - 0.5);
+        steps.forEach((_, i) => routed(i, l).chosen.forEach((expert, slot) => {
+          const key = `${expert} ${Math.ceil(4 * routed(i, l).weights[slot])}`;
+          paths.set(key, `${paths.get(key) || ""}M${(22 + i * step).toFixed(1)} ${expert * row + 1}h${width.toFixed(1)}v${row - 2}h-${width.toFixed(1)}z`);
+        }));
+        return [...paths].map(([key, d]) => {
+          const [expert, quarter] = key.split(" ").map(Number);
+          return s("path", { d, fill: colour(expert), opacity: 0.25 + 0.1875 * quarter });
+        });
+      }
+
       const update = () => {
         const each = layers.map((l) => T.word("experts.layer-of", { layer: l, split: split(routed(app.selected, l)) }));
         reading.textContent = T.word("experts.reading", { token: app.shown(app.selected), layers: each.join("; ") });
-        if (app.writing && performance.now() - drawn < 250) return;
-        drawn = performance.now();
         charts.replaceChildren(...layers.map(chart));
       };
       update.shade = (i) => {
-        const seen = routed(i, layer);
+        const { layer } = app, seen = routed(i, layer);
         return { style: `background:color-mix(in srgb, ${colour(seen.chosen[0])} 38%, transparent)`, title: T.word("experts.title-of", { layer, split: split(seen) }) };
       };
       return update;

@@ -7,9 +7,13 @@
 
   T.view("qknorm", {
     lab: "03",
+    uses: ["layer", "head"],
     mount(panel, app) {
       const { num_hidden_layers: layers, num_attention_heads: H, num_key_value_heads: K, head_dim: D, rope_theta: theta } = app.loaded.config;
-      let layer = 0, head = 0, pair = Math.min(4, D / 2 - 1);
+      const clamp = (value, count) => Math.max(0, Math.min(value ?? 0, count - 1));
+      app.layer = clamp(app.layer, layers);
+      app.head = clamp(app.head, H);
+      let pair = Math.min(4, D / 2 - 1);
       const chosen = h("div"), lengths = h("div"), turning = h("div", { class: "round" }), words = h("p"), numbers = h("p", { class: "quiet" });
       panel.append(
         chosen,
@@ -26,14 +30,14 @@
       function choices() {
         const [at, index] = focusOf(chosen);
         chosen.replaceChildren(
-          T.choice(T.word("qknorm.layer"), range(layers), layer, pick((value) => (layer = value))),
-          T.choice(T.word("qknorm.head"), range(H), head, pick((value) => (head = value))));
+          T.choice(T.word("qknorm.layer"), range(layers), app.layer, pick((value) => (app.layer = value))),
+          T.choice(T.word("qknorm.head"), range(H), app.head, pick((value) => (app.head = value))));
         if (at) chosen.querySelectorAll("button")[index].focus();
       }
       choices();
 
       function drawLengths() {
-        const { steps } = app.run;
+        const { steps } = app.run, { layer, head } = app;
         const kv = Math.floor(head / (H / K));
         const lines = [
           ["query-plain", "query", true, (seen) => seen.query.plain[head]],
@@ -55,13 +59,14 @@
       }
 
       function drawTurning() {
-        const at = app.selected, seen = app.run.steps[at].layers[layer].query;
+        const { layer, head, selected: at } = app, seen = app.run.steps[at].layers[layer].query;
         const corner = (vector) => [vector[head][pair], vector[head][pair + D / 2]];
         const before = corner(seen.normed), after = corner(seen.turned);
         const radius = Math.hypot(...before) || 1, turn = T.turn(pair, D, theta);
         const place = ([a, b]) => [130 + (a / radius) * 95, 130 - (b / radius) * 95];
         const start = Math.atan2(before[1], before[0]);
-        const dots = Array.from({ length: at + 1 }, (_, p) => place([radius * Math.cos(start + p * turn), radius * Math.sin(start + p * turn)]));
+        const first = Math.max(0, at - 48); // older positions would lie on top of each other
+        const dots = Array.from({ length: at + 1 - first }, (_, i) => i + first).map((p) => place([radius * Math.cos(start + p * turn), radius * Math.sin(start + p * turn)]));
         const arrow = (to, name) => s("g", { class: name }, s("line", { x1: 130, y1: 130, x2: to[0], y2: to[1] }), s("circle", { cx: to[0], cy: to[1], r: 6 }));
         const angle = at * turn;
         const said = T.word("qknorm.turned", {
@@ -71,7 +76,7 @@
         turning.replaceChildren(T.picture(260, 260, said,
           s("circle", { cx: 130, cy: 130, r: 95, class: "ring" }),
           s("line", { x1: 20, x2: 240, y1: 130, y2: 130, class: "axis" }), s("line", { x1: 130, x2: 130, y1: 20, y2: 240, class: "axis" }),
-          dots.map(([x, y], p) => s("circle", { cx: x, cy: y, r: 2.5, class: "dot", opacity: 0.25 + (0.6 * p) / (at + 1) })),
+          dots.map(([x, y], p) => s("circle", { cx: x, cy: y, r: 2.5, class: "dot", opacity: 0.25 + (0.6 * p) / dots.length })),
           arrow(place(before), "before"), arrow(place(after), "after"),
           s("text", { x: 238, y: 146, class: "quiet", "text-anchor": "end" }, T.word("qknorm.feature", { feature: pair })), s("text", { x: 136, y: 26, class: "quiet" }, T.word("qknorm.feature", { feature: pair + D / 2 }))),
         h("p", { class: "legend" }, h("i", { class: "dash thin", style: "--of:var(--soft)" }), ` ${T.word("qknorm.legend-normed")} `, h("i", { class: "dash", style: "--of:var(--query)" }), ` ${T.word("qknorm.legend-turned")}`));

@@ -22,13 +22,13 @@
   const LONG = 48;
   T.PASSAGE = PASSAGE;
   const name = ({ key }) => T.word(`swap.${key}`);
-  const breath = () => new Promise((done) => setTimeout(done, 0));
 
   T.view("swap", {
     lab: "06",
+    uses: ["swap"],
     mount(panel, app) {
       const { loaded } = app, vocabulary = loaded.config.vocab_size, swaps = SWAPS.filter((each) => !each.experts || loaded.config.num_experts);
-      let current = 0;
+      let current = Math.max(0, swaps.findIndex(({ key }) => key === app.swap));
       const chosen = h("div"), what = h("p", { class: "reading" });
       const [mine, theirs] = [h("p", { class: "heard" }), h("p", { class: "heard" })];
       const heard = h("p", { class: "quiet", role: "status" });
@@ -43,9 +43,10 @@
         current = index;
         chosen.replaceChildren(T.choice(T.word("swap.choose"), swaps.map(name), current, (next) => { choose(next); chosen.querySelectorAll("button")[next].focus(); }));
         const { key, lab } = swaps[current];
+        app.swap = key;
         what.replaceChildren(...T.phrase("swap.what", { name: T.word(`swap.${key}`), lab: T.lab(lab, T.word("lab", { lab })), what: T.word(`swap.${key}-what`) }));
         draw();
-        hear();
+        app.changed();
       }
 
       /* Both models answer the same request, each time with the best token, side by side */
@@ -54,19 +55,19 @@
         const mark = ++turn, { tokenizer } = loaded;
         const prompt = app.run.ids.slice(0, app.promptLength);
         const runs = [loaded.model, loaded.model.with(swaps[current].parts)].map((model) => new T.Run(model));
-        for (const id of prompt) {
-          for (const run of runs) run.push(id);
-          if (performance.now() % 3 < 1) await breath();
-        }
+        const goesOn = () => mark === turn && panel.contains(mine);
+        for (const run of runs) await run.read(prompt, goesOn);
         const show = () => [mine, theirs].forEach((box, i) => (box.textContent = tokenizer.decode(runs[i].ids.slice(prompt.length)) || "…"));
-        for (let n = 0; n < LONG && mark === turn && panel.contains(mine); n++) {
-          for (const run of runs) if (!tokenizer.stops.has(run.ids[run.ids.length - 1]) || run.ids.length === prompt.length) run.push(T.argmax(run.logits));
+        for (let n = 0; n < LONG && goesOn(); n++) {
+          for (const run of runs) {
+            if (run.ids.length === prompt.length || !tokenizer.stops.has(run.ids.at(-1))) run.push(T.argmax(run.logits));
+            await T.breath();
+          }
           show();
-          await breath();
         }
-        if (mark !== turn) return;
+        if (!goesOn()) return;
         show();
-        heard.textContent = T.word("swap.heard", { request: document.getElementById("request").value, most: LONG });
+        heard.textContent = T.word("swap.heard", { request: app.requests.at(-1) || "", most: LONG });
         measure();
       }
 
@@ -80,7 +81,7 @@
           let sum = 0;
           for (const [i, id] of loaded.tokenizer.encode(PASSAGE).entries()) {
             sum += run.push(id).nats(i);
-            if (i % 8 === 0) await breath();
+            await T.breath();
           }
           costs.set(each.key, sum / (run.ids.length - 1));
           app.changed(); // draws them in the panel that is open now
@@ -101,12 +102,13 @@
       }
 
       let before = null;
-      choose(0);
+      choose(current);
       return () => {
+        if (app.writing) return; // what is written now is heard when it is whole
         draw();
-        const prompt = app.run.ids.slice(0, app.promptLength).join();
-        if (before !== null && prompt !== before) hear();
-        before = prompt;
+        const asked = `${current} ${app.run.ids.slice(0, app.promptLength)}`;
+        if (asked !== before) hear();
+        before = asked;
       };
     },
   });

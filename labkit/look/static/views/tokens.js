@@ -26,7 +26,9 @@
             knob("top-k", "topK", { min: 0, max: 40, step: 1, shown: all }),
             knob("top-p", "topP", { min: 0.05, max: 1, step: 0.05, shown: (v) => v.toFixed(2) }),
             h("p", { class: "legend" }, h("i", { class: "swatch model" }), ` ${T.word("tokens.model")} `, h("i", { class: "swatch draw" }), ` ${T.word("tokens.draw")}`)),
-          h("div", {}, after, bars, kept)),
+          h("div", {}, after,
+            h("p", { class: "heading", "aria-hidden": "true" }, h("span"), h("span"), h("span", { class: "number" }, T.word("tokens.model")), h("span", { class: "number" }, T.word("tokens.draw"))),
+            bars, kept)),
         h("h3", {}, T.word("tokens.way")), see, way);
 
       const update = () => {
@@ -44,7 +46,7 @@
         way.replaceChildren(...stations(app).map(([name, hidden]) => h("li", {}, h("span", {}, name), guesses(app, hidden))));
       };
       update.shade = (i) => {
-        if (i < app.promptLength - 1) return null;
+        if (i < app.promptLength - 1 && !app.answers.some(([begin, end]) => begin - 1 <= i && i < end)) return null;
         const share = app.sure(i);
         return { style: `background:${T.tint("warn", 0.6 * (1 - share))}`, title: T.word("tokens.sure", { share: percent(share) }) };
       };
@@ -54,10 +56,10 @@
 
   /* Where the stream of the picked token can be read: [name, hidden (E,)] */
   function stations({ loaded: { model }, run, selected }) {
-    const link = (view, word) => h("a", { href: `#${view}` }, T.word(`tokens.way-${word}`));
+    const link = (view, word, layer) => h("a", { href: T.link(view, { layer }) }, T.word(`tokens.way-${word}`));
     const layer = (each, number) => [T.phrase("tokens.way-step", {
-      layer: number, attention: link("attention", "attention"),
-      mlp: model.usesExperts(number) ? link("experts", "experts") : T.word("tokens.way-mlp"),
+      layer: number, attention: link("attention", "attention", number),
+      mlp: model.usesExperts(number) ? link("experts", "experts", number) : T.word("tokens.way-mlp"),
     }), each.hidden];
     const embedded = [T.word("tokens.way-embed"), model.embed(run.ids[selected])];
     return [embedded, ...run.steps[selected].layers.map(layer)];
@@ -79,6 +81,7 @@
         h("span", { class: "track" },
           h("i", { class: "model", style: `width:${100 * plain}%` }),
           h("i", { class: "draw", style: `width:${100 * prob}%` })),
+        h("span", { class: "number quiet" }, percent(plain)),
         h("span", { class: "number" }, prob ? percent(prob) : T.word("tokens.cut"))));
   }
 })(globalThis.TinyLLM);
