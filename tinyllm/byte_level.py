@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Sequence
 
 # Qwen's rule of where a text may be cut: \p{L} is any letter, \p{N} any digit
-QWEN_PATTERN = (
+PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -23,7 +23,7 @@ def byte_tokens(piece: str) -> list[str]:
     return [BYTES[byte] for byte in piece.encode("utf-8")]
 
 
-def pre_tokenize(text: str, pattern: str = QWEN_PATTERN) -> list[str]:
+def pre_tokenize(text: str, pattern: str = PATTERN) -> list[str]:
     """Cut a text into pieces, mostly words with their leading space; joined, they are the text.
 
     Python's `re` knows no \\p{L}, so the letters, digits and spaces that occur in the text are

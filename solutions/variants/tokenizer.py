@@ -14,7 +14,7 @@ def merge_pair(tokens, pair):
     return out
 
 
-def train_bpe(texts, vocab_size, pattern=QWEN_PATTERN):
+def train_bpe(texts, vocab_size, pattern=PATTERN):
     words = {}
     for text in texts:
         for piece in pre_tokenize(text, pattern):
@@ -55,7 +55,7 @@ def merge_pair(tokens, pair):
     return tokens
 
 
-def train_bpe(texts, vocab_size, pattern=QWEN_PATTERN):
+def train_bpe(texts, vocab_size, pattern=PATTERN):
     names = sorted(BYTE_OF)
     number = {name: i for i, name in enumerate(names)}
     words = [byte_tokens(word) for text in texts for word in pre_tokenize(text, pattern)]
@@ -93,7 +93,7 @@ def merge_pair(tokens, pair):
     return [*walk()]
 
 
-def train_bpe(texts, vocab_size, pattern=QWEN_PATTERN):
+def train_bpe(texts, vocab_size, pattern=PATTERN):
     pieces = Counter()
     for text in texts:
         pieces.update(pre_tokenize(text, pattern))
@@ -117,9 +117,7 @@ def train_bpe(texts, vocab_size, pattern=QWEN_PATTERN):
 
 # %% exercise 9.2: one pass of a pattern, a byte array
 class BPETokenizer:
-    def __init__(
-        self, vocab, merges, special_tokens=(), pattern=QWEN_PATTERN, normal_form=None
-    ):
+    def __init__(self, vocab, merges, special_tokens=(), pattern=PATTERN, normal_form=None):
         self.vocab, self.special_tokens = dict(vocab), list(special_tokens)
         self.tokens = {number: token for token, number in vocab.items()}
         self.ranks = {(left, right): rank for rank, (left, right) in enumerate(merges)}
@@ -167,9 +165,7 @@ class BPETokenizer:
 
 # %% exercise 9.2: the leftmost of the best, one pair at a time
 class BPETokenizer:
-    def __init__(
-        self, vocab, merges, special_tokens=(), pattern=QWEN_PATTERN, normal_form=None
-    ):
+    def __init__(self, vocab, merges, special_tokens=(), pattern=PATTERN, normal_form=None):
         self.vocab, self.special_tokens = dict(vocab), list(special_tokens)
         self.tokens = {number: token for token, number in vocab.items()}
         self.ranks = {(left, right): rank for rank, (left, right) in enumerate(merges)}
@@ -222,9 +218,7 @@ class BPETokenizer:
 
 # %% exercise 9.2: a cache, and recursion over the special tokens
 class BPETokenizer:
-    def __init__(
-        self, vocab, merges, special_tokens=(), pattern=QWEN_PATTERN, normal_form=None
-    ):
+    def __init__(self, vocab, merges, special_tokens=(), pattern=PATTERN, normal_form=None):
         self.vocab, self.special_tokens = dict(vocab), list(special_tokens)
         self.tokens = {number: token for token, number in vocab.items()}
         self.ranks = {(left, right): rank for rank, (left, right) in enumerate(merges)}

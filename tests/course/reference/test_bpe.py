@@ -10,7 +10,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
 from labkit.model.hub import SHIPPED
-from solutions.byte_level import QWEN_PATTERN, pre_tokenize, vocabulary
+from solutions.byte_level import PATTERN, pre_tokenize, vocabulary
 from solutions.tokenizer import BPETokenizer, render_chat, train_bpe
 
 LETTERS = [
@@ -25,7 +25,7 @@ def texts(parts, count, longest=14):
     return ["".join(rng.choices(parts, k=rng.randrange(longest))) for _ in range(count)]
 
 
-def library(pattern=QWEN_PATTERN):
+def library(pattern=PATTERN):
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(pattern), "isolated"),
@@ -35,7 +35,7 @@ def library(pattern=QWEN_PATTERN):
 
 
 def test_texts_are_cut_where_the_library_cuts():
-    split = pre_tokenizers.Split(Regex(QWEN_PATTERN), "isolated")
+    split = pre_tokenizers.Split(Regex(PATTERN), "isolated")
     for text in texts(PARTS, 2000):
         assert pre_tokenize(text) == [piece for piece, _ in split.pre_tokenize_str(text)], text
 
