@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .byte_level import (
     BYTE_OF,
-    QWEN_PATTERN,
+    PATTERN,
     byte_tokens,
     pre_tokenize,
 )
@@ -31,7 +31,7 @@ def merge_pair(tokens: Sequence[str], pair: tuple[str, str]) -> list[str]:
 
 
 def train_bpe(
-    texts: Sequence[str], vocab_size: int, pattern: str = QWEN_PATTERN
+    texts: Sequence[str], vocab_size: int, pattern: str = PATTERN
 ) -> list[tuple[str, str]]:
     """Learn from texts which pairs of tokens to merge, in their order.
 
@@ -70,7 +70,7 @@ class BPETokenizer:
         vocab: Mapping[str, int],
         merges: Sequence[tuple[str, str]],
         special_tokens: Sequence[str] = (),
-        pattern: str = QWEN_PATTERN,
+        pattern: str = PATTERN,
         normal_form: str | None = None,
     ):
         self.vocab = dict(vocab)
