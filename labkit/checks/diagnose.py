@@ -204,6 +204,8 @@ class Search:
     def pair(self, rest: list[CheckResult]) -> tuple[Version, Version, Evidence] | None:
         """Two mistakes that together explain a check which none explains, and most others."""
         probe = rest[0]
+        if self.raised(probe):
+            return None  # the error speaks for itself
         at_work = [
             v for v in self.versions if self.changes(v, probe) and self.holds(v, self.passed)
         ]

@@ -114,9 +114,9 @@ def _sizes(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str
     """Only where the cell has a reduction along an axis that drops it."""
     tree = cells.parsed(cells.tidied(cell))
     lines = cell.splitlines()
-    here = lines[failure.line - 1] if failure.line and failure.line <= len(lines) else ""
+    here = lines[failure.line - 1] if failure.line and failure.line <= len(lines) else "@"
     if tree is None or "@" in here or "matmul" in here:
-        return ""
+        return ""  # of no line of this cell, nothing is known
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _drops_an_axis(node) and _meets(node, failure, lines):
             return tr(
@@ -129,7 +129,7 @@ def _sizes(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str
 
 def _meets(node: ast.Call, failure: Failure, lines: list[str]) -> bool:
     """Whether what a call gives is in the line that failed."""
-    line = failure.line or node.lineno
+    line = failure.line or 0
     name = lines[node.lineno - 1].partition("=")[0].strip()
     before = node.lineno < line <= len(lines)
     return node.lineno == line or (before and bool(name) and name in lines[line - 1])

@@ -107,6 +107,10 @@ def _is_choice(value: Any) -> bool:
     return value[0].shape == value[1].shape and value[1].dtype == torch.int64
 
 
+def _first(values: list[Any], steps: list[Step]) -> list[Any]:
+    return [v[0] if isinstance(v, (list, tuple)) and v else v for v in values]
+
+
 # What a check looks at where a right answer may draw random numbers in its own way, give what
 # it likes, or choose an order.
 SUMMARIES: dict[str, Callable[[list[Any], list[Step]], list[Any]]] = {
@@ -114,6 +118,7 @@ SUMMARIES: dict[str, Callable[[list[Any], list[Step]], list[Any]]] = {
     "counts": _counts,  # of each step, how often 0, 1, 2, ... occur
     "repeats": _repeats,  # of each later step, whether it equals the first
     "real tokens": _real_tokens,  # of each step, what it says of tokens that are no padding
+    "first": _first,  # of each step, the first of several values
     "by index": _by_index,  # of each step, numbers and their places, in whichever order
 }
 
