@@ -142,7 +142,9 @@ def kind_of(value: Any) -> str:
     if isinstance(value, (bool, int, float, str)):
         return f"{type(value).__name__} {str(value)[:40]!r}"
     if isinstance(value, (list, tuple)):
-        return f"{len(value)} values"
+        if len(value) == 1:
+            return tr("a tuple of one value (does the return line end with a comma?)")
+        return tr("a tuple of {n} values", n=len(value))
     return f"a {type(value).__name__}"
 
 
@@ -183,6 +185,7 @@ def error_text(failure: Failure) -> str:
         return _state_text(failure.text)
     where = tr(" (line {line} of your cell)", line=failure.line) if failure.line else ""
     raised = "" if failure.kind in LIMITS else tr("it raised {kind}: ", kind=failure.kind)
+    raised = raised if failure.text else raised.rstrip(" :：")
     return f"{raised}{failure.text}{where}"
 
 
