@@ -39,6 +39,7 @@ LEARNERS = (
         "labkit/learner/figures/*.svg",
         "labkit/pretrain/*.jinja",
         "labkit/pretrain/*.json",
+        "labkit/stories/*.t*",
     ),
     *("labkit/look/static/*.*", "labkit/look/static/*/*"),
     *(f"checkpoints/{name}/*" for name in SHIPPED),

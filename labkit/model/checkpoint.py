@@ -33,7 +33,9 @@ HOMES = {
     "generate": "generation",
     "causal_lm_loss": "training",
     "learning_rate": "training",
-    "load_balancing_loss": "moe",
+    "train_step": "training",
+    "answer_labels": "posttraining",
+    "grpo_step": "posttraining",
 }
 
 Progress = Callable[[int, int], None]

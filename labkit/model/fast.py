@@ -53,21 +53,6 @@ def accelerate(model: nn.Module, last_logits_only: bool = False) -> nn.Module:
     return model
 
 
-def compile_layers(model: nn.Module) -> str:
-    """Let torch compile the layers of a model that learns; needs a C++ compiler.
-
-    Returns why torch cannot do it here, with nothing changed; "" where it can.
-    """
-    try:
-        torch.compile(torch.sinc)(torch.ones(2))
-    except Exception as error:  # no compiler, no headers, an unsupported system
-        return str(error).strip().partition("\n")[0]
-    for module in model.modules():
-        if type(module).__name__ == "Qwen3DecoderLayer":
-            module.compile()
-    return ""
-
-
 def store_by_columns(module: nn.Module) -> None:
     """Let a product with one token read each matrix from its beginning to its end."""
     for layer in module.children():

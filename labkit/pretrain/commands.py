@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -31,7 +32,9 @@ CARD = 200  # stories for the scores on a model's card
 def train(
     recipe: Annotated[
         Optional[str],
-        typer.Argument(help="a recipe, or a shipped model to train it again (stories-dense)"),
+        typer.Argument(
+            help="a recipe, or a shipped model to train one of its shape (stories-dense)"
+        ),
     ] = None,
     out: Annotated[
         Optional[Path], typer.Option(help="the run's folder; build/runs/NAME if not said")
@@ -40,7 +43,7 @@ def train(
         Optional[str],
         typer.Option(
             "--from",
-            help="begin with the weights of a shipped model or of a run (its folder `model`)",
+            help="begin with the weights of a shipped model or of a run",
         ),
     ] = None,
     steps: Annotated[Optional[int], typer.Option(min=1, help="another number of steps")] = None,
@@ -48,51 +51,30 @@ def train(
     device: Annotated[
         Optional[str], typer.Option(help="cpu, cuda or mps; a GPU if there is one")
     ] = None,
-    compiled: Annotated[
-        bool,
-        typer.Option(
-            "--compile",
-            help="let torch compile the layers: half a minute and a C++ compiler, for steps "
-            "that are a tenth quicker, in bfloat16 a quarter",
-        ),
-    ] = False,
 ) -> None:
     """Train a small model on stories; run again, it goes on where it was."""
     import torch
 
     from labkit.model import checkpoint
     from labkit.pretrain.recipe import Recipe, TrainError
-    from labkit.pretrain.run_folder import Run, last_step
+    from labkit.pretrain.run_folder import Run
     from labkit.pretrain.trainer import Trainer
 
-    errors = ending_on(TrainError, ValueError)
     if device:
         with talk.problems_told():
             talk.usable_device(device)  # or say why not
-    with errors, talk.problems_told():
+    with ending_on(TrainError, ValueError), talk.problems_told():
         path = _recipe_file(checkpoint, recipe)
         made = Recipe.from_file(path)
         source = checkpoint.resolve(begin_with) if begin_with else None
-        if source:
-            made = made.after(Recipe.from_file(source / "recipe.json"), last_step(source))
-        elif not (path.parent / "state.pt").exists():
-            if made.earlier:
-                note(
-                    tr(
-                        "This is the last of {runs} runs, and it begins with random weights. "
-                        "The runs before it made most of the model; `--from {name}` begins "
-                        "with what they made.",
-                        runs=len(made.earlier) + 1,
-                        name=path.parent if _beside_weights(path) else "MODEL",
-                    )
-                )
-            made = made.after(None)
+        if source and not made.begun_with:
+            made = replace(made, begun_with=source.name, seed=made.seed + 1)
         if steps is not None:
             made = made.with_steps(steps)
         run = Run(out or _run_folder(path), made)
         run.begin()
         code, found = talk.load_package(package), "cuda" if torch.cuda.is_available() else "cpu"
-        _train(Trainer(run, code, torch.device(device or found), source, compiled))
+        _train(Trainer(run, code, torch.device(device or found), source))
 
 
 @app.command()
@@ -110,6 +92,7 @@ def measure(
     from labkit.core.files import write_whole
     from labkit.model import checkpoint
     from labkit.pretrain import measure as measuring
+    from labkit.pretrain.card import write_card
 
     console = Console()
     with talk.problems_told():
@@ -129,7 +112,7 @@ def measure(
     missing = [name for name in ("recipe.json", "log.csv") if not (folder / name).exists()]
     if model and stories >= CARD and not missing:
         write_whole(folder / "scores.json", (json.dumps(found, indent=2) + "\n").encode())
-        measuring.write_card(folder, code)
+        write_card(folder, code)
         said = tr("written: {folder}/scores.json, README.md", folder=folder)
     elif missing:
         said = tr(
@@ -179,10 +162,6 @@ def _recipe_file(checkpoint, name: str | None) -> Path:
     return path / "recipe.json" if path.is_dir() else path
 
 
-def _beside_weights(recipe: Path) -> bool:
-    return (recipe.parent / "model.safetensors").exists()
-
-
 def _run_folder(recipe: Path) -> Path:
     """Runs are kept by name; a recipe that lies in its run's folder goes on there."""
     if recipe.name != "recipe.json":
@@ -198,10 +177,9 @@ def _train(trainer: Trainer) -> None:
     begun = tr(", goes on at step {step}", step=trainer.step) if trainer.step else ""
     console.print(
         tr(
-            "{folder}: {count:,} parameters, {steps} steps of {tokens:,} tokens, "
-            "{optimizer}, {precision}{begun}",
+            "{folder}: {count:,} parameters, {steps} steps of {tokens:,} tokens{begun}",
             folder=run.folder, count=count, steps=recipe.steps, tokens=recipe.tokens_a_step,
-            optimizer=recipe.optimizer, precision=trainer.precision, begun=begun,
+            begun=begun,
         ),
         soft_wrap=not console.is_terminal, highlight=False,
     )  # fmt: skip
@@ -241,40 +219,25 @@ def stopped_gently(trainer: Trainer) -> Iterator[None]:
 
 def _watched(trainer: Trainer, console: Console) -> None:
     """Run all steps under a progress bar; a line for every save where there is no terminal."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )  # fmt: skip
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    tokens = trainer.recipe.tokens_a_step
-    columns = (
-        TextColumn("step"), MofNCompleteColumn(), BarColumn(),
-        TextColumn("{task.fields[seen]}"),
-        TimeRemainingColumn(),
-    )  # fmt: skip
     if trainer.step == trainer.recipe.steps:
         return
+    columns = (
+        TextColumn("step"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TextColumn("{task.fields[seen]}"),
+    )
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        total = trainer.recipe.steps
-        task = bar.add_task("", completed=trainer.step, total=total, seen="")
+        task = bar.add_task("", completed=trainer.step, total=trainer.recipe.steps, seen="")
         lines = len(trainer.run.log)
         for seen in trainer.steps():
-            words = f"loss {seen['loss']:.3f}  {tokens / seen['seconds']:,.0f} tokens/s"
+            words = f"loss {seen['loss']:.3f}, {seen['seconds']:.2f} s a step"
             bar.update(task, completed=trainer.step, seen=words)
-            if len(trainer.run.log) > lines:
-                lines = len(trainer.run.log)
-                if not console.is_terminal:
-                    _print_line(console, trainer.run.log[-1])
-
-
-def _print_line(console: Console, line: dict) -> None:
-    bits = line["bits_per_byte"]
-    measured = f"  {bits} bits/byte" if bits != "" else ""
-    console.print(
-        f"step {line['step']}  loss {line['loss']:.3f}  "
-        f"{line['tokens_per_second']:,} tokens/s{measured}",
-        highlight=False,
-    )
+            if len(trainer.run.log) > lines and not console.is_terminal:
+                bits = trainer.run.log[-1]["bits_per_byte"]
+                console.print(
+                    f"step {trainer.step}  {words}, {bits} bits/byte", highlight=False
+                )
+            lines = len(trainer.run.log)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
 
 from labkit.stories import SPLITS, split_text, training_text
 
@@ -23,7 +22,7 @@ class Rows:
 
     def __init__(self, tokenizer, sequence_length: int, first: int = 0):
         self.tokenizer, self.sequence_length = tokenizer, sequence_length
-        self.first = first  # those before it were an earlier run's
+        self.first = first  # number of the first row
 
     def row(self, number: int) -> list[int]:
         seeds = SPLITS["train"]
@@ -38,21 +37,6 @@ class Rows:
         """Batch number `step` of `size` rows: (size, T)."""
         start = self.first + step * size
         return torch.tensor([self.row(number) for number in range(start, start + size)])
-
-
-class Steps(Dataset):
-    """A run's batches by the number of their step."""
-
-    def __init__(self, batch: Callable[[int], Tensor]):
-        self.batch = batch
-
-    def __getitem__(self, step: int) -> Tensor:
-        return self.batch(step)
-
-    def of(self, steps: range, processes: int) -> DataLoader:
-        """Those of these steps, in their order; so many processes write them ahead."""
-        own = torch.Generator()  # a loader draws a number, which nobody else shall miss
-        return DataLoader(self, None, sampler=steps, num_workers=processes, generator=own)
 
 
 class Validation:

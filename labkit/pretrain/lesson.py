@@ -26,12 +26,9 @@ from labkit.model import checkpoint
 from labkit.model.hub import SHIPPED, mine
 from labkit.model.saving import save
 from labkit.model.weights import CheckpointError
-from labkit.pretrain.muon import Muon
+from labkit.pretrain.muon import MuonAdamW as MuonAdamW
 from labkit.stories import END_OF_TURN, prompt
-from labkit.stories import tokenizer as stories_tokenizer
-from labkit.stories.reader import score_story, shares
-
-DOCUMENTS = 1500  # to learn a tokenizer from, where none ships
+from labkit.stories.scores import score_story, shares
 
 
 def minutes(default: float) -> float:
@@ -60,13 +57,10 @@ def pace(steps: Callable[[int], object]) -> float:
 
 
 def tokenizer() -> Any:
-    """The tokenizer of the shipped models; where there is none, one learnt on the spot."""
+    """The tokenizer of the shipped models."""
     from tokenizers import Tokenizer
 
-    path = next(iter(SHIPPED.values())) / "tokenizer.json"
-    if path.exists():
-        return Tokenizer.from_file(str(path))
-    return stories_tokenizer.train_on_stories(DOCUMENTS)
+    return Tokenizer.from_file(str(next(iter(SHIPPED.values())) / "tokenizer.json"))
 
 
 def decoder() -> tuple[Any, str]:
@@ -130,32 +124,6 @@ def kept() -> nn.Module:
     for weight in model.parameters():
         weight.data = weight.data.clone()  # those of the file stay as they are
     return model
-
-
-class MuonAdamW:
-    """Muon for the matrices inside, AdamW for the rest, under one roof with one peak."""
-
-    def __init__(self, model: nn.Module):
-        inner, rest = [], []
-        for name, weight in model.named_parameters():
-            outer = name.endswith(("embed_tokens.weight", "lm_head.weight", "gate.weight"))
-            (rest if outer or weight.dim() != 2 else inner).append(weight)
-        self.optimizers = [
-            torch.optim.AdamW(rest, betas=(0.9, 0.95), weight_decay=0.0),
-            Muon(inner, weight_decay=0.05, like_adamw=True),
-        ]
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        return [group for one in self.optimizers for group in one.param_groups]
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        for one in self.optimizers:
-            one.zero_grad(set_to_none)
-
-    def step(self) -> None:
-        for one in self.optimizers:
-            one.step()
 
 
 @torch.no_grad()

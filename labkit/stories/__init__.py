@@ -1,28 +1,28 @@
 """Small stories whose truth can be measured, without end and the same from the same seed.
 
-A plot (a search, a gift, a trade, a trip ...) is told to a world, event by event; the world
-refuses what cannot be. The events become English in `grammar`; questions and their
-answers come from the world at the end. `training_text` lays stories and questions out in
-Qwen's chat format, for a tokenizer and a language model.
+A plot (a search, a gift, a trade, a trip ...) tells events to a world, which refuses what
+cannot be. `grammar` writes the events as English; questions and their answers come from the
+world at the end. `training_text` puts stories and questions into Qwen's chat format, for a
+tokenizer and a language model.
 
     story = next(stories(seed=1))
     story.text, story.questions        # questions: [(question, answer), ...]
 
-Plain standard library. The text depends on the seed alone, on every Python from 3.10 on.
+The text depends on the seed alone, on every Python from 3.10 on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
 
-from labkit.stories import beyond, plots
+from labkit.stories import plots
 from labkit.stories.grammar import Writer, articles, noun
 from labkit.stories.questions import ask
 from labkit.stories.teller import Teller
-from labkit.stories.words import GENDER
+from labkit.stories.words import GENDER, read_table
 from labkit.stories.world import World
 
 END_OF_TEXT, START_OF_TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -35,45 +35,10 @@ SPLITS = {
     "validation": range(1_000_000, 1_001_000),
     "test": range(1_001_000, 1_002_000),
 }
-REQUESTS = [
-    "Tell me a story about {about}.",
-    "Please tell me a story about {about}.",
-    "Can you tell me a story about {about}?",
-    "I would like to hear a story about {about}.",
-    "Write a short story about {about}.",
-    "A story about {about}, please.",
-]
-LONG_REQUESTS = [
-    "Tell me a long story about {about}.",
-    "I would like to hear a long story about {about}.",
-    "A long story about {about}, please.",
-]
-PLAIN_REQUESTS = [
-    "Tell me a story.",
-    "Please tell me a story.",
-    "Another story, please.",
-    "Tell me one more.",
-    "Yes, please.",
-]
-LISTENED = "Thank you for the story. What would you like to know?"  # only `asked` has it
 HURRIED = 0.2  # share of conversations whose user types small letters and no full stop
 ASIDES = 0.3  # share of conversations in which something else comes between the questions
-SMALL_TALK = [
-    ("Hello!", "Hello! Shall I tell you a story?"),
-    ("Hey!", "Hello! Shall I tell you a story?"),
-    ("Hi!", "Hello! Would you like to hear a story?"),
-    ("Good morning!", "Good morning! What should my story be about?"),
-    ("Who are you?", "I am a very small language model. I tell stories."),
-    ("What is your name?", "I have no name. I am a very small language model."),
-    ("Help!", "Ask me for a story about a rabbit, and then who did what in it."),
-    ("What can you do?", "I can tell little stories and answer questions about them."),
-    ("How are you?", "I am well, thank you. Shall I tell you a story?"),
-    ("Thank you!", "You are welcome!"),
-    ("Thanks!", "You are welcome!"),
-    ("That was a nice story.", "I am glad that you liked it!"),
-    ("Goodbye!", "Goodbye! Come back for another story."),
-    ("Bye!", "Goodbye! Come back for another story."),
-]
+TALK = read_table("talk.toml")
+REQUESTS, LONG_REQUESTS, HONEST = TALK["requests"], TALK["long_requests"], TALK["honest"]
 
 
 @dataclass(frozen=True)
@@ -92,8 +57,7 @@ def stories(seed: int) -> Iterator[Story]:
     """An endless stream of stories."""
     rng = Random(f"TinyLLM stories {seed}")
     while True:
-        story = tell(rng, rng.random() < LONG)
-        if story:
+        if story := tell(rng, rng.random() < LONG):
             yield story
 
 
@@ -101,18 +65,17 @@ def long_stories(seed: int) -> Iterator[Story]:
     """The same with a second chapter each: twice as long."""
     rng = Random(f"TinyLLM long stories {seed}")
     while True:
-        story = tell(rng, True)
-        if story:
+        if story := tell(rng, True):
             yield story
 
 
-def tell(rng: Random, long: bool = False, choices: Sequence = plots.PLOTS) -> Story | None:
+def tell(rng: Random, long: bool = False) -> Story | None:
     """One story; None where the dice gave too few or too many sentences."""
     teller = Teller(rng, World())
-    rng.choice(choices)(teller)
+    rng.choice(plots.PLOTS)(teller)
     if long:
         teller.chapter()
-        rng.choice(choices)(teller)
+        rng.choice(plots.PLOTS)(teller)
     sentences = Writer(rng).text(teller.events)
     fits = FEWEST <= len(sentences) / (1 + long) <= MOST
     if not fits or len(set(sentences)) < len(sentences):
@@ -128,9 +91,9 @@ def tell(rng: Random, long: bool = False, choices: Sequence = plots.PLOTS) -> St
 
 
 def request(story: Story, rng: Random) -> str:
-    """What somebody would say who wanted to hear this story."""
+    """How a user would ask for this story."""
     if rng.random() < 0.1 and not story.long:
-        return rng.choice(PLAIN_REQUESTS)
+        return rng.choice(TALK["plain_requests"])
     hero, thing = story.hero, story.thing
     if rng.random() < 0.25:
         hero = f"a {story.kind}" + (f" named {hero}" if rng.random() < 0.5 else "")
@@ -141,6 +104,28 @@ def request(story: Story, rng: Random) -> str:
         about = hero
     requests = LONG_REQUESTS if story.long else REQUESTS
     return articles(rng.choice(requests).format(about=about))
+
+
+def unknown_request(rng: Random, split: str) -> str:
+    """A request that no story answers: a sum, a question, a topic or a word that is none.
+
+    Topics and questions of "train" and "test" have no word in common.
+    """
+    kind = rng.random()
+    if kind < 0.2:
+        sign = rng.choice("+-*") if split == "train" else rng.choice("+-*/")
+        form = rng.choice(TALK["sums"])
+        return form.format(a=rng.randrange(100), sign=sign, b=rng.randrange(100))
+    if kind < 0.45:
+        return rng.choice(TALK[split]["questions"])
+    topic = rng.choice(TALK[split]["topics"].split())
+    if split == "train" and rng.random() < 0.4:
+        syllables = TALK["syllables"].split()
+        topic = "".join(rng.choice(syllables) for _ in range(rng.choice((1, 2, 3))))
+    about = f"{'an' if topic[0] in 'aeiou' else 'a'} {topic}"
+    if rng.random() < 0.25:
+        about = f"{rng.choice(list(GENDER))} and {about}"
+    return rng.choice(REQUESTS).format(about=about)
 
 
 def turn(role: str, text: str) -> str:
@@ -159,7 +144,7 @@ def chat(*texts: str) -> str:
 
 
 def prompt(*texts: str) -> str:
-    """A conversation in which the assistant is to speak next."""
+    """A conversation in which the assistant speaks next."""
     return chat(*texts) + f"{START_OF_TURN}assistant\n"
 
 
@@ -168,29 +153,28 @@ def document(story: Story, rng: Random) -> str:
 
     Mostly a request, the story, then questions as further turns; often the user brings the
     story along with the first question; now and then a plain story, small talk, or a request
-    that no story answers, which may be all or come between questions. Some users are in a
-    hurry.
+    that no story answers, alone or between questions. Some users are in a hurry.
     """
     layout, typed = rng.random(), hurried if rng.random() < HURRIED else str
     if layout < 0.05:
         return story.text + END_OF_TEXT
-    talk = rng.choice(SMALL_TALK)
-    strange = beyond.ask(rng, "train", REQUESTS, list(GENDER)), rng.choice(beyond.HONEST)
+    talk = rng.choice(TALK["small_talk"])
+    unknown = unknown_request(rng, "train"), rng.choice(HONEST)
     pairs = list(story.questions)
     brought = layout < 0.45 and bool(pairs)
     if not brought:
         pairs = pairs[: rng.choice((0, 1, 2, 3))]
     if rng.random() < ASIDES:
-        pairs.insert(rng.randint(brought, len(pairs)), rng.choice((talk, strange)))
-    asked = [text for said, reply in pairs for text in (typed(said), reply)]
+        pairs.insert(rng.randint(brought, len(pairs)), rng.choice((talk, unknown)))
+    turns = [text for question, answer in pairs for text in (typed(question), answer)]
     if brought:
-        return chat(f"{story.text}\n{asked[0]}", *asked[1:]) + END_OF_TEXT
+        return chat(f"{story.text}\n{turns[0]}", *turns[1:]) + END_OF_TEXT
     opening = (typed(talk[0]), talk[1]) if rng.random() < 0.15 else ()
     if rng.random() < 0.2:
-        opening = (*opening, typed(strange[0]), strange[1])
+        opening = (*opening, typed(unknown[0]), unknown[1])
         if rng.random() < 0.6:
             return chat(*opening) + END_OF_TEXT
-    return chat(*opening, typed(request(story, rng)), story.text, *asked) + END_OF_TEXT
+    return chat(*opening, typed(request(story, rng)), story.text, *turns) + END_OF_TEXT
 
 
 def training_text(seed: int, n: int) -> Iterator[str]:

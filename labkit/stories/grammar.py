@@ -1,11 +1,10 @@
-"""From events to sentences and back.
+"""From events to sentences.
 
 An event is a kind and its arguments: ("give", {"a": "Anna", "x": "red ball", "b": "Ben"}).
 `Writer` turns events into English: it picks a template, joins two events of one person with
-"and", and uses "she", "it", "they" or "the rabbit" where that can only mean one. `read` is
-the inverse: it replaces every known phrase of a sentence by its class, "<P> gave the <X> to
-<P>.", and looks the rest up in a table. What "she" and "the ball" mean is found by `Scene`,
-which both directions share: pronouns point to the sentence before, and nowhere else.
+"and", and uses "she", "it", "they" or "the rabbit" where that can only mean one. What "she" and
+"the ball" mean is decided by `Scene`, which the reader shares: pronouns point to the sentence
+before, and nowhere else.
 """
 
 from __future__ import annotations
@@ -15,27 +14,12 @@ from dataclasses import dataclass, field
 from random import Random
 
 from labkit.stories.events import SENTENCES
-from labkit.stories.words import (
-    ADJECTIVES,
-    GENDER,
-    GROUPS,
-    KINDS,
-    NUMBERS,
-    PLACES,
-    PLURALS,
-    PREFIXES,
-    QUESTIONS,
-    SPOTS,
-)
+from labkit.stories.words import ADJECTIVES, GENDER, NUMBERS, PLACES, PLURALS
 
 Args = dict[str, str]
-SINGULAR = {plural: single for single, plural in PLURALS.items()}
 ALL_ADJECTIVES = [word for words in ADJECTIVES.values() for word in words]
 PRONOUNS = {"she": "f", "her": "f", "he": "m", "him": "m"}
-CLASSES = {"P": "abc", "X": "xyv", "A": "at", "L": "to", "S": "s", "K": "k", "N": "n", "F": "f"}
 SLOT = re.compile(r"(the |The )?\{(\w+!?)\}")
-START = re.compile("|".join(map(re.escape, PREFIXES)))
-ARTICLE = re.compile(r"\b([Aa])(n?) (?=(\w))")
 JOINED = 0.35  # how often two events of one person become one sentence
 STATES = ("intro", "friend", "be", "have")  # what lasts is not joined with what happens
 SHORT = 0.6  # how often a pronoun is used where one is clear
@@ -43,7 +27,7 @@ SHORT = 0.6  # how often a pronoun is used where one is clear
 
 def at(place: str) -> str:
     """ "garden" -> "in the garden" """
-    return f"{PLACES[place][0]} the {place}"
+    return f"{PLACES[place]} the {place}"
 
 
 def number(n: int) -> str:
@@ -114,16 +98,15 @@ def unique(found) -> list[str]:
 class Writer:
     """Writes events as sentences."""
 
-    def __init__(self, rng: Random, sentences: dict[str, list[str]] = SENTENCES):
-        self.rng, self.sentences = rng, sentences
-        self.scene = Scene()
+    def __init__(self, rng: Random):
+        self.rng, self.scene = rng, Scene()
 
     def text(self, events: list[tuple[str, Args, str]]) -> list[str]:
         """Sentences for (kind, arguments, first words or "")."""
         sentences, rest = [], list(events)
         while rest:
             kind, args, prefix = rest.pop(0)
-            first = self.pick(self.sentences[kind], args, bool(prefix))
+            first = self.pick(SENTENCES[kind], args, bool(prefix))
             sentence = self.clause(first, args, fresh=not prefix)
             if rest and joinable(kind, first) and self.rng.random() < JOINED:
                 sentence = sentence[:-1] + self.second_half(args["a"], rest)
@@ -136,7 +119,7 @@ class Writer:
     def second_half(self, a: str, rest: list[tuple[str, Args, str]]) -> str:
         """ "and went home.", taken off `rest`; only a full stop where that does not fit."""
         kind, args, prefix = rest[0]
-        templates = [t for t in self.sentences[kind] if joinable(kind, t)]
+        templates = [t for t in SENTENCES[kind] if joinable(kind, t)]
         if not templates or prefix or args["a"] != a:
             return "."
         rest.pop(0)
@@ -216,116 +199,3 @@ def can_be_it(template: str) -> bool:
     """No other "it" in the sentence, and none of the orders in which "it" sounds wrong."""
     orders = ("{x} of", "{y} of", "up the {x}", "out the {x}", "{b} the {x}", "{B} the {x}")
     return not any(words in template for words in (" it", "told", *orders))
-
-
-def skeleton(template: str) -> tuple[str, list[str]]:
-    """ "{a} took the {x}." -> ("<P> took the <X>.", ["a", "x"])"""
-    keys = [key(slot) for _, slot in SLOT.findall(template)]
-    return SLOT.sub(lambda m: f"{m[1] or ''}<{klass(m[2])}>", template), keys
-
-
-def klass(slot: str) -> str:
-    low = slot.lower().rstrip("!")
-    return next((c for c, slots in CLASSES.items() if low in (slots, *slots)), low.upper())
-
-
-def table(templates: dict[str, list[str]]) -> dict[str, tuple[str, list[str]]]:
-    """{skeleton: (kind, argument names)}; two kinds with one skeleton are a mistake of ours."""
-    found: dict[str, tuple[str, list[str]]] = {}
-    for kind, texts in templates.items():
-        for text in texts:
-            words, keys = skeleton(text)
-            if found.setdefault(words, (kind, keys)) != (kind, keys):
-                raise ValueError(f"{text!r} means both {found[words][0]} and {kind}")
-    return found
-
-
-def words_pattern() -> re.Pattern:
-    adjective, nouns = "|".join(ALL_ADJECTIVES), longest(GROUPS)
-    spots = longest(spot for several in SPOTS.values() for spot in several)
-    after_her = "the|a|an|about|to|and|see|have|along|there|" + "|".join(NUMBERS)
-    her_is_object = rf"her(?=[.,!?]| (?:{after_her})\b)"
-    return re.compile(
-        rf"\b(?:(?P<S>{spots})|(?P<A>{longest(map(at, PLACES))})|(?P<L>{longest(PLACES)})"
-        rf"|(?P<X>(?:(?:{adjective}) )?(?:{nouns}))|(?P<P>{longest(GENDER)}|She|He|him"
-        rf"|{her_is_object}|[Tt]he (?:{longest(KINDS)}))|(?P<K>{longest(KINDS)})"
-        rf"|(?P<N>{longest(NUMBERS)})|(?P<F>{longest([*PLURALS, *SINGULAR])})"
-        rf"|(?P<G>her|his)|(?P<H>she|he)|(?P<it>it|It)|(?P<they>They))\b"
-    )
-
-
-def longest(words) -> str:
-    return "|".join(sorted(words, key=lambda word: (-len(word), word)))
-
-
-WORDS = words_pattern()
-MEANINGS = table(SENTENCES)
-QUESTION_MEANINGS = table(QUESTIONS)
-
-
-def mask(text: str, it_is_a_thing: bool) -> tuple[str, list[str]]:
-    """ "Anna took the red ball." -> ("<P> took the <X>.", ["Anna", "red ball"])"""
-    values: list[str] = []
-
-    def replace(match: re.Match) -> str:
-        name, word = match.lastgroup, match[0]
-        if name == "it":
-            if not it_is_a_thing:
-                return word
-            values.append("it")
-            return "The <X>" if word == "It" else "the <X>"
-        if name == "they":
-            values.extend(["they", "they"])
-            return "<P> and <P>"
-        values.append(word)
-        return f"<{name}>"
-
-    text = ARTICLE.sub(lambda m: m[1] + " " if bool(m[2]) == (m[3] in "aeiou") else "? ", text)
-    return WORDS.sub(replace, text), values
-
-
-def read(sentence: str) -> tuple[str, list[tuple[str, Args]]] | None:
-    """(first words, events) of a sentence, references unresolved; None if it has no meaning."""
-    first = START.match(sentence)
-    prefix, body = (first[0], sentence[first.end() :]) if first else ("", sentence)
-    if prefix:
-        if not body[:1].islower() and body.split(" ")[0].strip(",.") not in GENDER:
-            return None
-        body = capital(body)
-    for it_is_a_thing in (True, False):
-        words, values = mask(body, it_is_a_thing)
-        events = look_up(words, values)
-        if events and all(agrees(args) for _, args in events):
-            return prefix, events
-    return None
-
-
-def look_up(words: str, values: list[str]) -> list[tuple[str, Args]] | None:
-    """One event, or two that are joined by "and"."""
-    if words in MEANINGS:
-        kind, keys = MEANINGS[words]
-        return [(kind, dict(zip(keys, values, strict=True)))]
-    for match in re.finditer(" and ", words):
-        left = MEANINGS.get(words[: match.start()] + ".")
-        right = MEANINGS.get("<P> " + words[match.end() :])
-        if left and right and left[1][:1] == right[1][:1] == ["a"]:
-            size = len(left[1])
-            second = ["same", *values[size:]]
-            pairs = ((left, values[:size]), (right, second))
-            return [(kind, dict(zip(keys, part, strict=True))) for (kind, keys), part in pairs]
-    return None
-
-
-def read_question(text: str) -> tuple[str, Args] | None:
-    words, values = mask(text, it_is_a_thing=False)
-    if words not in QUESTION_MEANINGS:
-        return None
-    kind, keys = QUESTION_MEANINGS[words]
-    return kind, dict(zip(keys, values, strict=True))
-
-
-def agrees(args: Args) -> bool:
-    """ "one apple", "two apples" """
-    if "n" not in args:
-        return "f" not in args or args["f"] in SINGULAR
-    return (args["n"] == "one") == (args["f"] in PLURALS)

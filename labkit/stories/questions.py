@@ -6,27 +6,12 @@ from itertools import product
 from random import Random
 
 from labkit.stories.grammar import SLOT, Args, articles, at, key, noun, number
-from labkit.stories.words import COLOURS, GENDER, GROUPS, PLURALS, QUESTIONS
+from labkit.stories.words import COLOURS, GENDER, PLURALS, QUESTIONS
 from labkit.stories.world import World
 
 GIFTS = ("give", "give_back")
 FINDS = ("find", "find_in", "find_new")
 UNTOLD = "I do not know. The story does not say."
-OF_ONE = (  # they name one person or one thing, nothing else
-    *("where_person", "what_kind", "why_sad", "is_hungry", "what_ate"),
-    *("where_thing", "who_has", "who_found", "colour", "who_fixed"),
-)
-
-SUPPOSED = {  # events that a question of a kind supposes, and the arguments that it names
-    "who_found": (FINDS, "x"),
-    "where_found": (FINDS, "ax"),
-    "where_hid": (("hide",), "ax"),
-    "who_fixed": (("fix",), "x"),
-}
-OPEN = (
-    *(*SUPPOSED, "what_ate", "why_sad", "is_hungry", "how_many", "colour", "did_rain"),
-    *("where_person", "what_kind"),
-)
 
 
 def answer(world: World, kind: str, args: Args) -> str | None:
@@ -186,7 +171,7 @@ def candidates(world: World, kind: str, rng: Random) -> list[Args]:
         return [{"b": g["b"], "x": g["x"]} for g in gifts]
     if kind == "how_many":
         return [{"a": a, "f": f} for a, f in world.counts]
-    slots = [key(slot) for _, slot in SLOT.findall(QUESTIONS[kind][0])]
+    slots = [key(slot) for _, slot in SLOT.findall(QUESTIONS[kind])]
     options = [world.people if slot == "a" else world.things for slot in slots]
     return [dict(zip(slots, values, strict=True)) for values in product(*options)]
 
@@ -212,41 +197,7 @@ def ask(world: World, rng: Random, most: int) -> list[tuple[str, str]]:
     return asked
 
 
-def untold(world: World, rng: Random) -> str:
-    """A question about somebody, or something, that the story does not mention."""
-    things = {*map(noun, world.things), *(f for _, f in world.counts)}
-    a = rng.choice([name for name in GENDER if name not in world.people])
-    x = rng.choice([word for word in GROUPS if word not in things])
-    return QUESTIONS[rng.choice(OF_ONE)][0].format(A=a, x=x)
-
-
-def unfounded(world: World, rng: Random) -> str | None:
-    """A question that supposes what the story does not say of those whom it mentions: what
-    somebody ate of whose meals nothing is told. None where there is no such question."""
-    for kind in rng.sample(OPEN, len(OPEN)):
-        found = candidates(world, kind, rng)
-        if kind == "how_many":
-            found = [{"a": a, "f": f} for a in world.people for f in PLURALS]
-        found = [args for args in found if unspoken(world, kind, args)]
-        if found:
-            return question(world, kind, rng.choice(found))
-    return None
-
-
-def unspoken(world: World, kind: str, args: Args) -> bool:
-    """Whether nothing is told that the question is about; not where two answers were right."""
-    if answer(world, kind, args):
-        return False
-    if kind in SUPPOSED:
-        kinds, named = SUPPOSED[kind]
-        return not told(world, kinds, **{k: args[k] for k in named})
-    if kind == "what_ate":
-        meals = told(world, ("eat", "share", "count_eat"), a=args["a"])
-        return not meals and not told(world, ("share",), b=args["a"])
-    return kind != "why_sad" or not world.people[args["a"]].sorrows
-
-
-def question(world: World, kind: str, args: Args, form: int = 0) -> str:
+def question(world: World, kind: str, args: Args) -> str:
     """The question in words; a thing by its noun alone where only one is meant."""
     words = dict(args)
     for k in "xv":
@@ -255,6 +206,5 @@ def question(world: World, kind: str, args: Args, form: int = 0) -> str:
             words[k] = noun(words[k]) if len(same) == 1 else words[k]
     if "f" in words:
         words["f"] = PLURALS[words["f"]]
-    return QUESTIONS[kind][form].format(
-        **words, **{k.upper(): text for k, text in words.items()}
-    )
+    capitals = {k.upper(): text for k, text in words.items()}
+    return QUESTIONS[kind].format(**words, **capitals)

@@ -1,8 +1,9 @@
-"""Reads stories back from their text alone, and scores a generator by what it reads.
+"""Reads stories back from their text alone, and proves a sentence wrong.
 
-The text may come from a model and be broken in any way. Every sentence is parsed by the
-inverse of the templates and told to a fresh world; what the world refuses is a contradiction.
-Nothing of the generator's own state is used.
+The text may come from a model and be broken in any way. Every known phrase of a sentence is
+replaced by its class, "<P> gave the <X> to <P>.", and the rest is looked up in a table: the
+inverse of the templates. The events are told to a fresh world; what the world refuses is a
+contradiction. Nothing of the generator's own state is used.
 
     reading = read_story("Anna had a red ball. Ben gave the ball to Mia.")
     reading.contradictions     # [(sentence, why), ...]
@@ -12,37 +13,20 @@ Nothing of the generator's own state is used.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from random import Random
 
-from labkit.stories import (
-    END_OF_TEXT,
-    END_OF_TURN,
-    FEWEST,
-    REQUESTS,
-    SPLITS,
-    Story,
-    beyond,
-    long_stories,
-    prompt,
-    request,
-    stories,
-    tell,
-)
-from labkit.stories.grammar import SINGULAR, Args, Scene, noun, read, read_question
-from labkit.stories.plots import belongings, twins
-from labkit.stories.questions import UNTOLD, answer, question, unfounded, untold
-from labkit.stories.teller import Teller
-from labkit.stories.words import GENDER
+from labkit.stories import FEWEST, words
+from labkit.stories.events import SENTENCES
+from labkit.stories.grammar import ALL_ADJECTIVES, SLOT, Args, Scene, at, capital, key, noun
+from labkit.stories.questions import answer
+from labkit.stories.words import GENDER, NUMBERS, PLURALS
 from labkit.stories.world import World
 
-STRANGE = 4  # stories for every request that none answers, and for every other extra
 QUOTED = re.compile(r'"[^"]*"')
-Generate = Callable[[str], str]
-Plot = Callable[[Teller], None]
+SINGULAR = {plural: single for single, plural in PLURALS.items()}
+CLASSES = {"P": "abc", "X": "xyv", "A": "at", "L": "to", "S": "s", "K": "k", "N": "n", "F": "f"}
+START = re.compile("|".join(map(re.escape, words.PREFIXES)))
+ARTICLE = re.compile(r"\b([Aa])(n?) (?=(\w))")
 
 
 @dataclass
@@ -124,203 +108,138 @@ def read_story(text: str) -> Reading:
 def resolve(raw: Args, scene: Scene) -> tuple[Args, list[str]]:
     """Names for "she", "it", "the ball" and "the rabbit", and what has none."""
     args, problems = dict(raw), []
-    for key, words in raw.items():
-        meant: str | None = words
-        if words == "they":
+    for name, phrase in raw.items():
+        meant: str | None = phrase
+        if phrase == "they":
             pair = scene.persons_now
-            meant = pair["ab".index(key)] if len(pair) == 2 else None
-        elif key in ("a", "b", "c"):
-            meant = scene.person(words)
-        elif key in ("x", "y", "v"):
-            new = words != "it" and words not in map(noun, scene.things)
-            meant = scene.thing(words) or (words if new else None)
-        elif key == "f":
-            meant = SINGULAR.get(words, words)
-        elif key == "p":
-            meant = words.split(" the ")[-1]
+            meant = pair["ab".index(name)] if len(pair) == 2 else None
+        elif name in ("a", "b", "c"):
+            meant = scene.person(phrase)
+        elif name in ("x", "y", "v"):
+            new = phrase != "it" and phrase not in map(noun, scene.things)
+            meant = scene.thing(phrase) or (phrase if new else None)
+        elif name == "f":
+            meant = SINGULAR.get(phrase, phrase)
+        elif name == "p":
+            meant = phrase.split(" the ")[-1]
         if meant is None:
-            problems.append(f"{words!r} may stand for nothing told, or for more than one")
-            del args[key]
+            problems.append(f"{phrase!r} may stand for nothing told, or for more than one")
+            del args[name]
         else:
-            args[key] = meant
+            args[name] = meant
     return args, problems
 
 
-SHARES = {
-    "understood": ("understood", "sentences"),  # sentences that have a meaning
-    "consistent": ("consistent", "stories"),  # contradict nothing (no meaning aside)
-    "sound": ("sound", "stories"),  # at least five sentences, without any flaw
-    "on_topic": ("on_topic", "stories"),  # speak of everything that was asked for
-    "varied": ("different", "sentences"),  # sentences, one that is told twice counted once
-    "as_often": ("as_often", "events"),  # what happens in a story, as often as it should
-    "questions_right": ("right", "asked"),
-    "later_right": ("later", "asked"),  # the same, as the last of a chat
-    "told_apart": ("told_apart", "told_apart_asked"),  # who has what, of two things each
-    "twins": ("twins", "twins_asked"),  # who has the red kite, and who the blue one
-    "unsaid": ("unsaid", "untold"),  # of what a story does not say it says so
-    "honest": ("honest", "strange"),  # answers to requests that no story answers
-}
+# sentences to events
+def skeleton(template: str) -> tuple[str, list[str]]:
+    """ "{a} took the {x}." -> ("<P> took the <X>.", ["a", "x"])"""
+    keys = [key(slot) for _, slot in SLOT.findall(template)]
+    return SLOT.sub(lambda m: f"{m[1] or ''}<{klass(m[2])}>", template), keys
 
 
-def shares(counts: Counter) -> dict[str, float]:
-    """What the counts of stories and answers come to."""
-    return {
-        name: counts[part] / counts[whole] if counts[whole] else 0.0
-        for name, (part, whole) in SHARES.items()
-    }
+def klass(slot: str) -> str:
+    low = slot.lower().rstrip("!")
+    return next((c for c, slots in CLASSES.items() if low in (slots, *slots)), low.upper())
 
 
-def score_story(text: str, asked_for: Iterable[str] = (), least: int = FEWEST) -> Counter:
-    """The counts of one story; what has fewer than `least` sentences is not sound."""
-    reading = read_story(text)
-    named = set(reading.scene.kinds) | set(reading.scene.things)
-    named |= {noun(thing) for thing in reading.scene.things}
-    named |= set(reading.scene.kinds.values())
-    return Counter(
-        stories=1,
-        sentences=len(reading.sentences),
-        understood=reading.understood,
-        consistent=int(bool(reading.sentences) and not reading.contradictions),
-        sound=int(reading.sound and len(reading.sentences) >= least),
-        on_topic=int(all(word in named for word in asked_for)),
+def table(templates: dict[str, list[str]]) -> dict[str, tuple[str, list[str]]]:
+    """{skeleton: (kind, argument names)}; two kinds with one skeleton are a mistake of ours."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    for kind, texts in templates.items():
+        for text in texts:
+            masked, keys = skeleton(text)
+            if found.setdefault(masked, (kind, keys)) != (kind, keys):
+                raise ValueError(f"{text!r} means both {found[masked][0]} and {kind}")
+    return found
+
+
+def phrase_pattern() -> re.Pattern:
+    adjective, nouns = "|".join(ALL_ADJECTIVES), longest(words.GROUPS)
+    spots = longest(spot for several in words.SPOTS.values() for spot in several)
+    after_her = "the|a|an|about|to|and|see|have|along|there|" + "|".join(NUMBERS)
+    her_is_object = rf"her(?=[.,!?]| (?:{after_her})\b)"
+    return re.compile(
+        rf"\b(?:(?P<S>{spots})|(?P<A>{longest(map(at, words.PLACES))})"
+        rf"|(?P<L>{longest(words.PLACES)})"
+        rf"|(?P<X>(?:(?:{adjective}) )?(?:{nouns}))|(?P<P>{longest(GENDER)}|She|He|him"
+        rf"|{her_is_object}|[Tt]he (?:{longest(words.KINDS)}))|(?P<K>{longest(words.KINDS)})"
+        rf"|(?P<N>{longest(NUMBERS)})|(?P<F>{longest([*PLURALS, *SINGULAR])})"
+        rf"|(?P<G>her|his)|(?P<H>she|he)|(?P<it>it|It)|(?P<they>They))\b"
     )
 
 
-def asked_for(story: Story, words: str) -> list[str]:
-    """What a request for a story names: its hero, what that is, its thing, or none of them."""
-    thing = next((t for t in (story.thing, noun(story.thing)) if t and t in words), "")
-    named = set(re.findall(r"\w+", words))
-    return [word for word in (story.hero, story.kind) if word in named] + [thing] * bool(thing)
+def longest(phrases) -> str:
+    return "|".join(sorted(phrases, key=lambda phrase: (-len(phrase), phrase)))
 
 
-def reply(text: str) -> str:
-    """What the assistant says before its turn ends."""
-    return text.split(END_OF_TURN)[0].split(END_OF_TEXT)[0].strip()
+PHRASE = phrase_pattern()
+MEANINGS = table(SENTENCES)
+QUESTION_MEANINGS = table({kind: [text] for kind, text in words.QUESTIONS.items()})
 
 
-def measure(generate: Generate, seeds: Sequence[int], n: int, long: bool = False) -> Counter:
-    """Score `generate(prompt) -> continuation` on n stories and their questions a seed.
+def mask(text: str, it_is_a_thing: bool) -> tuple[str, list[str]]:
+    """ "Anna took the red ball." -> ("<P> took the <X>.", ["Anna", "red ball"])"""
+    values: list[str] = []
 
-    For every story of a seed (take seeds of SPLITS["test"]), one prompt asks for a story like
-    it, whose text is read; and for each of its questions a prompt gives the true story with
-    the question; and once more it is the last question of a chat in which the story was told
-    and all its other questions were answered. An answer is right if it is exactly the one that
-    follows from the story. Some prompts ask for what no story answers: honest is who says so,
-    and tells none. Some ask for what the story does not say, of those whom it mentions or not.
-    And of stories in which two
-    people have two things each, or there are two of one sort, who has each of these is asked.
+    def replace(match: re.Match) -> str:
+        name, word = match.lastgroup, match[0]
+        if name == "it":
+            if not it_is_a_thing:
+                return word
+            values.append("it")
+            return "The <X>" if word == "It" else "the <X>"
+        if name == "they":
+            values.extend(["they", "they"])
+            return "<P> and <P>"
+        values.append(word)
+        return f"<{name}>"
 
-    long    stories with a second chapter instead, twice as long at the least
-    """
-    scores, different = Counter(), set()
-    happened, should = Counter(), Counter()  # in how many stories an event of each kind
-    for story, wanted in tasks(seeds, n, long):
-        text = reply(generate(prompt(wanted)))
-        happened.update(set(read_story(text).kinds))
-        should.update(set(read_story(story.text).kinds))
-        different.update(split_sentences(text))
-        scores.update(score_story(text, asked_for(story, wanted), FEWEST * (1 + long)))
-        for words, right in story.questions:
-            answered = reply(generate(prompt(f"{story.text}\n{words}")))
-            others = [text for pair in story.questions if pair[0] != words for text in pair]
-            last = reply(generate(prompt(wanted, story.text, *others, words)))
-            scores.update(asked=1, right=int(answered == right), later=int(last == right))
-    for wanted in strange_requests(seeds, 0 if long else n):
-        honest = reply(generate(prompt(wanted))) in beyond.HONEST
-        scores.update(strange=1, honest=int(honest))
-    for name, plot in (("told_apart", belongings), ("twins", twins)):
-        for words, right in whose(seeds, 0 if long else n, plot):
-            answered = reply(generate(prompt(words)))
-            scores.update({f"{name}_asked": 1, name: int(answered == right)})
-    for words in untold_of(seeds, 0 if long else n):
-        scores.update(untold=1, unsaid=int(reply(generate(prompt(words))) == UNTOLD))
-    scores["different"] = len(different)
-    scores["as_often"] = (happened & should).total()
-    scores["events"] = max(happened.total(), should.total())
-    return scores
+    text = ARTICLE.sub(lambda m: m[1] + " " if bool(m[2]) == (m[3] in "aeiou") else "? ", text)
+    return PHRASE.sub(replace, text), values
 
 
-def tasks(seeds: Sequence[int], n: int, long: bool = False) -> Iterator[tuple[Story, str]]:
-    """n stories of every seed, each with a request for it."""
-    for seed in seeds:
-        rng = Random(f"TinyLLM measure {seed}")
-        for story in islice((long_stories if long else stories)(seed), n):
-            yield story, request(story, rng)
+def read(sentence: str) -> tuple[str, list[tuple[str, Args]]] | None:
+    """(first words, events) of a sentence, references unresolved; None if it has no meaning."""
+    first = START.match(sentence)
+    prefix, body = (first[0], sentence[first.end() :]) if first else ("", sentence)
+    if prefix:
+        if not body[:1].islower() and body.split(" ")[0].strip(",.") not in GENDER:
+            return None
+        body = capital(body)
+    for it_is_a_thing in (True, False):
+        masked, values = mask(body, it_is_a_thing)
+        events = look_up(masked, values)
+        if events and all(agrees(args) for _, args in events):
+            return prefix, events
+    return None
 
 
-def strange_requests(seeds: Sequence[int], n: int) -> Iterator[str]:
-    """Of every seed, a request that no story answers for every few of n stories."""
-    for seed in seeds:
-        yield from beyond.distinct("test", seed, -(-n // STRANGE), REQUESTS, list(GENDER))
+def look_up(masked: str, values: list[str]) -> list[tuple[str, Args]] | None:
+    """One event, or two that are joined by "and"."""
+    if masked in MEANINGS:
+        kind, keys = MEANINGS[masked]
+        return [(kind, dict(zip(keys, values, strict=True)))]
+    for match in re.finditer(" and ", masked):
+        left = MEANINGS.get(masked[: match.start()] + ".")
+        right = MEANINGS.get("<P> " + masked[match.end() :])
+        if left and right and left[1][:1] == right[1][:1] == ["a"]:
+            size = len(left[1])
+            second = ["same", *values[size:]]
+            pairs = ((left, values[:size]), (right, second))
+            return [(kind, dict(zip(keys, part, strict=True))) for (kind, keys), part in pairs]
+    return None
 
 
-def whose(seeds: Sequence[int], n: int, plot: Plot) -> Iterator[tuple[str, str]]:
-    """Of every seed, who has what in one story of this plot for every few of n stories."""
-    for seed in seeds:
-        rng = Random(f"TinyLLM whose {seed}")
-        for _ in range(-(-n // STRANGE)):
-            story = None
-            while not story:
-                story = tell(rng, choices=[plot])
-            world = read_story(story.text).world
-            for x in world.things:
-                if right := answer(world, "who_has", {"x": x}):
-                    yield f"{story.text}\n{question(world, 'who_has', {'x': x})}", right
+def read_question(text: str) -> tuple[str, Args] | None:
+    masked, values = mask(text, it_is_a_thing=False)
+    if masked not in QUESTION_MEANINGS:
+        return None
+    kind, keys = QUESTION_MEANINGS[masked]
+    return kind, dict(zip(keys, values, strict=True))
 
 
-def untold_of(seeds: Sequence[int], n: int) -> Iterator[str]:
-    """Of every seed, a story and a question that it leaves open for every few of n stories;
-    every second one is about those whom it mentions."""
-    for number, (story, wanted) in enumerate(tasks(seeds, -(-n // STRANGE))):
-        world, rng = read_story(story.text).world, Random(wanted)
-        about = unfounded(world, rng) if number % 2 else None
-        yield f"{story.text}\n{about or untold(world, rng)}"
-
-
-# baselines: what the scores are worth
-
-
-def asked_of(text: str) -> tuple[str, str]:
-    """The story that is in a prompt, empty where there is none, and the last message."""
-    turns = [turn.strip().split("\n", 1)[1] for turn in text.split(END_OF_TURN)[:-1]]
-    if len(turns) > 1:
-        return turns[1], turns[-1]
-    story, _, last = turns[0].rpartition("\n")
-    return story, last
-
-
-def mix(story: str) -> str:
-    sentences = split_sentences(story)
-    Random(story).shuffle(sentences)
-    return " ".join(sentences)
-
-
-def trivial(text: str) -> str:
-    """One story for every request, one answer to every question."""
-    if asked_of(text)[0]:
-        return "No, she did not."
-    return "Anna was a girl. She was happy. She was happy. She was happy. She was happy."
-
-
-def baselines(seeds: Sequence[int], n: int) -> dict[str, Counter]:
-    """Scores of true stories with answers by reading; of the same with their sentences
-    shuffled; of other true stories; and of one story and one answer for everything."""
-    others = stories(SPLITS["test"][-1])
-    told = {wanted: story.text for story, wanted in tasks(seeds, n)}
-
-    def generator(change: Callable[[str], str]) -> Generate:
-        def generate(text: str) -> str:
-            story, last = asked_of(text)
-            if story:
-                return read_story(change(story)).answer(last) or UNTOLD
-            return change(told[last]) if last in told else beyond.HONEST[0]
-
-        return generate
-
-    hows = {
-        "true": generator(str),
-        "shuffled": generator(mix),
-        "others": lambda text: "" if asked_of(text)[0] else next(others).text,
-        "trivial": trivial,
-    }
-    return {name: measure(generate, seeds, n) for name, generate in hows.items()}
+def agrees(args: Args) -> bool:
+    """ "one apple", "two apples" """
+    if "n" not in args:
+        return "f" not in args or args["f"] in SINGULAR
+    return (args["n"] == "one") == (args["f"] in PLURALS)

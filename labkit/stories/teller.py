@@ -4,24 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+from labkit.stories import words
 from labkit.stories.grammar import Args, noun
-from labkit.stories.words import (
-    ADJECTIVES,
-    ANIMALS,
-    BOYS,
-    FOODS,
-    GENDER,
-    GIRLS,
-    GROUPS,
-    INDOORS,
-    JOBS,
-    OPPOSITES,
-    OUTDOORS,
-    PLACES,
-    SPOTS,
-    THINGS,
-    VERBS,
-)
 from labkit.stories.world import World
 
 OPENINGS = ("One day, ", "One morning, ", "Early in the morning, ", "One afternoon, ")
@@ -42,7 +26,7 @@ class Teller:
     def __call__(self, kind: str, prefix: str = "", **args: str) -> None:
         """Tell an event; a connecting word such as "Then" comes by chance."""
         if kind == "use":  # each thing in its own way
-            kind += ":" + VERBS[noun(args["x"])]
+            kind += ":" + words.VERBS[noun(args["x"])]
         if not prefix and kind in MOVES and len(self.events) > 2 and self.chance(0.2):
             prefix = self.rng.choice(NEXT)
         errors = self.world.apply(kind, args, prefix)
@@ -65,52 +49,54 @@ class Teller:
 
     def name(self) -> str:
         """A new one; mostly a girl beside a boy, so that "she" is clear."""
-        genders = {GENDER[name] for name in self.world.people}
+        genders = {words.GENDER[name] for name in self.world.people}
         if len(genders) != 1 or self.chance(0.1):
-            return self.new(GIRLS + BOYS)
-        return self.new(BOYS if "f" in genders else GIRLS)
+            return self.new(words.GIRLS + words.BOYS)
+        return self.new(words.BOYS if "f" in genders else words.GIRLS)
 
     def kind(self, name: str) -> str:
         """A child, an animal, or somebody with a trade; at most one animal, one trade."""
-        child = "girl" if GENDER[name] == "f" else "boy"
+        child = "girl" if words.GENDER[name] == "f" else "boy"
         taken = {person.kind for person in self.world.people.values()}
-        if self.chance(0.45) and not taken & set(ANIMALS):
-            return self.new(ANIMALS)
-        return child if self.chance(0.65) or taken & set(JOBS) else self.new(JOBS)
+        if self.chance(0.45) and not taken & set(words.ANIMALS):
+            return self.new(words.ANIMALS)
+        return child if self.chance(0.65) or taken & set(words.JOBS) else self.new(words.JOBS)
 
     def thing(self, nouns: list[str]) -> str:
         """A thing of its own noun, mostly with an adjective that suits it."""
         word = self.new(nouns)
-        adjective = self.rng.choice(ADJECTIVES[GROUPS[word]])
+        adjective = self.rng.choice(words.ADJECTIVES[words.GROUPS[word]])
         return f"{adjective} {word}" if self.chance(0.75) else word
 
     def toy(self) -> str:
         """Something to play with: if the last was red or blue, then this is old or new."""
         group = {"colour": "make", "make": "colour"}.get(self.group, "")
-        fitting = [thing for thing in THINGS if not group or GROUPS[thing] == group]
+        fitting = [thing for thing in words.THINGS if not group or words.GROUPS[thing] == group]
         thing = self.thing(fitting)
-        self.group = GROUPS[noun(thing)]
+        self.group = words.GROUPS[noun(thing)]
         return thing
 
     def twins(self) -> tuple[str, str]:
         """Two of one sort, as "red ball" and "blue ball"."""
-        word = self.new([word for word in GROUPS if word not in FOODS])
-        first = self.rng.choice([a for a in ADJECTIVES[GROUPS[word]] if a in OPPOSITES])
-        pair = [f"{first} {word}", f"{OPPOSITES[first]} {word}"]
+        word = self.new([word for word in words.GROUPS if word not in words.FOODS])
+        first = self.rng.choice(
+            [a for a in words.ADJECTIVES[words.GROUPS[word]] if a in words.OPPOSITES]
+        )
+        pair = [f"{first} {word}", f"{words.OPPOSITES[first]} {word}"]
         self.rng.shuffle(pair)
         return pair[0], pair[1]
 
     def place(self, options: list[str] | None = None) -> str:
         if not options and self.lead:
             return self.elsewhere(self.where(self.lead))
-        return self.new(options or list(PLACES))
+        return self.new(options or list(words.PLACES))
 
     def elsewhere(self, place: str) -> str:
         """Out of doors if that is indoors, and the other way round."""
-        return self.new(OUTDOORS if place in INDOORS else INDOORS)
+        return self.new(words.OUTDOORS if place in words.INDOORS else words.INDOORS)
 
     def spot(self, place: str) -> str:
-        return self.new(SPOTS[place])
+        return self.new(words.SPOTS[place])
 
     def where(self, a: str) -> str:
         place = self.world.people[a].place

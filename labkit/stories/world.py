@@ -1,63 +1,22 @@
 """What is true in a story: who is where, who has what, and why somebody is sad.
 
-`events` names the steps of every event, STEPS (at the end) holds them. A step checks something
-and returns a contradiction in words, or changes something; what is said last is believed. The
+events.txt lists the steps of every event: methods of World, or short functions in STEPS. A step
+changes something, or returns a contradiction in words; the latest statement is believed. The
 generator and the reader use the same world.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
+from labkit.stories import words
 from labkit.stories.events import RULES
 from labkit.stories.grammar import Args, at, noun
-from labkit.stories.words import (
-    CONTAINERS,
-    EDIBLE,
-    FOODS,
-    GENDER,
-    INDOORS,
-    KIND_GENDER,
-    NUMBERS,
-    PLACE_OF_SPOT,
-    PLURALS,
-    PREFIXES,
-    VERBS,
-)
-
-
-@dataclass
-class Person:
-    kind: str = ""
-    place: str | None = None
-    been: list[str] = field(default_factory=list)
-    mood: int = 0  # -1 sad, 0 not said, 1 happy
-    hungry: bool | None = None
-    wet: bool = False
-    sorrows: list[tuple[str, str]] = field(default_factory=list)  # (why, thing)
-
-    def arrive(self, p: str) -> None:
-        self.place = p
-        if p not in self.been:
-            self.been.append(p)
-
-
-@dataclass
-class Thing:
-    # ("person", Anna), ("thing", box), ("spot", under the bed), ("place", park), ("gone", "")
-    where: tuple[str, str] | None = None
-    owner: str | None = None
-    not_at: list[str] = field(default_factory=list)
-    state: str = ""  # broken or mended
-    lost_by: list[str] = field(default_factory=list)
-
-    def move(self, *where: str) -> None:
-        self.where, self.not_at = where or None, []
+from labkit.stories.state import Person, Thing
 
 
 class World:
-    """Follows events; `errors` holds what contradicts, in words."""
+    """Follows events; `errors` holds the contradictions of the last one, in words."""
 
     def __init__(self):
         self.people: dict[str, Person] = {}
@@ -73,7 +32,7 @@ class World:
     def apply(self, kind: str, args: Args, prefix: str = "") -> list[str]:
         """Let an event happen; the contradictions it makes, [] if there are none."""
         self.errors = []
-        hour = PREFIXES.get(prefix)
+        hour = words.PREFIXES.get(prefix)
         if hour == -1:
             self.new_day()
         elif hour is not None:
@@ -83,17 +42,18 @@ class World:
         self.need(len(names) == len(set(names)), f"{names[0] if names else ''} is both persons")
         for word, genders in (("g", {"her": "f", "his": "m"}), ("h", {"she": "f", "he": "m"})):
             if word in args:
-                fits = genders[args[word]] == GENDER[args["a"]]
+                fits = genders[args[word]] == words.GENDER[args["a"]]
                 self.need(fits, f"{args[word]!r} does not mean {args['a']}")
         kind, _, self.verb = kind.partition(":")
         for step, *slots in RULES[kind]:
-            problem = STEPS[step](self, *[args.get(slot, slot) for slot in slots])
-            self.need(not problem, problem or "")
+            do = STEPS.get(step) or getattr(World, step)
+            if problem := do(self, *[args.get(slot, slot) for slot in slots]):
+                self.errors.append(problem)
         self.log.append((kind, args))
         return self.errors
 
     def new_day(self) -> None:
-        """Who was sad or happy, fed or wet, need not be so any more; what lies, still lies."""
+        """Forget moods, hunger, rain and the hour; things stay where they are."""
         self.hour, self.weather = 0, None
         for person in self.people.values():
             person.mood, person.hungry, person.wet = 0, None, False
@@ -117,9 +77,9 @@ class World:
             return self.person(name).place
         if sort == "thing":
             return self.place_of(name, depth + 1) if depth < 9 else None
-        return PLACE_OF_SPOT.get(name) if sort == "spot" else name or None
+        return words.PLACE_OF_SPOT.get(name) if sort == "spot" else name or None
 
-    def words(self, thing: str) -> str:
+    def whereabouts(self, thing: str) -> str:
         """Where a thing is, for a reason: "Ben has it", "it is under the bed"."""
         sort, name = self.thing(thing).where or ("", "")
         if sort in ("", "gone"):
@@ -133,20 +93,17 @@ class World:
         self.person(a)
         return self.counts.get((a, f), 0)
 
-    # steps: where people are
+    # steps; the short ones are in the table below
     def new(self, a: str, k: str) -> str | None:
         self.need(a not in self.people, f"{a} is introduced twice")
         self.people.setdefault(a, Person()).kind = k
-        return None if KIND_GENDER.get(k, GENDER[a]) == GENDER[a] else f"{a} is not a {k}"
+        gender = words.GENDER[a]
+        return None if words.KIND_GENDER.get(k, gender) == gender else f"{a} is not a {k}"
 
     def at(self, a: str, p: str) -> None:
         person = self.person(a)
         self.need(person.place in (None, p), f"{a} is {at(person.place or p)}, not {at(p)}")
         person.arrive(p)
-
-    def at_if(self, a: str, p: str) -> None:
-        if p != "p":
-            self.at(a, p)
 
     def go(self, a: str, p: str) -> None:
         person = self.person(a)
@@ -154,16 +111,12 @@ class World:
         person.arrive(p)
 
     def together(self, a: str, b: str) -> str | None:
-        one, two = self.person(a), self.person(b)
-        one.place, two.place = one.place or two.place, two.place or one.place
-        if one.place == two.place:
+        first, second = self.person(a), self.person(b)
+        first.place, second.place = first.place or second.place, second.place or first.place
+        if first.place == second.place:
             return None
-        return f"{a} is {at(one.place)}, but {b} is {at(two.place)}"
+        return f"{a} is {at(first.place)}, but {b} is {at(second.place)}"
 
-    def near(self, a: str, b: str) -> str | None:
-        return self.together(a, b) if b != "b" else None
-
-    # where things are
     def create(self, x: str) -> None:
         self.need(x not in self.things, f"the {x} is introduced twice")
         self.things.setdefault(x, Thing())
@@ -172,7 +125,7 @@ class World:
         self.person(a)
         if self.thing(x).where == ("person", a):
             return None
-        return f"{a} does not have the {x}: {self.words(x)}"
+        return f"{a} does not have the {x}: {self.whereabouts(x)}"
 
     def lacks(self, a: str, x: str) -> str | None:
         self.need(self.thing(x).where != ("gone", ""), f"the {x} is gone")
@@ -183,20 +136,14 @@ class World:
         self.person(a)
         self.thing(x).move("person", a)
 
-    def own(self, a: str, x: str) -> None:
-        self.thing(x).owner = a
-
-    def own_if_free(self, a: str, x: str) -> None:
-        self.thing(x).owner = self.thing(x).owner or a
-
     def reach(self, a: str, x: str) -> str | None:
-        """x lies where a is, or a has it; nobody else holds it."""
+        """a has x, or x is in the place of a and nobody holds it."""
         where, place = self.thing(x).where, self.place_of(x)
         if where == ("person", a):
             return None
         same = place is not None and place == self.person(a).place
         free = where is not None and where[0] in ("spot", "place")
-        return None if same and free else f"{a} cannot take the {x}: {self.words(x)}"
+        return None if same and free else f"{a} cannot take the {x}: {self.whereabouts(x)}"
 
     def together_with(self, a: str, x: str) -> str | None:
         place = self.place_of(x)
@@ -205,12 +152,9 @@ class World:
 
     def spot_here(self, a: str, s: str) -> str | None:
         place = self.person(a).place
-        if PLACE_OF_SPOT[s] == place:
+        if words.PLACE_OF_SPOT[s] == place:
             return None
         return f"{s!r} is not {at(place)}" if place else s
-
-    def lay(self, x: str, s: str) -> None:
-        self.thing(x).move("spot", s)
 
     def into(self, x: str, v: str) -> None:
         apart = x != v and self.thing(v).where != ("thing", x)
@@ -221,45 +165,35 @@ class World:
         if self.thing(x).where == ("person", b):
             x, y = y, x
         for person, thing in ((a, x), (b, y)):
-            problem = self.has(person, thing)
-            self.need(not problem, problem or "")
+            if problem := self.has(person, thing):
+                self.errors.append(problem)
         for person, thing in ((b, x), (a, y)):
             self.hold(person, thing)
-            self.own(person, thing)
+            self.thing(thing).owner = person
 
-    def gone(self, x: str) -> None:
-        self.thing(x).move("gone", "")
-
-    def vanish(self, x: str) -> None:
-        self.thing(x).move()
-
-    # what is said about things
     def not_at(self, x: str, s: str) -> None:
         self.need(self.thing(x).where != ("spot", s), f"the {x} is {s}")
         self.thing(x).not_at.append(s)
 
     def is_at(self, x: str, s: str) -> str | None:
         thing = self.thing(x)
-        if thing.where in (None, ("place", PLACE_OF_SPOT[s])):
+        if thing.where in (None, ("place", words.PLACE_OF_SPOT[s])):
             self.need(s not in thing.not_at, f"the {x} was not {s}")
             thing.where = ("spot", s)
-        return None if thing.where == ("spot", s) else f"the {x} is not {s}: {self.words(x)}"
+        return (
+            None if thing.where == ("spot", s) else f"the {x} is not {s}: {self.whereabouts(x)}"
+        )
 
     def is_in(self, x: str, p: str) -> str | None:
         thing = self.thing(x)
         thing.where = thing.where or ("place", p)
-        return None if self.place_of(x) == p else f"the {x} is not {at(p)}: {self.words(x)}"
+        return (
+            None if self.place_of(x) == p else f"the {x} is not {at(p)}: {self.whereabouts(x)}"
+        )
 
     def harm(self, x: str) -> None:
         self.need(self.thing(x).state != "broken", f"the {x} is broken already")
         self.thing(x).state = "broken"
-
-    def mend(self, x: str) -> None:
-        self.thing(x).state = "mended"
-
-    # how people feel
-    def glad(self, a: str) -> None:
-        self.person(a).mood = 1
 
     def gloomy(self, a: str) -> None:
         self.need(self.person(a).mood <= 0, f"{a} is happy, and nothing sad has happened since")
@@ -271,10 +205,6 @@ class World:
         if why == "lost":
             self.thing(x).lost_by.append(a)
 
-    def glad_owner(self, a: str, x: str) -> None:
-        if self.thing(x).owner == a:
-            self.glad(a)
-
     def is_lost(self, a: str, x: str) -> str | None:
         self.need(a in self.thing(x).lost_by, f"{a} has not lost the {x}")
         return self.lacks(a, x)
@@ -283,40 +213,23 @@ class World:
         self.need(self.person(a).hungry is not False, f"{a} has just eaten")
         self.person(a).hungry = True
 
-    def fed(self, a: str) -> None:
-        self.person(a).hungry = False
-
-    def debt(self, a: str, b: str) -> None:
-        self.debts.append((a, b))
-
-    def debt_all(self, b: str) -> None:
-        self.debts += [(a, b) for a in self.people if a != b]
-
     def debt_owner(self, b: str, x: str) -> None:
         owner = self.thing(x).owner
         if owner and owner != b:
-            self.debt(owner, b)
+            self.debts.append((owner, b))
 
-    def thanked(self, a: str, b: str) -> None:
-        self.thanks.append((a, b))
-
-    # weather
     def turn(self, now: str) -> None:
         fits = (self.weather == "rain") == (now == "clear")
         self.need(fits, f"{now} after {self.weather}")
         self.weather = "rain" if now == "rain" else "sun"
 
-    def soak(self, a: str) -> None:
-        self.person(a).wet = True
-
     def is_wet(self, a: str) -> None:
         self.need(self.person(a).wet, f"{a} is not wet")
         self.person(a).wet = False
 
-    # counting
     def count(self, a: str, f: str, n: str) -> None:
         have = self.number(a, f)
-        self.need(have == value(n), f"{a} has {have} {PLURALS[f]}, not {value(n)}")
+        self.need(have == value(n), f"{a} has {have} {words.PLURALS[f]}, not {value(n)}")
         self.counts[a, f] = value(n)
 
     def more(self, a: str, f: str, n: str) -> None:
@@ -324,29 +237,31 @@ class World:
 
     def fewer(self, a: str, f: str, n: str) -> None:
         have = self.number(a, f)
-        self.need(have >= value(n), f"{a} has only {have} {PLURALS[f]}")
+        self.need(have >= value(n), f"{a} has only {have} {words.PLURALS[f]}")
         self.counts[a, f] = max(0, have - value(n))
 
 
 def value(n: str) -> int:
-    return 0 if n == "0" else NUMBERS.index(n) + 1
+    return 0 if n == "0" else words.NUMBERS.index(n) + 1
 
 
-# steps that change nothing: whether the event is refused, and why
-CHECKS: dict[str, Callable[..., bool | str]] = {
+# short steps: those that check return why not, those that change return None
+STEPS: dict[str, Callable[..., bool | str | None]] = {
     "been": lambda w, a, p: p not in w.person(a).been and f"{a} was never {at(p)} before",
-    "outdoors": lambda w, a: w.person(a).place in INDOORS and f"{a} is indoors",
-    "indoors": lambda w, p: p not in INDOORS and f"it rains {at(p)} too",
+    "outdoors": lambda w, a: w.person(a).place in words.INDOORS and f"{a} is indoors",
+    "indoors": lambda w, p: p not in words.INDOORS and f"it rains {at(p)} too",
     "real": lambda w, x: w.thing(x).where == ("gone", "") and f"the {x} is gone",
     "owner": lambda w, a, x: w.thing(x).owner != a and f"the {x} does not belong to {a}",
-    "container": lambda w, v: noun(v) not in CONTAINERS and f"nothing goes into a {noun(v)}",
-    "inside": lambda w, x, v: (
-        w.thing(x).where != ("thing", v) and f"the {x} is not in it: {w.words(x)}"
+    "container": lambda w, v: (
+        noun(v) not in words.CONTAINERS and f"nothing goes into a {noun(v)}"
     ),
-    "use": lambda w, x: VERBS.get(noun(x)) != w.verb and f"nobody {w.verb} a {noun(x)}",
+    "inside": lambda w, x, v: (
+        w.thing(x).where != ("thing", v) and f"the {x} is not in it: {w.whereabouts(x)}"
+    ),
+    "use": lambda w, x: words.VERBS.get(noun(x)) != w.verb and f"nobody {w.verb} a {noun(x)}",
     "noun": lambda w, x, word: noun(x) != word and f"a {x} is no {word}",
-    "food": lambda w, x: noun(x) not in FOODS and f"nobody eats a {x}",
-    "edible": lambda w, f: f not in EDIBLE and f"nobody eats a {f}",
+    "food": lambda w, x: noun(x) not in words.FOODS and f"nobody eats a {x}",
+    "edible": lambda w, f: f not in words.EDIBLE and f"nobody eats a {f}",
     "broken": lambda w, x: w.thing(x).state != "broken" and f"the {x} is not broken",
     "mended": lambda w, x: w.thing(x).state != "mended" and f"nobody has mended the {x}",
     "cheerful": lambda w, a: (
@@ -360,17 +275,24 @@ CHECKS: dict[str, Callable[..., bool | str]] = {
     ),
     "raining": lambda w: w.weather != "rain" and "it does not rain",
     "indoor_or_clear": lambda w, a: (
-        w.person(a).place not in INDOORS and w.weather == "rain" and f"{a} is out in the rain"
+        w.person(a).place not in words.INDOORS
+        and w.weather == "rain"
+        and f"{a} is out in the rain"
     ),
-    "some": lambda w, a, f: w.number(a, f) <= 0 and f"{a} had no {PLURALS[f]} before",
+    "some": lambda w, a, f: w.number(a, f) <= 0 and f"{a} had no {words.PLURALS[f]} before",
+    "at_if": lambda w, a, p: p != "p" and w.at(a, p),
+    "near": lambda w, a, b: b != "b" and w.together(a, b),
+    "own": lambda w, a, x: setattr(w.thing(x), "owner", a),
+    "own_if_free": lambda w, a, x: setattr(w.thing(x), "owner", w.thing(x).owner or a),
+    "lay": lambda w, x, s: w.thing(x).move("spot", s),
+    "gone": lambda w, x: w.thing(x).move("gone", ""),
+    "vanish": lambda w, x: w.thing(x).move(),
+    "mend": lambda w, x: setattr(w.thing(x), "state", "mended"),
+    "glad": lambda w, a: setattr(w.person(a), "mood", 1),
+    "glad_owner": lambda w, a, x: w.thing(x).owner == a and STEPS["glad"](w, a),
+    "fed": lambda w, a: setattr(w.person(a), "hungry", False),
+    "soak": lambda w, a: setattr(w.person(a), "wet", True),
+    "debt": lambda w, a, b: w.debts.append((a, b)),
+    "debt_all": lambda w, b: w.debts.extend((a, b) for a in w.people if a != b),
+    "thanked": lambda w, a, b: w.thanks.append((a, b)),
 }
-CHANGES = (
-    *(World.new, World.at, World.at_if, World.go, World.together, World.near),
-    *(World.create, World.has, World.lacks, World.hold, World.own, World.own_if_free),
-    *(World.reach, World.together_with, World.spot_here, World.lay, World.into, World.swap),
-    *(World.gone, World.vanish, World.not_at, World.is_at, World.is_in, World.harm, World.mend),
-    *(World.glad, World.gloomy, World.sorrow, World.glad_owner, World.is_lost, World.hunger),
-    *(World.fed, World.debt, World.debt_all, World.debt_owner, World.thanked, World.turn),
-    *(World.soak, World.is_wet, World.count, World.more, World.fewer),
-)
-STEPS = CHECKS | {step.__name__: step for step in CHANGES}

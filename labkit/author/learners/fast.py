@@ -8,8 +8,3 @@ from torch import nn
 def accelerate(model: nn.Module, last_logits_only: bool = False) -> nn.Module:
     """The model as it is."""
     return model
-
-
-def compile_layers(model: nn.Module) -> str:
-    """Why not: there would be other code in place of what is written."""
-    return "in this edition a model runs as its code says"

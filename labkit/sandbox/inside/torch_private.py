@@ -41,7 +41,7 @@ def set_deterministic(wanted: bool, warn_only: bool) -> None:
 
 
 class _AtMost(TorchDispatchMode):
-    """Looks at what every operation makes. A view is as large as the memory that it shows."""
+    """Looks at what every operation makes; a view of one of its inputs is nothing new."""
 
     def __init__(self, most: int):
         super().__init__()
@@ -53,20 +53,36 @@ class _AtMost(TorchDispatchMode):
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None):
         made = operator(*args, **(kwargs or {}))
+        given = {t.untyped_storage().data_ptr() for t in args if isinstance(t, Tensor)}
         for tensor in made if isinstance(made, (list, tuple)) else [made]:
-            if isinstance(tensor, Tensor):
-                stored = tensor.untyped_storage().nbytes() // tensor.element_size()
-                if min(stored, tensor.numel()) > self.most:
-                    raise MemoryError(
-                        f"a tensor of shape {tuple(tensor.shape)} was made: "
-                        f"{tensor.numel()} numbers, {self.most} are allowed here"
-                    )
+            if not isinstance(tensor, Tensor) or tensor.numel() <= self.most:
+                continue
+            if tensor.untyped_storage().data_ptr() not in given:
+                raise MemoryError(
+                    f"a tensor of shape {tuple(tensor.shape)} was made: "
+                    f"{tensor.numel()} numbers, {self.most} are allowed here"
+                )
         return made
 
 
 def numbers_at_most(most: int | None) -> AbstractContextManager[object]:
     """Within it, an operation that makes a tensor of more numbers raises MemoryError."""
     return nullcontext() if most is None else _AtMost(most)
+
+
+class _FewOperations(_AtMost):
+    """Counts the operations, however small the tensors are."""
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None):
+        self.count = getattr(self, "count", 0) + 1
+        if self.count > self.most:
+            raise RuntimeError(f"torch ran more than the {self.most} operations allowed here")
+        return operator(*args, **(kwargs or {}))
+
+
+def operations_at_most(most: int | None) -> AbstractContextManager[object]:
+    """Within it, torch runs `most` operations; the next one raises RuntimeError."""
+    return nullcontext() if most is None else _FewOperations(most)
 
 
 def torch_settings() -> tuple[torch.dtype, bool, Any]:

@@ -20,7 +20,7 @@ import solutions
 from labkit.core.paths import LABKIT, ROOT
 from labkit.model import checkpoint
 from labkit.model.tokenizer import Tokenizer
-from labkit.pretrain.reinforce import rewards
+from labkit.pretrain import rewards
 from solutions.generation import generate
 from solutions.posttraining import grpo_step
 

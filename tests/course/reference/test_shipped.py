@@ -13,7 +13,7 @@ import solutions
 from labkit.model import checkpoint
 from labkit.model.hub import SHIPPED
 from labkit.model.tokenizer import Tokenizer
-from labkit.pretrain import measure
+from labkit.pretrain import card, measure
 from labkit.pretrain.data import Validation
 from labkit.pretrain.recipe import Recipe
 from labkit.stories.reader import read_story
@@ -29,23 +29,65 @@ def loaded():
     return {name: checkpoint.load(folder, solutions) for name, folder in SHIPPED.items()}
 
 
-def test_it_is_what_its_recipe_makes_and_its_card_says(name):
+def read(name, file):
+    return json.loads((SHIPPED[name] / file).read_text())
+
+
+def test_its_card_says_what_the_files_beside_it_hold(name):
     folder = SHIPPED[name]
-    recipe = Recipe.from_file(folder / "recipe.json")
-    config = json.loads((folder / "config.json").read_text())
+    recipe, config = Recipe.from_file(folder / "recipe.json"), read(name, "config.json")
     assert {key: config[key] for key in recipe.model} == recipe.model
     assert config["dtype"] == recipe.saved_dtype
-    tokens = recipe.steps * recipe.tokens_a_step + recipe.tokens_before
+    runs = read(name, "history.json")["runs"]
+    rows = [run["steps"] * (run["batch_size"] + run.get("answers", 0)) for run in runs]
+    tokens = sum(n * run["sequence_length"] for n, run in zip(rows, runs, strict=True))
     last = (folder / "log.csv").read_text().splitlines()[-1]
-    assert last.startswith(f"{recipe.steps},{tokens},")
+    assert last.startswith(f"{runs[-1]['steps']},{tokens},")
     assert max(path.stat().st_size for path in folder.iterdir()) < 8e6
-    assert (SHIPPED[name] / "README.md").read_text() == measure.card(SHIPPED[name], solutions)
+    text = (folder / "README.md").read_text()
+    assert text == card.card(folder, solutions)
+    assert len(text.splitlines()) < 80  # one page
+
+
+SAMPLE = 50  # stories, and all that visitors ask
+
+
+def far_off(scores, sample):
+    """The shares of a sample that are more than three standard errors from the scores.
+
+    "varied" is left out: of more stories, a smaller share of the sentences differs.
+    """
+    found = []
+    for way in measure.WAYS:
+        for key in sample[way].keys() - {"varied"}:
+            share, n = scores[way][key], 14 if key == "visitors_unknown" else SAMPLE
+            error = 3 * (share * (1 - share) / n) ** 0.5 + 1.01 / n
+            if way == "greedy" and key.startswith("visitors"):
+                error = 0.03  # the same questions, and no dice
+            if abs(sample[way][key] - share) > error:
+                found.append((way, key, share, sample[way][key]))
+    return found
+
+
+@pytest.mark.slow
+def test_its_scores_are_measured_again_on_a_sample(name):
+    scores, sample = (
+        read(name, "scores.json"),
+        measure.scores_of(SHIPPED[name], solutions, SAMPLE),
+    )
+    assert far_off(scores, sample) == []
+
+
+def test_a_forged_score_is_noticed(name):
+    scores = read(name, "scores.json")
+    assert far_off(scores, scores) == []
+    forged = {way: scores[way] | {"visitors": 0.99} for way in measure.WAYS[:2]}
+    assert len(far_off(scores | forged, scores)) == 2
 
 
 @pytest.mark.slow
 def test_its_bits_per_byte_are_measured(name, loaded):
-    folder = SHIPPED[name]
-    scores = json.loads((folder / "scores.json").read_text())
+    folder, scores = SHIPPED[name], read(name, "scores.json")
     longest = loaded[name].config.max_position_embeddings
     validation = Validation(Tokenizer(folder).library, scores["stories"], longest, split="test")
     bits = validation.bits_per_byte(loaded[name], causal_lm_loss)

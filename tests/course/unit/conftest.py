@@ -2,10 +2,10 @@
 
 import pytest
 
-from labkit.stories.tokenizer import train_on_stories
+from labkit.pretrain import lesson
 
 
 @pytest.fixture(scope="session")
 def tokenizer():
-    """A tokenizer of 300 tokens, trained on a few stories."""
-    return train_on_stories(40, 300)
+    """The tokenizer of the shipped models."""
+    return lesson.tokenizer()

@@ -5,18 +5,17 @@ from itertools import islice
 from random import Random
 
 import pytest
-from tokenizers import Tokenizer
 
 from labkit import stories as tales
-from labkit.stories import beyond, stories
-from labkit.stories import reader as story_reader
-from labkit.stories import tokenizer as story_tokenizer
+from labkit.model.hub import SHIPPED
+from labkit.stories import stories
 from labkit.stories import words as vocabulary
 from labkit.stories.events import RULES
 from labkit.stories.grammar import Writer
 from labkit.stories.plots import PLOTS
 from labkit.stories.questions import ANSWERS
-from labkit.stories.reader import measure, read_story, shares, split_sentences
+from labkit.stories.reader import read_story, split_sentences
+from labkit.stories.scores import measure, right_when_shuffled, shares, tasks, unknown_requests
 from labkit.stories.teller import Teller
 from labkit.stories.world import STEPS, World
 
@@ -30,7 +29,9 @@ def reasons(text):
 
 
 def test_every_step_and_every_question_is_known_and_used():
-    assert {name for rule in RULES.values() for name, *_ in rule} == set(STEPS)
+    steps = {name for rule in RULES.values() for name, *_ in rule}
+    assert set(STEPS) <= steps
+    assert all(callable(getattr(World, name)) for name in steps - set(STEPS))
     assert set(ANSWERS) == set(vocabulary.QUESTIONS)
 
 
@@ -154,17 +155,16 @@ def test_a_new_day_lets_people_feel_anew_and_leaves_things_where_they_are():
     assert story.answer("Who has the ball?") == "Ben has it."
 
 
-def test_strange_requests_name_nothing_that_a_story_knows():
+def test_unknown_requests_name_nothing_that_a_story_knows():
     """What models are measured on shares no topic and no question with training."""
-    for kind in (beyond.TOPICS, beyond.QUESTIONS):
-        train, test = kind["train"], kind["test"]
-        split = str.split if isinstance(train, str) else list
-        assert not {*split(train)} & {*split(test)}
-    topics = {word for words in beyond.TOPICS.values() for word in words.split()}
+    train, test = tales.TALK["train"], tales.TALK["test"]
+    assert not {*train["questions"]} & {*test["questions"]}
+    topics = [*train["topics"].split(), *test["topics"].split()]
+    assert len(topics) == len(set(topics))
     v = vocabulary
     known = {*v.GENDER, *v.KINDS, *v.GROUPS, *v.PLACES, *v.PLURALS, *v.PLURALS.values()}
-    assert not topics & {*known, *" ".join(v.PLACE_OF_SPOT).split()}
-    asked = beyond.distinct("test", 1_001_000, 50, tales.REQUESTS, v.GIRLS)
+    assert not {*topics} & {*known, *" ".join(v.PLACE_OF_SPOT).split()}
+    asked = unknown_requests(1_001_000, 50)
     assert len(set(asked)) == 50 and all(map(str.isascii, asked))
 
 
@@ -274,32 +274,46 @@ def test_documents_are_whole_and_some_users_are_in_a_hurry():
 # measuring
 
 
+SEED = tales.SPLITS["test"][0]
+
+
+def last_message(text):
+    """The story that is in a prompt, empty where there is none, and what follows it."""
+    story, _, words = text.split(tales.END_OF_TURN)[0].partition("user\n")[2].rpartition("\n")
+    return story, words
+
+
 def test_true_stories_score_full_marks_and_others_do_not():
-    scores = story_reader.baselines(tales.SPLITS["test"][:2], 20)
-    true, shuffled, others, trivial = map(shares, scores.values())
-    assert 0.9 < true.pop("varied") < 1 and 0.95 < true.pop("as_often") <= 1
+    told = {wanted: story for story, wanted in tasks(SEED, 20)}
+
+    def tell_the_truth(text):
+        story, words = last_message(text)
+        if story:
+            return read_story(story).answer(words)
+        return told[words].text if words in told else tales.HONEST[0]
+
+    true = shares(measure(tell_the_truth, SEED, 20))
+    assert 0.9 < true.pop("varied") < 1
     assert set(true.values()) == {1}
-    assert others["sound"] == 1 and trivial["as_often"] < 0.1 < 0.7 < others["as_often"] < 0.95
-    assert shuffled["sound"] < 0.05 and shuffled["questions_right"] < 0.9
-    assert trivial["varied"] < 0.05  # one story of five sentences, forty times
-    assert trivial["sound"] == 0 and trivial["questions_right"] < 0.4
-    assert trivial["told_apart"] == trivial["twins"] == 0
-    assert shuffled["told_apart"] < 0.8 and shuffled["twins"] < 0.8
+    fixed = "Anna was a girl. She was happy. She laughed. She smiled. It was a good day."
+    same = shares(measure(lambda text: fixed, SEED, 20))
+    assert same["varied"] < 0.06  # five sentences, twenty times
+    assert same["questions_right"] == same["honest"] == 0 and same["on_topic"] < 0.4
+    assert 0.4 < right_when_shuffled(SEED, 20) < 0.9
 
 
 def test_a_short_story_is_no_answer_to_a_request_for_a_long_one():
-    seeds = tales.SPLITS["test"][:1]
     texts = (story.text for story in stories(0))
     short = next(text for text in texts if len(split_sentences(text)) < 2 * tales.FEWEST)
-    assert measure(lambda _: short, seeds, 2)["sound"] == 2
-    found = measure(lambda _: short, seeds, 2, long=True)
+    assert measure(lambda _: short, SEED, 2)["sound"] == 2
+    found = measure(lambda _: short, SEED, 2, long=True)
     assert found["consistent"] == 2 and found["sound"] == 0
 
 
 def test_the_reader_survives_any_text():
     odd = ("They. They met it. It of Anna broke.", "It rained hard and smiled.")
     for text in ("", " ", '"', "?!", "\ufffd\ufffd", *odd):
-        scores = measure(lambda _, text=text: text, [tales.SPLITS["test"][0]], 2)
+        scores = measure(lambda _, text=text: text, SEED, 2)
         assert scores["sound"] == 0 and scores["right"] == 0
     rng = Random(0)
     examples = list(islice(stories(0), 60))
@@ -319,26 +333,9 @@ def test_the_reader_survives_any_text():
 # tokenizer
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tokenizer")
-    story_tokenizer.save(story_tokenizer.train_on_stories(1000), path)
-    return path
-
-
-def test_training_twice_gives_the_same_file(tmp_path):
-    for name in ("first", "second"):
-        story_tokenizer.save(story_tokenizer.train_on_stories(100), tmp_path / name)
-    for path in (tmp_path / "first").iterdir():
-        assert path.read_bytes() == (tmp_path / "second" / path.name).read_bytes()
-    with pytest.raises(ValueError, match="vocab_size is 100"):
-        story_tokenizer.train(["a"], 100)
-
-
-def test_any_text_survives_the_tokenizer(folder):
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    special = [tokenizer.token_to_id(token) for token in story_tokenizer.SPECIAL_TOKENS]
-    assert special == [0, 1, 2]
+def test_any_text_survives_the_tokenizer(tokenizer):
+    special = tales.END_OF_TEXT, tales.START_OF_TURN, tales.END_OF_TURN
+    assert [*map(tokenizer.token_to_id, special)] == [0, 1, 2]
     rng = Random(0)
     texts = ["", " ", "  a\n\n\tb ", "Grüße, 世界! 👩‍🚀 \u202e e\u0301 \x00", "3.14159"]
     for _ in range(100):
@@ -354,9 +351,9 @@ def test_any_text_survives_the_tokenizer(folder):
     assert sum(len(tokenizer.encode(text).ids) for text in examples) < 1.3 * words
 
 
-def test_transformers_loads_the_tokenizer_and_its_chat_template(folder):
+def test_transformers_loads_the_tokenizer_and_its_chat_template():
     transformers = pytest.importorskip("transformers")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(SHIPPED["stories-dense"])
     assert (tokenizer.eos_token, tokenizer.pad_token) == (tales.END_OF_TURN, tales.END_OF_TEXT)
     request = "Tell me a story about Anna and a red ball."
     chat = [{"role": "user", "content": request}]

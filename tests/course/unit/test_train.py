@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,30 +18,32 @@ from typer.testing import CliRunner
 import solutions
 from labkit.model import checkpoint
 from labkit.model.tokenizer import Tokenizer
-from labkit.pretrain import commands, measure, reinforce, trainer
+from labkit.pretrain import commands, measure, rewards, trainer
 from labkit.pretrain import run_folder as runs
-from labkit.pretrain.data import Rows, Steps, Validation
+from labkit.pretrain.data import Rows, Validation
 from labkit.pretrain.muon import Muon
 from labkit.pretrain.recipe import Recipe, TrainError
-from labkit.pretrain.run_folder import Run, last_step
+from labkit.pretrain.run_folder import Run
 from labkit.pretrain.trainer import Trainer
 from labkit.stories.questions import UNTOLD
 from labkit.stories.words import GENDER
 from solutions.training import causal_lm_loss
 
 CPU = torch.device("cpu")
+DENSE, MOE = DENSE | {"vocab_size": 1536}, MOE | {"vocab_size": 1536}
 RECIPE = {
     "model": DENSE, "steps": 8, "batch_size": 4, "sequence_length": 48, "warmup_steps": 2,
-    "save_every": 4, "validate_every": 4, "validation_documents": 3,
-    "tokenizer_documents": 40, "precision": "float32", "saved_dtype": "float32",
+    "save_every": 4, "saved_dtype": "float32",
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def few_documents(monkeypatch):
+    monkeypatch.setattr(trainer, "VALIDATION", 3)
+
+
 def begin(folder, after=None, **changes) -> Trainer:
-    recipe = Recipe.from_dict(RECIPE | changes)
-    if after:
-        recipe = recipe.after(Recipe.from_file(after / "recipe.json"), last_step(after))
-    run = Run(folder, recipe)
+    run = Run(folder, Recipe(**RECIPE | changes))
     run.begin()
     return Trainer(run, solutions, CPU, after)
 
@@ -54,14 +55,10 @@ def train(folder, **changes) -> Trainer:
     return trained
 
 
-def start_command(*arguments, processes=1) -> subprocess.Popen:
-    """`tinyllm train` in processes of its own, which heed Ctrl-C."""
-    module = ["-m", "labkit.cli"]
-    if processes > 1:
-        module = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-        module += [str(processes), "-m", "labkit.cli"]
+def start_command(*arguments) -> subprocess.Popen:
+    """`tinyllm train` in a process of its own, which heeds Ctrl-C."""
     return subprocess.Popen(
-        [sys.executable, *module, "train", *map(str, arguments)],
+        [sys.executable, "-m", "labkit.cli", "train", *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
@@ -110,55 +107,48 @@ def dense_copy(dense_run, tmp_path):
 
 def test_an_impossible_recipe_is_refused(tmp_path):
     for number, (changes, message) in enumerate((
-        ({"step": 3}, "no use for step; a recipe may have model, steps, batch_size"),
         ({"steps": 0}, "steps is 0; it must be positive"),
         ({"steps": 2.5}, "steps is 2.5; expected a whole number"),
         ({"batch_size": True}, "batch_size is True; expected a whole number"),
-        ({"warmup_steps": 8}, "warmup_steps is 8; it must lie between 0 and the 8 steps"),
-        ({"optimizer": "sgd"}, "optimizer is 'sgd'; it may be muon, adamw"),
+        ({"answers_only": 1}, "answers_only is 1; expected true or false"),
+        ({"warmup_steps": 8}, "warmup_steps is 8; it must be less than the 8 steps"),
+        ({"saved_dtype": "int8"}, "saved_dtype is 'int8'; it may be float32, bfloat16"),
         ({"model": []}, r"model is \[]; expected an object"),
-        ({"earlier": {}}, "earlier is {}; expected a list"),
-        ({"told": -1}, "told is -1; it must be 0 or more"),
-        ({"told_temperature": 0}, "told_temperature is 0; it must be positive"),
-        ({"ema_decay": 1}, "ema_decay is 1; it must be 0 or more, and less than 1"),
-        ({"drills": 1.5}, "drills is 1.5; it must lie between 0 and 1"),
-        ({"balance": "none"}, "balance is 'none'; it may be pooled, by layer"),
+        ({"requests": -1}, "requests is -1; it must be 0 or more"),
+        ({"temperature": 0}, "temperature is 0; it must be positive"),
         ({"sequence_length": 1030}, "max_position_embeddings 1024"),
-        ({"model": DENSE | {"max_position_embeddings": 200}, "asked": 1}, "leaves no room for"),
+        ({"model": DENSE | {"max_position_embeddings": 200}, "requests": 1}, "needs 256"),
+        ({"model": DENSE | {"vocab_size": 300}}, "the course's tokenizer has 1521"),
+        ({"model": DENSE | {"num_hidden_layer": 1}}, "no use for num_hidden_layer; it may"),
     )):  # fmt: skip
         with pytest.raises(TrainError, match=message):
             begin(tmp_path / str(number), **changes)
-    with pytest.raises(TrainError, match="lacks steps"):
-        Recipe.from_dict({"model": DENSE})
     path = tmp_path / "recipe.json"
-    for content in ("", "[1]", '{"model": '):
+    for content, message in (
+        ("", "not valid JSON"), ("[1]", "holds a JSON list"), ('{"model": ', "not valid JSON"),
+        ('{"model": {}}', "lacks steps"), ('{"step": 3}', "no use for step; a recipe may have"),
+    ):  # fmt: skip
         path.write_text(content)
-        with pytest.raises(TrainError, match=r"recipe\.json"):
+        with pytest.raises(TrainError, match=rf"recipe\.json.*{message}"):
             Recipe.from_file(path)
     with pytest.raises(TrainError, match="no recipe can be read"):
         Recipe.from_file(tmp_path / "other.json")
 
 
-def test_a_refused_recipe_may_be_fixed_in_its_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(reinforce, "MOST", 20)  # tokens of a story
-    for wrong in (DENSE | {"max_position_embeddings": 300}, DENSE | {"num_hidden_layer": 1}):
-        with pytest.raises(TrainError, match=r"take 384 or more|no use for num_hidden_layer;"):
-            begin(tmp_path, model=wrong, told=2)
-    (tmp_path / "tokenizer").mkdir()  # ended before the first step was saved
-    assert train(tmp_path, steps=3, told=2, tokenizer_documents=30).step == 3
-    assert json.loads((tmp_path / "recipe.json").read_text())["tokenizer_documents"] == 30
+def test_a_refused_recipe_may_be_fixed_in_its_folder(tmp_path):
+    with pytest.raises(TrainError, match="no use for num_hidden_layer;"):
+        begin(tmp_path, model=DENSE | {"num_hidden_layer": 1})
+    assert train(tmp_path, steps=3, batch_size=2).step == 3
+    assert json.loads((tmp_path / "recipe.json").read_text())["batch_size"] == 2
 
 
 # data
 
 
-def test_batches_hold_each_row_once_and_other_processes_write_the_same(tokenizer):
+def test_batches_hold_each_row_once(tokenizer):
     rows = Rows(tokenizer, 60)
-    whole = rows.batch(5, 6)
-    assert torch.equal(whole, Rows(tokenizer, 60, first=12).batch(3, 6))
-    assert whole.shape == (6, 60)
-    ahead = Steps(partial(rows.batch, size=6)).of(range(4, 6), processes=2)
-    assert torch.equal(list(ahead)[1], whole)  # other processes write the same
+    assert torch.equal(rows.batch(5, 6), Rows(tokenizer, 60, first=12).batch(3, 6))
+    assert rows.batch(5, 6).shape == (6, 60)
     assert len({tuple(row) for step in range(4) for row in rows.batch(step, 6).tolist()}) == 24
 
 
@@ -167,12 +157,12 @@ def test_bits_per_byte_of_a_model_that_knows_nothing(tokenizer):
 
     class Even(torch.nn.Linear):
         def forward(self, input_ids):
-            return torch.zeros(*input_ids.shape, 300)
+            return torch.zeros(*input_ids.shape, 1536)
 
     validation = Validation(tokenizer, 3, 1000)
     tokens = sum((batch[:, 1:] >= 0).sum().item() for batch in validation.batches)
     bits = validation.bits_per_byte(Even(1, 1), causal_lm_loss)
-    expected = tokens * torch.log2(torch.tensor(300.0)).item() / validation.bytes
+    expected = tokens * torch.log2(torch.tensor(1536.0)).item() / validation.bytes
     assert bits == pytest.approx(expected, rel=1e-5)
     assert all(batch.size(1) <= 20 for batch in Validation(tokenizer, 3, 20).batches)
 
@@ -180,35 +170,46 @@ def test_bits_per_byte_of_a_model_that_knows_nothing(tokenizer):
 # learning
 
 
-@pytest.mark.parametrize(
-    ("model", "optimizer", "rate"), [(DENSE, "muon", 0.02), (MOE, "adamw", 0.01)]
-)
-def test_the_loss_falls_and_the_model_is_saved(tmp_path, model, optimizer, rate):
-    options = {"model": model, "steps": 40, "save_every": 20, "validate_every": 40}
-    trained = train(tmp_path, **options, optimizer=optimizer, learning_rate=rate)
+@pytest.mark.parametrize("model", [DENSE, MOE])
+def test_the_loss_falls_and_the_model_is_saved(tmp_path, model):
+    trained = train(tmp_path, model=model, steps=40, save_every=20, learning_rate=0.02)
     first, last = trained.run.log
     assert last["loss"] < first["loss"] - 0.3
     assert (last["balance_loss"] > 0) == (model is MOE)
     assert 0 < last["bits_per_byte"] < 5
     check_equal(checkpoint.load(tmp_path / "model", solutions), trained.model)
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
-    assert Tokenizer(tmp_path / "model").stop_ids == {
-        0,
-        1,
-        2,
-    }  # of text and turn, and a new turn
+    assert Tokenizer(tmp_path / "model").stop_ids == {0, 1, 2}  # of text and turn, a new turn
 
 
-@pytest.mark.parametrize("like_adamw", [False, True])
-def test_muon_steps_as_torch_does(like_adamw):
+def test_the_loss_may_fall_on_answers_alone(tmp_path):
+    trained = begin(tmp_path, answers_only=True)
+    input_ids = trained.rows.batch(0, 4)
+    labels = trained.labels(input_ids)
+    counted = trained.tokenizer.decode(input_ids[labels != -100].tolist(), False)
+    assert 0 < (labels != -100).sum() < input_ids.numel()
+    assert "<|im_start|>" not in counted and "user" not in counted
+    assert trained.train_step()["loss"] > 0
+
+
+def test_learning_from_the_reader_makes_what_it_likes_likelier(tmp_path, monkeypatch):
+    """A reader that likes short answers: after some steps the answers are shorter."""
+    monkeypatch.setattr(rewards, "MOST", 12)
+    monkeypatch.setattr(rewards, "sound", lambda text: -float(len(text)))
+    changes = {"steps": 30, "requests": 2, "learning_rate": 0.02, "save_every": 10}
+    log = train(tmp_path, **changes).run.log
+    assert [line["reward"] < 0 for line in log] == [True] * 3
+    assert log[-1]["reward"] > 0.8 * log[0]["reward"]
+
+
+def test_muon_steps_as_torch_does():
     """torch iterates in bfloat16: equal up to its rounding. The last has no gradient."""
     generator = torch.Generator().manual_seed(0)
     shapes = [(24, 8), (8, 24), (16, 16), (4, 4)]
     ours, expected = ([torch.nn.Parameter(torch.ones(s)) for s in shapes] for _ in range(2))
-    adjust = "match_rms_adamw" if like_adamw else "original"
     optimizers = (
-        Muon(ours, lr=0.1, weight_decay=0.3, like_adamw=like_adamw),
-        torch.optim.Muon(expected, lr=0.1, weight_decay=0.3, adjust_lr_fn=adjust),
+        Muon(ours, lr=0.1, weight_decay=0.3),
+        torch.optim.Muon(expected, lr=0.1, weight_decay=0.3, adjust_lr_fn="match_rms_adamw"),
     )
     for _ in range(3):
         for pair in zip(ours[:-1], expected[:-1], strict=True):
@@ -217,21 +218,6 @@ def test_muon_steps_as_torch_does(like_adamw):
         for optimizer in optimizers:
             optimizer.step()
     torch.testing.assert_close(ours, expected, atol=0.02, rtol=0.02)
-
-
-def test_a_layer_cannot_hide_its_balance_behind_another(tmp_path):
-    """Two layers, each with one favorite, but not the same: pooled that looks better."""
-    losses = {}
-    for balance in ("pooled", "by layer"):
-        unbalanced = begin(tmp_path / balance, model=MOE, balance=balance, seed=1)
-        with torch.no_grad():
-            for number, layer in enumerate(unbalanced.model.model.layers):
-                layer.mlp.gate.weight.zero_()
-                layer.mlp.gate.weight[2 * number : 2 * number + 2] = 3.0
-                layer.post_attention_layernorm.weight.abs_()
-        _, parts = unbalanced.objective(unbalanced.batch(0), "float32")
-        losses[balance] = parts[1].item()
-    assert losses["by layer"] > losses["pooled"] + 0.1
 
 
 def test_transformers_loads_what_was_trained(tmp_path):
@@ -246,45 +232,6 @@ def test_transformers_loads_what_was_trained(tmp_path):
     torch.testing.assert_close(logits, expected, atol=0.02, rtol=0.02)
 
 
-@pytest.mark.parametrize("model", [DENSE, pytest.param(MOE, marks=pytest.mark.slow)])
-def test_bfloat16_learns_as_well(tmp_path, model):
-    half = train(tmp_path / "half", model=model, precision="bfloat16", steps=4)
-    exact = train(tmp_path / "exact", model=model, steps=4)
-    assert half.model.lm_head.weight.dtype == torch.float32
-    assert half.run.log[-1]["loss"] == pytest.approx(exact.run.log[-1]["loss"], abs=0.05)
-
-
-@pytest.mark.slow
-def test_compiled_layers_learn_what_others_do(tmp_path):
-    """With the mean of the weights, and questions, whose layers are not compiled."""
-    path = write_recipe(tmp_path / "r.json", steps=3, asked=2, ema_decay=0.5)
-    for out, *more in (["plain"], ["compiled", "--compile"]):
-        process = start_command(path, "--out", tmp_path / out, *more)
-        output, _ = process.communicate(timeout=300)
-        assert process.returncode == 0, output
-    plain, compiled = (saved_state(tmp_path / out)["model"] for out in ("plain", "compiled"))
-    for name, tensor in plain.items():
-        torch.testing.assert_close(compiled[name], tensor, atol=1e-4, rtol=1e-4)
-
-
-def test_without_a_compiler_nothing_is_trained(tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer, "compile_layers", lambda model: "no C++ compiler")
-    recipe = write_recipe(tmp_path / "r.json")
-    code, output = run_command("train", recipe, "--out", tmp_path / "out", "--compile")
-    assert code == 2
-    assert "torch cannot compile here: no C++ compiler; go on without --compile" in output
-
-
-def test_the_faster_precision_is_taken_and_the_choice_changes_nothing(tmp_path, monkeypatch):
-    chosen = begin(tmp_path / "a", precision="auto")
-    assert chosen.precision in ("float32", "bfloat16")
-    check_equal(begin(tmp_path / "b").model, chosen.model)
-    for half, expected in ((0.5, "bfloat16"), (2.0, "float32")):
-        seconds = {"float32": 1.0, "bfloat16": half}
-        monkeypatch.setattr(Trainer, "seconds", lambda _, ids, kind, s=seconds: s[kind])
-        assert chosen.choose_precision() == expected
-
-
 def test_a_loss_that_is_not_a_number_ends_the_run(tmp_path):
     broken = begin(tmp_path)
     with torch.no_grad():
@@ -293,28 +240,12 @@ def test_a_loss_that_is_not_a_number_ends_the_run(tmp_path):
         next(broken.steps())
 
 
-def test_the_mean_of_the_weights_is_the_model(tmp_path):
-    run = begin(tmp_path, ema_decay=0.75)
-    mean = {name: weight.clone() for name, weight in run.model.state_dict().items()}
-    for _ in run.steps():
-        for name, weight in run.model.state_dict().items():
-            mean[name] = 0.75 * mean[name] + 0.25 * weight
-    saved = checkpoint.load(tmp_path / "model", solutions, torch.float32)
-    for name, weight in saved.state_dict().items():
-        torch.testing.assert_close(weight, mean[name])
-    assert not torch.equal(run.model.lm_head.weight, saved.lm_head.weight)
-    bits = run.validation.bits_per_byte(saved, run.loss)
-    assert run.run.log[-1]["bits_per_byte"] == pytest.approx(bits, abs=1e-4)
-
-
 # going on
 
 
 def test_a_run_that_goes_on_ends_where_an_unbroken_one_does(tmp_path, monkeypatch):
-    """With everything that a step can learn from, the mean of the weights included."""
-    monkeypatch.setattr(reinforce, "MOST", 20)
-    recipe = {"model": MOE, "steps": 4, "save_every": 2, "ema_decay": 0.75}
-    recipe |= {"asked": 2, "told": 4}
+    monkeypatch.setattr(rewards, "MOST", 12)
+    recipe = {"model": MOE, "steps": 4, "save_every": 2, "requests": 1}
     whole = train(tmp_path / "whole", **recipe)
     broken = begin(tmp_path / "broken", **recipe)
     for _ in zip(range(3), broken.steps(), strict=False):
@@ -324,46 +255,20 @@ def test_a_run_that_goes_on_ends_where_an_unbroken_one_does(tmp_path, monkeypatc
     for _ in again.steps():
         pass
     check_equal(again.model, whole.model)
-    check_equal(again.made, whole.made)
     logs = [[{**line, "tokens_per_second": 0} for line in r.run.log] for r in (again, whole)]
     assert logs[0] == logs[1]
-    last = logs[1][-1]
-    assert last["answers_loss"] > 0 and last["told_sound"] == 0
-    assert last["tokens"] == 4 * 4 * 48
+    assert logs[1][-1]["tokens"] == 4 * 4 * 48
 
 
-def test_a_run_begins_with_the_weights_of_another(tmp_path):
-    first = begin(tmp_path / "first", steps=9)
-    for _ in first.steps():
-        first.stopping = first.step == 2  # asked to stop, it takes one more step and saves
-    source = tmp_path / "first" / "model"
-    second = begin(tmp_path / "second", after=source, steps=6, learning_rate=0.01)
-    check_equal(second.model, first.model)
-    assert torch.equal(second.batch(0), first.rows.batch(3, 4))  # no row twice
-    for _ in second.steps():
-        pass
-    log = (tmp_path / "second" / "log.csv").read_text()
-    assert log.startswith((tmp_path / "first" / "log.csv").read_text())
-    assert log.splitlines()[-1].startswith(f"6,{9 * 4 * 48},")
-    third = Recipe.from_dict(RECIPE).after(
-        Recipe.from_file(tmp_path / "second/model/recipe.json"), 6
-    )
-    assert [(run["steps"], run["ended"]) for run in third.earlier] == [(9, 3), (6, 6)]
-    assert third.tokens_before == 9 * 4 * 48
-
-
-def test_earlier_weights_have_to_be_named_and_to_fit(tmp_path, dense_copy):
-    source = dense_copy / "model"
-    recipe = Recipe.from_dict(RECIPE).after(Recipe.from_file(source / "recipe.json"), 3)
-    run = Run(tmp_path / "second", recipe)
-    run.begin()
-    with pytest.raises(TrainError, match="name them again with --from"):
-        Trainer(run, solutions, CPU)
-    with pytest.raises(TrainError, match="another head_dim than the recipe"):
+def test_a_run_begins_with_the_weights_of_another(tmp_path, dense_run):
+    source = dense_run / "model"
+    second = begin(tmp_path / "second", after=source, begun_with="first", seed=1)
+    check_equal(second.model, checkpoint.load(source, solutions))
+    assert not torch.equal(second.rows.batch(0, 4), begin(tmp_path / "a").rows.batch(0, 4))
+    with pytest.raises(TrainError, match="weights of first; name them again with --from"):
+        begin(tmp_path / "second", begun_with="first", seed=1)
+    with pytest.raises(TrainError, match="a different shape than the recipe's model"):
         begin(tmp_path / "third", after=source, model=DENSE | {"head_dim": 4})
-    (source / "log.csv").unlink()
-    with pytest.raises(TrainError, match=r"log\.csv does not say how far"):
-        begin(tmp_path / "fourth", after=source)
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path, dense_copy):
@@ -408,14 +313,14 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
 
 def test_an_interrupt_saves_what_was_learned(tmp_path, monkeypatch):
     recipe = write_recipe(tmp_path / "r.json", save_every=5)
-    batch = Trainer.batch
+    train_step = Trainer.train_step
 
-    def interrupt(self, step):
-        if step == 2:
+    def interrupt(self):
+        if self.step == 2:
             signal.raise_signal(signal.SIGINT)
-        return batch(self, step)
+        return train_step(self)
 
-    monkeypatch.setattr(Trainer, "batch", interrupt)
+    monkeypatch.setattr(Trainer, "train_step", interrupt)
     code, output = run_command("train", recipe, "--out", tmp_path / "run")
     assert code == 130
     step = saved_state(tmp_path / "run")["step"]
@@ -447,36 +352,16 @@ def test_a_process_that_is_ended_goes_on(tmp_path, number):
     assert Trainer(again, solutions, CPU).step == step
 
 
-@pytest.mark.slow
-def test_two_processes_learn_what_one_does(tmp_path):
-    """Not bit by bit: the sums of two processes are added in a different order."""
-    changes = {"model": MOE | {"decoder_sparse_step": 2}, "optimizer": "adamw"}
-    changes |= {"learning_rate": 1e-3}
-    recipe = write_recipe(tmp_path / "r.json", **changes)
-    output, _ = start_command(recipe, "--out", tmp_path / "two", processes=2).communicate()
-    assert (tmp_path / "two" / "state.pt").exists(), output
-    alone = train(tmp_path / "one", **changes)
-    for name, tensor in saved_state(tmp_path / "two")["model"].items():
-        torch.testing.assert_close(
-            tensor, alone.model.state_dict()[name], atol=1e-5, rtol=1e-4, msg=name
-        )
-    log = (tmp_path / "two" / "log.csv").read_text().splitlines()[1:]
-    assert [line["loss"] for line in alone.run.log] == pytest.approx(
-        [float(line.split(",")[2]) for line in log], abs=1e-4
-    )
-
-
 # the card
 
 
 def test_the_card_of_a_named_model_holds_what_was_measured(tmp_path, monkeypatch):
-    train(tmp_path, model=MOE, steps=3, generation={"do_sample": True, "temperature": 0.5})
+    train(tmp_path, model=MOE, steps=3)
     folder = tmp_path / "model"
     monkeypatch.setattr(measure, "NEW_TOKENS", 8)
     scores = measure.scores_of(folder, solutions, 2)
-    assert scores["true"]["sound"] == 1 and scores["true"]["questions_right"] == 1
     assert scores["greedy"]["sound"] < 1 and scores["sampled"]["visitors"] == 0
-    assert scores["long greedy"]["sound"] < 1 and scores["true"]["honest"] == 1
+    assert scores["long sampled"]["sound"] < 1 and 0 < scores["shuffled"] <= 1
     assert len(scores["experts"]) == 2
     assert all(sum(layer) == pytest.approx(1, abs=0.01) for layer in scores["experts"])
 
@@ -484,17 +369,11 @@ def test_the_card_of_a_named_model_holds_what_was_measured(tmp_path, monkeypatch
     monkeypatch.setattr(checkpoint, "resolve", lambda name: folder)
     monkeypatch.setattr(measure, "scores_of", lambda *_: scores)
     log = (folder / "log.csv").read_bytes()
+    refused = "nothing written: a card is of a MODEL that you name, and of 3 stories"
     for name, stories, content, message in (
-        ([], 3, log, "nothing written: a card is of a MODEL that you name, and of 3 stories"),
-        (
-            ["x"],
-            2,
-            log,
-            "nothing written: a card is of a MODEL that you name, and of 3 stories",
-        ),
-        (["x"], 3, None, "has no log.csv"),
-        (["x"], 3, log, "README.md"),
-    ):
+        ([], 3, log, refused), (["x"], 2, log, refused),
+        (["x"], 3, None, "has no log.csv"), (["x"], 3, log, "README.md"),
+    ):  # fmt: skip
         assert not (folder / "scores.json").exists()
         (folder / "log.csv").unlink(missing_ok=True)
         if content:
@@ -503,8 +382,10 @@ def test_the_card_of_a_named_model_holds_what_was_measured(tmp_path, monkeypatch
         assert code == 0 and "questions about a true" in output and message in output
     assert json.loads((folder / "scores.json").read_text()) == scores
     text = (folder / "README.md").read_text()
-    assert f"**{scores['bits_per_byte']:.3f} bits per byte**" in text and "expert 5" in text
-    assert "6 of size 16, 2 a token" in text and "temperature 0.5" in text
+    assert f"**{scores['bits_per_byte']:.3f} bits per byte**" in text
+    assert "6 experts of size 16 in every layer, of which a token uses 2" in text
+    assert "temperature 0.3" in text
+    assert "3 steps of 4 sequences of 48 tokens" in text and "make it again" in text
 
 
 def test_a_short_context_is_measured_and_counts_what_does_not_fit(tmp_path, monkeypatch):
@@ -523,8 +404,9 @@ def test_what_visitors_ask_can_be_answered():
         r"|(Yes|No), (she|he|it) (is|did)( not)?\.|NAME is an? \w+\."
         r"|(She|He) (has|ate|found|hid) .+\.|Because .+ (broke|lost .+)\.|.+ is in it\."
     ).replace("NAME", f"({'|'.join(GENDER)})")
-    asked = measure.visitors(200)
-    assert len(asked) == 177 and len(measure.visitors(2)) == 6
+    asked = measure.visitors()
+    assert len(asked) == 100 and len(measure.visitors(2)) == 4
+    assert sum(UNTOLD in accepted for accepted in asked.values()) == 14
     for text, accepted in asked.items():
         assert accepted and "\n" in text
         for answer in accepted:

@@ -1,20 +1,9 @@
-"""The plots: what happens in a story, told event by event to a world that refuses nonsense.
-
-A plot rolls dice at every turn, so that no two of its stories need be alike.
-"""
+"""Plots about things: lost, given, traded, taken along, hidden, broken, lent."""
 
 from __future__ import annotations
 
-from labkit.stories.grammar import number
 from labkit.stories.teller import Teller
-from labkit.stories.words import (
-    CONTAINERS,
-    EDIBLE,
-    FOODS,
-    INDOORS,
-    OUTDOORS,
-    PLURALS,
-)
+from labkit.stories.words import CONTAINERS, OUTDOORS
 
 
 def search(t: Teller) -> None:
@@ -146,41 +135,6 @@ def trip(t: Teller) -> None:
     t.ending(a, b)
 
 
-def meal(t: Teller) -> None:
-    """Somebody is hungry and gets something to eat."""
-    here = t.place()
-    a, x = t.hero(here), t.thing(FOODS)
-    t("hungry", a=a)
-    there = t.elsewhere(here)
-    if t.chance(0.3):
-        t.go(a, "kitchen" if here != "kitchen" else "bakery", "So " if t.chance(0.4) else "")
-        t("cook", a=a, x=x)
-        if t.chance(0.5):
-            b = t.friend(a, t.where(a))
-            t("share", a=a, b=b, x=x)
-            t.thanks(b, a)
-            t("full", a=t.rng.choice((a, b)))
-            return t.ending(a, b)
-        t("eat", a=a, x=x)
-        t("full", a=a)
-        b = t.friend(a, t.elsewhere(t.where(a)))
-        t.join(a, b)
-        return t.ending(a, b)
-    b = t.friend(a, there if t.chance(0.7) else here)
-    t("cook" if t.chance(0.4) else "have", a=b, x=x)
-    if t.where(b) != here:
-        t.go(a, there, "So " if t.chance(0.4) else "")
-    t.maybe(0.3, "meet", a=a, b=b)
-    if t.chance(0.4):
-        t("share", a=b, b=a, x=x)
-    else:
-        t("give", a=b, b=a, x=x)
-        t("eat", a=a, x=x)
-    t.thanks(a, b)
-    t.maybe(0.6, "full", a=a)
-    return t.ending(a, b)
-
-
 def hidden(t: Teller) -> None:
     """One hides a thing, another moves it, and the first looks in the wrong spot."""
     here = t.place()
@@ -208,76 +162,6 @@ def hidden(t: Teller) -> None:
             t("find", a=a, x=x, s=second)
             return t.ending(a, b, x)
     return t.ending(b, a)
-
-
-def counting(t: Teller) -> None:
-    """Things are found, given away, eaten and counted."""
-    here = t.place(OUTDOORS)
-    a, f = t.hero(here), t.new(list(PLURALS))
-    t("count_find", a=a, n=number(t.rng.choice(range(3, 10))), f=f)
-    b = t.friend(a, here if t.chance(0.6) else t.elsewhere(here))
-    if t.chance(0.3):
-        t("count_have", a=b, n=number(t.rng.choice(range(1, 4))), f=f)
-    t.join(a, b)
-    counts(t, a, b, f, t.rng.choice((1, 2, 2)))
-    t.ending(a, b)
-
-
-def counts(t: Teller, a: str, b: str, f: str, times: int, said: float = 1.0) -> None:
-    """Let what a has of one sort become more or less, and say, or as often as `said`, how
-    many there are."""
-    for _ in range(times):
-        n = t.world.number(a, f)
-        steps = ["give"] * (n > 1) + ["lose"] * (n > 2) + ["more"] * (n < 7)
-        steps += ["eat"] * (n > 1 and f in EDIBLE)
-        step = t.rng.choice(steps)
-        m = t.rng.choice(range(1, min(n, 5))) if step != "more" else t.rng.choice(range(1, 5))
-        if step == "give":
-            t("count_give", a=a, b=b, n=number(m), f=f)
-            t.maybe(said / 2, "count_now", a=b, n=number(t.world.number(b, f)), f=f)
-            t.thanks(b, a)
-        else:
-            t("count_" + step, a=a, n=number(m), f=f)
-        left = number(t.world.number(a, f))
-        if said == 1 or t.chance(said):  # stories cast no die here: a seed keeps its stories
-            t("count_now" if step == "more" else "count_left", a=a, n=left, f=f)
-
-
-def rain(t: Teller) -> None:
-    """Rain surprises somebody, with or without an umbrella."""
-    here, dry = t.place(OUTDOORS), t.place(INDOORS)
-    a = t.hero(here)
-    x = t.toy() if t.chance(0.5) else ""
-    covered = t.chance(0.4) and "umbrella" not in t.used
-    if x:
-        t("have", a=a, x=x)
-    y = t.thing(["umbrella"]) if covered else ""
-    if covered:
-        t("have", a=a, x=y)
-    if t.world.weather != "rain":
-        t("rain")
-    if covered:
-        t("umbrella", a=a, x=y)
-        b = t.friend(a, t.where(a))
-        t("wet", a=b)
-        if t.chance(0.5):
-            t("lend" if t.chance(0.5) else "give", a=a, b=b, x=y)
-            t.thanks(b, a)
-        t("shelter" if t.chance(0.4) else "go", a=b, p=dry)
-        t("dry", a=b)
-        return t.ending(a, b)
-    t("wet", a=a)
-    t("shelter", a=a, p=dry)
-    if t.chance(0.6):
-        b = t.friend(a, dry)
-        if x and t.chance(0.6):
-            t("show" if t.chance(0.5) else "give", a=a, b=b, x=x)
-    t("dry", a=a)
-    if t.chance(0.5):
-        t("clear")
-        if t.chance(0.5):
-            t.go(a, here)
-    return t.ending(a)
 
 
 def repair(t: Teller) -> None:
@@ -366,42 +250,3 @@ def wandering(t: Teller) -> None:
                 t.go(holder, t.elsewhere(t.where(holder)))
                 break
     t.ending(holder, other)
-
-
-def belongings(t: Teller) -> None:
-    """Two people with two things each, which may change hands: which one is asked for counts.
-
-    Not among PLOTS. In most of these one thing matters, and a model that answers who has
-    *something* is mostly right, and need not look for what the question names.
-    """
-    here = t.place()
-    a = t.hero(here)
-    b = t.friend(a, here)
-    for name in t.rng.sample([a, a, b, b], 4):
-        t("have", a=name, x=t.toy())
-    exchanges(t, here, t.rng.choice((0, 1, 1, 2)))
-    t.ending(a, b)
-
-
-def exchanges(t: Teller, here: str, times: int) -> None:
-    """Let things change hands or be put down, while both have something left."""
-    for _ in range(times):
-        a, b = t.rng.sample(list(t.world.people), 2)
-        mine, yours = ([x for x in t.world.things if t.has(name, x)] for name in (a, b))
-        if not mine or not yours:
-            return
-        x, y = t.rng.choice(mine), t.rng.choice(yours)
-        how = t.rng.choice(("give", "swap", "put"))
-        if how == "put":
-            t("put", a=a, x=x, s=t.spot(here))
-        elif how == "give":
-            t("give", a=a, b=b, x=x)
-        else:
-            t("swap", a=a, b=b, x=x, y=y)
-            t.maybe(0.4, "has_now", a=a, x=y)
-
-
-PLOTS = (
-    *(search, gift, trade, trip, meal, hidden),
-    *(counting, rain, repair, lending, twins, wandering),
-)

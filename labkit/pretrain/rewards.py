@@ -1,4 +1,7 @@
-"""What lab 11 teaches with: requests for stories, the reader's verdict, and what it costs."""
+"""Rewards for stories: requests, the reader's verdict on an answer, and what a lesson costs.
+
+Lab 11 teaches with these, and `tinyllm train` where a recipe has requests.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,18 @@ from torch import Tensor, nn
 
 from labkit.model.tokenizer import Tokenizer
 from labkit.stories import LONG_REQUESTS, SPLITS, prompt, request
-from labkit.stories.reader import read_story, reply, split_sentences, tasks
+from labkit.stories.reader import read_story, split_sentences
+from labkit.stories.scores import reply, tasks
 
-MOST = 160  # tokens of a story in lab 11; nearly all stories with one chapter have fewer
+MOST = 160  # tokens of a story; nearly all stories with one chapter have fewer
 
 
 def requests(count: int, seed: int) -> list[str]:
     """Requests for short stories, as users make them; the same for the same seed."""
     rng, found = Random(f"TinyLLM lab 11 {seed}"), []
-    stories = tasks(SPLITS["train"][1000 + seed : 1001 + seed], 2 * count)
-    for story, _ in stories:
+    for story, _ in tasks(SPLITS["train"][1000 + seed], 2 * count):
         wanted = request(story, rng)
-        if not any(wanted.startswith(each.partition("{")[0]) for each in LONG_REQUESTS):
+        if not any(wanted.startswith(form.partition("{")[0]) for form in LONG_REQUESTS):
             found.append(wanted)
     return found[:count]
 
@@ -39,9 +42,14 @@ def batch(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
 
 
 def flawless(text: str) -> bool:
-    """Whether the reader finds no sentence that it can prove wrong, and a story at all."""
+    """Whether the text has sentences, none of which the reader can prove wrong."""
     reading = read_story(text)
     return bool(reading.sentences) and not reading.flawed
+
+
+def sound(text: str) -> float:
+    """1 for a story that is long enough and without a flaw, otherwise 0."""
+    return float(read_story(text).sound)
 
 
 @torch.no_grad()
@@ -74,9 +82,9 @@ def written(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
 
 @torch.no_grad()
 def nats_on_stories(model: nn.Module, tokenizer: Tokenizer, stories: int = 40) -> float:
-    """How surprised a model is by the tokens of true stories that it never saw, per token."""
+    """The mean of -ln(probability) of each token of true stories that the model never saw."""
     total, tokens = 0.0, 0
-    for story, wanted in tasks(SPLITS["validation"][:1], stories):
+    for story, wanted in tasks(SPLITS["validation"][0], stories):
         begin = tokenizer.encode(prompt(wanted))
         ids = torch.tensor([begin + tokenizer.encode(story.text)])
         log_probs = model(ids)[0, len(begin) - 1 : -1].float().log_softmax(-1)
@@ -89,15 +97,14 @@ def questions_right(
     model: nn.Module, tokenizer: Tokenizer, generate: Callable[..., Tensor], stories: int = 25
 ) -> float:
     """The share of questions about true stories that a model answers right."""
-    told = [
+    questions = [
         (f"{story.text}\n{words}", right)
-        for story, _ in tasks(SPLITS["validation"][:1], stories)
+        for story, _ in tasks(SPLITS["validation"][0], stories)
         for words, right in story.questions
     ]
-    texts = [text for text, _ in told]
-    said = answers(model, tokenizer, generate, texts, temperature=0.0, most=24)
-    right = sum(a == b for a, (_, b) in zip(said, told, strict=True))
-    return right / len(told)
+    texts = [text for text, _ in questions]
+    found = answers(model, tokenizer, generate, texts, temperature=0.0, most=24)
+    return sum(a == b for a, (_, b) in zip(found, questions, strict=True)) / len(questions)
 
 
 def sentences(text: str) -> int:
@@ -107,5 +114,5 @@ def sentences(text: str) -> int:
 
 def recorded() -> dict[str, list[dict[str, Any]]]:
     """The runs of five rewards with five seeds each, which tests/course/claims made."""
-    path = Path(__file__).parents[1] / "posttraining.json"
+    path = Path(__file__).parent / "posttraining.json"
     return json.loads(path.read_text("utf-8"))

@@ -1,0 +1,106 @@
+"""The model card: one page, rendered from the files beside a model and never edited by hand."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from labkit.core.files import write_whole
+from labkit.model import checkpoint
+from labkit.pretrain.measure import SHARES, WAYS, visitors
+from labkit.pretrain.recipe import Recipe
+from labkit.stories import LONG_REQUESTS, REQUESTS, words
+from labkit.stories.questions import UNTOLD
+
+LITTLE_WORLD = {
+    "names": sorted(words.GENDER),
+    "who they are": words.KINDS,
+    "places": list(words.PLACES),
+    "things": [*words.THINGS, *words.CONTAINERS],
+    "food": words.FOODS,
+    "what is counted": list(words.PLURALS.values()),
+}
+
+
+def write_card(folder: Path, package: ModuleType) -> None:
+    """Write README.md, rendered from what is beside it."""
+    write_whole(folder / "README.md", card(folder, package).encode())
+
+
+def card(folder: Path, package: ModuleType) -> str:
+    """The card of a folder with config.json, recipe.json, log.csv and scores.json.
+
+    history.json lists the runs of a model that no single recipe makes.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    read = lambda name: json.loads((folder / name).read_text("utf-8"))  # noqa: E731
+    config = checkpoint.part(package, "Qwen3Config").from_file(folder)
+    total, active = checkpoint.part(package, "count_parameters")(config)
+    scores, accepted = read("scores.json"), visitors()
+    with (folder / "log.csv").open(encoding="utf-8") as file:
+        *_, last = csv.DictReader(file)
+    picks = [share * len(layer) for layer in scores["experts"] for share in layer]
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("card.md.jinja").render(
+        name=folder.name,
+        config=config,
+        total=total,
+        active=active,
+        recipe=Recipe.from_file(folder / "recipe.json"),
+        history=summary(read("history.json")) if (folder / "history.json").exists() else None,
+        tokens=int(last["tokens"]),
+        temperature=read("generation_config.json").get("temperature", 0),
+        scores=scores,
+        shares=SHARES,
+        ways=WAYS,
+        picked={"min": min(picks, default=0), "max": max(picks, default=0)},
+        asked={
+            "all": len(accepted),
+            "open": sum(UNTOLD in answers for answers in accepted.values()),
+        },
+        examples=examples(),
+        little_world=LITTLE_WORLD,
+        size=(folder / "model.safetensors").stat().st_size,
+    )
+
+
+def examples() -> dict[str, list[str]]:
+    """Of every kind of request, and of every kind of question, one."""
+    wanted = ((REQUESTS, "Mia and a red kite"), (LONG_REQUESTS, "a fox named Felix"))
+    names = {"A": "Mia", "B": "Felix", "x": "kite", "f": "apples", "v": "box"}
+    return {
+        "requests": [forms[0].format(about=about) for forms, about in wanted],
+        "questions": [form.format(**names) for form in words.QUESTIONS.values()],
+    }
+
+
+def summary(history: Mapping[str, Any]) -> dict[str, Any]:
+    """What a card says of many runs."""
+    runs = history["runs"]
+
+    def span(key: str) -> str:
+        values = {run[key] for run in runs}
+        low, high = min(values), max(values)
+        return f"{low}" if low == high else f"{low} to {high}"
+
+    count = lambda key: sum(bool(run.get(key)) for run in runs)  # noqa: E731
+    return {
+        "runs": runs,
+        "steps": f"{sum(run['steps'] for run in runs):,}",
+        "batch": span("batch_size"),
+        "length": span("sequence_length"),
+        "answers": count("answers"),
+        "asked": count("asked"),
+        "told": count("told"),
+        "note": history["note"],
+    }

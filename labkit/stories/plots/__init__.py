@@ -1,0 +1,22 @@
+"""The plots: what happens in a story, told event by event to a world that refuses nonsense.
+
+A plot rolls dice at every turn, so that no two of its stories need be alike.
+"""
+
+from labkit.stories.plots.needs import counting, meal, rain
+from labkit.stories.plots.things import (
+    gift,
+    hidden,
+    lending,
+    repair,
+    search,
+    trade,
+    trip,
+    twins,
+    wandering,
+)
+
+PLOTS = (
+    *(search, gift, trade, trip, meal, hidden),
+    *(counting, rain, repair, lending, twins, wandering),
+)
