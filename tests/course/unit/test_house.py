@@ -122,7 +122,7 @@ WEIGHT = {
     "labkit/author": 2293, "labkit/checks": 2421, "labkit/core": 1541,
     "labkit/grading": 6861, "labkit/lang": 154, "labkit/learner": 4245, "labkit/look": 526,
     "labkit/model": 1702, "labkit/pretrain": 1673, "labkit/sandbox": 3299,
-    "labkit/site": 843, "labkit/stories": 1954, "labkit/cli.py": 145, "labkit": 27674,
+    "labkit/site": 859, "labkit/stories": 1954, "labkit/cli.py": 145, "labkit": 27690,
     "solutions/mistakes": 5169, "tests/visible tests/hidden": 6487, "tests/course": 19259,
 }  # fmt: skip
 
