@@ -60,6 +60,8 @@ def _not_defined(match: re.Match[str], failure: Failure, exercise: Exercise, cel
     tree = cells.parsed(cells.tidied(cell))
     known = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name)] if tree else []
     known += [n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)] if tree else []
+    if tree and name in _names_of_self(tree):
+        return tr("`self.` is missing: it has to be `self.{name}`", name=name)
     near = get_close_matches(name, set(known) - {name}, n=1, cutoff=0.8)
     slip = tr("is it a slip for `{near}`? Or ", near=near[0]) if near else ""
     return tr(
@@ -69,6 +71,34 @@ def _not_defined(match: re.Match[str], failure: Failure, exercise: Exercise, cel
         name=name,
         slip=slip,
     )
+
+
+def _names_of_self(tree: ast.AST) -> set[str]:
+    """Attributes of `self`, and methods."""
+    found = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self":
+            found.add(node.attr)
+    return found
+
+
+def forgotten_self(cell: str) -> str:
+    """A part that `__init__` makes and leaves in a local name, as a sentence; "" if none."""
+    tree = cells.parsed(cells.tidied(cell))
+    for method in ast.walk(tree) if tree else ():
+        if not isinstance(method, ast.FunctionDef) or method.name != "__init__":
+            continue
+        used = [n.id for n in ast.walk(method) if isinstance(n, ast.Name)]
+        for node in method.body:
+            made = isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+            name = node.targets[0] if made else None
+            if isinstance(name, ast.Name) and used.count(name.id) == 1:
+                return tr(
+                    "`self.` is missing: `{name}` is made in `__init__` and is gone when that "
+                    "ends",
+                    name=name.id,
+                )
+    return ""
 
 
 def _argument(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
@@ -246,6 +276,17 @@ RULES: tuple[tuple[str, str | Rule], ...] = (
     ),
     (r"operator\.invert|bitwise_not", _inverted),
     (
+        r"can be converted to Python scalars",
+        said(
+            "a function for a single number (of `math`, `float`, `int`) gets a whole tensor: "
+            "torch's own functions take tensors"
+        ),
+    ),
+    (
+        r"Can't call numpy\(\)",
+        said("numpy cuts the gradient off: torch has the same functions for tensors"),
+    ),
+    (
         r"index -100 is out of bounds",
         said(
             "-100 is used as an index: put a token in its place before, and drop what it gave "
@@ -258,6 +299,10 @@ RULES: tuple[tuple[str, str | Rule], ...] = (
             "no weight has a share in what `backward` is called on: it was computed under "
             "`no_grad`, or of detached or plain numbers"
         ),
+    ),
+    (
+        r"numbers, \d+ are allowed here",
+        said("this tensor is larger than the exercise allows: compute it a block at a time"),
     ),
     (r"maximum recursion depth", said("the code calls itself without end")),
     (r"must match the size", _sizes),
