@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Callable
 from difflib import get_close_matches
 
@@ -15,6 +16,7 @@ from labkit.sandbox.inside.call import Failure
 
 Rule = Callable[[re.Match[str], Failure, Exercise, str], str]
 LONGEST, FEW = 60, 5  # of a learner's names: characters, and how many
+VERSION = ".".join(map(str, sys.version_info[:2]))
 REDUCTIONS = {"mean", "sum", "var", "std", "norm", "amax", "amin", "prod", "max", "min"}
 
 
@@ -58,6 +60,8 @@ def _not_defined(match: re.Match[str], failure: Failure, exercise: Exercise, cel
     tree = cells.parsed(cells.tidied(cell))
     known = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name)] if tree else []
     known += [n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)] if tree else []
+    if tree and name in _names_of_self(tree):
+        return tr("`self.` is missing: it has to be `self.{name}`", name=name)
     near = get_close_matches(name, set(known) - {name}, n=1, cutoff=0.8)
     slip = tr("is it a slip for `{near}`? Or ", near=near[0]) if near else ""
     return tr(
@@ -67,6 +71,34 @@ def _not_defined(match: re.Match[str], failure: Failure, exercise: Exercise, cel
         name=name,
         slip=slip,
     )
+
+
+def _names_of_self(tree: ast.AST) -> set[str]:
+    """Attributes of `self`, and methods."""
+    found = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self":
+            found.add(node.attr)
+    return found
+
+
+def forgotten_self(cell: str) -> str:
+    """A part that `__init__` makes and leaves in a local name, as a sentence; "" if none."""
+    tree = cells.parsed(cells.tidied(cell))
+    for method in ast.walk(tree) if tree else ():
+        if not isinstance(method, ast.FunctionDef) or method.name != "__init__":
+            continue
+        used = [n.id for n in ast.walk(method) if isinstance(n, ast.Name)]
+        for node in method.body:
+            made = isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+            name = node.targets[0] if made else None
+            if isinstance(name, ast.Name) and used.count(name.id) == 1:
+                return tr(
+                    "`self.` is missing: `{name}` is made in `__init__` and is gone when that "
+                    "ends",
+                    name=name.id,
+                )
+    return ""
 
 
 def _argument(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
@@ -151,12 +183,41 @@ def _product(match: re.Match[str], failure: Failure, exercise: Exercise, cell: s
     )
 
 
+def _no_module(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
+    return tr(
+        "`{name}` is neither a package nor a file in grading: only the notebook is read, and "
+        "`%%writefile` writes nothing. Put its code into this cell",
+        name=match[1],
+    )
+
+
+def _no_name(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
+    if match[2] not in sys.stdlib_module_names:
+        return ""
+    return tr("Python {version} checks this, and has no `{name}` in `{module}`",
+              version=VERSION, name=match[1], module=match[2])  # fmt: skip
+
+
+def _syntax(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
+    """A merge that was not finished; what only a newer Python reads."""
+    if failure.kind not in ("SyntaxError", "IndentationError"):
+        return ""
+    if re.search(r"^(<{7}|>{7})( |$)", cell, re.MULTILINE):
+        return tr("a git merge was not finished: lines of <<<<<<< are in the cell")
+    if sys.version_info < (3, 12) and re.search(NEWER, cell, re.MULTILINE):
+        return tr("Python 3.12 reads this, but {version} checks it: write it otherwise",
+                  version=VERSION)  # fmt: skip
+    return ""
+
+
 def _inverted(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
     if "~" in cell:
         return tr("`~` is for bool masks: this tensor holds numbers")
     return tr("a mask of numbers arrives where a bool mask is expected")
 
 
+# Type parameters, the statement `type X = ...`, an f-string with its own quotes inside
+NEWER = r"""^ *(def|class) +\w+\[|^ *type +\w+.*=|\bf(["']).*\{[^}]*\2"""
 # (what the error's text holds, a sentence that is then always so, or who looks closer)
 RULES: tuple[tuple[str, str | Rule], ...] = (
     (r"^Exercise (\d+\.\d+):", _not_written),
@@ -172,6 +233,12 @@ RULES: tuple[tuple[str, str | Rule], ...] = (
     (
         r"before Module.__init__\(\) call",
         said("`super().__init__()` does not come first in `__init__`"),
+    ),
+    (r"cannot import name '(\w+)' from '(\w+)'", _no_name),
+    (r"No module named '([\w.]+)'", _no_module),
+    (
+        r"CUDA|NVIDIA",
+        said("there is no GPU in grading: take the device from a tensor, `x.device`"),
     ),
     (r"'(\w+)' object has no attribute '(\w+)'", _attribute),
     (
@@ -209,6 +276,17 @@ RULES: tuple[tuple[str, str | Rule], ...] = (
     ),
     (r"operator\.invert|bitwise_not", _inverted),
     (
+        r"can be converted to Python scalars",
+        said(
+            "a function for a single number (of `math`, `float`, `int`) gets a whole tensor: "
+            "torch's own functions take tensors"
+        ),
+    ),
+    (
+        r"Can't call numpy\(\)",
+        said("numpy cuts the gradient off: torch has the same functions for tensors"),
+    ),
+    (
         r"index -100 is out of bounds",
         said(
             "-100 is used as an index: put a token in its place before, and drop what it gave "
@@ -222,7 +300,12 @@ RULES: tuple[tuple[str, str | Rule], ...] = (
             "`no_grad`, or of detached or plain numbers"
         ),
     ),
+    (
+        r"numbers, \d+ are allowed here",
+        said("this tensor is larger than the exercise allows: compute it a block at a time"),
+    ),
     (r"maximum recursion depth", said("the code calls itself without end")),
     (r"must match the size", _sizes),
     (r"shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)", _product),
+    (r"expect|invalid|indent|f-string|unmatched", _syntax),
 )

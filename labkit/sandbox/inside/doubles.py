@@ -247,10 +247,11 @@ class Cache:
 
     layer_idx   the only layer that may use it
     numbers     how many numbers it stores for each token, keys and values together
+    held        tokens that it holds from before, whose keys are not like their values
     """
 
-    def __init__(self, layer_idx: int, numbers: int):
-        self.layer_idx, self.numbers = layer_idx, numbers
+    def __init__(self, layer_idx: int, numbers: int, held: int = 0):
+        self.layer_idx, self.numbers, self.held = layer_idx, numbers, held
         self.stored: tuple[Tensor, Tensor] | None = None
 
     def update(self, layer_idx: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -265,6 +266,9 @@ class Cache:
             raise ValueError(
                 f"the cache was given {came} numbers a token; it stores {self.numbers}"
             )
+        if self.stored is None and self.held:
+            sizes = [(len(t), t.size(1), self.held, t.size(3)) for t in (key, value)]
+            self.stored = torch.full(sizes[0], -0.5).to(key), torch.full(sizes[1], 2.0).to(key)
         if self.stored is not None:
             pairs = zip(self.stored, (key, value), strict=True)
             key, value = (torch.cat(pair, dim=2) for pair in pairs)
@@ -321,22 +325,28 @@ def training(
     hidden_size: int = 6,
     layers: int = 2,
     experts: int = 0,
+    top_k: int = 2,
     coefficient: float = 0.1,
     seed: int = 0,
     groups: int = 1,
     watched: bool = False,
+    stale: bool = False,
 ) -> dict[str, Any]:
     """{"model", "optimizer"}: a WindowModel, and Momentum with its weights in one group, or
-    in two: matrices, and the rest. A watched model's report is part of what a step gives."""
+    in two: matrices, and the rest. A watched model's report is part of what a step gives; a
+    stale one comes with gradients of something else."""
     config = WindowConfig(
         vocab_size,
         hidden_size,
         num_hidden_layers=layers,
         num_experts=experts,
+        num_experts_per_tok=top_k,
         router_aux_loss_coef=coefficient,
     )
     model = (Watched if watched else WindowModel)(config, seed)
     parts = [list(model.parameters())]
+    for weight in parts[0] if stale else ():
+        weight.grad = torch.ones_like(weight)
     if groups == 2:
         parts = [[w for w in parts[0] if (w.dim() == 2) is matrix] for matrix in (True, False)]
     optimizer = Momentum([{"params": part} for part in parts], lr=0.7, momentum=0.9)
