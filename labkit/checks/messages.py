@@ -191,7 +191,8 @@ def error_text(failure: Failure) -> str:
     where = tr(" (line {line} of your cell)", line=failure.line) if failure.line else ""
     raised = "" if failure.kind in LIMITS else tr("it raised {kind}: ", kind=failure.kind)
     raised = raised if failure.text else raised.rstrip(" :：")
-    return f"{raised}{failure.text}{where}"
+    text = re.sub(r" \((/|\w:\\)[^()]*\)", "", failure.text)  # the path of an ImportError
+    return f"{raised}{text}{where}"
 
 
 def _state_text(text: str) -> str:
