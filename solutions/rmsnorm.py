@@ -1,4 +1,4 @@
-"""Lab 01: normalisation.
+"""Lab 01: normalization.
 
 Keep the size of the numbers that flow through a deep network under control.
 
@@ -73,15 +73,15 @@ def residual(
     placement: str = "pre",
     alpha: float = 1.0,
 ) -> Tensor:
-    """Add what a sublayer computes to its input, with the norm in one of four places.
+    """Add the result of a sublayer to its input, with the norm in one of four places.
 
-        pre        x + sublayer(norm(x))             GPT-2, LLaMA, Qwen3
-        post       norm(x + sublayer(x))             the first Transformer, BERT
-        sandwich   x + norm(sublayer(norm(x)))       CogView, Gemma 2
-        deepnorm   norm(alpha * x + sublayer(x))     GLM-130B
+    With pre the sublayer reads the normed x, and its result is added to x itself. With post
+    the sublayer reads x itself, and the sum is normed. Sandwich is pre, but the sublayer's
+    result is normed as well before it is added. Deepnorm is post, but alpha times x enters
+    the sum.
 
     Shapes: x (..., E) -> (..., E); sublayer and norm keep the shape
-    Errors: any other placement raises ValueError that names it
+    Errors: any other placement raises a ValueError whose message includes it
     Source: Xiong et al. 2020, https://arxiv.org/abs/2002.04745 (pre, post);
             Wang et al. 2022, https://arxiv.org/abs/2203.00555 (DeepNorm)
     """

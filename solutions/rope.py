@@ -39,7 +39,7 @@ def rope_cos_sin(
 
 # %% exercise 2.2: rotate_half
 def rotate_half(x: Tensor) -> Tensor:
-    """Turn every pair (x_i, x_{i + D/2}) by 90 degrees: it becomes (-x_{i + D/2}, x_i).
+    """Turn every pair, feature i and feature i + D/2, by 90 degrees: (a, b) becomes (-b, a).
 
     Shapes: x (..., D) -> (..., D)
     Source: https://github.com/huggingface/transformers (models/qwen3/modeling_qwen3.py)
@@ -56,10 +56,12 @@ def apply_rotary_pos_emb(
 ) -> tuple[Tensor, Tensor]:
     """Turn every query and every key by the angles of its position.
 
-        turned = x * cos + rotate_half(x) * sin
+    By the angle t the pair (a, b) of features i and i + D/2 becomes
+
+        (a cos t - b sin t, b cos t + a sin t)
 
     Lengths stay; the dot product of a turned query and a turned key depends on their
-    contents and on the distance between them, not on where they stand.
+    contents and on the distance between them, not on their positions.
 
     Shapes: query (B, H, T, D), key (B, K, T, D), cos and sin (B, T, D), (1, T, D) or (T, D)
             -> the shapes of query and key

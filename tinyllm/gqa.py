@@ -74,7 +74,7 @@ def repeat_kv(hidden_states: Tensor, n_rep: int) -> Tensor:
 class Qwen3Attention(nn.Module):
     """Grouped-query attention with a norm on every query and key head, as in Qwen3.
 
-    Project to heads; normalise each head of query and key over its D features; turn them by
+    Project to heads; normalize each head of query and key over its D features; turn them by
     their positions; store keys and values in the cache; attend with scale D^-0.5; project
     back. D is config.head_dim: H * D need not be E.
 

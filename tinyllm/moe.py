@@ -21,9 +21,8 @@ from .swiglu import Qwen3MLP
 def route(router_logits: Tensor, top_k: int, norm_topk_prob: bool) -> tuple[Tensor, Tensor]:
     """Pick each token's top_k experts and say how much each of them counts.
 
-        probs = softmax(router_logits) over all experts
-        weights, chosen = the top_k largest probs and their indices
-        weights = weights / sum(weights)        only if norm_topk_prob
+    Each weight is the probability that the softmax over all experts gives the chosen one. With
+    norm_topk_prob the weights of a token keep their proportions and sum to 1.
 
     Shapes: router_logits (N, X) -> weights (N, k), chosen (N, k), the best expert first
     dtype:  softmax in float32; weights in the dtype of router_logits, chosen int64
@@ -35,7 +34,7 @@ def route(router_logits: Tensor, top_k: int, norm_topk_prob: bool) -> tuple[Tens
 
 # %% exercise 5.2: Qwen3MoeSparseMoeBlock
 class Qwen3MoeSparseMoeBlock(nn.Module):
-    """Send each token through the experts its router picked and add up what they say.
+    """Send each token through the experts its router picked and add up their outputs.
 
         y = sum over the chosen experts x of weight_x * expert_x(token)
 

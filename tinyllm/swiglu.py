@@ -60,20 +60,18 @@ class Qwen3MLP(nn.Module):
 class FeedForward(nn.Module):
     """Five feed-forward layers, plain and gated; no matrix has a bias here.
 
-        relu     down_proj(max(0, up_proj(x)))                   the first Transformer
-        gelu     down_proj(gelu(up_proj(x)))                     BERT, GPT-2
-        swish    down_proj(silu(up_proj(x)))
-        geglu    down_proj(gelu(gate_proj(x)) * up_proj(x))      GLM-130B, Gemma
-        swiglu   down_proj(silu(gate_proj(x)) * up_proj(x))      LLaMA, Qwen3
+    The plain kinds bend what up_proj gives: relu by max(0, x), gelu by GELU, swish by silu.
+    The gated kinds multiply up_proj's output by gate_proj's, which is bent: geglu by GELU,
+    swiglu by silu. In all five down_proj comes last. GELU is the exact one:
 
-        gelu(x) = x / 2 * (1 + erf(x / sqrt(2)))                 the exact form
+        gelu(x) = x / 2 * (1 + erf(x / sqrt(2)))
 
     Plain kinds have no gate_proj. (The first Transformer, BERT and GPT-2 do have biases, and
     GPT-2 and Gemma compute gelu by an approximation with tanh.)
 
     Shapes: x (..., E), contiguous or not -> (..., E)
     dtype:  that of x and of the matrices; if gelu widens to float32, it goes back
-    Errors: any other kind raises ValueError that names it
+    Errors: any other kind raises a ValueError whose message includes it
     Source: Shazeer 2020, https://arxiv.org/abs/2002.05202
     """
 

@@ -82,9 +82,9 @@ def show(figure: Figure, text: str) -> None:
     """Display `figure` in the notebook as a PNG with a text for those who cannot see it, then
     close it.
 
-    `text` is a key of CAPTIONS, "1.cloud", whose text also stands below the picture as its
-    caption; or, where it has to be put together, the text itself. Outside a notebook it is
-    printed in place of the picture. Where a prediction has this name, its outcome follows.
+    `text` is also the caption below the picture: a key of CAPTIONS, "1.cloud", or the text
+    itself, put together from the figure's own numbers. Outside a notebook it is printed
+    instead of the picture. Where a prediction has the key as its name, its outcome follows.
     """
     if text[:1].isdigit() and text not in CAPTIONS:
         raise KeyError(f"{text!r} is no caption in the lab's file in labkit/core/labs: add it")
@@ -93,8 +93,7 @@ def show(figure: Figure, text: str) -> None:
         from IPython.display import display
 
         page = as_html(figure, alt)
-        if text in CAPTIONS:
-            page = f"<figure>{page}<figcaption>{html.escape(alt)}</figcaption></figure>"
+        page = f"<figure>{page}<figcaption>{html.escape(alt)}</figcaption></figure>"
         display({"text/html": page, "text/plain": f"[figure] {alt}"}, raw=True)
     else:
         print(f"[figure] {alt}")

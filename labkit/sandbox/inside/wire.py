@@ -30,7 +30,7 @@ WHOLE = (torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool)
 DTYPES = {str(dtype): dtype for dtype in (*FLOATS, *WHOLE)}
 SETTINGS = (
     *("init", "state", "dtype", "grad", "names", "by_position", "summary", "objects"),
-    "most_numbers",
+    *("most_numbers", "most_operations"),
 )
 
 

@@ -86,7 +86,7 @@ def test_a_caption_is_shown_below_its_figure(monkeypatch):
         drawing.show(plt.figure(), text)
     named, plain = (data["text/html"] for data in shown)
     assert named.count(CAPTIONS["1.circle"]) == 2 and "<figcaption>" in named
-    assert plain.count("put together") == 1
+    assert plain.count("put together") == 2
     with pytest.raises(KeyError, match="add it"):
         drawing.show(plt.figure(), "1.nowhere")
 
@@ -97,14 +97,14 @@ def test_a_caption_is_shown_below_its_figure(monkeypatch):
 def test_labels_and_ticks_are_in_the_language_in_use():
     figure, axis = plt.subplots()
     axis.bar(["yours", "RMSNorm"], [1, 2])
-    axis.set(xlabel="learning rate", title="after layer 3")
+    axis.set(xlabel="probability", title="after layer 3")
     with speaking("zh"):
         translate(figure)
         figure.draw_without_rendering()
         ticks = [tick.get_text() for tick in axis.get_xticklabels()]
         map_texts = draw("gqa")
         assert label("random: 12 rows") == "随机：12 行"
-    assert axis.get_xlabel() == "学习率" and axis.get_title() == "第 3 层之后"
+    assert axis.get_xlabel() == "概率" and axis.get_title() == "第 3 层之后"
     assert ticks == ["你的", "RMSNorm"]
     assert "03 注意力" in map_texts and "q_proj" in map_texts
     with speaking(ENGLISH):
