@@ -97,7 +97,7 @@ WRONG = [  # module, before, after; the exercise, and what is said of it
     (*SILU, "4.1", "dense: layer 0, silu: values differ in 80%"),
     ("decoder", "torch.arange(cached, total,", "torch.arange(new,", "6.2",
      "dense, without an attention_mask: continued with a cache: "),
-    ("moe", "if norm_topk_prob:", "if True:", "5.1", "MoE, norm_topk_prob=False: layer 1, route"),
+    ("moe", "if norm_topk_prob:", "if True:", "5.1", "MoE, norm_topk_prob=False: layer 1, "),
     ("swiglu", "gated = silu", "1 / 0\n        gated = silu", "4.2",
      "layer 0, mlp: it raised ZeroDivisionError: division by zero (line 23 of your cell)"),
     ("swiglu", "self.up_proj = nn.Linear(config.hidden_size, size, bias=False)",
