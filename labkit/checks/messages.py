@@ -155,7 +155,12 @@ def apart(theirs: Iterable[str], mine: Iterable[str]) -> tuple[list[str], list[s
 
 
 def values_apart(mine: Any, theirs: Any) -> tuple[str, str]:
-    if type(mine) is type(theirs) and isinstance(mine, (bool, int, str)):
+    if type(mine) is type(theirs) is str:
+        apart = [a != b for a, b in zip(mine, theirs, strict=False)] + [True]
+        begin = max(0, apart.index(True) - 24)
+        cut = lambda text: ("…" if begin else "") + repr(text[begin : begin + 60])  # noqa: E731
+        return cut(mine), cut(theirs)
+    if type(mine) is type(theirs) and isinstance(mine, (bool, int)):
         return str(mine)[:60], str(theirs)[:60]
     return kind_of(mine), kind_of(theirs)
 

@@ -89,7 +89,8 @@ def nonsense(exercise, body):
     symbol = exercise.symbols[0]
     if symbol[0].isupper():
         return (
-            f"class {symbol}(nn.Module):\n    def __init__(self, *args, **kwargs):\n"
+            f"from torch import nn\n\nclass {symbol}(nn.Module):\n"
+            "    def __init__(self, *args, **kwargs):\n"
             "        super().__init__()\n"
             f"    def forward(self, *args, **kwargs):\n        {body}\n"
         )
