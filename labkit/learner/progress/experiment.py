@@ -19,9 +19,11 @@ def experiment(
     run    called with a value and a seed; returns one number
     """
     seeds = tuple(dict.fromkeys(seeds))
-    results = {value: [float(run(value, seed)) for seed in seeds] for value in values}
-    for value, numbers in results.items():
-        print(f"{value!s:>16} ", *(f"{number:9.4g}" for number in numbers))
+    results = {}
+    for value in values:
+        numbers = [float(run(value, seed)) for seed in seeds]
+        results[getattr(value, "__name__", value)] = numbers
+        print(f"{[*results][-1]!s:>16} ", *(f"{number:9.4g}" for number in numbers))
     rows = [
         ("look", tr("{a} and {b}: the ranges overlap", a=a, b=b)
          if max(min(results[a]), min(results[b])) <= min(max(results[a]), max(results[b]))
