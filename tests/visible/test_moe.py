@@ -154,7 +154,7 @@ test_block_not_renormalized = check("5.2", "norm_topk_prob=False", top_k=3, norm
 test_block_one_expert_each = check(
     "5.2", "one expert a token, norm_topk_prob={norm}", norm=[True, False], top_k=1
 )(block_call)
-test_block_crowded = check("5.2", "many tokens with one favourite expert")(
+test_block_crowded = check("5.2", "many tokens with one favorite expert")(
     lambda rng: crowded(block_call(rng, shape=(3, 5, 6)), 1, 6.0)
 )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 
 from labkit.core.report import Report, Status
-from labkit.lang import tr
+from labkit.lang import ntr, tr
 
 ENOUGH = 3  # seeds; with fewer nothing is concluded
 
@@ -30,7 +30,7 @@ def experiment(
          else tr("{a} and {b}: apart in every seed", a=a, b=b))
         for a, b in pairwise(results)
     ]  # fmt: skip
-    verdict = tr("{count} seeds", count=len(seeds))
+    verdict = ntr("{n} seed", "{n} seeds", len(seeds))
     if len(seeds) < ENOUGH:
         rows = [("next", tr("run at least {count} seeds, then conclude", count=ENOUGH))]
     elif all(len(set(numbers)) == 1 for numbers in results.values()):
