@@ -228,6 +228,13 @@ class Qwen3NextConfig:
     rms_norm_eps: float = 1e-6
     initializer_range: float = 0.02
     max_position_embeddings: int = 262144
+    num_experts: int = 0  # X; with 0 every feed-forward layer is dense
+    num_experts_per_tok: int = 10  # k
+    moe_intermediate_size: int = 512  # I, of one expert
+    shared_expert_intermediate_size: int = 512  # I, of the expert that serves every token
+    norm_topk_prob: bool = True
+    decoder_sparse_step: int = 1
+    mlp_only_layers: tuple[int, ...] = ()
 
     def __post_init__(self):
         if not self.layer_types:

@@ -5,7 +5,8 @@ behind attention, and a state of fixed size that is corrected with each token.
 
 Shapes: B batch, T new tokens, S cached + new tokens, E hidden_size, H query heads, K KV heads,
 D head_dim. In a layer with a state: N key heads, M value heads (M a multiple of N), P features
-of a key, Q features of a value, C = 2NP + MQ channels of the convolution, W its width.
+of a key, Q features of a value, C = 2NP + MQ channels of the convolution, W its width. In a
+mixture: X experts, k of them per token.
 """
 
 import torch
@@ -13,8 +14,9 @@ from torch import Tensor, nn
 
 from .config import Qwen3NextConfig
 from .gqa import repeat_kv, scaled_dot_product_attention
+from .moe import Qwen3MoeSparseMoeBlock
 from .rope import apply_rotary_pos_emb
-from .swiglu import silu
+from .swiglu import Qwen3MLP, silu
 
 
 # %% exercise 12.1: sliding_window_mask
@@ -25,7 +27,7 @@ def sliding_window_mask(
 
     The window counts the query's own token: with window 1 a token sees itself alone. The
     first `sinks` tokens of the text stay visible forever, but no token sees a later one. The
-    queries are the last of the keys: query number t stands at position S - T + t.
+    queries are the last of the keys: query number t is at position S - T + t.
 
     Shapes: -> (T, S) bool, True = may attend
     Errors: window below 1 or sinks below 0 raises ValueError
@@ -144,16 +146,17 @@ class GatedAttention(nn.Module):
 def gated_delta_step(
     state: Tensor, query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Fade a state, correct what it says about one key, and read it with one query.
+    """Fade a state, correct the value that it holds for one key, and read it with one query.
 
         state = exp(g) state                              fade
-        error = value - state^T key                       what the state gets wrong about key
+        error = value - state^T key                       how far the state is off for key
         state = state + key (beta error)^T                write: beta 1 replaces, 0 keeps
         output = state^T query                            read
 
     The state is a matrix that maps keys to values. It fades before it is read for the error,
     and the output comes from the new state. Keys of length 1 are expected, no norm is taken
-    here, and no scale. The state that comes in stays as it is.
+    here, and no scale. The state that comes in stays as it is. Gradients flow to every input,
+    so write with new tensors, not in place.
 
     Shapes: state (..., P, Q), query and key (..., P), value (..., Q), g and beta (...)
             -> output (..., Q), state (..., P, Q)
@@ -180,7 +183,7 @@ def prepare_heads(
 
     Shapes: query and key (B, T, N, P), value (B, T, M, Q), g and beta (B, T, M)
             -> query and key (B, M, T, P), value (B, M, T, Q), g and beta (B, M, T)
-    dtype:  float32, whatever comes in
+    dtype:  float32, for inputs of any dtype
     """
     ### BEGIN SOLUTION
     n_rep = value.size(2) // key.size(2)  # M / N
@@ -239,7 +242,7 @@ def chunk_gated_delta_rule(
     initial_state: Tensor | None = None,
     chunk_size: int = 64,
 ) -> tuple[Tensor, Tensor]:
-    """gated_delta_rule in few large products: chunk_size tokens at once.
+    """gated_delta_rule in a few large products: chunk_size tokens at once.
 
     Within a chunk that begins with `state`, let d_i be the sum of its g up to token i, that
     token included. What token i writes, w_i, depends on what the tokens before it wrote:
@@ -250,7 +253,10 @@ def chunk_gated_delta_rule(
         state    = exp(d_last) state + sum_j exp(d_last - d_j) key_j w_j^T
 
     The first line is one triangular system for the whole chunk. The last chunk may be shorter.
-    exp(d_i - d_j) overflows where j > i: hide those pairs before exp.
+    exp(d_i - d_j) overflows where j > i: hide those pairs before exp, or their gradients become
+    nan. A loop goes over chunks, never over all tokens: for 1,024 tokens in chunks of 64 at
+    most 4,000 torch operations (the rows of the systems may be solved in a loop if it serves
+    all chunks at once). No matrix is larger than chunk_size asks for.
 
     Shapes: those of gated_delta_rule
     dtype:  that of gated_delta_rule
@@ -287,7 +293,7 @@ def chunk_gated_delta_rule(
 
 # %% exercise 12.6: GatedDeltaNet
 class Qwen3NextRMSNormGated(nn.Module):
-    """RMSNorm, then a gate: what a state says, scaled, and let through feature by feature.
+    """RMSNorm, then a gate that lets each feature of a state's output through, or not.
 
         y = x / sqrt(mean(x^2) + eps) * weight * silu(gate)
 
@@ -324,15 +330,19 @@ class GatedDeltaNet(nn.Module):
         beta = sigmoid(b)                                 how much is written
         g    = -exp(A_log) softplus(a + dt_bias)          how much fades, in float32
 
-    The rule's output (self.rule, gated_delta_rule at first) goes through `norm` with gate z,
-    head by head, then through out_proj.
+    The rule is self.rule, called with (query, key, value, g, beta, its state): at first
+    gated_delta_rule, but chunk_gated_delta_rule can be put in its place. Its output goes
+    through `norm` with gate z, head by head, then through out_proj.
 
     state is what an earlier piece of the text gave: (the last W - 1 inputs of the convolution,
     the state of the rule); None at the beginning of a text. The new one goes out.
+    attention_mask is 0 where there is padding before a text. Padding enters the convolution as
+    zeros, so that it writes nothing; None means that there is none.
 
     Parameters: in_proj_qkvz, in_proj_ba, conv1d.weight (C, 1, W), dt_bias, A_log (M,),
             norm (Qwen3NextRMSNormGated), out_proj
-    Shapes: hidden_states (B, T, E) -> (B, T, E) and ((B, C, W - 1), (B, M, P, Q))
+    Shapes: hidden_states (B, T, E), attention_mask (B, T) of 0 and 1, int64
+            -> (B, T, E) and ((B, C, W - 1), (B, M, P, Q))
     dtype:  that of hidden_states and the weights; the rule's state in float32
     Source: Yang, Kautz, Hatamizadeh 2024, https://arxiv.org/abs/2412.06464
     """
@@ -358,10 +368,15 @@ class GatedDeltaNet(nn.Module):
         self.out_proj = nn.Linear(self.value_size, config.hidden_size, bias=False)
 
     def forward(
-        self, hidden_states: Tensor, state: tuple[Tensor, Tensor] | None = None
+        self,
+        hidden_states: Tensor,
+        state: tuple[Tensor, Tensor] | None = None,
+        attention_mask: Tensor | None = None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         mixed, z, b, a = self._project(hidden_states)  # (B, T, C), (B, T, M, Q), (B, T, M) x 2
         ### BEGIN SOLUTION
+        if attention_mask is not None:
+            mixed = mixed * attention_mask[..., None].to(mixed.dtype)
         mixed = mixed.mT  # (B, C, T)
         before = self.conv1d.kernel_size[0] - 1  # W - 1
         held, memory = (None, None) if state is None else state
@@ -380,7 +395,7 @@ class GatedDeltaNet(nn.Module):
         ### END SOLUTION
 
     def _project(self, hidden_states: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """in_proj_qkvz and in_proj_ba, whose outputs lie key head by key head:
+        """in_proj_qkvz and in_proj_ba, whose outputs are ordered key head by key head:
 
             [query P | key P | values M/N * Q | gates z M/N * Q]   and   [b M/N | a M/N]
 
@@ -403,3 +418,35 @@ class GatedDeltaNet(nn.Module):
         key_dim = self.config.linear_key_head_dim
         value = value.unflatten(-1, (-1, self.config.linear_value_head_dim))
         return query.unflatten(-1, (-1, key_dim)), key.unflatten(-1, (-1, key_dim)), value
+
+
+# %% exercise 12.7: Qwen3NextSparseMoeBlock
+class Qwen3NextSparseMoeBlock(Qwen3MoeSparseMoeBlock):
+    """Lab 05's mixture of experts, and one more expert that serves every token.
+
+        y = mixture(x) + sigmoid(shared_expert_gate(x)) * shared_expert(x)
+
+    The router does not know the shared expert. The gate is one number per token.
+
+    Parameters: those of Qwen3MoeSparseMoeBlock; shared_expert, a Qwen3MLP of size
+            config.shared_expert_intermediate_size; shared_expert_gate (E -> 1), without bias
+    Shapes: hidden_states (B, T, E) -> (B, T, E) and router_logits (B * T, X)
+    dtype:  that of hidden_states and of the weights
+    Source: Dai et al. 2024, https://arxiv.org/abs/2401.06066 (shared experts);
+            https://github.com/huggingface/transformers (models/qwen3_next, the gate)
+    """
+
+    def __init__(self, config: Qwen3NextConfig):
+        super().__init__(config)
+        ### BEGIN SOLUTION
+        size = config.shared_expert_intermediate_size
+        self.shared_expert = Qwen3MLP(config, size)
+        self.shared_expert_gate = nn.Linear(config.hidden_size, 1, bias=False)
+        ### END SOLUTION
+
+    def forward(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
+        ### BEGIN SOLUTION
+        mixed, router_logits = super().forward(hidden_states)
+        share = torch.sigmoid(self.shared_expert_gate(hidden_states))  # (B, T, 1)
+        return mixed + share * self.shared_expert(hidden_states), router_logits
+        ### END SOLUTION

@@ -1,7 +1,8 @@
 """The hybrid decoder: given code that puts lab 12's parts together, read it once.
 
-Three layers with a state, then one with full attention, or whatever config.layer_types names.
-Parameters bear the names of Hugging Face's Qwen3NextForCausalLM with dense feed-forward layers.
+Three layers with a state, then one with full attention, or what config.layer_types lists.
+Parameters have the names of Hugging Face's Qwen3NextForCausalLM. The feed-forward layers are
+dense, or mixtures of experts where config.num_experts is not 0.
 
 Shapes: B batch, T new tokens, S cached + new tokens, E hidden_size, K KV heads, D head_dim,
 V vocab_size.
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from . import hybrid  # its parts are looked up when a model is made: the newest answers run
 from .config import Qwen3NextConfig
+from .moe import uses_experts
 from .rope import rope_cos_sin
 from .swiglu import Qwen3MLP
 
@@ -67,7 +69,7 @@ class HybridCache:
 class Qwen3NextDecoderLayer(nn.Module):
     """Lab 06's layer with norms of weight 1 + w, and a mixer chosen by config.layer_types.
 
-    Shapes: hidden_states (B, T, E) -> (B, T, E)
+    Shapes: hidden_states (B, T, E), padding (B, T), 0 where it is padding -> (B, T, E)
     """
 
     def __init__(self, config: Qwen3NextConfig, layer_idx: int):
@@ -77,29 +79,35 @@ class Qwen3NextDecoderLayer(nn.Module):
             self.linear_attn = hybrid.GatedDeltaNet(config, layer_idx)
         else:
             self.self_attn = hybrid.GatedAttention(config, layer_idx)
-        self.mlp = Qwen3MLP(config)
+        is_sparse = uses_experts(config, layer_idx)
+        self.mlp = (hybrid.Qwen3NextSparseMoeBlock if is_sparse else Qwen3MLP)(config)
         self.input_layernorm = hybrid.Qwen3NextRMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = hybrid.Qwen3NextRMSNorm(
             config.hidden_size, config.rms_norm_eps
         )
 
     def forward(
-        self, hidden_states: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, cache=None
+        self, hidden_states: Tensor, cos: Tensor, sin: Tensor, mask, padding=None, cache=None
     ) -> Tensor:
         normed = self.input_layernorm(hidden_states)
         if self.kind == "linear_attention":
             states = {} if cache is None else cache.states
-            mixed, states[self.layer_idx] = self.linear_attn(normed, states.get(self.layer_idx))
+            mixed, states[self.layer_idx] = self.linear_attn(
+                normed, states.get(self.layer_idx), padding
+            )
         else:
             mixed = self.self_attn(normed, cos, sin, mask, cache)
         hidden_states = hidden_states + mixed
-        return hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))
+        fed = self.mlp(self.post_attention_layernorm(hidden_states))
+        return hidden_states + (fed[0] if isinstance(fed, tuple) else fed)  # (B, T, E)
 
 
 class Qwen3NextModel(nn.Module):
     """The stack: embed the tokens, run every layer, normalize once more.
 
-    Shapes: input_ids (B, T) -> (B, T, E); texts of a batch have equal length, no padding
+    Shorter texts of a batch have padding on their left, where attention_mask is 0.
+
+    Shapes: input_ids (B, T), attention_mask (B, S) of 0 and 1 -> (B, T, E)
     """
 
     def __init__(self, config: Qwen3NextConfig):
@@ -112,28 +120,40 @@ class Qwen3NextModel(nn.Module):
         )
         self.norm = hybrid.Qwen3NextRMSNorm(config.hidden_size, config.rms_norm_eps)
 
-    def forward(self, input_ids: Tensor, cache: HybridCache | None = None) -> Tensor:
+    def forward(
+        self,
+        input_ids: Tensor,
+        cache: HybridCache | None = None,
+        attention_mask: Tensor | None = None,
+    ) -> Tensor:
         config, new = self.config, input_ids.size(1)  # T
         total = new + (0 if cache is None else cache.length)  # S
         position_ids = torch.arange(total - new, total)[None]  # (1, T)
-        cos, sin = rope_cos_sin(position_ids, config.rotary_dim, config.rope_theta)
         reach = min(total, new + config.sliding_window - 1)  # keys that a window still holds
         masks = {
             "full_attention": hybrid.sliding_window_mask(new, total, total),
             "sliding_attention": hybrid.sliding_window_mask(new, reach, config.sliding_window),
         }
+        padding = None
+        if attention_mask is not None:
+            padding = attention_mask[:, -new:]  # (B, T)
+            position_ids = (attention_mask.cumsum(-1) - 1).clamp(min=0)[:, -new:]  # (B, T)
+            is_token = attention_mask.bool()[:, None, None]  # (B, 1, 1, S)
+            masks = {kind: m & is_token[..., -m.size(1) :] for kind, m in masks.items()}
+        cos, sin = rope_cos_sin(position_ids, config.rotary_dim, config.rope_theta)
         hidden_states = self.embed_tokens(input_ids)  # (B, T, E)
         for layer in self.layers:
-            hidden_states = layer(hidden_states, cos, sin, masks.get(layer.kind), cache)
+            mask = masks.get(layer.kind)
+            hidden_states = layer(hidden_states, cos, sin, mask, padding, cache)
         if cache is not None:
             cache.length = total
         return self.norm(hidden_states)
 
 
 class Qwen3NextForCausalLM(nn.Module):
-    """The hybrid language model, dense, with a head of its own.
+    """The hybrid language model with its head.
 
-    Shapes: input_ids (B, T) -> logits (B, T, V)
+    Shapes: input_ids (B, T), attention_mask (B, S) -> logits (B, T, V)
     """
 
     def __init__(self, config: Qwen3NextConfig):
@@ -145,5 +165,10 @@ class Qwen3NextForCausalLM(nn.Module):
             if isinstance(module, (nn.Linear, nn.Embedding)):
                 nn.init.normal_(module.weight, std=config.initializer_range)
 
-    def forward(self, input_ids: Tensor, cache: HybridCache | None = None) -> Tensor:
-        return self.lm_head(self.model(input_ids, cache))
+    def forward(
+        self,
+        input_ids: Tensor,
+        cache: HybridCache | None = None,
+        attention_mask: Tensor | None = None,
+    ) -> Tensor:
+        return self.lm_head(self.model(input_ids, cache, attention_mask))

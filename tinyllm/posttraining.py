@@ -48,8 +48,8 @@ class LoRALinear(nn.Module):
 
     base_layer is the layer itself, frozen: none of its parameters asks for a gradient.
     lora_A (r, in) and lora_B (out, r) are linear layers without bias, of the dtype and on the
-    device of the base layer's weight. A begins as small random numbers, as nn.Linear draws
-    them, and B as zeros: at first the layer is the one that it was put on.
+    device of the base layer's weight. A begins as small random numbers, no two rows alike, as
+    nn.Linear draws them, and B as zeros: at first the layer is the one that it was put on.
 
     Shapes: (..., in) -> (..., out)
     Source: Hu et al. 2021, https://arxiv.org/abs/2106.09685; the names are those of PEFT
@@ -67,8 +67,8 @@ class LoRALinear(nn.Module):
     def merged(self) -> nn.Linear:
         """A plain linear layer that computes the same: its weight is W + scaling * B A.
 
-        The base layer keeps its own weight. The bias, if there is one, comes along. The new
-        layer's parameters ask for gradients, as those of any nn.Linear do.
+        This layer stays as it is. The new one has the base layer's dtype and its bias, if
+        there is one; its parameters ask for gradients, as those of any nn.Linear do.
         """
         # YOUR CODE HERE (about 8 lines)
         raise NotImplementedError("Exercise 11.2: LoRALinear, add_lora, merge")
@@ -245,7 +245,7 @@ def dpo_loss(
     Tokens with mask 0 do not count, whatever their numbers are, inf and NaN included.
 
     Shapes: log_probs, ref_log_probs and mask (2B, T) -> loss, a scalar, and margin (B,);
-            gradients flow to log_probs alone
+            the loss's gradients flow to log_probs alone; the margin may have none
     Source: Rafailov et al. 2023, https://arxiv.org/abs/2305.18290
     """
     # YOUR CODE HERE (about 4 lines)

@@ -223,14 +223,14 @@ def _same_structure(
             raise Difference("type", "no tensor", where=where, mine=mine)
         return [(where, mine, theirs)]
     if isinstance(theirs, (list, tuple)):
-        if not isinstance(mine, (list, tuple)) or len(mine) != len(theirs):
-            raise Difference("type", "no values", where=where, count=len(theirs), mine=mine)
-        pairs = enumerate(zip(mine, theirs, strict=True))
-        return [
+        found = [
             pair
-            for i, (a, b) in pairs
+            for i, (a, b) in enumerate(zip(mine, theirs, strict=False))
             for pair in _same_structure(a, b, where + messages.place(i, names))
-        ]
+        ] if isinstance(mine, (list, tuple)) else None  # fmt: skip
+        if found is None or len(mine) != len(theirs):
+            raise Difference("type", "no values", where=where, count=len(theirs), mine=mine)
+        return found
     if isinstance(theirs, dict):
         if not isinstance(mine, dict) or set(mine) != set(theirs):
             raise Difference("type", "no dict", where=where, theirs=list(theirs), mine=mine)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from labkit.checks.compare import agree, distance, identical, matches
-from labkit.checks.errors import advice_on
+from labkit.checks.errors import advice_on, forgotten_self
 from labkit.checks.facts import facts_about
 from labkit.checks.mistakes import KINDS, MistakeError, Oracle, Version
 from labkit.checks.runner import CheckResult, Result
@@ -96,7 +96,9 @@ def diagnose(result: Result, oracle: Oracle, cell: str = "") -> Diagnosis:
     """
     if all(check.only_renamed for check in result.failed):
         return Diagnosis(bounds=RENAMED if result.failed else (0.0, 1.0))
-    search = Search(result, oracle)
+    if slip := forgotten_self(cell):
+        return Diagnosis(advice=slip)
+    search = Search(result, oracle, cell)
     reasons = search.reasons()
     advice = "" if reasons else _advice(result, cell)
     rest = search.unexplained
@@ -140,8 +142,8 @@ class Evidence:
 class Search:
     """Looks for the mistakes that explain the failed checks of one answer."""
 
-    def __init__(self, result: Result, oracle: Oracle):
-        self.oracle = oracle
+    def __init__(self, result: Result, oracle: Oracle, cell: str = ""):
+        self.oracle, self.cell = oracle, cell
         self.failed = [check for check in result.failed if not check.only_renamed]
         self.passed = [check for check in result.checks if check.passed]
         self.unexplained = self.failed
@@ -165,7 +167,8 @@ class Search:
         return reasons
 
     def reason(self, equals: Sequence[Evidence]) -> Reason:
-        versions = {evidence.version.mistake: evidence.version for evidence in equals}
+        likely = [each for each in equals if each.version.calls_only_what(self.cell)] or equals
+        versions = {evidence.version.mistake: evidence.version for evidence in likely}
         explained = len(equals[0].checks)
         return Reason(tuple(versions.values())[:EQUALS], explained, len(self.failed))
 
@@ -204,6 +207,8 @@ class Search:
     def pair(self, rest: list[CheckResult]) -> tuple[Version, Version, Evidence] | None:
         """Two mistakes that together explain a check which none explains, and most others."""
         probe = rest[0]
+        if self.raised(probe):
+            return None  # the error speaks for itself
         at_work = [
             v for v in self.versions if self.changes(v, probe) and self.holds(v, self.passed)
         ]

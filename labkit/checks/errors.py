@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Callable
 from difflib import get_close_matches
 
@@ -58,6 +59,8 @@ def _not_defined(match: re.Match[str], failure: Failure, exercise: Exercise, cel
     tree = cells.parsed(cells.tidied(cell))
     known = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name)] if tree else []
     known += [n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)] if tree else []
+    if tree and name in _names_of_self(tree):
+        return tr("`self.` is missing: it has to be `self.{name}`", name=name)
     near = get_close_matches(name, set(known) - {name}, n=1, cutoff=0.8)
     slip = tr("is it a slip for `{near}`? Or ", near=near[0]) if near else ""
     return tr(
@@ -67,6 +70,34 @@ def _not_defined(match: re.Match[str], failure: Failure, exercise: Exercise, cel
         name=name,
         slip=slip,
     )
+
+
+def _names_of_self(tree: ast.AST) -> set[str]:
+    """Attributes of `self`, and methods."""
+    found = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self":
+            found.add(node.attr)
+    return found
+
+
+def forgotten_self(cell: str) -> str:
+    """A part that `__init__` makes and leaves in a local name, as a sentence; "" if none."""
+    tree = cells.parsed(cells.tidied(cell))
+    for method in ast.walk(tree) if tree else ():
+        if not isinstance(method, ast.FunctionDef) or method.name != "__init__":
+            continue
+        used = [n.id for n in ast.walk(method) if isinstance(n, ast.Name)]
+        for node in method.body:
+            made = isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+            name = node.targets[0] if made else None
+            if isinstance(name, ast.Name) and used.count(name.id) == 1:
+                return tr(
+                    "`self.` is missing: `{name}` is made in `__init__` and is gone when that "
+                    "ends",
+                    name=name.id,
+                )
+    return ""
 
 
 def _argument(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
@@ -114,9 +145,9 @@ def _sizes(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str
     """Only where the cell has a reduction along an axis that drops it."""
     tree = cells.parsed(cells.tidied(cell))
     lines = cell.splitlines()
-    here = lines[failure.line - 1] if failure.line and failure.line <= len(lines) else ""
+    here = lines[failure.line - 1] if failure.line and failure.line <= len(lines) else "@"
     if tree is None or "@" in here or "matmul" in here:
-        return ""
+        return ""  # of no line of this cell, nothing is known
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _drops_an_axis(node) and _meets(node, failure, lines):
             return tr(
@@ -129,7 +160,7 @@ def _sizes(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str
 
 def _meets(node: ast.Call, failure: Failure, lines: list[str]) -> bool:
     """Whether what a call gives is in the line that failed."""
-    line = failure.line or node.lineno
+    line = failure.line or 0
     name = lines[node.lineno - 1].partition("=")[0].strip()
     before = node.lineno < line <= len(lines)
     return node.lineno == line or (before and bool(name) and name in lines[line - 1])
@@ -151,12 +182,35 @@ def _product(match: re.Match[str], failure: Failure, exercise: Exercise, cell: s
     )
 
 
+def _no_module(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
+    return tr(
+        "`{name}` is neither a package nor a file in grading: only the notebook is read, and "
+        "`%%writefile` writes nothing. Put its code into this cell",
+        name=match[1],
+    )
+
+
+def _syntax(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
+    """A merge that was not finished; what only a newer Python reads."""
+    if failure.kind not in ("SyntaxError", "IndentationError"):
+        return ""
+    if re.search(r"^(<{7}|>{7})( |$)", cell, re.MULTILINE):
+        return tr("a git merge was not finished: lines of <<<<<<< are in the cell")
+    version = ".".join(map(str, sys.version_info[:2]))
+    if sys.version_info < (3, 12) and re.search(NEWER, cell, re.MULTILINE):
+        return tr("Python 3.12 reads this, but {version} checks it: write it otherwise",
+                  version=version)  # fmt: skip
+    return ""
+
+
 def _inverted(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
     if "~" in cell:
         return tr("`~` is for bool masks: this tensor holds numbers")
     return tr("a mask of numbers arrives where a bool mask is expected")
 
 
+# Type parameters, the statement `type X = ...`, an f-string with its own quotes inside
+NEWER = r"""^ *(def|class) +\w+\[|^ *type +\w+.*=|\bf(["']).*\{[^}]*\2"""
 # (what the error's text holds, a sentence that is then always so, or who looks closer)
 RULES: tuple[tuple[str, str | Rule], ...] = (
     (r"^Exercise (\d+\.\d+):", _not_written),
@@ -172,6 +226,11 @@ RULES: tuple[tuple[str, str | Rule], ...] = (
     (
         r"before Module.__init__\(\) call",
         said("`super().__init__()` does not come first in `__init__`"),
+    ),
+    (r"No module named '([\w.]+)'", _no_module),
+    (
+        r"CUDA|NVIDIA",
+        said("there is no GPU in grading: take the device from a tensor, `x.device`"),
     ),
     (r"'(\w+)' object has no attribute '(\w+)'", _attribute),
     (
@@ -209,6 +268,17 @@ RULES: tuple[tuple[str, str | Rule], ...] = (
     ),
     (r"operator\.invert|bitwise_not", _inverted),
     (
+        r"can be converted to Python scalars",
+        said(
+            "a function for a single number (of `math`, `float`, `int`) gets a whole tensor: "
+            "torch's own functions take tensors"
+        ),
+    ),
+    (
+        r"Can't call numpy\(\)",
+        said("numpy cuts the gradient off: torch has the same functions for tensors"),
+    ),
+    (
         r"index -100 is out of bounds",
         said(
             "-100 is used as an index: put a token in its place before, and drop what it gave "
@@ -225,4 +295,5 @@ RULES: tuple[tuple[str, str | Rule], ...] = (
     (r"maximum recursion depth", said("the code calls itself without end")),
     (r"must match the size", _sizes),
     (r"shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)", _product),
+    (r"expect|invalid|indent|f-string|unmatched", _syntax),
 )

@@ -66,7 +66,7 @@ def _optional(call: Call) -> list[str]:
 
 def _same_without(check: CheckResult, name: str, oracle: Oracle) -> bool:
     call, mine = check.failure_call, check.outcomes[check.differing]
-    if mine.failure:
+    if mine.failure or check.difference.kind in ("grad", "state"):  # the values are right
         return False
     fewer = Call(call.symbol)
     fewer.__dict__ |= {**vars(call), "key": "", "hash": ""}
@@ -117,6 +117,8 @@ def _relation(mine: Tensor, right: Tensor, inputs: list[tuple[str, Tensor]]) -> 
         return ""
     factor = ratio.nanmedian()
     if ((ratio - factor).abs().nan_to_num() <= 1e-3 * factor.abs()).all() and factor != 0:
+        if abs(factor - 1) < 1e-3:
+            return tr("every entry is within a thousandth of the right one")
         return tr("every entry is {factor:.4g} times the right one", factor=float(factor))
     gap = x - y
     if ((gap - gap.mean()).abs() <= 1e-3 * gap.mean().abs()).all():
@@ -175,6 +177,8 @@ def in_common(failed: list[CheckResult], others: list[CheckResult]) -> str:
     if len(kinds) == 1 and kinds <= ONLY.keys():
         return tr(ONLY[kinds.pop()])
     calls = [call for check in others for call in check.check.calls if call.steps]
+    alike = {check.failure_call.symbol for check in failed}
+    calls = [call for call in calls if call.symbol in alike]  # others have other arguments
     if len(failed) < 2 or not calls:
         return ""
     shared = [features(check.failure_call) for check in failed]

@@ -14,6 +14,7 @@ from labkit.sandbox.inside.call import Failure
 
 LIMITS = ("NoAnswer", "TimeLimit", "OutputLimit")  # not raised by code: what stopped it
 MOST_LOOKS = 4
+MOST_KEYS = 8  # of a dict that are listed
 FOLD = 130  # characters
 
 # What differs, by the key of a Difference; a second sentence is for hidden checks, where no
@@ -36,6 +37,8 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "not the weights": (said("{name} does not hold the weights that were loaded"),),
     "no tensor": (said("{where}a tensor was expected, not {mine}"),),
     "no values": (said("{where}{count} values were expected, not {mine}"),),
+    "no entry": (said("{where}there is no {missing}{more}"),),
+    "extra entry": (said("{where}there is a {extra} too many"),),
     "no dict": (said("{where}a dict with {theirs} was expected, not {mine}"),),
     "number": (said("{where}{mine:.5g} instead of {theirs:.5g}"), "{where}{mine:.5g}"),
     "value": (said("{where}{mine} instead of {theirs}"), said("{where}{mine} is wrong")),
@@ -86,7 +89,12 @@ def look(key: str, data: Mapping[str, Any]) -> tuple[str, str]:
         shown["more"] = tr("; it has {extra}", extra=tr(", ").join(extra)) if extra else ""
     if key in ("no tensor", "no values"):
         shown["mine"] = kind_of(data["mine"])
-    if key == "no dict":
+    if key == "no dict" and isinstance(data["mine"], dict) and len(data["theirs"]) > MOST_KEYS:
+        missing, extra = apart(data["theirs"], data["mine"])
+        key = "no entry" if missing else "extra entry"
+        more = tr("; it has {extra}", extra=extra[0]) if extra else ""
+        shown |= {"missing": (missing or [""])[0], "extra": (extra or [""])[0], "more": more}
+    elif key == "no dict":
         mine, shown["theirs"] = data["mine"], tr(", ").join(data["theirs"])
         names = tr(", ").join(mine) or tr("nothing") if isinstance(mine, dict) else ""
         shown["mine"] = tr("one with {names}", names=names) if names else kind_of(mine)
@@ -134,12 +142,25 @@ def kind_of(value: Any) -> str:
     if isinstance(value, (bool, int, float, str)):
         return f"{type(value).__name__} {str(value)[:40]!r}"
     if isinstance(value, (list, tuple)):
-        return f"{len(value)} values"
+        if len(value) == 1:
+            return tr("a tuple of one value (does the return line end with a comma?)")
+        return tr("a tuple of {n} values", n=len(value))
     return f"a {type(value).__name__}"
 
 
+def apart(theirs: Iterable[str], mine: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The names that are missing, and those too many."""
+    missing = [name for name in theirs if name not in mine]
+    return missing, [name for name in mine if name not in theirs]
+
+
 def values_apart(mine: Any, theirs: Any) -> tuple[str, str]:
-    if type(mine) is type(theirs) and isinstance(mine, (bool, int, str)):
+    if type(mine) is type(theirs) is str:
+        apart = [a != b for a, b in zip(mine, theirs, strict=False)] + [True]
+        begin = max(0, apart.index(True) - 24)
+        cut = lambda text: ("…" if begin else "") + repr(text[begin : begin + 60])  # noqa: E731
+        return cut(mine), cut(theirs)
+    if type(mine) is type(theirs) and isinstance(mine, (bool, int)):
         return str(mine)[:60], str(theirs)[:60]
     return kind_of(mine), kind_of(theirs)
 
@@ -164,6 +185,7 @@ def error_text(failure: Failure) -> str:
         return _state_text(failure.text)
     where = tr(" (line {line} of your cell)", line=failure.line) if failure.line else ""
     raised = "" if failure.kind in LIMITS else tr("it raised {kind}: ", kind=failure.kind)
+    raised = raised if failure.text else raised.rstrip(" :：")
     return f"{raised}{failure.text}{where}"
 
 

@@ -44,6 +44,7 @@ KINDS = {
     "remark": (0.0, 0.0),
 }
 ONE_LINE = re.compile(r"(?P<find>.+?) ->(?: (?P<replace>.*))?")
+CALLED = re.compile(r"(\w+)\(")
 CHOICE = re.compile(r"\{([^{}]* \| [^{}]*)\}")
 Edit = tuple[str, str]  # what is found, and what replaces it
 
@@ -126,6 +127,11 @@ class Version:
             compile(self.cell, f"{name}, {self.mistake.name}", "exec", dont_inherit=True), names
         )
         return names
+
+    def calls_only_what(self, cell: str) -> bool:
+        """Whether the cell calls every function that the edits add; "" is not known."""
+        added = " ".join(text for _, text in self.edits)
+        return not cell or not {*CALLED.findall(added)} - {*CALLED.findall(cell)}
 
     def also(self, other: Version) -> Version:
         """Both at once."""

@@ -2,10 +2,12 @@
 names as they can stand in a path."""
 
 import errno
+import hashlib
 import os
 import re
 import stat
 import unicodedata
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,6 +35,14 @@ def read_plain(path: Path, most: int) -> bytes:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(f"{path.name} is not a file")
         return file.read(most)
+
+
+def hash_of(paths: Iterable[Path], start: str = "") -> str:
+    """Tells apart versions of files, by their names and contents."""
+    hasher = hashlib.sha256(start.encode())
+    for path in sorted(paths):
+        hasher.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+    return hasher.hexdigest()
 
 
 def write_whole(path: Path, content: str | bytes | memoryview, sync: bool = False) -> None:

@@ -98,8 +98,7 @@ def report(course: CourseFolder = Path("course"), db: Database = None) -> None:
         written = report_again(folder)
     if not written:
         raise Problem(tr("nothing is graded yet: `tinyllm grade LAB`"))
-    for path in written:
-        print(path)
+    print(f"{written[-1]}, with the pages of {len(written) - 1} labs")
     print_remarks(folder, console)
     if folder.remarks:
         raise typer.Exit(1)

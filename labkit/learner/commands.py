@@ -169,19 +169,18 @@ def hint(
     ] = None,
     rung: Annotated[Optional[int], typer.Option(help="the same")] = None,
 ) -> None:
-    """Show a rung of the ladder of help."""
+    """Climb the ladder of help: the next rung each time, or the one that you choose."""
     from labkit.learner import hints
 
     lab, found = exercise_called(exercise)
-    rung = next((each for each in (rung, number) if each is not None), 1)
+    rung = next((each for each in (rung, number) if each is not None), None)
     last = len(hints.RUNGS)
-    if rung not in range(1, last + 1):
+    if rung is not None and rung not in range(1, last + 1):
         raise Problem(
             tr("there is no rung {rung}: the rungs are 1 to {last}", rung=rung, last=last)
         )
-    again = tr(
-        "`tinyllm hint {id} --rung {rung}` shows rung {rung} of 3", id=found.id, rung=rung + 1
-    )
+    rung = hints.climb(found, rung)
+    again = tr("`tinyllm hint {id}` shows rung {rung} of 3", id=found.id, rung=rung + 1)
     step = hints.last_step(lab, f"`tinyllm solution {found.id}`", UNLOCK.format(lab.module))
     show(hints.hint_report(lab, found, rung, again, step))
 

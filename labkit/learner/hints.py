@@ -9,7 +9,7 @@ from labkit.core.report import Report, Status
 from labkit.core.syllabus import Exercise, Lab
 from labkit.lang import said, tr
 from labkit.learner import workspace
-from labkit.learner.progress.record import passed_labs
+from labkit.learner.progress import record
 
 RUNGS = (said("idea"), said("shape and API"), said("near-code"))
 HEADING = re.compile(r"^(##|###) +(.+?) *$", re.MULTILINE)
@@ -46,6 +46,20 @@ def rungs(lab: Lab, exercise: Exercise) -> list[str]:
     return [found[name] for name in RUNGS]
 
 
+def climbed(exercise: Exercise) -> int:
+    """The rung that the learner has seen last, 0 before the first."""
+    rung = record.remembered(record.HINTS).get(exercise.id)
+    return rung if rung in range(len(RUNGS) + 1) else 0
+
+
+def climb(exercise: Exercise, rung: int | None) -> int:
+    """The rung that comes next, or the one that is asked for; it is remembered."""
+    rung = rung or min(climbed(exercise) + 1, len(RUNGS))
+    if rung != climbed(exercise):
+        record.remember(record.HINTS, exercise.id, rung)
+    return rung
+
+
 def hint_report(lab: Lab, exercise: Exercise, rung: int, again: str, answer: str) -> Report:
     """Rung 1, 2 or 3; `again` and `answer` say how to ask for the next rung and the answer."""
     text = rungs(lab, exercise)[rung - 1]
@@ -60,7 +74,7 @@ def hint_report(lab: Lab, exercise: Exercise, rung: int, again: str, answer: str
 def is_open(lab: Lab) -> bool:
     """Whether the lab's code may be shown: it has no lock, its key was given, or the learner's
     own core exercises pass."""
-    return sealed.is_open(lab.module) or lab.module in passed_labs()
+    return sealed.is_open(lab.module) or lab.module in record.passed_labs()
 
 
 def last_step(lab: Lab, ask: str, with_key: str) -> str:

@@ -50,11 +50,10 @@ UNFINISHED = (NotReady, NotImplementedError, NameError)
 
 
 class Session:
-    """One notebook at work: its lab, and how far each ladder of hints was climbed."""
+    """One notebook at work, and its lab."""
 
     def __init__(self, lab: Lab):
         self.lab = lab
-        self.climbed: dict[str, int] = {}
         self.unsaved: set[str] = set()  # exercises whose last run raised an error
         self.left_out = False  # whether a cell lacked something that is not written yet
         self.ran: list[Cell] = []  # the notebook's cells as they were run, the last one last
@@ -339,10 +338,10 @@ def check(exercise_id: str) -> Report | float:
     ladder = tr(
         'hint("{id}") shows rung {exercise} of {count}',
         id=exercise.id,
-        exercise=climbed(exercise) + 1,
+        exercise=hints.climbed(exercise) + 1,
         count=len(hints.RUNGS),
     )
-    if climbed(exercise) >= len(hints.RUNGS):
+    if hints.climbed(exercise) >= len(hints.RUNGS):
         ladder = tr(
             'hint("{id}", 1) begins anew; {exercise}',
             id=exercise.id,
@@ -385,9 +384,7 @@ def hint(exercise_id: str, rung: int | None = None) -> Report:
     if rung is not None and rung not in range(1, last + 1):
         look = tr("there is no rung {rung}: the rungs are 1 to {last}", rung=rung, last=last)
         return unknown(tr("Hint {id}", id=exercise.id), tr("no such rung"), look)
-    rung = rung or min(climbed(exercise) + 1, last)
-    if _session is not None:
-        _session.climbed[exercise.id] = max(rung, climbed(exercise))
+    rung = hints.climb(exercise, rung)
     again = tr(
         'hint("{id}") shows rung {rung} of {last}', id=exercise.id, rung=rung + 1, last=last
     )
@@ -422,7 +419,3 @@ def with_key(exercise: Exercise | Question) -> str:
 
 def unknown(heading: str, verdict: str, what: object) -> Report:
     return Report(heading, Status.NOT_CHECKED, [("look", str(what))], verdict)
-
-
-def climbed(exercise: Exercise) -> int:
-    return _session.climbed.get(exercise.id, 0) if _session else 0

@@ -68,16 +68,6 @@ def scaled_dot_product_attention(query, key, value, mask=None, scale=None):
     return torch.stack(rows, dim=2)
 
 
-# %% exercise 3.2: weights masked and divided again
-def scaled_dot_product_attention(query, key, value, mask=None, scale=None):
-    scores = query @ key.mT * (query.size(-1) ** -0.5 if scale is None else scale)
-    weights = scores.float().softmax(-1)
-    if mask is not None:
-        weights = weights * mask
-        weights = weights / weights.sum(-1, keepdim=True)
-    return weights.to(value.dtype) @ value
-
-
 # %% exercise 3.3: expand and reshape
 def repeat_kv(hidden_states: Tensor, n_rep: int) -> Tensor:
     batch, heads, length, size = hidden_states.shape

@@ -281,38 +281,65 @@ def gated_delta_rule(query, key, value, g, beta, initial_state=None):
     return chunk_gated_delta_rule(query, key, value, g, beta, initial_state, 16)
 
 
-# %% exercise 12.5: the inverse by forward substitution
+# %% exercise 12.5: forward substitution, row by row for all chunks at once
 def chunk_gated_delta_rule(query, key, value, g, beta, initial_state=None, chunk_size=64):
-    q, k, v, g, beta = prepare_heads(query, key, value, g, beta)
+    parts = prepare_heads(query, key, value, g, beta)
+    length, size = parts[2].size(2), min(chunk_size, value.size(1))
+    missing = -length % size
+    wide = [x.movedim(2, -1) for x in parts]
+    wide = [nn.functional.pad(x, (0, missing)).unflatten(-1, (-1, size)) for x in wide]
+    q, k, v, g, beta = (x.movedim(-2, 2).movedim(-1, 3) for x in wide)  # (B, M, n, C, ...)
+    d = g.cumsum(-1)
+    near = torch.ones(size, size, dtype=torch.bool).tril()
+    decay = (d[..., :, None] - d[..., None, :]).masked_fill(~near, -torch.inf).exp()
+    matrix = beta[..., None] * decay * (k @ k.mT)
+    inverse = [torch.eye(size)[0].expand(*g.shape[:-1], -1)]
+    for i in range(1, size):
+        before = torch.stack(inverse, -2)  # (B, M, n, i, C)
+        row = torch.eye(size)[i] - (matrix[..., i, :i, None] * before).sum(-2)
+        inverse.append(row)
+    inverse = torch.stack(inverse, -2) * beta[..., None, :]
+    fresh, old = inverse @ v, inverse @ (d.exp()[..., None] * k)
     state = torch.zeros(*k.shape[:2], k.size(-1), v.size(-1))
     state = state if initial_state is None else initial_state
-    said = []
-    for start in range(0, v.size(2), chunk_size):
-        here = slice(start, start + chunk_size)
-        d = g[:, :, here].cumsum(-1)
-        written = []
-        for i in range(d.size(-1)):
-            at = start + i
-            fade = (d[..., i : i + 1] - d[..., :i]).exp()
-            old = d[..., i].exp()[..., None] * (k[:, :, at, None] @ state).squeeze(-2)
-            for j in range(i):
-                near = (k[:, :, at] * k[:, :, start + j]).sum(-1) * fade[..., j]
-                old = old + near[..., None] * written[j]
-            written.append(beta[:, :, at, None] * (v[:, :, at] - old))
-        w = torch.stack(written, 2)
-        pair = (d[..., :, None] - d[..., None, :]).tril().exp().tril()
-        said.append(
-            d.exp()[..., None] * (q[:, :, here] @ state)
-            + (pair * (q[:, :, here] @ k[:, :, here].mT)) @ w
-        )
-        rest = (d[..., -1:] - d).exp()[..., None]
-        state = d[..., -1].exp()[..., None, None] * state + (k[:, :, here] * rest).mT @ w
-    return torch.cat(said, 2).transpose(1, 2).to(value.dtype), state
+    outputs = []
+    for n in range(k.size(2)):
+        w = fresh[:, :, n] - old[:, :, n] @ state
+        inside = decay[:, :, n] * (q[:, :, n] @ k[:, :, n].mT)
+        outputs.append(d[:, :, n].exp()[..., None] * (q[:, :, n] @ state) + inside @ w)
+        left = k[:, :, n] * decay[:, :, n, -1, :, None]
+        state = d[:, :, n, -1].exp()[..., None, None] * state + left.mT @ w
+    output = torch.cat(outputs, 2)[:, :, :length]
+    return output.transpose(1, 2).to(value.dtype), state
 
 
-# %% exercise 12.5: one token after the other is right, too
+# %% exercise 12.5: everything by einsum, sizes by hand, the inverse as a product
 def chunk_gated_delta_rule(query, key, value, g, beta, initial_state=None, chunk_size=64):
-    return gated_delta_rule(query, key, value, g, beta, initial_state)
+    q, k, v, g, beta = prepare_heads(query, key, value, g, beta)
+    memory = initial_state
+    if memory is None:
+        memory = k.new_zeros(k.shape[0], k.shape[1], k.shape[3], v.shape[3])
+    said = []
+    for start in range(0, k.shape[2], chunk_size):
+        part = slice(start, min(start + chunk_size, k.shape[2]))
+        ki, qi, vi, bi = k[:, :, part], q[:, :, part], v[:, :, part], beta[:, :, part]
+        d = g[:, :, part].cumsum(-1)
+        size = d.shape[-1]
+        later = torch.arange(size)[:, None] < torch.arange(size)
+        gap = (d.unsqueeze(-1) - d.unsqueeze(-2)).masked_fill(later, float("-inf")).exp()
+        a = torch.einsum("bhip,bhjp,bhij,bhi->bhij", ki, ki, gap, bi).tril(-1)
+        inverse, power, count = torch.eye(size) - a, a @ a, 2
+        while count < size:  # (1 - a)(1 + a^2)(1 + a^4) ...
+            inverse, power, count = inverse + inverse @ power, power @ power, 2 * count
+        old = torch.einsum("bhip,bhpq,bhi->bhiq", ki, memory, d.exp())
+        w = inverse @ (bi.unsqueeze(-1) * (vi - old))
+        said.append(
+            torch.einsum("bhip,bhpq,bhi->bhiq", qi, memory, d.exp())
+            + torch.einsum("bhip,bhjp,bhij,bhjq->bhiq", qi, ki, gap, w)
+        )
+        memory = memory * d[..., -1].exp()[..., None, None]
+        memory = memory + torch.einsum("bhjp,bhj,bhjq->bhpq", ki, gap[..., -1, :], w)
+    return torch.cat(said, dim=2).permute(0, 2, 1, 3).to(value.dtype), memory
 
 
 # %% exercise 12.5: torch.linalg.solve of the whole matrix
@@ -369,7 +396,9 @@ class GatedDeltaNet(nn.Module):
         self.norm = Qwen3NextRMSNormGated(config.linear_value_head_dim, config.rms_norm_eps)
         self.out_proj = nn.Linear(self.value_size, config.hidden_size, bias=False)
 
-    def forward(self, hidden_states, state=None):
+    def forward(self, hidden_states, state=None, attention_mask=None):
+        if attention_mask is not None:
+            hidden_states = hidden_states * attention_mask.unsqueeze(-1).type_as(hidden_states)
         mixed, z, b, a = self._project(hidden_states)
         weight = self.conv1d.weight[:, 0]  # (C, W)
         width, length = weight.size(1), mixed.size(1)
@@ -441,8 +470,10 @@ class GatedDeltaNet(nn.Module):
         self.norm = Qwen3NextRMSNormGated(config.linear_value_head_dim, config.rms_norm_eps)
         self.out_proj = nn.Linear(self.value_size, config.hidden_size, bias=False)
 
-    def forward(self, hidden_states, state=None):
+    def forward(self, hidden_states, state=None, attention_mask=None):
         mixed, z, b, a = self._project(hidden_states)
+        if attention_mask is not None:
+            mixed = mixed.masked_fill(attention_mask[:, :, None] == 0, 0)
         mixed, width = mixed.transpose(1, 2), self.conv1d.weight.size(-1)
         pad = nn.functional.pad(mixed, (width - 1, 0))
         if state is not None:
@@ -508,9 +539,11 @@ class GatedDeltaNet(nn.Module):
         self.norm = Qwen3NextRMSNormGated(config.linear_value_head_dim, config.rms_norm_eps)
         self.out_proj = nn.Linear(self.value_size, config.hidden_size, bias=False)
 
-    def forward(self, hidden_states, state=None):
+    def forward(self, hidden_states, state=None, attention_mask=None):
         width = self.conv1d.weight.size(-1)
         outputs = []
+        if attention_mask is not None:
+            hidden_states = torch.where(attention_mask[..., None].bool(), hidden_states, 0)
         for t in range(hidden_states.size(1)):
             mixed, z, b, a = self._project(hidden_states[:, t : t + 1])
             if state is None:
@@ -540,3 +573,59 @@ class GatedDeltaNet(nn.Module):
         key_dim = self.config.linear_key_head_dim
         value = value.unflatten(-1, (-1, self.config.linear_value_head_dim))
         return query.unflatten(-1, (-1, key_dim)), key.unflatten(-1, (-1, key_dim)), value
+
+
+# %% exercise 12.7: the parts by name, the gate first
+class Qwen3NextSparseMoeBlock(Qwen3MoeSparseMoeBlock):
+    def __init__(self, config):
+        super().__init__(config)
+        self.shared_expert_gate = nn.Linear(config.hidden_size, 1, bias=False)
+        self.shared_expert = Qwen3MLP(config, config.shared_expert_intermediate_size)
+
+    def forward(self, hidden_states):
+        tokens = hidden_states.reshape(-1, hidden_states.size(-1))
+        shared = self.shared_expert_gate(tokens).sigmoid() * self.shared_expert(tokens)
+        routed, router_logits = super().forward(hidden_states)
+        return routed + shared.view(routed.shape), router_logits
+
+
+# %% exercise 12.7: the mixture written again
+class Qwen3NextSparseMoeBlock(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.k, self.renormalize = config.num_experts_per_tok, config.norm_topk_prob
+        self.gate = nn.Linear(config.hidden_size, config.num_experts, bias=False)
+        sizes = [config.moe_intermediate_size] * config.num_experts
+        self.experts = nn.ModuleList([Qwen3MLP(config, size) for size in sizes])
+        self.shared_expert = Qwen3MLP(config, config.shared_expert_intermediate_size)
+        self.shared_expert_gate = nn.Linear(config.hidden_size, 1, bias=False)
+
+    def forward(self, hidden_states):
+        x = hidden_states.reshape(-1, hidden_states.shape[-1])
+        logits = self.gate(x)
+        share, picked = torch.softmax(logits.float(), -1).topk(self.k, -1)
+        if self.renormalize:
+            share = share / share.sum(-1, keepdim=True)
+        share = share.to(x.dtype)
+        out = torch.sigmoid(self.shared_expert_gate(x)) * self.shared_expert(x)
+        for number, expert in enumerate(self.experts):
+            token, slot = (picked == number).nonzero(as_tuple=True)
+            if len(token):
+                out = out.index_add(0, token, expert(x[token]) * share[token, slot, None])
+        return out.reshape(hidden_states.shape), logits
+
+
+# %% exercise 12.7: another class inside
+class Qwen3NextSparseMoeBlock(Qwen3MoeSparseMoeBlock):
+    def __init__(self, config: Qwen3NextConfig):
+        Qwen3MoeSparseMoeBlock.__init__(self, config)
+        self.add_module(
+            "shared_expert",
+            Qwen3MLP(config, intermediate_size=config.shared_expert_intermediate_size),
+        )
+        self.shared_expert_gate = nn.Linear(config.hidden_size, 1, bias=False)
+
+    def forward(self, hidden_states: Tensor):
+        out, logits = Qwen3MoeSparseMoeBlock.forward(self, hidden_states)
+        how_much = nn.functional.sigmoid(self.shared_expert_gate(hidden_states))
+        return torch.add(out, torch.mul(self.shared_expert(hidden_states), how_much)), logits

@@ -60,8 +60,8 @@ class LoRALinear(nn.Module):
         for parameter in base_layer.parameters():
             parameter.requires_grad = False
         rows, columns = base_layer.weight.shape
-        self.lora_A = nn.Linear(columns, r, bias=False).to(base_layer.weight.dtype)
-        self.lora_B = nn.Linear(r, rows, bias=False).to(base_layer.weight.dtype)
+        self.lora_A = nn.Linear(columns, r, bias=False).to(base_layer.weight)
+        self.lora_B = nn.Linear(r, rows, bias=False).to(base_layer.weight)
         self.lora_B.weight.data.zero_()
         self.factor = lora_alpha / r
 
@@ -75,7 +75,7 @@ class LoRALinear(nn.Module):
         change = self.lora_B.weight @ self.lora_A.weight
         weight = self.base_layer.weight + self.factor * change
         bias = self.base_layer.bias
-        layer = nn.Linear(weight.size(1), weight.size(0), bias=bias is not None)
+        layer = nn.Linear(weight.size(1), weight.size(0), bias=bias is not None).to(weight)
         layer.weight.copy_(weight)
         if bias is not None:
             layer.bias.copy_(bias)
@@ -117,8 +117,9 @@ class LoRALinear(nn.Module):
         base_layer.weight.requires_grad_(False)
         if base_layer.bias is not None:
             base_layer.bias.requires_grad_(False)
-        self.lora_A = nn.Linear(weight.shape[1], r, bias=False, dtype=weight.dtype)
-        self.lora_B = nn.Linear(r, weight.shape[0], bias=False, dtype=weight.dtype)
+        kind = {"device": weight.device, "dtype": weight.dtype}
+        self.lora_A = nn.Linear(weight.shape[1], r, bias=False, **kind)
+        self.lora_B = nn.Linear(r, weight.shape[0], False, **kind)
         nn.init.normal_(self.lora_A.weight, std=1 / r)
         nn.init.constant_(self.lora_B.weight, 0.0)
 
@@ -168,7 +169,8 @@ class LoRALinear(nn.Module):
         super().__init__()
         base_layer.requires_grad_(False)
         self.scale = lora_alpha / r
-        kind = {"dtype": base_layer.weight.dtype, "bias": False}
+        kind = {"dtype": base_layer.weight.dtype, "device": base_layer.weight.device}
+        kind["bias"] = False
         self.lora_B = nn.Linear(r, base_layer.out_features, **kind)
         self.lora_A = nn.Linear(base_layer.in_features, r, **kind)
         self.base_layer = base_layer
@@ -183,6 +185,7 @@ class LoRALinear(nn.Module):
     def merged(self):
         base = self.base_layer
         layer = nn.Linear(base.in_features, base.out_features, base.bias is not None)
+        layer = layer.to(base.weight.dtype)
         weight = base.weight + self.scale * self.lora_B.weight @ self.lora_A.weight
         layer.load_state_dict({**base.state_dict(), "weight": weight})
         return layer

@@ -93,11 +93,12 @@ def learning_rate(
     return peak - (peak - floor) * (1 - torch.cos(angle).item()) / 2
 
 
-# %% exercise 8.3: zeroed at the end, clipped by hand
+# %% exercise 8.3: zeroed first, clipped by hand
 def train_step(
     model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0
 ):  # fmt: skip
     model.train()
+    optimizer.zero_grad()
     optimizer.param_groups[0]["lr"] = lr
     for group in optimizer.param_groups[1:]:
         group.update(lr=lr)
@@ -118,7 +119,6 @@ def train_step(
         for grad in grads:
             grad.mul_(max_grad_norm / norm)
     optimizer.step()
-    optimizer.zero_grad()
     return {**told, "grad_norm": float(norm)}
 
 
@@ -173,12 +173,13 @@ def train_step(
     return {name: value.item() for name, value in report.items()}
 
 
-# %% exercise 8.4: zeroed at the end, clipped by hand
+# %% exercise 8.4: zeroed first, clipped by hand
 def train_step_in_parts(
     model, optimizer, input_ids, labels, lr, accumulation_steps, attention_mask=None,
     max_grad_norm=1.0,
 ):  # fmt: skip
     model.train()
+    optimizer.zero_grad()
     told = {"loss": 0.0, "balance_loss": 0.0}
     total = int((labels[:, 1:] != -100).sum())
     size = -(-len(labels) // accumulation_steps)
@@ -209,7 +210,6 @@ def train_step_in_parts(
     for group in optimizer.param_groups:
         group.update(lr=lr)
     optimizer.step()
-    optimizer.zero_grad()
     return {**told, "grad_norm": float(norm)}
 
 

@@ -41,6 +41,7 @@ test_layer_in_a_mixture = again(
 )
 test_layer_one_token = again(visible.test_layer_one_token, cases=[DENSE, EXPERTS], **ODD)
 test_layer_cache = again(visible.test_layer_cache, points=2, cases=PIECES, **BATCH)
+test_layer_one_query = again(visible.test_layer_one_query, pieces=[(4, 1)], reach=[3], **BATCH)
 test_layer_eps = again(visible.test_layer_eps, rms_norm_eps=[0.4], **LAYER)
 test_layer_input = again(visible.test_layer_input, cases=[EXPERTS], **LAYER)
 test_layer_positions = again(visible.test_layer_positions, **LAYER)

@@ -50,13 +50,14 @@ HEAD = (0.33, 0.25, 0.09, 0.08, 0.075, 0.07, 0.06, 0.045)
 SCORES = (1.8, 1.65, 1.5, 1.3, 0.9, 0.7, 0.0)
 
 test_best = check_sampling(
-    settings=[{"temperature": 0.0, "top_k": 3, "top_p": 0.7}], gap=[0.01],
-    shape=[(1, 3), (6, 50), (33, 7)],
+    settings=[{"temperature": 0.0, "top_k": 3, "top_p": 0.7}], shape=[(1, 3), (6, 50), (33, 7)],
+    cases=[{"gap": 0.01}, {"gap": 2e-6, "level": 0.0}],
 )(visible.test_sample_best)  # fmt: skip
 test_determined = check_sampling(settings=[{"top_k": 1}, {"temperature": 1e-6}], gap=[1.0])(
     visible.test_sample_best
 )
 CUT = {"temperature": 1.7, "top_k": 4, "top_p": 0.9}
+test_many = check_sampling(size=[75])(visible.test_sample_many)
 test_certain = check_sampling(cases=[
     *({"shape": (1, 9), "settings": cut} for cut in ({}, {"top_k": 1}, {"top_p": 0.01})),
     {"shape": (6, 5000), "settings": {"temperature": 0.0}},
@@ -124,7 +125,7 @@ test_padded = check(
 test_two = check("7.3", rows=[2])(visible.test_generate_two)
 test_stop = check("7.3", padding=[13], cases=[
     *({"script": LINE, "stops": stops} for stops in (6, [6], (11, 6), (6, 11), (1, 6, 12))),
-    {"script": ((6, 5, 7, 8),), "stops": 6},
+    *({"script": ((stop, 5, 7, 8),), "stops": stop} for stop in (6, 0)),
 ])(visible.test_generate_stop)  # fmt: skip
 test_stop_of_rows = check("7.3", points=2, script=[ROWS], cases=[
     {"stops": stops, "padding": padding}

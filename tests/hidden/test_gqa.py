@@ -81,6 +81,7 @@ test_attention_large_scores = check("3.2", shape=ODD, size=150)(
     visible.test_attention_large_scores
 )
 test_attention_low_scores = check("3.2", shape=ODD)(visible.test_attention_low_scores)
+test_attention_far_ahead = check("3.2", shape=ODD)(visible.test_attention_far_ahead)
 test_attention_half = check("3.2", points=0.5, shape=ODD)(visible.test_attention_half)
 
 
@@ -144,6 +145,7 @@ test_qwen3_cache = check(
     "3.4", "a text in pieces with a cache, cut at {cuts}, gives what it gives whole",
     points=2, shape=(2, 7), cuts=[(0, 6, 7), (0, 2, 4, 7), (0, 1, 2, 3), (0, 3, 6)],
 )(qwen3_call)  # fmt: skip
+test_qwen3_held = check("3.4", shape=(2, 6), held=3, cuts=(0, 2, 6))(visible.test_qwen3_held)
 test_qwen3_one_query = check("3.4", shape=(2, 7), cuts=(0, 6, 7))(visible.test_qwen3_one_query)
 test_qwen3_decode_without_mask = check(
     "3.4", "one new token with a cache and no mask sees all", cuts=(0, 4, 5), mask=unless_alone

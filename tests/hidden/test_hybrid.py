@@ -10,6 +10,7 @@ from visible.test_hybrid import (
     mask_call,
     net_call,
     rule_call,
+    shared_call,
     step_call,
 )
 
@@ -38,6 +39,7 @@ test_norm_eps = check("12.2", points=0.5, cases=rows("eps, scale", (0.5, 0.7), (
     visible.test_norm_eps
 )
 test_norm_half = check("12.2", points=0.5, dtype=[BF16, F16])(visible.test_norm_half)
+test_norm_large = check("12.2", points=0.5, scale=[300.0, 900.0])(visible.test_norm_large)
 test_attention = check(
     "12.2", "6 query heads, {kv_heads} KV heads, {rotated} of 8 features rotated",
     points=2.5, shape=(2, 7), cases=rows("kv_heads, rotated", (1, 2), (3, 4), (6, 6)),
@@ -48,6 +50,9 @@ test_attention_sizes = check(
 )(attention_call)  # fmt: skip
 test_attention_all = check("12.2", points=0.5, rotated=D, shape=(1, 6))(
     visible.test_attention_all
+)
+test_attention_positions = check("12.2", points=0.5, kv_heads=3)(
+    visible.test_attention_positions
 )
 test_attention_mask = check("12.2", shape=(2, 7))(visible.test_attention_mask)
 test_attention_none = check("12.2", "without a mask every token sees every other", mask=None)(
@@ -114,6 +119,8 @@ test_chunks_fresh = loose(
     points=2, symbol=CHUNKS["symbol"], start=False, heads=(1, 3),
     cases=rows("length, chunk", (6, 6), (13, 4)),
 )(rule_call)  # fmt: skip
+test_chunk_operations = loose("12.5", points=9, start=False)(visible.test_chunk_operations)
+test_chunk_size = loose("12.5", points=0.5, chunk=3)(visible.test_chunk_size)
 test_chunk_default = loose("12.5", length=131)(visible.test_chunk_default)
 test_chunk_half = check(
     "12.5", "{dtype} in and out, the state in float32", dtype=[BF16, F16], chunk=4, **CHUNKS
@@ -127,6 +134,9 @@ test_gated_norm_eps = check(
 )(visible.test_gated_norm_eps)
 test_gated_norm_half = check("12.6", points=0.5, dtype=[BF16, F16])(
     visible.test_gated_norm_half
+)
+test_gated_norm_large = check("12.6", points=0.5, scale=[300.0, 900.0])(
+    visible.test_gated_norm_large
 )
 test_net = loose(
     "12.6", "{keys} key heads, {values} value heads, a convolution {width} wide",
@@ -144,6 +154,12 @@ test_net_goes_on = loose("12.6", points=4, length=[2, 6], keys=3, values=6)(
 test_net_eps = loose(
     "12.6", "small numbers, where the norm's eps counts", points=0.5, eps=0.05
 )(net_call)
+test_net_rule = loose("12.6", points=2, before=[False, True], length=3)(visible.test_net_rule)
+test_net_g = check("12.6", points=0.5, values=6)(visible.test_net_g)
+test_net_padding = loose("12.6", cases=rows("length, padding", (6, (3, 0)), (4, (1, 2))))(
+    visible.test_net_padding
+)
+test_net_padding_half = check("12.6", points=0.5, padding=(3, 1))(visible.test_net_padding_half)
 test_net_causality = loose("12.6", length=6, again=4)(visible.test_net_causality)
 test_net_gradients = loose("12.6", length=6, values=6)(visible.test_net_gradients)
 
@@ -153,4 +169,21 @@ def test_net_strided(rng):
     """an input that is not contiguous, and that stays as it was"""
     call = net_call(rng)
     call.steps[0][1]["hidden_states"] = rng.normal(12, 5, 2).transpose(0, 2)
+    return call
+
+
+test_shared_names = check("12.7", points=0.5)(visible.test_shared_names)
+test_shared = check("12.7", "{experts} experts, {top_k} per token, sizes {sizes}", points=3,
+    shape=(2, 4, 6), cases=rows("experts, top_k, sizes", (3, 3, (4, 4)), (5, 2, (3, 9))),
+)(shared_call)  # fmt: skip
+test_shared_one = check("12.7", experts=6)(visible.test_shared_one)
+test_shared_half = check("12.7", points=0.5, dtype=[BF16, F16])(visible.test_shared_half)
+test_shared_gradients = check("12.7", experts=3, sizes=(4, 3))(visible.test_shared_gradients)
+
+
+@check("12.7", points=0.5)
+def test_shared_strided(rng):
+    """an input that is not contiguous, and that stays as it was"""
+    call = shared_call(rng)
+    call.steps[0][1]["hidden_states"] = rng.normal(6, 3, 2).transpose(0, 2)
     return call

@@ -143,9 +143,10 @@ def test_block_half(rng, dtype, top_k):
     return call
 
 
-test_block_two_calls = check("5.2", "a second input of another size")(
-    lambda rng: large_block_call(rng).then(hidden_states=rng.normal(1, 3, 8))
-)
+@check("5.2", shape=[(1, 3, 8), (2, 5, 8)])
+def test_block_two_calls(rng, shape):
+    """a second input, of shape {shape}"""
+    return large_block_call(rng).then(hidden_states=rng.normal(*shape))
 
 
 @check("5.2", points=2, cases=[{"top_k": k, "norm": n} for k, n in ((2, 1), (2, 0), (1, 0))])
@@ -182,6 +183,7 @@ def test_loss_collapse(rng, top_k):
     return balance_call(rng.normal(9, 7) + torch.tensor([0.0, 60, 0, 90, 0, 0, 0]), top_k)
 
 
+test_loss_below = check("5.3", tokens=[5])(visible.test_loss_below)
 test_loss_every_expert = check("5.3", "top_k is the number of experts")(
     lambda rng: balance_call(2 * rng.normal(6, 4), 4)
 )

@@ -31,6 +31,7 @@ def test_silu_far_out(rng, grad):
     return Call("silu", x=torch.cat([far, near, -far]), grad=grad)
 
 
+test_silu_small = check("4.1", low=-60.0, shape=[(5, 7)])(visible.test_silu_small)
 test_silu_half = check("4.1", points=0.5, dtype=HALF, shape=[(3, 4, 16)])(
     visible.test_silu_half
 )
@@ -62,6 +63,7 @@ def test_mlp(rng, shape):
     return mlp_call(rng, shape[-1], 9, x=1.5 * rng.normal(*shape))
 
 
+test_mlp_twice = check("4.2", shape=[(5, 6)])(visible.test_mlp_twice)
 test_mlp_other_size = check("4.2", size=[1, 5])(visible.test_mlp_other_size)
 
 

@@ -134,16 +134,18 @@ test_learning_rate_by_position = check(
 )(learning_rate_call)
 
 
-def given(rng, layers=2, experts=0, groups=1, watched=False):
+def given(rng, layers=2, experts=0, groups=1, watched=False, stale=False, top_k=2):
     """A model with fresh weights, in which the balance loss weighs much."""
     sizes = {"vocab_size": 13, "hidden_size": 5, "layers": layers, "experts": experts}
     seed = rng.integers(0, 1000, 1).item()
-    sizes |= {"groups": groups, "watched": watched}
+    sizes |= {"groups": groups, "watched": watched, "stale": stale, "top_k": top_k}
     return Given("training", **sizes, coefficient=0.3, seed=seed)
 
 
-def train_step_call(rng, rates=(0.1,), texts=3, layers=2, experts=0, groups=1, **options):
-    made = given(rng, layers, experts, groups)
+def train_step_call(
+    rng, rates=(0.1,), texts=3, layers=2, experts=0, groups=1, stale=False, top_k=2, **options
+):
+    made = given(rng, layers, experts, groups, stale=stale, top_k=top_k)
     return train_call(rng, made, rates, (texts, 6), vocab=13, cut=3, **options)
 
 
@@ -159,11 +161,16 @@ test_train_step_three_steps = check(
     points=3,
     rates=(0.1, 0.02, 0.05),
 )(train_step_call)
+test_train_step_stale = check(
+    "8.3", "a model that comes with gradients of something else", stale=True
+)(train_step_call)
 test_train_step_padded = check("8.3", "padding", rates=(0.1, 0.05), padded=True)(
     train_step_call
 )
 test_train_step_experts = check(
-    "8.3", "a model with {experts} experts", cases=rows("experts, layers", (4, 2), (6, 1))
+    "8.3",
+    "a model with {experts} experts, {top_k} a token",
+    cases=rows("experts, layers, top_k", (4, 2, 3), (6, 1, 1)),
 )(train_step_call)
 test_train_step_clipped_experts = check(
     "8.3", "clipped gradients of a model with 3 experts", experts=3, max_grad_norm=0.2
@@ -193,9 +200,9 @@ test_train_step_by_position = check(
 
 
 def train_step_in_parts_call(
-    rng, parts, rates=(0.1,), texts=3, experts=0, watched=False, **options
+    rng, parts, rates=(0.1,), texts=3, experts=0, watched=False, stale=False, **options
 ):
-    made = given(rng, experts=experts, watched=watched)
+    made = given(rng, experts=experts, watched=watched, stale=stale, top_k=3)
     shape = (texts, 6)
     return train_call(rng, made, rates, shape, vocab=13, cut=3, parts=parts, **options)
 
@@ -229,6 +236,11 @@ test_train_step_in_parts_cut = check(
 )(train_step_in_parts_call)
 test_train_step_in_parts_fewer_parts = check(
     "8.4", "5 texts in 4 parts", points=0.6, parts=4, rates=(0.1, 0.05), texts=5
+)(train_step_in_parts_call)
+
+
+test_train_step_in_parts_stale = check(
+    "8.4", "a model that comes with gradients of something else", parts=2, stale=True
 )(train_step_in_parts_call)
 
 

@@ -70,9 +70,13 @@ def cache_for(fields, pieces, name, **arguments):
 
 
 def layer_call(
-    rng, layer_idx=1, sparse=(), pieces=(4,), batch=2, grad=False, by_position=False, **fields
-):
-    """Layer layer_idx on tokens that are given in pieces; one token needs no mask."""
+    rng, layer_idx=1, sparse=(), pieces=(4,), batch=2, grad=False, by_position=False,
+    reach=None, **fields,
+):  # fmt: skip
+    """Layer layer_idx on tokens that are given in pieces; one token needs no mask.
+
+    reach   the last keys that a token may attend to; all if not said
+    """
     fields = SIZES | fields
     init = {"config": New("Qwen3Config", **fields), "layer_idx": layer_idx}
     state = layer_state(rng, fields, layer_idx in sparse)
@@ -82,6 +86,8 @@ def layer_call(
     cache = cache_for(fields, pieces, "kv_cache", layer_idx=layer_idx)
     for start, end in pairwise((0, *accumulate(pieces))):
         mask = {} if end == 1 else {"mask": causal(end - start, end)}
+        if reach is not None:
+            mask["mask"] = mask["mask"].triu(start - reach + 1)
         call.then(hidden_states=x[:, start:end], **rotary(fields, start, end), **mask, **cache)
     return call.returning("hidden_states", "router_logits")
 
@@ -119,6 +125,12 @@ def test_layer_one_token(rng, **values):
 @check("6.1", view=apart_from_input, pieces=[(2, 1, 1)], num_experts=[0])
 def test_layer_cache(rng, **values):
     """with a cache, in pieces {pieces}, {num_experts} experts"""
+    return layer_call(rng, **values)
+
+
+@check("6.1", view=apart_from_input, pieces=[(3, 1)], reach=[2])
+def test_layer_one_query(rng, **values):
+    """one token after {pieces[0]} cached ones, only the last {reach} keys not hidden"""
     return layer_call(rng, **values)
 
 

@@ -151,11 +151,18 @@ check_sampling = partial(check, "7.2", view=forgive_changes)
 
 @check_sampling(cases=[
     {"settings": {"temperature": 0.0}, "gap": 0.01},
+    {"settings": {"temperature": 0.0}, "gap": 1e-6, "level": 0.0},
     {"settings": {"temperature": 1.5, "top_k": 1}, "gap": 1.0},
 ])  # fmt: skip
-def test_sample_best(rng, settings, gap, shape=(40, 9)):
-    """settings that take the highest score: {settings}"""
-    return sample_call(rng, 3 + gap * rng.normal(*shape), **settings)
+def test_sample_best(rng, settings, gap, level=3.0, shape=(40, 9)):
+    """settings that take the highest score: {settings}, scores that are some {gap} apart"""
+    return sample_call(rng, level + gap * rng.normal(*shape), **settings)
+
+
+@check_sampling(size=[60])
+def test_sample_many(rng, size):
+    """which of {size} equal scores are ever drawn, nothing else said"""
+    return sample_call(rng, torch.zeros(2500, size), summary="drawn")
 
 
 @check_sampling(cases=[
@@ -326,6 +333,7 @@ ROWS = ((4, 8, 6, 7, 5, 4), (6, 5, 7, 4, 6, 3), (4, 11, 8, 7, 6, 1))
 @check("7.3", cases=[
     *({"script": LINE, "stops": stops, "padding": 13} for stops in (6, [11, 6], (6, 11))),
     {"script": ((6, 5, 7),), "stops": 6, "padding": 13},
+    {"script": ((4, 0, 7),), "stops": 0, "padding": 13},
     *({"script": ROWS, "stops": 6, "padding": padding} for padding in (13, 6)),
 ])  # fmt: skip
 def test_generate_stop(rng, script, stops, padding):

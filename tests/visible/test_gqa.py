@@ -111,6 +111,21 @@ def test_attention_low_scores(rng, shape=(2, 2, 4, 5, 4)):
     return call
 
 
+def first_hidden(new, total):
+    """(new, total) bool: hides the first two keys from every query."""
+    return (torch.arange(total) >= 2).repeat(new, 1)
+
+
+@check("3.2")
+def test_attention_far_ahead(rng, shape=(2, 2, 4, 5, 4)):
+    """hidden keys whose scores are 200 above the rest"""
+    call = attention_call(rng, shape, first_hidden, scale=1.0)
+    inputs = call.steps[0][1]
+    inputs["query"][..., 0] = 20.0
+    inputs["key"][..., 0] = 10.0 * (torch.arange(shape[3]) < 2)
+    return call
+
+
 test_attention_value_size = check(
     "3.2", "values of size {features}, queries and keys of size 6, with a mask",
     mask=window, features=9,
@@ -155,7 +170,7 @@ def rotary(positions, size):
 
 def module_call(
     rng, symbol, config, weights, rotated, cached, shape=(2, 5), scale=4.0, mask=causal,
-    bias=False, cuts=None, positions=None, again=None, dtype=None, **options,
+    bias=False, cuts=None, held=0, positions=None, again=None, dtype=None, **options,
 ):  # fmt: skip
     """A module of attention on B texts of T tokens, the first at position 3.
 
@@ -166,6 +181,7 @@ def module_call(
     scale       of hidden_states: a small eps does not show in large numbers
     mask        a function of new tokens and all; may give None
     cuts        where the texts are cut into steps
+    held        tokens that the cache holds before the first step
     again       of a second step, the first token that differs
     """
     init = {"config": config, "layer_idx": 2}
@@ -183,12 +199,13 @@ def module_call(
         x = (1.5 + x / 20).to(dtype)
         state = {name: weight.abs() + 0.1 for name, weight in state.items()}
     call = Call(symbol, init=init, state=state, dtype=dtype, **options)
-    cache = {"cache": Given("kv_cache", layer_idx=2, numbers=cached)} if cuts else {}
+    cache = Given("kv_cache", layer_idx=2, numbers=cached, held=held)
     for start, end in pairwise(cuts or (0, shape[1])):
         where = torch.arange(3 + start, 3 + end)[None] if positions is None else positions
         inputs = {"hidden_states": x[:, start:end], **rotary(where, rotated)}
-        seen = mask and mask(end - start, end)
-        call.then(**inputs, **({} if seen is None else {"mask": seen}), **cache)
+        seen = mask and mask(end - start, held + end)
+        inputs |= {} if seen is None else {"mask": seen}
+        call.then(**inputs, **({"cache": cache} if cuts else {}))
     if again is not None:
         inputs = dict(call.steps[0][1])
         inputs["hidden_states"] = torch.cat((x[:, :again], -x[:, again:]), dim=1)
@@ -247,6 +264,9 @@ test_qwen3_cache = check(
 )(qwen3_call)
 test_qwen3_one_query = check(
     "3.4", "one token, a mask that hides cached keys", mask=window, cuts=(0, 4, 5)
+)(qwen3_call)
+test_qwen3_held = check(
+    "3.4", "a cache that holds {held} tokens from before", held=2, cuts=(0, 3)
 )(qwen3_call)
 test_qwen3_causality = check("3.4", "what comes later changes nothing before it", again=3)(
     qwen3_call

@@ -3,11 +3,13 @@
 from functools import partial
 
 import torch
-from visible.test_gqa import module_call, window
+from visible.test_gqa import FAR_APART, module_call, window
+from visible.test_moe import fresh
+from visible.test_moe import state as moe_state
 
-from labkit.checks.declared import Call, New, Outcome, check, rows
+from labkit.checks.declared import Call, Given, New, Outcome, check, rows
 
-F32, BF16 = torch.float32, torch.bfloat16
+F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
 loose = partial(check, tolerance=1e-4)  # where another order of sums is as right
 
 
@@ -57,8 +59,8 @@ def norm_call(
 
 @check("12.2", points=0.5)
 def test_norm_start(rng):
-    """Qwen3NextRMSNorm: the weight is zeros at the start"""
-    x = rng.normal(2, 8)
+    """Qwen3NextRMSNorm: the weight is zeros at the start, eps is 1e-6 if none is given"""
+    x = 0.002 * rng.normal(2, 8)
     return Call("Qwen3NextRMSNorm", init={"hidden_size": 8}, names=True, hidden_states=x)
 
 
@@ -72,6 +74,9 @@ test_norm_half = check(
     points=0.5,
     dtype=BF16,
     size=64,
+)(norm_call)
+test_norm_large = check(
+    "12.2", "Qwen3NextRMSNorm: float16, large numbers", points=0.5, dtype=F16, scale=500.0
 )(norm_call)
 
 D, R = 8, 4  # head_dim, of which R features rotate
@@ -105,6 +110,9 @@ test_attention = check("12.2", "5 tokens, 4 of 8 features of a head rotated")(at
 test_attention_all = check("12.2", "all 8 features of a head rotated", points=0.5, rotated=D)(
     attention_call
 )
+test_attention_positions = check(
+    "12.2", "each text with positions of its own", points=0.5, positions=FAR_APART
+)(attention_call)
 test_attention_mask = check("12.2", "a window of 3", points=0.5, mask=window)(attention_call)
 test_attention_cache = check(
     "12.2", "5 tokens in three steps with a cache: 2, then 2, then 1", cuts=(0, 2, 4, 5)
@@ -233,6 +241,19 @@ test_chunks = loose("12.5", "chunks of {chunk}, the last one shorter", chunk=[4,
     rule_call
 )
 test_chunk_single = loose("12.5", "chunks of 1 token", points=0.5, chunk=1, **CHUNKS)(rule_call)
+test_chunk_operations = loose(
+    "12.5", "1,024 tokens in chunks of 64: at most 4,000 torch operations", points=5,
+    symbol=CHUNKS["symbol"], length=1024, chunk=64, batch=1,
+    options={"most_operations": 4000},
+)(rule_call)  # fmt: skip
+test_chunk_size = loose(
+    "12.5", "64 tokens in chunks of 4: no matrix of 64 x 64", points=0.5,
+    symbol=CHUNKS["symbol"], length=64, chunk=4, sizes=(4, 4), heads=(1, 1), batch=1,
+    options={"most_numbers": 2000},
+)(rule_call)  # fmt: skip
+test_chunk_half = check(
+    "12.5", "bfloat16 in, bfloat16 out, the state in float32", dtype=BF16, chunk=4, **CHUNKS
+)(rule_call)
 test_chunk_default = loose(
     "12.5", "chunk_size left out, 70 tokens", symbol=CHUNKS["symbol"], length=70
 )(rule_call)
@@ -241,10 +262,13 @@ test_chunk_gradients = loose(
 )(rule_call)
 
 
-@loose("12.5", points=0.5)
-def test_chunk_strong_decay(rng, length=40):
-    """g near -20: exp of a difference must not overflow"""
-    call = rule_call(rng, CHUNKS["symbol"], length=length, chunk=16)
+@loose(
+    "12.5",
+    "g near -20: exp of a difference must not overflow, nor its gradient",
+    grad=[False, True],
+)
+def test_chunk_strong_decay(rng, length=40, grad=False):
+    call = rule_call(rng, CHUNKS["symbol"], length=length, chunk=16, options={"grad": grad})
     inputs = call.steps[0][1]
     inputs["g"] = 40 * inputs["g"]
     return call
@@ -261,16 +285,22 @@ test_gated_norm_half = check(
     "12.6", "Qwen3NextRMSNormGated: bfloat16", points=0.5,
     symbol="Qwen3NextRMSNormGated", dtype=BF16,
 )(norm_call)  # fmt: skip
+test_gated_norm_large = check(
+    "12.6", "Qwen3NextRMSNormGated: float16, large numbers", points=0.5,
+    symbol="Qwen3NextRMSNormGated", dtype=F16, scale=500.0,
+)(norm_call)  # fmt: skip
 
 
 def net_call(
     rng, length=5, pieces=None, before=False, keys=2, values=4, sizes=(3, 5), width=4, size=12,
-    batch=2, eps=1e-6, scale=1.0, again=None, dtype=F32, **options,
+    batch=2, eps=1e-6, scale=1.0, again=None, dtype=F32, rule="", padding=(), **options,
 ):  # fmt: skip
     """A GatedDeltaNet on one piece of a text.
 
-    before  after an earlier piece, whose state is drawn
-    again   of a second step, the first token that differs
+    before   after an earlier piece, whose state is drawn
+    again    of a second step, the first token that differs
+    rule     what is put in the place of self.rule, by its name in DOUBLES
+    padding  how many tokens of each text are padding, on the left
     """
     key_size, value_size = keys * sizes[0], values * sizes[1]
     channels = 2 * key_size + value_size
@@ -294,7 +324,13 @@ def net_call(
         inputs["state"] = (held, rng.normal(batch, values, *sizes))
     init = {"config": made, "layer_idx": 1}
     half = None if dtype is F32 else dtype
-    call = Call("GatedDeltaNet", init=init, state=state, dtype=half, **options).then(**inputs)
+    call = Call("GatedDeltaNet", init=init, state=state, dtype=half, **options)
+    if padding:
+        is_token = torch.arange(length) >= torch.tensor(padding)[:, None]
+        inputs["attention_mask"] = is_token.long()
+    if rule:
+        call.then("__setattr__", name="rule", value=Given(rule))
+    call.then(**inputs)
     if again is not None:
         x = inputs["hidden_states"]
         changed = torch.cat((x[:, :again], -x[:, again:]), dim=1)
@@ -306,6 +342,28 @@ test_net = loose("12.6", "5 tokens from the beginning", points=2)(net_call)
 test_net_short = loose("12.6", "2 tokens, fewer than the convolution is wide", length=2)(
     net_call
 )
+test_net_width = loose("12.6", "a convolution {width} wide", width=[2, 5])(net_call)
+test_net_rule = loose("12.6", "another rule in self.rule", rule="passing_rule")(net_call)
+
+
+def is_pair(value):
+    return isinstance(value, (list, tuple)) and len(value) == 2
+
+
+def g_of(outcomes):
+    """With passing_rule, whose state is g: that g; a value of another form stays."""
+    values = [o.value for o in outcomes]
+    found = [v[1][1] if is_pair(v) and is_pair(v[1]) else v for v in values]
+    return [Outcome([v], failure=o.failure) for v, o in zip(found, outcomes, strict=True)]
+
+
+test_net_g = check(
+    "12.6", "bfloat16: g is computed in float32",
+    points=0.5, rule="passing_rule", dtype=BF16, view=g_of,
+)(net_call)  # fmt: skip
+test_net_padding = loose(
+    "12.6", "padding on the left of a shorter text", points=0.5, padding=(0, 2)
+)(net_call)
 
 
 def dtypes_of(outcomes):
@@ -322,6 +380,9 @@ test_net_half = check(
     "12.6", "bfloat16 in and out, the rule's state in float32",
     points=0.5, view=dtypes_of, dtype=BF16,
 )(net_call)  # fmt: skip
+test_net_padding_half = check(
+    "12.6", "bfloat16 with padding", points=0.5, view=dtypes_of, dtype=BF16, padding=(0, 2)
+)(net_call)
 test_net_decode = loose("12.6", "one token after a state", length=1, before=True)(net_call)
 test_net_goes_on = loose("12.6", "5 tokens after a state", before=True)(net_call)
 test_net_causality = loose(
@@ -329,4 +390,37 @@ test_net_causality = loose(
 )(net_call)
 test_net_gradients = loose("12.6", "gradients of input and parameters", points=0.5, grad=True)(
     net_call
+)
+
+
+def shared_call(
+    rng, experts=4, top_k=2, shape=(2, 3, 6), sizes=(5, 7), dtype=None, scale=0.7, **options
+):
+    """sizes: of an expert, and of the shared one"""
+    made = config(
+        shape[-1], num_experts=experts, num_experts_per_tok=top_k,
+        moe_intermediate_size=sizes[0], shared_expert_intermediate_size=sizes[1],
+        intermediate_size=9,
+    )  # fmt: skip
+    weights = moe_state(experts, shape[-1], sizes[0], lambda *size: scale * rng.normal(*size))
+    for name in ("gate_proj", "up_proj", "down_proj"):
+        size = (sizes[1], shape[-1]) if name != "down_proj" else (shape[-1], sizes[1])
+        weights[f"shared_expert.{name}.weight"] = scale * rng.normal(*size)
+    weights["shared_expert_gate.weight"] = 2 * scale * rng.normal(1, shape[-1])
+    x = rng.normal(*shape, dtype=dtype or F32)
+    call = Call("Qwen3NextSparseMoeBlock", init={"config": made}, state=weights, dtype=dtype,
+                hidden_states=x, **options)  # fmt: skip
+    return call.returning("mixed", "router_logits")
+
+
+test_shared_names = check("12.7", "names and shapes of the parameters", points=0.5)(
+    lambda rng: fresh(shared_call(rng))
+)
+test_shared = check("12.7", "2 texts of 3 tokens", points=2)(shared_call)
+test_shared_one = check("12.7", "one token, top_k 1", top_k=1, shape=(1, 1, 6))(shared_call)
+test_shared_half = check(
+    "12.7", "bfloat16 in, bfloat16 out", points=0.5, dtype=BF16, shape=(1, 1, 6), scale=0.2
+)(shared_call)
+test_shared_gradients = check("12.7", "gradients of input and parameters", grad=True)(
+    shared_call
 )

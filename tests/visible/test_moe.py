@@ -154,6 +154,9 @@ test_block_not_renormalized = check("5.2", "norm_topk_prob=False", top_k=3, norm
 test_block_one_expert_each = check(
     "5.2", "one expert a token, norm_topk_prob={norm}", norm=[True, False], top_k=1
 )(block_call)
+test_block_twice = check("5.2", "one object is used twice")(
+    lambda rng, **sizes: block_call(rng, **sizes).then(hidden_states=rng.normal(2, 3, 6))
+)
 test_block_crowded = check("5.2", "many tokens with one favorite expert")(
     lambda rng: crowded(block_call(rng, shape=(3, 5, 6)), 1, 6.0)
 )
@@ -219,6 +222,14 @@ def test_loss_collapse(rng):
     call = some_balance_call(rng)
     call.steps[0][1]["router_logits"] += torch.tensor([0.0, 30, 0, 20, 0])
     return call
+
+
+@check("5.3", tokens=[3])
+def test_loss_below(rng, tokens):
+    """load and probability disagree: the loss is below top_k; {tokens} tokens, 2 experts"""
+    logits = torch.tensor([0.2, 0.0]).repeat(tokens, 1)
+    logits[-1, 1] = 7.0
+    return balance_call(logits + 0.02 * rng.normal(tokens, 2), 1)
 
 
 @check("5.3")

@@ -1,7 +1,5 @@
 """Visible checks of lab 11: what check("11.1") and its sisters run."""
 
-from functools import partial
-
 import torch
 
 from labkit.checks.declared import Call, Given, New, Outcome, check
@@ -68,7 +66,7 @@ def test_labels_padding(rng, chats, left, pad):
 PIECES = (7, 5, 9, 4, 6, 7, 5, 9, 4, 7, 6, 9, 3, 4, 7, 5, 9, 3, 9)
 
 
-@check("11.1", ids=[PIECES, (4, 7, 5, 9, 8, 3, 5)])
+@check("11.1", ids=[PIECES, (4, 7, 5, 9, 8, 3, 5), (5, 9, 3, 8, 4, 7)])
 def test_labels_pieces(rng, ids):
     """parts of the header in a text, and texts that begin with it or with its end"""
     inputs = {"input_ids": torch.tensor([ids]), "header": HEADER, "end_of_turn": END}
@@ -89,7 +87,7 @@ def lora_call(rng, shape=(2, 5), out=4, r=2, lora_alpha=6.0, bias=True, dtype=F3
 
 
 test_lora_values = check("11.2", "r {r}, lora_alpha {lora_alpha}", points=2, cases=[
-    {"r": 2, "lora_alpha": 6.0}, {"r": 3, "lora_alpha": 3.0},
+    {"r": 2, "lora_alpha": 6.0}, {"r": 3, "lora_alpha": 4.0},
 ])(lora_call)  # fmt: skip
 test_lora_names = check("11.2", "names and shapes of the weights", names=True)(lora_call)
 test_lora_gradients = check(
@@ -107,15 +105,20 @@ def beginning(outcomes):
 
 
 def without_a(outcomes):
-    """A is drawn at random: only its shape is compared, and that it is not 0."""
-    if outcomes[0].failure:
+    """A is drawn at random: compared is how, and no number of it."""
+    if outcomes[0].failure or "weights" not in outcomes[0].value:
         return outcomes
-    shown = {}
-    for name, value in outcomes[0].value.items():
-        if name.endswith("lora_A.weight"):
-            value = {"shape": list(value.shape), "all zeros": not value.any()}
-        shown[name] = value
-    return [Outcome([shown])]
+    shown = dict(outcomes[0].value["weights"])
+    for name in [name for name in shown if name.endswith("lora_A.weight")]:
+        a = shown[name]
+        rows, columns = (
+            (len(a.unique(dim=axis)) for axis in range(a.dim())) if a.dim() == 2 else (0, 0)
+        )
+        shown[name] = {
+            "shape": list(a.shape), "dtype": str(a.dtype), "rows that differ": rows,
+            "columns that differ": columns, "all are small": bool(a.abs().max() < 10),
+        }  # fmt: skip
+    return [Outcome([outcomes[0].value | {"weights": shown}])]
 
 
 @check("11.2", size=[9])
@@ -157,6 +160,22 @@ def test_add_lora(rng, targets, r=3):
     return Call("add_lora", **inputs)
 
 
+KINDS = [{"dtype": "float64", "device": "cpu"}, {"dtype": "float32", "device": "meta"}]
+
+
+@check("11.2", cases=KINDS, r=2, view=without_a)
+def test_add_lora_kind(rng, dtype, device, r):
+    """add_lora on a model in {dtype} on the device {device}: A and B are like its weights"""
+    return Call("add_lora", model=Given("adaptable", dtype=dtype, device=device), r=r)
+
+
+@check("11.2", dtype=["float64"])
+def test_merge_dtype(rng, dtype, size=6):
+    """merge in a model in {dtype}: the weights keep their dtype"""
+    put = merge_put(("layers.0.v_proj", "layers.1.o_proj"), size, dtype=dtype)
+    return Call("merge", model=Given("adaptable", size=size, put=put, dtype=dtype))
+
+
 @check("11.2")
 def test_add_lora_unknown(rng, name="q"):
     """add_lora where no layer has such a name raises ValueError"""
@@ -165,15 +184,21 @@ def test_add_lora_unknown(rng, name="q"):
     return call.then("", **inputs)
 
 
-@check("11.2", paths=[("layers.0.v_proj", "layers.1.q_proj")], points=2)
-def test_merge(rng, paths, size=6):
-    """merge of LoRA on {paths}: the weights afterwards, and the output stays"""
+def merge_put(paths, size, **kind):
+    """{path: a LoRALinear that fits there}."""
     put = {}
     for seed, path in enumerate(paths):
         rows, columns = (size, size + 2) if "o_proj" in path else (size + 2, size)
-        base = Given("linear", rows=rows, columns=columns, bias="v_proj" in path, seed=seed)
+        bias = "v_proj" in path
+        base = Given("linear", rows=rows, columns=columns, bias=bias, seed=seed, **kind)
         put[path] = New("LoRALinear", base_layer=base, r=2, lora_alpha=3.0)
-    return Call("merge", model=Given("adaptable", size=size, put=put))
+    return put
+
+
+@check("11.2", paths=[("layers.0.v_proj", "layers.1.q_proj")], points=2)
+def test_merge(rng, paths, size=6):
+    """merge of LoRA on {paths}: the weights afterwards, and the output stays"""
+    return Call("merge", model=Given("adaptable", size=size, put=merge_put(paths, size)))
 
 
 def log_probs_call(rng, shape=(2, 6), temperature=1.0, scale=2.0, dtype=F32, **options):
@@ -185,6 +210,9 @@ def log_probs_call(rng, shape=(2, 6), temperature=1.0, scale=2.0, dtype=F32, **o
 
 test_log_probs = check("11.3", "token_log_probs at temperature {temperature}",
                        temperature=[1.0, 0.6], points=2)(log_probs_call)  # fmt: skip
+test_log_probs_gradients = check("11.3", "gradients of token_log_probs", grad=("logits",))(
+    log_probs_call
+)
 
 
 @check("11.3", shape=[(1, 3)])
@@ -198,9 +226,9 @@ def test_log_probs_one(rng, shape):
 test_log_probs_large = check("11.3", "token_log_probs of large logits", scale=60.0)(
     log_probs_call
 )
-test_log_probs_bfloat16 = check("11.3", "token_log_probs of logits in bfloat16", dtype=BF16)(
-    log_probs_call
-)
+test_log_probs_bfloat16 = check(
+    "11.3", "token_log_probs of logits in bfloat16", dtype=BF16, temperature=0.7
+)(log_probs_call)
 
 
 @check("11.3", scale_rewards=[True, False], points=2)
@@ -220,8 +248,8 @@ def test_advantages_few(rng, rewards=(1.0, 0.0, 0.0, 0.0, 1.0, 1.0)):
 
 
 def policy_call(rng, lengths=(3, 6, 1), spread=0.3, grad=("log_probs",), nan=False, **inputs):
-    """Answers of these lengths; old and new lie `spread` apart."""
-    shape = (len(lengths), max(lengths))
+    """Answers of these lengths, none of them as long as T; old and new are `spread` apart."""
+    shape = (len(lengths), max(lengths) + 1)
     mask = (torch.arange(shape[1]) < torch.tensor(lengths)[:, None]).long()
     old = -rng.uniform(*shape, low=0.1, high=3.0)
     log_probs = old + spread * rng.normal(*shape)
@@ -249,6 +277,9 @@ test_policy_kl = check("11.3", "policy_loss with a reference model, beta {beta}"
 test_policy_masked = check(
     "11.3", "policy_loss where masked tokens have a log-probability of -inf", nan=True
 )(policy_call)
+test_policy_masked_kl = check(
+    "11.3", "policy_loss with a reference model and masked tokens of -inf", nan=True, beta=0.2
+)(policy_call)
 test_policy_constant = check(
     "11.3", "policy_loss dr_grpo with max_length 10", loss_type="dr_grpo", max_length=10
 )(policy_call)
@@ -261,59 +292,91 @@ test_policy_all_gradients = check(
 )(policy_call)  # fmt: skip
 
 
-SETTINGS = ("temperature", "updates", "scale_rewards", "loss_type", "clip_low", "clip_high")
+SETTINGS = (
+    "temperature",
+    "updates",
+    "scale_rewards",
+    "loss_type",
+    "clip_low",
+    "clip_high",
+    "max_grad_norm",
+)
 
 
-def step_call(rng, steps=1, prompts=(3, 5), group=3, new=5, stops=(1, 2, 3, 4, 5), **inputs):
-    """grpo_step on prompts of these lengths; every token has a worth."""
+def step_call(rng, steps=1, prompts=(3, 5), group=3, new=4, stops=(1, 2, 3, 4, 5), **inputs):
+    """grpo_step on prompts of these lengths; every token has a worth. A max_grad_norm of None
+    is left out."""
     longest = max(prompts)
     mask = (torch.arange(longest) >= longest - torch.tensor(prompts)[:, None]).long()
-    given = Given("policy", seed=int(rng.integers(0, 1000)))
+    seed = int(rng.integers(0, 1000))
+    given = Given("policy", seed=seed, used=steps > 1)
+    inputs = {"max_grad_norm": 50.0, **inputs}
+    settings = {k: v for k, v in inputs.items() if k in SETTINGS and v is not None}
     call = Call("grpo_step", objects=given)
     for _ in range(steps):
         call.then(
             input_ids=rng.integers(6, VOCAB, *mask.shape), attention_mask=mask,
             reward=Given("judge", worth=rng.uniform(VOCAB).tolist()), group_size=group,
             max_new_tokens=new, eos_token_id=list(stops), pad_token_id=inputs.get("pad", 0),
-            max_grad_norm=inputs.get("max_grad_norm", 50.0),
             generator=Given("generator", seed=int(rng.integers(1, 1000))),
-            **{key: value for key, value in inputs.items() if key in SETTINGS},
+            **settings,
         )  # fmt: skip
     return call
 
 
-check_step = partial(check, "11.4", tolerance=1e-3)
+NEAR = 1e-3  # steps add up what the floats of another order leave
 
-test_step = check_step("one step: what the reward is asked, and what is learned", points=2)(
-    step_call
-)
-test_step_one_prompt = check_step("one question alone", prompts=(4,), group=4)(step_call)
-test_step_pad = check_step("padded with a stop token", pad=2)(step_call)
-test_step_temperature = check_step("temperature {temperature}", temperature=[0.6])(step_call)
-test_step_updates = check_step("{updates} updates on the same answers", updates=[3])(step_call)
-test_step_settings = check_step(
-    "{settings}", settings=[
+test_step = check(
+    "11.4", "one step: what the reward is asked, and what is learned", tolerance=NEAR, points=2
+)(step_call)
+test_step_one_prompt = check(
+    "11.4", "one question alone", tolerance=NEAR, prompts=(4,), group=4
+)(step_call)
+test_step_pad = check("11.4", "padded with a stop token", tolerance=NEAR, pad=2)(step_call)
+test_step_temperature = check(
+    "11.4", "temperature {temperature}", tolerance=NEAR, temperature=[0.6]
+)(step_call)
+test_step_updates = check(
+    "11.4", "{updates} updates on the same answers, other settings left out", tolerance=NEAR,
+    updates=[3], max_grad_norm=None,
+)(step_call)  # fmt: skip
+test_step_settings = check("11.4", "one step with {settings}", tolerance=NEAR, settings=[
         {"loss_type": "grpo", "scale_rewards": False}, {"loss_type": "dr_grpo", "new": 40},
         {"max_grad_norm": 0.05}, {"updates": 2, "clip_low": 0.01, "clip_high": 0.05},
     ],
 )(lambda rng, settings, **sizes: step_call(rng, **sizes, **settings))  # fmt: skip
-test_step_two = check_step("two steps in a row", steps=2)(step_call)
+test_step_two = check(
+    "11.4",
+    "two steps in a row, with gradients of something else before",
+    tolerance=NEAR,
+    steps=2,
+)(step_call)
 
 
-def dpo_call(rng, lengths=(3, 5, 4, 1), scale=0.5, beta=0.3, grad=("log_probs",), nan=False):
+def dpo_call(
+    rng, lengths=(3, 5, 4, 1), scale=0.5, beta=0.3, grad=False, nan=False, first=False
+):
     mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
     ref = -rng.uniform(*mask.shape, low=0.1, high=3.0)
     log_probs = ref + scale * rng.normal(*mask.shape)
     if nan:
         ref, log_probs = (t.masked_fill(mask == 0, -torch.inf) for t in (ref, log_probs))
-    inputs = {"log_probs": log_probs, "ref_log_probs": ref, "mask": mask, "beta": beta}
-    return Call("dpo_loss", **inputs, grad=grad).returning("loss", "margin")
+    inputs = {"log_probs": log_probs, "ref_log_probs": ref, "mask": mask}
+    if beta is not None:
+        inputs["beta"] = beta
+    call = Call("dpo_loss", **inputs, grad=grad, summary="first" if first else None)
+    return call if first else call.returning("loss", "margin")
 
 
 test_dpo = check("11.5", "pairs of answers, beta {beta}", points=2, beta=[0.3, 1.0])(dpo_call)
+test_dpo_default = check("11.5", "pairs of answers, beta left out", beta=None)(dpo_call)
 test_dpo_far = check(
     "11.5", "margins far from 0", scale=300.0, beta=1.0, lengths=(3, 5, 4, 1, 2, 6, 3, 2, 4, 3)
 )(dpo_call)
 test_dpo_masked = check("11.5", "masked tokens with a log-probability of -inf", nan=True)(
     dpo_call
 )
+test_dpo_gradients = check(
+    "11.5", "gradients of the loss flow to log_probs alone", points=0.5,
+    grad=("log_probs", "ref_log_probs"), first=True,
+)(dpo_call)  # fmt: skip

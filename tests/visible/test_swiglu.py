@@ -67,6 +67,12 @@ def test_silu_far_out(rng):
     return Call("silu", x=x, grad=True)
 
 
+@check("4.1", low=-20.0)
+def test_silu_small(rng, low, shape=(3, 6)):
+    """small results: x from {low} to -6"""
+    return Call("silu", x=rng.uniform(*shape, low=low, high=-6.0))
+
+
 @check("4.1", dtype=HALF)
 def test_silu_half(rng, dtype, shape=(6, 8)):
     """{dtype} input, from -8 to 8"""
@@ -97,6 +103,11 @@ test_mlp_parameters = check("4.2", "freshly made, with three matrices and no bia
 test_mlp = check("4.2", "values")(lambda rng: mlp_call(rng, x=1.5 * rng.normal(2, 3, 6)))
 test_mlp_one_text = check("4.2", "a batch of one text")(
     lambda rng: mlp_call(rng, x=rng.normal(1, 3, 6))
+)
+
+
+test_mlp_twice = check("4.2", "one object is used twice")(
+    lambda rng, shape=(2, 6): mlp_call(rng, x=rng.normal(*shape)).then(x=rng.normal(*shape))
 )
 
 
@@ -145,7 +156,9 @@ def test_kind(rng, kind, sizes=(6, 9), grad=True):
     return (
         Call("FeedForward", init=feed_forward_init(kind, sizes), names=True),
         feed_forward_call(rng, kind, sizes, x=1.5 * rng.normal(2, 4, sizes[0]), grad=grad),
-        feed_forward_call(rng, kind, sizes, x=20 * rng.normal(3, sizes[0])),
+        feed_forward_call(rng, kind, sizes, x=20 * rng.normal(3, sizes[0])).then(
+            x=rng.normal(3, sizes[0])
+        ),
     )
 
 

@@ -118,8 +118,9 @@ def train_call(
     return call
 
 
-def train_step_call(rng, experts=0, groups=1, rates=(0.1,), **options):
-    return train_call(rng, small_model(experts, groups), rates, (3, 5), **options)
+def train_step_call(rng, experts=0, groups=1, rates=(0.1,), stale=False, top_k=2, **options):
+    given = small_model(experts, groups, stale=stale, top_k=top_k)
+    return train_call(rng, given, rates, (3, 5), **options)
 
 
 test_train_step_one_step = check("8.3", "one step, nothing to clip")(train_step_call)
@@ -129,10 +130,13 @@ test_train_step_clipped = check(
 test_train_step_two_steps = check("8.3", "two steps in a row", rates=(0.1, 0.05))(
     train_step_call
 )
+test_train_step_stale = check(
+    "8.3", "a model that comes with gradients of something else", stale=True
+)(train_step_call)
 test_train_step_padded = check("8.3", "padding", padded=True)(train_step_call)
 test_train_step_experts = check("8.3", "a model with experts", experts=3)(train_step_call)
 test_train_step_experts_padded = check(
-    "8.3", "a model with experts, and padding", experts=3, padded=True
+    "8.3", "a model with experts, 1 a token, and padding", experts=3, top_k=1, padded=True
 )(train_step_call)
 test_train_step_groups = check("8.3", "an optimizer with two groups of parameters", groups=2)(
     train_step_call
@@ -147,9 +151,9 @@ test_train_step_by_position = check(
 
 
 def train_step_in_parts_call(
-    rng, parts, shape=(3, 5), experts=0, rates=(0.1,), watched=False, **options
+    rng, parts, shape=(3, 5), experts=0, rates=(0.1,), watched=False, stale=False, **options
 ):
-    given = small_model(experts, watched=watched)
+    given = small_model(experts, watched=watched, stale=stale, top_k=1)
     return train_call(rng, given, rates, shape, parts=parts, **options)
 
 
@@ -183,6 +187,11 @@ test_train_step_in_parts_fewer_parts = check(
 )(train_step_in_parts_call)
 
 
+test_train_step_in_parts_stale = check(
+    "8.4", "a model that comes with gradients of something else", parts=2, stale=True
+)(train_step_in_parts_call)
+
+
 @check("8.4")
 def test_train_step_in_parts_first_label(rng):
     """first labels that are not -100: they are never scored"""
@@ -207,7 +216,7 @@ test_train_step_in_parts_padded = check("8.4", "padding", parts=3, padded=True)(
 
 @check("8.4")
 def test_train_step_in_parts_experts(rng):
-    """a model with experts, padding, and 2 parts that hold 7 and 3 counted labels"""
+    """a model with experts, 1 a token, padding, and 2 parts that hold 7 and 3 counted labels"""
     call = train_step_in_parts_call(rng, 2, shape=(6, 5), experts=3, padded=True, watched=True)
     call.steps[0][1]["labels"][2:, 1:4] = -100
     return call

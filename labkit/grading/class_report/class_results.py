@@ -43,6 +43,7 @@ class Entry:
 
     ungraded    why what was handed in cannot be graded
     remarks     what a person should look at
+    nobodys     files of the lab of which the learner is open, where this one has none
     """
 
     learner: str
@@ -51,6 +52,7 @@ class Entry:
     submission: GradedSubmission | None = None
     ungraded: str = ""
     remarks: list[str] = field(default_factory=list)
+    nobodys: int = 0
 
     @property
     def is_graded(self) -> bool:
@@ -71,7 +73,10 @@ class Entry:
         """The first reason for lost points, of what counts for this learner."""
         if not self.is_graded:
             excused = tr("excused") if self.standing.excused else ""
-            return excused or self.ungraded or tr("nothing handed in")
+            nothing = tr("nothing handed in")
+            if self.nobodys:
+                nothing = tr("no file of theirs is known; of open files: {n}", n=self.nobodys)
+            return excused or self.ungraded or nothing
         excused = [key for key, grade in self.standing.exercises.items() if grade.excused]
         counted = tuple(e for e in self.submission.exercises if e.id not in excused)
         texts = [replace(self.submission, exercises=counted).why] if counted else []
@@ -132,6 +137,11 @@ class LabResults:
     @property
     def missing(self) -> list[Entry]:
         return [e for e in self.entries if not e.submission and not e.standing.excused]
+
+    @property
+    def nobodys(self) -> int:
+        """Files whose learner is open."""
+        return max((entry.nobodys for entry in self.missing), default=0)
 
     @property
     def excused(self) -> list[Entry]:
@@ -218,8 +228,10 @@ def results_of(course: Course, lab: Lab) -> LabResults | None:
     people, missing = course.people(), [*course.missing(lab), *ungraded]
     rules, standings = course.rules.of(lab), course.standings(lab)
     results = joined(rules, submissions, standings, people, missing)
+    nobodys = [issue for issue in OpenIssues(course.root).open() if issue.kept]
     for entry in results.missing:
         entry.ungraded = ungraded.get(entry.learner, "")
+        entry.nobodys = sum(issue.lab == lab.name for issue in nobodys)
     return results
 
 
@@ -245,20 +257,22 @@ def joined(
 def remarks_on(entry: Entry, remarks: Iterable[str] = ()) -> list[str]:
     """What a person should look at: what grading remarked on this learner's work, what could
     not be graded, roads around what is not allowed."""
-    start, doubtful = f"{entry.learner}: ", doubts(entry.submission) if entry.submission else []
+    start, doubtful = f"{entry.learner}: ", doubts(entry) if entry.submission else []
     about = [text.removeprefix(start) for text in remarks if text.startswith(start)]
     return list(dict.fromkeys([*filter(None, [entry.ungraded]), *doubtful, *about]))
 
 
-def doubts(submission: GradedSubmission) -> list[str]:
-    """Verdicts that a person should look at."""
-    if submission.problem:
-        return [submission.problem]
-    asked = [f"exercise {e.id}: {e.reason}" for e in submission.exercises if e.needs_person]
-    return asked + [
-        f"exercise {graded.id} uses {graded.doubtful}, which no exercise needs: have a look"
-        for graded in submission.exercises
-        if graded.doubtful and graded.score
+def doubts(entry: Entry) -> list[str]:
+    """Verdicts that a person should look at, until they have given points."""
+    if entry.submission.problem:
+        return [entry.submission.problem]
+    grades = entry.standing.exercises
+    is_open = {key: not grade.overridden or grade.stale for key, grade in grades.items()}
+    found = [e for e in entry.submission.exercises if is_open.get(e.id, True)]
+    return [f"exercise {e.id}: {e.reason}" for e in found if e.needs_person] + [
+        f"exercise {e.id} uses {e.doubtful}, which no exercise needs: have a look"
+        for e in found
+        if e.doubtful and e.score
     ]
 
 

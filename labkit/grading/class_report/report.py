@@ -70,17 +70,13 @@ def write_lab(folder: Path, results: LabResults) -> Path:
         for entry in results.entries
     }
     return write_page(
-        folder / f"{lab.name}.html",
-        "class.html",
-        results=results,
-        lab=lab,
-        states=STATES,
+        folder / f"{lab.name}.html", "class.html", results=results, lab=lab, states=STATES,
         exercises=[(results, exercise) for exercise in lab.exercises],
         mistakes=[cause for cause in found if cause.named][:MISTAKES],
         others=[cause for cause in found if not cause.named][:OTHERS],
         table=page_table(columns, results.entries),
         links={who: quote(page) for who, page in pages.items() if (folder / page).exists()},
-    )
+    )  # fmt: skip
 
 
 def write_course(folder: Path, results: list[LabResults]) -> Path:
@@ -91,13 +87,9 @@ def write_course(folder: Path, results: list[LabResults]) -> Path:
                  for exercise in lab_results.lab.exercises if lab_results.handed]  # fmt: skip
     exercises.sort(key=lambda pair: pair[0].share(pair[1]))
     return write_page(
-        folder / "class.html",
-        "course.html",
-        results=results,
-        states=STATES,
+        folder / "class.html", "course.html", results=results, states=STATES,
         exercises=exercises[:HARDEST],
         mistakes=[cause for cause in causes(results) if cause.named][:MISTAKES],
-        table=page_table(columns, learners),
-        names=NAMES,
+        table=page_table(columns, learners), names=NAMES,
         unsettled=OpenIssues(folder).open(),
-    )
+    )  # fmt: skip

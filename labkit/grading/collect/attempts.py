@@ -12,15 +12,7 @@ from labkit.core.answers import answers_in, cell_name
 from labkit.core.cells import DIRECTIVE
 from labkit.core.files import write_whole
 from labkit.core.syllabus import LABS, NOTEBOOKS, Lab
-from labkit.grading.collect.layouts import (
-    GRADESCOPE,
-    METADATA,
-    Claim,
-    Parts,
-    claims_of,
-    gradescope_claims,
-    lab_by_name,
-)
+from labkit.grading.collect import layouts
 from labkit.grading.collect.walk import STAMP, Found, Walk
 from labkit.grading.judge.intake import NotANotebook, cells_of, text_of
 from labkit.grading.nbgrader.timestamp import parse_timestamp
@@ -36,7 +28,7 @@ OTHERS = {
     ".rar": said("a .rar cannot be read, a .zip can"),
     ".7z": said("a .7z cannot be read, a .zip can"),
 }
-MAGIC = {b"%PDF": ".pdf", b"Rar!": ".rar", b"<": ".html"}
+MAGIC = {b"%PDF": ".pdf", b"Rar!": ".rar", b"<!": ".html", b"<h": ".html"}
 
 
 @dataclass(frozen=True)
@@ -53,9 +45,9 @@ class Attempt:
     """
 
     source: str
-    parts: Parts
+    parts: layouts.Parts
     when: datetime | None = None
-    claim: Claim | None = None
+    claim: layouts.Claim | None = None
     lab: Lab | None = None
     reason: str = ""
     other: bool = False
@@ -99,18 +91,18 @@ def attempts_in(source: Path, wanted: Lab | None, spool: Path) -> list[Attempt]:
         folder, name = found.parts[:-1], found.parts[-1]
         if found.data is not None and name == STAMP:
             stamps[folder] = found.data if not found.learners else b""
-        elif found.data is not None and name == METADATA and not found.learners:
-            metadata[folder] = gradescope_claims(found.data)
+        elif found.data is not None and name == layouts.METADATA and not found.learners:
+            metadata[folder] = layouts.gradescope_claims(found.data)
         elif name != STAMP:
             attempts.append(attempt_of(found, source.name, wanted, spool))
     if not attempts:
         return []
     paths = [(*a.parts[:-1], a.parts[-1] + "/" * is_folder(a)) for a in attempts]
-    claims, base = claims_of(paths, [bool(attempt.sha) for attempt in attempts])
+    claims, base = layouts.claims_of(paths, [bool(attempt.sha) for attempt in attempts])
     result: list[Attempt] = []
     for attempt, claim in zip(attempts, claims, strict=True):
-        members: list[Claim | None] = [claim]
-        if claim and claim.system == GRADESCOPE:
+        members: list[layouts.Claim | None] = [claim]
+        if claim and claim.system == layouts.GRADESCOPE:
             people = metadata.get(attempt.parts[:base], {}).get(attempt.parts[base])
             members = people or [None]
             if not people:
@@ -126,7 +118,8 @@ def is_folder(attempt: Attempt) -> bool:
 
 
 def attempt_of(found: Found, source: str, wanted: Lab | None, spool: Path) -> Attempt:
-    attempt = Attempt(source, found.parts, found.when, lab=lab_by_name(found.parts, wanted))
+    lab = layouts.lab_by_name(found.parts, wanted)
+    attempt = Attempt(source, found.parts, found.when, lab=lab)
     if found.data is None:
         reason = found.reason or not_a_notebook(PurePosixPath(found.parts[-1].lower()).suffix)
         return replace(attempt, reason=reason, other=not found.reason)
@@ -187,7 +180,10 @@ def lab_of(votes: Counter[Lab]) -> Lab | None:
 
 
 def timed(
-    attempt: Attempt, claim: Claim | None, stamps: dict[Parts, bytes], clones: set[Parts]
+    attempt: Attempt,
+    claim: layouts.Claim | None,
+    stamps: dict[layouts.Parts, bytes],
+    clones: set[layouts.Parts],
 ) -> Attempt:
     """With its learner, and the time at which it was handed in: that of the system, else the
     file's. nbgrader's timestamp.txt counts in its own folders, and never in a clone, where it

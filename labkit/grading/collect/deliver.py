@@ -25,36 +25,14 @@ from tempfile import TemporaryDirectory
 
 from labkit.core.files import safe_id, write_whole
 from labkit.core.syllabus import LABS, Lab
+from labkit.grading.collect import issues
 from labkit.grading.collect.attempts import Attempt, attempts_in, read_notebook
-from labkit.grading.collect.issues import (
-    EARLIER,
-    FEWER,
-    NEW,
-    NEWER,
-    OLDER,
-    REFUSED,
-    SAME,
-    SKIPPED,
-    TROUBLE,
-    UNGRADED,
-    WHOSE,
-    Line,
-    OpenIssue,
-    OpenIssues,
-    handed_in,
-    submitted,
-)
 from labkit.grading.collect.layouts import LAYOUTS, Claim
 from labkit.grading.collect.roster import Roster, roster_of
 from labkit.grading.judge.intake import NotANotebook
+from labkit.grading.nbgrader import timestamp
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError
-from labkit.grading.nbgrader.timestamp import (
-    MANIFEST,
-    read_manifest,
-    sha_of,
-    timestamp_text,
-)
 from labkit.lang import said, tr
 
 NUMBERED = {layout.system for layout in LAYOUTS if "<user>" in layout.pattern}
@@ -71,7 +49,7 @@ def collect(
     roster_file: Path | None = None,
     replace_newer: bool = False,
     learner: str | None = None,
-) -> list[Line]:
+) -> list[issues.Line]:
     """Collect all that was handed in in `sources`.
 
     lab        only this one; it is also the lab of notebooks that do not say theirs
@@ -99,13 +77,13 @@ class Run:
         self.replace_newer = replace_newer
         self.collected = course.root / "collected"
         self.collected.mkdir(parents=True, exist_ok=True)
-        self.issues = OpenIssues(course.root)
+        self.issues = issues.OpenIssues(course.root)
         self.issues.given |= roster.numbers
-        self.lines: list[Line] = []
-        self.new: list[OpenIssue] = []
+        self.lines: list[issues.Line] = []
+        self.new: list[issues.OpenIssue] = []
         self.owned: set[str] = set()
         self.come: dict[tuple[str, str], str] = {}
-        self.manifest = read_manifest(self.root)
+        self.manifest = timestamp.read_manifest(self.root)
 
     def deliver(self, attempts: list[Attempt]) -> None:
         groups: dict[tuple[str, Lab], list[Attempt]] = defaultdict(list)
@@ -121,7 +99,8 @@ class Run:
         for group in groups.values():
             self.deliver_group(group)
         self.tell_ungraded(rest)
-        write_whole(self.root / MANIFEST, json.dumps(self.manifest, indent=1, sort_keys=True))
+        text = json.dumps(self.manifest, indent=1, sort_keys=True)
+        write_whole(self.root / timestamp.MANIFEST, text)
         self.issues.update(self.new, self.owned, self.come)
 
     # Whose
@@ -161,9 +140,8 @@ class Run:
     def owner_problem(self, attempt: Attempt) -> str:
         """Why it is open whose a notebook is."""
         if attempt.claim is None:
-            return attempt.note or tr(
-                "its path is not like those of the others, or of no known layout"
-            )
+            odd = tr("its path is not like those of the others, or of no known layout")
+            return attempt.note or odd
         ids = sorted(self.roster.find(attempt.claim))
         if ids:
             return tr("{shown} may be {names}", shown=attempt.shown, names=tr(" or ").join(ids))
@@ -174,30 +152,32 @@ class Run:
     def ask(self, attempt: Attempt, reason: str) -> None:
         """It is kept, and a person is asked whose it is."""
         copy = self.keep(replace(attempt, learner=""))
-        self.tell(attempt, WHOSE, reason + tr("; ") + tr(ASK), str(copy.relative_to(self.root)))
+        reason += tr("; ") + tr(ASK)
+        self.tell(attempt, issues.WHOSE, reason, str(copy.relative_to(self.root)))
 
     def tell(self, attempt: Attempt, state: str, reason: str, copy: str = "") -> None:
         """A line of the table, and an issue that stays open."""
         self.line(attempt, state, reason)
         when = attempt.when.timestamp() if attempt.when and not attempt.other else None
         learner = attempt.learner or attempt.shown
-        sha = attempt.sha if copy or state == FEWER else ""
+        sha = attempt.sha if copy or state == issues.FEWER else ""
         what = (attempt.lab_name, attempt.file, reason, when, sha, copy, attempt.claim_key)
-        self.new.append(OpenIssue(learner, bool(attempt.learner), *what))
+        self.new.append(issues.OpenIssue(learner, bool(attempt.learner), *what))
 
     def line(self, attempt: Attempt, state: str, note: str = "") -> None:
-        notes = "; ".join(filter(None, (note, attempt.note)))
-        what = (attempt.lab_name, attempt.when, notes, attempt.claim_key, state in TROUBLE)
-        self.lines.append(Line(attempt.file, state, attempt.shown, *what))
+        note = "; ".join(filter(None, (note, attempt.note)))
+        is_trouble, key = state in issues.TROUBLE, attempt.claim_key
+        what = (attempt.shown, attempt.lab_name, attempt.when, note, key, is_trouble)
+        self.lines.append(issues.Line(attempt.file, state, *what))
 
     # One learner's notebooks of one lab
 
     def deliver_group(self, group: list[Attempt]) -> None:
         """The latest counts, and all are kept; what may be somebody else's is asked about."""
         learner, lab = group[0].learner, group[0].lab
-        path = submitted(self.root, learner, lab.name)
+        path = issues.submitted(self.root, learner, lab.name)
         current = self.manifest.get(f"{learner}/{lab.name}", {})
-        if not path.is_file() or sha_of(path) != current.get("sha"):
+        if not path.is_file() or timestamp.sha_of(path) != current.get("sha"):
             current = {}  # what is there came by other means
         group = self.candidates(self.of_one_claim(group, current))
         if not group:
@@ -208,15 +188,15 @@ class Run:
             self.owned.add(attempt.sha)
         for attempt in earlier:
             if attempt.sha != last.sha:
-                self.line(attempt, EARLIER)
+                self.line(attempt, issues.EARLIER)
         state, begun = self.put(last, path, current)
         begun = begun.union(*(attempt.begun for attempt in earlier)) - last.begun
-        if state != OLDER:
+        if state != issues.OLDER:
             self.come[learner, lab.name] = last.claim.key
-        if begun and state != OLDER and not last.given:
+        if begun and state != issues.OLDER and not last.given:
             why = tr(LACKS, names=tr(", ").join(sorted(begun)))
             folder = f"collected/{learner}/{lab.name}"
-            self.tell(last, FEWER, why + tr(CHOOSE, learner=learner, folder=folder))
+            self.tell(last, issues.FEWER, why + tr(CHOOSE, learner=learner, folder=folder))
         else:
             self.line(last, state)
 
@@ -256,7 +236,7 @@ class Run:
             if attempt not in chosen:
                 self.keep(attempt)
                 why = "a different notebook was given" if given else "submissions/ counts"
-                self.line(attempt, SKIPPED, why)
+                self.line(attempt, issues.SKIPPED, why)
         latest = max((attempt.order for attempt in chosen), default=[])
         rivals = [attempt for attempt in chosen if not timed or attempt.order == latest]
         if len({a.sha for a in rivals}) < 2 or any(a.given for a in rivals):
@@ -267,7 +247,7 @@ class Run:
         for attempt in chosen:
             if attempt not in rivals:
                 self.keep(attempt)
-                self.line(attempt, EARLIER)
+                self.line(attempt, issues.EARLIER)
         return []
 
     def tell_ungraded(self, rest: list[Attempt]) -> None:
@@ -287,16 +267,17 @@ class Run:
             names = {lab.name} if lab else labs
             has = any(
                 (attempt.learner, name) in self.come
-                or submitted(self.root, attempt.learner, name).is_file()
+                or issues.submitted(self.root, attempt.learner, name).is_file()
                 for name in names
             )
             note = tr("and {count} more such files", count=len(more)) if more else ""
             if mild and (has or attempt.claim is None or (who, False, "") in files):
-                self.line(attempt, SKIPPED, "; ".join(filter(None, (attempt.reason, note))))
+                note = "; ".join(filter(None, (attempt.reason, note)))
+                self.line(attempt, issues.SKIPPED, note)
                 continue
             only = LABS_BY_NAME[next(iter(labs))] if len(labs) == 1 else None
             attempt = replace(attempt, lab=lab or attempt.lab or only, note=note)
-            self.tell(attempt, UNGRADED if mild else REFUSED, attempt.reason)
+            self.tell(attempt, issues.UNGRADED if mild else issues.REFUSED, attempt.reason)
 
     # Files
 
@@ -321,24 +302,24 @@ class Run:
     def put(self, attempt: Attempt, path: Path, current: dict) -> tuple[str, frozenset[str]]:
         """Make an attempt what counts, unless what is there is later: what was done, and what
         was answered there before."""
-        state, begun = NEW, frozenset[str]()
+        state, begun = issues.NEW, frozenset[str]()
         entry = {"sha": attempt.sha, "order": attempt.order, "claim": attempt.claim.key,
                  "source": attempt.file, "late": attempt.claim.late}  # fmt: skip
         if path.is_file():
-            state = NEWER
-            if sha_of(path) == attempt.sha:
+            state = issues.NEWER
+            if timestamp.sha_of(path) == attempt.sha:
                 self.manifest[f"{attempt.learner}/{attempt.lab.name}"] = current | entry
-                return SAME, begun
-            when = handed_in(path)
+                return issues.SAME, begun
+            when = issues.handed_in(path)
             if not later(attempt, current.get("order") or [0, when.timestamp()]) \
                     and not self.replace_newer:  # fmt: skip
-                return OLDER, begun
+                return issues.OLDER, begun
             with suppress(NotANotebook):
                 begun = read_notebook(path.read_bytes())[1]
-            self.keep(replace(attempt, sha=sha_of(path), when=when, content=path))
+            self.keep(replace(attempt, sha=timestamp.sha_of(path), when=when, content=path))
         stamp = path.with_name("timestamp.txt")
         if attempt.when:  # first: should this be the last thing done, the notebook comes again
-            write_whole(stamp, timestamp_text(attempt.when))
+            write_whole(stamp, timestamp.timestamp_text(attempt.when))
         else:
             stamp.unlink(missing_ok=True)
         write_whole(path, attempt.content.read_bytes())

@@ -10,15 +10,15 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader
 from rich.console import Console
 from rich.text import Text
 
-from labkit.core.files import read_plain, write_whole
-from labkit.core.report import clean, csv_safe, one_line
+from labkit.core.files import write_whole
+from labkit.core.report import csv_safe, one_line
 from labkit.core.syllabus import LABS
-from labkit.grading.nbgrader.timestamp import STAMP_BYTES, parse_timestamp, sha_of
-from labkit.lang import language, tr
+from labkit.grading.nbgrader.timestamp import read_timestamp, sha_of
+from labkit.grading.pages import write_page
+from labkit.lang import tr
 
 FILE, LOG = Path("collected", "needs_a_look.json"), Path("collected", "last.csv")
 NEW, SAME, NEWER = "new", "unchanged", "replaces the one before"
@@ -139,16 +139,11 @@ class OpenIssues:
 
     def _write_pages(self) -> None:
         """A page for each learner of whom nothing can be graded, where feedback will be."""
-        loader = PackageLoader("labkit.grading", "templates")
-        environment = Environment(loader=loader, autoescape=True)
-        environment.globals |= {"tr": tr, "language": language}
-        template = environment.get_template("ungraded.html")
         for lab in LABS:
             for learner in self.of_lab(lab.name):
                 files = [e for e in self.entries if (e.learner, e.lab) == (learner, lab.name)]
-                page = template.render(lab=lab, who=learner, files=files)
                 path = self.root / "feedback" / learner / lab.name / f"{lab.name}.html"
-                write_whole(path, "\n".join(map(clean, page.split("\n"))))
+                write_page(path, "ungraded.html", lab=lab, who=learner, files=files)
 
 
 def submitted(root: Path, learner: str, lab: str) -> Path:
@@ -157,11 +152,8 @@ def submitted(root: Path, learner: str, lab: str) -> Path:
 
 def handed_in(path: Path) -> datetime:
     """When a notebook in submitted/ was handed in."""
-    try:
-        stamp = parse_timestamp(read_plain(path.with_name("timestamp.txt"), STAMP_BYTES))
-    except OSError:
-        stamp = None
-    return stamp or datetime.fromtimestamp(path.lstat().st_mtime, timezone.utc)
+    changed = datetime.fromtimestamp(path.lstat().st_mtime, timezone.utc)
+    return read_timestamp(path.parent) or changed
 
 
 # The table of a run
@@ -204,7 +196,8 @@ def show(
         print_line(text, console)
     if len(looks) > SHOWN:
         print_line(f"  and {len(looks) - SHOWN} more", console)
-    console.print(Text(str(root / LOG)), soft_wrap=True)
+    if looks or not lines:
+        console.print(Text(str(root / LOG)), soft_wrap=True)
 
 
 def print_line(text: str, console: Console) -> None:

@@ -219,7 +219,9 @@ def kind_of(name: str) -> str:
 
 
 def hidden(name: str) -> bool:
-    return name in SYSTEM or (name.startswith(".") and name not in (".", ".."))
+    """Whether a program put it there; a placeholder of a file in iCloud is a learner's."""
+    is_learners = name in (".", "..") or name.endswith(".icloud")
+    return name in SYSTEM or (name.startswith(".") and not is_learners)
 
 
 def odd_path(parts: Parts) -> str:
@@ -292,6 +294,10 @@ def opened(file: BinaryIO, limits: Limits) -> Iterator[list[Member]]:
         if file.getbuffer().nbytes > most:
             text = "a tar of {size:,} bytes that unpacks to more than {most:,}"
             raise TooMuch(tr(text, size=size, most=most))
+        if packed(content := file.getvalue()) != "tar":
+            size = len(content)
+            yield [Member(("unpacked.ipynb",), size, size, None, "", lambda: content)]
+            return
     if kind == "tar":
         with tarfile.open(fileobj=file, mode="r:") as tar:
             yield [in_tar(tar, info) for info in counted(tar, limits) if not info.isdir()]

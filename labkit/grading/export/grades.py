@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from labkit.core.files import safe_id
@@ -16,6 +16,8 @@ from labkit.grading.class_report.class_results import LabResults
 from labkit.grading.export.platforms import Platform
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry
 from labkit.grading.tables import NUMBER, Row, Table
+
+SHOWN = 8  # learners in a remark
 
 
 def write_grades(
@@ -51,7 +53,7 @@ def write_grades(
             remarks.append(
                 f"{title}: worth {points} points in {platform.title}, here {possible}"
             )
-        remarks += left_over(results, learners, roster.name if roster else "the gradebook")
+    remarks += left_over(graded, learners, roster.name if roster else "the gradebook")
     lost = [person.id for person, row in zip(people, rows, strict=False)
             if not roster and not row[platform.keys[0][0]]]  # fmt: skip
     if lost:
@@ -145,15 +147,16 @@ def as_number(text: str) -> str:
     return f"{float(text.replace(',', '.')):g}" if NUMBER.fullmatch(text) else ""
 
 
-def left_over(results: LabResults, learners: Iterable[str], table: str) -> list[str]:
+def left_over(
+    graded: Sequence[LabResults], learners: Iterable[str], table: str
+) -> Iterator[str]:
     """Remarks on those whose points are not in the table, or not all of them."""
-    lab, known = results.lab.name, set(learners)
-    lost = [entry.learner for entry in results.handed if entry.learner not in known]
-    remarks = []
+    known = set(learners)
+    lost = {entry.learner for results in graded for entry in results.handed} - known
     if lost:
-        remarks.append(f"{lab}: not in {table}, so no grade there: {', '.join(lost)}")
-    if results.waiting:
-        remarks.append(
-            f"{lab}: {results.waiting} written answers are still to be graded by hand"
-        )
-    return remarks
+        more = f" and {len(lost) - SHOWN} more" if len(lost) > SHOWN else ""
+        names = ", ".join(sorted(lost)[:SHOWN])
+        yield f"not in {table}, so no grade there: {names}{more}"
+    waiting = [f"{x.lab.name} {x.waiting}" for x in graded if x.waiting]
+    if waiting:
+        yield f"written answers still to be graded by hand: {', '.join(waiting)}"

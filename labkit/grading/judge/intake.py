@@ -34,7 +34,7 @@ from labkit.core.report import Status
 from labkit.core.statements import MAX_CELL
 from labkit.core.syllabus import LABS, Exercise, Lab
 from labkit.grading.judge.pictures import Album
-from labkit.lang import ENGLISH, known, tr
+from labkit.lang import ENGLISH, known, said, tr
 
 ASSEMBLED = "decoder"  # the lab in which all earlier answers come together
 MAX_NOTEBOOK = 32 << 20
@@ -47,6 +47,13 @@ MAX_QUOTED = 60  # characters of a name, in a note
 PASTED = re.compile(r"data:[\w/+.-]*;base64,[A-Za-z0-9+/=%\s]{100,}")
 CUT = "it needs so much of other cells that not all of it was taken along"
 NOT_STARTED = Status.NOT_STARTED.value
+# What a file that is no JSON may be instead, by a pattern of its bytes
+DAMAGES = (
+    (rb"(?m)^(<{7} |>{7} |={7}$)", said("a git merge was not finished: lines of <<<<<<< are in "
+                                        "the file")),
+    (rb"^version https://git-lfs", said("it is a pointer of git LFS, without the file itself")),
+    (rb"^bplist0", said("it is a placeholder of iCloud, without the file itself")),
+)  # fmt: skip
 ANSWER_CELL = re.compile(r"ex-\d+-\d+")
 
 
@@ -127,11 +134,8 @@ def written(text: str) -> str:
     text = PASTED.sub("(a picture)", text)
     if len(text) <= MAX_WRITTEN:
         return text
-    cut = tr(
-        "(cut here: {count:,} characters; {MAX_WRITTEN:,} is the most)",
-        count=len(text),
-        MAX_WRITTEN=MAX_WRITTEN,
-    )
+    cut = tr("(cut here: {count:,} characters; {MAX_WRITTEN:,} is the most)",
+             count=len(text), MAX_WRITTEN=MAX_WRITTEN)  # fmt: skip
     return f"{text[:MAX_WRITTEN]}\n\n{cut}"
 
 
@@ -165,74 +169,39 @@ def _verdict(
     """An answer as in Intake, a note, and whether it is odd."""
     claims = [cell for cell in handed_in.cells if exercise.id in cell.parts]
     if len(claims) > MAX_COPIES:
-        return (
-            None,
-            tr(
-                "{count} cells claim this exercise; {MAX_COPIES} is the most",
-                count=len(claims),
-                MAX_COPIES=MAX_COPIES,
-            ),
-            True,
-        )
+        return None, tr("{count} cells claim this exercise; {MAX_COPIES} is the most",
+                        count=len(claims), MAX_COPIES=MAX_COPIES), True  # fmt: skip
     if answer is None:
         missing = tr("the cell of exercise {id} is missing", id=exercise.id)
         note, hint = NOT_STARTED if claims else missing, _elsewhere(exercise, handed_in)
         return "", "; ".join(filter(None, [note, hint])), bool(hint)
     length, place = len(answer.source), answer.cell.place
     if length > MAX_CELL:
-        return (
-            None,
-            tr(
-                "the cell has {length:,} characters; {MAX_CELL:,} is the most",
-                length=length,
-                MAX_CELL=MAX_CELL,
-            ),
-            True,
-        )
+        return None, tr("the cell has {length:,} characters; {MAX_CELL:,} is the most",
+                        length=length, MAX_CELL=MAX_CELL), True  # fmt: skip
     many = ", ".join(str(cell.place) for cell in answer.others[:MAX_COPIES])
     if answer.inferred:
-        line = directive(exercise)
-        note = tr(
-            'cell {place} answers this; no cell with the line "{line}" does',
-            place=place,
-            line=line,
-        )
+        note = tr('cell {place} answers this; no cell with the line "{line}" does',
+                  place=place, line=directive(exercise))  # fmt: skip
         note += tr("; cell {many} defines it, too", many=many) if many else ""
         return answer.text, note, bool(many)
     if many:
-        number = len(answer.others) + 1
-        which = tr(
-            "{number} cells answer this exercise, {many} and {place}",
-            number=number,
-            many=many,
-            place=place,
-        )
-        return (
-            answer.text,
-            tr("{which}; the last one, {place}, counts", which=which, place=place),
-            True,
-        )
+        which = tr("{number} cells answer this exercise, {many} and {place}",
+                   number=len(answer.others) + 1, many=many, place=place)  # fmt: skip
+        note = tr("{which}; the last one, {place}, counts", which=which, place=place)
+        return answer.text, note, True
     if defines(answer.source, exercise):
-        said = _methods_outside(exercise, answer, handed_in)
-        loose = [
-            cell.place
-            for cell in handed_in.cells
-            if cell.code and not (cell.given or cell.parts) and defines(cell.text, exercise)
-        ]
-        if loose and not said:
-            said = tr(
-                "cell {loose} defines {title}, too; cell {place}, marked, counts",
-                loose=loose[-1],
-                title=exercise.title,
-                place=place,
-            )
-        return answer.text, said, bool(said)
+        note = _methods_outside(exercise, answer, handed_in)
+        loose = [cell.place for cell in handed_in.cells
+                 if cell.code and not (cell.given or cell.parts)
+                 and defines(cell.text, exercise)]  # fmt: skip
+        if loose and not note:
+            note = tr("cell {loose} defines {title}, too; cell {place}, marked, counts",
+                      loose=loose[-1], title=exercise.title, place=place)  # fmt: skip
+        return answer.text, note, bool(note)
     hint = _elsewhere(exercise, handed_in)
-    return (
-        answer.text,
-        hint and tr("cell {place} does not hold the answer; {hint}", place=place, hint=hint),
-        bool(hint),
-    )
+    note = tr("cell {place} does not hold the answer; {hint}", place=place, hint=hint)
+    return answer.text, hint and note, bool(hint)
 
 
 def _methods_outside(exercise: Exercise, answer: Answer, handed_in: Notebook) -> str:
@@ -240,19 +209,15 @@ def _methods_outside(exercise: Exercise, answer: Answer, handed_in: Notebook) ->
     if not any(f"class {symbol}" in answer.source for symbol in exercise.symbols):
         return ""
     for cell in handed_in.cells:
-        if cell.code and not cell.given and cell is not answer.cell and "(self" in cell.text:
-            for each in cell.statements.all:
-                node = each.node
-                if not isinstance(node, ast.FunctionDef) or node.name in answer.carried:
-                    continue
-                if [a.arg for a in node.args.args[:1]] == [
-                    "self"
-                ] and f"def {node.name}(" not in answer.text:
-                    return tr(
-                        "cell {place} defines {name} outside of the class",
-                        place=cell.place,
-                        name=quoted(node.name),
-                    )
+        if not cell.code or cell.given or cell is answer.cell or "(self" not in cell.text:
+            continue
+        for node in (statement.node for statement in cell.statements.all):
+            if not isinstance(node, ast.FunctionDef) or node.name in answer.carried:
+                continue
+            is_method = [a.arg for a in node.args.args[:1]] == ["self"]
+            if is_method and f"def {node.name}(" not in answer.text:
+                return tr("cell {place} defines {name} outside of the class",
+                          place=cell.place, name=quoted(node.name))  # fmt: skip
     return ""
 
 
@@ -261,11 +226,8 @@ def _elsewhere(exercise: Exercise, handed_in: Notebook) -> str:
     if not any(cell.parts for cell in handed_in.cells):
         for lab in LABS:
             if sum(bool(answers_in(cell.text, "", lab)) for cell in handed_in.cells) > 1:
-                return tr(
-                    "this is the notebook of lab {number}, {title}",
-                    number=lab.number,
-                    title=lab.title,
-                )
+                return tr("this is the notebook of lab {number}, {title}",
+                          number=lab.number, title=lab.title)  # fmt: skip
     meant = re.compile(rf"^[ \t]*(?:def|class)[ \t]+({'|'.join(exercise.symbols)})\b", re.M)
     alike = {symbol.lower().replace("_", "") for symbol in exercise.symbols}
     for cell in reversed(handed_in.cells):
@@ -273,29 +235,17 @@ def _elsewhere(exercise: Exercise, handed_in: Notebook) -> str:
             continue
         found = meant.search(cell.text)
         if found and not cell.code:
-            return tr(
-                "cell {place} defines {found}, but it is no code cell",
-                place=cell.place,
-                found=found[1],
-            )
+            return tr("cell {place} defines {found}, but it is no code cell",
+                      place=cell.place, found=found[1])  # fmt: skip
         if found and parsed(tidied(cell.text)) is None:
-            return tr(
-                "cell {place} defines {found}, but it cannot be read as Python",
-                place=cell.place,
-                found=found[1],
-            )
+            return tr("cell {place} defines {found}, but it cannot be read as Python",
+                      place=cell.place, found=found[1])  # fmt: skip
         for name in defined_names(tidied(cell.text)) if cell.code else ():
-            if (
-                name not in exercise.symbols
-                and name.lower().replace("_", "").strip("0123456789") in alike
-            ):
+            plain = name.lower().replace("_", "").strip("0123456789")
+            if name not in exercise.symbols and plain in alike:
                 asked = tr("the exercise asks for {title}", title=exercise.title)
-                return tr(
-                    "cell {place} defines {name}, but {asked}",
-                    place=cell.place,
-                    name=quoted(name),
-                    asked=asked,
-                )
+                return tr("cell {place} defines {name}, but {asked}",
+                          place=cell.place, name=quoted(name), asked=asked)  # fmt: skip
     return ""
 
 
@@ -315,51 +265,48 @@ def written_cells(cells: list[dict]) -> dict[str, list[str]]:
 def cells_of(data: bytes) -> list[dict]:
     """The cells of a notebook, old formats included; NotANotebook if there are none."""
     if len(data) > MAX_NOTEBOOK:
-        raise NotANotebook(
-            tr(
-                "the file has {count:,} bytes; {MAX_NOTEBOOK:,} is the most",
-                count=len(data),
-                MAX_NOTEBOOK=MAX_NOTEBOOK,
-            )
-        )
+        raise NotANotebook(tr("the file has {count:,} bytes; {MAX_NOTEBOOK:,} is the most",
+                              count=len(data), MAX_NOTEBOOK=MAX_NOTEBOOK))  # fmt: skip
     if values_in(data) > MAX_VALUES:
         text = tr("the file holds more than {MAX_VALUES:,} values", MAX_VALUES=MAX_VALUES)
         raise NotANotebook(text)
+    if data.endswith(bytes(4)):  # a crash while it was saved leaves them
+        data = data.rstrip(b"\0")
     try:
         content = json.loads(data.decode(json.detect_encoding(data), errors="replace"))
     except (ValueError, RecursionError) as error:
-        raise NotANotebook(
-            tr("the file is not a notebook: it is not JSON ({error})", error=error)
-        ) from error
+        why = next((tr(what) for sign, what in DAMAGES if re.search(sign, data)), "")
+        text = tr("the file is not a notebook: it is not JSON ({error})", error=error)
+        raise NotANotebook(why or text) from error
     if isinstance(content, dict) and content.get("nbformat") in (1, 2, 3):
-        sheets = content.get("worksheets")
-        if isinstance(sheets, list) and sum(map(len, map(str, sheets))) > 4 * MAX_CODE:
-            raise NotANotebook(tr("an old notebook that is too long to be converted"))
-        if data.count(b'"cell_type"') > MAX_CELLS:
-            raise NotANotebook(
-                tr("an old notebook of more than {MAX_CELLS:,} cells", MAX_CELLS=MAX_CELLS)
-            )
-        try:
-            content = nbformat.convert(nbformat.from_dict(content), 4)
-        except Exception as error:  # nbformat raises whatever it stumbles over
-            why = quoted(str(error), 200)
-            raise NotANotebook(
-                tr("the file is an old notebook that cannot be converted ({why})", why=why)
-            ) from error
+        content = converted(content, data)
     cells = content.get("cells") if isinstance(content, dict) else None
     if not isinstance(cells, list):
         raise NotANotebook(tr("the file is not a notebook: it is JSON without a list of cells"))
     cells = [cell for cell in cells[:MAX_CELLS] if isinstance(cell, dict)]
     code = sum(len(text_of(cell)) for cell in cells if is_code(cell))
     if code > MAX_CODE:
-        raise NotANotebook(
-            tr(
-                "there are {code:,} characters of code; {MAX_CODE:,} is the most",
-                code=code,
-                MAX_CODE=MAX_CODE,
-            )
-        )
+        raise NotANotebook(tr("there are {code:,} characters of code; {MAX_CODE:,} is the most",
+                              code=code, MAX_CODE=MAX_CODE))  # fmt: skip
     return cells
+
+
+def converted(content: dict, data: bytes) -> dict:
+    """An old notebook in today's format."""
+    sheets = content.get("worksheets")
+    if isinstance(sheets, list) and sum(map(len, map(str, sheets))) > 4 * MAX_CODE:
+        raise NotANotebook(tr("an old notebook that is too long to be converted"))
+    if data.count(b'"cell_type"') > MAX_CELLS:
+        raise NotANotebook(
+            tr("an old notebook of more than {MAX_CELLS:,} cells", MAX_CELLS=MAX_CELLS)
+        )
+    try:
+        return nbformat.convert(nbformat.from_dict(content), 4)
+    except Exception as error:  # nbformat raises whatever it stumbles over
+        why = quoted(str(error), 200)
+        raise NotANotebook(
+            tr("the file is an old notebook that cannot be converted ({why})", why=why)
+        ) from error
 
 
 def values_in(data: bytes) -> int:

@@ -11,7 +11,8 @@ numbers that depend on the text of all answers, too, and that no one has seen.
 All calls of an exercise are one request, in the process that the learner's exercises share.
 Whatever is not fully right there is asked once more, in a process of its own, each check
 twice: a check counts that passes both times. So an answer loses nothing to what an earlier
-exercise left behind, nor to a busy machine, and a table earns nothing.
+exercise left behind, nor to a busy machine, and a table earns nothing. Where the process died
+or had no memory, the reference is tried, then the answer again: perhaps it was the machine.
 """
 
 from __future__ import annotations
@@ -130,14 +131,15 @@ class Judge:
         doubtful = graded.doubtful or banned.doubtful(answer)
         return replace(graded, needs_person=asked, doubtful=doubtful)
 
-    def check_reference(self) -> None:
-        """Grade the reference's answers by the door through which a learner's come.
+    def check_reference(self, *exercises: Exercise) -> None:
+        """Grade the reference's answers, to these exercises or all, by the door through which
+        a learner's come.
 
         GradingError if they do not earn all points there: then nobody can.
         """
         self._end_worker()
         try:
-            for exercise in self.lab.exercises:
+            for exercise in exercises or self.lab.exercises:
                 answer = reference_block(self.lab, exercise)
                 graded = self._run(exercise, answer, "", "")
                 if not graded.full:
@@ -171,6 +173,10 @@ class Judge:
         result, answers = self._asked(exercise, module, seed)
         if result is None or not result.passed:
             self._end_worker()
+            result, answers = self._asked(exercise, module, seed, again=True)
+            self._end_worker()
+        if own and lacked_machine(answers):  # or was it the machine that lacked something?
+            self.check_reference(exercise)
             result, answers = self._asked(exercise, module, seed, again=True)
             self._end_worker()
         cell = cells.without_carried(cells.block(module, exercise.id) or "")
@@ -282,12 +288,7 @@ class Judge:
             unfair = str(error)
         if unfair:
             raise GradingError(
-                tr(
-                    "nothing is graded: exercise {id}, {points} points: {unfair}",
-                    id=exercise.id,
-                    points=exercise.points,
-                    unfair=unfair,
-                )
+                f"nothing is graded: exercise {exercise.id}, {exercise.points} points: {unfair}"
             )
         sent, other = (
             [encoded_calls(each.calls) for each in all_] for all_ in (checks, others)
@@ -327,10 +328,23 @@ def mentioned(own: str, module: str, not_allowed: Sequence[str]) -> tuple[str, i
     return banned.found_in(module, not_allowed)
 
 
+def lacked_machine(answers: Answers) -> bool:
+    """Whether the process died, or there was no memory: a full machine does that, too."""
+    failures = [answers.loading, *(outcome.failure for outcome in answers.outcomes)]
+    return not answers.timed_out and any(
+        f.kind in ("NoAnswer", "MemoryError") or "allocate memory" in f.text
+        for f in failures
+        if f is not None
+    )
+
+
 def missed(failure: Failure | None) -> bool:
-    """Whether something was not to be found: a name, a package, a file, the end of a line. Then
-    it was perhaps the form that cost the points; other errors are the answer's own."""
-    return failure is not None and not MISSING.isdisjoint((failure.kind, *failure.bases))
+    """Whether something was not to be found: a name, a package, a file, a GPU, the end of a
+    line. Then it was perhaps the form that cost the points; other errors are the answer's own.
+    """
+    if failure is None:
+        return False
+    return "CUDA" in failure.text or not MISSING.isdisjoint((failure.kind, *failure.bases))
 
 
 def always_missed(result: Result) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 
 import nbformat
 from nbformat import NotebookNode
@@ -71,15 +72,10 @@ class SubmittedFile:
     def beside(self) -> list[str]:
         """A remark, if a link, a pipe or the like lies beside it: none of it goes anywhere."""
         with os.scandir(self.path.parent) as entries:
-            odd = [
-                e.name
-                for e in entries
-                if not (e.is_file(follow_symlinks=False) or e.is_dir(follow_symlinks=False))
-            ]
-        text = (
-            f"{self.learner}: {min(odd, default='')!r} beside the notebook is a link or no file"
-        )
-        return [f"{text}, and is left alone"] * bool(odd)
+            modes = {entry.name: entry.stat(follow_symlinks=False).st_mode for entry in entries}
+        odd = [name for name, mode in modes.items() if not (S_ISREG(mode) or S_ISDIR(mode))]
+        text = f"{self.learner}: {min(odd, default='')!r} beside the notebook is a link or no"
+        return [f"{text} file, and is left alone"] * bool(odd)
 
     def read(self) -> bytes:
         """What is in it; of a file that is too large as much as it takes to refuse it."""

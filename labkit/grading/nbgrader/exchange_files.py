@@ -14,7 +14,7 @@ from nbgrader.converters.base import BaseConverter
 from nbgrader.coursedir import CourseDirectory
 
 from labkit.core.files import read_plain, write_whole
-from labkit.grading.nbgrader.timestamp import parse_timestamp
+from labkit.grading.nbgrader.timestamp import read_timestamp
 
 EXCHANGE_FILES = ("timestamp.txt", "submission_secret.txt")
 MAX_BYTES = 1000  # nbgrader's have 35 and 128
@@ -45,9 +45,8 @@ def read_line(path: Path) -> bytes | None:
 def handed_in_at(folder: Path) -> tuple[datetime | None, str]:
     """What timestamp.txt says, in UTC without a zone, as the gradebook keeps it, and what is
     wrong with it; (None, "") without one."""
-    path = folder / "timestamp.txt"
-    when = parse_timestamp(read_line(path) or b"")
-    if when or not os.path.lexists(path):
+    when = read_timestamp(folder)
+    if when or not os.path.lexists(folder / "timestamp.txt"):
         return when and when.replace(tzinfo=None), ""
     expected = "a line such as 2026-03-01 12:00:00 UTC"
     return None, f"timestamp.txt holds no time (expected {expected}); not late"

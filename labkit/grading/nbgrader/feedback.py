@@ -29,7 +29,8 @@ from pygments.lexers import PythonLexer
 from labkit.author.course_rules import LabRules
 from labkit.author.owned_cells import written_answer
 from labkit.core.cells import EMPTY_ANSWER
-from labkit.core.files import of_the_disk, write_whole
+from labkit.core.files import hash_of, of_the_disk, write_whole
+from labkit.core.paths import LABKIT
 from labkit.core.report import clean
 from labkit.core.syllabus import LABS, Exercise, Question
 from labkit.grading.judge.intake import cell_called
@@ -107,15 +108,16 @@ def coloured(code: str) -> Markup:
 
 
 class SanitizeAnswers(Preprocessor):
-    """For formgrader, which shows Markdown and names as they come: written answers without
-    scripts, and below each its rubric and model answer, which are in no file that learners get;
-    names as text."""
+    """For formgrader, which shows all cells, and Markdown and names as they come: first the
+    written answers, without scripts, below each its rubric and model answer, which are in no
+    file that learners get; then the exercises; nothing of the lesson; names as text."""
 
     enabled = True
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
         for name in NAMES & resources.keys():
             resources[name] = resources[name] and escape(resources[name])
+        nb.cells = cells_to_grade(nb.cells)
         return super().preprocess(nb, resources)
 
     def preprocess_cell(
@@ -128,6 +130,17 @@ class SanitizeAnswers(Preprocessor):
             html = re.sub(r"\n[ \t]*(?=\n)", "\n&#10;", html.strip())
             cell.source = f"<div>{html}</div>"
         return cell, resources
+
+
+def cells_to_grade(cells: list[NotebookNode]) -> list[NotebookNode]:
+    """Written answers, each below its question; then exercises, each above its check."""
+    written, exercises = [], []
+    for before, cell in zip([None, *cells], cells, strict=False):
+        if is_solution(cell) and cell.cell_type == "markdown":
+            written += [before, cell] if before else [cell]
+        elif is_solution(cell) or is_grade(cell):
+            exercises.append(cell)
+    return written + exercises
 
 
 @cache
@@ -153,18 +166,13 @@ def page_of(
     spoken = notebook.get("metadata", {}).get("tinyllm", {}).get("language", ENGLISH)
     lab = rules.lab
     with speaking(spoken):
+        exercises = [exercise_part(notebook, part, standing) for part in lab.exercises]
+        questions = [question_part(notebook, part, standing, rules) for part in lab.questions]
         return template("feedback.html").render(
-            lab=lab,
-            learner=clean(person.id),
-            name=clean(person.name),
-            standing=standing,
-            stamp=stamp,
-            exercises=[exercise_part(notebook, part, standing) for part in lab.exercises],
-            questions=[
-                question_part(notebook, part, standing, rules) for part in lab.questions
-            ],
+            lab=lab, learner=clean(person.id), name=clean(person.name), standing=standing,
+            stamp=stamp, exercises=exercises, questions=questions,
             code_css=Markup(CODE.get_style_defs(".highlight")),
-        )
+        )  # fmt: skip
 
 
 def exercise_part(notebook: NotebookNode, exercise: Exercise, standing: Standing) -> dict:
@@ -260,13 +268,6 @@ def write_page(
 @cache
 def version() -> str:
     """Tells apart versions of all that has a say in a page."""
-    labkit = Path(__file__).parents[2]
-    places = (
-        "core/*.py",
-        "core/labs/*",
-        "grading/nbgrader/*.py",
-        "grading/templates/*",
-        "grading/pages.py",
-    )
-    sources = sorted(path for place in places for path in labkit.glob(place))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    places = ("core/*.py", "core/labs/*", "grading/nbgrader/*.py", "grading/templates/*",
+              "grading/pages.py")  # fmt: skip
+    return hash_of(path for place in places for path in LABKIT.glob(place))

@@ -11,16 +11,8 @@ from nbformat import NotebookNode, from_dict
 from labkit.core.answers import cell_name
 from labkit.core.cells import EMPTY_ANSWER
 from labkit.core.syllabus import Lab
+from labkit.grading.judge import intake
 from labkit.grading.judge.graded import GradedSubmission
-from labkit.grading.judge.intake import (
-    NotANotebook,
-    cell_called,
-    cells_of,
-    is_code,
-    language_of,
-    rebuild,
-    text_of,
-)
 from labkit.grading.judge.pictures import NOT_SHOWN
 from labkit.lang import ENGLISH, speaking, tr
 
@@ -29,12 +21,12 @@ def graded_notebook(
     data: bytes, released: NotebookNode, lab: Lab, submission: GradedSubmission
 ) -> NotebookNode:
     """The notebook with these bytes' answers, as if its check cells had been run."""
-    notebook = rebuild(data, released, lab).notebook
+    notebook = intake.rebuild(data, released, lab).notebook
     found, _ = written_by_place(data, notebook, lab)
     if found:
-        texts = rebuild(json.dumps({"cells": found}).encode(), released, lab).notebook
+        texts = intake.rebuild(json.dumps({"cells": found}).encode(), released, lab).notebook
         for name in map(cell_name, found):
-            cell_called(notebook, name).update(cell_called(texts, name))
+            intake.cell_called(notebook, name).update(intake.cell_called(texts, name))
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
@@ -47,7 +39,7 @@ def graded_notebook(
 
 def show_verdicts(notebook: NotebookNode, submission: GradedSubmission) -> None:
     for graded in submission.exercises:
-        cell = cell_called(notebook, graded.exercise.check_cell)
+        cell = intake.cell_called(notebook, graded.exercise.check_cell)
         with speaking(submission.language):
             shown = {"text/plain": str(graded.report), "text/html": graded.report.html()}
         points = {"text/plain": repr(float(graded.score))}
@@ -60,31 +52,34 @@ def written_by_place(
     data: bytes, notebook: NotebookNode, lab: Lab
 ) -> tuple[list[dict], list[int]]:
     """Answers whose cells have lost their names, with their names: what stands below the text
-    of a question that `notebook` leaves blank. And the places of other texts of the learner's,
-    where it has no answer and no cell for one."""
-    known, asked, texts, above = {*map(cell_name, notebook.cells)}, {}, set(), ""
-    with speaking(language_of(data)):
+    of a question that `notebook` leaves blank. And the places of other texts of the learner's:
+    right above such a question, or where it has no answer and no cell for one."""
+    known, asked, texts, last = {*map(cell_name, notebook.cells)}, {}, set(), ""
+    with speaking(intake.language_of(data)):
         for cell in notebook.cells:
             if cell.source == EMPTY_ANSWER:
-                asked[above] = cell_name(cell)
+                asked[last] = cell_name(cell)
             elif cell.cell_type == "markdown":
-                above = ending(tr(cell.source.strip()))
-                texts.add(above)
+                last = ending(tr(cell.source.strip()))
+                texts.add(last)
     try:
-        cells = cells_of(data) if asked else []
-    except NotANotebook:
+        cells = intake.cells_of(data) if asked else []
+    except intake.NotANotebook:
         cells = []
     all_lost = {*asked.values()} - {*map(cell_name, cells)} == {
         question.answer_cell for question in lab.questions
     }
     found: dict[str, dict] = {}
-    others, name = [], ""
+    above: dict[str, int] = {}
+    others, name, loose = [], "", 0
     for number, cell in enumerate(cells, 1):
-        text = text_of(cell).strip()
-        if is_code(cell) or text in ("", EMPTY_ANSWER):
+        text = intake.text_of(cell).strip()
+        if intake.is_code(cell) or text in ("", EMPTY_ANSWER):
             continue
         question = next((end for end in asked if end in text), "")
         if question:  # the answer may stand in the same cell
+            if loose == number - 1 > 0:
+                above[asked[question]] = loose
             name, text = asked[question], text.partition(question)[2].strip()
         elif cell_name(cell) in known or ending(text) in texts:
             name, text = "", ""
@@ -92,9 +87,11 @@ def written_by_place(
             answer = found.setdefault(name, cell | {"source": ""})
             answer["metadata"] = {"nbgrader": {"grade_id": name}}
             answer["source"] = f"{answer['source']}\n\n{text}".strip()
-        elif text and all_lost:
-            others.append(number)
-    return [*found.values()], others
+        elif text:
+            loose = number
+            others += [number] * all_lost
+    others += [place for name, place in above.items() if name not in found]
+    return [*found.values()], sorted({*others})
 
 
 def ending(text: str) -> str:
@@ -107,7 +104,7 @@ def remarks_on(data: bytes, notebook: NotebookNode, lab: Lab) -> list[str]:
     which nothing says what they answer."""
     remarks, (_, others) = [], written_by_place(data, notebook, lab)
     for question in lab.questions:
-        count = cell_called(notebook, question.answer_cell).source.count(NOT_SHOWN)
+        count = intake.cell_called(notebook, question.answer_cell).source.count(NOT_SHOWN)
         if count:
             pictures = f"question {question.id}: {count} x {NOT_SHOWN}"
             remarks.append(f"{pictures}, see what was handed in")

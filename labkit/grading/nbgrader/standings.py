@@ -13,15 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from nbgrader.api import (
-    Assignment,
-    BaseCell,
-    Comment,
-    Grade,
-    Gradebook,
-    SubmittedAssignment,
-    SubmittedNotebook,
-)
+from nbgrader import api
 
 from labkit.author.course_rules import LabRules
 
@@ -164,20 +156,15 @@ def unseen(rules: LabRules, learner: str) -> Standing:
 
 
 def standings(
-    gradebook: Gradebook, rules: LabRules, learners: Collection[str] | None = None
+    gradebook: api.Gradebook, rules: LabRules, learners: Collection[str] | None = None
 ) -> dict[str, Standing]:
     """{learner: standing} of those in the gradebook, or of some; in two queries."""
-    columns = (
-        SubmittedAssignment.timestamp,
-        SubmittedNotebook.late_submission_penalty,
-        Grade.auto_score,
-        Grade.manual_score,
-        Grade.extra_credit,
-        Grade.needs_manual_grade,
-    )
+    columns = (api.SubmittedAssignment.timestamp, api.SubmittedNotebook.late_submission_penalty,
+               api.Grade.auto_score, api.Grade.manual_score, api.Grade.extra_credit,
+               api.Grade.needs_manual_grade)  # fmt: skip
     parts = {part.grade_cell: part for part in (*rules.lab.exercises, *rules.lab.questions)}
     found: dict[str, Standing] = {}
-    for learner, cell, *row in rows(gradebook, Grade, columns, rules.lab.name, learners):
+    for learner, cell, *row in rows(gradebook, api.Grade, columns, rules.lab.name, learners):
         when, penalty, automatic, manual, extra, flagged = row
         standing = found.setdefault(learner, Standing(late_penalty=penalty or 0.0))
         standing.handed_at = when.replace(tzinfo=timezone.utc) if when else None
@@ -189,7 +176,7 @@ def standings(
                 part.id, part.points, automatic, manual, extra or 0.0, bool(flagged), excused
             )
     for learner, cell, text in rows(
-        gradebook, Comment, (Comment.comment,), rules.lab.name, learners
+        gradebook, api.Comment, (api.Comment.comment,), rules.lab.name, learners
     ):
         if learner in found and text:
             found[learner].comments[cell] = text
@@ -197,7 +184,7 @@ def standings(
 
 
 def rows(
-    book: Gradebook,
+    book: api.Gradebook,
     table: Any,
     columns: tuple,
     lab_name: str,
@@ -205,15 +192,18 @@ def rows(
 ) -> Iterable[tuple]:
     """(learner, cell, columns) of all that a table of cells has of a lab, or of some."""
     query = (
-        book.db.query(SubmittedAssignment.student_id, BaseCell.name, *columns)
+        book.db.query(api.SubmittedAssignment.student_id, api.BaseCell.name, *columns)
         .select_from(table)
-        .join(BaseCell, BaseCell.id == table.cell_id)
-        .join(SubmittedNotebook, SubmittedNotebook.id == table.notebook_id)
-        .join(SubmittedAssignment, SubmittedAssignment.id == SubmittedNotebook.assignment_id)
-        .join(Assignment, Assignment.id == SubmittedAssignment.assignment_id)
-        .filter(Assignment.name == lab_name)
-        .order_by(BaseCell.name)
+        .join(api.BaseCell, api.BaseCell.id == table.cell_id)
+        .join(api.SubmittedNotebook, api.SubmittedNotebook.id == table.notebook_id)
+        .join(
+            api.SubmittedAssignment,
+            api.SubmittedAssignment.id == api.SubmittedNotebook.assignment_id,
+        )
+        .join(api.Assignment, api.Assignment.id == api.SubmittedAssignment.assignment_id)
+        .filter(api.Assignment.name == lab_name)
+        .order_by(api.BaseCell.name)
     )
     if learners is None:
         return query
-    return query.filter(SubmittedAssignment.student_id.in_(learners))
+    return query.filter(api.SubmittedAssignment.student_id.in_(learners))

@@ -29,6 +29,14 @@ def parse_timestamp(text: bytes) -> datetime | None:
         return None
 
 
+def read_timestamp(folder: Path) -> datetime | None:
+    """The time of a folder of submitted/; None where there is no file of nbgrader's form."""
+    try:
+        return parse_timestamp(read_plain(folder / "timestamp.txt", STAMP_BYTES + 1))
+    except OSError:
+        return None
+
+
 def timestamp_text(when: datetime) -> str:
     return when.strftime("%Y-%m-%d %H:%M:%S.%f %Z")
 
@@ -61,9 +69,8 @@ def stamp_marked(
         when = datetime.fromtimestamp(entry["order"][1], timezone.utc)
         if due and late != (when > due):
             when = due.astimezone(timezone.utc) + timedelta(seconds=late)
-        stamp = path.with_name("timestamp.txt")
-        before = parse_timestamp(read_plain(stamp, STAMP_BYTES)) if stamp.is_file() else None
+        before = read_timestamp(path.parent)
         if before != when:
-            write_whole(stamp, timestamp_text(when))
+            write_whole(path.with_name("timestamp.txt"), timestamp_text(when))
         times[learner] = before, when
     return times

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 from labkit.author.owned_cells import set_points
@@ -37,8 +38,7 @@ def follow_rules(course: Course, lab: Lab) -> None:
     course.gradebook.do(lambda book: follow(book, late, rules, graded, changed, times))
     for learner in sorted({learner for learner, _ in changed}):
         path = course.autograded(lab, learner)
-        notebook = read_content(path)
-        if notebook:
+        if notebook := read_content(path):
             set_points(notebook, rules.lab)
             show_verdicts(notebook, graded[learner])
             write_whole(path, file_content(notebook))
@@ -62,9 +62,8 @@ def ask_a_person(course: Course, lab: Lab, learner: str) -> None:
 
 def points_in(path: Path) -> dict[str, float]:
     """{grade cell: points} of a graded notebook; empty if it cannot be read."""
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         cells = json.loads(path.read_bytes())["cells"]
         marks = [cell["metadata"].get("nbgrader", {}) for cell in cells]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}
-    return {mark["grade_id"]: mark["points"] for mark in marks if "points" in mark}
+        return {mark["grade_id"]: mark["points"] for mark in marks if "points" in mark}
+    return {}

@@ -5,14 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
 
 from labkit.core.report import one_line
 from labkit.core.syllabus import LABS, Lab
@@ -28,8 +22,8 @@ from labkit.sandbox.bubblewrap import Sandbox
 
 MAX_REMARK = 300  # characters: a remark may contain a name that a learner chose
 COLUMNS = (
-    *(TextColumn("{task.description}"), BarColumn()),
-    *(MofNCompleteColumn(), TimeRemainingColumn()),
+    *(progress.TextColumn("{task.description}"), progress.BarColumn()),
+    *(progress.MofNCompleteColumn(), progress.TimeRemainingColumn()),
 )
 
 
@@ -47,7 +41,7 @@ def grade_and_report(
     course.remarks[:] = [f"{who}: {why}" for who, why in course.misnamed(lab).items()]
     pool.announce = lambda sandbox: announce(sandbox, console)
     is_hidden = not console.is_terminal
-    with Progress(*COLUMNS, console=console, transient=True, disable=is_hidden) as bar:
+    with progress.Progress(*COLUMNS, console=console, transient=True, disable=is_hidden) as bar:
         task = bar.add_task(f"grading {lab.name}", total=None)
 
         def advance(done: int, total: int) -> None:

@@ -10,13 +10,7 @@ import asyncio
 import multiprocessing
 import os
 from collections.abc import Callable
-from concurrent.futures import (
-    BrokenExecutor,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-)
+from concurrent import futures
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver
@@ -40,7 +34,7 @@ class RunningExecutor:
     """An executor, how many submissions it judges at a time, and how to stop it: at once, or
     when its work is done."""
 
-    executor: Executor
+    executor: futures.Executor
     slots: Callable[[], int]
     stop: Callable[[bool], None]
 
@@ -68,7 +62,7 @@ class GradingPool:
         self.jobs, self.way, self.address = jobs or cores(), way, address
         self.unsandboxed, self.patience = unsandboxed, patience
         self.cpu_seconds, self.announce = cpu_seconds, announce
-        self.starting: Future[RunningExecutor] | None = None
+        self.starting: futures.Future[RunningExecutor] | None = None
         self.running: RunningExecutor | None = None  # started, and in use
 
     def __enter__(self) -> GradingPool:
@@ -91,13 +85,13 @@ class GradingPool:
                 running.executor.submit(judge_process.warm_up)
             return running
 
-        thread = ThreadPoolExecutor(1)
+        thread = futures.ThreadPoolExecutor(1)
         self.starting = thread.submit(start)
         thread.shutdown(wait=False)
 
     def submit(
         self, spec: GradingSpec, data: bytes, before: str = "{}"
-    ) -> Future[GradedSubmission]:
+    ) -> futures.Future[GradedSubmission]:
         """Judge one submission. Errors: GradingError if nothing can be judged at all."""
         try:
             if self.running is None:
@@ -107,8 +101,8 @@ class GradingPool:
                 if not self.address:
                     self.announce(self.sandbox())
             return self.running.executor.submit(judge_process.grade, spec, data, before)
-        except BrokenExecutor as error:  # since the last result
-            broken: Future[GradedSubmission] = Future()
+        except futures.BrokenExecutor as error:  # since the last result
+            broken: futures.Future[GradedSubmission] = futures.Future()
             broken.set_exception(error)
             return broken
         except OSError as error:
@@ -134,7 +128,7 @@ def local_processes(pool: GradingPool) -> RunningExecutor:
         context.set_forkserver_preload(["__main__", *judge_process.PRELOAD])
         forkserver.ensure_running()
     first = (pool.sandbox(),)
-    executor = ProcessPoolExecutor(pool.jobs, context, judge_process.begin, first)
+    executor = futures.ProcessPoolExecutor(pool.jobs, context, judge_process.begin, first)
 
     def stop(at_once: bool) -> None:
         processes = processes_of(executor) if at_once else []

@@ -20,9 +20,8 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from labkit.core.files import write_whole
+from labkit.core.files import hash_of, write_whole
 from labkit.core.paths import ROOT
-from labkit.core.report import Status
 from labkit.core.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
 from labkit.sandbox.inside.limits import CPU_SECONDS
@@ -44,10 +43,8 @@ JUDGING = (
 def judging(lab: str) -> str:
     """A hash of everything of the course that can change a score."""
     names = [name.format(lab=lab) for name in JUDGING]
-    hasher = hashlib.sha256(f"{platform.python_version()} {version('torch')}".encode())
-    for path in sorted(path for name in names for path in ROOT.glob(name)):
-        hasher.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
-    return hasher.hexdigest()
+    versions = f"{platform.python_version()} {version('torch')}"
+    return hash_of((path for name in names for path in ROOT.glob(name)), versions)
 
 
 @dataclass(frozen=True)
@@ -99,13 +96,11 @@ class Results:
         self.learners = course_root / ".results" / f"{lab.name}.json"
 
     def get(self, key: str) -> GradedSubmission | None:
-        """The finished result; None if none can be read, or the judge itself failed at it."""
+        """The finished result; None if none can be read."""
         try:
-            found = GradedSubmission.from_json(self._path(key).read_text("utf-8"))
+            return GradedSubmission.from_json(self._path(key).read_text("utf-8"))
         except (OSError, ValueError, TypeError, KeyError):
             return None
-        failed = any(exercise.status is Status.NOT_CHECKED for exercise in found.exercises)
-        return None if failed else found
 
     def put(self, key: str, submission: GradedSubmission) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -67,15 +67,14 @@ def print_line(console: Console, text: str) -> None:
 def totals(results: LabResults) -> list[str]:
     """How many were graded and how many were not; the points by checks; what waits."""
     failed = sum(bool(entry.ungraded) for entry in results.missing)
-    standings = [entry.standing for entry in results.handed]
-    late = sum(bool(standing.late_penalty) for standing in standings)
-    waiting = sum(len(standing.waiting) for standing in standings)
+    late = sum(bool(entry.standing.late_penalty) for entry in results.handed)
     counts = {
         "not gradable": failed,
-        "handed in nothing": len(results.missing) - failed,
+        "without a file of theirs": len(results.missing) - failed,
+        "files of nobody, see `tinyllm collect`": results.nobodys,
         "excused": len(results.excused),
         "late": late,
-        "written answers wait for a person in formgrader": waiting,
+        "written answers wait for a person in formgrader": results.waiting,
     }
     head = f"{results.lab.name}: {len(results.handed)} graded, median {results.median:g} of "
     head += f"{results.possible:g} points by checks, {results.full} with all of them"

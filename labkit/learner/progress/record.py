@@ -1,5 +1,5 @@
 """What the learner's project remembers from one day to the next: exercises that passed, with
-which code, and predictions. It stands in progress.json, in the project's folder."""
+which code, predictions, and hints. It is progress.json, in the project's folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from labkit.core.files import write_whole
 from labkit.core.syllabus import LABS, Exercise, Lab
 from labkit.learner import workspace
 
-PASSED, PREDICTIONS = "passed", "predictions"  # its two parts
+PASSED, PREDICTIONS, HINTS = "passed", "predictions", "hints"  # its parts
 
 
 def path() -> Path:

@@ -28,7 +28,11 @@ from labkit.sandbox.inside.doubles import (
     Watched,
 )
 from labkit.sandbox.inside.importer import PACKAGE
-from labkit.sandbox.inside.torch_private import numbers_at_most, set_deterministic
+from labkit.sandbox.inside.torch_private import (
+    numbers_at_most,
+    operations_at_most,
+    set_deterministic,
+)
 
 # Kept from before any learner code can replace them.
 _equal, _generator = torch.equal, torch.default_generator
@@ -107,6 +111,10 @@ def _is_choice(value: Any) -> bool:
     return value[0].shape == value[1].shape and value[1].dtype == torch.int64
 
 
+def _first(values: list[Any], steps: list[Step]) -> list[Any]:
+    return [v[0] if isinstance(v, (list, tuple)) and v else v for v in values]
+
+
 # What a check looks at where a right answer may draw random numbers in its own way, give what
 # it likes, or choose an order.
 SUMMARIES: dict[str, Callable[[list[Any], list[Step]], list[Any]]] = {
@@ -114,6 +122,7 @@ SUMMARIES: dict[str, Callable[[list[Any], list[Step]], list[Any]]] = {
     "counts": _counts,  # of each step, how often 0, 1, 2, ... occur
     "repeats": _repeats,  # of each later step, whether it equals the first
     "real tokens": _real_tokens,  # of each step, what it says of tokens that are no padding
+    "first": _first,  # of each step, the first of several values
     "by index": _by_index,  # of each step, numbers and their places, in whichever order
 }
 
@@ -130,6 +139,7 @@ OPTIONS: dict[str, tuple[type, ...]] = {
     "objects": (Given,),
     "trace": (tuple,),
     "most_numbers": (int,),
+    "most_operations": (int,),
 }
 
 
@@ -154,6 +164,7 @@ class Call:
     trace   functions and classes of the package, whose calls are recorded: the records are one
             more value, see Tracer, and the outcome's state is the weights that were loaded
     most_numbers  a tensor of more numbers than this, made on the way, raises MemoryError
+    most_operations  more operations of torch than this in a step raise RuntimeError
 
     A Given("listener") among a step's inputs makes its value {"returned": ..., name: what
     the listener heard}. torch's global generator starts every call with the same seed.
@@ -180,11 +191,12 @@ class Call:
         objects: Given | None = None,
         trace: tuple[str, ...] = (),
         most_numbers: int | None = None,
+        most_operations: int | None = None,
         **inputs: Any,
     ):
         given = (
             *(init, state, dtype, grad, names, by_position, summary, objects, trace),
-            most_numbers,
+            *(most_numbers, most_operations),
         )
         for (name, kinds), value in zip(OPTIONS.items(), given, strict=True):
             if value is not None and not isinstance(value, kinds):
@@ -195,7 +207,9 @@ class Call:
         self.symbol, self.init, self.state = symbol, init, state
         self.dtype, self.grad, self.names = dtype, grad, names
         self.by_position, self.summary, self.objects = by_position, summary, objects
-        self.trace, self.most_numbers = trace, most_numbers
+        self.trace, self.most_numbers, self.most_operations = (
+            trace, most_numbers, most_operations,
+        )  # fmt: skip
         # For the judge's side alone, see checks/compare.py:
         self.returns: tuple[str, ...] = ()  # what the values of a pair are called
         self.probs: Tensor | None = None  # which counts of draws must fit
@@ -378,7 +392,8 @@ def _perform(
         before = [(step + p, t, t.detach().clone()) for p, t in _tensors(inputs, inputs)]
         given = {**objects, **inputs}
         gradients_on = torch.set_grad_enabled(bool(call.grad or objects))
-        with gradients_on, numbers_at_most(call.most_numbers), watch:
+        limits = numbers_at_most(call.most_numbers), operations_at_most(call.most_operations)
+        with gradients_on, limits[0], limits[1], watch:
             value = _run(target, method, given, call.by_position, outcome.renamed)
         outcome.values.append(value if call.grad else detached(value))  # later steps may write
         outcome.changed += [path for path, t, old in before if not _same(t.detach(), old)]

@@ -247,10 +247,11 @@ class Cache:
 
     layer_idx   the only layer that may use it
     numbers     how many numbers it stores for each token, keys and values together
+    held        tokens that it holds from before, whose keys are not like their values
     """
 
-    def __init__(self, layer_idx: int, numbers: int):
-        self.layer_idx, self.numbers = layer_idx, numbers
+    def __init__(self, layer_idx: int, numbers: int, held: int = 0):
+        self.layer_idx, self.numbers, self.held = layer_idx, numbers, held
         self.stored: tuple[Tensor, Tensor] | None = None
 
     def update(self, layer_idx: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -265,6 +266,9 @@ class Cache:
             raise ValueError(
                 f"the cache was given {came} numbers a token; it stores {self.numbers}"
             )
+        if self.stored is None and self.held:
+            sizes = [(len(t), t.size(1), self.held, t.size(3)) for t in (key, value)]
+            self.stored = torch.full(sizes[0], -0.5).to(key), torch.full(sizes[1], 2.0).to(key)
         if self.stored is not None:
             pairs = zip(self.stored, (key, value), strict=True)
             key, value = (torch.cat(pair, dim=2) for pair in pairs)
@@ -321,33 +325,41 @@ def training(
     hidden_size: int = 6,
     layers: int = 2,
     experts: int = 0,
+    top_k: int = 2,
     coefficient: float = 0.1,
     seed: int = 0,
     groups: int = 1,
     watched: bool = False,
+    stale: bool = False,
 ) -> dict[str, Any]:
     """{"model", "optimizer"}: a WindowModel, and Momentum with its weights in one group, or
-    in two: matrices, and the rest. A watched model's report is part of what a step gives."""
+    in two: matrices, and the rest. A watched model's report is part of what a step gives; a
+    stale one comes with gradients of something else."""
     config = WindowConfig(
         vocab_size,
         hidden_size,
         num_hidden_layers=layers,
         num_experts=experts,
+        num_experts_per_tok=top_k,
         router_aux_loss_coef=coefficient,
     )
     model = (Watched if watched else WindowModel)(config, seed)
     parts = [list(model.parameters())]
+    for weight in parts[0] if stale else ():
+        weight.grad = torch.ones_like(weight)
     if groups == 2:
         parts = [[w for w in parts[0] if (w.dim() == 2) is matrix] for matrix in (True, False)]
     optimizer = Momentum([{"params": part} for part in parts], lr=0.7, momentum=0.9)
     return {"model": model, "optimizer": optimizer}
 
 
-def policy(seed: int = 0, lr: float = 0.3) -> dict[str, Any]:
+def policy(seed: int = 0, lr: float = 0.3, used: bool = False) -> dict[str, Any]:
     """{"model", "optimizer"}: a TinyDecoder that learns and is sure of little, and Momentum
-    with its weights."""
-    model = TinyDecoder(seed).requires_grad_(True)
+    with its weights. A used one still has gradients of something else."""
+    model = TinyDecoder(seed, layers=1).requires_grad_(True)
     model.head.data *= 0.25
+    for weight in model.parameters() if used else ():
+        weight.grad = torch.ones_like(weight)
     return {"model": model, "optimizer": Momentum([{"params": [*model.parameters()]}], lr, 0.5)}
 
 
@@ -366,12 +378,19 @@ class Judge(Listener):
 class Adaptable(nn.Module):
     """Two layers of linear layers with a head, on which LoRA can be put.
 
-    put    {path: module} to be put into it; their matrices A and B get numbers
+    put     {path: module} to be put into it; their matrices A and B get numbers
+    device  on "meta" there are no numbers, and the report says only where the weights are
 
     Shapes: x (B, E) -> (B, V)
     """
 
-    def __init__(self, size: int = 6, put: dict[str, nn.Module] | None = None):
+    def __init__(
+        self,
+        size: int = 6,
+        put: dict[str, nn.Module] | None = None,
+        dtype: str = "float32",
+        device: str = "cpu",
+    ):
         super().__init__()
         self.layers = nn.ModuleList(
             nn.ModuleDict({
@@ -383,10 +402,12 @@ class Adaptable(nn.Module):
             for _ in range(2)
         )  # fmt: skip
         self.lm_head = nn.Linear(size, 5, bias=False)
+        self.to(device, getattr(torch, dtype))
         for path, module in (put or {}).items():
             parent, _, name = path.rpartition(".")
             setattr(self.get_submodule(parent), name, module)
-        self.x = torch.randn(3, size, generator=torch.Generator().manual_seed(0))
+        generator = torch.Generator().manual_seed(0)
+        self.x = torch.randn(3, size, generator=generator).to(self.lm_head.weight.dtype)
         self.fill("")
 
     def forward(self, x: Tensor) -> Tensor:
@@ -398,7 +419,7 @@ class Adaptable(nn.Module):
     def fill(self, part: str) -> None:
         """Put numbers into the weights whose names contain `part`, each by its own name."""
         for name, weight in self.named_parameters():
-            if part in name:
+            if part in name and not weight.is_meta:
                 generator = torch.Generator().manual_seed(sum(map(ord, name)))
                 weight.data.normal_(std=weight.size(-1) ** -0.5, generator=generator)
 
@@ -406,21 +427,36 @@ class Adaptable(nn.Module):
     def report(self) -> dict[str, Any]:
         """What the model is now: its output, what learns, its numbers, and its output with
         other numbers in LoRA's matrices."""
-        named = self.named_parameters()
-        trained = sorted(name for name, weight in named if weight.requires_grad)
+        named = dict(self.named_parameters())
+        learn = {name: weight.requires_grad for name, weight in named.items()}
+        if self.lm_head.weight.is_meta:
+            return {"devices": {name: str(weight.device) for name, weight in named.items()}}
         numbers = {name: weight.clone() for name, weight in self.state_dict().items()}
-        found = {"output": self(self.x), "weights that learn": trained, **numbers}
+        found = {"output": self(self.x), "which weights learn": learn, "weights": numbers}
         self.fill(".lora_")
         return found | {"output once A and B have learned": self(self.x)}
 
 
-def linear(rows: int, columns: int, bias: bool = True, seed: int = 0) -> nn.Linear:
+def linear(
+    rows: int,
+    columns: int,
+    bias: bool = True,
+    seed: int = 0,
+    dtype: str = "float32",
+    device: str = "cpu",
+) -> nn.Linear:
     """A linear layer with numbers of its own."""
     layer = nn.Linear(columns, rows, bias=bias)
     generator = torch.Generator().manual_seed(seed)
     for weight in layer.parameters():
         weight.data.normal_(generator=generator)
-    return layer
+    return layer.to(device, getattr(torch, dtype))
+
+
+def passing_rule(query, key, value, g, beta, initial_state=None) -> tuple[Tensor, Tensor]:
+    """A rule for GatedDeltaNet that shows by what it gives that it was called, and with which g
+    last: (B, T, M, Q) and (B, M)."""
+    return 3 * value, g[:, -1]
 
 
 # By the names that a Given uses.
@@ -439,5 +475,6 @@ DOUBLES: dict[str, Callable[..., Any]] = {
     "judge": Judge,
     "linear": linear,
     "adaptable": Adaptable,
+    "passing_rule": lambda: passing_rule,
 }
 SHARED = ("kv_cache", "model_cache", "tiny_decoder")  # one object in all steps of a call

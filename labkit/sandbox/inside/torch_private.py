@@ -69,6 +69,21 @@ def numbers_at_most(most: int | None) -> AbstractContextManager[object]:
     return nullcontext() if most is None else _AtMost(most)
 
 
+class _FewOperations(_AtMost):
+    """Counts the operations, however small the tensors are."""
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None):
+        self.count = getattr(self, "count", 0) + 1
+        if self.count > self.most:
+            raise RuntimeError(f"torch ran more than the {self.most} operations allowed here")
+        return operator(*args, **(kwargs or {}))
+
+
+def operations_at_most(most: int | None) -> AbstractContextManager[object]:
+    """Within it, torch runs `most` operations; the next one raises RuntimeError."""
+    return nullcontext() if most is None else _FewOperations(most)
+
+
 def torch_settings() -> tuple[torch.dtype, bool, Any]:
     """What code can set for all of torch: the default dtype, whether gradients are noted, and
     the default device, None if none was set."""

@@ -30,7 +30,7 @@ WHOLE = (torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool)
 DTYPES = {str(dtype): dtype for dtype in (*FLOATS, *WHOLE)}
 SETTINGS = (
     *("init", "state", "dtype", "grad", "names", "by_position", "summary", "objects"),
-    "most_numbers",
+    *("most_numbers", "most_operations"),
 )
 
 
@@ -87,7 +87,7 @@ class Unpacker:
         if packed is None or type(packed) in (bool, int, float):
             return packed
         if type(packed) is str:
-            return packed if self.ours else one_line(packed, MAX_TEXT)
+            return packed if self.ours else packed[:MAX_TEXT]  # line breaks count
         if not self.ours and len(packed) > MAX_ITEMS:
             raise Malformed(f"{len(packed)} values in one")
         if type(packed) is list:
@@ -201,11 +201,11 @@ def outcome_from(fields: Any) -> Outcome:
             values=_typed(fields["values"], list),
             grads=_typed_items(fields["grads"], Tensor),
             names={name: _shape(shape) for name, shape in _items(fields["names"], list)},
-            changed=[_typed(name, str)[:MAX_NAME] for name in _typed(fields["changed"], list)],
+            changed=[_line(name) for name in _typed(fields["changed"], list)],
             state=_typed_items(fields["state"], Tensor),
-            renamed=_typed_items(fields["renamed"], str),
+            renamed={key: _line(name) for key, name in _items(fields["renamed"], str)},
             failure=_failure(fields["failure"]),
-            odd=_typed(fields["odd"], str)[:MAX_NAME],
+            odd=_line(fields["odd"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise Malformed(f"not an outcome: {error}") from error
@@ -215,11 +215,15 @@ def _failure(fields: Any) -> Failure | None:
     if fields is None:
         return None
     kind, text, line, bases = fields
-    bases = [_typed(name, str)[:MAX_NAME] for name in _typed(bases, list)[:8]]
+    bases = [_line(name) for name in _typed(bases, list)[:8]]
     line = line and _typed(line, int)
-    kind = _typed(kind, str)[:MAX_NAME]
+    kind = _line(kind)
     kind = kind if kind.isidentifier() else "Error"
-    return Failure(kind, _typed(text, str)[:MAX_ERROR], line, bases)
+    return Failure(kind, _line(text, MAX_ERROR), line, bases)
+
+
+def _line(text: Any, most: int = MAX_NAME) -> str:
+    return one_line(_typed(text, str), most)
 
 
 def _shape(sizes: list[Any]) -> list[int]:

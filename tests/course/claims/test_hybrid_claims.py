@@ -16,7 +16,9 @@ CODE = (
     "sink-train",
     "sink-open",
     "sink-measure",
+    "sink-gate",
     "sink-run",
+    "sink-fit",
     "fits-code",
     "recall-code",
 )
@@ -84,19 +86,23 @@ def test_adding_holds_more_keys_and_the_delta_rule_more_changes():
         assert delta > added + 0.2
 
 
-def test_no_sink_forms_in_two_small_layers():
-    names = notebook()
-    fresh = names["Rows"](names["tokenizer"].library, 64).batch(100_000, 16)
-    even = (1 / torch.arange(17.0, 65.0)).mean().item()
+def test_an_idle_head_looks_at_the_first_token_and_a_gate_closes():
+    even = (1 / torch.arange(9.0, 33.0)).mean().item()
     for gated in (True, False):
         for seed in SEEDS:
-            model = names["sink_model"](seed, gated)
-            shares = [names["first_share"](model, fresh, layer) for layer in (0, 1)]
-            say(f"first token, {'gated' if gated else 'open'}, even {even:.3f}", *shares)
-            assert max(shares) < 1.2 * even
+            idle, busy, *factors = notebook()["copying"](seed, gated)
+            say(f"{'gated' if gated else 'open'}, even {even:.3f}", idle, busy, *factors)
+            assert idle > 2 * even > busy
+            assert not gated or factors[0] < 0.7 * factors[1]
+
+
+def test_the_storyteller_has_no_sink():
+    names = notebook()
+    even = (1 / torch.arange(17.0, 65.0)).mean().item()
     for seed in SEEDS:
         rows = names["Rows"](names["tokenizer"].library, 64).batch(100_000 + seed, 16)
         shares = [names["first_share"](names["model"], rows, layer) for layer in range(4)]
+        shares = [share[:, 16:].mean().item() for share in shares]
         say("first token, the storyteller", *shares)
         assert max(shares) < even
 

@@ -2,17 +2,22 @@
 counts; what a person has to settle."""
 
 import csv
+import gzip
+import io
+import re
 import struct
 import unicodedata
 from datetime import datetime, timezone
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from labkit.cli import app
 from labkit.core import cells
 from labkit.core.files import safe_id
 from labkit.core.paths import NOTEBOOKS
+from labkit.grading.class_report.class_results import results_of
 from labkit.grading.class_report.report import write_reports
 from labkit.grading.collect import deliver, issues
 from labkit.grading.collect.issues import OpenIssues
@@ -24,6 +29,7 @@ from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntr
 from labkit.grading.nbgrader.timestamp import parse_timestamp
 from labkit.grading.run.follow import follow_rules
 from labkit.grading.run.results import Results
+from labkit.grading.run.screen import print_screen
 from tests.course.grading.samples import (
     FULL,
     LAB,
@@ -521,6 +527,9 @@ CANNOT = [
     ("01_rmsnorm.html", b"<html>", "web page"),
     ("rmsnorm.py", b"import torch", "no notebook"),
     (FILE, notebook("done")[:3000], "not JSON"),
+    (FILE, b"<<<<<<< HEAD\n" + notebook("a") + b"\n=======\n", "merge was not finished"),
+    (FILE, b"version https://git-lfs.github.com/spec/v1\noid sha256:4d\n", "git LFS"),
+    (f".{FILE}.icloud", b"bplist00\xd4", "placeholder of iCloud"),
     (FILE, b"", "empty"),
     ("work.zip", b"PK\x03\x04 broken", "cannot be read"),
     (FILE, notebook("", SECOND), "a notebook of 02_rope"),
@@ -540,6 +549,11 @@ def test_what_cannot_be_graded_is_told_with_its_learner(inboxes):
         assert why in reason and name in page_of(inbox, "Ann Lee").read_text(), name
         inbox.take({f"{ANN}/x/{FILE}": B}, "later.zip")
         assert not OpenIssues(inbox.root).open() and "Ann Lee" in inbox.handed_in(), name
+
+
+def test_a_notebook_that_a_program_wrapped_is_read(inbox):
+    inbox.take({f"{ANN}/{FILE}.gz": gzip.compress(A), f"{BOB}/{FILE}": B + bytes(9)})
+    assert inbox.handed_in() == {"Ann Lee": A, "Bob Day": B + bytes(9)}
 
 
 def test_what_lies_beside_a_notebook_is_no_matter(inbox):
@@ -570,11 +584,30 @@ def test_reports_do_not_say_that_nothing_was_handed_in(inbox, monkeypatch):
     assert "needs a look: 2" in (inbox.root / "class.html").read_text()
 
 
+def test_nobody_handed_in_nothing_while_files_have_no_learner(inbox, monkeypatch):
+    roster = listed(inbox, "id,name\nann,Ann\nbob,Bob\n")
+    inbox.take({f"ann/{FILE}": A, f"octo7/{FILE}": B}, "in", roster_file=roster)
+    nothing = GradedSubmission(tuple(zero(exercise, "no points") for exercise in LAB.exercises))
+    Results(inbox.root, LAB).put("key", nothing)
+    Results(inbox.root, LAB).put_class({"ann": "key"})
+    monkeypatch.setattr(Course, "standings", lambda self, lab: {})
+    write_reports(inbox.course)
+    for name in ("01_rmsnorm.html", "01_rmsnorm.csv", "class.html"):
+        text = (inbox.root / name).read_text("utf-8-sig")
+        assert re.search("open(: 1| files: 1)", text), name
+        assert "othing handed in:" not in text and "nothing handed in" not in text, name
+    screen = io.StringIO()
+    results = results_of(inbox.course, LAB)
+    print_screen(results, inbox.course, [], Console(file=screen, width=80))
+    assert "1 files of nobody, see `tinyllm collect`" in " ".join(screen.getvalue().split())
+
+
 # The command
 
 
 def test_the_command_prints_one_screen_and_writes_a_table(inbox):
-    """What is open is listed over all collects; the path of the table comes last."""
+    """A line a lab where all is well. What is open is listed over all collects; the path of
+    the table comes last."""
 
     def lines_of(*arguments):
         done = CliRunner().invoke(app, ["collect", *arguments, "--course", str(inbox.root)],
@@ -583,6 +616,11 @@ def test_the_command_prints_one_screen_and_writes_a_table(inbox):
         assert "".join(last.split()).endswith("collected/last.csv"), done.output
         assert len(lines) < 23 and max(map(len, lines)) <= 80 and "\x1b[31m" not in done.output
         return done.exit_code, "\n".join(lines)
+
+    class_of_150 = {f"p{n}_{n}1_{n}_{FILE}": notebook(f"{n}") for n in range(1000, 1150)}
+    (inbox.folder / "well.zip").write_bytes(zipped(class_of_150))
+    done = collect_command(inbox, str(inbox.folder / "well.zip"))
+    assert (done.exit_code, done.output) == (0, "01_rmsnorm: 150 new\n")
 
     evil = f"=HYPERLINK(1)_111_1001_{FILE}"
     many = {f"p{n:02}x_{n}11_1{n:02}1_{FILE}": notebook(f"{n}") for n in range(10, 80)}

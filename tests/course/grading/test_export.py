@@ -98,7 +98,7 @@ def test_canvas_gets_its_own_rows_back_with_grades(handed_in, tmp_path):
     assert [row[title] for row in rows[1:]] == ["11.5", "4.55", "", ""]
     assert rows[2]["Student"] == "'=Bold, Bob" and rows[3]["Student"] == "王, 伟"
     assert "worth 14 points in Canvas, here 20" in remarks
-    assert "2 written answers are still to be graded" in remarks
+    assert f"written answers still to be graded by hand: {LAB.name} 2" in remarks
 
 
 def test_moodles_worksheet_comes_back_filled_in(handed_in, tmp_path):

@@ -1,7 +1,6 @@
 """A fault of ours is never a grade: wherever packages come from, the class is graded, or nobody
 is and one sentence says why; a learner at whom the judge fails has no points yet."""
 
-import json
 import os
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from labkit.core.paths import ROOT
 from labkit.grading.run.pool import EXECUTORS
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
 from labkit.sandbox.bubblewrap import GradingError
-from labkit.sandbox.inside.call import Call
+from labkit.sandbox.inside.call import Call, Failure, Outcome
 from labkit.sandbox.inside.frames import Gone
 from labkit.sandbox.inside.limits import package_folders
 from labkit.sandbox.launch import LoadRequest, Worker, WorkerLauncher
@@ -209,13 +208,39 @@ def test_who_the_judge_fails_at_has_no_points_and_is_named(handed_in, fail, monk
     assert grade(handed_in)[0] == 0 and points(handed_in) == {"ada": 0, "bob": 14, "eve": 14}
 
 
-def test_zeros_of_a_judge_that_failed_are_not_used_again(handed_in, monkeypatch):
-    """As earlier versions stored them."""
-    assert grade(handed_in)[0] == 0
-    for path in (handed_in.root / ".results" / LAB.name).glob("*.json"):
-        record = json.loads(path.read_text("utf-8"))
-        for exercise in record["exercises"]:
-            exercise |= {"share": 0.0, "status": "not checked", "needs_person": True}
-        path.write_text(json.dumps(record), "utf-8")
+# Where the machine has no memory, or kills a process
+
+
+def test_a_full_machine_is_no_grade(handed_in, monkeypatch):
+    """The process dies at every answer until there is memory again: nobody gets points, and
+    the same command goes on. Where it dies once more although the reference passes, it counts.
+    """
+    notebook = solved(handed_in.released(LAB), LAB)
+    hand_in(handed_in.root, LAB, Learner("bob", encoded(notebook)))
+    full, asked = [True], []
+
+    def answer(self, request, calls, *rest):
+        found = original(self, request, calls, *rest)
+        asked.append(request.module)
+        if len(asked) > len(LAB.exercises) and full[0]:  # after the reference was tried
+            found.outcomes = [Outcome(failure=Failure("MemoryError", "")) for _ in calls]
+        return found
+
+    original = Worker.answer
+    monkeypatch.setattr(Worker, "answer", answer)
+    status, output = grade(handed_in)
+    assert status == 2 and "the reference itself does not get all points" in output
+    assert points(handed_in) == {}
+    full[0] = False
     monkeypatch.setitem(EXECUTORS, "processes", here)
     assert grade(handed_in)[0] == 0 and points(handed_in) == {"ada": 0, "bob": 14}
+
+
+def test_an_answer_that_takes_all_memory_is_a_verdict(handed_in):
+    notebook = solved(handed_in.released(LAB), LAB)
+    greedy = "\ndef layer_norm(x, weight, bias, eps=1e-5):\n    return torch.ones(10**12)\n"
+    for cell in notebook.cells:
+        if cell.source.startswith("# %% exercise 1.1"):
+            cell.source += greedy
+    hand_in(handed_in.root, LAB, Learner("eve", encoded(notebook)))
+    assert grade(handed_in)[0] == 0 and points(handed_in)["eve"] == 10

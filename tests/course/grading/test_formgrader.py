@@ -3,11 +3,14 @@
 import html
 from types import SimpleNamespace
 
+import nbformat
 from jinja2 import Environment, FileSystemLoader
 from nbconvert.exporters import HTMLExporter
 from nbgrader.server_extensions.formgrader.base import BaseHandler
 from nbgrader.server_extensions.formgrader.handlers import template_path
 
+from labkit.core.answers import cell_name
+from labkit.grading.nbgrader.feedback import cells_to_grade
 from tests.course.grading.samples import LAB, stored
 
 PAGES = {
@@ -44,6 +47,17 @@ def test_names_are_text_on_the_page_of_a_submission(released_course):
     assert third not in made and third in html.unescape(made)
     made = html.unescape(page(first_name="Zoë & 小明", last_name="O'Brien"))
     assert "O'Brien, Zoë & 小明" in made and "&amp;" not in made
+
+
+def test_the_page_of_a_submission_begins_with_the_written_answers(released_course):
+    """Then come the exercises with their checks; nothing of the lesson."""
+    notebook = nbformat.read(released_course.released_file(LAB), as_version=4)
+    names = [cell_name(cell) for cell in cells_to_grade(notebook.cells)]
+    written = [question.answer_cell for question in LAB.questions]
+    exercises = [name for e in LAB.exercises for name in (e.answer_cell, e.check_cell)]
+    assert names[1::2] == written + exercises[1::2] and names[-len(exercises) :] == exercises
+    asked = cells_to_grade(notebook.cells)[0 : 2 * len(written) : 2]
+    assert all(cell.cell_type == "markdown" and "point" in cell.source for cell in asked)
 
 
 def test_ids_are_text_in_lists(released_course):

@@ -3,6 +3,7 @@
 import copy
 import inspect
 import json
+import sys
 
 import nbformat
 import pytest
@@ -13,6 +14,7 @@ from labkit.core import cells
 from labkit.core.syllabus import LABS, find_lab
 from labkit.grading.judge.intake import MAX_CELL, cell_called, rebuild
 from labkit.grading.judge.judge import Judge
+from labkit.grading.nbgrader.graded_notebook import written_by_place
 from labkit.grading.sample_class import encoded, solved
 from labkit.sandbox.launch import Answers, Worker
 
@@ -215,6 +217,44 @@ def test_faults_and_exceptions_of_a_learners_own_are_verdicts(judges, perfect):
     derived = "\n\n\nclass Unknown(ValueError):\n    pass\n"
     notebook = changed(perfect, THIRD, derived, ("raise ValueError", "raise Unknown"))
     assert scores(judges, notebook) == FULL
+
+
+BODY = """(x, weight, bias, eps=1e-5):
+    wide = x.float()
+    mean, var = wide.mean(-1, True), wide.var(-1, correction=0, keepdim=True)
+    return ((wide - mean) * torch.rsqrt(var + eps)).to(x.dtype) * weight + bias
+"""
+# Right answers whose form costs the points: the text, and what learner and teacher are told
+FORMS = {
+    f"def layer_norm{BODY}": "",
+    f"def layer_norm[T: Tensor]{BODY}": "Python 3.12 reads this",
+    f"type Vec = Tensor\ndef layer_norm{BODY}": "Python 3.12 reads this",
+    f"""def layer_norm{BODY}\nprint(f"{{"done"}}")\n""": "Python 3.12 reads this",
+    f"def layer_norm{BODY}<<<<<<< HEAD\n=======\n>>>>>>> theirs\n": "a git merge was not",
+    f"def layer_norm{BODY.replace('x.float()', 'x.float().cuda()')}": "there is no GPU",
+    "from my_norm import layer_norm\n": "`my_norm` is neither a package nor a file",
+}
+
+
+def test_what_form_alone_costs_is_told_by_its_name_and_asked_about(judges, perfect):
+    for text, words in FORMS.items():
+        cell(perfect).source = f"# %% exercise 1.1: layer_norm\n{text}"
+        verdict = graded(judges, perfect)[0]
+        is_read = not words or (words.startswith("Python 3.12") and sys.version_info >= (3, 12))
+        assert verdict.full is is_read and verdict.needs_person is not is_read, text
+        report = " ".join(str(verdict.report).split())
+        assert is_read or words in report, (text, report)
+
+
+def test_a_text_above_its_question_is_asked_about(judges, perfect, released):
+    question = cell_called(perfect, LAB.questions[0].answer_cell)
+    place = perfect.cells.index(question) - 1
+    perfect.cells.insert(place, nbformat.v4.new_markdown_cell("Since no mean comes off."))
+    for answer, expected in ((cells.EMPTY_ANSWER, [place + 1]), ("Since...", [])):
+        question.source = answer
+        data = encoded(perfect)
+        frame = rebuild(data, released[LAB.name], LAB).notebook
+        assert written_by_place(data, frame, LAB)[1] == expected
 
 
 NAMES = [

@@ -54,8 +54,9 @@ TEMPLATE = """\
             {%- set thought = content.split('</think>')[0].split('<think>')[-1].strip('\\n') %}
             {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
         {%- endif %}
-        {%- if loop.index0 > ns.last %}
-            {%- set content = '<think>\\n' + thought + '\\n</think>\\n\\n' + content %}
+        {%- if loop.index0 > ns.last and (loop.last or thought) %}
+            {%- set thought = '<think>\\n' + thought + '\\n</think>\\n\\n' %}
+            {%- set content = thought + content.lstrip('\\n') %}
         {%- endif %}
         {{- '<|im_start|>assistant\\n' + content + '<|im_end|>\\n' }}
     {%- else %}

@@ -19,21 +19,47 @@ SIZES = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=[0, 1, 2])
+DENSE = {"num_experts": 0, "mlp_only_layers": list(range(SIZES["num_hidden_layers"]))}
+MIXTURE = {
+    "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
+    "shared_expert_intermediate_size": 20, "mlp_only_layers": [2],
+}  # fmt: skip
+
+
+def one_by_one(state):
+    """Of their experts, which share a tensor, each with a name of its own."""
+    found = {}
+    for name, tensor in state.items():
+        path, _, last = name.rpartition(".experts.")
+        parts = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}
+        if last not in parts:
+            found[name] = tensor
+            continue
+        for number, expert in enumerate(tensor):
+            for part, weight in zip(parts[last], expert.chunk(len(parts[last])), strict=True):
+                found[f"{path}.experts.{number}.{part}.weight"] = weight
+    return found
+
+
+@pytest.fixture(params=[(0, DENSE), (1, DENSE), (2, MIXTURE), (3, MIXTURE)])
 def pair(request):
     """(theirs, ours): one random hybrid model of eight layers, norms and decays randomised."""
-    torch.manual_seed(request.param)
-    dense = {"num_experts": 0, "mlp_only_layers": list(range(SIZES["num_hidden_layers"]))}
+    seed, feed_forward = request.param
+    torch.manual_seed(seed)
     rope = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25}
-    config = TheirConfig(**SIZES, **dense, rope_parameters=rope, initializer_range=0.1)
+    config = TheirConfig(**SIZES, **feed_forward, rope_parameters=rope, initializer_range=0.1)
     config._attn_implementation = "eager"
     model = Qwen3NextForCausalLM(config).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "norm" in name or "dt_bias" in name:
                 weight.add_(0.3 * torch.randn_like(weight))
-    ours = OurModel(Qwen3NextConfig(**SIZES, rope_theta=1e4))
-    ours.load_state_dict(model.state_dict(), strict=True)
+            if "gate.weight" in name:
+                weight.copy_(torch.randn_like(weight))  # routers and the shared experts' gates
+    layers = tuple(feed_forward["mlp_only_layers"])
+    fields = {**feed_forward, "mlp_only_layers": layers}
+    ours = OurModel(Qwen3NextConfig(**SIZES, **fields, rope_theta=1e4))
+    ours.load_state_dict(one_by_one(model.state_dict()), strict=True)
     return model, ours
 
 
@@ -56,6 +82,26 @@ def test_logits_in_pieces_with_a_cache(pair):
         mine = ours(piece, cache)
         torch.testing.assert_close(mine, right, rtol=0, atol=1e-4)
         torch.testing.assert_close(mine, whole[:, start:end], rtol=0, atol=1e-4)
+
+
+@torch.no_grad()
+def test_logits_of_texts_with_padding_on_their_left(pair):
+    model, ours = pair
+    input_ids = torch.randint(SIZES["vocab_size"], (3, 12))
+    mask = (torch.arange(12) >= torch.tensor([[0], [3], [8]])).long()
+    places = (mask.cumsum(-1) - 1).clamp(min=0)
+    right = model(input_ids, attention_mask=mask, position_ids=places).logits
+    mine, cache = ours(input_ids, attention_mask=mask), HybridCache(ours.config, 12)
+    steps = [
+        ours(input_ids[:, a:b], cache, mask[:, :b]) for a, b in ((0, 9), (9, 10), (10, 12))
+    ]
+    alone = [
+        ours(row[-int(n) :][None])[0] for row, n in zip(input_ids, mask.sum(1), strict=True)
+    ]
+    for text, real in enumerate(mask.bool()):
+        for found in (mine, torch.cat(steps, dim=1)):
+            torch.testing.assert_close(found[text, real], right[text, real], rtol=0, atol=1e-4)
+        torch.testing.assert_close(mine[text, real], alone[text], rtol=0, atol=1e-4)
 
 
 @torch.no_grad()
@@ -102,8 +148,13 @@ def test_chunks_have_the_gradients_of_single_tokens():
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
 
 
-def test_a_strong_decay_overflows_nowhere():
+@pytest.mark.parametrize("times", [1, 20, 60, 1000])
+def test_a_strong_decay_overflows_nowhere(times):
+    found = []
     query, key, value, g, beta = rule_inputs(130)
-    output, state = hybrid.chunk_gated_delta_rule(query, key, value, 60 * g, beta)
-    right = hybrid.gated_delta_rule(query, key, value, 60 * g, beta)
-    torch.testing.assert_close((output, state), right, rtol=1e-4, atol=1e-5)
+    inputs = [x.requires_grad_() for x in (query, key, value, times * g, beta)]
+    for rule in (hybrid.chunk_gated_delta_rule, hybrid.gated_delta_rule):
+        output, state = rule(*inputs)
+        grads = torch.autograd.grad(output.square().sum() + state.sum(), inputs)
+        found.append((output, state, *grads))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)

@@ -71,6 +71,16 @@ def test_every_stub_fails_every_check_by_its_own_name(lab, exercise):
             assert f"NotImplementedError: Exercise {exercise.id}" in check.difference.look
 
 
+@pytest.mark.parametrize(("lab", "exercise"), EXERCISES, ids=name_of)
+def test_the_reference_raises_nothing_but_what_a_check_asks_for(lab, exercise):
+    """A check whose call cannot be performed passes whoever raises the same error."""
+    for folder in ("visible", "hidden"):
+        for check in checks_of(folder, lab, exercise):
+            outcomes = [oracle_of(lab).reference(call) for call in check.calls]
+            kinds = {outcome.failure.kind for outcome in outcomes if outcome.failure}
+            assert kinds <= {"ValueError", "InterruptedError"}, (check.address, kinds)
+
+
 TENSOR = "next(v for v in [*args, *kwargs.values()] if hasattr(v, 'shape'))"
 NONSENSE = {"gives its input back": f"return {TENSOR}", "a number": "return 1.0"}
 
@@ -79,7 +89,8 @@ def nonsense(exercise, body):
     symbol = exercise.symbols[0]
     if symbol[0].isupper():
         return (
-            f"class {symbol}(nn.Module):\n    def __init__(self, *args, **kwargs):\n"
+            f"from torch import nn\n\nclass {symbol}(nn.Module):\n"
+            "    def __init__(self, *args, **kwargs):\n"
             "        super().__init__()\n"
             f"    def forward(self, *args, **kwargs):\n        {body}\n"
         )

@@ -102,9 +102,13 @@ def test_a_lost_directive_and_a_lost_module_are_reported(package):
 
 
 def test_hint_and_solution(package):
-    assert "rung 1 of 3" in run("hint", "1.1")[1]
-    assert "rung 3 of 3" in run("hint", "1.1", "--rung", "3")[1]
-    assert "rung 2 of 3" in run("hint", "1.1", "2")[1]
+    first = run("hint", "1.1")[1]
+    assert "rung 1 of 3" in first and "`tinyllm hint 1.1` shows rung 2 of 3" in first
+    assert ["rung 2" in run("hint", "1.1")[1], "rung 3" in run("hint", "1.1")[1]] == [True] * 2
+    assert "rung 3 of 3" in run("hint", "1.1")[1]  # there is no fourth
+    assert "rung 1 of 3" in run("hint", "1.1", "--rung", "1")[1]
+    assert "rung 2 of 3" in run("hint", "1.1")[1]  # it goes on from the rung that was chosen
+    assert "rung 3 of 3" in run("hint", "1.1", "3")[1]
     text = run("solution", "1.1")[1]
     assert "torch.rsqrt" in text and "BEGIN SOLUTION" not in text
 

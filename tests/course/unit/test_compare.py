@@ -136,7 +136,7 @@ NUMBERS = {
     "2.5 instead of 0.1875": (2.5, 0.1875),
     "7 instead of 1875": (7, 1875),
     "True instead of False": (True, False),
-    "yours instead of mine": ("yours", "mine"),
+    "'yours' instead of 'mine'": ("yours", "mine"),
     "instead of int '1875'": (None, 1875),
     "value 2: 7 instead of 1875": ((X, 7), (X, 1875)),
     "loss: 2.5 instead of 0.1875": ({"loss": 2.5}, {"loss": 0.1875}),

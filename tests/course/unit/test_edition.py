@@ -110,7 +110,7 @@ def test_only_what_is_the_learners_goes_along(folder):
     expected = {f"solutions/hints/{lab.module}.md" for lab in NOTEBOOKS if lab.exercises}
     expected |= {f"solutions/answers/{lab.module}.md" for lab in LABS} | SEALED
     expected |= {"solutions/__init__.py", "solutions/keys.json"}
-    expected |= {"solutions/config.py", "solutions/hybrid_model.py"}  # given to all
+    expected |= {f"solutions/{name}.py" for name in ("byte_level", "config", "hybrid_model")}
     mistakes = {f"solutions/mistakes/{lab.module}.diff" for lab in NOTEBOOKS}
     assert expected <= found <= expected | mistakes
     for name in found & mistakes:

@@ -34,7 +34,7 @@ def test_it_opens_a_notebook_of_the_project_from_anywhere(lab):
     for arguments, notebook in {
         (): "00_tour",
         ("rmsnorm",): "01_rmsnorm",
-        ("9", "--port", "9999"): "09_qwen3",
+        ("9", "--port", "9999"): "09_tokenizer",
         ("--no-browser",): "00_tour",
     }.items():
         code, _, started = lab(*arguments)

@@ -75,7 +75,7 @@ def test_outcomes_come_back_whole():
     outcomes = [
         Outcome([X, 1], {"x": X}, {"w": [2, 3]}, ["x"], {"rate": X.sum()}),
         Outcome(failure=Failure("ValueError", "no", 3, ["Exception"])),
-        Outcome(),
+        Outcome(["two  spaces\n"]),
     ]
     first, *others = [wire.decode_outcome(wire.encode_outcome(each)) for each in outcomes]
     assert others == outcomes[1:] and first.names == {"w": [2, 3]} and first.changed == ["x"]

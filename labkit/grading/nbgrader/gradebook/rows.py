@@ -15,15 +15,7 @@ from datetime import datetime, timezone
 from functools import cached_property
 
 from nbformat import NotebookNode
-from nbgrader.api import (
-    Assignment,
-    Comment,
-    Grade,
-    Gradebook,
-    Student,
-    SubmittedAssignment,
-    SubmittedNotebook,
-)
+from nbgrader import api
 from nbgrader.utils import compute_checksum, is_grade, is_solution
 
 from labkit.author.course_rules import LabRules
@@ -79,7 +71,10 @@ def marked_cells(notebook: NotebookNode | None) -> dict[str, NotebookNode]:
 
 
 def record(
-    gradebook: Gradebook, late: LatePenalty, rules: LabRules, entries: Iterable[GradebookRow]
+    gradebook: api.Gradebook,
+    late: LatePenalty,
+    rules: LabRules,
+    entries: Iterable[GradebookRow],
 ) -> None:
     """Write the entries; rows that are not there are made, nothing is there twice.
 
@@ -88,19 +83,19 @@ def record(
     """
     session, assignment = gradebook.db, gradebook.find_assignment(rules.lab.name)
     by_learner = {entry.learner: entry for entry in entries}
-    query = session.query(SubmittedAssignment).filter(
-        SubmittedAssignment.assignment_id == assignment.id,
-        SubmittedAssignment.student_id.in_(by_learner),
+    query = session.query(api.SubmittedAssignment).filter(
+        api.SubmittedAssignment.assignment_id == assignment.id,
+        api.SubmittedAssignment.student_id.in_(by_learner),
     )
     submissions = {submission.student_id: submission for submission in query}
-    query = session.query(Student).filter(Student.id.in_(by_learner))
+    query = session.query(api.Student).filter(api.Student.id.in_(by_learner))
     students = {student.id: student for student in query}
     known = {cell.name for notebook in assignment.notebooks for cell in notebook.grade_cells}
     new = set()  # perhaps others than those in the gradebook
     for learner, entry in by_learner.items():
         refuse_other_cells({n for n, c in entry.cells.items() if is_grade(c)}, known, rules)
         if learner not in submissions:
-            student = students.get(learner) or Student(id=learner)
+            student = students.get(learner) or api.Student(id=learner)
             submissions[learner] = blank(assignment, student)
             session.add(submissions[learner])
         submission = submissions[learner]
@@ -109,7 +104,7 @@ def record(
         submission.timestamp = entry.timestamp or submission.timestamp
     session.flush()
     lab = rules.lab.name
-    for learner, name, grade in rows(gradebook, Grade, (Grade,), lab, submissions):
+    for learner, name, grade in rows(gradebook, api.Grade, (api.Grade,), lab, submissions):
         entry, answer = by_learner[learner], name
         asked = not entry.is_blank(name)
         score = None if asked else 0.0
@@ -120,7 +115,9 @@ def record(
         is_new = learner in new if entry.before is None else entry.is_answer_new(answer)
         is_changed = is_new or score != grade.auto_score
         set_grade(grade, score, asked, is_changed, name in excused_cells(rules, learner))
-    for learner, name, comment in rows(gradebook, Comment, (Comment,), lab, submissions):
+    for learner, name, comment in rows(
+        gradebook, api.Comment, (api.Comment,), lab, submissions
+    ):
         comment.auto_comment = NO_RESPONSE if by_learner[learner].is_blank(name) else None
     penalise(gradebook, late, rules, assignment, submissions)
 
@@ -135,20 +132,20 @@ def refuse_other_cells(cells: set[str], known: set[str], rules: LabRules) -> Non
         )
 
 
-def blank(assignment: Assignment, student: Student) -> SubmittedAssignment:
+def blank(assignment: api.Assignment, student: api.Student) -> api.SubmittedAssignment:
     """The rows that nbgrader makes when a submission is first seen."""
-    submission = SubmittedAssignment(assignment=assignment, student=student)
+    submission = api.SubmittedAssignment(assignment=assignment, student=student)
     for notebook in assignment.notebooks:
-        cells = SubmittedNotebook(notebook=notebook, assignment=submission)
+        cells = api.SubmittedNotebook(notebook=notebook, assignment=submission)
         for cell in notebook.grade_cells:
-            Grade(cell=cell, notebook=cells)
+            api.Grade(cell=cell, notebook=cells)
         for cell in notebook.solution_cells:
-            Comment(cell=cell, notebook=cells)
+            api.Comment(cell=cell, notebook=cells)
     return submission
 
 
 def set_grade(
-    grade: Grade, score: float | None, asked: bool, changed: bool, excused: bool
+    grade: api.Grade, score: float | None, asked: bool, changed: bool, excused: bool
 ) -> None:
     """The points of the checks, and whether a person has to look.
 
@@ -165,7 +162,7 @@ def set_grade(
 
 
 def ask_about(
-    gradebook: Gradebook, rules: LabRules, learner: str, found: GradedSubmission
+    gradebook: api.Gradebook, rules: LabRules, learner: str, found: GradedSubmission
 ) -> None:
     """Mark what a person has to look at, except what is excused or has points by hand."""
     excused = excused_cells(rules, learner)
@@ -185,7 +182,7 @@ def excused_cells(rules: LabRules, learner: str) -> set[str]:
 
 
 def follow(
-    gradebook: Gradebook,
+    gradebook: api.Gradebook,
     late: LatePenalty,
     rules: LabRules,
     graded: Mapping[str, GradedSubmission],
@@ -207,7 +204,7 @@ def follow(
     scores = {(learner, verdict.exercise.check_cell): verdict.score
               for learner, submission in graded.items()
               for verdict in submission.exercises}  # fmt: skip
-    for learner, name, grade in rows(gradebook, Grade, (Grade,), rules.lab.name):
+    for learner, name, grade in rows(gradebook, api.Grade, (api.Grade,), rules.lab.name):
         score = grade.auto_score
         asked = score is None or bool(grade.needs_manual_grade)
         if score is not None:
@@ -223,11 +220,11 @@ def follow(
 
 
 def penalise(
-    gradebook: Gradebook,
+    gradebook: api.Gradebook,
     late: LatePenalty,
     rules: LabRules,
-    assignment: Assignment,
-    submissions: Mapping[str, SubmittedAssignment],
+    assignment: api.Assignment,
+    submissions: Mapping[str, api.SubmittedAssignment],
 ) -> None:
     """The deadline, extensions, and what comes off for lateness of the points that count;
     ends the transaction."""

@@ -84,6 +84,9 @@ def chunk_gated_delta_rule(query, key, value, g, beta, initial_state=None, chunk
 
 
 # %% exercise 12.6: Qwen3NextGatedDeltaNet
+from contextlib import nullcontext
+from unittest.mock import patch
+
 import transformers
 from transformers import DynamicCache
 from transformers.models.qwen3_next import modeling_qwen3_next as theirs
@@ -104,14 +107,47 @@ class GatedDeltaNet(theirs.Qwen3NextGatedDeltaNet):
         super().__init__(made, layer_idx)
         self.their_config = made
 
-    def forward(self, hidden_states, state=None):
-        """Their cache keeps W columns; the oldest is not used again."""
+    def forward(self, hidden_states, state=None, attention_mask=None):
+        """Their cache keeps W columns; the oldest is not used again. Their layer has no
+        self.rule to be replaced: a given one works on what theirs would get."""
         cache = DynamicCache(config=self.their_config)
         layer = cache.layers[self.layer_idx]
         if state is not None:
             held = nn.functional.pad(state[0], (1, 0))
             cache.update_conv_state(held, self.layer_idx, conv_kernel_size=held.size(-1))
             cache.update_recurrent_state(state[1], self.layer_idx)
-        output = super().forward(hidden_states, cache)
+        given = []
+
+        def rule(query, key, value, g, beta, initial_state=None, **_):
+            output, memory = self.rule(query, key, value, g, beta, initial_state)
+            given.append(memory)
+            return output, value.new_zeros(state[1].shape) if state else memory
+
+        rules = "torch_recurrent_gated_delta_rule", "torch_chunk_gated_delta_rule"
+        replaced = dict.fromkeys(rules if hasattr(self, "rule") else (), rule)
+        with patch.multiple(theirs, **replaced) if replaced else nullcontext():
+            output = super().forward(hidden_states, cache, attention_mask)
         held, memory = layer.conv_states[0], layer.recurrent_states[0]
-        return output, (held[..., 1 - self.conv_kernel_size :], memory)
+        return output, (held[..., 1 - self.conv_kernel_size :], given[0] if given else memory)
+
+
+# %% exercise 12.7: Qwen3NextSparseMoeBlock
+import transformers
+from transformers.models.qwen3_next import modeling_qwen3_next as theirs
+
+
+class Qwen3NextSparseMoeBlock(Qwen3MoeSparseMoeBlock):
+    """Lab 05's block for the mixture: theirs keeps all experts in one tensor."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        named = {"hidden_size": config.hidden_size, "hidden_act": "silu"}
+        made = transformers.Qwen3NextConfig(**named)
+        size = config.shared_expert_intermediate_size
+        self.shared_expert = theirs.Qwen3NextMLP(made, intermediate_size=size)
+        self.shared_expert_gate = nn.Linear(config.hidden_size, 1, bias=False)
+
+    def forward(self, hidden_states):
+        mixed, router_logits = super().forward(hidden_states)
+        share = self.shared_expert_gate(hidden_states).sigmoid()
+        return mixed + share * self.shared_expert(hidden_states), router_logits

@@ -56,6 +56,7 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss
 
 def train_step(model, optimizer, input_ids, labels, lr, attention_mask=None, max_grad_norm=1.0):
     model.train()
+    model.zero_grad()  # as the Trainer before its first step
     config = model.config
     logits, routers = model(input_ids, attention_mask, output_router_logits=True)
     loss = ForCausalLMLoss(logits, labels, config.vocab_size)
@@ -68,7 +69,6 @@ def train_step(model, optimizer, input_ids, labels, lr, attention_mask=None, max
     for group in optimizer.param_groups:
         group["lr"] = lr
     optimizer.step()
-    model.zero_grad()
     return {"loss": loss.item(), "balance_loss": balance.item(), "grad_norm": norm.item()}
 
 
@@ -87,6 +87,7 @@ def train_step_in_parts(
     attention_mask=None,
     max_grad_norm=1.0,
 ):
+    model.zero_grad()  # as the Trainer before its first step
     config = model.config
     items = (labels[:, 1:] != -100).sum()
     told = {"loss": 0.0, "balance_loss": 0.0}
@@ -108,5 +109,4 @@ def train_step_in_parts(
     for group in optimizer.param_groups:
         group["lr"] = lr
     optimizer.step()
-    optimizer.zero_grad()
     return told | {"grad_norm": norm.item()}
