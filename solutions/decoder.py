@@ -25,7 +25,8 @@ class Qwen3DecoderLayer(nn.Module):
     """One layer: attention, then feed-forward, each on normed input and added to the stream.
 
     input_layernorm belongs to attention, post_attention_layernorm to mlp, which reads the
-    stream with attention's output already in it. Neither norm touches the stream itself. mlp is a mixture of experts where uses_experts(config, layer_idx), else a Qwen3MLP. Both
+    stream with attention's output already in it. Neither norm touches the stream itself.
+    mlp is a mixture of experts where uses_experts(config, layer_idx), else a Qwen3MLP. Both
     norms take config.rms_norm_eps. The hidden_states that come in stay as they are.
 
     Shapes: hidden_states (B, T, E), cos and sin (B, T, D) or (1, T, D),
@@ -161,8 +162,9 @@ def init_weights(model: nn.Module, std: float, generator: torch.Generator | None
 class Qwen3ForCausalLM(nn.Module):
     """The language model: the stack, and a head that scores every word as the next one.
 
-    The head scores what the stack returns. lm_head has no bias. Where config.tie_word_embeddings, its weight is not a copy of
-    embed_tokens.weight but the very same Parameter.
+    The head scores what the stack returns. lm_head has no bias. Where
+    config.tie_word_embeddings, its weight is not a copy of embed_tokens.weight but the very
+    same Parameter.
 
     Shapes: input_ids (B, T), attention_mask (B, S) -> logits (B, T, V);
             with output_router_logits (logits, list of router logits (N, X))
