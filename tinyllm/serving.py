@@ -1,7 +1,7 @@
 """Lab 10: serving.
 
-One model, many readers: attention in tiles, weights of one byte or half of one, a cache in
-blocks, a batch that never waits for its slowest text, and drafts that the model only approves.
+One model, many readers: attention in tiles, weights of one byte or half a byte, a cache in
+blocks, a batch that never waits for its slowest text, and drafts that the model only judges.
 
 Shapes: B batch, T new tokens, S cached + new tokens, H query heads, K KV heads,
 G = H/K queries per KV head, D head_dim, V vocab_size.
@@ -26,20 +26,20 @@ def tiled_attention(
 ) -> Tensor:
     """Attention over block_size keys at a time: exact, without a table of T x S scores.
 
-    Per query, three things are kept from block to block: the largest score so far, the sum of
+    Each query keeps three things from block to block: the largest score so far, the sum of
     exp(score - largest), and the sum of exp(score - largest) * value. A block that raises the
     largest score first shrinks both sums by exp(old largest - new largest). At the end the
     second sum is divided by the first.
 
     If is_causal, the queries are the last of the keys: query t is at position S - T + t and
     attends to keys up to its own position. Otherwise every query attends to every key. scale
-    is D^-0.5 if not given. Query head h reads KV head h // G; keys and values are not copied
-    for the G query heads, and no tensor of T x S elements or more arises, not even a mask.
+    is D^-0.5 if it is None; 0.0 is a scale. Query head h reads KV head h // G. No tensor of
+    T x S elements or more is made, not even a mask, and all keys are never copied or converted
+    at once, nor are all values: only one block at a time.
 
     Shapes: query (B, H, T, D), key (B, K, S, D), value (B, K, S, features)
             -> (B, H, T, features); block_size need not divide S
-    dtype:  the result has that of query; scores and sums are computed in float32, from a block
-            of keys and values that is converted when its turn comes
+    dtype:  the result has that of query; scores and sums are computed in float32
     Source: Dao et al. 2022, https://arxiv.org/abs/2205.14135 (FlashAttention); the running sum:
             Milakov and Gimelshein 2018, https://arxiv.org/abs/1805.02867
     """
@@ -61,7 +61,7 @@ def quantize(
 
     Shapes: weight (rows, columns)
             -> quantized (rows, columns), scale (rows, columns / group_size)
-    dtype:  any float -> int8 for every number of bits, and float32
+    dtype:  any float, computed in float32 -> int8 for every number of bits, and float32
     Errors: bits outside 2 to 8, a group_size that does not divide the columns: ValueError
     Source: Jacob et al. 2017, https://arxiv.org/abs/1712.05877
     """
@@ -76,7 +76,7 @@ def quantize(
 
 
 def dequantize(quantized: Tensor, scale: Tensor) -> Tensor:
-    """Multiply every group by its scale again: the matrix that the whole numbers stand for.
+    """Multiply each group by its scale again: the matrix that the whole numbers represent.
 
     Shapes: quantized (rows, columns), scale (rows, groups) -> (rows, columns)
     dtype:  int8 and float32 -> float32
@@ -86,10 +86,11 @@ def dequantize(quantized: Tensor, scale: Tensor) -> Tensor:
 
 
 class QuantizedLinear(nn.Module):
-    """A Linear that stores its weight quantized, to be put in place of an nn.Linear.
+    """A Linear that stores its weight quantized, to replace an nn.Linear.
 
-    The weight is rounded once, when the layer is made; forward uses what dequantize gives for
-    it, in the dtype of hidden_states. The bias, if there is one, is not rounded.
+    The weight is rounded once, when the layer is made. Each forward dequantizes it anew, in the
+    dtype of hidden_states, and keeps no float copy of the matrix: whole numbers and scales that
+    are loaded later count at once. The bias, if there is one, is not rounded.
 
     Buffers: quantized (out_features, in_features) int8, scale (out_features, groups) float32,
              bias (out_features) or None; no Parameters: a quantized layer is not trained
@@ -136,7 +137,7 @@ def replace_linears(
 
 # %% exercise 10.3: PagedCache
 class PagedCache:
-    """Keys and values of many texts in one pool of equal blocks, none reserved ahead.
+    """Keys and values of many texts in one pool of equal blocks, none reserved in advance.
 
     A block has room for block_size tokens of one text, in every layer. block_table[sequence]
     lists the blocks of a text in the order of its tokens; token number n is in the block
@@ -144,11 +145,11 @@ class PagedCache:
     free_blocks when the first token is about to be written into it. ref_count says how many
     texts have a block in their table.
 
-    A fork shares all blocks of its parent. Before anyone writes into a block that other texts
-    also have, the writer gets a copy of its own (copy on write), in all layers.
+    A fork shares all blocks of its parent. Before a text writes into a block that other texts
+    also have, it gets a copy of that block (copy on write), in all layers.
 
-    Errors: no free block, an unknown sequence, or one that exists already: ValueError, and
-            nothing has changed
+    Errors: too few free blocks, an unknown sequence, or one that exists already: ValueError,
+            and tables, counts, lengths and free blocks are as before
     Source: Kwon et al. 2023, https://arxiv.org/abs/2309.06180 (PagedAttention)
     """
 
@@ -175,7 +176,7 @@ class PagedCache:
         return min(self.lengths[sequence])
 
     def blocks_for(self, tokens: int) -> int:
-        """How many blocks a text of so many tokens fills, the last perhaps in part."""
+        """How many blocks a text of `tokens` tokens fills, the last perhaps in part."""
         return -(-tokens // self.block_size)
 
     def fork(self, parent: int, child: int) -> None:
@@ -186,7 +187,7 @@ class PagedCache:
         raise NotImplementedError("Exercise 10.3: PagedCache")
 
     def free(self, sequence: int) -> None:
-        """Forget a text. Blocks that no other text has become free again."""
+        """Forget a text, its table and lengths. Blocks that no other text has become free."""
         self.known(sequence)
         # YOUR CODE HERE (about 5 lines)
         raise NotImplementedError("Exercise 10.3: PagedCache")
@@ -206,7 +207,7 @@ class PagedCache:
         raise NotImplementedError("Exercise 10.3: PagedCache")
 
     def gather(self, sequence: int, layer_idx: int) -> tuple[Tensor, Tensor]:
-        """One layer's keys and values of a text, in the order of its tokens.
+        """All keys and values of a text in one layer, in the order of its tokens.
 
         Shapes: -> (K, S, D) and (K, S, features)
         """
@@ -215,12 +216,12 @@ class PagedCache:
         raise NotImplementedError("Exercise 10.3: PagedCache")
 
     def _make_writable(self, sequence: int, start: int, end: int) -> None:
-        """Give the text a block of its own for each of its tokens from start to end."""
+        """Give the text blocks that no other text has for its tokens from start to end."""
         # YOUR CODE HERE (about 12 lines)
         raise NotImplementedError("Exercise 10.3: PagedCache")
 
     def _take(self, copy_of: int | None = None) -> int:
-        """Take a free block, if asked with the contents of another; returns its number."""
+        """Take a free block, filled with the contents of block copy_of; returns its number."""
         # YOUR CODE HERE (about 6 lines)
         raise NotImplementedError("Exercise 10.3: PagedCache")
 
@@ -288,15 +289,15 @@ class Scheduler:
     """Continuous batching: texts join the running batch and leave it one by one.
 
     step() is one round:
-    1. Admit: as long as the request that has waited longest has room (has_room), it leaves
+    1. Admit: while the request that has waited longest has room (has_room), it leaves
        `waiting`, joins `running` at the end, and forward runs its prompt, alone, which gives
-       its first token. Nobody overtakes: if the first has no room, the others wait, too.
+       its first token. No request overtakes: if the first has no room, the others wait.
     2. Decode: if any are running, forward runs the newest token of all of them together, in
        the order of `running`, which gives each one more token.
-    After 1 (for the one just admitted) and after 2, requests that have ended leave `running`
-    at once: their blocks become free, and they stand in `finished` under their number. A
-    request has ended when it has max_new_tokens, or its newest token is in eos_token_id (it
-    stays in the output). The best token is always taken.
+    After each pass, requests that have ended leave `running` at once: their blocks become free,
+    and `finished` has their output under their number. A request has ended when its output has
+    max_new_tokens tokens, or its newest token is in eos_token_id (it stays in the output). The
+    next token is always the best one.
 
     Source: Yu et al. 2022, https://www.usenix.org/conference/osdi22/presentation/yu (Orca)
     """
@@ -317,13 +318,13 @@ class Scheduler:
         self.passes: list[list[int]] = []  # rows and tokens per row, of each use of the model
 
     def submit(self, request: Request) -> None:
-        """Put a request at the end of the line. Errors: one that can never fit: ValueError"""
+        """Put a request at the end of the queue; ValueError if it can never fit."""
         if self.most_blocks(request) > len(self.cache.ref_count):
             raise ValueError(f"request {request.number} needs more blocks than the cache has")
         self.waiting.append(request)
 
     def most_blocks(self, request: Request) -> int:
-        """How many blocks a request can fill; its last token is never run, so it needs none."""
+        """How many blocks a request can fill; its last token is never run and needs none."""
         return self.cache.blocks_for(len(request.prompt) + request.max_new_tokens - 1)
 
     @torch.no_grad()
@@ -341,15 +342,15 @@ class Scheduler:
     def has_room(self, request: Request) -> bool:
         """Whether a request may join those that run now.
 
-        There must be a place: fewer than max_batch_size run. And there must be blocks: all that
-        it can fill (most_blocks) must be free, beyond those that the running ones can still
-        take. So no text ever stops halfway for want of a block.
+        Fewer than max_batch_size must be running. And all blocks that it can fill (most_blocks)
+        must be free, beyond those that the running requests can still take. So no text ever
+        stops halfway because no block is free.
         """
         # YOUR CODE HERE (about 6 lines)
         raise NotImplementedError("Exercise 10.4: Scheduler")
 
     def step(self) -> None:
-        """One round, see above."""
+        """One round, as described above."""
         # YOUR CODE HERE (about 8 lines)
         raise NotImplementedError("Exercise 10.4: Scheduler")
 
@@ -366,14 +367,15 @@ def speculative_step(
     target_probs: Tensor,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Keep as many drafted tokens as the target model lets pass, and add one of its own.
+    """Accept the drafts that the target model lets pass, and add one token from the target.
 
-    A small model has drafted k tokens, each drawn from its q. The large one has read all of
-    them in one pass and gives its p at each place, and one place further. From left to right,
-    a draft x is accepted with probability min(1, p(x) / q(x)). At the first that is rejected,
-    a token drawn from max(p - q, 0), scaled to add up to 1, takes its place, and the rest is
-    dropped. If all pass, one more token is drawn from the last p. Every token that comes out
-    is then distributed as if p alone had been asked. Each row is judged by itself.
+    A small model has drafted k tokens, each drawn from its q. The large one, the target, has
+    read all of them in one pass and gives its p at each place, and one place further. From left
+    to right, a draft x is accepted with probability min(1, p(x) / q(x)), independently of the
+    others. The first one that is rejected is replaced by a token drawn from max(p - q, 0),
+    scaled to add up to 1, and the drafts after it are dropped. If all pass, one more token is
+    drawn from the last p. The result has the distribution of tokens drawn from p alone. Each
+    row is judged separately.
 
     Shapes: draft_tokens (B, k), draft_probs q (B, k, V), target_probs p (B, k + 1, V)
             -> (B, k + 1) token ids, -1 after the last one of a row
@@ -383,3 +385,32 @@ def speculative_step(
     """
     # YOUR CODE HERE (about 15 lines)
     raise NotImplementedError("Exercise 10.5: speculative_step")
+
+
+# %% exercise 10.6: pack_int4, unpack_int4
+def pack_int4(quantized: Tensor) -> Tensor:
+    """Store two 4-bit numbers in each byte.
+
+    Each number from -8 to 7 is stored as number + 8, which fits into four bits. Column 2i is in
+    the low four bits of byte i, column 2i + 1 in the high four: byte = low + 16 * high.
+
+    Shapes: quantized (rows, columns) -> (rows, columns / 2)
+    dtype:  int8 -> uint8
+    Errors: an odd number of columns, or a number outside -8 to 7: ValueError
+    """
+    if quantized.size(-1) % 2:
+        raise ValueError(f"{quantized.size(-1)} columns do not make pairs")
+    if ((quantized < -8) | (quantized > 7)).any():
+        raise ValueError("4 bits hold -8 to 7")
+    # YOUR CODE HERE (about 2 lines)
+    raise NotImplementedError("Exercise 10.6: pack_int4, unpack_int4")
+
+
+def unpack_int4(packed: Tensor) -> Tensor:
+    """Read the two numbers of each byte again: what pack_int4 was given.
+
+    Shapes: packed (rows, bytes) -> (rows, 2 * bytes)
+    dtype:  uint8 -> int8
+    """
+    # YOUR CODE HERE (about 2 lines)
+    raise NotImplementedError("Exercise 10.6: pack_int4, unpack_int4")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from labkit.checks import messages
-from labkit.sandbox.inside.call import Call, Failure, Outcome, tensors_in
+from labkit.sandbox.inside.call import Call, Failure, Outcome, Step, tensors_in
 
 # Relative tolerance, of the entry and of a share of the largest one (see `close`): a sum that
 # cancels is not less exact.
@@ -63,7 +63,7 @@ def compare(
     if call.probs is not None and reference.failure is None:
         assert_drawn(student, reference, call.probs)
     else:
-        assert_same(student, reference, tolerance, call.returns)
+        assert_same(student, reference, tolerance, call.returns, call.steps)
     if call.mentions and call.mentions not in getattr(student.failure, "text", ""):
         raise Difference("error", "unmentioned", text=call.mentions)
 
@@ -73,12 +73,14 @@ def assert_same(
     reference: Outcome,
     tolerance: float | None = None,
     returns: Sequence[str] = (),
+    steps: Sequence[Step] = (),
 ) -> None:
     """Raise Difference unless the two outcomes agree: errors, names, types, shapes, dtypes,
     NaN, inputs left unchanged, values, gradients, in this order.
 
     tolerance    of values; TOLERANCE by default
     returns      what the values of a pair or row are called: ("cos", "sin")
+    steps        of the call, for words on the one that differs
     """
     if reference.failure is not None:
         _same_failure(student, reference.failure)
@@ -89,8 +91,9 @@ def assert_same(
     if len(student.values) != len(reference.values):
         raise Difference("type", "no return")
     pairs: list[Pair] = []
-    for step, (mine, theirs) in enumerate(zip(student.values, reference.values, strict=True)):
-        where = "" if len(reference.values) == 1 else messages.step(step + 1)
+    named = steps if len(steps) == len(reference.values) else [()] * len(reference.values)
+    for number, (mine, theirs) in enumerate(zip(student.values, reference.values, strict=True)):
+        where = "" if len(named) == 1 else messages.step(number + 1, *named[number])
         pairs += _same_structure(mine, theirs, where, returns)
     right = _same_form(pairs)
     new = [name for name in student.changed if name not in reference.changed]
@@ -327,6 +330,6 @@ def _same_grads(mine: dict[str, Tensor], theirs: dict[str, Tensor], right: list[
             raise Difference("grad", "no gradient", right, name=name)
         if not got.any() and gradient.any():
             raise Difference("grad", "zero gradient", right, name=name)
-        off = ~close(got, gradient, max(GRAD_TOLERANCE, TOLERANCE[gradient.dtype]))
+        off = ~close(got, gradient, max(GRAD_TOLERANCE, TOLERANCE.get(gradient.dtype, 0.0)))
         if off.any():
             raise Difference("grad", "gradient", right, name=name, off=off)

@@ -16,6 +16,7 @@ from labkit.sandbox.inside.call import Failure
 
 Rule = Callable[[re.Match[str], Failure, Exercise, str], str]
 LONGEST, FEW = 60, 5  # of a learner's names: characters, and how many
+VERSION = ".".join(map(str, sys.version_info[:2]))
 REDUCTIONS = {"mean", "sum", "var", "std", "norm", "amax", "amin", "prod", "max", "min"}
 
 
@@ -190,16 +191,22 @@ def _no_module(match: re.Match[str], failure: Failure, exercise: Exercise, cell:
     )
 
 
+def _no_name(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
+    if match[2] not in sys.stdlib_module_names:
+        return ""
+    return tr("Python {version} checks this, and has no `{name}` in `{module}`",
+              version=VERSION, name=match[1], module=match[2])  # fmt: skip
+
+
 def _syntax(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
     """A merge that was not finished; what only a newer Python reads."""
     if failure.kind not in ("SyntaxError", "IndentationError"):
         return ""
     if re.search(r"^(<{7}|>{7})( |$)", cell, re.MULTILINE):
         return tr("a git merge was not finished: lines of <<<<<<< are in the cell")
-    version = ".".join(map(str, sys.version_info[:2]))
     if sys.version_info < (3, 12) and re.search(NEWER, cell, re.MULTILINE):
         return tr("Python 3.12 reads this, but {version} checks it: write it otherwise",
-                  version=version)  # fmt: skip
+                  version=VERSION)  # fmt: skip
     return ""
 
 
@@ -227,6 +234,7 @@ RULES: tuple[tuple[str, str | Rule], ...] = (
         r"before Module.__init__\(\) call",
         said("`super().__init__()` does not come first in `__init__`"),
     ),
+    (r"cannot import name '(\w+)' from '(\w+)'", _no_name),
     (r"No module named '([\w.]+)'", _no_module),
     (
         r"CUDA|NVIDIA",
@@ -291,6 +299,10 @@ RULES: tuple[tuple[str, str | Rule], ...] = (
             "no weight has a share in what `backward` is called on: it was computed under "
             "`no_grad`, or of detached or plain numbers"
         ),
+    ),
+    (
+        r"numbers, \d+ are allowed here",
+        said("this tensor is larger than the exercise allows: compute it a block at a time"),
     ),
     (r"maximum recursion depth", said("the code calls itself without end")),
     (r"must match the size", _sizes),

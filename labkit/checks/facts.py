@@ -75,7 +75,9 @@ def _same_without(check: CheckResult, name: str, oracle: Oracle) -> bool:
         fewer.init = {key: value for key, value in call.init.items() if key != name}
     other = perform(fewer, oracle.namespace)
     mine = Outcome(mine.values)  # gradients name an input that the other does not have
-    return not other.failure and agree(mine, Outcome(other.values))
+    if other.failure or not agree(mine, Outcome(other.values)):
+        return False
+    return not agree(mine, Outcome(oracle.reference(call).values))
 
 
 def related(check: CheckResult, oracle: Oracle) -> str:

@@ -116,8 +116,13 @@ def right(key: str, **data: Any) -> str:
     return tr(RIGHT[key], **data)
 
 
-def step(number: int) -> str:
-    return tr("step {step}: ", step=number)
+def step(number: int, method: str = "", inputs: Mapping[str, Any] | None = None) -> str:
+    """Which step of a call: "step 3, gather(sequence=1): "."""
+    if not method:
+        return tr("step {step}: ", step=number)
+    given = [f"{name}={v}" for name, v in (inputs or {}).items() if type(v) in (int, str)]
+    done = method if method.startswith(".") else f"{method.lstrip('?')}({', '.join(given)})"
+    return tr("step {step}, {done}: ", step=number, done=done)
 
 
 def place(key: int | str, names: Sequence[str] = ()) -> str:
@@ -186,7 +191,8 @@ def error_text(failure: Failure) -> str:
     where = tr(" (line {line} of your cell)", line=failure.line) if failure.line else ""
     raised = "" if failure.kind in LIMITS else tr("it raised {kind}: ", kind=failure.kind)
     raised = raised if failure.text else raised.rstrip(" :：")
-    return f"{raised}{failure.text}{where}"
+    text = re.sub(r" \((/|\w:\\)[^()]*\)", "", failure.text)  # the path of an ImportError
+    return f"{raised}{text}{where}"
 
 
 def _state_text(text: str) -> str:

@@ -1,9 +1,9 @@
-"""Matrices in int8: a quarter of the bytes to read for each token, for a little of the truth.
+"""Matrices in int8: the quick path of lab 10's QuantizedLinear.
 
-torch's dynamic quantisation: a matrix is rounded once to 8 bits, a row with its own scale, and
-what it is multiplied by is rounded at every call. The embedding, the norms and the routers of
-a mixture stay in float32. A table of the tied head is kept twice: as it was, to look tokens
-up in, and in int8.
+torch's dynamic quantization rounds a matrix once to 8 bits, with a scale per row, and its
+inputs at every call; its kernel multiplies whole numbers, never makes a float matrix, and reads
+a quarter of the bytes. The embedding, the norms and the routers of a mixture stay in float32.
+A table of the tied head is kept twice: as it was, to look tokens up in, and in int8.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ def site(
     """
     try:
         from labkit.site.edition import write_site
+        from labkit.site.executed import execute_all
     except ImportError as error:
         raise Problem(f"{error}; pip install -c constraints.txt -e '.[site]'") from error
     from labkit.author.reference import BuildError
@@ -55,5 +56,6 @@ def site(
             raise Problem(
                 tr("no catalog for {lang!r}: there are {there}", lang=lang, there=there)
             )
+        execute_all(chosen, (ENGLISH, *others))
         write_site(folder, chosen, not without_answers, others=others)
     print(f"the site begins at {folder / 'index.html'}")

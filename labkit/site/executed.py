@@ -8,8 +8,10 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,7 +26,7 @@ from labkit.core.files import write_whole
 from labkit.core.paths import CHECKPOINTS, LABKIT, ROOT, SOLUTIONS, TESTS
 from labkit.core.syllabus import NOTEBOOKS, Lab
 from labkit.grading.sample_class import solved
-from labkit.lang import ENGLISH, language
+from labkit.lang import ENGLISH, language, speaking
 from labkit.look.notebook import WRITTEN as LOOK
 
 KEPT = ROOT / "build" / "site"
@@ -54,6 +56,17 @@ def executed(lab: Lab, run: Callable[[Lab], NotebookNode] | None = None) -> Note
         old.unlink()
     write_whole(path, nbformat.writes(notebook))
     return notebook
+
+
+def execute_all(labs: Iterable[Lab], spoken: Iterable[str]) -> None:
+    """Execute what is not kept, in each language, as many at a time as there are processors."""
+
+    def execute(job: tuple[Lab, str]) -> None:
+        with speaking(job[1]):
+            executed(job[0])
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(execute, product(labs, spoken)))
 
 
 def key(lab: Lab) -> str:
@@ -100,7 +113,8 @@ def in_a_kernel(lab: Lab) -> NotebookNode:
         )  # fmt: skip
         path = os.pathsep.join([name, str(ROOT)])
         own = {"PYTHONPATH": path, LOOK: "look/index.html", "TINYLLM_LANG": language()}
-        client.execute(env={**os.environ, **own})
+        one = {"OMP_NUM_THREADS": "1"}  # several notebooks run at a time
+        client.execute(env={**os.environ, **own, **one})
         for cell in notebook.cells:
             for output in cell.get("outputs", ()):
                 if output.output_type == "error":

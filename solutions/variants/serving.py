@@ -649,3 +649,49 @@ def speculative_step(draft_tokens, draft_probs, target_probs, generator=None):
     tokens = nn.functional.pad(draft_tokens, (0, 1), value=-1)
     tokens[torch.arange(k + 1) > count[:, None]] = -1
     return tokens.scatter(1, count[:, None], own)
+
+
+# %% exercise 10.6: slices with steps, arithmetic instead of bits
+def pack_int4(quantized):
+    if quantized.size(1) % 2 or quantized.min() < -8 or quantized.max() > 7:
+        raise ValueError(quantized.shape)
+    up = quantized.int() + 8
+    return (up[:, ::2] + 16 * up[:, 1::2]).to(torch.uint8)
+
+
+def unpack_int4(packed):
+    out = torch.empty(packed.size(0), 2 * packed.size(1), dtype=torch.int8)
+    out[:, ::2] = (packed % 16).to(torch.int8) - 8
+    out[:, 1::2] = packed.div(16, rounding_mode="floor").to(torch.int8) - 8
+    return out
+
+
+# %% exercise 10.6: a table of all bytes
+def pack_int4(quantized):
+    if quantized.size(-1) % 2 or (quantized.float() + 0.5).abs().amax() > 7.5:
+        raise ValueError("no pairs, or too large")
+    weights = torch.tensor([1, 16])
+    pairs = quantized.long().add(8).reshape(quantized.size(0), -1, 2)
+    return (pairs * weights).sum(-1).byte()
+
+
+def unpack_int4(packed):
+    table = torch.tensor([[b % 16 - 8, b // 16 - 8] for b in range(256)], dtype=torch.int8)
+    return table[packed.long()].reshape(packed.size(0), -1)
+
+
+# %% exercise 10.6: number by number
+def pack_int4(quantized):
+    if quantized.size(-1) % 2 or any(not -8 <= n < 8 for n in quantized.flatten().tolist()):
+        raise ValueError
+    rows = []
+    for row in quantized.tolist():
+        pairs = zip(row[::2], row[1::2], strict=True)
+        rows.append([(low + 8) | ((high + 8) << 4) for low, high in pairs])
+    return torch.tensor(rows, dtype=torch.uint8)
+
+
+def unpack_int4(packed):
+    low = packed.bitwise_and(0x0F).char().sub(8)
+    high = packed.bitwise_right_shift(4).char().sub(8)
+    return torch.stack([low, high], 2).view(len(packed), -1)

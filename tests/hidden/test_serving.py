@@ -20,8 +20,8 @@ test_tiles_offset = check("10.1", points=2, block_size=[4], shape=[
 test_tiles_heads = check("10.1", shape=[(2, 8, 2, 3, 5, 4), (1, 6, 6, 2, 4, 3)])(
     visible.test_tiles_heads
 )
-test_tiles_scale = check("10.1", scale=[0.2], features=[9])(visible.test_tiles_scale)
-test_tiles_large = check("10.1", points=2, size=[900.0], shape=[(1, 4, 2, 6, 11, 4)])(
+test_tiles_scale = check("10.1", scale=[0.2, 0.0], features=[9])(visible.test_tiles_scale)
+test_tiles_large = check("10.1", points=2, size=[900.0], shape=[(1, 4, 2, 7, 7, 4)])(
     visible.test_tiles_large
 )
 test_tiles_rising = check("10.1", points=2, size=[90.0], tokens=[11], falling=[False, True])(
@@ -30,12 +30,14 @@ test_tiles_rising = check("10.1", points=2, size=[90.0], tokens=[11], falling=[F
 test_tiles_half = check("10.1", dtype=[BF16, F16], shape=[(2, 4, 2, 5, 41, 8)])(
     visible.test_tiles_half
 )
+test_tiles_sums = check("10.1", total=110)(visible.test_tiles_sums)
 test_tiles_gradient = check("10.1", points=2, shape=[(1, 4, 2, 3, 8, 5)], block_size=[3])(
     visible.test_tiles_gradient
 )
 test_tiles_memory = check("10.1", points=3, cases=[
     {"shape": (1, 3, 3, 70, 70, 2), "most": 4000},
     {"shape": (1, 12, 2, 1, 150, 6), "most": 3000},
+    {"shape": (1, 4, 2, 1, 120, 12), "most": 2400, "dtype": F16},
 ])(visible.test_tiles_memory)  # fmt: skip
 test_tiles_positions = check("10.1", scale=[0.9])(visible.test_tiles_positions)
 
@@ -60,7 +62,7 @@ test_quantize_groups = check(
 test_quantize_zeros = check("10.2", points=1.5, group_size=[None, 2])(
     visible.test_quantize_zeros
 )
-test_quantize_half = check("10.2", dtype=[BF16, F16], group_size=[None, 8])(
+test_quantize_half = check("10.2", dtype=[BF16, F16], bits=[8, 6], group_size=[2, 8])(
     visible.test_quantize_half
 )
 test_quantize_refused = check("10.2", wrong=[{"bits": 1}, {"group_size": 5}])(
@@ -82,6 +84,11 @@ test_layer_stored = check("10.2", points=2, bits=[3, 8], group_size=[None, 2])(
 )
 
 
+test_layer_loaded = check("10.2", points=2, bits=[8], group_size=[3], columns=[12])(
+    visible.test_layer_loaded
+)
+
+
 @check("10.2")
 def test_quantize_strided(rng):
     """a weight that is not contiguous"""
@@ -89,43 +96,37 @@ def test_quantize_strided(rng):
     return visible.Call("quantize", weight=weight)
 
 
-test_one = check("10.3", view=visible.books, block_size=[5, 3], heads=[1], dim=[5])(
-    visible.test_pool_one
-)
-test_chunks = check("10.3", view=visible.books, points=2, block_size=[4, 1], num_blocks=[9])(
+test_one = check("10.3", block_size=[5, 3], heads=[1], dim=[5])(visible.test_pool_one)
+test_chunks = check("10.3", points=2, block_size=[4, 1], num_blocks=[9])(
     visible.test_pool_chunks
 )
-test_two = check("10.3", view=visible.books, points=2, layers=[3], block_size=[3])(
-    visible.test_pool_two
-)
-test_forms = check("10.3", view=visible.books, dtype=[BF16, F16])(visible.test_pool_forms)
-test_free = check("10.3", view=visible.books, points=2, layers=[2], num_blocks=[6])(
-    visible.test_pool_free
-)
-test_fork = check("10.3", view=visible.books, block_size=[3])(visible.test_pool_fork)
-test_write = check("10.3", view=visible.books, points=3, layers=[3], block_size=[2, 5])(
-    visible.test_pool_write
-)
-test_boundary = check("10.3", view=visible.books, points=1.5, layers=[1])(
-    visible.test_pool_boundary
-)
-test_left = check("10.3", view=visible.books, points=2, layers=[2])(visible.test_pool_left)
-test_pool_refused = check("10.3", layers=[2])(visible.test_pool_refused)
+test_two = check("10.3", points=2, layers=[3], block_size=[3])(visible.test_pool_two)
+test_forms = check("10.3", dtype=[BF16, F16])(visible.test_pool_forms)
+test_free = check("10.3", points=2, layers=[2], num_blocks=[6])(visible.test_pool_free)
+test_fork = check("10.3", block_size=[3])(visible.test_pool_fork)
+test_write = check("10.3", points=3, layers=[3], block_size=[2, 5])(visible.test_pool_write)
+test_boundary = check("10.3", points=1.5, layers=[1])(visible.test_pool_boundary)
+test_left = check("10.3", points=2, layers=[2])(visible.test_pool_left)
+test_passes = check("10.3", points=1.5, layers=[3], block_size=[2, 3])(visible.test_pool_passes)
+test_last = check("10.3", layers=[2])(visible.test_pool_last)
+test_full = check("10.3", points=1.5, layers=[2])(visible.test_pool_full)
+test_refused = check("10.3", points=1.5, layers=[2])(visible.test_pool_refused)
 FAMILY = (
     *(("add", 5), ("append", 5, 5), ("fork", 5, 6), ("fork", 6, 7), ("append", 7, 1)),
     *(("append", 6, 2), ("free", 6), ("append", 5, 1), ("fork", 7, 8), ("append", 8, 3)),
     *(("free", 5), ("gather", 7), ("gather", 8)),
 )
 test_pool_family = check(
-    "10.3", "forks of forks, some of which leave", view=visible.books, points=3, steps=FAMILY,
-    layers=[2], num_blocks=12, block_size=[2, 3],
-)(visible.pool_check)  # fmt: skip
+    "10.3", "forks of forks, some of which leave", points=3, steps=FAMILY, layers=[2],
+    num_blocks=12, block_size=[2, 3],
+)(visible.test_pool_one)  # fmt: skip
 
 
 @check("10.3", view=visible.books)
 def test_pool_strided(rng):
     """keys and values that are not contiguous"""
-    call = visible.pool(rng, ("add", 0), ("append", 0, 3), ("append", 0, 2), ("gather", 0))
+    steps = (("add", 0), ("append", 0, 3), ("append", 0, 2), ("gather", 0))
+    call = visible.pool(rng, steps)
     for method, inputs in call.steps:
         if method == "append":
             for name in ("key", "value"):
@@ -133,36 +134,35 @@ def test_pool_strided(rng):
     return call
 
 
-test_alone = check("10.4", view=visible.lines, requests=[((6, 5),)], rounds=[6])(
-    visible.test_served_one
-)
-test_together = check("10.4", view=visible.lines, requests=[((4, 5),) * 3])(
-    visible.test_served_together
-)
-test_lengths = check("10.4", points=2, view=visible.lines, blocks=[20], rounds=[7], requests=[
+test_alone = check("10.4", requests=[((6, 5),)], rounds=[6])(visible.test_served_one)
+test_together = check("10.4", requests=[((4, 5),) * 3])(visible.test_served_together)
+test_lengths = check("10.4", points=2, blocks=[20], rounds=[7], requests=[
     ((1, 6), (7, 3), (3, 5)), ((6, 2), (5, 6), (1, 7)),
 ])(visible.test_served_lengths)  # fmt: skip
-test_batch = check("10.4", points=2, view=visible.lines, batch=[1, 2], rounds=[9], requests=[
+test_batch = check("10.4", points=2, batch=[1, 2], rounds=[9], requests=[
     ((3, 2), (1, 4), (5, 3), (2, 2)),
 ])(visible.test_served_batch)  # fmt: skip
-test_blocks = check("10.4", points=2, view=visible.lines, blocks=[7, 9], rounds=[9], requests=[
+test_blocks = check("10.4", points=2, blocks=[7, 9], rounds=[9], requests=[
     ((3, 5), (6, 3), (2, 4), (4, 4)),
 ])(visible.test_served_blocks)  # fmt: skip
-test_order = check("10.4", points=2, view=visible.lines, blocks=[9], rounds=[8], requests=[
+test_promised = check("10.4", points=2, batch=[4], blocks=[7], rounds=[5], requests=[
+    ((2, 2), (2, 4), (3, 4), (4, 4)), ((1, 4), (4, 2), (4, 4), (2, 4)),
+])(visible.test_served_promised)  # fmt: skip
+test_order = check("10.4", points=2, blocks=[9], rounds=[8], requests=[
     ((5, 4), (9, 6), (1, 1), (2, 3)),
 ])(visible.test_served_order)  # fmt: skip
-test_late = check("10.4", view=visible.lines, late=[((2, 2), (5, 3))])(visible.test_served_late)
-test_first = check("10.4", view=visible.lines, batch=[2], requests=[((2, 1), (5, 1), (1, 3))])(
+test_late = check("10.4", late=[((2, 2), (5, 3))])(visible.test_served_late)
+test_first = check("10.4", batch=[2], requests=[((2, 1), (5, 1), (1, 3))])(
     visible.test_served_first
 )
-test_stop = check("10.4", points=2, view=visible.lines, batch=[3], rounds=[8], eos=[
+test_stop = check("10.4", points=2, batch=[3], rounds=[8], eos=[
     (1, 3, 5, 7, 9, 11, 12, 14, 16, 18, 20), (0, 1, 4, 5, 8, 9, 12, 13, 16, 17),
 ])(visible.test_served_stop)  # fmt: skip
 test_line = check(
-    "10.4", "eight requests, few blocks, places for four", view=visible.lines, points=2,
+    "10.4", "eight requests, few blocks, places for four", points=2,
     batch=4, blocks=11, block_size=3,
     requests=((4, 3), (2, 6), (7, 2), (1, 1), (3, 8), (5, 5), (2, 2), (6, 4)), rounds=14,
-)(visible.served)  # fmt: skip
+)(visible.test_served_one)  # fmt: skip
 
 test_all = check("10.5", drafts=[(2, 0)])(visible.test_speculative_all)
 test_first_rejected = check("10.5")(visible.test_speculative_first)
@@ -170,10 +170,23 @@ test_middle = check("10.5")(visible.test_speculative_middle)
 test_left_one = check("10.5")(visible.test_speculative_left)
 test_rows = check("10.5", points=2)(visible.test_speculative_rows)
 test_accepted = check("10.5", points=2, view=column(0), drafted=[0, 1, 2, 3], draws=[3000],
-                      p=(0.1, 0.2, 0.3, 0.4), q=(0.3, 0.3, 0.2, 0.2),
+                      p=(0.1, 0.2, 0.3, 0.4), q=(0.2, 0.4, 0.15, 0.25),
                       )(visible.test_speculative_accepted)  # fmt: skip
-test_last = check("10.5", points=2, view=column(1), p=(0.05, 0.6, 0.15, 0.2))(
+test_last_drawn = check("10.5", points=2, view=column(1), p=(0.05, 0.6, 0.15, 0.2))(
     visible.test_speculative_last
 )
 test_dropped = check("10.5", points=1.5, view=column(1))(visible.test_speculative_dropped)
+test_dice = check("10.5", points=1.5, view=column(2, columns=3), ratio=[0.4])(
+    visible.test_speculative_dice
+)
 test_generator = check("10.5", rows=[12])(visible.test_speculative_generator)
+
+test_pack = check("10.6", points=2, rows=[1, 5], columns=[4, 10])(visible.test_pack)
+test_unpack = check("10.6", points=2, rows=[1, 4], size=[1, 7])(visible.test_unpack)
+test_pack_refused = check("10.6")(visible.test_pack_refused)
+
+
+@check("10.6")
+def test_pack_strided(rng):
+    """numbers that are not contiguous"""
+    return visible.Call("pack_int4", quantized=visible.four_bits(rng, 6, 4).T.contiguous().T)

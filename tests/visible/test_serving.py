@@ -32,7 +32,7 @@ test_tiles_offset = check("10.1", "causal, (B, H, K, T, S, D) {shape}", shape=[
     (2, 4, 2, 3, 8, 6), (1, 2, 1, 1, 7, 4)], block_size=3)(tiles_call)  # fmt: skip
 test_tiles_heads = check("10.1", "which KV head a query head reads, (B, H, K, T, S, D) {shape}",
                          shape=[(1, 6, 2, 1, 4, 3)], is_causal=False)(tiles_call)  # fmt: skip
-test_tiles_scale = check("10.1", "scale {scale}, values with 3 features", scale=0.7,
+test_tiles_scale = check("10.1", "scale {scale}, values with 3 features", scale=[0.7, 0.0],
                          features=3)(tiles_call)  # fmt: skip
 test_tiles_large = check("10.1", "scores of some {size}: their exponentials overflow alone",
                          size=[400.0], block_size=2)(tiles_call)  # fmt: skip
@@ -49,6 +49,17 @@ def test_tiles_rising(rng, size, tokens=8, block_size=2, falling=False):
 
 
 @check("10.1", dtype=[BF16])
+def test_tiles_sums(rng, dtype, total=80):
+    """{dtype}: many small weights after a large one, with sums in float32"""
+    call = tiles_call(rng, (1, 2, 1, 1, total, 4), dtype=dtype, block_size=1, scale=1.0)
+    inputs = call.steps[0][1]
+    inputs["query"].fill_(1.0)
+    inputs["key"].zero_()[:, :, 0] = 1.5625  # a weight of 1, all others some 1 / 500
+    inputs["value"].fill_(1.0)[:, :, 0, :2] = torch.tensor([3.0, 0.0])
+    return call
+
+
+@check("10.1", dtype=[BF16])
 def test_tiles_half(rng, dtype, shape=(1, 4, 2, 6, 30, 8), size=3.0, block_size=4):
     """{dtype}, with sums in float32"""
     return tiles_call(rng, shape, dtype=dtype, size=size, block_size=block_size)
@@ -60,10 +71,11 @@ test_tiles_gradient = check("10.1", "gradients", block_size=2, grad=True)(tiles_
 @check("10.1", cases=[
     {"shape": (1, 2, 2, 48, 48, 4), "most": 1600},
     {"shape": (1, 16, 1, 1, 100, 8), "most": 3200},
+    {"shape": (1, 2, 1, 2, 96, 16), "most": 1200, "dtype": BF16},
 ])  # fmt: skip
-def test_tiles_memory(rng, shape, most, block_size=8):
-    """no table of T x S scores, no copies of keys: (B, H, K, T, S, D) {shape}"""
-    return tiles_call(rng, shape, block_size=block_size, most_numbers=most)
+def test_tiles_memory(rng, shape, most, dtype=F32, block_size=8):
+    """no table of T x S scores, no copy of all keys: (B, H, K, T, S, D) {shape}"""
+    return tiles_call(rng, shape, dtype=dtype, block_size=block_size, most_numbers=most)
 
 
 test_tiles_positions = check(
@@ -105,12 +117,15 @@ test_quantize_zeros = check("10.2", "a row of zeros", zeros=True)(quantize_call)
 
 
 @check("10.2", dtype=[BF16])
-def test_quantize_half(rng, dtype, **sizes):
-    """a weight in {dtype}"""
-    whole = rng.integers(-7, 8, 3, 8).float()
-    whole[:, 0] = 7
-    weight = (whole * 2.0 ** rng.integers(-3, 3, 3, 1)).to(dtype)  # exact in every dtype
-    return Call("quantize", weight=weight, bits=4, **sizes).returning("quantized", "scale")
+def test_quantize_half(rng, dtype, bits=8, group_size=4):
+    """a weight in {dtype}, computed in float32"""
+    weight = rng.normal(3, 8).to(dtype)
+    groups = weight.float().unflatten(1, (-1, group_size))
+    quotient = groups / groups.abs().amax(dim=-1, keepdim=True) * (2 ** (bits - 1) - 1)
+    doubtful = (quotient % 1 - 0.5).abs() < 0.1  # may be rounded up or down
+    weight = weight.masked_fill(doubtful.flatten(1), 0)
+    how = {"bits": bits, "group_size": group_size}
+    return Call("quantize", weight=weight, **how).returning("quantized", "scale")
 
 
 @check("10.2", wrong=[{"bits": 9}, {"group_size": 3}])
@@ -139,7 +154,8 @@ def layer_call(rng, bits=8, group_size=None, bias=False, dtype=F32, shape=(2, 3)
 test_layer = check("10.2", "QuantizedLinear with {bits} bits, groups of {group_size}",
                    cases=[{"bits": 8, "group_size": None}, {"bits": 4, "group_size": 4}],
                    )(layer_call)  # fmt: skip
-test_layer_bias = check("10.2", "QuantizedLinear with a bias", bias=True)(layer_call)
+test_layer_bias = check("10.2", "QuantizedLinear with a bias, which is no Parameter either",
+                        bias=True, grad=True)(layer_call)  # fmt: skip
 test_layer_names = check("10.2", "QuantizedLinear: names and shapes of what it stores",
                          names=True, bits=4, group_size=2, bias=True)(layer_call)  # fmt: skip
 test_layer_half = check("10.2", "QuantizedLinear on {dtype}", dtype=[BF16])(layer_call)
@@ -162,30 +178,61 @@ def test_layer_stored(rng, **how):
     return call.then(".quantized").then(".scale")
 
 
+def float_matrices(outcomes):
+    """Of a layer's attributes, the shapes of float tensors with more than one axis."""
+    if outcomes[0].failure:
+        return outcomes
+    *values, attributes = outcomes[0].values
+    found = [list(t.shape) for _, t in tensors_in(attributes, "") if t.is_floating_point()]
+    kept = sorted(shape for shape in found if len(shape) > 1)
+    return [Outcome([*values, {"float matrices": str(kept)}], changed=outcomes[0].changed)]
+
+
+@check("10.2", view=float_matrices)
+def test_layer_loaded(rng, bits=4, group_size=4, rows=5, columns=8):
+    """QuantizedLinear after other whole numbers were loaded: no float copy of the first ones"""
+    call = layer_call(rng, bits, group_size, rows=rows, columns=columns)
+    whole = rng.integers(-7, 8, rows, columns).to(torch.int8)
+    state = {"quantized": whole, "scale": rng.uniform(rows, columns // group_size, low=0.1)}
+    return (
+        call.then("load_state_dict", state_dict=state).then("", **call.steps[0][1])
+        .then(".__dict__")
+    )  # fmt: skip
+
+
 # 10.3
 
 
-def pool(rng, *steps, layers=1, num_blocks=6, block_size=2, heads=2, dim=3, wider=0, dtype=F32,
+def pool(rng, steps, layers=1, num_blocks=6, block_size=2, heads=2, dim=3, wider=0, dtype=F32,
          **options):  # fmt: skip
-    """The steps of a PagedCache, on layers one after the other:
+    """The steps of a PagedCache, and what its books say in the end:
 
-    ("add", n)  ("fork", n, m)  ("free", n)  ("append", n, T)  ("gather", n)
-    and what its books say in the end.
+    ("add", n)  ("fork", n, m)  ("free", n)
+    ("append", n, T)  ("?append", n, T)  ("gather", n)   in all layers, one after the other
+    ("pass", n, T)                                       per layer append, then gather
     """
     sizes = {"num_hidden_layers": layers, "num_blocks": num_blocks, "block_size": block_size}
-    call = Call("PagedCache", init=sizes, **options)
+    call = Call("PagedCache", init=sizes, **options).returning("key", "value")
+
+    def append(action, sequence, layer, tokens):
+        key, value = rng.normal(heads, tokens, dim), rng.normal(heads, tokens, dim + wider)
+        call.then(action, sequence=sequence, layer_idx=layer, key=key.to(dtype),
+                  value=value.to(dtype))  # fmt: skip
+
     for action, sequence, *more in steps:
         if action == "fork":
             call.then("fork", parent=sequence, child=more[0])
         elif action in ("add", "free"):
             call.then(action, sequence=sequence)
-        for layer in range(layers) if action in ("append", "gather") else ():
-            new = {"sequence": sequence, "layer_idx": layer}
-            if action == "append":
-                new["key"] = rng.normal(heads, more[0], dim).to(dtype)
-                new["value"] = rng.normal(heads, more[0], dim + wider).to(dtype)
-            call.then(action, **new)
-    return call.then(".free_blocks").then(".block_table").then(".ref_count").then(".keys")
+        else:
+            for layer in range(layers):
+                if action != "gather":
+                    append(action.replace("pass", "append"), sequence, layer, *more)
+                if action in ("gather", "pass"):
+                    call.then("gather", sequence=sequence, layer_idx=layer)
+    for name in (".block_table", ".free_blocks", ".ref_count", ".lengths", ".keys"):
+        call.then(name)
+    return call
 
 
 def books(outcomes):
@@ -194,28 +241,24 @@ def books(outcomes):
     outcome = outcomes[0]
     if outcome.failure:
         return outcomes
-    *values, free, table, counts, keys = outcome.values
+    *values, table, free, counts, lengths, keys = outcome.values
     try:
-        shared = sum(count > 1 for count in counts)
-        uses = {f"blocks of text {name}": len(blocks) for name, blocks in table.items()}
         shown = [block for blocks in table.values() for block in blocks]
-        told = {
-            "free blocks": len(set(free)), "shared blocks": shared, **uses,
-            "blocks that are free and in use": len(set(free) & set(shown)),
-            "ref_count right": all(shown.count(b) == n for b, n in enumerate(counts)),
-        }  # fmt: skip
+        told = [
+            {f"len(block_table[{name}])": len(blocks) for name, blocks in table.items()},
+            {"free blocks": len(set(free)), "free and in use": len(set(free) & set(shown))},
+            {"shared blocks": sum(count > 1 for count in counts),
+             "as in the tables": all(shown.count(b) == n for b, n in enumerate(counts)),
+             }, {f"lengths[{name}]": str(held) for name, held in lengths.items()},
+        ]  # fmt: skip
     except (TypeError, AttributeError):
         return outcomes
-    shapes = {"numbers in the pool": sum(t.numel() for _, t in tensors_in(keys, ""))}
-    return [Outcome([*values, {**told, **shapes}], changed=outcome.changed)]
+    told.append({"numbers in the pool": sum(t.numel() for _, t in tensors_in(keys, ""))})
+    return [Outcome([*values, *told], changed=outcome.changed)]
 
 
 def check_pool(*texts, **values):
-    return check("10.3", *texts, view=books, **values)(pool_check)
-
-
-def pool_check(rng, steps, **sizes):
-    return pool(rng, *steps, **sizes)
+    return check("10.3", *texts, view=books, **values)(pool)
 
 
 ONE = (("add", 7), ("append", 7, 3), ("gather", 7))
@@ -230,13 +273,19 @@ TWO = (("add", 0), ("add", 1), ("append", 0, 3), ("append", 1, 2), ("append", 0,
        ("append", 1, 1), ("gather", 0), ("gather", 1))  # fmt: skip
 test_pool_two = check_pool("two texts in turn", steps=TWO)
 test_pool_layers = check_pool("two texts, {layers} layers", steps=TWO, layers=[2])
+PASSES = (("add", 0), ("pass", 0, 3), ("fork", 0, 1), ("pass", 1, 2), ("pass", 0, 1))
+test_pool_passes = check_pool(
+    "as a decoder does it: {layers} layers, each gathers before the next one appends",
+    steps=PASSES, layers=[2],
+)  # fmt: skip
 test_pool_forms = check_pool("{dtype}, values with 2 more features than keys", wider=2,
                              dtype=[BF16], steps=ONE)  # fmt: skip
 FREED = (("add", 0), ("append", 0, 5), ("add", 1), ("append", 1, 3), ("free", 0), ("add", 2),
          ("append", 2, 7), ("gather", 2), ("gather", 1))  # fmt: skip
 test_pool_free = check_pool("blocks of a text that has left serve the next", steps=FREED)
 FORK = (("add", 0), ("append", 0, 4), ("fork", 0, 1), ("gather", 1))
-test_pool_fork = check_pool("a fork shares all blocks of its parent", steps=FORK, layers=[2])
+FORKS = (*FORK, ("fork", 1, 2), ("free", 0), ("gather", 2))
+test_pool_fork = check_pool("forks share all blocks of their parent", steps=FORKS, layers=[2])
 WRITE = (("add", 0), ("append", 0, 3), ("fork", 0, 1), ("append", 1, 2), ("append", 0, 1),
          ("gather", 0), ("gather", 1))  # fmt: skip
 test_pool_write = check_pool(
@@ -249,13 +298,20 @@ test_pool_boundary = check_pool(
 )
 LEFT = (*FORK[:-1], ("free", 0), ("gather", 1), ("add", 2), ("append", 2, 8), ("gather", 1))
 test_pool_left = check_pool("the parent leaves, its fork still reads the blocks", steps=LEFT)
-
-
-@check("10.3", full=[(("append", 0, 4),), (("fork", 0, 1), ("append", 1, 1))])
-def test_pool_refused(rng, full, **sizes):
-    """no block is free: ValueError, {full}"""
-    steps = (("add", 0), ("append", 0, 3), ("gather", 0), *full)
-    return pool(rng, *steps, **{"num_blocks": 2, "layers": 1, "block_size": 2} | sizes)
+LAST = (("add", 0), ("append", 0, 1), ("add", 1), ("append", 1, 8), ("add", 2),
+        ("append", 2, 1), ("free", 1), ("fork", 0, 3), ("fork", 2, 4), ("append", 3, 1),
+        ("append", 4, 1), ("gather", 3), ("gather", 4))  # fmt: skip
+test_pool_last = check_pool("the first and the last block of the pool are copied", steps=LAST)
+FULL = (("add", 0), ("append", 0, 3), ("?append", 0, 4), ("gather", 0))
+test_pool_full = check_pool(
+    "too few blocks are free: ValueError, and nothing has changed", steps=FULL, num_blocks=3
+)
+SHARED = (("add", 0), ("append", 0, 3), ("fork", 0, 1), ("?append", 1, 2), ("gather", 1),
+          ("gather", 0))  # fmt: skip
+test_pool_refused = check_pool(
+    "no block is free for a copy: ValueError, and nothing has changed",
+    steps=[SHARED, (*SHARED[:3], ("?append", 1, 1), *SHARED[4:])], num_blocks=2,
+)  # fmt: skip
 
 
 # 10.4
@@ -288,15 +344,22 @@ def check_served(*texts, **values):
 
 
 def lines(outcomes):
-    """Of what a Scheduler did: running and waiting as numbers of requests, or how many."""
+    """Of what a Scheduler did, round by round: its new passes and what has finished; in the end
+    how many requests run and wait. Requests themselves are left open."""
     outcome = outcomes[0]
     if outcome.failure:
         return outcomes
     *values, running, waiting = outcome.values
-    sizes = {}
-    for name, line in (("running", running), ("waiting", waiting)):
-        sizes[name] = len(line) if isinstance(line, (list, tuple)) else -1
-    return [Outcome([v for v in values if v is not None] + [sizes], changed=outcome.changed)]
+    passes, answers = 0, {}
+    for number, value in enumerate(values):
+        if isinstance(value, list):
+            values[number] = {"new [texts, tokens]": str(value[passes:])}
+            passes = len(value)
+        elif isinstance(value, dict):
+            new = [f"{k}: {v}" for k, v in sorted(value.items()) if answers.get(k) != v]
+            values[number], answers = {"new": f"{{{', '.join(new)}}}"}, value
+    ends = [len(x) if isinstance(x, (list, tuple)) else -1 for x in (running, waiting)]
+    return [Outcome([*values, *ends], changed=outcome.changed)]
 
 
 test_served_one = check_served("one request, alone", requests=((3, 4),))
@@ -309,6 +372,10 @@ test_served_batch = check_served("more requests than max_batch_size 2: each plac
                                  batch=2, rounds=6, blocks=20)  # fmt: skip
 test_served_blocks = check_served("blocks for two of three requests at a time", blocks=8,
                                   requests=((4, 4), (5, 4), (3, 3)), rounds=7)  # fmt: skip
+test_served_promised = check_served(
+    "blocks that running requests still take, and no more, are promised", blocks=7,
+    requests=((2, 2), (2, 4), (3, 4), (4, 4)),
+)  # fmt: skip
 test_served_order = check_served("nobody overtakes a long request that waits", blocks=8,
                                  requests=((4, 3), (7, 5), (1, 2)), rounds=6)  # fmt: skip
 test_served_late = check_served("a request that comes while others are decoded",
@@ -370,7 +437,7 @@ def test_speculative_rows(rng):
     )  # fmt: skip
 
 
-def column(number):
+def column(number, columns=2):
     """How often each token, and -1, is in one column of what comes out; -1 counts as 0."""
 
     def counted(outcomes):
@@ -378,7 +445,7 @@ def column(number):
         value = outcome.value
         if outcome.failure or not isinstance(value, torch.Tensor) or value.dim() != 2:
             return outcomes
-        if value.dtype != torch.int64 or value.size(1) != 2:
+        if value.dtype != torch.int64 or value.size(1) != columns:
             return outcomes
         return [Outcome([(value[:, number] + 1).clamp(min=0).bincount()])]
 
@@ -420,9 +487,49 @@ def test_speculative_dropped(rng, draws=4000):
     return call.drawn_from(torch.tensor([0.5, 0.0, 0.5]))
 
 
+@check("10.5", view=column(2, columns=3), ratio=[0.5])
+def test_speculative_dice(rng, ratio, draws=4000):
+    """two drafts pass with probability {ratio} each, independently of each other"""
+    call = spoken(
+        rng, (0, 0), [A, A], [(ratio, 1 - ratio, 0.0, 0.0)] * 2 + [B], draws, summary="counts"
+    )
+    return call.drawn_from(torch.tensor([1 - ratio**2, 0.0, ratio**2]))
+
+
 @check("10.5")
 def test_speculative_generator(rng, rows=6):
     """the generator decides the draw"""
     seed = Given("generator", seed=int(rng.integers(0, 10**6)))
     call = spoken(rng, (3, 0), [EVEN, EVEN], [P, Q, P], rows, generator=seed, summary="repeats")
     return call.then("", **call.steps[0][1])
+
+
+# 10.6
+
+
+def four_bits(rng, rows=2, columns=6):
+    numbers = rng.integers(-8, 8, rows, columns).to(torch.int8)
+    numbers.view(-1)[:4] = torch.tensor([-8, 7, 0, -1])
+    return numbers
+
+
+@check("10.6")
+def test_pack(rng, **sizes):
+    """pairs of numbers from -8 to 7 in bytes"""
+    return Call("pack_int4", quantized=four_bits(rng, **sizes))
+
+
+@check("10.6")
+def test_unpack(rng, rows=3, size=4):
+    """bytes of every kind, read again"""
+    packed = rng.integers(0, 256, rows, size).to(torch.uint8)
+    packed[0] = torch.tensor([0, 255, 8, 128]).repeat(size)[:size]
+    return Call("unpack_int4", packed=packed)
+
+
+@check("10.6", wrong=["an odd number of columns", "a number that does not fit"])
+def test_pack_refused(rng, wrong):
+    """{wrong} raises ValueError"""
+    numbers = four_bits(rng)
+    refused = numbers[:, :3] if "odd" in wrong else numbers + 2
+    return Call("pack_int4", quantized=numbers).then("", quantized=refused)

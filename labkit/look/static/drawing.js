@@ -53,8 +53,13 @@
   /* A colour of the style sheet, more or less of it: share from 0 to 1 */
   const tint = (name, share) => `color-mix(in srgb, var(--${name}) ${Math.round(100 * share)}%, transparent)`;
 
-  /* [red, green, blue] of a colour of the style sheet, from 0 to 255 */
-  const rgb = (name) => colour(name).match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16));
+  /* [red, green, blue] of a colour of the style sheet, from 0 to 255; asked once for each theme */
+  const known = new Map();
+  function rgb(name) {
+    const key = `${name} ${document.documentElement.dataset.theme}`;
+    if (!known.has(key)) known.set(key, colour(name).match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16)));
+    return known.get(key);
+  }
 
   const percent = (share) => (share >= 0.0995 || share === 0 ? `${Math.round(100 * share)}\u00a0%`
     : share >= 0.001 ? `${(100 * share).toFixed(1)}\u00a0%` : "<\u00a00.1\u00a0%");
@@ -68,8 +73,7 @@
 
   /* Call then() after the browser has shown the page for the first time */
   function afterPaint(then) {
-    const known = globalThis.PerformanceObserver?.supportedEntryTypes ?? [];
-    if (!known.includes("paint")) {
+    if (!globalThis.PerformanceObserver?.supportedEntryTypes?.includes("paint")) {
       requestAnimationFrame(() => setTimeout(then, 0));
       return;
     }

@@ -56,7 +56,7 @@
     openModel: (name) => openModel({ ...state(), model: name, q: [], text: undefined, token: undefined }),
   };
   T.app = app;
-  let due = null, view = null, update = () => {}, text = null, nextDraw = 0;
+  let due = null, viewDue = null, view = null, update = () => {}, text = null, nextDraw = 0;
 
   const say = (message, more = false) => (more ? at("status").append(" ", message) : (at("status").textContent = message));
   const talking = (is) => {
@@ -107,8 +107,13 @@
     app.answers = app.loaded.tokenizer.answers(app.run.ids);
     text.update(update.shade);
     at("room").textContent = T.word("ask.room", { tokens: app.run.ids.length, room: app.loaded.config.max_position_embeddings });
+    if (!app.writing || performance.now() >= nextDraw) viewDue ??= setTimeout(drawView, 0); // a task of its own
+  }
+
+  function drawView() {
+    viewDue = null;
+    if (!app.loaded || !app.run?.ids.length) return;
     const started = performance.now();
-    if (app.writing && started < nextDraw) return;
     update();
     nextDraw = performance.now() + Math.min(500, 2 * (performance.now() - started));
     if (!app.writing) keepAddress();
@@ -178,6 +183,8 @@
     return talk.alone(async (goesOn) => {
       if (app.loaded?.name !== facts.name) {
         Object.assign(app, { loaded: null, run: null });
+        update.close?.();
+        update = () => {}; // the view was made for the model before
         ready(false);
         say(T.word("status.reading", { name: facts.name, megabytes: facts.megabytes }));
         performance.mark("model asked for");
@@ -195,8 +202,10 @@
       }
       const { token } = next;
       place({ ...next, model: facts.name, token: undefined });
-      talk.clear();
+      await talk.clear();
+      await T.breath();
       openView();
+      await T.breath();
       ready(true);
       app.isFirst = !next.q.length && !next.text;
       if (app.isFirst) await talk.begin(T.samples.STORIES[0], goesOn);
@@ -234,7 +243,7 @@
   }
 
   const startNew = () => talk.alone(async () => {
-    talk.clear();
+    await talk.clear();
     app.isFirst = false;
     app.answered("", 0);
     say(T.word("status.new"));

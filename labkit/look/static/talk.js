@@ -31,10 +31,9 @@
     const isEmpty = () => app.requests.length === 0;
 
     /* An empty text: what comes before the first request */
-    function clear() {
+    async function clear() {
       const { model, tokenizer } = app.loaded;
-      app.run = new T.Run(model);
-      for (const id of tokenizer.encode(tokenizer.chat[0])) app.run.push(id);
+      app.run = await new T.Run(model).read(tokenizer.encode(tokenizer.chat[0]));
       Object.assign(app, { requests: [], byHand: false, made: null, promptLength: app.run.ids.length });
       app.selected = app.run.ids.length - 1;
       app.textChanged();

@@ -10,7 +10,7 @@ import math
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,7 +149,8 @@ class Call:
     Call("layer_norm", x=..., weight=...)                      a function
     Call("RMSNorm", init={"hidden_size": 8}, state={"weight": w}, hidden_states=x)
     Call("KVCache", init={...}).then("update", key=k, value=v)  several steps on one object,
-        of which .then(".length") reads an attribute
+        of which .then(".length") reads an attribute; .then("?update", ...) gives "ValueError"
+        where that is raised, and the steps go on
 
     init    constructor arguments; None says that the symbol is a function
     state   tensors for load_state_dict(strict=True)
@@ -470,6 +471,10 @@ def _run(
     """What one step gives, and beside it what its listeners heard."""
     if method.startswith("."):
         return getattr(target, method[1:])
+    if method.startswith("?"):
+        with suppress(ValueError):
+            return _run(target, method[1:], inputs, by_position, renamed)
+        return "ValueError"
     function = getattr(target, method) if method else target
     value = _called(function, inputs, by_position, renamed)
     heard = {name: item.tokens for name, item in inputs.items() if isinstance(item, Listener)}

@@ -41,7 +41,7 @@ def set_deterministic(wanted: bool, warn_only: bool) -> None:
 
 
 class _AtMost(TorchDispatchMode):
-    """Looks at what every operation makes. A view is as large as the memory that it shows."""
+    """Looks at what every operation makes; a view of one of its inputs is nothing new."""
 
     def __init__(self, most: int):
         super().__init__()
@@ -53,14 +53,15 @@ class _AtMost(TorchDispatchMode):
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None):
         made = operator(*args, **(kwargs or {}))
+        given = {t.untyped_storage().data_ptr() for t in args if isinstance(t, Tensor)}
         for tensor in made if isinstance(made, (list, tuple)) else [made]:
-            if isinstance(tensor, Tensor):
-                stored = tensor.untyped_storage().nbytes() // tensor.element_size()
-                if min(stored, tensor.numel()) > self.most:
-                    raise MemoryError(
-                        f"a tensor of shape {tuple(tensor.shape)} was made: "
-                        f"{tensor.numel()} numbers, {self.most} are allowed here"
-                    )
+            if not isinstance(tensor, Tensor) or tensor.numel() <= self.most:
+                continue
+            if tensor.untyped_storage().data_ptr() not in given:
+                raise MemoryError(
+                    f"a tensor of shape {tuple(tensor.shape)} was made: "
+                    f"{tensor.numel()} numbers, {self.most} are allowed here"
+                )
         return made
 
 

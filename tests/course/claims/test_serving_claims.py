@@ -11,12 +11,13 @@ import torch
 import solutions.serving as serving
 from labkit.core.paths import ROOT
 from labkit.learner.models import load_chat_model
+from labkit.model.int8 import in_int8
 from labkit.pretrain.data import Validation
 
 pytestmark = pytest.mark.slow
 SEEDS = range(5)
 CELLS = ["tools", "plain-code", "rounded-code", "bits-code", "serve-code", "arrivals-code"]
-CELLS += ["serve-loop", "pay-code"]
+CELLS += ["serve-loop", "preempt-code", "preempt-step", "pay-code"]
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +111,38 @@ def test_waiting(lab):
     tell("continuous batching: passes in all", passes)
     assert all(a > 1.5 * b for a, b in zip(static, mine, strict=True))
     assert all(a > 1.1 * b for a, b in zip(static_passes, passes, strict=True))
+
+
+def test_preemption(lab):
+    """Same answers, never over the blocks, and shorter waits where blocks are few."""
+    ratios, again = [], []
+    for seed in SEEDS:
+        kinds = serving.Scheduler, lab["Preempting"]
+        found = [lab["serve"](kind, seed, 8, 20) for kind in kinds]
+        assert found[0][0].finished == found[1][0].finished
+        assert max(taken for *_, used in found for _, taken, _ in used) <= 20
+        kept, preempted = (sum(waits) / len(waits) for _, waits, _, _ in found)
+        ratios.append(preempted / kept)
+        again.append(found[1][0].again)
+    tell("20 blocks: mean wait with preemption, as a share of that without", ratios)
+    tell("20 blocks: tokens that are run twice", again)
+    assert max(ratios) < 0.8 and min(again) > 0
+
+
+def test_inputs_rounded_too(lab):
+    """torch's int8 rounds the inputs as well, and is farther off than rounded weights alone."""
+    found = []
+    for seed in SEEDS:
+        torch.manual_seed(seed)
+        words, plain = torch.nn.Embedding(9, 512), torch.nn.Linear(512, 512)
+        right = plain(words.weight[3])
+        mine = serving.QuantizedLinear(plain.weight, plain.bias)(words.weight[3])
+        quick = in_int8(torch.nn.Sequential(words, lab["copy"].deepcopy(plain)))
+        theirs = quick(torch.tensor([[3]]))[0, 0]
+        found.append([((x - right).norm() / right.norm()).item() for x in (mine, theirs)])
+    tell("weights rounded: error", [mine for mine, _ in found])
+    tell("inputs rounded, too: error", [theirs for _, theirs in found])
+    assert all(theirs > 1.5 * mine for mine, theirs in found)
 
 
 def test_drafts(lab):

@@ -232,6 +232,7 @@ FORMS = {
     f"""def layer_norm{BODY}\nprint(f"{{"done"}}")\n""": "Python 3.12 reads this",
     f"def layer_norm{BODY}<<<<<<< HEAD\n=======\n>>>>>>> theirs\n": "a git merge was not",
     f"def layer_norm{BODY.replace('x.float()', 'x.float().cuda()')}": "there is no GPU",
+    f"from typing import no_such\n\n@no_such\ndef layer_norm{BODY}": "no `no_such` in `typing`",
     "from my_norm import layer_norm\n": "`my_norm` is neither a package nor a file",
 }
 
@@ -244,6 +245,7 @@ def test_what_form_alone_costs_is_told_by_its_name_and_asked_about(judges, perfe
         assert verdict.full is is_read and verdict.needs_person is not is_read, text
         report = " ".join(str(verdict.report).split())
         assert is_read or words in report, (text, report)
+        assert "typing.py" not in report
 
 
 def test_a_text_above_its_question_is_asked_about(judges, perfect, released):

@@ -15,6 +15,7 @@ from nbgrader.preprocessors import GetGrades
 from labkit.checks import declared
 from labkit.core import paths
 from labkit.core.paths import TESTS
+from labkit.grading.judge.intake import cell_called
 from labkit.grading.nbgrader import feedback
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.run import schedule
@@ -23,7 +24,15 @@ from labkit.grading.run.pool import EXECUTORS, GradingPool
 from labkit.grading.run.schedule import grade_lab
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
 from labkit.sandbox.bubblewrap import GradingError
-from tests.course.grading.samples import LATE, OURS, judged, notebook_of, stored, with_plugin
+from tests.course.grading.samples import (
+    LATE,
+    OURS,
+    by_hand,
+    judged,
+    notebook_of,
+    stored,
+    with_plugin,
+)
 from tests.course.grading.two_learners import (
     LAB,
     all_files,
@@ -208,6 +217,24 @@ def test_the_status_says_whether_something_needs_a_look(handed_in):
     path = handed_in.root / "submitted" / "eve" / LAB.name / f"{LAB.name}.ipynb"
     path.write_bytes(encoded(handed_in.released(LAB)))
     assert grade(handed_in)[0] == 0
+
+
+def test_points_by_hand_settle_what_needed_a_look(handed_in, monkeypatch):
+    """In the table and on the screen, after a new judgment too."""
+    notebook = solved(handed_in.released(LAB), LAB)
+    first = cell_called(notebook, LAB.exercises[0].answer_cell)
+    first.source = "# %% exercise 1.1: layer_norm\nfrom my_norm import layer_norm\n"
+    hand_in(handed_in.root, LAB, Learner("eve", encoded(notebook)))
+    status, output = grade(handed_in)
+    assert (
+        status == 1 and "eve: exercise 1.1" in output and "my_norm" in looks(handed_in)["eve"]
+    )
+    by_hand(handed_in, LAB.exercises[0], 4.0, "eve")
+    for options in (("--no-sandbox",), ("--no-sandbox", "--fresh")):
+        monkeypatch.setitem(EXECUTORS, "processes", here)
+        status, output = grade(handed_in, *options)
+        assert status == 0 and "Needs a look" not in output
+        assert not looks(handed_in)["eve"] and points(handed_in)["eve"] == 14
 
 
 def test_a_notebook_under_another_name_needs_a_look(handed_in):

@@ -16,10 +16,12 @@ from solutions.serving import (
     Request,
     Scheduler,
     dequantize,
+    pack_int4,
     quantize,
     replace_linears,
     speculative_step,
     tiled_attention,
+    unpack_int4,
 )
 
 
@@ -48,6 +50,18 @@ def test_rounding_is_off_by_half_a_step_at_most(bits, group):
     assert numbers.dtype == torch.int8 and int(numbers.abs().max()) == 2 ** (bits - 1) - 1
     assert ((dequantize(numbers, scale) - weight).abs() <= steps * 0.50001).all()
     assert torch.equal(dequantize(numbers, scale)[2], weight[2])
+
+
+def test_every_byte_is_a_pair_of_numbers():
+    every = torch.arange(256).to(torch.uint8).view(16, 16)
+    numbers = unpack_int4(every)
+    assert torch.equal(pack_int4(numbers), every) and numbers.dtype == torch.int8
+    assert (int(numbers.min()), int(numbers.max())) == (-8, 7)
+    weight = torch.randn(5, 16, generator=oracle.rng(0))
+    whole, scale = quantize(weight, 4, 8)
+    packed = pack_int4(whole)
+    assert packed.nbytes == weight.numel() / 2
+    assert torch.equal(dequantize(unpack_int4(packed), scale), dequantize(whole, scale))
 
 
 def test_a_decoder_runs_on_quantized_matrices():

@@ -48,7 +48,7 @@
 
   /* The bytes of a long text in base64, with pauses in which the page can act */
   async function inPieces(text) {
-    const SIZE = 4 * 50000, bytes = new Uint8Array((text.length / 4) * 3 - (text.match(/=*$/)[0].length));
+    const SIZE = 4 * 50000, bytes = new Uint8Array((text.length / 4) * 3 - text.slice(-2).replace(/[^=]/g, "").length);
     for (let at = 0; at < text.length; at += SIZE) {
       bytes.set(fromBase64(text.slice(at, at + SIZE)), (at / 4) * 3);
       await T.breath();

@@ -22,7 +22,7 @@
     mount(panel, app) {
       const { model, config, tokenizer } = app.loaded, stations = T.stations(model), last = stations.length - 1;
       const plain = (id) => T.visible(tokenizer.decode([id], false));
-      let place = Math.max(0, Math.min(Math.round(app.part ?? 0), last)), playing = false, timer = null, token = -1, drawnIds = "";
+      let place = Math.max(0, Math.min(Math.round(app.part ?? 0), last)), playing = false, timer = null, drawnIds = "";
 
       /* The map: a column per layer, the embedding before them and the head behind */
       const boxes = {}, strips = {}, says = {};
@@ -142,10 +142,13 @@
         app.select(Math.min(app.selected + 1, app.run.ids.length - 1));
       }
 
-      /* All numbers of the picked token in the map */
+      /* All numbers of the picked token in the map; while tokens are written, a quarter of it at a time */
+      let turn = 0;
       function drawMap() {
         const i = app.selected;
-        for (const each of stations) {
+        turn++;
+        for (const [number, each] of stations.entries()) {
+          if (app.writing && number < last && (number + turn) % 4) continue;
           const found = T.atStation(each, app, i), inner = boxes[each.key].querySelector(".inner");
           if (each.kind === "attention") inner.replaceChildren(P.smallArcs(found.heads));
           else if (each.kind === "swiglu") P.cells(canvasIn(inner), found.open, 32);
@@ -220,7 +223,6 @@
 
       const update = () => {
         const theme = document.documentElement.dataset.theme, ids = `${theme} ${app.run.ids.length} ${app.selected} ${!!app.writing}`;
-        const isNew = token !== app.selected;
         now.replaceChildren(...T.phrase("overview.token", { token: h("b", {}, app.shown(app.selected)) }));
         if (ids === drawnIds) return;
         if (app.writing) place = last;
@@ -229,11 +231,10 @@
           place = 0;
           run();
         }
-        [drawnIds, token] = [ids, app.selected];
+        drawnIds = ids;
         drawMap();
         mark();
         show();
-        if (isNew) wire();
       };
       update.shade = (i) => {
         const { kind, layer } = stations[Math.max(0, place)];

@@ -12,7 +12,7 @@
     if (canvas.width !== columns || canvas.height !== rows) Object.assign(canvas, { width: columns, height: rows });
     const context = canvas.getContext("2d"), image = context.createImageData(columns, rows);
     const colours = [T.rgb("less"), T.rgb("more")];
-    const order = Array.from(values, Math.abs).sort((a, b) => a - b), most = order[Math.floor(0.97 * order.length)] || 1;
+    const most = 2.2 * (T.length(values) / Math.sqrt(values.length)) || 1;
     values.forEach((value, i) => {
       const [r, g, b] = colours[value > 0 ? 1 : 0];
       image.data.set([r, g, b, Math.round(255 * Math.min(1, Math.abs(value) / most) ** 0.8)], 4 * i);
