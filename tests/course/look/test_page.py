@@ -152,6 +152,24 @@ def test_nothing_is_answered_in_silence(opened):
     assert "kite" in text and "Noah" in text
 
 
+def test_a_new_token_costs_one_row_of_each_head(opened):
+    opened.open("attention")
+    opened.new().js("request.value = 'Tell me a story about a fox.'")
+    opened.press("#step", "+1 token")
+    opened.until("!TinyLLM.app.writing && document.querySelectorAll('.minis canvas').length")
+    opened.until("TinyLLM.app.run.ids.length > 12")
+    opened.js("""
+        const { prototype } = CanvasRenderingContext2D, put = prototype.putImageData;
+        globalThis.rows = [];
+        prototype.putImageData = function (image, ...place) {
+            rows.push(image.height);
+            put.call(this, image, ...place);
+        };""")
+    opened.press("#step", "+1 token")
+    opened.until("rows.length >= 17 && !TinyLLM.app.writing")
+    assert opened.js("return rows") == [1] * 17  # sixteen small ones and the large one
+
+
 def test_another_model_while_one_writes(opened):
     opened.open("attention")
     script = """

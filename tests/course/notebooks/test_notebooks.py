@@ -93,7 +93,7 @@ def test_runs_top_to_bottom_with_the_reference_in_it(lab, released, tmp_path):
         assert not errors, f"{cell.id}: {errors[0].ename}: {errors[0].evalue}"
         pages = [output.get("data", {}).get("text/html", "") for output in cell.outputs]
         pictures += [html for html in pages if "<img" in html]
-    assert len(pictures) >= 3
+    assert len(pictures) >= 3 or not lab.exercises  # a page of idioms shows numbers
     assert all('alt="' in html and 'alt=""' not in html for html in pictures)
     for exercise in lab.exercises:
         cell = next(c for c in done if c.id == exercise.check_cell)
