@@ -24,9 +24,8 @@ from .swiglu import Qwen3MLP
 class Qwen3DecoderLayer(nn.Module):
     """One layer: attention, then feed-forward, each on normed input and added to the stream.
 
-        x = x + self_attn(input_layernorm(x))
-        x = x + mlp(post_attention_layernorm(x))
-
+    input_layernorm belongs to attention, post_attention_layernorm to mlp, which reads the
+    stream with attention's output already in it. Neither norm touches the stream itself.
     mlp is a mixture of experts where uses_experts(config, layer_idx), else a Qwen3MLP. Both
     norms take config.rms_norm_eps. The hidden_states that come in stay as they are.
 
@@ -86,7 +85,7 @@ def check_inputs(
 
 # %% exercise 6.2: Qwen3Model
 class Qwen3Model(nn.Module):
-    """The stack: embed the tokens, run every layer, normalise once more.
+    """The stack: embed the tokens, run every layer, normalize once more.
 
     attention_mask is 1 (or True) for real tokens, 0 (or False) for padding; without one all
     are real. Positions count real tokens only, from 0, so a prompt padded on the left still
@@ -96,8 +95,8 @@ class Qwen3Model(nn.Module):
 
     Shapes: input_ids (B, T), attention_mask (B, S)
             -> hidden_states (B, T, E) and router_logits: (N, X) for every layer with experts
-    dtype:  that of the weights; but positions are integers and angles float32 all the same:
-            bfloat16 counts to 256
+    dtype:  that of the weights; but positions are integers and angles float32: bfloat16
+            counts to 256
     Errors: see check_inputs
     """
 
@@ -130,10 +129,9 @@ def init_weights(model: nn.Module, std: float, generator: torch.Generator | None
 class Qwen3ForCausalLM(nn.Module):
     """The language model: the stack, and a head that scores every word as the next one.
 
-        logits = lm_head(model(input_ids))
-
-    lm_head has no bias. Where config.tie_word_embeddings, its weight is not a copy of
-    embed_tokens.weight but the very same Parameter.
+    The head scores what the stack returns. lm_head has no bias. Where
+    config.tie_word_embeddings, its weight is not a copy of embed_tokens.weight but the very
+    same Parameter.
 
     Shapes: input_ids (B, T), attention_mask (B, S) -> logits (B, T, V);
             with output_router_logits (logits, list of router logits (N, X))
@@ -179,7 +177,7 @@ class Qwen3ForCausalLM(nn.Module):
 
 # %% exercise 6.4: count_parameters
 def count_parameters(config: Qwen3Config) -> tuple[int, int]:
-    """How many numbers a model has learnt, and how many of them work on one token.
+    """Total number of parameters, and how many of them are active for one token.
 
     The config alone says it; the largest models would not fit into memory. A tied head
     counts once. Of each mixture of experts, num_experts_per_tok experts and the router are

@@ -40,8 +40,8 @@ class KVCache:
     def update(self, layer_idx: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Append one layer's new keys and values, return all of them.
 
-        Shapes: key and value (B, K, T, D) -> (B, K, S, D) each; the D of values may be
-                another than that of keys
+        Shapes: key and value (B, K, T, D) -> (B, K, S, D) each; the D of values may
+                differ from that of keys
         """
         start = self.lengths[layer_idx]
         end = start + key.size(2)
@@ -139,7 +139,7 @@ def generate(
     use_cache: bool = True,
     on_token: Callable[[Tensor], None] | None = None,
 ) -> Tensor:
-    """Continue every prompt until it says a stop token or max_new_tokens are written.
+    """Continue every prompt until a stop token comes or max_new_tokens are written.
 
     Prompts of different lengths are padded on the left (attention_mask 0). Any id in
     eos_token_id ends the row that says it; the row keeps it and is then filled with

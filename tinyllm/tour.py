@@ -9,9 +9,9 @@ from torch import Tensor
 
 # %% exercise 0.1: next_token
 def next_token(logits: Tensor) -> Tensor:
-    """Of each text, the id that the model scores highest to come next.
+    """For each text, the id of the token that the model scores highest.
 
-    The scores for what comes next stand at the last token.
+    The scores of the next token are at the last position.
 
     Shapes: logits (B, T, V) -> (B,) token ids
     """

@@ -1,6 +1,6 @@
 """All of the learner's own parts together: do they make the model, and if not, which is wrong?
 
-Two tiny models run on the learner's package and on the reference, and every call of a part is
+Four tiny models run on the learner's package and on the reference, and every call of a part is
 recorded. To blame is the first call to end, so the innermost, whose inputs are those of a call
 in the right model and whose outcome is not. A part that the learner wrote into another one is
 never called and never blamed.
@@ -45,10 +45,16 @@ EXPERTS = {
     "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 9,
     "norm_topk_prob": True, "decoder_sparse_step": 2, "mlp_only_layers": [3],
 }  # fmt: skip
+DENSE = {**SIZES, "num_hidden_layers": 3, "tie_word_embeddings": True}
+UNMASKED = "dense, without an attention_mask"
 CONFIGS = {
-    "dense": {**SIZES, "num_hidden_layers": 3, "tie_word_embeddings": True},
+    "dense": DENSE,
+    UNMASKED: DENSE,
     "MoE": {**SIZES, "num_hidden_layers": 4, **EXPERTS},
-}
+    "MoE, norm_topk_prob=False": {
+        **SIZES, "num_hidden_layers": 2, **EXPERTS, "norm_topk_prob": False
+    },
+}  # fmt: skip
 MASK = torch.tensor([[1] * 8, [0, 0, 1, 1, 1, 1, 1, 1]])  # the second text is padded
 STEPS = ((0, 5), (5, 8))  # the tokens of each; the second step continues the first
 TOLERANCE, FINE = 1e-4, 1e-5  # of logits; of inputs and outcomes of a part
@@ -88,7 +94,8 @@ def reference_models() -> dict[str, tuple[Call, Outcome]]:
             for start, end in STEPS:
                 tokens = rng.integers(0, config["vocab_size"], len(MASK), end - start)
                 kv_cache = Given("model_cache", layers=layers, numbers=numbers)
-                call.then(input_ids=tokens, attention_mask=MASK[:, :end], cache=kv_cache)
+                mask = {} if name == UNMASKED else {"attention_mask": MASK[:, :end]}
+                call.then(input_ids=tokens, **mask, cache=kv_cache)
             found[name] = call, ask(HOME, call)
     return found
 

@@ -33,7 +33,7 @@ def test_route(rng, shape, norm):
 
 @check("5.1", points=2)
 def test_route_all_count(rng):
-    """a logit that is not picked still lowers the weights, unless they are renormalised"""
+    """a logit that is not picked still lowers the weights, unless they are renormalized"""
     logits = rng.uniform(6, 5) + torch.tensor([6.0, 6, 0, 0, 0])  # the first two win
     higher = logits + 3 * torch.eye(5)[4]
     return [route_call(x.clone(), 2, norm) for norm in BOTH for x in (logits, higher)]
@@ -112,7 +112,7 @@ test_block_shapes = check(
 test_block_one_expert_in_all = check(
     "5.2", "one expert and nothing to choose: an ordinary MLP", experts=1, top_k=1
 )(large_block_call)
-test_block_crowded = check("5.2", "many tokens with one favourite expert")(
+test_block_crowded = check("5.2", "many tokens with one favorite expert")(
     lambda rng: crowded(large_block_call(rng, shape=(4, 6, 8)), 3, 8.0)
 )
 

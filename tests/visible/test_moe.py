@@ -157,7 +157,7 @@ test_block_one_expert_each = check(
 test_block_twice = check("5.2", "one object is used twice")(
     lambda rng, **sizes: block_call(rng, **sizes).then(hidden_states=rng.normal(2, 3, 6))
 )
-test_block_crowded = check("5.2", "many tokens with one favourite expert")(
+test_block_crowded = check("5.2", "many tokens with one favorite expert")(
     lambda rng: crowded(block_call(rng, shape=(3, 5, 6)), 1, 6.0)
 )
 

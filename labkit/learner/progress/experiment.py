@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 
 from labkit.core.report import Report, Status
-from labkit.lang import tr
+from labkit.lang import ntr, tr
 
 ENOUGH = 3  # seeds; with fewer nothing is concluded
 
@@ -19,16 +19,18 @@ def experiment(
     run    called with a value and a seed; returns one number
     """
     seeds = tuple(dict.fromkeys(seeds))
-    results = {value: [float(run(value, seed)) for seed in seeds] for value in values}
-    for value, numbers in results.items():
-        print(f"{value!s:>16} ", *(f"{number:9.4g}" for number in numbers))
+    results = {}
+    for value in values:
+        numbers = [float(run(value, seed)) for seed in seeds]
+        results[getattr(value, "__name__", value)] = numbers
+        print(f"{[*results][-1]!s:>16} ", *(f"{number:9.4g}" for number in numbers))
     rows = [
         ("look", tr("{a} and {b}: the ranges overlap", a=a, b=b)
          if max(min(results[a]), min(results[b])) <= min(max(results[a]), max(results[b]))
          else tr("{a} and {b}: apart in every seed", a=a, b=b))
         for a, b in pairwise(results)
     ]  # fmt: skip
-    verdict = tr("{count} seeds", count=len(seeds))
+    verdict = ntr("{n} seed", "{n} seeds", len(seeds))
     if len(seeds) < ENOUGH:
         rows = [("next", tr("run at least {count} seeds, then conclude", count=ENOUGH))]
     elif all(len(set(numbers)) == 1 for numbers in results.values()):
