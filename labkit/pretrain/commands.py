@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer()
+FIRST = 5  # steps after which the time that is left is said
 CARD = 200  # stories for the scores on a model's card
 
 
@@ -73,7 +74,7 @@ def train(
             made = made.with_steps(steps)
         run = Run(out or _run_folder(path), made)
         run.begin()
-        code, found = talk.load_package(package), "cuda" if torch.cuda.is_available() else "cpu"
+        code, found = talk.named_package(package), "cuda" if torch.cuda.is_available() else "cpu"
         _train(Trainer(run, code, torch.device(device or found), source))
 
 
@@ -96,7 +97,8 @@ def measure(
 
     console = Console()
     with talk.problems_told():
-        folder, code = checkpoint.resolve(model), talk.load_package(package)
+        folder, code = checkpoint.resolve(model), talk.named_package(package)
+        note(tr("The weights are those of {folder}.", folder=folder))
         with Progress(console=console, disable=not console.is_terminal) as bar:
             task = bar.add_task(tr("measuring {name}", name=folder.name), total=None)
             watch = lambda done, total: bar.update(task, completed=done, total=total)  # noqa: E731
@@ -232,7 +234,11 @@ def _watched(trainer: Trainer, console: Console) -> None:
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("", completed=trainer.step, total=trainer.recipe.steps, seen="")
         lines = len(trainer.run.log)
+        begun = trainer.step
         for seen in trainer.steps():
+            if trainer.step == begun + FIRST:
+                left = (trainer.recipe.steps - trainer.step) * seen["seconds"] / 60
+                note(tr("about {left:.0f} minutes left, at this pace", left=left))
             words = f"loss {seen['loss']:.3f}, {seen['seconds']:.2f} s a step"
             bar.update(task, completed=trainer.step, seen=words)
             if len(trainer.run.log) > lines and not console.is_terminal:

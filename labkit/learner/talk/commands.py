@@ -109,8 +109,7 @@ class ModelOptions:
         if self.package == YOURS:
             code = your_code(tell=note, as_it_is=self.as_it_is)
         else:
-            code = load_package(self.package)
-            note(tr("All code is that of the package {package}.", package=self.package))
+            code = named_package(self.package)
         if self.max_new_tokens is not None and self.max_new_tokens < 1:
             raise ChatError(
                 tr(
@@ -204,6 +203,12 @@ def _read_prompt() -> str:
         return input(tr("prompt> "))
     except EOFError:
         return ""
+
+
+def named_package(name: str) -> ModuleType:
+    """The package, with a note that says whose code runs."""
+    note(tr("All code is that of the package {package}.", package=name))
+    return load_package(name)
 
 
 def load_package(name: str) -> ModuleType:
