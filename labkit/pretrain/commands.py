@@ -74,8 +74,8 @@ def train(
             made = made.with_steps(steps)
         run = Run(out or _run_folder(path), made)
         run.begin()
-        code, found = talk.named_package(package), "cuda" if torch.cuda.is_available() else "cpu"
-        _train(Trainer(run, code, torch.device(device or found), source))
+        place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        _train(Trainer(run, talk.named_package(package), torch.device(place), source))
 
 
 @app.command()
