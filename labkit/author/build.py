@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from labkit.author.owned_cells import begun, filled, notebook_path, read_notebook, serialised
+from labkit.author.owned_cells import filled, notebook_path, read_or_begin, serialised
 from labkit.author.reference import BuildError, references
 from labkit.author.translation import catalogs
 from labkit.author.translation.texts import with_docstrings
@@ -83,7 +83,7 @@ def everything() -> Iterator[Derived]:
     given = {}
     for lab in NOTEBOOKS:
         path = notebook_path(lab)
-        notebook = filled(lab, read_notebook(path) if path.exists() else begun(lab))
+        notebook = filled(lab, read_or_begin(lab))
         given[lab.name] = [mark_of(c.source) for c in notebook.cells if c.cell_type == "code"]
         yield Derived(path, serialised(notebook))
     yield Derived(GIVEN, (json.dumps(given) + "\n").encode())

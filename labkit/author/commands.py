@@ -82,25 +82,20 @@ def mutants(
     exercise: Annotated[
         Optional[str], typer.Option(help="only this one, such as 1.2 or RMSNorm")
     ] = None,
-    sample: Annotated[
-        int, typer.Option(min=0, help="show what the report said of so many an exercise")
-    ] = 0,
-    seed: Annotated[
-        str, typer.Option(help="of the checks' numbers and the sample")
-    ] = "mutants",
+    seed: Annotated[str, typer.Option(help="of the checks' numbers")] = "mutants",
     jobs: Jobs = None,
 ) -> None:
-    """Make every mechanical fault of the reference and run it through the hidden checks.
+    """Make small faults of six kinds in the reference and run them through the hidden checks.
 
     What survives is a hole in the checks, or a right answer: list that one, with the reason, in
     solutions/equivalents/. Exit status 1 where something survives.
     """
-    from labkit.author.mutants.table import show, tally
+    from labkit.author.mutants.table import show
 
     labs = [lab_called(name) for name in lab or ()] or LABS
     if exercise is not None:
         found = exercise_called(exercise)
         labs, exercise = [found[0]], found[1].id
     jobs = jobs or os.cpu_count() or 1
-    if not show(labs, exercise, lambda lab, one: tally(lab, one, seed, sample, jobs)):
+    if not show(labs, exercise, seed, jobs):
         raise typer.Exit(1)

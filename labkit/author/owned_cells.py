@@ -54,6 +54,12 @@ def begun(lab: Lab) -> NotebookNode:
     return new_notebook(cells=[title, new_markdown_cell("## Summary", id=LAST)])
 
 
+def read_or_begin(lab: Lab) -> NotebookNode:
+    """The lab's notebook, or the beginning of one."""
+    path = notebook_path(lab)
+    return read_notebook(path) if path.exists() else begun(lab)
+
+
 def serialised(notebook: NotebookNode) -> bytes:
     return (nbformat.writes(notebook, version=4).rstrip("\n") + "\n").encode()
 

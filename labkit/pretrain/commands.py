@@ -113,21 +113,21 @@ def measure(
     if model and stories >= CARD and not missing:
         write_whole(folder / "scores.json", (json.dumps(found, indent=2) + "\n").encode())
         write_card(folder, code)
-        said = tr("written: {folder}/scores.json, README.md", folder=folder)
+        message = tr("written: {folder}/scores.json, README.md", folder=folder)
     elif missing:
-        said = tr(
+        message = tr(
             "nothing written: {folder} has no {missing}; a card is of a model that was "
             "trained here",
             folder=folder,
             missing=", ".join(missing),
         )
     else:
-        said = tr(
+        message = tr(
             "nothing written: a card is of a MODEL that you name, and of {stories} stories or "
             "more",
             stories=CARD,
         )
-    console.print(said, soft_wrap=not console.is_terminal)
+    console.print(message, soft_wrap=not console.is_terminal)
 
 
 def _print_scores(console: Console, found: dict) -> None:

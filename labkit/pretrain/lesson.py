@@ -70,17 +70,17 @@ def decoder() -> tuple[Any, str]:
 
     The learner's own of labs 01 to 06, the course's in the place of what is not written.
     """
-    told: list[str] = []
-    code = your_code(DECODER_LABS, told.append)
+    notes: list[str] = []
+    code = your_code(DECODER_LABS, notes.append)
     try:
-        return _trained(code), " ".join(told)
+        return _check_training(code), " ".join(notes)
     except Exception as error:  # a learner's code may fail in any way
-        told.append(f"It does not train: {error_text(error)}.")
-    return _trained(reference()), " ".join([*told, "The course's own trains instead."])
+        notes.append(f"It does not train: {error_text(error)}.")
+    return _check_training(reference()), " ".join([*notes, "The course's own trains instead."])
 
 
 @torch.enable_grad()
-def _trained(code: Any) -> tuple[Any, Any]:
+def _check_training(code: Any) -> tuple[Any, Any]:
     """Its config and model, tried forwards and backwards, dense and with experts."""
     config, model = code.Qwen3Config, code.Qwen3ForCausalLM
     for extra in ({}, {"num_experts": 2, "num_experts_per_tok": 1}):

@@ -110,13 +110,11 @@ def visitors(stories: int | None = None) -> dict[str, list[str]]:
 
 
 def visitor_shares(answers: dict[str, str], accepted: dict[str, list[str]]) -> dict[str, float]:
-    right = [answers[text] in wanted for text, wanted in accepted.items()]
-    left_open = [UNTOLD in wanted for wanted in accepted.values()]
-    unknown = [ok for ok, is_open in zip(right, left_open, strict=True) if is_open]
-    return {
-        "visitors": sum(right) / len(right),
-        "visitors_unknown": sum(unknown) / max(1, len(unknown)),
-    }
+    right = {text: answers[text] in wanted for text, wanted in accepted.items()}
+    found = {"visitors": sum(right.values()) / len(right)}
+    if left_open := [text for text, wanted in accepted.items() if UNTOLD in wanted]:
+        found["visitors_unknown"] = sum(map(right.get, left_open)) / len(left_open)
+    return found
 
 
 @torch.no_grad()

@@ -76,7 +76,7 @@ class Scene:
         return only(t for t in self.things if noun(t) == words)
 
     def mention(self, args: Args) -> None:
-        """Make the sentence that was just said the one that pronouns point to."""
+        """Make the latest sentence the one that pronouns point to."""
         self.persons_now = unique(args[key] for key in "abc" if key in args)
         self.things_now = unique(args[key] for key in "xyv" if key in args)
         self.things += [t for t in self.things_now if t not in self.things]

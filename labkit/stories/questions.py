@@ -1,4 +1,4 @@
-"""Questions about a story, with the one answer that follows from what was told."""
+"""Questions about a story, with the one answer that follows from the story."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def subject(name: str) -> str:
     return "She" if GENDER[name] == "f" else "He"
 
 
-def the_one(found: list[str]) -> str | None:
+def only_value(found: list[str]) -> str | None:
     return found[0] if len(set(found)) == 1 else None
 
 
-def told(world: World, kinds: tuple[str, ...], **wanted: str) -> list[Args]:
+def find_events(world: World, kinds: tuple[str, ...], **wanted: str) -> list[Args]:
     """The events of these kinds with these arguments."""
     return [
         args
@@ -58,16 +58,20 @@ def where_person(world: World, a: str) -> str | None:
 
 
 def did_give(world: World, a: str, b: str, x: str) -> str | None:
-    if told(world, ("lend", "swap"), x=x) or told(world, ("swap",), y=x):
+    if find_events(world, ("lend", "swap"), x=x) or find_events(world, ("swap",), y=x):
         return None  # a loan or a trade is no plain yes or no
     she = subject(a).lower()
-    return f"Yes, {she} did." if told(world, GIFTS, a=a, b=b, x=x) else f"No, {she} did not."
+    return (
+        f"Yes, {she} did."
+        if find_events(world, GIFTS, a=a, b=b, x=x)
+        else f"No, {she} did not."
+    )
 
 
 def who_gave(world: World, b: str, x: str) -> str | None:
-    if told(world, ("lend", "swap"), x=x) or told(world, ("swap",), y=x):
+    if find_events(world, ("lend", "swap"), x=x) or find_events(world, ("swap",), y=x):
         return None
-    name = the_one([args["a"] for args in told(world, GIFTS, b=b, x=x)])
+    name = only_value([args["a"] for args in find_events(world, GIFTS, b=b, x=x)])
     return f"{name} gave it to {'her' if GENDER[b] == 'f' else 'him'}." if name else None
 
 
@@ -82,18 +86,18 @@ def how_many(world: World, a: str, f: str) -> str | None:
 
 
 def who_found(world: World, x: str) -> str | None:
-    name = the_one([args["a"] for args in told(world, FINDS, x=x)])
+    name = only_value([args["a"] for args in find_events(world, FINDS, x=x)])
     return f"{name} found it." if name else None
 
 
 def where_found(world: World, a: str, x: str) -> str | None:
-    finds = told(world, FINDS, a=a, x=x)
-    spot = the_one([args.get("s") or f"in the {noun(args['v'])}" for args in finds])
+    finds = find_events(world, FINDS, a=a, x=x)
+    spot = only_value([args.get("s") or f"in the {noun(args['v'])}" for args in finds])
     return f"{subject(a)} found it {spot}." if spot else None
 
 
 def where_hid(world: World, a: str, x: str) -> str | None:
-    spot = the_one([args["s"] for args in told(world, ("hide",), a=a, x=x)])
+    spot = only_value([args["s"] for args in find_events(world, ("hide",), a=a, x=x)])
     return f"{subject(a)} hid it {spot}." if spot else None
 
 
@@ -119,22 +123,22 @@ def what_kind(world: World, a: str) -> str | None:
 
 
 def what_ate(world: World, a: str) -> str | None:
-    meals = [f"the {noun(args['x'])}" for args in told(world, ("eat", "share"), a=a)]
-    meals += [f"the {noun(args['x'])}" for args in told(world, ("share",), b=a)]
-    for args in told(world, ("count_eat",), a=a):
+    meals = [f"the {noun(args['x'])}" for args in find_events(world, ("eat", "share"), a=a)]
+    meals += [f"the {noun(args['x'])}" for args in find_events(world, ("share",), b=a)]
+    for args in find_events(world, ("count_eat",), a=a):
         meals.append(f"{args['n']} {args['f'] if args['n'] == 'one' else PLURALS[args['f']]}")
     return f"{subject(a)} ate {meals[0]}." if len(meals) == 1 else None
 
 
 def what_in(world: World, v: str) -> str | None:
     inside = [x for x, thing in world.things.items() if thing.where == ("thing", v)]
-    if not inside and told(world, ("put_in",), v=v):
+    if not inside and find_events(world, ("put_in",), v=v):
         return "Nothing is in it."
     return f"The {noun(inside[0])} is in it." if len(inside) == 1 else None
 
 
 def who_fixed(world: World, x: str) -> str | None:
-    name = the_one([args["a"] for args in told(world, ("fix",), x=x)])
+    name = only_value([args["a"] for args in find_events(world, ("fix",), x=x)])
     return f"{name} fixed it." if name else None
 
 
@@ -144,7 +148,7 @@ def is_hungry(world: World, a: str) -> str | None:
 
 
 def did_rain(world: World) -> str | None:
-    if told(world, ("rain",)):
+    if find_events(world, ("rain",)):
         return "Yes, it did."
     return "No, it did not." if world.weather == "sun" else None
 
@@ -161,7 +165,7 @@ ANSWERS = {
 
 def candidates(world: World, kind: str, rng: Random) -> list[Args]:
     """Arguments worth asking about."""
-    gifts = [{k: g[k] for k in "abx"} for g in told(world, GIFTS)]
+    gifts = [{k: g[k] for k in "abx"} for g in find_events(world, GIFTS)]
     if kind == "did_give":  # as often no as yes
         pairs = [(a, b) for a in world.people for b in world.people if a != b]
         false = [{"a": a, "b": b, "x": g["x"]} for g in gifts for a, b in pairs]

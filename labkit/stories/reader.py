@@ -134,10 +134,10 @@ def resolve(raw: Args, scene: Scene) -> tuple[Args, list[str]]:
 def skeleton(template: str) -> tuple[str, list[str]]:
     """ "{a} took the {x}." -> ("<P> took the <X>.", ["a", "x"])"""
     keys = [key(slot) for _, slot in SLOT.findall(template)]
-    return SLOT.sub(lambda m: f"{m[1] or ''}<{klass(m[2])}>", template), keys
+    return SLOT.sub(lambda m: f"{m[1] or ''}<{class_of(m[2])}>", template), keys
 
 
-def klass(slot: str) -> str:
+def class_of(slot: str) -> str:
     low = slot.lower().rstrip("!")
     return next((c for c, slots in CLASSES.items() if low in (slots, *slots)), low.upper())
 

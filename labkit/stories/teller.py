@@ -191,11 +191,11 @@ class Teller:
         if first[0] != second[0] and self.chance(0.5):
             order = [second, first] if calm else [first, second]
             for kind, args in order:
-                self(kind, self.late(kind), **args)
+                self(kind, self.ending_prefix(kind), **args)
         else:
-            self(first[0], self.late(first[0]), **first[1])
+            self(first[0], self.ending_prefix(first[0]), **first[1])
 
-    def late(self, kind: str) -> str:
+    def ending_prefix(self, kind: str) -> str:
         """First words that suit an ending."""
         if kind == "sleep" and self.chance(0.6):
             return "That night, "

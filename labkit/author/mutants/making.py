@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from labkit.author.mutants.rules import faults, mistaken_names
-from labkit.author.reference import reference_block
+from labkit.author.mutants.rules import faults
 from labkit.core import cells
-from labkit.core.syllabus import Exercise, Lab
 
 COMMENT = re.compile(r"\s+#(?: .*)?$", re.MULTILINE)
 Key = tuple[str, str, str]
@@ -42,22 +40,13 @@ def key_of(scope: str, before: str, after: str) -> Key:
     return scope, " ".join(before.split()), " ".join(after.split())
 
 
-def mutants_of(lab: Lab, exercise: Exercise) -> list[Mutant]:
-    """All mutants of what a learner writes in an exercise's cell."""
-    return list(mutants(reference_block(lab, exercise)))
-
-
 def mutants(cell: str) -> Iterator[Mutant]:
-    """Each different fault once: between the solution marks, and of the arguments' defaults.
-    Docstrings, annotations and the texts of errors are left alone, as is the code that is
-    given; a cell without marks is all the learner's."""
+    """Each different fault once, between the solution marks; a cell without marks is all the
+    learner's. Docstrings, annotations and the texts of errors are left alone."""
     source = Source(cell)
     seen = {ast.dump(source.tree)}
     for scope, node in nodes(source.tree):
-        found = [*faults(node)]
-        if isinstance(node, ast.FunctionDef):
-            found += mistaken_names(node, [part for _, part in nodes(node)])
-        for rule, old, new in found:
+        for rule, old, new in faults(node):
             if source.is_given(old):
                 continue
             text = source.spliced(old, ast.unparse(ast.fix_missing_locations(new)))
@@ -86,23 +75,9 @@ class Source:
         return sum(map(len, self.lines[: line - 1])) + column
 
     def is_given(self, node: ast.AST) -> bool:
-        """Whether the course wrote it: all but what is between marks and such a function's
-        defaults."""
-        if not self.regions or self.has_marks(node.lineno, node.lineno):
-            return False
-        return node not in self.defaults
-
-    def has_marks(self, first: int, last: int) -> bool:
-        """Whether a learner writes some of these lines."""
-        return any(start <= last and first < end for start, end in self.regions)
-
-    @cached_property
-    def defaults(self) -> set[ast.AST]:
-        """Every part of a default of a function in which a learner writes."""
-        functions = [n for n in ast.walk(self.tree) if isinstance(n, ast.FunctionDef)]
-        written = [n.args for n in functions if self.has_marks(n.lineno, n.end_lineno)]
-        values = [d for args in written for d in (*args.defaults, *args.kw_defaults) if d]
-        return {part for value in values for part in ast.walk(value)}
+        """Whether the course wrote it: all that is not between marks."""
+        written = any(start <= node.lineno < end for start, end in self.regions)
+        return bool(self.regions) and not written
 
     def spliced(self, old: ast.AST, text: str) -> str:
         """The cell with `text` in the place of `old`: in brackets where they make a
@@ -133,16 +108,11 @@ def nodes(node: ast.AST, scope: str = "") -> Iterator[tuple[str, ast.AST]]:
 
 
 def children(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of a node, without annotations, texts for people and names that are set."""
+    """The parts of a node, without annotations and texts for people."""
     match node:
-        case ast.arguments():
-            yield from (default for default in node.defaults + node.kw_defaults if default)
         case ast.AnnAssign():
             yield from [node.value] if node.value else []
-        case ast.FunctionDef():
-            yield node.args
-            yield from (statement for statement in node.body if not is_text(statement))
-        case ast.ClassDef():
+        case ast.FunctionDef() | ast.ClassDef():
             yield from (statement for statement in node.body if not is_text(statement))
         case ast.JoinedStr() | ast.Raise() | ast.UnaryOp(ast.USub(), ast.Constant()):
             return

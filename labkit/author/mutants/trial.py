@@ -18,13 +18,11 @@ import torch
 from labkit.author.mutants.making import Mutant
 from labkit.author.reference import reference
 from labkit.checks.declared import prepared_checks
-from labkit.checks.diagnose import diagnose
-from labkit.checks.messages import graded_report
 from labkit.checks.mistakes import Oracle
-from labkit.checks.runner import BrokenCheck, CheckResult, Result, run_check, run_checks
+from labkit.checks.runner import BrokenCheck, CheckResult, run_check, run_checks
 from labkit.core import cells
 from labkit.core.syllabus import Exercise, Lab
-from labkit.sandbox.inside.call import Call, Outcome, perform
+from labkit.sandbox.inside.call import perform
 from labkit.sandbox.inside.limits import MEMORY_BYTES, mapped_bytes
 
 CPU_SECONDS = 10  # of a mutant, and on top of it several times what the reference takes
@@ -37,7 +35,7 @@ class Verdict(Enum):
     CRASHED = "crashed"  # killed, by an error where the reference raises none
     ENDLESS = "endless"  # killed, by the limit on its time
     SURVIVED = "survived"
-    BROKEN = "broken"  # the check itself failed: a fault of the course
+    BROKEN = "the check itself fails"  # a fault of the course
 
 
 @dataclass
@@ -53,15 +51,13 @@ class Trial:
         self.checks = prepared_checks("hidden", self.lab.module, self.exercise, self.seed)
         self.module = cells.plain(reference(self.lab))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-        right = self.checked(self.oracle.reference)
+        perfect = self.oracle.reference
+        right = run_checks(self.exercise, self.checks, perfect, perfect)
         if not right.passed:
             failure = right.broken or right.first_failure
             raise RuntimeError(f"the reference fails its own checks: {failure}")
         seconds = resource.getrusage(resource.RUSAGE_SELF).ru_utime - before
         self.cpu_seconds = int(CPU_SECONDS + 10 * seconds)
-
-    def checked(self, student: Callable[[Call], Outcome]) -> Result:
-        return run_checks(self.exercise, self.checks, student, self.oracle.reference)
 
     def namespace(self, mutant: Mutant) -> dict[str, Any]:
         """The lab's module of the reference with the mutant in it."""
@@ -92,13 +88,6 @@ class Trial:
             if got.failure and not self.oracle.reference(call).failure:
                 return Verdict.CRASHED
         return Verdict.KILLED
-
-    def report(self, mutant: Mutant) -> list[str]:
-        """What a learner would read of the mutant: the rows `look` and `why`."""
-        names = self.namespace(mutant)
-        result = self.checked(lambda call: perform(call, names))
-        rows = graded_report(result, diagnose(result, self.oracle, mutant.cell)).rows
-        return [f"{label:<5} {text}" for label, text in rows if label in ("look", "why")]
 
 
 def in_children(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from babel.messages.extract import extract_from_dir
 
-from labkit.author.owned_cells import authored, notebook_path, read_notebook
+from labkit.author.owned_cells import authored, read_or_begin
 from labkit.author.reference import references
 from labkit.author.translation import texts
 from labkit.author.translation.labels import labels_of
@@ -57,7 +57,7 @@ def catalogs() -> dict[str, list[Message]]:
 
 
 def of_lab(lab: Lab) -> Iterator[Message]:
-    notebook = read_notebook(notebook_path(lab))
+    notebook = read_or_begin(lab)
     yield Message(lab.title, f"labkit/core/labs/{lab.name}.toml")
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
@@ -100,7 +100,7 @@ def check_titles(source: str) -> Iterator[str]:
 
 def of_figures() -> Iterator[Message]:
     for lab in NOTEBOOKS:
-        cells = read_notebook(notebook_path(lab)).cells
+        cells = read_or_begin(lab).cells
         code = [cell.source for cell in cells if cell.cell_type == "code"]
         for text in labels_of(code):
             yield Message(text, f"notebooks/{lab.name}.ipynb")

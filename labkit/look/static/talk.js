@@ -83,11 +83,15 @@
         run.push(T.draw(T.candidates(run.logits, knobs), random));
         app.selected = run.ids.length - 1;
         busy += performance.now() - started;
-        const isDue = calm.matches || !pace ? performance.now() - since > 50 : most > 1;
-        if (!isDue) continue;
-        app.changed();
-        await (pace ? new Promise((done) => setTimeout(done, Math.max(0, pace - (performance.now() - started)))) : T.breath());
-        since = performance.now();
+        if (calm.matches || !pace) {
+          if (written % 8 === 0) app.changed();
+          if (performance.now() - since < 12) continue;
+          await T.breath();
+          since = performance.now();
+        } else if (most > 1) {
+          app.changed();
+          await new Promise((done) => setTimeout(done, Math.max(0, pace - (performance.now() - started))));
+        }
       }
       if (!ended() && room() > 0) app.byHand = true;
       if (written) app.speed = (1000 * written) / busy;

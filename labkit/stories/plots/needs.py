@@ -51,11 +51,11 @@ def counting(t: Teller) -> None:
     if t.chance(0.3):
         t("count_have", a=b, n=number(t.rng.choice(range(1, 4))), f=f)
     t.join(a, b)
-    counts(t, a, b, f, t.rng.choice((1, 2, 2)))
+    change_counts(t, a, b, f, t.rng.choice((1, 2, 2)))
     t.ending(a, b)
 
 
-def counts(t: Teller, a: str, b: str, f: str, times: int) -> None:
+def change_counts(t: Teller, a: str, b: str, f: str, times: int) -> None:
     """Let what a has of one sort become more or less, and say how many there are."""
     for _ in range(times):
         n = t.world.number(a, f)

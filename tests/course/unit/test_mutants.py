@@ -8,6 +8,7 @@ from labkit.author.mutants import table
 from labkit.author.mutants.equivalents import equivalents_of, parsed
 from labkit.author.mutants.making import key_of, mutants
 from labkit.author.mutants.trial import in_children
+from labkit.author.reference import reference_block
 from labkit.core.syllabus import LABS, find_exercise
 
 CELL = '''
@@ -27,18 +28,13 @@ def made(cell):
 @pytest.mark.parametrize(
     "after",
     [
-        *("wide = x", "wide = x.double()", "wide = size.float()", "pass"),
-        *("if size >= 2:", "if size > 3:", "if not size > 2:", "if False:"),
-        'raise RuntimeError(f"size is {size}")',
+        *("wide = x", "wide = x.double()", "pass"),
+        *("if size >= 2:", "if size > 3:", "if False:"),
         "return wide.mean(dim=-2, keepdim=True)[:, size:]",
         "return wide.mean(keepdim=True)[:, size:]",
         "return wide.mean(dim=-1, keepdim=False)[:, size:]",
         "return wide.sum(dim=-1, keepdim=True)[:, size:]",
-        "return wide.mean(dim=-1, keepdim=True)[:, size + 1:]",
-        "return wide.mean(dim=-1, keepdim=True)[size:, :]",
         "return wide[:, size:]",
-        "def f(x: Tensor, size: int = 5, mask=None) -> Tensor:",
-        "def f(x: Tensor, size: int = 4, mask=1) -> Tensor:",
     ],
 )
 def test_one_fault_at_a_time(after):
@@ -48,7 +44,7 @@ def test_one_fault_at_a_time(after):
 def test_code_that_is_given_is_left_alone():
     cell = "def f(a=1):\n    b = 1\n    ### BEGIN SOLUTION\n    c = 1\n    ### END SOLUTION\n"
     given = "\n\ndef g(a=1):\n    return a\n"
-    assert {before for before, _ in made(cell + given)} == {"def f(a=1):", "c = 1"}
+    assert {before for before, _ in made(cell + given)} == {"c = 1"}
 
 
 def test_texts_annotations_and_comments_are_left_alone():
@@ -59,8 +55,8 @@ def test_texts_annotations_and_comments_are_left_alone():
 @pytest.mark.parametrize(
     ("line", "after"),
     [
-        ("y = a * b * c", "y = (a + b) * c"),
-        ("y = (a + b) * c", "y = (a * b) * c"),
+        ("y = (a + b) * c", "y = (a - b) * c"),
+        ("y = a * (b + c)", "y = a * (b)"),
         ("y = a * b + c", "y = a / b + c"),
         ("é = f(ä, b - c)", "é = f(ä, b + c)"),
         ("y = x[-1]", "y = x[-2]"),
@@ -78,41 +74,33 @@ LISTED = f"## repeat_kv\n\ncounted from the other end\n- {LINE}\n+ {HARMLESS}\n"
 
 
 @pytest.fixture
-def tallied(monkeypatch):
-    """Two mutants are tried, of which one is a right answer."""
+def found(monkeypatch):
+    """What becomes of two mutants, of which one is a right answer."""
 
-    def run(listed, sample=0):
-        both = [m for m in table.mutants_of(LAB, EXERCISE) if m.after == WRONG]
-        both += [replace(both[0], after=HARMLESS, cell=both[0].cell.replace(WRONG, HARMLESS))]
-        monkeypatch.setattr(table, "mutants_of", lambda *_: both)
+    def run(listed):
+        cell = reference_block(LAB, EXERCISE)
+        [wrong] = [m for m in mutants(cell) if m.after == WRONG]
+        harmless = replace(wrong, after=HARMLESS, cell=cell.replace(LINE, HARMLESS))
+        monkeypatch.setattr(table, "mutants", lambda _: [wrong, harmless])
         monkeypatch.setattr(table, "equivalents_of", lambda _: parsed(listed))
-        return table.tally(LAB, EXERCISE, "a seed", sample, jobs=2)
+        return table.tried(LAB, EXERCISE, "a seed", jobs=2)
 
     return run
 
 
-def test_what_survives_is_shown_in_the_form_in_which_it_can_be_listed(tallied):
-    found = tallied("")
-    text = "\n".join(table.problems(found))
-    assert found.rate == 0.5 and f"- {LINE}\n+ {HARMLESS}" in text and WRONG not in text
+def test_what_survives_is_shown_in_the_form_in_which_it_can_be_listed(found):
+    both = found("")
+    assert [verdict for _, verdict in both] == ["killed", "survived"]
+    text = "\n".join(table.problems(both))
+    assert table.row("3.3", both).endswith("50.0%")
+    assert f"- {LINE}\n+ {HARMLESS}" in text and WRONG not in text
     assert key_of("repeat_kv", LINE, HARMLESS) in parsed(text)
 
 
-def test_a_listed_mutant_counts_as_a_right_answer(tallied):
-    found = tallied(LISTED)
-    assert found.rate == 1 and found.equivalent == 1 and not list(table.problems(found))
-
-
-def test_a_list_that_is_wrong_or_old_is_noticed(tallied):
-    found = tallied(LISTED.replace("-3", "2") + "- n_rep = 1\n+ pass\n")
-    text = "\n".join(table.problems(found))
-    assert "listed as equivalent, but killed" in text
-    assert "made no more: repeat_kv\n- n_rep = 1\n+ pass" in text
-
-
-def test_of_a_sample_the_report_is_shown(tallied):
-    text = "\n".join(table.reports(tallied(LISTED, sample=1)))
-    assert f"+ {WRONG}\n  look  " in text
+def test_a_listed_mutant_counts_as_a_right_answer(found):
+    both = found(LISTED)
+    assert [verdict for _, verdict in both] == ["killed", "equivalent"]
+    assert table.row("3.3", both).endswith("100.0%") and not list(table.problems(both))
 
 
 def test_an_endless_mutant_ends():

@@ -4,7 +4,15 @@ import re
 
 import nbformat
 
-from labkit.author.owned_cells import begun, filled, notebook_path, read_notebook
+from labkit.author import owned_cells
+from labkit.author.owned_cells import (
+    begun,
+    filled,
+    notebook_path,
+    read_notebook,
+    read_or_begin,
+)
+from labkit.author.translation import messages
 from labkit.core.syllabus import LABS, NOTEBOOKS
 
 OWNED = re.compile(r"setup|map|finish|(about|ex|check|written)-\d-\w")
@@ -48,3 +56,12 @@ def test_a_notebook_is_begun_with_all_its_cells_in_order():
         owned = [cell for cell in without(lab) if OWNED.fullmatch(cell)]
         found = sorted(filter(OWNED.fullmatch, ids))
         assert found == (sorted(owned) if lab.exercises else ["finish"]), lab.name
+
+
+def test_the_build_begins_a_notebook_that_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setattr(owned_cells, "NOTEBOOKS", tmp_path)
+    lab = LABS[0]
+    ids = [cell.id for cell in filled(lab, read_or_begin(lab)).cells]
+    assert {"title", "map", "summary", "finish"} <= set(ids)
+    texts = [message.text for message in messages.of_lab(lab)]
+    assert f"# Lab {lab.number}: {lab.title}" in texts
