@@ -123,7 +123,7 @@ WEIGHT = {
     "labkit/grading": 6861, "labkit/lang": 154, "labkit/learner": 4252, "labkit/look": 526,
     "labkit/model": 1702, "labkit/pretrain": 1684, "labkit/sandbox": 3299,
     "labkit/site": 859, "labkit/stories": 1958, "labkit/cli.py": 145, "labkit": 27458,
-    "solutions/mistakes": 5171, "tests/visible tests/hidden": 6487, "tests/course": 19335,
+    "solutions/mistakes": 5168, "tests/visible tests/hidden": 6487, "tests/course": 19335,
 }  # fmt: skip
 
 
