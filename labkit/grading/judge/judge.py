@@ -197,8 +197,10 @@ class Judge:
         """
         questions = self.questions[exercise.id]
         drawn = questions.drawn
-        if drawn and not again:
-            drawn = [drawn[int(seed[:8], 16) % len(drawn)]]
+        if drawn and not again:  # a check without gradients, if any: no table holds those
+            checks = questions.checks
+            plain = [n for n in drawn if not any(call.grad for call in checks[n].calls)]
+            drawn = [(plain or drawn)[int(seed[:8], 16) % len(plain or drawn)]]
         twins = {number: self._prepared(exercise, seed, number)[0] for number in drawn}
         calls, message = list[Call](), b""
         for number, check in enumerate(questions.checks):  # what comes before a crash counts
