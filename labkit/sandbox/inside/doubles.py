@@ -378,18 +378,13 @@ class Judge(Listener):
 class Adaptable(nn.Module):
     """Two layers of linear layers with a head, on which LoRA can be put.
 
-    put     {path: module} to be put into it; their matrices A and B get numbers
-    device  on "meta" there are no numbers, and the report says only where the weights are
+    put    {path: module} to be put into it; their matrices A and B get numbers
 
     Shapes: x (B, E) -> (B, V)
     """
 
     def __init__(
-        self,
-        size: int = 6,
-        put: dict[str, nn.Module] | None = None,
-        dtype: str = "float32",
-        device: str = "cpu",
+        self, size: int = 6, put: dict[str, nn.Module] | None = None, dtype: str = "float32"
     ):
         super().__init__()
         self.layers = nn.ModuleList(
@@ -402,12 +397,12 @@ class Adaptable(nn.Module):
             for _ in range(2)
         )  # fmt: skip
         self.lm_head = nn.Linear(size, 5, bias=False)
-        self.to(device, getattr(torch, dtype))
+        self.to(getattr(torch, dtype))
         for path, module in (put or {}).items():
             parent, _, name = path.rpartition(".")
             setattr(self.get_submodule(parent), name, module)
         generator = torch.Generator().manual_seed(0)
-        self.x = torch.randn(3, size, generator=generator).to(self.lm_head.weight.dtype)
+        self.x = torch.randn(3, size, generator=generator).to(getattr(torch, dtype))
         self.fill("")
 
     def forward(self, x: Tensor) -> Tensor:
@@ -419,7 +414,7 @@ class Adaptable(nn.Module):
     def fill(self, part: str) -> None:
         """Put numbers into the weights whose names contain `part`, each by its own name."""
         for name, weight in self.named_parameters():
-            if part in name and not weight.is_meta:
+            if part in name:
                 generator = torch.Generator().manual_seed(sum(map(ord, name)))
                 weight.data.normal_(std=weight.size(-1) ** -0.5, generator=generator)
 
@@ -429,8 +424,6 @@ class Adaptable(nn.Module):
         other numbers in LoRA's matrices."""
         named = dict(self.named_parameters())
         learn = {name: weight.requires_grad for name, weight in named.items()}
-        if self.lm_head.weight.is_meta:
-            return {"devices": {name: str(weight.device) for name, weight in named.items()}}
         numbers = {name: weight.clone() for name, weight in self.state_dict().items()}
         found = {"output": self(self.x), "which weights learn": learn, "weights": numbers}
         self.fill(".lora_")

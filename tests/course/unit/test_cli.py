@@ -59,10 +59,10 @@ def test_check_and_status_tell_how_far_a_learner_is(package, monkeypatch):
     loop = "    print(x)\n    while True: pass\n    wide = x.float()"
     module.write_text(module.read_text().replace("    wide = x.float()", loop, 1))
     code, text = run("status")
-    assert code == 0 and "tensor" not in text
-    assert re.search(r"1\.1 layer_norm core 10 4 not checked", text)
+    assert code == 0 and "tensor(" not in text
+    assert re.search(r"1\.1 layer_norm core \d+ 4 not checked", text)
     assert re.search(r"1\.2 RMSNorm core [\d ]*passed", text)
-    assert "1.3 residual stretch 15 4 not started" in text
+    assert re.search(r"1\.3 residual stretch \d+ 4 not started", text)
     assert "`tinyllm check 1.1` says why" in text
     module.write_text(module.read_text().replace(loop, "    wide = (x"))
     line = module.read_text().split("wide = (x")[0].count("\n") + 1
