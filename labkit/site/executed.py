@@ -113,8 +113,8 @@ def in_a_kernel(lab: Lab) -> NotebookNode:
         )  # fmt: skip
         path = os.pathsep.join([name, str(ROOT)])
         own = {"PYTHONPATH": path, LOOK: "look/index.html", "TINYLLM_LANG": language()}
-        one = {"OMP_NUM_THREADS": "1"}  # several notebooks run at a time
-        client.execute(env={**os.environ, **own, **one})
+        threads = {"OMP_NUM_THREADS": "1"}  # several notebooks run at a time
+        client.execute(env={**os.environ, **own, **threads})
         for cell in notebook.cells:
             for output in cell.get("outputs", ()):
                 if output.output_type == "error":

@@ -137,7 +137,7 @@ class World:
         self.thing(x).move("person", a)
 
     def reach(self, a: str, x: str) -> str | None:
-        """a has x, or x is in the place of a and nobody holds it."""
+        """a has x, or x is where a is and nobody holds it."""
         where, place = self.thing(x).where, self.place_of(x)
         if where == ("person", a):
             return None

@@ -299,7 +299,7 @@ def net_call(
 
     before   after an earlier piece, whose state is drawn
     again    of a second step, the first token that differs
-    rule     what is put in the place of self.rule, by its name in DOUBLES
+    rule     what replaces self.rule, by its name in DOUBLES
     padding  how many tokens of each text are padding, on the left
     """
     key_size, value_size = keys * sizes[0], values * sizes[1]

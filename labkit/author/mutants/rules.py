@@ -34,7 +34,7 @@ MODULES = ("torch", "F", "math", "nn", "nn.init", "nn.utils", "torch.optim")
 
 
 def faults(node: ast.AST) -> Iterator[Fault]:
-    """Everything that could be in the place of this node, or of a part that it alone has."""
+    """Everything that could replace this node, or of a part that it alone has."""
     match node:
         case ast.BinOp(left, op, right):
             for other in OTHER_OPERATORS[type(op)]:

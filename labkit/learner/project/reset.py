@@ -70,10 +70,10 @@ def restoring(lab: Lab, exercises: Sequence[Exercise]) -> list[Change]:
     content, empty = own_notebook.read(path), workspace.unfinished(lab)
     known, different = own_notebook.answers(content, lab), False
     for exercise in exercises:
-        here, there = known.get(exercise.id, ""), cells.block(source, exercise.id) or ""
-        if exercise in empty or own_notebook.are_same(lab, exercise, here, there):
+        answer, code = known.get(exercise.id, ""), cells.block(source, exercise.id) or ""
+        if exercise in empty or own_notebook.are_same(lab, exercise, answer, code):
             continue
-        own_notebook.put(content, lab, exercise, cells.unmarked(there))
+        own_notebook.put(content, lab, exercise, cells.unmarked(code))
         different = True
     return [changed(path, nbformat.writes(content))] if different else []
 

@@ -12,7 +12,7 @@ def meal(t: Teller) -> None:
     here = t.place()
     a, x = t.hero(here), t.thing(FOODS)
     t("hungry", a=a)
-    there = t.elsewhere(here)
+    place = t.elsewhere(here)
     if t.chance(0.3):
         t.go(a, "kitchen" if here != "kitchen" else "bakery", "So " if t.chance(0.4) else "")
         t("cook", a=a, x=x)
@@ -27,10 +27,10 @@ def meal(t: Teller) -> None:
         b = t.friend(a, t.elsewhere(t.where(a)))
         t.join(a, b)
         return t.ending(a, b)
-    b = t.friend(a, there if t.chance(0.7) else here)
+    b = t.friend(a, place if t.chance(0.7) else here)
     t("cook" if t.chance(0.4) else "have", a=b, x=x)
     if t.where(b) != here:
-        t.go(a, there, "So " if t.chance(0.4) else "")
+        t.go(a, place, "So " if t.chance(0.4) else "")
     t.maybe(0.3, "meet", a=a, b=b)
     if t.chance(0.4):
         t("share", a=b, b=a, x=x)
