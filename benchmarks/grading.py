@@ -23,8 +23,8 @@ from nbformat import NotebookNode
 
 from labkit.author.edition import write_source
 from labkit.author.owned_cells import filled, notebook_path, read_notebook, serialised
-from labkit.core.paths import ROOT
-from labkit.core.syllabus import Lab, find_lab
+from labkit.course.paths import ROOT
+from labkit.course.syllabus import Lab, find_lab
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.run.pool import cores

@@ -36,10 +36,10 @@ from labkit.checks.diagnose import diagnose, remarks
 from labkit.checks.mistakes import Oracle, mistakes_of
 from labkit.checks.package import compose, localised, reference_modules
 from labkit.checks.runner import package_in, run_checks
-from labkit.core import cells
-from labkit.core.paths import ROOT
-from labkit.core.syllabus import LABS as GRADED
-from labkit.core.syllabus import NOTEBOOKS
+from labkit.course import cells
+from labkit.course.paths import ROOT
+from labkit.course.syllabus import LABS as GRADED
+from labkit.course.syllabus import NOTEBOOKS
 from labkit.grading.judge.assembly import assembly_rows
 from labkit.grading.judge.judge import Judge, always_missed
 from labkit.grading.sample_class import encoded, solved, with_answer

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 
 import labkit
-from labkit.core.paths import LABKIT, NOT_IN_ITS_FOLDER, NOTEBOOKS
-from labkit.core.terminal import Problem
-from labkit.lang import ENGLISH, language, said, tr
+from labkit.course.lang import ENGLISH, language, said, tr
+from labkit.course.paths import LABKIT, NOT_IN_ITS_FOLDER, NOTEBOOKS
+from labkit.course.terminal import Problem
 
 GROUPS = {  # of the commands in the help, and the rooms that they come from
     said("Learning"): ("learner", "learner/project", "learner/talk", "look"),

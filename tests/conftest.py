@@ -12,7 +12,7 @@ from labkit.checks.diagnose import diagnose
 from labkit.checks.messages import learner_report
 from labkit.checks.mistakes import Oracle
 from labkit.checks.runner import Result, run_check
-from labkit.core.syllabus import NOTEBOOKS, find_lab
+from labkit.course.syllabus import NOTEBOOKS, find_lab
 from labkit.sandbox.inside.call import perform
 
 

@@ -2,7 +2,7 @@
 
     solutions/X.py                 -> tinyllm/X.py                  the skeleton
     solutions/X.py + syllabus      -> notebooks/NN_X.ipynb          stubs, badges, check cells
-    every text in English          -> labkit/lang/LANGUAGE/*.po     what is to be translated
+    every text in English          -> course/lang/LANGUAGE/*.po       what is to be translated
 
 Prose and figures are authored in the notebooks; the build fills in only the cells it owns.
 """
@@ -19,10 +19,10 @@ from labkit.author.owned_cells import filled, notebook_path, read_or_begin, seri
 from labkit.author.reference import BuildError, references
 from labkit.author.translation import catalogs
 from labkit.author.translation.texts import with_docstrings
-from labkit.core import cells
-from labkit.core.paths import ROOT
-from labkit.core.syllabus import NOTEBOOKS, Lab
-from labkit.lang import ENGLISH, speaking
+from labkit.course import cells
+from labkit.course.lang import ENGLISH, speaking
+from labkit.course.paths import ROOT
+from labkit.course.syllabus import NOTEBOOKS, Lab
 from labkit.learner.workspace import GIVEN, STUBS, mark_of, stub_print
 
 

@@ -8,9 +8,9 @@ from typing import Annotated, Optional
 
 import typer
 
-from labkit.core.syllabus import LABS
-from labkit.core.terminal import Jobs, Problem, ending_on, exercise_called, lab_called
-from labkit.lang import ENGLISH, known, languages
+from labkit.course.lang import ENGLISH, known, languages
+from labkit.course.syllabus import LABS
+from labkit.course.terminal import Jobs, Problem, ending_on, exercise_called, lab_called
 
 MOST = 20  # faults of translations that are shown
 app = typer.Typer()

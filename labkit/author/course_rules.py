@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from labkit.author.reference import BuildError
-from labkit.core.syllabus import LABS, Exercise, Lab, Question, UnknownName, find_lab
+from labkit.course.syllabus import LABS, Exercise, Lab, Question, UnknownName, find_lab
 
 if sys.version_info >= (3, 11):
     import tomllib

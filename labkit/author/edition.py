@@ -21,20 +21,20 @@ from labkit.author.owned_cells import (
 )
 from labkit.author.reference import BuildError, references
 from labkit.author.translation.texts import page, with_docstrings
-from labkit.core import sealed
-from labkit.core.paths import LABKIT, ROOT, SOLUTIONS
-from labkit.core.syllabus import LABS, NOTEBOOKS
-from labkit.lang import EDITION, ENGLISH, language, speaking
+from labkit.course import sealed
+from labkit.course.lang import EDITION, ENGLISH, language, speaking
+from labkit.course.paths import LABKIT, ROOT, SOLUTIONS
+from labkit.course.syllabus import LABS, NOTEBOOKS
 from labkit.model.hub import SHIPPED
 
 LEARNERS = (
     *("tinyllm/__init__.py", "solutions/__init__.py", "solutions/hints/*.md"),
     *(
         "labkit/**/*.py",
-        "labkit/lang/*/*.po",
-        "labkit/lang/*/*.ttf",
-        "labkit/lang/*/OFL.txt",
-        "labkit/core/labs/*.toml",
+        "labkit/course/lang/*/*.po",
+        "labkit/course/lang/*/*.ttf",
+        "labkit/course/lang/*/OFL.txt",
+        "labkit/course/labs/*.toml",
         "labkit/learner/figures/*.csv",
         "labkit/learner/figures/*.svg",
         "labkit/pretrain/*.jinja",

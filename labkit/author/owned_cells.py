@@ -17,10 +17,10 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from labkit.author.reference import BuildError, reference, reference_block
 from labkit.author.translation.texts import with_docstrings
-from labkit.core import cells
-from labkit.core.paths import NOTEBOOKS, SOLUTIONS
-from labkit.core.syllabus import LABS, Exercise, Lab, Prediction, Question
-from labkit.lang import ENGLISH, language, ntr, tr
+from labkit.course import cells
+from labkit.course.lang import ENGLISH, language, ntr, tr
+from labkit.course.paths import NOTEBOOKS, SOLUTIONS
+from labkit.course.syllabus import LABS, Exercise, Lab, Prediction, Question
 from labkit.learner import hints
 
 METADATA = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from labkit.core import cells
-from labkit.core.paths import SOLUTIONS
-from labkit.core.syllabus import Exercise, Lab
+from labkit.course import cells
+from labkit.course.paths import SOLUTIONS
+from labkit.course.syllabus import Exercise, Lab
 
 
 class BuildError(Exception):

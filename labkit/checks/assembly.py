@@ -22,8 +22,8 @@ from labkit.checks.declared import Rng
 from labkit.checks.messages import LIMITS, error_text
 from labkit.checks.package import localised, placed, reference_modules
 from labkit.checks.runner import Ask, package_in
-from labkit.core.syllabus import LABS, Exercise, find_exercise
-from labkit.lang import said, tr
+from labkit.course.lang import said, tr
+from labkit.course.syllabus import LABS, Exercise, find_exercise
 from labkit.sandbox.inside.call import Call, Given, New, Outcome, blanked
 from labkit.sandbox.inside.importer import PACKAGE, imported
 from labkit.sandbox.inside.wire import outcome_from

@@ -29,9 +29,9 @@ import numpy
 import torch
 from torch import Tensor
 
-from labkit.core.paths import TESTS, fault
-from labkit.core.syllabus import Exercise
-from labkit.lang import tr
+from labkit.course.lang import tr
+from labkit.course.paths import TESTS, fault
+from labkit.course.syllabus import Exercise
 from labkit.sandbox.inside.call import Call, Given, New, Outcome
 
 __all__ = ["Call", "Given", "New", "Outcome", "Rng", "check", "rows"]

@@ -13,7 +13,7 @@ from labkit.checks.errors import advice_on, forgotten_self
 from labkit.checks.facts import facts_about
 from labkit.checks.mistakes import KINDS, MistakeError, Oracle, Version
 from labkit.checks.runner import CheckResult, Result
-from labkit.lang import tr
+from labkit.course.lang import tr
 from labkit.sandbox.inside.call import tensors_in
 
 ENOUGH = 0.45  # of the failed weight, for a mistake that explains a part of it

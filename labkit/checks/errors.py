@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable
 from difflib import get_close_matches
 
-from labkit.core import cells
-from labkit.core.syllabus import Exercise
-from labkit.lang import said, tr
+from labkit.course import cells
+from labkit.course.lang import said, tr
+from labkit.course.syllabus import Exercise
 from labkit.sandbox.inside.call import Failure
 
 Rule = Callable[[re.Match[str], Failure, Exercise, str], str]

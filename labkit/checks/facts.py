@@ -13,7 +13,7 @@ from torch import Tensor
 from labkit.checks.compare import agree, close
 from labkit.checks.mistakes import Oracle
 from labkit.checks.runner import CheckResult, Result
-from labkit.lang import said, tr
+from labkit.course.lang import said, tr
 from labkit.sandbox.inside.call import Call, Given, New, Outcome, perform, tensors_in
 
 HALF = (torch.bfloat16, torch.float16)

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from labkit.core.report import Report, Status
-from labkit.lang import said, tr
+from labkit.course.lang import said, tr
+from labkit.course.report import Report, Status
 from labkit.sandbox.inside.call import Failure
 
 LIMITS = ("NoAnswer", "TimeLimit", "OutputLimit")  # not raised by code: what stopped it

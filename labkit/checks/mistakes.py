@@ -29,9 +29,9 @@ from itertools import product
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from labkit.core import cells, sealed
-from labkit.core.paths import SOLUTIONS
-from labkit.core.syllabus import Exercise, Lab
+from labkit.course import cells, sealed
+from labkit.course.paths import SOLUTIONS
+from labkit.course.syllabus import Exercise, Lab
 from labkit.sandbox.inside.call import Call, Outcome, perform
 
 TITLE = re.compile(r"(?P<name>[a-z0-9-]+)(?: \((?P<kind>[a-z]+)\))?: (?P<sentence>.+)")

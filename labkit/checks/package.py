@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labkit.core import cells, sealed
-from labkit.core.paths import SOLUTIONS
-from labkit.core.syllabus import NOTEBOOKS, Lab
+from labkit.course import cells, sealed
+from labkit.course.paths import SOLUTIONS
+from labkit.course.syllabus import NOTEBOOKS, Lab
 
 if TYPE_CHECKING:  # collecting reads cells and needs no torch
     from labkit.sandbox.inside.call import Outcome

@@ -9,8 +9,8 @@ from importlib import import_module
 
 from labkit.checks.compare import Difference, compare
 from labkit.checks.declared import BrokenCheck, Check
-from labkit.core.paths import fault
-from labkit.core.syllabus import Exercise
+from labkit.course.paths import fault
+from labkit.course.syllabus import Exercise
 from labkit.sandbox.inside.call import Call, Outcome, describe, perform
 from labkit.sandbox.inside.importer import PACKAGE, filename
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from labkit.core.files import of_the_disk
-from labkit.core.report import clean
-from labkit.core.syllabus import Lab
-from labkit.core.terminal import Jobs, LabName, Problem, console, ending_on, lab_called
-from labkit.lang import tr
+from labkit.course.files import of_the_disk
+from labkit.course.lang import tr
+from labkit.course.report import clean
+from labkit.course.syllabus import Lab
+from labkit.course.terminal import Jobs, LabName, Problem, console, ending_on, lab_called
 
 if TYPE_CHECKING:
     from labkit.grading.nbgrader.course import Course

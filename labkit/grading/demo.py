@@ -14,9 +14,9 @@ from rich.console import Console
 
 from labkit.author.edition import write_source
 from labkit.checks.messages import error_text
-from labkit.core.paths import LABKIT
-from labkit.core.report import clean
-from labkit.core.syllabus import LABS, Lab
+from labkit.course.paths import LABKIT
+from labkit.course.report import clean
+from labkit.course.syllabus import LABS, Lab
 from labkit.grading.judge.assembly import put_together
 from labkit.grading.nbgrader.course import Course, CourseError
 from labkit.grading.run.grade import grade_and_report

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, Template
 
-from labkit.core.files import write_whole
-from labkit.core.report import clean
-from labkit.lang import language, ntr, tr
+from labkit.course.files import write_whole
+from labkit.course.lang import language, ntr, tr
+from labkit.course.report import clean
 
 
 def points(number: float) -> str:

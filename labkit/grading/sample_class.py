@@ -15,8 +15,8 @@ from nbformat.v4 import new_code_cell
 from labkit.author.owned_cells import written_answer
 from labkit.author.reference import reference_block
 from labkit.checks.mistakes import Mistake, mistakes_of
-from labkit.core import cells
-from labkit.core.syllabus import Exercise, Lab
+from labkit.course import cells
+from labkit.course.syllabus import Exercise, Lab
 from labkit.grading.judge.intake import cell_called
 
 Edit = Callable[[NotebookNode, Lab], object]

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 from pathlib import Path
 
-from labkit.core.files import write_whole
-from labkit.core.report import csv_safe
+from labkit.course.files import write_whole
+from labkit.course.report import csv_safe
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 
 LONGEST = 8 << 20  # bytes

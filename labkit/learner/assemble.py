@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from labkit.checks.assembly import PARTS, judged
 from labkit.checks.runner import package_in
-from labkit.core.report import Report, Status
-from labkit.core.syllabus import LABS
-from labkit.lang import said, tr
+from labkit.course.lang import said, tr
+from labkit.course.report import Report, Status
+from labkit.course.syllabus import LABS
 from labkit.learner import workspace
 from labkit.learner.check import stopped_rows
 from labkit.learner.room import PLAIN, Room, Stopped, torch_set_to

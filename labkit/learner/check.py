@@ -13,11 +13,11 @@ from labkit.checks.messages import error_text, learner_report
 from labkit.checks.mistakes import Oracle
 from labkit.checks.package import localised, placed
 from labkit.checks.runner import Ask, Result, package_in, run_checks
-from labkit.core import cells
-from labkit.core.report import Report, Status
-from labkit.core.statements import strip_unused
-from labkit.core.syllabus import Exercise, Lab
-from labkit.lang import tr
+from labkit.course import cells
+from labkit.course.lang import tr
+from labkit.course.report import Report, Status
+from labkit.course.statements import strip_unused
+from labkit.course.syllabus import Exercise, Lab
 from labkit.learner import workspace
 from labkit.learner.progress.record import has_passed
 from labkit.learner.room import ENDLESS, PLAIN, Room, Stopped, torch_set_to

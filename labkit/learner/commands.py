@@ -13,9 +13,11 @@ from rich import box
 from rich.table import Column, Table
 from rich.text import Text
 
-from labkit.core.report import WIDTH, Report, Status
-from labkit.core.syllabus import LABS, NOTEBOOKS, Exercise, Lab, Question, find_question
-from labkit.core.terminal import (
+from labkit.course.lang import tr
+from labkit.course.lang.layout import padded
+from labkit.course.report import WIDTH, Report, Status
+from labkit.course.syllabus import LABS, NOTEBOOKS, Exercise, Lab, Question, find_question
+from labkit.course.terminal import (
     ExerciseId,
     LabName,
     Problem,
@@ -24,8 +26,6 @@ from labkit.core.terminal import (
     exercise_called,
     lab_called,
 )
-from labkit.lang import tr
-from labkit.lang.layout import padded
 
 app = typer.Typer()
 # ruff: noqa: UP045  typer on Python 3.10 needs Optional
@@ -206,7 +206,7 @@ def unlock(
     key: Annotated[str, typer.Argument(help="as your instructor gave it out")],
 ) -> None:
     """Open the answers of a lab with its key."""
-    from labkit.core import sealed
+    from labkit.course import sealed
     from labkit.learner import hints
 
     found = lab_called(lab)

@@ -14,9 +14,9 @@ from typing import Any
 
 import psutil
 
-from labkit.core.sealed import NotReady
-from labkit.core.syllabus import Exercise, Lab
-from labkit.lang import tr
+from labkit.course.lang import tr
+from labkit.course.sealed import NotReady
+from labkit.course.syllabus import Exercise, Lab
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
 from labkit.learner.models import MODEL_LABS, your_code

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from labkit.core import cells, sealed
-from labkit.core.report import Report, Status
-from labkit.core.syllabus import Exercise, Lab
-from labkit.lang import said, tr
+from labkit.course import cells, sealed
+from labkit.course.lang import said, tr
+from labkit.course.report import Report, Status
+from labkit.course.syllabus import Exercise, Lab
 from labkit.learner import workspace
 from labkit.learner.progress import record
 

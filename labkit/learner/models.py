@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.core.sealed import NotReady
-from labkit.core.syllabus import LABS, Exercise, Lab
-from labkit.lang import tr
+from labkit.course.lang import tr
+from labkit.course.sealed import NotReady
+from labkit.course.syllabus import LABS, Exercise, Lab
 from labkit.learner import workspace
 from labkit.learner.wrapped import Wrapped
 from labkit.model import checkpoint, hub

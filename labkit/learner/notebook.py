@@ -13,11 +13,12 @@ from traceback import walk_tb
 from types import ModuleType
 from typing import Any
 
-from labkit.core import cells, paths, sealed
-from labkit.core.answers import Answer, Cell, answers_in, defines, is_answer_line
-from labkit.core.report import Report, Status
-from labkit.core.sealed import NotReady
-from labkit.core.syllabus import (
+from labkit.course import cells, paths, sealed
+from labkit.course.answers import Answer, Cell, answers_in, defines, is_answer_line
+from labkit.course.lang import tr
+from labkit.course.report import Report, Status
+from labkit.course.sealed import NotReady
+from labkit.course.syllabus import (
     NOTEBOOKS,
     Exercise,
     Lab,
@@ -27,7 +28,6 @@ from labkit.core.syllabus import (
     find_lab,
     find_question,
 )
-from labkit.lang import tr
 from labkit.learner import hints, workspace
 from labkit.learner.assemble import assembly_report
 from labkit.learner.check import check_exercise

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from labkit.checks.runner import Ask
-from labkit.lang import said, tr
+from labkit.course.lang import said, tr
 from labkit.sandbox.inside.banned import as_in_grading, replaced
 from labkit.sandbox.inside.call import Call, Outcome
 from labkit.sandbox.inside.importer import PACKAGE

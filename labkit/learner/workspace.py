@@ -17,13 +17,13 @@ from types import ModuleType
 
 import tinyllm
 from labkit.checks.package import compose, modules_in, reference_modules
-from labkit.core import cells
-from labkit.core.answers import Cell, Notebook
-from labkit.core.files import write_whole
-from labkit.core.paths import PROJECT, ROOT, SOLUTIONS, TESTS
-from labkit.core.statements import strip_unused
-from labkit.core.syllabus import LABS, NOTEBOOKS, Exercise, Lab
-from labkit.lang import ntr, tr
+from labkit.course import cells
+from labkit.course.answers import Cell, Notebook
+from labkit.course.files import write_whole
+from labkit.course.lang import ntr, tr
+from labkit.course.paths import PROJECT, ROOT, SOLUTIONS, TESTS
+from labkit.course.statements import strip_unused
+from labkit.course.syllabus import LABS, NOTEBOOKS, Exercise, Lab
 
 HINTS = SOLUTIONS / "hints"
 STUBS = TESTS / "visible" / "stubs.json"
@@ -171,7 +171,7 @@ def save(
 
 
 def notebook_of(lab: Lab, ran: Sequence[Cell]) -> Notebook:
-    """The cells that were run, as core/answers.py reads them; before them stands what the
+    """The cells that were run, as course/answers.py reads them; before them stands what the
     module holds of exercises that none of them answers, and last, for want of a cell that was
     run since, what its answers took from other cells."""
     source = module_source(lab)

@@ -10,8 +10,8 @@ from typing import Annotated, Optional
 
 import typer
 
-from labkit.core.terminal import Problem, console
-from labkit.lang import tr
+from labkit.course.lang import tr
+from labkit.course.terminal import Problem, console
 from labkit.learner.talk.commands import YOURS, PackageName, problems_told
 
 app = typer.Typer()

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labkit.lang import tr
+from labkit.course.lang import tr
 from labkit.model import weights
 from labkit.model.tokenizer import Tokenizer
 from labkit.model.weights import EMBEDDING, HEAD, CheckpointError

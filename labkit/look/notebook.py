@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import os
 
-from labkit.lang import said, tr
+from labkit.course.lang import said, tr
 from labkit.learner.talk.commands import YOURS
 from labkit.look.own import compared
 from labkit.look.page import VIEWS, Shown, write

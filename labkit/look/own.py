@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor, nn
 
-from labkit.core.sealed import NotReady
+from labkit.course.sealed import NotReady
 from labkit.learner import models
 from labkit.learner.talk.commands import YOURS, load_package
 from labkit.look.export import base64_of

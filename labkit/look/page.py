@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit.lang import ENGLISH, language, tr
+from labkit.course.lang import ENGLISH, language, tr
 from labkit.look.export import advised, config_of, model_script
 from labkit.model import hub
 

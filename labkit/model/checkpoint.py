@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.lang import tr
+from labkit.course.lang import tr
 from labkit.model import weights
 from labkit.model.hub import resolve
 from labkit.model.saving import save

@@ -7,8 +7,8 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
-from labkit.core.paths import CHECKPOINTS
-from labkit.lang import tr
+from labkit.course.lang import tr
+from labkit.course.paths import CHECKPOINTS
 from labkit.model.weights import CheckpointError
 
 # name -> folder; the first is the default

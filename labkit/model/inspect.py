@@ -13,7 +13,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from labkit.core.sealed import NotReady
+from labkit.course.sealed import NotReady
 
 LETTERS = {
     "B, T, E": "embed_tokens input_layernorm o_proj post_attention_layernorm down_proj norm",

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 import torch
 from torch import nn
 
-from labkit.lang import tr
+from labkit.course.lang import tr
 from labkit.model.chat.stream import ChatError
 
 OFFERED = find_spec("torch.ao.quantization") is not None  # it is to move out of torch

@@ -14,7 +14,7 @@ from typing import Any
 
 import tokenizers
 
-from labkit.lang import tr
+from labkit.course.lang import tr
 from labkit.model.weights import CheckpointError
 
 STOPS = ("<|im_end|>", "<|endoftext|>")

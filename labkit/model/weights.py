@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from labkit.lang import tr
+from labkit.course.lang import tr
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from labkit.core.files import write_whole
+from labkit.course.files import write_whole
 from labkit.model import checkpoint
 from labkit.pretrain.measure import SHARES, WAYS, visitors
 from labkit.pretrain.recipe import Recipe

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 from rich.console import Console
 
-from labkit.core.terminal import ending_on
-from labkit.lang import ntr, tr
+from labkit.course.lang import ntr, tr
+from labkit.course.terminal import ending_on
 from labkit.learner.talk import commands as talk
 from labkit.model.chat.session import note
 
@@ -90,7 +90,7 @@ def measure(
     write scores.json and the model card."""
     from rich.progress import Progress
 
-    from labkit.core.files import write_whole
+    from labkit.course.files import write_whole
     from labkit.model import checkpoint
     from labkit.pretrain import measure as measuring
     from labkit.pretrain.card import write_card

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from labkit.core.files import write_whole
+from labkit.course.files import write_whole
 from labkit.pretrain.recipe import Recipe, TrainError
 
 COLUMNS = (

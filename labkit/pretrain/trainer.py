@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labkit.core.files import write_whole
+from labkit.course.files import write_whole
 from labkit.model import checkpoint
 from labkit.model.fast import accelerate
 from labkit.model.hub import SHIPPED

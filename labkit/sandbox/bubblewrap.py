@@ -17,7 +17,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.core.paths import LABKIT, ROOT
+from labkit.course.paths import LABKIT, ROOT
 from labkit.sandbox.inside.limits import PACKAGES, package_folders, readable_folders
 
 NOBODY = "65534"

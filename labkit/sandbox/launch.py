@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from labkit.core.paths import ROOT
+from labkit.course.paths import ROOT
 from labkit.sandbox.bubblewrap import ONE_THREAD, SCRATCH, Sandbox, start_fault
 from labkit.sandbox.inside import frames
 from labkit.sandbox.inside.call import Call, Failure, Outcome

@@ -17,7 +17,7 @@ from sphinx.errors import SphinxError
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 
 from labkit.author.reference import BuildError
-from labkit.lang import language, tr
+from labkit.course.lang import language, tr
 from labkit.look.page import NAMES, tag, terms
 from labkit.look.page import STATIC as LOOK
 from labkit.site.sections import write_sections

@@ -7,9 +7,9 @@ from typing import Annotated, Optional
 
 import typer
 
-from labkit.core.syllabus import NOTEBOOKS, UnknownName, find_lab
-from labkit.core.terminal import Problem, ending_on
-from labkit.lang import ENGLISH, known, languages, tr
+from labkit.course.lang import ENGLISH, known, languages, tr
+from labkit.course.syllabus import NOTEBOOKS, UnknownName, find_lab
+from labkit.course.terminal import Problem, ending_on
 
 app = typer.Typer()
 

@@ -14,8 +14,8 @@ import nbformat
 from nbformat import NotebookNode
 
 from labkit.author.reference import BuildError
-from labkit.core.syllabus import NOTEBOOKS, Lab
-from labkit.lang import ENGLISH, said, speaking, tr
+from labkit.course.lang import ENGLISH, said, speaking, tr
+from labkit.course.syllabus import NOTEBOOKS, Lab
 from labkit.look.page import write as write_look
 from labkit.model.hub import SHIPPED
 from labkit.site.executed import executed

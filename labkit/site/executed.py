@@ -21,19 +21,19 @@ from nbformat import NotebookNode
 
 from labkit.author.owned_cells import filled, notebook_path, read_notebook
 from labkit.author.reference import BuildError, reference
-from labkit.core import cells
-from labkit.core.files import write_whole
-from labkit.core.paths import CHECKPOINTS, LABKIT, ROOT, SOLUTIONS, TESTS
-from labkit.core.syllabus import NOTEBOOKS, Lab
+from labkit.course import cells
+from labkit.course.files import write_whole
+from labkit.course.lang import ENGLISH, language, speaking
+from labkit.course.paths import CHECKPOINTS, LABKIT, ROOT, SOLUTIONS, TESTS
+from labkit.course.syllabus import NOTEBOOKS, Lab
 from labkit.grading.sample_class import solved
-from labkit.lang import ENGLISH, language, speaking
 from labkit.look.notebook import WRITTEN as LOOK
 
 KEPT = ROOT / "build" / "site"
 SHOWN = (  # what a notebook runs or reads
     *(
         LABKIT / room
-        for room in ("core", "sandbox", "checks", "model", "learner", "pretrain", "stories")
+        for room in ("course", "sandbox", "checks", "model", "learner", "pretrain", "stories")
     ),
     *(LABKIT / "look").glob("*.py"),
     *(SOLUTIONS, ROOT / "tinyllm", TESTS / "visible", CHECKPOINTS),
@@ -80,7 +80,7 @@ def key(lab: Lab) -> str:
 def shared_key(spoken: str) -> str:
     names = f"{sys.version_info[:2]} {version('torch')} {version('matplotlib')}"
     digest = hashlib.sha256(names.encode())
-    words = () if spoken == ENGLISH else (*(LABKIT / "lang" / spoken).glob("*.po"),)
+    words = () if spoken == ENGLISH else (*(LABKIT / "course/lang" / spoken).glob("*.po"),)
     for path in files_in((*SHOWN, *words)):
         digest.update(f"\n{path.relative_to(ROOT)} {path.stat().st_size}\n".encode())
         digest.update(path.read_bytes())

@@ -9,8 +9,8 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from labkit.author.owned_cells import notebook_path, read_notebook
-from labkit.core.syllabus import Lab
-from labkit.lang import tr
+from labkit.course.lang import tr
+from labkit.course.syllabus import Lab
 from labkit.learner.figures.architecture import alt_text, draw
 from labkit.learner.models import load_chat_model, say
 from labkit.stories import prompt

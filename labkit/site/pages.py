@@ -18,9 +18,9 @@ from nbformat.v4 import new_markdown_cell
 from labkit.author.owned_cells import model_answer, notebook_path, read_notebook
 from labkit.author.reference import reference_block
 from labkit.author.translation.texts import with_docstrings
-from labkit.core import cells
-from labkit.core.syllabus import Exercise, Lab
-from labkit.lang import said, tr
+from labkit.course import cells
+from labkit.course.lang import said, tr
+from labkit.course.syllabus import Exercise, Lab
 from labkit.learner import hints
 from labkit.site.wrong import WrongAnswer
 

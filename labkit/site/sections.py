@@ -10,7 +10,7 @@ from typing import Any
 
 from docutils import nodes
 
-from labkit.lang import tr
+from labkit.course.lang import tr
 
 SCRIPT = "sections.js"
 TAG = re.compile(r"<(style|script)\b.*?</\1>|<[^>]*>", re.DOTALL)

@@ -10,10 +10,10 @@ from itertools import zip_longest
 
 from labkit.author.reference import reference, reference_block
 from labkit.checks.mistakes import Mistake, mistakes_of
-from labkit.core import cells
-from labkit.core.report import Report
-from labkit.core.syllabus import Exercise, Lab
-from labkit.lang import ENGLISH, language, tr
+from labkit.course import cells
+from labkit.course.lang import ENGLISH, language, tr
+from labkit.course.report import Report
+from labkit.course.syllabus import Exercise, Lab
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from labkit.author.edition import write_source
 from labkit.author.owned_cells import filled, notebook_path, read_notebook
-from labkit.core.syllabus import LABS, NOTEBOOKS
+from labkit.course.syllabus import LABS, NOTEBOOKS
 from labkit.grading.demo import demo
 from labkit.grading.judge.judge import Judge
 from labkit.grading.nbgrader.course import Course

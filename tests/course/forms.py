@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass, field
 
 from labkit.author.reference import reference_block
-from labkit.core import cells
-from labkit.core.syllabus import LABS
+from labkit.course import cells
+from labkit.course.syllabus import LABS
 
 LAB = LABS[0]
 POINTS = {exercise.id: exercise.points for exercise in LAB.exercises}

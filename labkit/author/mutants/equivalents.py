@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from labkit.author.mutants.making import Key, key_of
 from labkit.checks.mistakes import edits_of
-from labkit.core.paths import SOLUTIONS
-from labkit.core.syllabus import Lab
+from labkit.course.paths import SOLUTIONS
+from labkit.course.syllabus import Lab
 
 
 def equivalents_of(lab: Lab) -> dict[Key, str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from labkit.author.mutants.rules import faults
-from labkit.core import cells
+from labkit.course import cells
 
 COMMENT = re.compile(r"\s+#(?: .*)?$", re.MULTILINE)
 Key = tuple[str, str, str]

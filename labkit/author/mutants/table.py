@@ -12,7 +12,7 @@ from labkit.author.mutants.equivalents import equivalents_of
 from labkit.author.mutants.making import Mutant, mutants
 from labkit.author.mutants.trial import Trial, Verdict, in_children
 from labkit.author.reference import reference_block
-from labkit.core.syllabus import Exercise, Lab
+from labkit.course.syllabus import Exercise, Lab
 
 HEADING = "exercise   made  killed  crashed  endless  equivalent  survived   rate"
 EQUIVALENT = "equivalent"

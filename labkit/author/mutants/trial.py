@@ -20,8 +20,8 @@ from labkit.author.reference import reference
 from labkit.checks.declared import prepared_checks
 from labkit.checks.mistakes import Oracle
 from labkit.checks.runner import BrokenCheck, CheckResult, run_check, run_checks
-from labkit.core import cells
-from labkit.core.syllabus import Exercise, Lab
+from labkit.course import cells
+from labkit.course.syllabus import Exercise, Lab
 from labkit.sandbox.inside.call import perform
 from labkit.sandbox.inside.limits import MEMORY_BYTES, mapped_bytes
 

@@ -1,4 +1,4 @@
-"""The catalogs labkit/lang/LANGUAGE/*.po, brought up to date with what is said in English.
+"""The catalogs in labkit/course/lang/LANGUAGE/, brought up to date with the English messages.
 
 A new message comes in empty. A message whose English changed keeps its translation, marked
 fuzzy, until a person corrects it (git shows the earlier English). An unused message goes.
@@ -17,7 +17,7 @@ from babel.messages.pofile import read_po, write_po
 
 from labkit.author.translation import messages
 from labkit.author.translation.faults import faults
-from labkit.lang import ENGLISH, FOLDER, languages
+from labkit.course.lang import ENGLISH, FOLDER, languages
 
 EPOCH = datetime(2000, 1, 1, tzinfo=timezone.utc)  # no dates in the files: git knows them
 WIDTH = 96

@@ -9,7 +9,7 @@ from functools import cache
 
 from babel.messages.catalog import Message
 
-from labkit.lang import FOLDER
+from labkit.course.lang import FOLDER
 
 # In this order, each taken out of the text before the next one is looked for
 KEPT = {

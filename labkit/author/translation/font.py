@@ -13,7 +13,7 @@ from pathlib import Path
 from fontTools.subset import Options, Subsetter
 from fontTools.ttLib import TTFont
 
-from labkit.lang import FOLDER
+from labkit.course.lang import FOLDER
 
 ALWAYS = "".join(map(chr, range(0x20, 0x7F))) + "，。：；！？（）“”‘’、《》…—·×"
 

@@ -17,9 +17,9 @@ from labkit.author.reference import references
 from labkit.author.translation import texts
 from labkit.author.translation.labels import labels_of
 from labkit.checks.mistakes import mistakes_of
-from labkit.core.paths import LABKIT, ROOT, SOLUTIONS, TESTS
-from labkit.core.report import LABELS, Status
-from labkit.core.syllabus import NOTEBOOKS, Lab
+from labkit.course.paths import LABKIT, ROOT, SOLUTIONS, TESTS
+from labkit.course.report import LABELS, Status
+from labkit.course.syllabus import NOTEBOOKS, Lab
 from labkit.learner import hints
 from labkit.learner.figures import architecture
 from labkit.look import page
@@ -58,16 +58,16 @@ def catalogs() -> dict[str, list[Message]]:
 
 def of_lab(lab: Lab) -> Iterator[Message]:
     notebook = read_or_begin(lab)
-    yield Message(lab.title, f"labkit/core/labs/{lab.name}.toml")
+    yield Message(lab.title, f"labkit/course/labs/{lab.name}.toml")
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             where = f"notebooks/{lab.name}.ipynb {cell.id}"
             yield Message(authored(lab, cell), where)
     for name, outcome in lab.predictions.items():
         for text in (*outcome.choices.values(), outcome.why):
-            yield Message(text, f"labkit/core/labs/{lab.name}.toml {name}")
+            yield Message(text, f"labkit/course/labs/{lab.name}.toml {name}")
     for name, text in lab.captions.items():
-        yield Message(text, f"labkit/core/labs/{lab.name}.toml {name}")
+        yield Message(text, f"labkit/course/labs/{lab.name}.toml {name}")
     for folder in ("hints", "answers"):
         path = SOLUTIONS / folder / f"{lab.module}.md"
         if path.exists():
@@ -113,7 +113,7 @@ def of_figures() -> Iterator[Message]:
 
 def of_course() -> Iterator[Message]:
     for text in (*LABELS, *(status.value for status in Status)):
-        yield Message(text, "labkit/core/report.py")
+        yield Message(text, "labkit/course/report.py")
     for text in (banned.DRAWING, banned.FINISHED):
         yield Message(text, "labkit/sandbox/inside/banned.py")
     for text in (*page.words().values(), page.NO_SCRIPT):
@@ -139,7 +139,7 @@ def _spoken(folder: str) -> bool:
 def of_commands() -> Iterator[Message]:
     """What `tinyllm --help` and the help of the learners' commands say: see labkit/cli.py."""
     commands = [path for room in LEARNERS for path in (LABKIT / room).rglob("commands.py")]
-    for path in [LABKIT / "cli.py", LABKIT / "core/terminal.py", *commands]:
+    for path in [LABKIT / "cli.py", LABKIT / "course/terminal.py", *commands]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.FunctionDef) and any(map(_of_typer, node.decorator_list)):
                 texts_here = [ast.get_docstring(node) or ""]

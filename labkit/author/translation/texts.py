@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from labkit.lang import ENGLISH, language, tr
-from labkit.lang.layout import wrapped
+from labkit.course.lang import ENGLISH, language, tr
+from labkit.course.lang.layout import wrapped
 
 WIDTH = 92
 # what begins so is contract, and so is what has indented lines: both stay as they are

@@ -14,8 +14,9 @@ from math import ceil
 from statistics import median
 
 from labkit.author.course_rules import LabRules
-from labkit.core.report import Status
-from labkit.core.syllabus import Exercise, Lab
+from labkit.course.lang import said, tr
+from labkit.course.report import Status
+from labkit.course.syllabus import Exercise, Lab
 from labkit.grading.collect.issues import OpenIssues
 from labkit.grading.judge.graded import (
     BROKE_OFF,
@@ -27,7 +28,6 @@ from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
 from labkit.grading.nbgrader.standings import Standing, unseen
 from labkit.grading.run.results import Results
-from labkit.lang import said, tr
 
 NAMES = 12  # of learners shown for one mistake
 STEPS = 10  # in which points are counted

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.core.files import write_whole
-from labkit.core.report import csv_safe, one_line
-from labkit.core.syllabus import Exercise, Lab
+from labkit.course.files import write_whole
+from labkit.course.lang import said, tr
+from labkit.course.report import csv_safe, one_line
+from labkit.course.syllabus import Exercise, Lab
 from labkit.grading.class_report.class_results import (
     ABSENT,
     FULL,
@@ -23,7 +24,6 @@ from labkit.grading.class_report.class_results import (
     LabResults,
     state,
 )
-from labkit.lang import said, tr
 
 Row = Entry | CourseEntry
 Value = float | str | None  # None: an empty cell

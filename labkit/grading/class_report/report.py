@@ -7,7 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import quote
 
-from labkit.core.syllabus import LABS, Lab
+from labkit.course.lang import tr
+from labkit.course.syllabus import LABS, Lab
 from labkit.grading.class_report.class_results import (
     NAMES,
     STATES,
@@ -28,7 +29,6 @@ from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.standings import stale_text
 from labkit.grading.pages import write_page
 from labkit.grading.run.results import UnreadableResult
-from labkit.lang import tr
 
 MISTAKES, OTHERS, HARDEST = 12, 8, 10
 

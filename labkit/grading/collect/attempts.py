@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path, PurePosixPath
 
-from labkit.core.answers import answers_in, cell_name
-from labkit.core.cells import DIRECTIVE
-from labkit.core.files import write_whole
-from labkit.core.syllabus import LABS, NOTEBOOKS, Lab
+from labkit.course.answers import answers_in, cell_name
+from labkit.course.cells import DIRECTIVE
+from labkit.course.files import write_whole
+from labkit.course.lang import said, tr
+from labkit.course.syllabus import LABS, NOTEBOOKS, Lab
 from labkit.grading.collect import layouts
 from labkit.grading.collect.walk import STAMP, Found, Walk
 from labkit.grading.judge.intake import NotANotebook, cells_of, text_of
 from labkit.grading.nbgrader.timestamp import parse_timestamp
-from labkit.lang import said, tr
 from labkit.learner.workspace import is_empty
 
 BY_CELL = {name: lab for lab in NOTEBOOKS for name in lab.cells}

@@ -23,8 +23,9 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from labkit.core.files import safe_id, write_whole
-from labkit.core.syllabus import LABS, Lab
+from labkit.course.files import safe_id, write_whole
+from labkit.course.lang import said, tr
+from labkit.course.syllabus import LABS, Lab
 from labkit.grading.collect import issues
 from labkit.grading.collect.attempts import Attempt, attempts_in, read_notebook
 from labkit.grading.collect.layouts import LAYOUTS, Claim
@@ -33,7 +34,6 @@ from labkit.grading.judge.intake import NotANotebook
 from labkit.grading.nbgrader import timestamp
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError
-from labkit.lang import said, tr
 
 NUMBERED = {layout.system for layout in LAYOUTS if "<user>" in layout.pattern}
 LABS_BY_NAME = {lab.name: lab for lab in LABS}

@@ -13,12 +13,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from labkit.core.files import write_whole
-from labkit.core.report import csv_safe, one_line
-from labkit.core.syllabus import LABS
+from labkit.course.files import write_whole
+from labkit.course.lang import tr
+from labkit.course.report import csv_safe, one_line
+from labkit.course.syllabus import LABS
 from labkit.grading.nbgrader.timestamp import read_timestamp, sha_of
 from labkit.grading.pages import write_page
-from labkit.lang import tr
 
 FILE, LOG = Path("collected", "needs_a_look.json"), Path("collected", "last.csv")
 NEW, SAME, NEWER = "new", "unchanged", "replaces the one before"

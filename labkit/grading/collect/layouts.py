@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 
 import yaml
 
-from labkit.core.syllabus import NOTEBOOKS, Lab
+from labkit.course.syllabus import NOTEBOOKS, Lab
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.nbgrader.timestamp import parse_timestamp
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from labkit.core.files import safe_id
+from labkit.course.files import safe_id
 from labkit.grading.collect.layouts import Claim
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry, enrol

@@ -23,11 +23,11 @@ from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from labkit.core.files import read_plain
+from labkit.course.files import read_plain
+from labkit.course.lang import tr
 from labkit.grading.collect.layouts import ARCHIVE, METADATA, Parts
 from labkit.grading.judge.intake import MAX_NOTEBOOK
 from labkit.grading.nbgrader.timestamp import STAMP_BYTES
-from labkit.lang import tr
 
 MEGABYTE = 1 << 20
 STAMP = "timestamp.txt"

@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from labkit.core.files import write_whole
-from labkit.core.syllabus import Lab
+from labkit.course.files import write_whole
+from labkit.course.syllabus import Lab
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.nbgrader.course import Course
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from labkit.core.syllabus import LABS, Lab
+from labkit.course.syllabus import LABS, Lab
 from labkit.grading.class_report.class_results import results_of
 from labkit.grading.export.answers import export_answers
 from labkit.grading.export.feedback import feedback_zips

@@ -11,7 +11,7 @@ import zipfile
 from collections import defaultdict
 from pathlib import Path
 
-from labkit.core.files import write_whole
+from labkit.course.files import write_whole
 from labkit.grading.class_report.class_results import LabResults
 from labkit.grading.export.platforms import PLATFORMS
 from labkit.grading.nbgrader.timestamp import read_manifest

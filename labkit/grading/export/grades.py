@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from labkit.core.files import safe_id
-from labkit.core.syllabus import Lab
+from labkit.course.files import safe_id
+from labkit.course.syllabus import Lab
 from labkit.grading.class_report.class_results import LabResults
 from labkit.grading.export.platforms import Platform
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry

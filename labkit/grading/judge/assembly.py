@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from labkit.author.reference import reference_block
 from labkit.checks.assembly import PARTS, judged
 from labkit.checks.package import compose, reference_modules
-from labkit.core import cells
-from labkit.core.syllabus import LABS, Exercise, Lab
-from labkit.lang import tr
+from labkit.course import cells
+from labkit.course.lang import tr
+from labkit.course.syllabus import LABS, Exercise, Lab
 from labkit.sandbox.inside.call import Call, Outcome
 from labkit.sandbox.launch import Answers as WorkerAnswers
 from labkit.sandbox.launch import LoadRequest, WorkerLauncher

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from operator import attrgetter
 
-from labkit.core.report import Report, Status
-from labkit.core.syllabus import Exercise, Lab, find_exercise
-from labkit.lang import ENGLISH, tr
+from labkit.course.lang import ENGLISH, tr
+from labkit.course.report import Report, Status
+from labkit.course.syllabus import Exercise, Lab, find_exercise
 
 BROKE_OFF = "grading broke off twice at this submission; a person has to look at it"
 

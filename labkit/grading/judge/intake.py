@@ -2,7 +2,7 @@
 
 The released notebook is the frame: its text, checks and ids are kept, and only answers are
 taken from the submission; how they are found, and what comes along with them, says
-core/answers.py. Whatever is missing or odd becomes a note that the learner will read.
+course/answers.py. Whatever is missing or odd becomes a note that the learner will read.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from functools import cache
 import nbformat
 from nbformat import NotebookNode, from_dict
 
-from labkit.core.answers import Answer, Cell, Notebook, answers_in, cell_name, defines
-from labkit.core.cells import (
+from labkit.course.answers import Answer, Cell, Notebook, answers_in, cell_name, defines
+from labkit.course.cells import (
     EMPTY_ANSWER,
     defined_names,
     directive,
@@ -29,12 +29,12 @@ from labkit.core.cells import (
     parsed,
     tidied,
 )
-from labkit.core.paths import TESTS
-from labkit.core.report import Status
-from labkit.core.statements import MAX_CELL
-from labkit.core.syllabus import LABS, Exercise, Lab
+from labkit.course.lang import ENGLISH, known, said, tr
+from labkit.course.paths import TESTS
+from labkit.course.report import Status
+from labkit.course.statements import MAX_CELL
+from labkit.course.syllabus import LABS, Exercise, Lab
 from labkit.grading.judge.pictures import Album
-from labkit.lang import ENGLISH, known, said, tr
 
 ASSEMBLED = "decoder"  # the lab in which all earlier answers come together
 MAX_NOTEBOOK = 32 << 20
@@ -140,7 +140,7 @@ def written(text: str) -> str:
 
 
 def read(cells: list[dict], released: NotebookNode, lab: Lab) -> Notebook:
-    """The cells of a submission as core/answers.py reads them."""
+    """The cells of a submission as course/answers.py reads them."""
     given = {text_of(cell).strip() for cell in released.cells}
     blank = {e.id: cell_called(released, e.answer_cell).source for e in lab.exercises}
     read = []

@@ -33,16 +33,16 @@ from labkit.checks.messages import error_text, graded_report
 from labkit.checks.mistakes import Oracle
 from labkit.checks.package import compose, localised, needed, reference_modules
 from labkit.checks.runner import Result, run_checks
-from labkit.core import cells
-from labkit.core.files import of_the_disk
-from labkit.core.paths import fault
-from labkit.core.report import Status
-from labkit.core.syllabus import Exercise, Lab
+from labkit.course import cells
+from labkit.course.files import of_the_disk
+from labkit.course.lang import language, speaking, tr
+from labkit.course.paths import fault
+from labkit.course.report import Status
+from labkit.course.syllabus import Exercise, Lab
 from labkit.grading.judge import assembly
 from labkit.grading.judge.assembly import Answers as LabAnswers
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission, zero
 from labkit.grading.judge.intake import ASSEMBLED, Intake, language_of, rebuild
-from labkit.lang import language, speaking, tr
 from labkit.sandbox.bubblewrap import ASK, GradingError
 from labkit.sandbox.inside import banned
 from labkit.sandbox.inside.call import Call, Failure, Outcome

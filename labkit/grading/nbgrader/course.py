@@ -22,9 +22,9 @@ from traitlets.config.loader import PyFileConfigLoader
 
 from labkit.author.course_rules import CourseRules, RulesError, read_rules
 from labkit.author.owned_cells import set_points
-from labkit.core.files import read_plain, write_whole
-from labkit.core.paths import ROOT
-from labkit.core.syllabus import Lab
+from labkit.course.files import read_plain, write_whole
+from labkit.course.paths import ROOT
+from labkit.course.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.judge.intake import MAX_NOTEBOOK, cell_called, rebuild
 from labkit.grading.nbgrader import standings

@@ -13,7 +13,7 @@ from pathlib import Path
 from nbgrader.converters.base import BaseConverter
 from nbgrader.coursedir import CourseDirectory
 
-from labkit.core.files import read_plain, write_whole
+from labkit.course.files import read_plain, write_whole
 from labkit.grading.nbgrader.timestamp import read_timestamp
 
 EXCHANGE_FILES = ("timestamp.txt", "submission_secret.txt")

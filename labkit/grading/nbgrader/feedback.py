@@ -28,18 +28,18 @@ from pygments.lexers import PythonLexer
 
 from labkit.author.course_rules import LabRules
 from labkit.author.owned_cells import written_answer
-from labkit.core.cells import EMPTY_ANSWER
-from labkit.core.files import hash_of, of_the_disk, write_whole
-from labkit.core.paths import LABKIT
-from labkit.core.report import clean
-from labkit.core.syllabus import LABS, Exercise, Question
+from labkit.course.cells import EMPTY_ANSWER
+from labkit.course.files import hash_of, of_the_disk, write_whole
+from labkit.course.lang import ENGLISH, speaking, tr
+from labkit.course.paths import LABKIT
+from labkit.course.report import clean
+from labkit.course.syllabus import LABS, Exercise, Question
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.nbgrader.exchange_files import copy_exchange_files
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
 from labkit.grading.nbgrader.gradebook.rows import NO_RESPONSE
 from labkit.grading.nbgrader.standings import Standing
 from labkit.grading.pages import template
-from labkit.lang import ENGLISH, speaking, tr
 
 TAGS = {"a", "b", "blockquote", "br", "code", "div", "em", "h1", "h2", "h3", "h4", "hr", "i",
         "img", "li", "ol", "p", "pre", "span", "strong", "sub", "sup", "table", "tbody", "td",
@@ -268,6 +268,6 @@ def write_page(
 @cache
 def version() -> str:
     """Tells apart versions of all that has a say in a page."""
-    places = ("core/*.py", "core/labs/*", "grading/nbgrader/*.py", "grading/templates/*",
+    places = ("course/*.py", "course/labs/*", "grading/nbgrader/*.py", "grading/templates/*",
               "grading/pages.py")  # fmt: skip
     return hash_of(path for place in places for path in LABKIT.glob(place))

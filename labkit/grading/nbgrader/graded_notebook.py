@@ -8,13 +8,13 @@ from pathlib import Path
 
 from nbformat import NotebookNode, from_dict
 
-from labkit.core.answers import cell_name
-from labkit.core.cells import EMPTY_ANSWER
-from labkit.core.syllabus import Lab
+from labkit.course.answers import cell_name
+from labkit.course.cells import EMPTY_ANSWER
+from labkit.course.lang import ENGLISH, speaking, tr
+from labkit.course.syllabus import Lab
 from labkit.grading.judge import intake
 from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.judge.pictures import NOT_SHOWN
-from labkit.lang import ENGLISH, speaking, tr
 
 
 def graded_notebook(

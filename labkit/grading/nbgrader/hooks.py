@@ -16,9 +16,9 @@ from traitlets import default
 from traitlets.config import Config
 
 from labkit.author.owned_cells import set_points
-from labkit.core import cells
-from labkit.core.report import clean
-from labkit.core.syllabus import UnknownName, find_exercise, find_lab
+from labkit.course import cells
+from labkit.course.report import clean
+from labkit.course.syllabus import UnknownName, find_exercise, find_lab
 from labkit.grading.judge.intake import earlier_labs
 from labkit.grading.judge.judge import Judge
 from labkit.grading.nbgrader.course import Course

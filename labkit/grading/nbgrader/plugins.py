@@ -12,8 +12,8 @@ from nbgrader.exchange.default import ExchangeReleaseFeedback
 from nbgrader.plugins import CsvExportPlugin, LateSubmissionPlugin
 
 from labkit.author.course_rules import read_rules
-from labkit.core.report import clean
-from labkit.core.syllabus import LABS
+from labkit.course.report import clean
+from labkit.course.syllabus import LABS
 from labkit.grading.nbgrader.exchange_files import EXCHANGE_FILES
 from labkit.grading.nbgrader.standings import standings, unseen
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from labkit.core.files import read_plain, write_whole
+from labkit.course.files import read_plain, write_whole
 
 MANIFEST = Path("collected", "manifest.json")
 STAMP_BYTES = 100  # the most of a timestamp.txt

@@ -7,14 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from labkit.author.owned_cells import set_points
-from labkit.core.files import write_whole
-from labkit.core.syllabus import Lab
+from labkit.course.files import write_whole
+from labkit.course.lang import tr
+from labkit.course.syllabus import Lab
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.rows import ask_about, follow
 from labkit.grading.nbgrader.graded_notebook import file_content, read_content, show_verdicts
 from labkit.grading.nbgrader.timestamp import stamp_marked
 from labkit.grading.run.results import Results
-from labkit.lang import tr
 
 
 def follow_rules(course: Course, lab: Lab) -> None:

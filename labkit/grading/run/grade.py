@@ -8,8 +8,8 @@ from pathlib import Path
 from rich import progress
 from rich.console import Console
 
-from labkit.core.report import one_line
-from labkit.core.syllabus import LABS, Lab
+from labkit.course.report import one_line
+from labkit.course.syllabus import LABS, Lab
 from labkit.grading.class_report.class_results import remarks_on, results_of
 from labkit.grading.class_report.report import write_reports
 from labkit.grading.nbgrader.course import Course

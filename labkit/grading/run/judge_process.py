@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import nbformat
 from nbformat import NotebookNode
 
-from labkit.core.paths import fault
-from labkit.core.syllabus import Lab, find_lab
+from labkit.course.paths import fault
+from labkit.course.syllabus import Lab, find_lab
 from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.private_api import at_end_of_pool_process
 from labkit.grading.run.results import GradingSpec, judging

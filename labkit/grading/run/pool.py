@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver
 
-from labkit.core.files import of_the_disk
+from labkit.course.files import of_the_disk
 from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.private_api import processes_of
 from labkit.grading.run import judge_process

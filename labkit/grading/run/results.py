@@ -20,15 +20,15 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from labkit.core.files import hash_of, write_whole
-from labkit.core.paths import ROOT
-from labkit.core.syllabus import Lab
+from labkit.course.files import hash_of, write_whole
+from labkit.course.paths import ROOT
+from labkit.course.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
 from labkit.sandbox.inside.limits import CPU_SECONDS
 
 # What can change a score; colours, commands and pages regrade nobody.
 JUDGING = (
-    *("labkit/core/*.py", "labkit/core/labs/*_{lab}.toml"),
+    *("labkit/course/*.py", "labkit/course/labs/*_{lab}.toml"),
     "labkit/sandbox/**/*.py",
     "labkit/checks/*.py",
     "labkit/author/reference.py",

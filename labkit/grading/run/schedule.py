@@ -18,9 +18,9 @@ from itertools import islice
 
 from nbformat import NotebookNode
 
-from labkit.core.files import of_the_disk
-from labkit.core.paths import fault
-from labkit.core.syllabus import Lab
+from labkit.course.files import of_the_disk
+from labkit.course.paths import fault
+from labkit.course.syllabus import Lab
 from labkit.grading.judge.graded import BROKE_OFF, GradedSubmission
 from labkit.grading.judge.intake import earlier_labs
 from labkit.grading.nbgrader.course import Course, SubmittedFile

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from labkit.core.report import one_line
+from labkit.course.report import one_line
 from labkit.grading.class_report.class_results import LabResults, causes, remarks_on
 from labkit.grading.nbgrader.course import Course
 

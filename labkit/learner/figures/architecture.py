@@ -16,8 +16,8 @@ from xml.etree import ElementTree
 
 from matplotlib.colors import to_hex, to_rgb
 
-from labkit.core.syllabus import LABS, Lab
-from labkit.lang import ENGLISH, FOLDER, language, said, tr
+from labkit.course.lang import ENGLISH, FOLDER, language, said, tr
+from labkit.course.syllabus import LABS, Lab
 from labkit.learner.figures.drawing import (
     BLUE,
     COLOURS,

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from labkit.core.syllabus import CAPTIONS, PREDICTIONS
-from labkit.lang import tr
+from labkit.course.lang import tr
+from labkit.course.syllabus import CAPTIONS, PREDICTIONS
 from labkit.learner.figures.labels import label, translate
 from labkit.learner.progress.predictions import outcome, show_now
 
@@ -87,7 +87,7 @@ def show(figure: Figure, text: str) -> None:
     instead of the picture. Where a prediction has the key as its name, its outcome follows.
     """
     if text[:1].isdigit() and text not in CAPTIONS:
-        raise KeyError(f"{text!r} is no caption in the lab's file in labkit/core/labs: add it")
+        raise KeyError(f"{text!r} is no caption: add it to labkit/course/labs")
     alt = tr(CAPTIONS[text]) if text in CAPTIONS else label(text)
     if _in_ipython():
         from IPython.display import display

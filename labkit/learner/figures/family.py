@@ -25,8 +25,8 @@ from pathlib import Path
 
 from rich.cells import cell_len
 
-from labkit.lang import said, tr
-from labkit.lang.layout import padded
+from labkit.course.lang import said, tr
+from labkit.course.lang.layout import padded
 
 UNKNOWN = "?"
 HUB = "https://huggingface.co/"

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager, get_font
 from matplotlib.text import Text
 
-from labkit.lang import ENGLISH, FOLDER, known_messages, language, tr
+from labkit.course.lang import ENGLISH, FOLDER, known_messages, language, tr
 
 PLACE = re.compile(r"\{\d\}")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 
-from labkit.core.report import Report, Status
-from labkit.lang import ntr, tr
+from labkit.course.lang import ntr, tr
+from labkit.course.report import Report, Status
 
 ENOUGH = 3  # seeds; with fewer nothing is concluded
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from labkit.core import sealed
-from labkit.core.report import Report, Status
-from labkit.core.syllabus import LABS, NOTEBOOKS, Lab
-from labkit.lang import tr
+from labkit.course import sealed
+from labkit.course.lang import tr
+from labkit.course.report import Report, Status
+from labkit.course.syllabus import LABS, NOTEBOOKS, Lab
 from labkit.learner.check import check_exercise
 from labkit.learner.progress import predictions, written
 

@@ -2,7 +2,7 @@
 
 The notebook has predict("1.why", "") before a cell, and after it the outcome is told: by
 outcome("1.why"), or with the figure of that name. The choice that stands then is the one that
-counts. The lab's file in labkit/core/labs says what is right.
+counts. The lab's file in labkit/course/labs says what is right.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from labkit.core.report import Report, Status
-from labkit.core.syllabus import PREDICTIONS, Lab, Prediction
-from labkit.lang import said, tr
+from labkit.course.lang import said, tr
+from labkit.course.report import Report, Status
+from labkit.course.syllabus import PREDICTIONS, Lab, Prediction
 from labkit.learner.progress import record
 from labkit.learner.progress.record import remember, remembered
 

@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from labkit.core import cells
-from labkit.core.files import write_whole
-from labkit.core.syllabus import LABS, Exercise, Lab
+from labkit.course import cells
+from labkit.course.files import write_whole
+from labkit.course.syllabus import LABS, Exercise, Lab
 from labkit.learner import workspace
 
 PASSED, PREDICTIONS, HINTS = "passed", "predictions", "hints"  # its parts

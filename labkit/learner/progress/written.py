@@ -6,9 +6,9 @@ from pathlib import Path
 
 import nbformat
 
-from labkit.core import sealed
-from labkit.core.syllabus import Lab, Question
-from labkit.lang import tr
+from labkit.course import sealed
+from labkit.course.lang import tr
+from labkit.course.syllabus import Lab, Question
 from labkit.learner import hints, workspace
 from labkit.learner.project import own_notebook
 

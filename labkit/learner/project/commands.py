@@ -11,10 +11,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from labkit.core.report import clean
-from labkit.core.syllabus import NOTEBOOKS, UnknownName, find_lab
-from labkit.core.terminal import LabName, Problem, console, ending_on, lab_called
-from labkit.lang import said, tr
+from labkit.course.lang import said, tr
+from labkit.course.report import clean
+from labkit.course.syllabus import NOTEBOOKS, UnknownName, find_lab
+from labkit.course.terminal import LabName, Problem, console, ending_on, lab_called
 
 if TYPE_CHECKING:
     from labkit.learner.project.submit import Side, Submission

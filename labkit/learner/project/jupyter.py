@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from labkit.core.paths import ROOT
-from labkit.core.syllabus import Lab
-from labkit.lang import tr
+from labkit.course.lang import tr
+from labkit.course.paths import ROOT
+from labkit.course.syllabus import Lab
 from labkit.learner.project.own_notebook import NotebookError, way_back
 
 KERNEL = "python3"  # what the course's notebooks ask for

@@ -9,11 +9,11 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
-from labkit.core import cells
-from labkit.core.answers import Cell, Notebook, answers_in, cell_name
-from labkit.core.paths import ROOT
-from labkit.core.syllabus import Exercise, Lab
-from labkit.lang import tr
+from labkit.course import cells
+from labkit.course.answers import Cell, Notebook, answers_in, cell_name
+from labkit.course.lang import tr
+from labkit.course.paths import ROOT
+from labkit.course.syllabus import Exercise, Lab
 from labkit.learner import workspace
 
 

@@ -12,10 +12,17 @@ from pathlib import Path
 
 import nbformat
 
-from labkit.core import cells
-from labkit.core.files import write_whole
-from labkit.core.syllabus import NOTEBOOKS, Exercise, Lab, UnknownName, find_exercise, find_lab
-from labkit.lang import tr
+from labkit.course import cells
+from labkit.course.files import write_whole
+from labkit.course.lang import tr
+from labkit.course.syllabus import (
+    NOTEBOOKS,
+    Exercise,
+    Lab,
+    UnknownName,
+    find_exercise,
+    find_lab,
+)
 from labkit.learner import workspace
 from labkit.learner.progress import record
 from labkit.learner.project import own_notebook

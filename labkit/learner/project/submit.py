@@ -14,11 +14,11 @@ from pathlib import Path
 import nbformat
 
 from labkit.checks.package import compose
-from labkit.core import cells
-from labkit.core.files import write_whole
-from labkit.core.report import Report
-from labkit.core.syllabus import Exercise, Lab
-from labkit.lang import said, tr
+from labkit.course import cells
+from labkit.course.files import write_whole
+from labkit.course.lang import said, tr
+from labkit.course.report import Report
+from labkit.course.syllabus import Exercise, Lab
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
 from labkit.learner.progress.written import notebook_path

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 from rich.console import Console
 
-from labkit.core.sealed import NotReady
-from labkit.core.terminal import Problem
-from labkit.lang import tr
+from labkit.course.lang import tr
+from labkit.course.sealed import NotReady
+from labkit.course.terminal import Problem
 from labkit.model.chat.session import ChatModel, ChatSession, note
 from labkit.model.chat.stream import ChatError, Sampling
 

@@ -1,5 +1,5 @@
 /* Every word that the page says, in one place: {language: {key: sentence}}. The
-   tables of other languages come from the catalogs of labkit/lang, in page-data.js, and <html
+   tables of other languages come from the catalogs of labkit/course/lang, in page-data.js, and <html
    lang> names the one that is spoken; what a table lacks is said in English. What stands in {braces} is filled in. */
 "use strict";
 

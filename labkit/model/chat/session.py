@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 from rich.console import Console
 
-from labkit.lang import said, tr
+from labkit.course.lang import said, tr
 from labkit.model.chat.stream import (
     NEW_TOKENS,
     ChatError,

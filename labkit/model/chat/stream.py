@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from labkit.lang import ntr, tr
+from labkit.course.lang import ntr, tr
 
 if TYPE_CHECKING:  # these take a second to import; the command line should not
     import torch

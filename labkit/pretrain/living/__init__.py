@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from labkit.core.syllabus import LABS, Exercise
-from labkit.lang import said, tr
+from labkit.course.lang import said, tr
+from labkit.course.syllabus import LABS, Exercise
 from labkit.learner import workspace
 from labkit.learner.models import PARTS, error_text
 from labkit.model import checkpoint, hub

@@ -10,9 +10,9 @@ from html import escape
 
 from rich.cells import cell_len
 
-from labkit.core.report import clean
-from labkit.lang import said, tr
-from labkit.lang.layout import padded
+from labkit.course.lang import said, tr
+from labkit.course.lang.layout import padded
+from labkit.course.report import clean
 
 NATS, PERPLEXITY = said("nats a token"), said("perplexity")
 

@@ -29,10 +29,10 @@ from attacks import ATTACKS, LAYERS, WRONG, load_attacks
 from attacks.on_intake import BYTES
 from attacks.on_people import LEARNERS, RAISED, WRITTEN
 from attacks.world import World
-from labkit.core.cells import directive
-from labkit.core.paths import ROOT
-from labkit.core.report import CONTROL
-from labkit.core.syllabus import LABS
+from labkit.course.cells import directive
+from labkit.course.paths import ROOT
+from labkit.course.report import CONTROL
+from labkit.course.syllabus import LABS
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.judge.judge import Judge
 from labkit.grading.nbgrader.course import Course

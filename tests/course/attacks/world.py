@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from labkit.core.paths import ROOT
+from labkit.course.paths import ROOT
 
 from . import Attack
 

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 import torch
 
-from labkit.core.paths import ROOT
+from labkit.course.paths import ROOT
 
 pytestmark = pytest.mark.slow
 SEEDS = range(5)

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from labkit.checks.package import reference_modules
-from labkit.core.cells import tidied
-from labkit.core.paths import NOTEBOOKS
-from labkit.core.statements import strip_unused
-from labkit.core.syllabus import find_lab
+from labkit.course.cells import tidied
+from labkit.course.paths import NOTEBOOKS
+from labkit.course.statements import strip_unused
+from labkit.course.syllabus import find_lab
 from labkit.sandbox.inside.importer import imported
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import solutions
-from labkit.core.paths import LABKIT, ROOT
+from labkit.course.paths import LABKIT, ROOT
 from labkit.model import checkpoint
 from labkit.model.tokenizer import Tokenizer
 from labkit.pretrain import rewards

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import solutions.serving as serving
-from labkit.core.paths import ROOT
+from labkit.course.paths import ROOT
 from labkit.learner.models import load_chat_model
 from labkit.model.int8 import in_int8
 from labkit.pretrain.data import Validation

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from labkit.core.paths import LABKIT
+from labkit.course.paths import LABKIT
 from labkit.pretrain import lesson
 from labkit.pretrain.data import Rows
 from labkit.stories.words import BOYS, GIRLS

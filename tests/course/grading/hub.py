@@ -18,7 +18,7 @@ from tornado.ioloop import IOLoop
 from tornado.websocket import websocket_connect
 
 from labkit.author.edition import write_learners
-from labkit.core.paths import ROOT
+from labkit.course.paths import ROOT
 from labkit.sandbox.inside.limits import package_folders
 from tests.course.grading.postgres import free_port
 

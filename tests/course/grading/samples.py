@@ -10,8 +10,8 @@ import zipfile
 from nbgrader.utils import parse_utc
 
 from labkit.author.owned_cells import notebook_path
-from labkit.core.report import Status
-from labkit.core.syllabus import LABS
+from labkit.course.report import Status
+from labkit.course.syllabus import LABS
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.nbgrader.course import SubmittedFile

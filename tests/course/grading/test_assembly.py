@@ -12,9 +12,9 @@ from labkit.checks.assembly import judged
 from labkit.checks.package import reference_modules
 from labkit.checks.runner import package_in
 from labkit.cli import app
-from labkit.core import cells
-from labkit.core.paths import ROOT
-from labkit.core.syllabus import LABS, find_exercise
+from labkit.course import cells
+from labkit.course.paths import ROOT
+from labkit.course.syllabus import LABS, find_exercise
 from labkit.grading.judge.assembly import assembly_rows
 from labkit.learner.check import check_exercise
 from labkit.learner.notebook import assemble

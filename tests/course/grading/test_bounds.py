@@ -6,7 +6,7 @@ import time
 from labkit.checks.declared import prepared_checks
 from labkit.checks.mistakes import Oracle
 from labkit.checks.runner import run_checks
-from labkit.core.syllabus import LABS, find_lab
+from labkit.course.syllabus import LABS, find_lab
 from labkit.grading.judge.intake import MAX_WRITTEN, cell_called, rebuild
 from labkit.grading.nbgrader.feedback import MAX_MARKDOWN, rendered
 from labkit.grading.sample_class import encoded, solved

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from labkit.author.course_rules import CourseRules
-from labkit.core.report import Status, csv_safe
+from labkit.course.report import Status, csv_safe
 from labkit.grading.class_report import columns
 from labkit.grading.class_report.class_results import (
     ABSENT,

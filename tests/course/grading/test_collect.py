@@ -14,9 +14,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from labkit.cli import app
-from labkit.core import cells
-from labkit.core.files import safe_id
-from labkit.core.paths import NOTEBOOKS
+from labkit.course import cells
+from labkit.course.files import safe_id
+from labkit.course.paths import NOTEBOOKS
 from labkit.grading.class_report.class_results import results_of
 from labkit.grading.class_report.report import write_reports
 from labkit.grading.collect import deliver, issues

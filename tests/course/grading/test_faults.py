@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from labkit.core.paths import ROOT
+from labkit.course.paths import ROOT
 from labkit.grading.run.pool import EXECUTORS
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
 from labkit.sandbox.bubblewrap import GradingError

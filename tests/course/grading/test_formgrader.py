@@ -9,7 +9,7 @@ from nbconvert.exporters import HTMLExporter
 from nbgrader.server_extensions.formgrader.base import BaseHandler
 from nbgrader.server_extensions.formgrader.handlers import template_path
 
-from labkit.core.answers import cell_name
+from labkit.course.answers import cell_name
 from labkit.grading.nbgrader.feedback import cells_to_grade
 from tests.course.grading.samples import LAB, stored
 

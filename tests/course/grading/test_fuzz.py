@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from labkit.core.files import safe_id
-from labkit.core.report import clean, clean_name, csv_safe, one_line
-from labkit.core.syllabus import LABS
+from labkit.course.files import safe_id
+from labkit.course.report import clean, clean_name, csv_safe, one_line
+from labkit.course.syllabus import LABS
 from labkit.grading.collect.attempts import read_notebook
 from labkit.grading.collect.layouts import claims_of, lab_by_name
 from labkit.grading.collect.roster import normalize_name, split_name

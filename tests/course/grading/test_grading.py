@@ -11,8 +11,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from labkit.core.paths import ROOT
-from labkit.core.syllabus import LABS
+from labkit.course.paths import ROOT
+from labkit.course.syllabus import LABS
 from labkit.grading.demo import QUESTIONS
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.nbgrader.course import Course

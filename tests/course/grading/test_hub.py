@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from labkit.author.reference import reference_block
-from labkit.core import cells
-from labkit.core.paths import ROOT
+from labkit.course import cells
+from labkit.course.paths import ROOT
 from labkit.grading.sample_class import encoded, solved
 from tests.course.grading.hub import IS_ROOT, Hub, lacking
 from tests.course.grading.two_learners import LAB, points, tinyllm

@@ -10,8 +10,8 @@ import pytest
 
 from labkit.author.reference import reference_block
 from labkit.checks.runner import run_checks
-from labkit.core import cells
-from labkit.core.syllabus import LABS, find_lab
+from labkit.course import cells
+from labkit.course.syllabus import LABS, find_lab
 from labkit.grading.judge.intake import MAX_CELL, cell_called, rebuild
 from labkit.grading.judge.judge import Judge
 from labkit.grading.nbgrader.graded_notebook import written_by_place

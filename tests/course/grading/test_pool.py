@@ -16,8 +16,8 @@ from nbgrader.api import Gradebook
 
 from labkit.author.edition import write_source
 from labkit.checks.mistakes import mistakes_of
-from labkit.core.paths import ROOT
-from labkit.core.syllabus import LABS
+from labkit.course.paths import ROOT
+from labkit.course.syllabus import LABS
 from labkit.grading.judge.graded import BROKE_OFF, GradedSubmission, zero
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.judge.judge import Judge
@@ -135,7 +135,7 @@ from pathlib import Path
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.schedule import grade_lab
-from labkit.core.syllabus import LABS
+from labkit.course.syllabus import LABS
 if __name__ == "__main__":
     with GradingPool(1) as pool:
         grade_lab(Course(Path({root!r})), LABS[0], pool)

@@ -13,8 +13,8 @@ from filelock import FileLock
 from nbgrader.preprocessors import GetGrades
 
 from labkit.checks import declared
-from labkit.core import paths
-from labkit.core.paths import TESTS
+from labkit.course import paths
+from labkit.course.paths import TESTS
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.nbgrader import feedback
 from labkit.grading.nbgrader.gradebook.connection import CourseError

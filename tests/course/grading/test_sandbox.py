@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from labkit.core.paths import ROOT
+from labkit.course.paths import ROOT
 from labkit.grading.run import judge_process, pool
 from labkit.sandbox import attempts, bubblewrap, probe
 from labkit.sandbox.attempts import ATTEMPTS

@@ -6,7 +6,7 @@ import time
 
 import torch
 
-from labkit.core.syllabus import LABS
+from labkit.course.syllabus import LABS
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.judge.judge import Judge
 from labkit.grading.sample_class import encoded, solved

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typer.testing import CliRunner
 
 from labkit.cli import app
-from labkit.core.syllabus import LABS
+from labkit.course.syllabus import LABS
 from labkit.grading.run.pool import RunningExecutor
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
 

@@ -13,8 +13,8 @@ from nbformat.v4 import new_output
 
 from labkit.author.owned_cells import filled, model_answer, notebook_path, read_notebook
 from labkit.author.reference import BuildError, reference_block
-from labkit.core import cells
-from labkit.core.syllabus import NOTEBOOKS, find_lab
+from labkit.course import cells
+from labkit.course.syllabus import NOTEBOOKS, find_lab
 from labkit.learner import hints
 from labkit.look.page import VIEWS
 from labkit.model.hub import SHIPPED

@@ -10,8 +10,8 @@ from traitlets.config import Config
 
 import tinyllm
 from labkit.author.owned_cells import setup_cell
-from labkit.core.paths import ROOT
-from labkit.core.syllabus import LABS
+from labkit.course.paths import ROOT
+from labkit.course.syllabus import LABS
 from labkit.learner import notebook
 
 

@@ -8,7 +8,7 @@ import torch
 
 import solutions.gqa
 import solutions.rmsnorm
-from labkit.core.paths import ROOT
+from labkit.course.paths import ROOT
 from labkit.pretrain import living
 
 

@@ -12,9 +12,9 @@ from nbclient import NotebookClient
 
 from labkit.author.owned_cells import notebook_path, setup_cell
 from labkit.author.reference import reference_block
-from labkit.core import cells
-from labkit.core.paths import ROOT
-from labkit.core.syllabus import NOTEBOOKS, find_exercise, find_lab
+from labkit.course import cells
+from labkit.course.paths import ROOT
+from labkit.course.syllabus import NOTEBOOKS, find_exercise, find_lab
 from labkit.grading.sample_class import solved
 
 LINES, COLUMNS, WORDS = 16, 78, 190  # of a code cell; of prose before the learner acts

@@ -9,8 +9,8 @@ import pytest
 from test_notebooks import answer, finished
 
 from labkit.author.owned_cells import notebook_path, read_notebook
-from labkit.core import sealed
-from labkit.core.syllabus import LABS, NOTEBOOKS, PREDICTIONS
+from labkit.course import sealed
+from labkit.course.syllabus import LABS, NOTEBOOKS, PREDICTIONS
 from labkit.learner.progress import predictions, record, written
 from labkit.learner.project import reset
 

@@ -13,8 +13,8 @@ from test_notebooks import answer, execute, finished, text_of
 
 from labkit.author.owned_cells import setup_cell
 from labkit.checks.runner import package_in
-from labkit.core import cells
-from labkit.core.syllabus import LABS, find_lab
+from labkit.course import cells
+from labkit.course.syllabus import LABS, find_lab
 from labkit.learner import room
 from labkit.learner.room import Room, Stopped
 from labkit.sandbox.inside.call import Call
@@ -87,7 +87,7 @@ def test_what_grading_refuses_is_refused_at_home_with_the_same_words(workers):
 def test_packages_that_the_course_does_not_bring_are_refused():
     assert "yaml may not be there in grading" in at_home("import yaml").failure.text
     assert at_home("import numpy.linalg, json, matplotlib").failure is None
-    guarded = "try:\n    import labkit.core\nexcept ImportError:\n    pass"
+    guarded = "try:\n    import labkit.course\nexcept ImportError:\n    pass"
     assert at_home(guarded).failure is None
 
 

@@ -5,7 +5,7 @@ from test_notebooks import answer
 
 import solutions.generation
 from labkit.author.owned_cells import setup_cell
-from labkit.core.syllabus import NOTEBOOKS, find_lab
+from labkit.course.syllabus import NOTEBOOKS, find_lab
 from labkit.learner import models
 from labkit.model import checkpoint
 from labkit.model.inspect import attention_weights

@@ -5,7 +5,7 @@ import runpy
 import pytest
 import torch
 
-from labkit.core.paths import ROOT
+from labkit.course.paths import ROOT
 
 
 def test_every_row_of_the_models_benchmark_has_times(capsys):

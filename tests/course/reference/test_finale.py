@@ -12,8 +12,8 @@ import torch
 
 import tinyllm
 from labkit.author.owned_cells import read_notebook
-from labkit.core import cells
-from labkit.core.paths import ROOT
+from labkit.course import cells
+from labkit.course.paths import ROOT
 from labkit.learner import finale, models
 from labkit.model import hub
 from labkit.model.checkpoint import CheckpointError

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 
-from labkit.core.paths import ROOT
+from labkit.course.paths import ROOT
 
 
 def test_pytest_alone_runs_the_checks_of_a_package(tmp_path):

@@ -10,9 +10,9 @@ from labkit.checks.diagnose import diagnose, remarks
 from labkit.checks.mistakes import KINDS, Oracle, mistakes_of, reference_cell
 from labkit.checks.package import reference_modules
 from labkit.checks.runner import run_check, run_checks
-from labkit.core import cells
-from labkit.core.paths import SOLUTIONS
-from labkit.core.syllabus import LABS, NOTEBOOKS
+from labkit.course import cells
+from labkit.course.paths import SOLUTIONS
+from labkit.course.syllabus import LABS, NOTEBOOKS
 from labkit.grading.judge.intake import Intake
 from labkit.learner.check import SEED
 from labkit.sandbox.inside.call import perform

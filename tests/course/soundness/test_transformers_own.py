@@ -16,8 +16,8 @@ from labkit.checks.diagnose import Diagnosis
 from labkit.checks.messages import graded_report
 from labkit.checks.mistakes import Oracle
 from labkit.checks.runner import run_checks
-from labkit.core import cells
-from labkit.core.syllabus import LABS
+from labkit.course import cells
+from labkit.course.syllabus import LABS
 from labkit.learner.check import SEED
 from labkit.sandbox.inside.call import perform
 

@@ -1,7 +1,7 @@
 """Which exercise a cell answers: by directive, grade_id, id, and what it defines."""
 
-from labkit.core.answers import answers_in, cell_name
-from labkit.core.syllabus import LABS
+from labkit.course.answers import answers_in, cell_name
+from labkit.course.syllabus import LABS
 
 LAB = LABS[0]  # 1.1 layer_norm, 1.2 RMSNorm, 1.3 residual
 FIRST, SECOND = (

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from labkit.core.syllabus import find_lab
+from labkit.course.syllabus import find_lab
 from labkit.sandbox.inside.banned import NotAllowed, doubtful, found_in, out_of_reach
 from labkit.sandbox.inside.call import Call, perform
 from labkit.sandbox.inside.torch_private import Watch

@@ -1,9 +1,9 @@
 """Blocks, stubs and directives: text that travels between notebook and module."""
 
 from labkit.author.reference import reference_block
-from labkit.core import cells
-from labkit.core.paths import ROOT
-from labkit.core.syllabus import LABS
+from labkit.course import cells
+from labkit.course.paths import ROOT
+from labkit.course.syllabus import LABS
 
 LAB = LABS[0]
 FIRST = LAB.exercises[0]

@@ -15,9 +15,9 @@ from labkit import __version__
 from labkit.author import build
 from labkit.author.reference import reference_block
 from labkit.cli import app, main
-from labkit.core import cells
-from labkit.core.paths import ROOT
-from labkit.core.syllabus import find_exercise
+from labkit.course import cells
+from labkit.course.paths import ROOT
+from labkit.course.syllabus import find_exercise
 from labkit.learner import workspace
 
 runner = CliRunner()

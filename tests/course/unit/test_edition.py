@@ -16,8 +16,8 @@ from labkit.author.build import skeletons
 from labkit.author.owned_cells import written_answer
 from labkit.author.reference import reference_block, references
 from labkit.cli import app
-from labkit.core import cells, sealed
-from labkit.core.syllabus import LABS, NOTEBOOKS, find_exercise
+from labkit.course import cells, sealed
+from labkit.course.syllabus import LABS, NOTEBOOKS, find_exercise
 from labkit.learner.hints import sections
 
 SECRET = "a secret of the tests"

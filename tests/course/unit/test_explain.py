@@ -15,8 +15,8 @@ from labkit.checks.messages import FOLD, MOST_LOOKS, graded_report, learner_repo
 from labkit.checks.mistakes import MistakeError, Oracle, parse_mistakes
 from labkit.checks.package import localised, placed
 from labkit.checks.runner import CheckResult, Result, run_checks
-from labkit.core.report import Report, Status, clean
-from labkit.core.syllabus import LABS
+from labkit.course.report import Report, Status, clean
+from labkit.course.syllabus import LABS
 from labkit.sandbox.inside.call import Call, Failure, Outcome, perform
 
 LAB = LABS[0]

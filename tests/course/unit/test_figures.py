@@ -8,8 +8,8 @@ import pytest
 
 from labkit.author.owned_cells import notebook_path, read_notebook
 from labkit.author.translation.labels import labels_of
-from labkit.core.syllabus import CAPTIONS, LABS, NOTEBOOKS, Lab
-from labkit.lang import ENGLISH, speaking
+from labkit.course.lang import ENGLISH, speaking
+from labkit.course.syllabus import CAPTIONS, LABS, NOTEBOOKS, Lab
 from labkit.learner.figures import architecture, drawing
 from labkit.learner.figures.architecture import DRAWN, PARTS, SVG, alt_text, draw
 from labkit.learner.figures.drawing import BLUE, GREY, ORANGE

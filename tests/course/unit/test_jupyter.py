@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from labkit.cli import app
-from labkit.core.paths import ROOT
+from labkit.course.paths import ROOT
 
 
 @pytest.fixture

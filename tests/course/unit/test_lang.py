@@ -15,19 +15,18 @@ from fontTools.ttLib import TTFont
 from rich.cells import cell_len
 from typer.testing import CliRunner
 
-from labkit import lang
 from labkit.author.owned_cells import filled, notebook_path, read_notebook, serialised
 from labkit.author.translation import catalogs, messages
 from labkit.author.translation.faults import faults
 from labkit.author.translation.texts import with_docstrings
 from labkit.cli import app
-from labkit.core import cells
-from labkit.core.paths import LABKIT
-from labkit.core.report import Report, Status
-from labkit.core.syllabus import LABS, NOTEBOOKS
+from labkit.course import cells, lang
+from labkit.course.lang import language, ntr, speaking, tr
+from labkit.course.lang.layout import padded, wrapped
+from labkit.course.paths import LABKIT
+from labkit.course.report import Report, Status
+from labkit.course.syllabus import LABS, NOTEBOOKS
 from labkit.grading.nbgrader.graded_notebook import written_by_place
-from labkit.lang import language, ntr, speaking, tr
-from labkit.lang.layout import padded, wrapped
 
 # prints every command's help, and what it answers to wrong and missing words
 EVERY_COMMAND = """

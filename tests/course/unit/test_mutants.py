@@ -9,7 +9,7 @@ from labkit.author.mutants.equivalents import equivalents_of, parsed
 from labkit.author.mutants.making import key_of, mutants
 from labkit.author.mutants.trial import in_children
 from labkit.author.reference import reference_block
-from labkit.core.syllabus import LABS, find_exercise
+from labkit.course.syllabus import LABS, find_exercise
 
 CELL = '''
 def f(x: Tensor, size: int = 4, mask=None) -> Tensor:

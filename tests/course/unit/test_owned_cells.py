@@ -13,7 +13,7 @@ from labkit.author.owned_cells import (
     read_or_begin,
 )
 from labkit.author.translation import messages
-from labkit.core.syllabus import LABS, NOTEBOOKS
+from labkit.course.syllabus import LABS, NOTEBOOKS
 
 OWNED = re.compile(r"setup|map|finish|(about|ex|check|written)-\d-\w")
 

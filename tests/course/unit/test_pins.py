@@ -7,7 +7,7 @@ import sys
 import pytest
 from packaging.requirements import Requirement
 
-from labkit.core.paths import ROOT
+from labkit.course.paths import ROOT
 
 LOWEST, ABOVE = re.search(
     r'^requires-python = ">=3\.(\d+),<3\.(\d+)"', (ROOT / "pyproject.toml").read_text(), re.M

@@ -9,8 +9,8 @@ import yaml
 from packaging.specifiers import SpecifierSet
 
 from labkit.author import build
-from labkit.core.paths import ROOT
-from labkit.core.syllabus import LABS
+from labkit.course.paths import ROOT
+from labkit.course.syllabus import LABS
 from labkit.learner.hints import RUNGS, rungs, sections
 
 

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 import tinyllm
 from labkit.author.reference import reference_block
 from labkit.cli import app
-from labkit.core import cells
-from labkit.core.paths import ROOT
-from labkit.core.syllabus import LABS
+from labkit.course import cells
+from labkit.course.paths import ROOT
+from labkit.course.syllabus import LABS
 from labkit.learner import workspace
 from labkit.learner.project import own_notebook
 

@@ -3,9 +3,9 @@
 import json
 import time
 
-from labkit.core import cells
-from labkit.core.answers import defines
-from labkit.core.syllabus import LABS, find_lab
+from labkit.course import cells
+from labkit.course.answers import defines
+from labkit.course.syllabus import LABS, find_lab
 from labkit.grading.judge.intake import known_names, rebuild
 
 LAB = LABS[0]

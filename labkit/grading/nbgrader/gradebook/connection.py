@@ -23,7 +23,7 @@ from sqlalchemy.exc import (
 from traitlets import TraitError
 from traitlets.config import Config
 
-from labkit.core.report import clean_name, csv_safe
+from labkit.course.report import clean_name, csv_safe
 
 T = TypeVar("T")
 COURSE_ID = "tinyllm"

@@ -4,7 +4,7 @@ import os
 import traceback
 from pathlib import Path
 
-from labkit.lang import said
+from labkit.course.lang import said
 
 ROOT = Path(__file__).resolve().parents[2]
 LABKIT = ROOT / "labkit"

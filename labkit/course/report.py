@@ -13,8 +13,8 @@ from html import escape
 
 from rich.cells import cell_len
 
-from labkit.lang import tr
-from labkit.lang.layout import padded, wrapped
+from labkit.course.lang import tr
+from labkit.course.lang.layout import padded, wrapped
 
 CODE = re.compile(r"`([^`<>]+)`")
 WIDTH = 76

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
 
-from labkit.core.syllabus import Exercise
+from labkit.course.syllabus import Exercise
 
 DIRECTIVE = re.compile(r"^# %%[ \t]*(?:exercise[ \t]+(\d+\.\d+)|given)\b[^\n]*$", re.MULTILINE)
 REGION = re.compile(

@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from labkit.core.files import write_whole
-from labkit.core.paths import PROJECT, ROOT, SOLUTIONS
-from labkit.lang import tr
+from labkit.course.files import write_whole
+from labkit.course.lang import tr
+from labkit.course.paths import PROJECT, ROOT, SOLUTIONS
 
 KEYS = SOLUTIONS / "keys.json"  # {module: digest} of what has a key; without it all is open
 # {module: digest} of the keys that were given
@@ -30,7 +30,7 @@ FILE = '''"""{title}. It stands in until you have written your own.
 Its text is sealed; `solution("...")` shows it, exercise by exercise, once the lab is open.
 """
 
-from labkit.core.sealed import run
+from labkit.course.sealed import run
 
 run(globals())
 

@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from labkit.core import cells
-from labkit.core.statements import (
+from labkit.course import cells
+from labkit.course.statements import (
     ALWAYS_THERE,
     AT_HAND,
     DEFINITIONS,
@@ -40,7 +40,7 @@ from labkit.core.statements import (
     only,
     strip_unused,
 )
-from labkit.core.syllabus import Exercise, Lab
+from labkit.course.syllabus import Exercise, Lab
 
 NO_STAR = {"labkit", "tinyllm", "__future__"}  # a star import of these brings nothing
 

@@ -9,8 +9,8 @@ from typing import Annotated, Optional
 import typer
 from rich.console import Console
 
-from labkit.core.report import clean
-from labkit.core.syllabus import Exercise, Lab, UnknownName, find_exercise, find_lab
+from labkit.course.report import clean
+from labkit.course.syllabus import Exercise, Lab, UnknownName, find_exercise, find_lab
 
 console = Console()
 ExerciseId = Annotated[str, typer.Argument(help="an exercise, such as 1.2 or RMSNorm")]

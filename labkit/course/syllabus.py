@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path, PurePath
 
-from labkit.lang import tr
+from labkit.course.lang import tr
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -1,8 +1,8 @@
 """The language a person reads, and a message in it.
 
-English stands in the code. labkit/lang/LANGUAGE/*.po hold the others, as gettext's catalogs;
-what they lack, and what is marked fuzzy there, is said in English. CONTRIBUTING.md tells how
-a language is added.
+English is in the code. labkit/course/lang/LANGUAGE/*.po hold the other languages as gettext
+catalogs. A message that is missing or fuzzy there is shown in English. CONTRIBUTING.md explains
+how to add a language.
 
     tr("{file} has no code yet", file=name)             a message, its values by name
     ntr("{n} check", "{n} checks", n)                   a message with a number
