@@ -35,7 +35,7 @@
     /* The largest share that a next token has after token i */
     sure(i) {
       const step = app.run.steps[i];
-      return (step.sure ??= Math.max(...T.softmax(step.logits)));
+      return (step.sure ??= T.largestShare(step.logits));
     },
     /* Draw everything anew, once a frame at most */
     changed() {

@@ -19,6 +19,7 @@
       const { run, selected, promptLength, answers } = this.app;
       const stale = this.spans.findIndex((span, i) => span.token !== run.ids[i]);
       while (stale >= 0 && this.spans.length > stale) this.spans.pop().remove();
+      const isLonger = this.spans.length < run.ids.length;
       for (let i = this.spans.length; i < run.ids.length; i++) this.append(run.ids[i], i);
       this.spans.forEach((span, i) => {
         const { style = "", title = span.mark || "" } = (shade && shade(i)) || {};
@@ -32,7 +33,7 @@
         span.setAttribute("aria-selected", String(i === selected));
       });
       this.box.setAttribute("aria-activedescendant", `token-${selected}`);
-      if (this.app.writing) this.box.scrollTop = 1e6;
+      if (this.app.writing && isLonger) this.box.scrollTop = 1e6;
     }
 
     append(id, i) {
