@@ -61,8 +61,8 @@
     return known.get(key);
   }
 
-  const percent = (share) => (share >= 0.0995 || share === 0 ? `${Math.round(100 * share)}\u00a0%`
-    : share >= 0.001 ? `${(100 * share).toFixed(1)}\u00a0%` : "<\u00a00.1\u00a0%");
+  const percent = (share) => (share >= 0.0995 || share === 0 ? `${Math.round(100 * share)}%`
+    : share >= 0.001 ? `${(100 * share).toFixed(1)}%` : "<0.1%");
 
   /* A token as one can see it: special tokens, line ends and spaces at an edge are drawn */
   const MARKS = { "<|im_start|>": "⟨", "<|im_end|>": "⟩", "<|endoftext|>": "∎" };

@@ -175,7 +175,9 @@ def test_a_slow_computer_can_act_between_two_layers_and_two_pictures(opened):
         count(CanvasRenderingContext2D.prototype, "putImageData", 1, () => 1);
         new T.Run(app.loaded.model).read(app.run.ids.slice(0, 4)).then(() => {
             document.getElementById("theme").click();  // draws all heads anew
-            setTimeout(() => done(found), 500);
+            const drawn = () => found[1].reduce((sum, count) => sum + count);
+            const wait = () => (drawn() < 17 ? setTimeout(wait, 50) : done(found));
+            wait();
         });""")
     assert sum(work) > 0 and max(work) < 0.4 * sum(work) / 4  # of one token
     assert sum(pictures) == 17 and max(pictures) <= 2

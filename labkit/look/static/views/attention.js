@@ -11,7 +11,7 @@
       this.rows = 0;
     }
     update(steps, layer, head) {
-      const size = steps.length, context = this.canvas.getContext("2d"), [r, g, b] = T.rgb("heat");
+      const size = steps.length, context = this.canvas.getContext("2d", { willReadFrequently: true }), [r, g, b] = T.rgb("heat");
       if (size < this.rows) this.rows = 0;
       if (this.canvas.width < size) { // a canvas that grows is empty
         const drawn = this.rows && context.getImageData(0, 0, this.rows, this.rows);

@@ -56,6 +56,7 @@
         const prompt = app.run.ids.slice(0, app.promptLength);
         const runs = [loaded.model, loaded.model.with(swaps[current].parts)].map((model) => new T.Run(model));
         const goesOn = () => mark === turn && panel.contains(mine);
+        for (const box of [mine, theirs]) box.textContent = "…";
         for (const run of runs) await run.read(prompt, goesOn);
         const show = () => [mine, theirs].forEach((box, i) => (box.textContent = tokenizer.decode(runs[i].ids.slice(prompt.length)) || "…"));
         for (let n = 0; n < LONG && goesOn(); n++) {
