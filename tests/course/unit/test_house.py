@@ -123,7 +123,7 @@ WEIGHT = {
     "labkit/grading": 6863, "labkit/learner": 4262, "labkit/look": 526,
     "labkit/model": 1702, "labkit/pretrain": 1684, "labkit/sandbox": 3292,
     "labkit/site": 859, "labkit/stories": 1958, "labkit/cli.py": 145, "labkit": 27463,
-    "solutions/mistakes": 5166, "tests/visible tests/hidden": 6484, "tests/course": 19359,
+    "solutions/mistakes": 5166, "tests/visible tests/hidden": 6484, "tests/course": 19360,
 }  # fmt: skip
 
 
