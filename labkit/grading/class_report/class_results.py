@@ -43,7 +43,6 @@ class Entry:
 
     ungraded    why what was handed in cannot be graded
     remarks     what a person should look at
-    nobodys     files of the lab of which the learner is open, where this one has none
     """
 
     learner: str
@@ -52,7 +51,6 @@ class Entry:
     submission: GradedSubmission | None = None
     ungraded: str = ""
     remarks: list[str] = field(default_factory=list)
-    nobodys: int = 0
 
     @property
     def is_graded(self) -> bool:
@@ -73,10 +71,7 @@ class Entry:
         """The first reason for lost points, of what counts for this learner."""
         if not self.is_graded:
             excused = tr("excused") if self.standing.excused else ""
-            nothing = tr("nothing handed in")
-            if self.nobodys:
-                nothing = tr("no file of theirs is known; of open files: {n}", n=self.nobodys)
-            return excused or self.ungraded or nothing
+            return excused or self.ungraded or tr("no file of theirs is known")
         excused = [key for key, grade in self.standing.exercises.items() if grade.excused]
         counted = tuple(e for e in self.submission.exercises if e.id not in excused)
         texts = [replace(self.submission, exercises=counted).why] if counted else []
@@ -137,11 +132,6 @@ class LabResults:
     @property
     def missing(self) -> list[Entry]:
         return [e for e in self.entries if not e.submission and not e.standing.excused]
-
-    @property
-    def nobodys(self) -> int:
-        """Files whose learner is open."""
-        return max((entry.nobodys for entry in self.missing), default=0)
 
     @property
     def excused(self) -> list[Entry]:
@@ -228,10 +218,8 @@ def results_of(course: Course, lab: Lab) -> LabResults | None:
     people, missing = course.people(), [*course.missing(lab), *ungraded]
     rules, standings = course.rules.of(lab), course.standings(lab)
     results = joined(rules, submissions, standings, people, missing)
-    nobodys = [issue for issue in OpenIssues(course.root).open() if issue.kept]
     for entry in results.missing:
         entry.ungraded = ungraded.get(entry.learner, "")
-        entry.nobodys = sum(issue.lab == lab.name for issue in nobodys)
     return results
 
 

@@ -98,7 +98,7 @@ class Run:
                 rest.append(attempt)
         for group in groups.values():
             self.deliver_group(group)
-        self.tell_ungraded(rest)
+        self.report_ungraded(rest)
         text = json.dumps(self.manifest, indent=1, sort_keys=True)
         write_whole(self.root / timestamp.MANIFEST, text)
         self.issues.update(self.new, self.owned, self.come)
@@ -153,9 +153,9 @@ class Run:
         """It is kept, and a person is asked whose it is."""
         copy = self.keep(replace(attempt, learner=""))
         reason += tr("; ") + tr(ASK)
-        self.tell(attempt, issues.WHOSE, reason, str(copy.relative_to(self.root)))
+        self.report_issue(attempt, issues.WHOSE, reason, str(copy.relative_to(self.root)))
 
-    def tell(self, attempt: Attempt, state: str, reason: str, copy: str = "") -> None:
+    def report_issue(self, attempt: Attempt, state: str, reason: str, copy: str = "") -> None:
         """A line of the table, and an issue that stays open."""
         self.line(attempt, state, reason)
         when = attempt.when.timestamp() if attempt.when and not attempt.other else None
@@ -165,10 +165,8 @@ class Run:
         self.new.append(issues.OpenIssue(learner, bool(attempt.learner), *what))
 
     def line(self, attempt: Attempt, state: str, note: str = "") -> None:
-        note = "; ".join(filter(None, (note, attempt.note)))
-        is_trouble, key = state in issues.TROUBLE, attempt.claim_key
-        what = (attempt.shown, attempt.lab_name, attempt.when, note, key, is_trouble)
-        self.lines.append(issues.Line(attempt.file, state, *what))
+        what = (attempt.shown, attempt.claim_key, attempt.lab_name, attempt.when)
+        self.lines.append(issues.Line(*what, state, note, attempt.file))
 
     # One learner's notebooks of one lab
 
@@ -196,7 +194,8 @@ class Run:
         if begun and state != issues.OLDER and not last.given:
             why = tr(LACKS, names=tr(", ").join(sorted(begun)))
             folder = f"collected/{learner}/{lab.name}"
-            self.tell(last, issues.FEWER, why + tr(CHOOSE, learner=learner, folder=folder))
+            why += tr(CHOOSE, learner=learner, folder=folder)
+            self.report_issue(last, issues.FEWER, why)
         else:
             self.line(last, state)
 
@@ -250,34 +249,32 @@ class Run:
                 self.line(attempt, issues.EARLIER)
         return []
 
-    def tell_ungraded(self, rest: list[Attempt]) -> None:
-        """Files that are no submission: once for each reason, and files of another kind or lab
-        only if their learner has nothing else."""
+    def report_ungraded(self, rest: list[Attempt]) -> None:
+        """Files that are no submission, once for each reason. Files of a different kind or lab
+        do not matter where their learner has a submission."""
         labs = {lab for _, lab in self.come}
         files: dict[tuple, list[Attempt]] = defaultdict(list)
         for attempt in rest:
             mild = attempt.other or bool(attempt.sha)
-            reason = attempt.reason
             if attempt.sha:
                 reason = tr("a notebook of {name}", name=attempt.lab.name)
+                attempt = replace(attempt, reason=reason)
             who = attempt.claim_key or attempt.shown
-            files[who, mild, "" if mild else reason].append(replace(attempt, reason=reason))
+            files[who, mild, "" if mild else attempt.reason].append(attempt)
         for (who, mild, _), (attempt, *more) in sorted(files.items(), key=lambda item: item[0]):
             lab = self.wanted or (None if mild else attempt.lab)
             names = {lab.name} if lab else labs
-            has = any(
-                (attempt.learner, name) in self.come
-                or issues.submitted(self.root, attempt.learner, name).is_file()
-                for name in names
-            )
-            note = tr("and {count} more such files", count=len(more)) if more else ""
+            has = any(issues.submitted(self.root, attempt.learner, name).is_file()
+                      for name in names if attempt.learner)  # fmt: skip
+            note = attempt.reason
+            if more:
+                note += tr("; and {count} more such files", count=len(more))
             if mild and (has or attempt.claim is None or (who, False, "") in files):
-                note = "; ".join(filter(None, (attempt.reason, note)))
                 self.line(attempt, issues.SKIPPED, note)
                 continue
             only = LABS_BY_NAME[next(iter(labs))] if len(labs) == 1 else None
-            attempt = replace(attempt, lab=lab or attempt.lab or only, note=note)
-            self.tell(attempt, issues.UNGRADED if mild else issues.REFUSED, attempt.reason)
+            attempt = replace(attempt, lab=lab or attempt.lab or only)
+            self.report_issue(attempt, issues.UNGRADED if mild else issues.REFUSED, note)
 
     # Files
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.text import Text
@@ -29,18 +30,20 @@ TROUBLE = (OLDER, WHOSE, REFUSED, UNGRADED, FEWER)
 SHOWN = 6  # of the files that need a look
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """What became of one file; `claim`: what said whose it is."""
 
-    source: str
+    learner: str
+    claim: str
+    lab: str
+    when: datetime | None
     state: str
-    learner: str = ""
-    lab: str = ""
-    when: datetime | None = None
-    note: str = ""
-    claim: str = ""
-    trouble: bool = False
+    note: str
+    source: str
+
+    @property
+    def trouble(self) -> bool:
+        return self.state in TROUBLE
 
 
 @dataclass(frozen=True)
@@ -166,13 +169,12 @@ def write_log(root: Path, lines: Iterable[Line], earlier: Iterable[OpenIssue]) -
         table.writerow(
             ["learner", "name from", "lab", "handed in (UTC)", "what", "note", "file"]
         )
-        for line in lines:
+        still_open = [Line(issue.learner, issue.claim, issue.lab, None, "still open",
+                           issue.reason, issue.kept or issue.file)
+                      for issue in earlier]  # fmt: skip
+        for line in [*lines, *still_open]:
             when = f"{line.when:%Y-%m-%d %H:%M:%S}" if line.when else ""
-            table.writerow(map(csv_safe, (line.learner, line.claim, line.lab, when, line.state,
-                                          line.note, line.source)))  # fmt: skip
-        for issue in earlier:
-            row = (issue.learner, issue.claim, issue.lab, "", "still open", issue.reason)
-            table.writerow(map(csv_safe, (*row, issue.kept or issue.file)))
+            table.writerow(map(csv_safe, line._replace(when=when)))
 
 
 def show(

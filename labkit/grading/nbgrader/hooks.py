@@ -81,9 +81,6 @@ class JudgeExporter(NotebookExporter):
             if handed.problem:
                 self.log.warning(clean(handed.remark))
                 del converter.assignments[folder]
-                continue
-            for remark in handed.beside:
-                self.log.warning(clean(remark))
         if not converter.assignments:
             raise NbGraderException("nothing was handed in that can be graded")
 

@@ -71,7 +71,6 @@ def totals(results: LabResults) -> list[str]:
     counts = {
         "not gradable": failed,
         "without a file of theirs": len(results.missing) - failed,
-        "files of nobody, see `tinyllm collect`": results.nobodys,
         "excused": len(results.excused),
         "late": late,
         "written answers wait for a person in formgrader": results.waiting,

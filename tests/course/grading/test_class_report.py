@@ -109,7 +109,7 @@ def test_pages_say_what_an_instructor_asks_and_run_nothing(tmp_path, small):
     numbers = re.findall('<td class="number">(.*?)</td>', hardest)
     assert numbers[:5] == ["1", "2", "0", "1", "29%"]
     empty = of_class(LAB, {}, [RosterEntry("ada")])
-    assert "Nothing handed in: 1" in write_lab(tmp_path, empty).read_text()
+    assert "No file of theirs is known: 1" in write_lab(tmp_path, empty).read_text()
 
 
 def test_tables_hold_no_formula(tmp_path, small):
