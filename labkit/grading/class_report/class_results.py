@@ -209,11 +209,11 @@ class Cause:
 
 def results_of(course: Course, lab: Lab) -> LabResults | None:
     """Records, points and people of a lab; None if it was not graded."""
-    stored = Results(course.root, lab)
-    submissions = stored.of_class()
-    if submissions is None:
+    found = Results(course.root, lab).of_class()
+    if found is None:
         return None
-    ungraded = dict.fromkeys(stored.broken_off(), tr(BROKE_OFF))
+    submissions = {learner: submission for learner, submission in found.items() if submission}
+    ungraded = dict.fromkeys(found.keys() - submissions.keys(), tr(BROKE_OFF))
     ungraded |= OpenIssues(course.root).of_lab(lab.name) | course.misnamed(lab)
     people, missing = course.people(), [*course.missing(lab), *ungraded]
     rules, standings = course.rules.of(lab), course.standings(lab)

@@ -41,7 +41,6 @@ class Attempt:
     other      it is a file of another kind, perhaps not meant to be graded
     content    a copy of the notebook, until it is known whose it is; `sha`: its hash
     begun      the exercises that it answers
-    given      a person said whose it is
     note       why the path does not say whose it is
     """
 
@@ -56,7 +55,6 @@ class Attempt:
     sha: str = ""
     begun: frozenset[str] = frozenset()
     learner: str = ""
-    given: bool = False
     note: str = ""
 
     @property

@@ -23,8 +23,8 @@ def follow_rules(course: Course, lab: Lab) -> None:
     The notebooks come last: if this stops in between, the next run does it again.
     """
     rules, late = course.rules.of(lab), course.late
-    results = Results(course.root, lab).readable()
-    graded = {learner: found.worth(rules.lab) for learner, found in results.items()}
+    results = Results(course.root, lab).of_class() or {}
+    graded = {learner: found.worth(rules.lab) for learner, found in results.items() if found}
     parts = (*rules.lab.exercises, *rules.lab.questions)
     wanted = {part.grade_cell: part.points for part in parts}
     shown = {learner: points_in(course.autograded(lab, learner)) for learner in graded}

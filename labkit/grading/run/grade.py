@@ -17,7 +17,7 @@ from labkit.grading.run.follow import follow_rules
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.results import Results, UnreadableResult
 from labkit.grading.run.schedule import Class, grade_lab
-from labkit.grading.run.screen import print_brief, print_screen
+from labkit.grading.run.screen import print_line, print_screen, totals
 from labkit.sandbox.bubblewrap import Sandbox
 
 MAX_REMARK = 300  # characters: a remark may contain a name that a learner chose
@@ -36,7 +36,7 @@ def grade_and_report(
     brief: bool = False,
 ) -> Class:
     """Grade what was handed in, with a progress bar; write feedback, CSV and pages; print one
-    screen, or two lines if `brief`. What a person should look at is in the course's remarks
+    screen, or one line if `brief`. What a person should look at is in the course's remarks
     and in the CSV."""
     course.remarks[:] = [f"{who}: {why}" for who, why in course.misnamed(lab).items()]
     pool.announce = lambda sandbox: announce(sandbox, console)
@@ -58,7 +58,7 @@ def grade_and_report(
     course.remarks[:] = dict.fromkeys(course.remarks)
     written = write_reports(course, lab)
     if brief:
-        print_brief(results, console)
+        print_line(console, totals(results)[0])
     elif graded or course.remarks:
         print_screen(results, course, written, console)
     return graded

@@ -48,14 +48,6 @@ def print_screen(
         console.print(f"{name:<9} {shown}", markup=False, highlight=False, soft_wrap=True)
 
 
-def print_brief(results: LabResults, console: Console) -> None:
-    """Print a lab in two lines, for a run over many labs."""
-    head = f"{results.lab.name}: {len(results.handed)} graded, median {results.median:g}"
-    print_line(console, f"{head} of {results.possible:g} points; lost, for instance:")
-    for cause in causes([results])[:1]:
-        print_line(console, f"  {cause.exercise.id}  {cause.reason}")
-
-
 def print_line(console: Console, text: str) -> None:
     """Print one line, cut at the screen's edge: names and reasons may be of any length."""
     line = Text(one_line(text))

@@ -374,12 +374,14 @@ def test_the_latest_attempt_counts_and_every_other_is_kept(inbox):
     assert states(inbox.take(first)) == {"ada": issues.SAME} and times() == before
     assert not list(inbox.root.rglob(".spool*")) and inbox.kept() == [A]
     assert states(inbox.take(later)) == {"ada": issues.NEWER}
-    assert states(inbox.take(first)) == {"ada": issues.OLDER}
+    assert states(inbox.take(first)) == {"ada": issues.EARLIER}
     assert inbox.handed_in() == {"ada": B} and sorted(inbox.kept()) == sorted([A, B])
     folder = inbox.root / "submitted" / "ada" / LAB.name
     (folder / FILE).write_bytes(C)
     (folder / "timestamp.txt").write_text("2026-03-05 12:00:00 UTC")
-    assert states(inbox.take(later)) == {"ada": issues.OLDER}
+    assert states(inbox.take(later)) == {"ada": issues.EARLIER}
+    old = {f"ada_111_1000_{FILE}": D}
+    assert states(inbox.take(old)) == {"ada": issues.OLDER}
     assert inbox.handed_in() == {"ada": C}
     assert states(inbox.take(later, replace_newer=True)) == {"ada": issues.NEWER}
     assert inbox.handed_in() == {"ada": B} and C in inbox.kept()

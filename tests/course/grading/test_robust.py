@@ -260,7 +260,7 @@ def test_a_notebook_that_we_stumble_over_is_a_remark(handed_in, monkeypatch):
 def test_results_of_another_lab_that_cannot_be_read_are_a_remark(handed_in):
     assert grade(handed_in)[0] == 0
     path = handed_in.root / ".results" / "02_rope.json"
-    for content in ("{", "[1]", '{"ada": "no such key"}'):
+    for content in ("{", "[1]"):
         path.write_text(content)
         status, output = grade(handed_in)
         assert status == 1 and "02_rope is not in the reports" in output
