@@ -1,4 +1,4 @@
-"""A class as its reports see it: records, points and people of a lab, joined.
+"""A class as its reports see it: records, points and people of a lab, join_class.
 
 The reasons come from the records of grading, the points from the gradebook, so that points
 given by hand and late penalties are in them.
@@ -26,7 +26,7 @@ from labkit.grading.judge.graded import (
 )
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
-from labkit.grading.nbgrader.standings import Standing, unseen
+from labkit.grading.nbgrader.standings import Standing, empty_standing
 from labkit.grading.run.results import Results
 
 NAMES = 12  # of learners shown for one mistake
@@ -217,13 +217,13 @@ def results_of(course: Course, lab: Lab) -> LabResults | None:
     ungraded |= OpenIssues(course.root).of_lab(lab.name) | course.misnamed(lab)
     people, missing = course.people(), [*course.missing(lab), *ungraded]
     rules, standings = course.rules.of(lab), course.standings(lab)
-    results = joined(rules, submissions, standings, people, missing)
+    results = join_class(rules, submissions, standings, people, missing)
     for entry in results.missing:
         entry.ungraded = ungraded.get(entry.learner, "")
     return results
 
 
-def joined(
+def join_class(
     rules: LabRules,
     submissions: Mapping[str, GradedSubmission],
     standings: Mapping[str, Standing],
@@ -234,7 +234,7 @@ def joined(
     names = {person.id: person.name for person in people}
     entries = []
     for learner in sorted({*submissions, *names, *missing}, key=str.casefold):
-        standing, submission = unseen(rules, learner), submissions.get(learner)
+        standing, submission = empty_standing(rules, learner), submissions.get(learner)
         if submission:
             submission = submission.worth(rules.lab)
             standing = standings.get(learner, standing)

@@ -109,7 +109,7 @@ def attempts_in(source: Path, wanted: Lab | None, spool: Path) -> list[Attempt]:
             if not people:
                 note = tr("submission_metadata.yml does not say whose it is")
                 attempt = replace(attempt, note=note)
-        result += [timed(attempt, member, stamps, clones) for member in members]
+        result += [with_time(attempt, member, stamps, clones) for member in members]
     return result
 
 
@@ -176,7 +176,7 @@ def lab_of(votes: Counter[Lab]) -> Lab | None:
     return first if most >= 2 * other else None
 
 
-def timed(
+def with_time(
     attempt: Attempt,
     claim: layouts.Claim | None,
     stamps: dict[layouts.Parts, bytes],

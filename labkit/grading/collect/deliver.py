@@ -321,7 +321,7 @@ class Run:
                 self.manifest[f"{attempt.learner}/{attempt.lab.name}"] = current | entry
                 return issues.SAME, begun
             when = issues.handed_in(path)
-            if not later(attempt, current.get("order") or [0, when.timestamp()]) \
+            if not is_later(attempt, current.get("order") or [0, when.timestamp()]) \
                     and not self.replace_newer:  # fmt: skip
                 return issues.OLDER, begun
             with suppress(NotANotebook):
@@ -337,7 +337,7 @@ class Run:
         return state, begun
 
 
-def later(attempt: Attempt, order: Sequence[float]) -> bool:
+def is_later(attempt: Attempt, order: Sequence[float]) -> bool:
     """Whether an attempt comes after this order: by numbers of files if both have them."""
     if attempt.order[0] and order[0]:
         return attempt.order[0] > order[0]

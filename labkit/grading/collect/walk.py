@@ -107,7 +107,7 @@ def files_of(source: Path, limits: Limits = Limits()) -> Iterator[Found]:
         elif source.is_dir():
             yield from read_members(files_on_disk(source), (), budget, limits, 0)
         elif ARCHIVE.search(source.name):
-            with source.open("rb") as file, opened(file, limits) as members:
+            with source.open("rb") as file, open_zip(file, limits) as members:
                 yield from read_members(members, (), budget, limits, 1)
         else:
             member = on_disk(source, (source.name,))
@@ -126,7 +126,7 @@ def read_members(
         when = budget.when if own else member.when
         if GIT in member.parts:
             yield Found(parts[: parts.index(GIT) + 1])
-        if any(map(hidden, member.parts)):
+        if any(map(is_hidden, member.parts)):
             continue
         kind, reason = kind_of(parts[-1]), odd_path(parts)
         if reason:
@@ -166,7 +166,7 @@ def read_zip(
     try:
         if depth >= limits.depth:
             raise TooMuch(tr("more than {depth} zips in one another", depth=limits.depth))
-        with opened(io.BytesIO(data), limits) as members:
+        with open_zip(io.BytesIO(data), limits) as members:
             yield from read_members(members, parts, budget, limits, depth + 1)
     except TooMuch as error:
         if found.learners:
@@ -192,7 +192,7 @@ def kind_of(name: str) -> str:
     return "notebook" if ".ipynb" in name.lower() or suffix in MAYBE else ""
 
 
-def hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
     """Whether a program put it there; a placeholder of a file in iCloud is a learner's."""
     is_learners = name in (".", "..") or name.endswith(".icloud")
     return name in SYSTEM or (name.startswith(".") and not is_learners)
@@ -225,7 +225,7 @@ def files_on_disk(root: Path) -> Iterator[Member]:
         # Only listed, so that they are refused, or known to be there
         odd = [name for name in folders if name == GIT or (Path(path) / name).is_symlink()
                or odd_path((*above, name))]  # fmt: skip
-        folders[:] = sorted(name for name in folders if not (hidden(name) or name in odd))
+        folders[:] = sorted(name for name in folders if not (is_hidden(name) or name in odd))
         yield from (on_disk(Path(path, name), (*above, name)) for name in odd + sorted(names))
 
 
@@ -237,9 +237,9 @@ def on_disk(path: Path, parts: Parts) -> Member:
 
 
 @contextmanager
-def opened(file: BinaryIO, limits: Limits) -> Iterator[list[Member]]:
+def open_zip(file: BinaryIO, limits: Limits) -> Iterator[list[Member]]:
     """The files of a zip; BROKEN if it is none, TooMuch if it is beyond a limit."""
-    if entries(file) > limits.files:
+    if count_entries(file) > limits.files:
         raise TooMuch(tr("a zip of more than {files:,} files", files=limits.files))
     with zipfile.ZipFile(file) as archive:
         latest = {name_of(info): info for info in archive.infolist()}
@@ -263,7 +263,7 @@ def in_zip(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Member
     return Member(PurePosixPath(name).parts, info.file_size, time_of(info), odd, read)
 
 
-def entries(file: BinaryIO) -> int:
+def count_entries(file: BinaryIO) -> int:
     """The most files that a zip can hold, counted before its directory is parsed."""
     count, tail, sign = 0, b"", b"PK\x01\x02"  # begins each entry of the directory
     while block := file.read(MEGABYTE):

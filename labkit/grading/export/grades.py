@@ -29,7 +29,7 @@ def write_grades(
     table = own_table(roster, platform, len(graded))
     rows = [row for row in table.rows if row[platform.needs[0]].strip()]
     special = [row for row in table.rows if row not in rows]
-    learners = owners(rows, platform, people)
+    learners = match_learners(rows, platform, people)
     titles = [title for title in table.titles if title in (platform.titles or table.titles)]
     totals, remarks = {titles[0]: platform.possible_row}, []
     for results in graded:
@@ -46,8 +46,8 @@ def write_grades(
             )
         titles += [title] * (title not in titles)
         totals[title] = possible
-        fill(rows, learners, results, platform, title)
-    remarks += left_over(graded, learners, roster.name)
+        fill_column(rows, learners, results, platform, title)
+    remarks += missing_grades(graded, learners, roster.name)
     rows = [totals] * bool(platform.possible_row) + rows
     Table(titles, rows, table.delimiter, table.written).write(path)
     return remarks
@@ -78,19 +78,21 @@ def column_of(table: Table, platform: Platform, lab: Lab) -> str:
     return found[0] if len(found) == 1 else f"Lab {lab.number}"
 
 
-def owners(rows: Sequence[Row], platform: Platform, people: Iterable[RosterEntry]) -> list[str]:
+def match_learners(
+    rows: Sequence[Row], platform: Platform, people: Iterable[RosterEntry]
+) -> list[str]:
     """The learner's id for each row; "" where nobody or several fit, or it fits two rows."""
     index: dict[tuple[str, str], set[str]] = defaultdict(set)
     for person in people:
         for field in ("id", "lms_user_id", "email"):
             index[field, getattr(person, field).casefold()].add(person.id)
-        index["name", words(person.name)].add(person.id)
+        index["name", sorted_words(person.name)].add(person.id)
 
     def owner(row: Row) -> str:
         for title, field in platform.keys:
             text = row.get(title, "").strip()
             forms = (text, safe_id(text), text.partition("@")[0])
-            for form in (words(text),) if field == "name" else forms:
+            for form in (sorted_words(text),) if field == "name" else forms:
                 found = index.get((field, form.casefold()), ()) if text else ()
                 if len(found) == 1:
                     return next(iter(found))
@@ -100,12 +102,12 @@ def owners(rows: Sequence[Row], platform: Platform, people: Iterable[RosterEntry
     return [learner if found.count(learner) == 1 else "" for learner in found]
 
 
-def words(name: str) -> str:
+def sorted_words(name: str) -> str:
     """A name whatever the order and case of its words."""
     return " ".join(sorted(re.findall(r"\w+", name.casefold())))
 
 
-def fill(
+def fill_column(
     rows: Iterable[Row],
     learners: Iterable[str],
     results: LabResults,
@@ -127,7 +129,7 @@ def as_number(text: str) -> str:
     return f"{float(text.replace(',', '.')):g}" if NUMBER.fullmatch(text) else ""
 
 
-def left_over(
+def missing_grades(
     graded: Sequence[LabResults], learners: Iterable[str], table: str
 ) -> Iterator[str]:
     """Remarks on those whose points are not in the table, or not all of them."""

@@ -99,7 +99,7 @@ def rendered(markdown: str, attachments: dict | None = None) -> Markup:
     return Markup(NOT_SHOWN.sub("(a picture)", str(html)))
 
 
-def coloured(code: str) -> Markup:
+def highlighted(code: str) -> Markup:
     return Markup(highlight(clean_lines(code), PythonLexer(), CODE))
 
 
@@ -174,7 +174,7 @@ def exercise_part(notebook: NotebookNode, exercise: Exercise, standing: Standing
         "exercise": exercise,
         "grade": standing.exercises[exercise.id],
         "report": sanitized_html(outputs[0]["text/html"] if outputs else ""),
-        "code": coloured(cell_called(notebook, exercise.answer_cell).source),
+        "code": highlighted(cell_called(notebook, exercise.answer_cell).source),
         "comment": comment_on(exercise, standing),
     }
 

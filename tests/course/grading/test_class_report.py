@@ -19,7 +19,7 @@ from labkit.grading.class_report.class_results import (
     PART,
     Entry,
     causes,
-    joined,
+    join_class,
     state,
 )
 from labkit.grading.class_report.report import write_course, write_lab
@@ -56,7 +56,7 @@ def of_class(lab, learners, people=(), without=()):
     made = {name: verdict(lab, *states) for name, states in learners.items()}
     submissions = {name: submission for name, (submission, _) in made.items()}
     standings = {name: standing for name, (_, standing) in made.items()}
-    return joined(RULES.of(lab), submissions, standings, people, without)
+    return join_class(RULES.of(lab), submissions, standings, people, without)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from labkit.grading.judge.graded import GradedSubmission, zero
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry
 from labkit.grading.nbgrader.timestamp import parse_timestamp
-from labkit.grading.run.follow import follow_rules
+from labkit.grading.run.follow import apply_course_rules
 from labkit.grading.run.results import Results
 from tests.course.grading.samples import (
     FULL,
@@ -434,7 +434,7 @@ def test_canvas_late_mark_decides_whenever_the_deadline_is_set(released_course, 
         )
         (course.root / "course.toml").write_text(rules)
         course = Course(course.root)
-        follow_rules(course, LAB)
+        apply_course_rules(course, LAB)
         found = course.standings(LAB)
         assert found["doejohn"].late_penalty == 0 < found["roeann"].late_penalty, month
         assert found["roeann"].handed_at > course.due_dates()[LAB.name], month
