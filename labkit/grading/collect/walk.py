@@ -178,8 +178,10 @@ def read_zip(
 
 def too_large(member: Member, kind: str, limits: Limits) -> str:
     most = {"archive": limits.zipped, STAMP: STAMP_BYTES}.get(kind, MAX_NOTEBOOK)
-    text = "{size:,} bytes, more than the {most:,} that are read"
-    return tr(text, size=member.size, most=most) if member.size > most else ""
+    if member.size <= most:
+        return ""
+    size = member.size
+    return tr("{size:,} bytes, more than the {most:,} that are read", size=size, most=most)
 
 
 def kind_of(name: str) -> str:
