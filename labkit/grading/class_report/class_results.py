@@ -1,4 +1,4 @@
-"""A class as its reports see it: records, points and people of a lab, join_class.
+"""A class as its reports see it: records, points and people of a lab, joined.
 
 The reasons come from the records of grading, the points from the gradebook, so that points
 given by hand and late penalties are in them.

@@ -83,8 +83,8 @@ class Run:
         self.issues.given |= roster.numbers
         self.lines: list[issues.Line] = []
         self.new: list[issues.OpenIssue] = []
-        self.owned: set[str] = set()
-        self.come: dict[tuple[str, str], str] = {}
+        self.settled: set[str] = set()
+        self.delivered: dict[tuple[str, str], str] = {}
         self.manifest = timestamp.read_manifest(self.root)
 
     def deliver(self, attempts: list[Attempt]) -> None:
@@ -103,7 +103,7 @@ class Run:
         self.report_ungraded(rest)
         text = json.dumps(self.manifest, indent=1, sort_keys=True)
         write_whole(self.root / timestamp.MANIFEST, text)
-        self.issues.update(self.new, self.owned, self.come)
+        self.issues.update(self.new, self.settled, self.delivered)
 
     # Whose
 
@@ -191,10 +191,10 @@ class Run:
         self.keep(last)  # after it counts: should this stop before, it is new the next time
         if self.is_assigned:
             self.settle(last)
-        self.owned |= {attempt.sha for attempt in new}
+        self.settled |= {attempt.sha for attempt in new}
         begun = begun.union(*(attempt.begun for attempt in earlier)) - last.begun
         if state != issues.OLDER:
-            self.come[learner, lab.name] = last.claim.key
+            self.delivered[learner, lab.name] = last.claim.key
         if begun and state != issues.OLDER and not self.is_assigned:
             why = tr(LACKS, names=tr(", ").join(sorted(begun)))
             folder = f"collected/{learner}/{lab.name}"
@@ -265,7 +265,7 @@ class Run:
     def report_ungraded(self, rest: list[Attempt]) -> None:
         """Files that are no submission, once for each reason. Files of a different kind or lab
         do not matter where their learner has a submission."""
-        labs = {lab for _, lab in self.come}
+        labs = {lab for _, lab in self.delivered}
         files: dict[tuple, list[Attempt]] = defaultdict(list)
         for attempt in rest:
             mild = attempt.other or bool(attempt.sha)

@@ -118,23 +118,19 @@ class OpenIssues:
         return issue.when is None or issue.when <= handed_in(path).timestamp()
 
     def update(
-        self,
-        new: Iterable[OpenIssue],
-        owned: Iterable[str] = (),
-        come: dict[tuple[str, str], str] | None = None,
+        self, new: list[OpenIssue], settled: set[str], delivered: dict[tuple[str, str], str]
     ) -> None:
         """Add issues, and drop those that are settled.
 
-        owned    hashes of notebooks that have their learner now
-        come     {(learner, lab): by which claim}, of the notebooks that count
+        settled      hashes of notebooks that have their learner now
+        delivered    {(learner, lab): by which claim}, of the notebooks that count
         """
-        owned, come = set(owned), come or {}
         entries = {(e.learner, e.lab, e.file): e for e in [*self.entries, *new]}
         self.entries = [
             entry for entry in entries.values()
             if not self._settled(entry)
-            and not (entry.kept and (entry.sha in owned
-                     or come.get((entry.learner, entry.lab)) == entry.claim))
+            and not (entry.kept and (entry.sha in settled
+                     or delivered.get((entry.learner, entry.lab)) == entry.claim))
         ]  # fmt: skip
         content = {"files": [asdict(entry) for entry in self.entries], "given": self.given}
         write_whole(self.root / FILE, json.dumps(content, indent=1, ensure_ascii=False))
