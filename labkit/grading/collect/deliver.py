@@ -246,8 +246,8 @@ class Run:
                 good.append(attempt)
             else:
                 claims = " / ".join(sorted({*keys, *others, key}))
-                text = "several people may go by this name: {claims}"
-                self.ask(attempt, tr(text, claims=claims))
+                why = tr("several people may go by this name: {claims}", claims=claims)
+                self.ask(attempt, why)
         timed = all(attempt.claim.timed for attempt in good)
         latest = max((attempt.order for attempt in good), default=[])
         rivals = [attempt for attempt in good if not timed or attempt.order == latest]
@@ -255,8 +255,9 @@ class Run:
             return good
         for attempt in good:
             if attempt in rivals:
-                text = "{name} has different notebooks of {lab} in different places"
-                self.ask(attempt, tr(text, name=attempt.learner, lab=attempt.lab.name))
+                name, lab = attempt.learner, attempt.lab.name
+                why = tr("{name} has several different notebooks of {lab}", name=name, lab=lab)
+                self.ask(attempt, why)
             else:
                 self.keep(attempt)
                 self.line(attempt, issues.EARLIER)

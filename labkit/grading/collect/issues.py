@@ -73,8 +73,10 @@ class OpenIssue:
 
     @property
     def text(self) -> str:
-        text = "handed in {name}, which cannot be graded: {reason}"
-        return tr(text, name=self.name, reason=tr(self.reason))
+        reason = tr(self.reason)
+        return tr(
+            "handed in {name}, which cannot be graded: {reason}", name=self.name, reason=reason
+        )
 
 
 class OpenIssues:
