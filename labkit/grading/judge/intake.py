@@ -14,7 +14,6 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cache
 
-import nbformat
 from nbformat import NotebookNode, from_dict
 
 from labkit.course.answers import Answer, Cell, Notebook, answers_in, cell_name, defines
@@ -263,7 +262,7 @@ def written_cells(cells: list[dict]) -> dict[str, list[str]]:
 
 
 def cells_of(data: bytes) -> list[dict]:
-    """The cells of a notebook, old formats included; NotANotebook if there are none."""
+    """The cells of a notebook; NotANotebook if there are none."""
     if len(data) > MAX_NOTEBOOK:
         raise NotANotebook(tr("the file has {count:,} bytes; {MAX_NOTEBOOK:,} is the most",
                               count=len(data), MAX_NOTEBOOK=MAX_NOTEBOOK))  # fmt: skip
@@ -278,8 +277,6 @@ def cells_of(data: bytes) -> list[dict]:
         why = next((tr(what) for sign, what in DAMAGES if re.search(sign, data)), "")
         text = tr("the file is not a notebook: it is not JSON ({error})", error=error)
         raise NotANotebook(why or text) from error
-    if isinstance(content, dict) and content.get("nbformat") in (1, 2, 3):
-        content = converted(content, data)
     cells = content.get("cells") if isinstance(content, dict) else None
     if not isinstance(cells, list):
         raise NotANotebook(tr("the file is not a notebook: it is JSON without a list of cells"))
@@ -289,24 +286,6 @@ def cells_of(data: bytes) -> list[dict]:
         raise NotANotebook(tr("there are {code:,} characters of code; {MAX_CODE:,} is the most",
                               code=code, MAX_CODE=MAX_CODE))  # fmt: skip
     return cells
-
-
-def converted(content: dict, data: bytes) -> dict:
-    """An old notebook in today's format."""
-    sheets = content.get("worksheets")
-    if isinstance(sheets, list) and sum(map(len, map(str, sheets))) > 4 * MAX_CODE:
-        raise NotANotebook(tr("an old notebook that is too long to be converted"))
-    if data.count(b'"cell_type"') > MAX_CELLS:
-        raise NotANotebook(
-            tr("an old notebook of more than {MAX_CELLS:,} cells", MAX_CELLS=MAX_CELLS)
-        )
-    try:
-        return nbformat.convert(nbformat.from_dict(content), 4)
-    except Exception as error:  # nbformat raises whatever it stumbles over
-        why = quoted(str(error), 200)
-        raise NotANotebook(
-            tr("the file is an old notebook that cannot be converted ({why})", why=why)
-        ) from error
 
 
 def values_in(data: bytes) -> int:

@@ -47,14 +47,8 @@ from labkit.sandbox.bubblewrap import ASK, GradingError
 from labkit.sandbox.inside import banned
 from labkit.sandbox.inside.call import Call, Failure, Outcome
 from labkit.sandbox.inside.limits import CPU_SECONDS
-from labkit.sandbox.launch import (
-    Answers,
-    LoadRequest,
-    Worker,
-    WorkerLauncher,
-    compiled_modules,
-    encoded_calls,
-)
+from labkit.sandbox.inside.wire import encode_call
+from labkit.sandbox.launch import Answers, LoadRequest, Worker, WorkerLauncher, compiled_modules
 
 MISSING = {"NameError", "ImportError", "OSError", "SyntaxError"}
 
@@ -63,12 +57,12 @@ MISSING = {"NameError", "ImportError", "OSError", "SyntaxError"}
 class Questions:
     """The checks of an exercise with the numbers of this run.
 
-    sent     the calls of each check, as they are sent
+    sent     the calls of each check, encoded
     drawn    the numbers of the checks whose calls depend on the seed
     """
 
     checks: list[Check]
-    sent: list[bytes]
+    sent: list[list[bytes]]
     drawn: list[int]
 
 
@@ -202,15 +196,15 @@ class Judge:
             plain = [n for n in drawn if not any(call.grad for call in checks[n].calls)]
             drawn = [(plain or drawn)[int(seed[:8], 16) % len(plain or drawn)]]
         twins = {number: self._prepared(exercise, seed, number)[0] for number in drawn}
-        calls, message = list[Call](), b""
+        calls, messages = list[Call](), list[bytes]()
         for number, check in enumerate(questions.checks):  # what comes before a crash counts
             more = twins[number].calls if number in twins else []
             calls += [*check.calls, *more]
-            message += questions.sent[number] + encoded_calls(more)
+            messages += [*questions.sent[number], *map(encode_call, more)]
         if self.worker is None:
             self.worker = self.workers.start(self.lab.not_allowed, self.cpu_seconds)
             self.layers = (*self.workers.sandbox.layers, *self.worker.layers)
-        answers = self.worker.answer(self._request(exercise, module), calls, message)
+        answers = self.worker.answer(self._request(exercise, module), messages)
         if answers.stopped:
             self._end_worker()
         if answers.loading:
@@ -293,7 +287,8 @@ class Judge:
                 f"nothing is graded: exercise {exercise.id}, {exercise.points} points: {unfair}"
             )
         sent, other = (
-            [encoded_calls(each.calls) for each in all_] for all_ in (checks, others)
+            [[encode_call(call) for call in check.calls] for check in drawing]
+            for drawing in (checks, others)
         )
         drawn = [number for number in range(len(sent)) if sent[number] != other[number]]
         return Questions(checks, sent, drawn)

@@ -138,12 +138,12 @@ def _dotted(node: ast.AST, aliases: dict[str, str]) -> str | None:
     return ".".join([aliases[node.id], *reversed(parts)])
 
 
-def refuse_operators(banned: Iterable[str]) -> list[Any]:
+def refuse_operators(banned: Iterable[str]) -> None:
     """Put a refusal in the place of the operators among the banned names ("aten::..."), so
-    that no road to them works; they stay refused as long as the result is kept.
+    that no road to them works, for as long as this process lives.
 
-    For a process of its own. A mode of torch's dispatcher would do the same, but it imports
-    a second of modules and slows every operator down.
+    A mode of torch's dispatcher would do the same, but it imports a second of modules and
+    slows every operator down.
     """
     libraries = operator_libraries()
     for name in banned:
@@ -154,15 +154,8 @@ def refuse_operators(banned: Iterable[str]) -> list[Any]:
             full_name = f"{name}.{overload}".removesuffix(".default")
             for key, library in libraries:
                 library.impl(full_name, key, _refusal(name))
-    return [library for _, library in libraries]
-
-
-def hold_for_good(libraries: list[Any]) -> None:
-    """Keep what refuse_operators gave as long as this process lives, where no list, frame or
-    collector leads to it: who finds it can take the refusal back."""
-    for library in libraries:
+    for _, library in libraries:  # kept where no list, frame or collector leads to them
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
-    libraries.clear()
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from labkit.grading.run.pool import EXECUTORS
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
 from labkit.sandbox.bubblewrap import GradingError
 from labkit.sandbox.inside.call import Call, Failure, Outcome
-from labkit.sandbox.inside.frames import Gone
 from labkit.sandbox.inside.limits import package_folders
+from labkit.sandbox.inside.wire import Gone
 from labkit.sandbox.launch import LoadRequest, Worker, WorkerLauncher
 from labkit.sandbox.probe import best_sandbox
 from tests.course.grading.test_robust import (  # noqa: F401  fixtures are among them

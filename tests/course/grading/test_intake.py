@@ -16,6 +16,7 @@ from labkit.grading.judge.intake import MAX_CELL, cell_called, rebuild
 from labkit.grading.judge.judge import Judge
 from labkit.grading.nbgrader.graded_notebook import written_by_place
 from labkit.grading.sample_class import encoded, solved
+from labkit.sandbox.inside.wire import decode_call
 from labkit.sandbox.launch import Answers, Worker
 
 LAB = LABS[0]
@@ -134,7 +135,6 @@ def _marks(notebook):
 HONEST = {
     "no metadata at all": each_cell(without_metadata),
     "by way of a script": _by_way_of_a_script,
-    "format 3": lambda notebook: nbformat.writes(nbformat.v3.downgrade(notebook), version=3),
     "format 4.0": each_cell(lambda one, _: one.pop("id")),
     "no locked cells, in reverse": _without_locked_cells_and_reversed,
     "the same id everywhere": each_cell(lambda one, _: setattr(one, "id", "same")),
@@ -396,8 +396,8 @@ def test_a_table_in_another_cell_of_the_submission_earns_nothing(
         finally:
             judge._end_worker()
 
-    def answer(worker, request, calls, message):
-        return Answers([noted(call) for call in calls])
+    def answer(worker, request, calls):
+        return Answers([noted(decode_call(call)) for call in calls])
 
     with monkeypatch.context() as reading:
         reading.setattr(Worker, "answer", answer)
