@@ -6,6 +6,7 @@ import json
 import marshal
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -31,7 +32,6 @@ from labkit.sandbox.inside.wire import (
     receive,
     send,
 )
-from labkit.sandbox.inside.worker import empty
 
 WALL_SECONDS, PER_CPU_SECOND = 10, 4  # a busy machine must not change a score
 START_SECONDS = 120
@@ -96,8 +96,8 @@ class WorkerLauncher:
         self.sandbox = sandbox
 
     def __enter__(self) -> WorkerLauncher:
-        inside = self.sandbox.bubblewrap  # then the folder is its own, and nothing stays behind
-        self.scratch = Path(SCRATCH if inside else tempfile.mkdtemp(prefix="tinyllm-"))
+        is_inside = self.sandbox.bubblewrap  # of the sandbox, with which it goes
+        self.scratch = Path(SCRATCH if is_inside else tempfile.mkdtemp(prefix="tinyllm-"))
         self.control: socket.socket | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self.errors = tempfile.TemporaryFile()  # of a process that starts; empty once it has
@@ -107,9 +107,7 @@ class WorkerLauncher:
         self._stop_parent()
         self.errors.close()
         if not self.sandbox.bubblewrap:
-            with suppress(OSError):
-                empty(self.scratch)
-                self.scratch.rmdir()
+            shutil.rmtree(self.scratch, ignore_errors=True)
 
     def start(self, banned: Sequence[str] = (), cpu_seconds: int = CPU_SECONDS) -> Worker:
         """A fresh, confined process; GradingError where Python does not even start there.

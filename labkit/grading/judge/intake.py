@@ -7,7 +7,6 @@ course/answers.py. Whatever is missing or odd becomes a note that the learner wi
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections import defaultdict
@@ -190,34 +189,17 @@ def _verdict(
         note = tr("{which}; the last one, {place}, counts", which=which, place=place)
         return answer.text, note, True
     if defines(answer.source, exercise):
-        note = _methods_outside(exercise, answer, handed_in)
+        note = ""
         loose = [cell.place for cell in handed_in.cells
                  if cell.code and not (cell.given or cell.parts)
                  and defines(cell.text, exercise)]  # fmt: skip
-        if loose and not note:
+        if loose:
             note = tr("cell {loose} defines {title}, too; cell {place}, marked, counts",
                       loose=loose[-1], title=exercise.title, place=place)  # fmt: skip
         return answer.text, note, bool(note)
     hint = _elsewhere(exercise, handed_in)
     note = tr("cell {place} does not hold the answer; {hint}", place=place, hint=hint)
     return answer.text, hint and note, bool(hint)
-
-
-def _methods_outside(exercise: Exercise, answer: Answer, handed_in: Notebook) -> str:
-    """Methods of a class that stand in a cell of their own and were not put into the class."""
-    if not any(f"class {symbol}" in answer.source for symbol in exercise.symbols):
-        return ""
-    for cell in handed_in.cells:
-        if not cell.code or cell.given or cell is answer.cell or "(self" not in cell.text:
-            continue
-        for node in (statement.node for statement in cell.statements.all):
-            if not isinstance(node, ast.FunctionDef) or node.name in answer.carried:
-                continue
-            is_method = [a.arg for a in node.args.args[:1]] == ["self"]
-            if is_method and f"def {node.name}(" not in answer.text:
-                return tr("cell {place} defines {name} outside of the class",
-                          place=cell.place, name=quoted(node.name))  # fmt: skip
-    return ""
 
 
 def _elsewhere(exercise: Exercise, handed_in: Notebook) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from labkit.sandbox.inside.importer import PACKAGE
-from labkit.sandbox.inside.torch_private import operator_libraries
+from labkit.sandbox.inside.torch_private import is_among, operator_libraries
 
 
 class NotAllowed(Exception):
@@ -26,14 +26,11 @@ DRAWING = "{name} may not be used in an answer: grading draws nothing; draw belo
 FINISHED = "{name} may not be used here: write it with basic tensor operations"
 
 
-def message(name: str, said: Callable[[str], str] = str) -> str:
-    """Why a name is refused.
-
-    said    the sentence in another language
-    """
+def message(name: str, translate: Callable[[str], str] = str) -> str:
+    """Why a name is refused."""
     sentence = DRAWING if name.split(".")[0] == "matplotlib" else FINISHED
     shown = name.replace("torch.nn.functional.", "F.").replace("torch.nn.", "nn.")
-    return said(sentence).format(name=shown)
+    return translate(sentence).format(name=shown)
 
 
 def found_in(source: str, banned: Iterable[str]) -> tuple[str, int] | None:
@@ -51,8 +48,7 @@ def found_in(source: str, banned: Iterable[str]) -> tuple[str, int] | None:
     banned = tuple(banned)
     for node in nodes:
         for name in _mentioned(node, aliases):
-            hit = next((b for b in banned if name == b or name.startswith(b + ".")), None)
-            if hit:
+            if is_among(name, banned):
                 return name, node.lineno
     return None
 
@@ -208,12 +204,12 @@ def as_in_grading() -> Iterator[None]:
         start(thread)
 
     names = {"display": nothing, "get_ipython": refuse_shell, "input": refuse_input}
-    there: dict[tuple[Any, str], Any] = {(builtins, name): names[name] for name in names}
-    there[threading.Thread, "start"] = refuse_thread
+    values: dict[tuple[Any, str], Any] = {(builtins, name): names[name] for name in names}
+    values[threading.Thread, "start"] = refuse_thread
     for name in ("set_num_threads", "set_num_interop_threads"):
-        there[torch, name] = nothing
-    there[torch, "compile"] = as_it_is  # grading has no compiler; what it makes is as right
-    with replaced(there):
+        values[torch, name] = nothing
+    values[torch, "compile"] = as_it_is  # grading has no compiler; what it makes is as right
+    with replaced(values):
         yield
 
 

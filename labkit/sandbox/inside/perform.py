@@ -115,24 +115,25 @@ def _called(
     except TypeError as error:
         if "unexpected keyword" not in str(error):
             raise
-        names = _own_names(function, inputs)
+        names = _learners_names(function, inputs)
         if not names:
             raise
     renamed.update(names)
     return function(**{names.get(name, name): value for name, value in inputs.items()})
 
 
-def _own_names(function: Callable, inputs: Mapping[str, Any]) -> dict[str, str]:
+def _learners_names(function: Callable, inputs: Mapping[str, Any]) -> dict[str, str]:
+    """{name of an input: the learner's name of it} where the learner has others; else {}."""
     if isinstance(function, nn.Module):
         function = function.forward
-    parameters = inspect.signature(function).parameters.values()
-    unknown = [name for name in inputs if name not in {each.name for each in parameters}]
-    free = [each for each in parameters if each.name not in inputs]
-    needed = [each for each in free if each.default is each.empty]
+    parameters = inspect.signature(function).parameters
+    unknown = [name for name in inputs if name not in parameters]
+    free = [p for name, p in parameters.items() if name not in inputs]
+    needed = [p for p in free if p.default is p.empty]
     chosen = needed if len(needed) == len(unknown) else free
-    plain = all(each.kind is each.POSITIONAL_OR_KEYWORD for each in chosen)
+    plain = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in chosen)
     fits = plain and len(chosen) == len(unknown)
-    return dict(zip(unknown, [each.name for each in chosen], strict=True)) if fits else {}
+    return dict(zip(unknown, [p.name for p in chosen], strict=True)) if fits else {}
 
 
 def _run(
@@ -147,13 +148,16 @@ def _run(
         return "ValueError"
     function = getattr(target, method) if method else target
     value = _called(function, inputs, by_position, renamed)
-    heard = {name: item.tokens for name, item in inputs.items() if isinstance(item, Listener)}
-    for model in [item for item in inputs.values() if isinstance(item, Watched)]:
-        noted = model.report()
-        value = {**value, **noted} if isinstance(value, dict) else value
-    for model in [item for item in inputs.values() if isinstance(item, Adaptable)]:
-        heard |= model.report()
-    return {"returned": value, **heard} if heard else value
+    reports = {}
+    for name, item in inputs.items():
+        if isinstance(item, Listener):
+            reports[name] = item.tokens
+        elif isinstance(item, Adaptable):
+            reports |= item.report()
+        elif isinstance(item, Watched):
+            parts = item.report()
+            value = {**value, **parts} if isinstance(value, dict) else value
+    return {"returned": value, **reports} if reports else value
 
 
 def _parameters(target: Any) -> dict[str, Tensor]:

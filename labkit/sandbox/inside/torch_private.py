@@ -9,7 +9,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import CodeType, FrameType
 from typing import Any
@@ -193,7 +193,7 @@ class Watch:
             name = self.known[key] = self._odd_name(key)
         if name and by_learner(frame, event == "c_call"):
             self.odd = self.odd or name
-            if self._is_refused(name):
+            if is_among(name, self.not_allowed):
                 self.refused = self.refused or name
 
     def _odd_name(self, key: CodeType | str) -> str:
@@ -209,11 +209,14 @@ class Watch:
             odd = last.startswith("_") and hasattr(torch, last)
         else:
             odd = bool(name) and not USUAL.match(name)
-        odd = odd or (last not in NORMS and any(each.search(last) for each in self.families))
-        return name if name and (odd or self._is_refused(name)) else ""
+        in_family = any(family.search(last) for family in self.families)
+        odd = odd or (in_family and last not in NORMS)
+        return name if name and (odd or is_among(name, self.not_allowed)) else ""
 
-    def _is_refused(self, name: str) -> bool:
-        return any(name == each or name.startswith(f"{each}.") for each in self.not_allowed)
+
+def is_among(name: str, names: Iterable[str]) -> bool:
+    """Whether a dotted name is one of these, or inside one of them."""
+    return f"{name}.".startswith(tuple(f"{outer}." for outer in names))
 
 
 def by_learner(frame: FrameType | None, directly: bool) -> bool:

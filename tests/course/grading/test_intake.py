@@ -14,6 +14,7 @@ from labkit.course import cells
 from labkit.course.syllabus import LABS, find_lab
 from labkit.grading.judge.intake import MAX_CELL, cell_called, rebuild
 from labkit.grading.judge.judge import Judge
+from labkit.grading.judge.submitted_code import SubmittedCode
 from labkit.grading.nbgrader.graded_notebook import written_by_place
 from labkit.grading.sample_class import encoded, solved
 from labkit.sandbox.inside.wire import decode_call
@@ -291,7 +292,7 @@ def test_a_comment_imports_nothing(workers, released):
     lab = find_lab("training")
     judge, exercise = Judge(lab, released[lab.name], b"s", workers), lab.exercise("8.2")
     module = judge.packages[exercise.id][lab.module] + "\n# from .gqa import x\n"
-    assert "gqa" not in judge._request(exercise, module).compiled
+    assert "gqa" not in judge._request(SubmittedCode(exercise, module)).compiled
 
 
 def test_two_helpers_of_one_name_do_not_mix(judges, perfect):
@@ -359,15 +360,15 @@ def test_answers_learnt_by_heart_earn_nothing(workers, released, perfect, monkey
             table[key_of(**inputs)] = (value.tolist(), str(value.dtype))
         return outcome
 
-    run_checks(first, judge.questions[first.id].checks, noted, judge.oracle.reference)
+    run_checks(first, judge.maker.shared[first.id].checks, noted, judge.oracle.reference)
     by_heart = (
         f"import torch\n\n\n{inspect.getsource(key_of)}\n\nTABLE = {table!r}\n{LOOKED_UP}"
     )
     intake = rebuild(encoded(perfect), released[LAB.name], LAB)
     intake.answers[first.id] = by_heart
     with monkeypatch.context() as trusting:
-        shared = judge._seed(first)
-        trusting.setattr(Judge, "_seed", lambda *_: shared)
+        shared = judge.maker.seed(first)
+        trusting.setattr(judge.maker, "seed", lambda *_: shared)
         assert judge.grade_exercise(first, intake).score > 0.5 * first.points
     assert judge.grade_exercise(first, intake).score == 0
 

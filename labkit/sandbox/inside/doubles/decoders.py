@@ -66,13 +66,13 @@ class TinyDecoder(nn.Module):
         wave = 1.5 * (place[..., None] * self.speeds).sin()
         x = self.words[input_ids] + wave  # (B, T, E)
         for index, mixer in enumerate(self.mixers):
-            query, key, value, kept = (x @ mixer).chunk(4, dim=-1)  # (B, T, E) each
+            query, key, value, residual = (x @ mixer).chunk(4, dim=-1)  # (B, T, E) each
             key, value = key[:, None], value[:, None]  # (B, 1, T, E): one head
             if cache is not None:
                 key, value = cache.update(index, key, value)  # (B, 1, S, E)
             likeness = (query @ key[:, 0].mT).sigmoid() * seen  # (B, T, S)
             share = likeness / likeness.sum(-1, keepdim=True).clamp(min=1e-6)
-            x = torch.tanh(kept + 3 * share @ value[:, 0])
+            x = torch.tanh(residual + 3 * share @ value[:, 0])
         return x @ self.head  # (B, T, V)
 
 

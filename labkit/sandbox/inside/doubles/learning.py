@@ -107,10 +107,10 @@ class Watched(WindowModel):
     def report(self) -> dict[str, str]:
         """What was noted since the last report."""
         parts = sorted(self.learnt.items())
-        kept = any(a < b <= made for a, (_, made) in parts for b, _ in parts)
+        overlap = any(a < b <= made for a, (_, made) in parts for b, _ in parts)
         texts = ", ".join(str(count) for _, (count, _) in parts)
         self.forget()
-        return {"texts in each part": texts + " (all graphs kept to the end)" * kept}
+        return {"texts in each part": texts + " (all graphs kept to the end)" * overlap}
 
 
 class Adaptable(nn.Module):
@@ -163,9 +163,9 @@ class Adaptable(nn.Module):
         named = dict(self.named_parameters())
         learn = {name: weight.requires_grad for name, weight in named.items()}
         numbers = {name: weight.clone() for name, weight in self.state_dict().items()}
-        found = {"output": self(self.x), "which weights learn": learn, "weights": numbers}
+        report = {"output": self(self.x), "which weights learn": learn, "weights": numbers}
         self.fill(".lora_")
-        return found | {"output once A and B have learned": self(self.x)}
+        return report | {"output once A and B have learned": self(self.x)}
 
 
 class Momentum:
