@@ -39,13 +39,8 @@ def found_in(source: str, banned: Iterable[str]) -> tuple[str, int] | None:
     Names are followed through imports and aliases: `F.rms_norm` after
     `import torch.nn.functional as F` is torch.nn.functional.rms_norm.
     """
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    nodes = [node for node in ast.walk(tree) if isinstance(node, NAMING)]
+    nodes, banned = _nodes(source), tuple(banned)
     aliases = _aliases(nodes)
-    banned = tuple(banned)
     for node in nodes:
         for name in _mentioned(node, aliases):
             if is_among(name, banned):
@@ -65,15 +60,15 @@ ODD_ATTRIBUTES = {"modules", "_getframe", "meta_path", "decompose", "__globals__
 def doubtful(source: str) -> str:
     """What in the source a person should look at, since it can lead round what is not allowed;
     "" if there is nothing. It costs no points: a ban in Python slows down who means it."""
+    return next(filter(None, map(_odd, _nodes(source))), "")
+
+
+def _nodes(source: str) -> list[ast.AST]:
+    """All nodes of the code; none where it is no Python."""
     try:
-        tree = ast.parse(source)
+        return [*ast.walk(ast.parse(source))]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ""
-    for node in ast.walk(tree):
-        name = _odd(node)
-        if name:
-            return name
-    return ""
+        return []
 
 
 def _odd(node: ast.AST) -> str:
@@ -93,9 +88,6 @@ def _odd(node: ast.AST) -> str:
             return "getattr of a computed name"
         return node.args[1].value if node.args[1].value in ODD_ATTRIBUTES else ""
     return ""
-
-
-NAMING = (ast.Import, ast.ImportFrom, ast.Attribute)
 
 
 def _aliases(nodes: list[ast.AST]) -> dict[str, str]:
