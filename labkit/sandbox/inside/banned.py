@@ -54,7 +54,8 @@ ODD_MODULES = {"importlib", "ctypes", "gc", "inspect", "_ctypes", "marshal", "pi
                "builtins", "operator", "labkit", "pkgutil", "runpy", "dis"}  # fmt: skip
 ODD_ATTRIBUTES = {"modules", "_getframe", "meta_path", "decompose", "__globals__", "__code__",
                   "__subclasses__", "__builtins__", "_C", "f_globals", "f_locals",
-                  "__dict__", "__getattribute__", "attrgetter", "jit"}  # fmt: skip
+                  "__dict__", "__getattribute__", "attrgetter", "jit",
+                  "setprofile"}  # fmt: skip
 
 
 def doubtful(source: str) -> str:

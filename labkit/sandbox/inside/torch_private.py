@@ -179,6 +179,8 @@ class Watch:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if sys.getprofile() != self._note:
+            self.odd = "sys.setprofile"
         sys.setprofile(None)
 
     def _note(self, frame: FrameType, event: str, function: Any) -> None:

@@ -12,7 +12,7 @@ from labkit.author.reference import reference_block
 from labkit.checks.runner import run_checks
 from labkit.course import cells
 from labkit.course.syllabus import LABS, find_lab
-from labkit.grading.judge.intake import MAX_CELL, cell_called, rebuild
+from labkit.grading.judge.intake import cell_called, rebuild
 from labkit.grading.judge.judge import Judge
 from labkit.grading.judge.submitted_code import SubmittedCode
 from labkit.grading.nbgrader.graded_notebook import written_by_place
@@ -309,36 +309,6 @@ def test_no_worker_holds_a_reference_that_is_still_to_be_graded(judges):
         for other in LAB.exercises:
             block = cells.block(module, other.id)
             assert (cells.TODO in block) == (other.id >= exercise.id)
-
-
-ODD_FILES = {
-    "empty": b"",
-    "json, no cells": b"{}",
-    "a list": b"[1, 2]",
-    "a number": b"7",
-    "deeply nested": b"[" * 100_000,
-    "cells is no list": b'{"cells": 3, "nbformat": 4}',
-    "cells of anything": b'{"cells": [1, null, "x", {"source": 5}, {"source": [1, "a"]}]}',
-    "metadata is a list": b'{"cells": [{"cell_type": "code", "metadata": [], "source": "x"}]}',
-    "nul bytes": b'{"cells": [{"source": "# %% exercise 1.1\\u0000"}]}',
-    "a lone surrogate": b'{"cells": [{"source": "# %% exercise 1.1\\nx = \\"\\ud800\\""}]}',
-    "not unicode": b"\xff\xfe{\x00}\x00",
-    "an old format": b'{"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": "?"}',
-    "millions of values": b'{"cells": [' + b"{}," * 2_000_000 + b"{}]}",
-    "a huge cell": json.dumps(
-        {"cells": [{"source": "# %% exercise 1.1\n" + "#" * (MAX_CELL + 1)}]}
-    ).encode(),
-}
-
-
-def test_any_bytes_get_a_verdict(judges, released):
-    before = copy.deepcopy(judges[LAB.name].released)
-    for name, data in ODD_FILES.items():
-        verdicts = graded(judges, data)
-        assert [verdict.score for verdict in verdicts] == [0, 0, 0], name
-        assert all(verdict.look for verdict in verdicts), name
-        nbformat.validate(rebuild(data, released[LAB.name], LAB).notebook)
-    assert judges[LAB.name].released == before  # grading leaves it as it is
 
 
 def test_written_answers_are_kept_and_locked_cells_are_not(released, perfect):
