@@ -231,7 +231,7 @@ globalThis.TinyLLM = globalThis.TinyLLM || {};
     "swap.theirs": "With the part swapped",
     "swap.heard": "Both answered “{request}” with the likeliest token each time, up to {most} tokens.",
     "swap.bars": "Nats a token on the fixed passage",
-    "swap.costs": "What each swap costs, in nats a token on a story it has never seen",
+    "swap.costs": "What each swap costs, in nats per token on a story it has never seen",
     "swap.guessing": "Lower is better. Guessing among all {tokens} tokens costs {cost}.",
     "swap.as-it-is": "as it is",
     "swap.no-rope": "no RoPE",
