@@ -122,8 +122,8 @@ WEIGHT = {
     "labkit/author": 2023, "labkit/checks": 2441, "labkit/course": 1695,
     "labkit/grading": 6596, "labkit/learner": 4262, "labkit/look": 526,
     "labkit/model": 1704, "labkit/pretrain": 1684, "labkit/sandbox": 3165,
-    "labkit/site": 859, "labkit/stories": 1958, "labkit/cli.py": 145, "labkit": 27075,
-    "solutions/mistakes": 5166, "tests/visible tests/hidden": 6484, "tests/course": 19151,
+    "labkit/site": 860, "labkit/stories": 1958, "labkit/cli.py": 145, "labkit": 27076,
+    "solutions/mistakes": 5166, "tests/visible tests/hidden": 6484, "tests/course": 19207,
 }  # fmt: skip
 
 
