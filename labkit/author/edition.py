@@ -172,7 +172,8 @@ def keys_file(folder: Path) -> Path:
 def secret_for(folder: Path) -> str:
     """The secret of an edition that was built here before, else a new one."""
     path = keys_file(folder)
-    found = path.exists() and re.search(r"^--key (\S+)$", path.read_text("utf-8"), re.MULTILINE)
+    text = path.read_text("utf-8") if path.exists() else ""
+    found = re.search(r"^secret: (\S+)$", text, re.MULTILINE)
     return found[1] if found else secrets.token_hex(8)
 
 
@@ -184,7 +185,8 @@ def write_keys(folder: Path, secret: str) -> Path:
     ]
     text = (
         f"Keys to the answers in {folder.name}. Give out one lab after the other.\n"
-        f"Built again with this option, an edition has the same keys:\n\n--key {secret}\n\n"
+        f"An edition that is built again beside this file has the same keys.\n\n"
+        f"secret: {secret}\n\n"
     )
     _write(keys_file(folder), (text + "".join(rows)).encode())
     return keys_file(folder)
