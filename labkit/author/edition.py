@@ -200,17 +200,14 @@ def _commit(folder: Path) -> None:
     if shutil.which("git") is None:
         return
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
-    who = {"NAME": "TinyLLM", "EMAIL": "tinyllm@localhost"}
-    for role in ("AUTHOR", "COMMITTER"):
-        environment |= {f"GIT_{role}_{key}": value for key, value in who.items()}
-    plain = ["-c", "init.defaultBranch=main", "-c", "core.autocrlf=false"]
-    plain += ["-c", "commit.gpgSign=false", "-c", f"core.hooksPath={os.devnull}"]
+    settings = ("user.name=TinyLLM", "user.email=tinyllm@localhost", "init.defaultBranch=main",
+                "core.autocrlf=false", "commit.gpgSign=false", f"core.hooksPath={os.devnull}")  # fmt: skip
     for arguments in (
         ["init", "-q", "--template="],
         ["add", "-A"],
         ["commit", "-q", "-m", "The course, as it was given out"],
     ):
-        command = ["git", *plain, *arguments]
+        command = ["git", *(word for each in settings for word in ("-c", each)), *arguments]
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True
         )

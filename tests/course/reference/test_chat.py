@@ -188,7 +188,7 @@ def test_bad_requests(chat_folder, monkeypatch, tmp_path):
         ([], "the prompt is empty"),
         (["-p", "a b " * 100], "the model has room for 160"),
         (["-p", "a", "--max-new-tokens", 500], "500 shall follow"),
-        (["-p", "a", "--max-new-tokens", 0], "not in the range"),
+        (["-p", "a", "--max-new-tokens", 0], "--max-new-tokens"),
         (["-p", "a", "--device", "toaster"], "device 'toaster' cannot be used"),
         (["-p", "a", "--package", "no_such"], "there is no package 'no_such'"),
         (["-p", "a", "--package", "json"], "json offers no Qwen3Config"),
