@@ -200,8 +200,8 @@ def _commit(folder: Path) -> None:
     if shutil.which("git") is None:
         return
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
-    settings = ("user.name=TinyLLM", "user.email=tinyllm@localhost", "init.defaultBranch=main",
-                "core.autocrlf=false", "commit.gpgSign=false", f"core.hooksPath={os.devnull}")  # fmt: skip
+    settings = ["user.name=TinyLLM", "user.email=tinyllm@localhost", "init.defaultBranch=main"]
+    settings += ["core.autocrlf=false", "commit.gpgSign=false", f"core.hooksPath={os.devnull}"]
     for arguments in (
         ["init", "-q", "--template="],
         ["add", "-A"],
