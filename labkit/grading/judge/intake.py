@@ -7,14 +7,12 @@ course/answers.py. Whatever is missing or odd becomes a note that the learner wi
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cache
 
-import nbformat
 from nbformat import NotebookNode, from_dict
 
 from labkit.course.answers import Answer, Cell, Notebook, answers_in, cell_name, defines
@@ -191,34 +189,17 @@ def _verdict(
         note = tr("{which}; the last one, {place}, counts", which=which, place=place)
         return answer.text, note, True
     if defines(answer.source, exercise):
-        note = _methods_outside(exercise, answer, handed_in)
+        note = ""
         loose = [cell.place for cell in handed_in.cells
                  if cell.code and not (cell.given or cell.parts)
                  and defines(cell.text, exercise)]  # fmt: skip
-        if loose and not note:
+        if loose:
             note = tr("cell {loose} defines {title}, too; cell {place}, marked, counts",
                       loose=loose[-1], title=exercise.title, place=place)  # fmt: skip
         return answer.text, note, bool(note)
     hint = _elsewhere(exercise, handed_in)
     note = tr("cell {place} does not hold the answer; {hint}", place=place, hint=hint)
     return answer.text, hint and note, bool(hint)
-
-
-def _methods_outside(exercise: Exercise, answer: Answer, handed_in: Notebook) -> str:
-    """Methods of a class that stand in a cell of their own and were not put into the class."""
-    if not any(f"class {symbol}" in answer.source for symbol in exercise.symbols):
-        return ""
-    for cell in handed_in.cells:
-        if not cell.code or cell.given or cell is answer.cell or "(self" not in cell.text:
-            continue
-        for node in (statement.node for statement in cell.statements.all):
-            if not isinstance(node, ast.FunctionDef) or node.name in answer.carried:
-                continue
-            is_method = [a.arg for a in node.args.args[:1]] == ["self"]
-            if is_method and f"def {node.name}(" not in answer.text:
-                return tr("cell {place} defines {name} outside of the class",
-                          place=cell.place, name=quoted(node.name))  # fmt: skip
-    return ""
 
 
 def _elsewhere(exercise: Exercise, handed_in: Notebook) -> str:
@@ -263,7 +244,7 @@ def written_cells(cells: list[dict]) -> dict[str, list[str]]:
 
 
 def cells_of(data: bytes) -> list[dict]:
-    """The cells of a notebook, old formats included; NotANotebook if there are none."""
+    """The cells of a notebook; NotANotebook if there are none."""
     if len(data) > MAX_NOTEBOOK:
         raise NotANotebook(tr("the file has {count:,} bytes; {MAX_NOTEBOOK:,} is the most",
                               count=len(data), MAX_NOTEBOOK=MAX_NOTEBOOK))  # fmt: skip
@@ -278,8 +259,6 @@ def cells_of(data: bytes) -> list[dict]:
         why = next((tr(what) for sign, what in DAMAGES if re.search(sign, data)), "")
         text = tr("the file is not a notebook: it is not JSON ({error})", error=error)
         raise NotANotebook(why or text) from error
-    if isinstance(content, dict) and content.get("nbformat") in (1, 2, 3):
-        content = converted(content, data)
     cells = content.get("cells") if isinstance(content, dict) else None
     if not isinstance(cells, list):
         raise NotANotebook(tr("the file is not a notebook: it is JSON without a list of cells"))
@@ -289,24 +268,6 @@ def cells_of(data: bytes) -> list[dict]:
         raise NotANotebook(tr("there are {code:,} characters of code; {MAX_CODE:,} is the most",
                               code=code, MAX_CODE=MAX_CODE))  # fmt: skip
     return cells
-
-
-def converted(content: dict, data: bytes) -> dict:
-    """An old notebook in today's format."""
-    sheets = content.get("worksheets")
-    if isinstance(sheets, list) and sum(map(len, map(str, sheets))) > 4 * MAX_CODE:
-        raise NotANotebook(tr("an old notebook that is too long to be converted"))
-    if data.count(b'"cell_type"') > MAX_CELLS:
-        raise NotANotebook(
-            tr("an old notebook of more than {MAX_CELLS:,} cells", MAX_CELLS=MAX_CELLS)
-        )
-    try:
-        return nbformat.convert(nbformat.from_dict(content), 4)
-    except Exception as error:  # nbformat raises whatever it stumbles over
-        why = quoted(str(error), 200)
-        raise NotANotebook(
-            tr("the file is an old notebook that cannot be converted ({why})", why=why)
-        ) from error
 
 
 def values_in(data: bytes) -> int:
