@@ -11,7 +11,7 @@ from labkit.course.report import Report, Status
 from labkit.course.syllabus import LABS
 from labkit.learner import workspace
 from labkit.learner.check import stopped_rows
-from labkit.learner.room import PLAIN, Room, Stopped, torch_set_to
+from labkit.learner.home_sandbox import FRESH, HomeSandbox, OutOfTime, torch_set_to
 from labkit.sandbox.inside.importer import imported
 
 HEADING = said("Assembly  your own parts")
@@ -27,11 +27,11 @@ def assembly_report(check: Callable[[str], str]) -> Report:
     sources = workspace.own_package()
     if empty:
         sources |= workspace.completed_modules(labs)
-    ask = Room(workspace.folder()).within(package_in(workspace.folder()))
+    ask = HomeSandbox(workspace.folder()).limited(package_in(workspace.folder()))
     try:
-        with torch_set_to(PLAIN), imported(sources, workspace.folder()):
+        with torch_set_to(FRESH), imported(sources, workspace.folder()):
             verdict = judged(ask, sources)
-    except Stopped as stopped:
+    except OutOfTime as stopped:
         return Report(tr(HEADING), Status.NOT_CHECKED, stopped_rows(stopped, None))
     if verdict.passed and not empty:
         step = tr("every part of this model is yours; now it can load a checkpoint and talk")

@@ -19,8 +19,8 @@ from labkit.course.report import Report, Status
 from labkit.course.statements import strip_unused
 from labkit.course.syllabus import Exercise, Lab
 from labkit.learner import workspace
+from labkit.learner.home_sandbox import ENDLESS, FRESH, HomeSandbox, OutOfTime, torch_set_to
 from labkit.learner.progress.record import has_passed
-from labkit.learner.room import ENDLESS, PLAIN, Room, Stopped, torch_set_to
 from labkit.sandbox.inside import banned
 from labkit.sandbox.inside.call import Call, Failure, Outcome
 from labkit.sandbox.inside.importer import imported
@@ -38,8 +38,8 @@ def check_exercise(
     hint    how the learner asks for one, to be shown where something is wrong
     quiet   without what the learner's code prints
     """
-    with torch_set_to(PLAIN):
-        report, score = _judged(lab, exercise, hint, Room(workspace.folder(), quiet))
+    with torch_set_to(FRESH):
+        report, score = _judged(lab, exercise, hint, HomeSandbox(workspace.folder(), quiet))
         if report.status is Status.NOT_YET:
             report.rows[:0] = _note_on_cause(lab, exercise)
     if report.passed:
@@ -47,16 +47,18 @@ def check_exercise(
     return report, score
 
 
-def _judged(lab: Lab, exercise: Exercise, hint: str, room: Room) -> tuple[Report, float]:
+def _judged(
+    lab: Lab, exercise: Exercise, hint: str, sandbox: HomeSandbox
+) -> tuple[Report, float]:
     try:
-        return _checked(lab, exercise, hint, room)
-    except Stopped as stopped:
+        return _checked(lab, exercise, hint, sandbox)
+    except OutOfTime as stopped:
         return Report(
             exercise.heading, Status.NOT_CHECKED, stopped_rows(stopped, exercise)
         ), 0.0
 
 
-def stopped_rows(stopped: Stopped, exercise: Exercise | None) -> list[tuple[str, str]]:
+def stopped_rows(stopped: OutOfTime, exercise: Exercise | None) -> list[tuple[str, str]]:
     """Where the learner's code was when its time was up.
 
     exercise    the one that is checked
@@ -76,7 +78,9 @@ def stopped_rows(stopped: Stopped, exercise: Exercise | None) -> list[tuple[str,
     ]
 
 
-def _checked(lab: Lab, exercise: Exercise, hint: str, room: Room) -> tuple[Report, float]:
+def _checked(
+    lab: Lab, exercise: Exercise, hint: str, sandbox: HomeSandbox
+) -> tuple[Report, float]:
     source = workspace.module_source(lab)
     block = cells.block(source, exercise.id)
     if workspace.is_empty(exercise, block):
@@ -101,7 +105,7 @@ def _checked(lab: Lab, exercise: Exercise, hint: str, room: Room) -> tuple[Repor
         where = tr("line {line}", line=line) if line else tr("what it takes from another cell")
         look = where + tr(": ") + banned.message(mentioned[0], tr)
         return Report(exercise.heading, Status.NOT_YET, [("look", look), ("next", hint)]), 0.0
-    oracle, ask = oracle_of(lab), room.within(package_in(workspace.folder()))
+    oracle, ask = oracle_of(lab), sandbox.limited(package_in(workspace.folder()))
 
     def student(call: Call) -> Outcome:
         return localised(ask(lab.module, call), source, exercise.id)
@@ -119,7 +123,7 @@ def _checked(lab: Lab, exercise: Exercise, hint: str, room: Room) -> tuple[Repor
     found, notes = diagnose(result, oracle, block or ""), remarks(result, oracle)
     result.bounds = found.bounds
     step = next_step(lab, exercise) if result.passed else hint
-    return learner_report(result, found, notes + room.notes, step), result.score
+    return learner_report(result, found, notes + sandbox.notes, step), result.score
 
 
 @cache
@@ -140,12 +144,12 @@ def _loading(ask: Ask, lab: Lab, source: str) -> Outcome:
         raise _endless[source]
     try:
         return ask(lab.module, Call("__name__"))  # of nothing in it
-    except Stopped as stopped:
+    except OutOfTime as stopped:
         _endless[source] = stopped
         raise
 
 
-_endless: dict[str, Stopped] = {}  # by the source of the module
+_endless: dict[str, OutOfTime] = {}  # by the source of the module
 
 
 def _does_not_load(failure: Failure, lab: Lab, exercise: Exercise) -> Report:
@@ -186,7 +190,7 @@ def _note_on_cause(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:
     """A note on the first exercise, among those of the learner's that this one runs on, that
     fails its own check."""
     for home, used in workspace.used_by(lab, exercise):
-        quiet = Room(workspace.folder(), quiet=True)
+        quiet = HomeSandbox(workspace.folder(), quiet=True)
         if home is lab and _judged(home, used, "", quiet)[0].status is Status.NOT_YET:
             what = tr(
                 "exercise {id}, {title}, which this one uses,", id=used.id, title=used.title

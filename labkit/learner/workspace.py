@@ -22,7 +22,6 @@ from labkit.course.answers import Cell, Notebook
 from labkit.course.files import write_whole
 from labkit.course.lang import ntr, tr
 from labkit.course.paths import PROJECT, ROOT, SOLUTIONS, TESTS
-from labkit.course.statements import strip_unused
 from labkit.course.syllabus import LABS, NOTEBOOKS, Exercise, Lab
 
 HINTS = SOLUTIONS / "hints"
@@ -179,7 +178,7 @@ def notebook_of(lab: Lab, ran: Sequence[Cell]) -> Notebook:
             if not is_empty(lab.exercise(key), part)]  # fmt: skip
     before, carried = [], []
     for key, text in cells.split(source):
-        carried += map(Cell, cells.carried_parts(text))
+        carried.append(Cell(cells.carried_part(text)))
         if key and key not in here and not is_empty(lab.exercise(key), text):
             loose = text.partition("\n")[0].endswith(cells.LOOSE)
             own = cells.without_carried(text)
@@ -298,20 +297,7 @@ def judged_package(lab: Lab) -> dict[str, str]:
 
     Where this edition holds no reference, the learner's own modules play those, too.
     """
-    return {**own_package(), **reference_modules(), lab.module: answers_alone(lab)}
-
-
-def answers_alone(lab: Lab) -> str:
-    """The lab's module; of its exercises' blocks only what the answers need, as in grading."""
-    source = module_source(lab)
-    names = [name for exercise in lab.exercises for name in exercise.symbols]
-    lines = strip_unused(source, names).split("\n")
-    texts, start = [], 0
-    for key, text in cells.split(source):
-        count = text.count("\n")
-        texts.append("\n".join([*lines[start : start + count], ""]) if key else text)
-        start += count
-    return "".join(texts)
+    return {**own_package(), **reference_modules(), lab.module: module_source(lab)}
 
 
 def used_by(lab: Lab, exercise: Exercise) -> list[tuple[Lab, Exercise]]:

@@ -45,7 +45,6 @@ MAX_COPIES = 20  # of one exercise's cell
 MAX_WRITTEN = 20_000  # characters of a written answer: 3,000 words
 MAX_QUOTED = 60  # characters of a name, in a note
 PASTED = re.compile(r"data:[\w/+.-]*;base64,[A-Za-z0-9+/=%\s]{100,}")
-CUT = "it needs so much of other cells that not all of it was taken along"
 NOT_STARTED = Status.NOT_STARTED.value
 # What a file that is no JSON may be instead, by a pattern of its bytes
 DAMAGES = (
@@ -106,8 +105,6 @@ def rebuild(data: bytes, released: NotebookNode, lab: Lab) -> Intake:
     for exercise in lab.exercises:
         answer = handed_in.answer(exercise)
         text, note, odd = _verdict(exercise, answer, handed_in)
-        if answer and answer.truncated and text:
-            note, odd = "; ".join(filter(None, [note, CUT])), True
         intake.answers[exercise.id] = text
         if note:
             intake.notes[exercise.id] = note

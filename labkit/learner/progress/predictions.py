@@ -10,7 +10,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from labkit.course.lang import said, tr
+from labkit.course.lang import tr
 from labkit.course.report import Report, Status
 from labkit.course.syllabus import PREDICTIONS, Lab, Prediction
 from labkit.learner.progress import record
@@ -92,21 +92,11 @@ def show_now(thing: object) -> None:
 
 def tally(lab: Lab) -> str:
     """How the lab's predictions went, in a line; "" for a lab without any."""
-    states: dict[str, list[str]] = {"right": [], said("otherwise"): [], said("open"): []}
-    for name, found in lab.predictions.items():
-        known = _known(name)
-        ended = "right" if known.get("choice") == found.right else "otherwise"
-        states[ended if known.get("told") else "open"].append(name)
-    parts = [
-        tr(
-            "{count} of {values} as you said",
-            count=len(states["right"]),
-            values=sum(map(len, states.values())),
-        )
-    ]
-    parts += [tr(state) + tr(": ") + tr(", ").join(names) for state, names in states.items()
-              if names and state != "right"]  # fmt: skip
-    return tr("; ").join(parts) if lab.predictions else ""
+    if not lab.predictions:
+        return ""
+    ended = {name: known for name in lab.predictions if (known := _known(name)).get("told")}
+    right = [name for name in ended if ended[name]["choice"] == lab.predictions[name].right]
+    return tr("{count} of {values} as you said", count=len(right), values=len(lab.predictions))
 
 
 def _called(name: str) -> Prediction | None:

@@ -39,16 +39,14 @@ class ModelAnswer(str):
     __repr__ = str.__str__
 
 
-def model_answer(lab: Lab, question: Question, with_key: str) -> ModelAnswer:
+def model_answer(lab: Lab, question: Question) -> ModelAnswer:
     """The model answer, beside which learners can hold theirs.
-
-    with_key    how to open the lab's answers
 
     Errors: LookupError where it may not be shown
     """
     path = workspace.reference_path(lab).parent / "answers" / f"{lab.module}.md"
     if not path.exists() or not sealed.is_open(lab.module):
-        raise LookupError(hints.locked(lab, with_key))
+        raise LookupError(hints.locked(lab))
     if not answered(lab)[question.id]:
         raise LookupError(
             tr(

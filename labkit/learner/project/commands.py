@@ -17,7 +17,7 @@ from labkit.course.syllabus import NOTEBOOKS, UnknownName, find_lab
 from labkit.course.terminal import LabName, Problem, console, ending_on, lab_called
 
 if TYPE_CHECKING:
-    from labkit.learner.project.submit import Side, Submission
+    from labkit.learner.project.submit import Submission
 
 app = typer.Typer()
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="ask nothing")]
@@ -30,40 +30,17 @@ def submit(
         Optional[Path],  # noqa: UP045  typer on Python 3.10 needs the long form
         typer.Argument(help="your notebook; notebooks/LAB.ipynb if not said"),
     ] = None,
-    source: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--from", help="notebook or package: what counts where they differ"),
-    ] = None,
-    yes: Yes = False,
 ) -> None:
     """Check your answers and write the file to hand in: your notebook, completed from tinyllm/.
 
     Where the two differ, the answer that passes is handed in.
     """
     from labkit.learner.project.own_notebook import NotebookError
-    from labkit.learner.project.submit import Side, prepare
+    from labkit.learner.project.submit import prepare
 
-    sides = [side.value for side in Side]
-    if source is not None and source not in sides:
-        raise Problem(
-            tr("--from {source}: it is {sides}", source=source, sides=" or ".join(sides))
-        )
     with ending_on(NotebookError, OSError):
-        ask = None if yes or not sys.stdin.isatty() else which_side
-        handed = prepare(lab_called(lab), notebook, Side(source) if source else None, ask)
+        handed = prepare(lab_called(lab), notebook)
     show(handed)
-
-
-def which_side(said: str) -> Side:
-    """Asks until it is one of them."""
-    from labkit.learner.project.submit import Side
-
-    console.print(said, style="yellow", markup=False, highlight=False)
-    answers = {side.value[0]: side for side in Side} | {side.value: side for side in Side}
-    while True:
-        answer = typer.prompt(tr("Hand in which, notebook or package?"), "notebook")
-        if answer.strip().lower() in answers:
-            return answers[answer.strip().lower()]
 
 
 WRITTEN = {

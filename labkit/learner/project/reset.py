@@ -95,7 +95,10 @@ def empty_module(lab: Lab, exercises: Sequence[Exercise]) -> str:
         return skeleton
     source = workspace.module_source(lab)
     for exercise in exercises:
-        if cells.block(source, exercise.id) is None:
+        block = cells.block(source, exercise.id)
+        if block and workspace.is_empty(exercise, block):
+            continue
+        if block is None:
             raise ResetError(
                 tr(
                     '{lab} has lost the line "{exercise}": put it above your code again, or '

@@ -1,11 +1,10 @@
 """The file to hand in: the learner's notebook, each of its exercises checked.
 
-Where notebook and package differ both are checked, and the one that passes is packed.
+Where notebook and package differ, the answer that passes is packed; else the notebook's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -34,9 +33,6 @@ class Side(str, Enum):
 
     NOTEBOOK = said("notebook")
     PACKAGE = said("package")
-
-
-Ask = Callable[[str], Side]  # by a sentence that says how the two sides stand
 
 
 @dataclass(frozen=True)
@@ -71,14 +67,8 @@ class Submission:
     notes: list[str]
 
 
-def prepare(
-    lab: Lab, notebook: Path | None = None, prefer: Side | None = None, ask: Ask | None = None
-) -> Submission:
-    """Write submissions/LAB.ipynb.
-
-    prefer    the side that counts wherever the two differ
-    ask       asks the learner where neither or both pass; else the notebook counts
-    """
+def prepare(lab: Lab, notebook: Path | None = None) -> Submission:
+    """Write submissions/LAB.ipynb."""
     path = notebook or notebook_path(lab)
     if not path.exists():
         name = tr("or name yours: `tinyllm submit {module} FILE`", module=lab.module)
@@ -95,7 +85,7 @@ def prepare(
     notes = not_saved(lab, path, sides)
     chosen, final = {}, {}
     for exercise in lab.exercises:
-        side, note = sides.choice(exercise, prefer, ask)
+        side, note = sides.choice(exercise)
         called = f"{exercise.id} {exercise.title}"
         notes += [called + tr(": ") + note] if note else []
         if side:
@@ -124,9 +114,7 @@ class Sides:
         self.answers = {Side.NOTEBOOK: notebook, Side.PACKAGE: package}
         self.reports: dict[tuple[str, str], Report] = {}
 
-    def choice(
-        self, exercise: Exercise, prefer: Side | None, ask: Ask | None
-    ) -> tuple[Side | None, str]:
+    def choice(self, exercise: Exercise) -> tuple[Side | None, str]:
         """The side of which an exercise is handed in, and what there is to say of that."""
         here, there = (self.answers[side].get(exercise.id) for side in Side)
         if there is None:
@@ -146,17 +134,23 @@ class Sides:
         if own_notebook.are_same(self.lab, exercise, here, there):
             return Side.NOTEBOOK, ""
         right = [side for side in Side if self.report(self.answers[side], exercise).passed]
-        alone = right[0] if len(right) == 1 else None
-        verdict = tr("both pass") if right else tr("neither passes")
-        verdict = tr("only the {value}'s passes", value=tr(alone.value)) if alone else verdict
-        said = tr(
-            "the notebook and {file} differ, and {verdict}", file=self.file, verdict=verdict
-        )
-        side = prefer or alone
-        if side is None and ask is not None:
-            side = ask(f"{exercise.id} {exercise.title}" + tr(": ") + said)
-        side = side or Side.NOTEBOOK
-        return side, tr("{said}; handed in is the {value}'s", said=said, value=tr(side.value))
+        if len(right) == 1:
+            said = tr(
+                "the notebook and {file} differ, and only the {value}'s passes",
+                file=self.file,
+                value=tr(right[0].value),
+            )
+            side = right[0]
+        else:
+            verdict = tr("both pass") if right else tr("neither passes")
+            said = tr(
+                "the notebook and {file} differ, and {verdict}", file=self.file, verdict=verdict
+            )
+            side = Side.NOTEBOOK
+        said = tr("{said}; handed in is the {value}'s", said=said, value=tr(side.value))
+        if side is Side.NOTEBOOK:
+            said += tr(" (`tinyllm restore {id}` puts the other into it)", id=exercise.id)
+        return side, said
 
     def is_torn(self, packed: Packed) -> bool:
         """Whether an answer of the package passes there, and not where it is handed in."""
