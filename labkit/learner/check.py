@@ -1,11 +1,14 @@
-"""Checking one exercise of the learner's package at once: what check("1.2") does."""
+"""Checks one exercise of the learner's package, and the whole model: what check("1.2") and
+assemble() do."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from labkit.checks.assembly import PARTS, judged
 from labkit.checks.declared import BrokenCheck, Check, prepared_checks
 from labkit.checks.diagnose import diagnose, remarks
 from labkit.checks.errors import advice_on
@@ -14,18 +17,19 @@ from labkit.checks.mistakes import Oracle
 from labkit.checks.package import localised, placed
 from labkit.checks.runner import Ask, Result, package_in, run_checks
 from labkit.course import cells
-from labkit.course.lang import tr
+from labkit.course.lang import said, tr
 from labkit.course.report import Report, Status
 from labkit.course.statements import strip_unused
-from labkit.course.syllabus import Exercise, Lab
+from labkit.course.syllabus import LABS, Exercise, Lab
 from labkit.learner import workspace
 from labkit.learner.home_sandbox import ENDLESS, FRESH, HomeSandbox, OutOfTime, torch_set_to
-from labkit.learner.progress.record import has_passed
+from labkit.learner.progress.record import record_pass
 from labkit.sandbox.inside import banned
 from labkit.sandbox.inside.call import Call, Failure, Outcome
 from labkit.sandbox.inside.importer import imported
 
 SEED = "visible"
+ASSEMBLY = said("Assembly  your own parts")
 
 
 def check_exercise(
@@ -43,7 +47,7 @@ def check_exercise(
         if report.status is Status.NOT_YET:
             report.rows[:0] = _note_on_cause(lab, exercise)
     if report.passed:
-        has_passed(lab, exercise)
+        record_pass(lab, exercise)
     return report, score
 
 
@@ -219,3 +223,33 @@ def next_step(lab: Lab, exercise: Exercise) -> str:
         title=rest[0].title,
         stretch=stretch,
     )
+
+
+def assembly_report(check: Callable[[str], str]) -> Report:
+    """Run the learner's whole package and say which part is wrong.
+
+    check    how to check an exercise: "1.2" -> 'check("1.2")'
+    """
+    labs = [lab for lab in LABS if any({*PARTS} & {*e.symbols} for e in lab.exercises)]
+    empty = [e for lab in labs for e in workspace.unfinished(lab) if {*PARTS} & {*e.symbols}]
+    sources = workspace.learner_modules()
+    if empty:
+        sources |= workspace.completed_modules(labs)
+    ask = HomeSandbox(workspace.folder()).limited(package_in(workspace.folder()))
+    try:
+        with torch_set_to(FRESH), imported(sources, workspace.folder()):
+            verdict = judged(ask, sources)
+    except OutOfTime as stopped:
+        return Report(tr(ASSEMBLY), Status.NOT_CHECKED, stopped_rows(stopped, None))
+    if verdict.passed and not empty:
+        step = tr("every part of this model is yours; now it can load a checkpoint and talk")
+        return Report(tr(ASSEMBLY), Status.PASSED, [*verdict.rows, ("next", step)])
+    rows, to_mend = verdict.rows, verdict.exercise
+    if to_mend in empty or verdict.passed:  # say all that is missing, and where to begin
+        missing = tr(", ").join(f"{e.id} {e.title}" for e in empty)
+        rows, to_mend = [row for row in rows if row[0] == "ok"], empty[0]
+        rows.append(("look", tr("not written yet: {missing}", missing=missing)))
+    if empty:
+        rows.insert(0, ("note", workspace.describe_authors(labs)))
+    step = check(to_mend.id) if to_mend else tr("mend this, then assemble again")
+    return Report(tr(ASSEMBLY), Status.NOT_YET, [*rows, ("next", step)])

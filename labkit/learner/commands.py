@@ -32,7 +32,7 @@ app = typer.Typer()
 
 @app.command()
 def status() -> None:
-    """Show every exercise and how far you are with it, lab by lab and in all."""
+    """Show every exercise and how far you are."""
     from labkit.learner.check import check_exercise
 
     table = Table(
@@ -97,7 +97,10 @@ def check(
         bool, typer.Option("--watch", help="check again whenever a file in tinyllm/ changes")
     ] = False,
 ) -> None:
-    """Check one exercise of your tinyllm package; exit status 1 if it is not right yet."""
+    """Check one exercise of your tinyllm package.
+
+    The exit status is 1 if it is not right yet.
+    """
     from labkit.learner import hints
     from labkit.learner.check import check_exercise
 
@@ -118,12 +121,12 @@ def check(
 
 def changes() -> Iterator[None]:
     """Yield each time the learner's package has changed on disk."""
-    from labkit.learner.workspace import own_package
+    from labkit.learner.workspace import learner_modules
 
-    before = own_package()
+    before = learner_modules()
     while True:
         time.sleep(0.5)
-        now = own_package()
+        now = learner_modules()
         if now != before:
             yield
         before = now
@@ -131,8 +134,11 @@ def changes() -> Iterator[None]:
 
 @app.command()
 def assemble() -> None:
-    """Run a whole model on your own parts; names the first that deviates, exit status 1."""
-    from labkit.learner.assemble import assembly_report
+    """Run a whole model on your parts, and find the first wrong one.
+
+    The exit status is 1 if one is wrong.
+    """
+    from labkit.learner.check import assembly_report
 
     report = assembly_report("`tinyllm check {}`".format)
     show(report)
@@ -144,10 +150,10 @@ def assemble() -> None:
 def hint(
     exercise: ExerciseId,
     rung: Annotated[
-        Optional[int], typer.Argument(metavar="[RUNG]", help="1 idea, 2 API, 3 near-code")
+        Optional[int], typer.Argument(metavar="RUNG", help="1 idea, 2 API, 3 near-code")
     ] = None,
 ) -> None:
-    """Climb the ladder of help: the next rung each time, or the one that you choose."""
+    """Show the next of three hints for an exercise."""
     from labkit.learner import hints
 
     lab, found = exercise_called(exercise)
@@ -161,8 +167,10 @@ def help_commands(exercise: Exercise) -> tuple[str, str]:
 
 @app.command()
 def solution(exercise: ExerciseId) -> None:
-    """Print the course's own code for an exercise: the last step of the ladder; or a model
-    answer to a written question, such as 1.a, once yours is written."""
+    """Show the course's code for an exercise, or a model answer.
+
+    A model answer to a written question, such as 1.a, is shown once yours is written.
+    """
     from labkit.learner import hints
     from labkit.learner.progress import written
 
@@ -200,7 +208,7 @@ def unlock(
 def compare_models(
     names: Annotated[list[str], typer.Argument(help="such as Qwen3-0.6B Llama-3.2-1B")],
 ) -> None:
-    """Show published language models side by side: their choices, sizes, cache."""
+    """Show published language models side by side."""
     from labkit.learner.figures.family import compare
 
     with ending_on(ValueError):

@@ -46,7 +46,7 @@ def rungs(lab: Lab, exercise: Exercise) -> list[str]:
     return [found[name] for name in RUNGS]
 
 
-def climbed(exercise: Exercise) -> int:
+def hints_shown(exercise: Exercise) -> int:
     """The rung that the learner has seen last, 0 before the first."""
     rung = record.remembered(record.HINTS).get(exercise.id)
     return rung if rung in range(len(RUNGS) + 1) else 0
@@ -54,8 +54,8 @@ def climbed(exercise: Exercise) -> int:
 
 def climb(exercise: Exercise, rung: int | None) -> int:
     """The rung that comes next, or the one that is asked for; it is remembered."""
-    rung = rung or min(climbed(exercise) + 1, len(RUNGS))
-    if rung != climbed(exercise):
+    rung = rung or min(hints_shown(exercise) + 1, len(RUNGS))
+    if rung != hints_shown(exercise):
         record.remember(record.HINTS, exercise.id, rung)
     return rung
 
@@ -89,7 +89,7 @@ def hint_report(
 
 def next_help(lab: Lab, exercise: Exercise, ask: str, ask_answer: str) -> str:
     """What a learner who is stuck can do now: the next rung, after the last one the answer."""
-    rung, last = climbed(exercise) + 1, len(RUNGS)
+    rung, last = hints_shown(exercise) + 1, len(RUNGS)
     if rung <= last:
         return tr("{ask} shows rung {rung} of {count}", ask=ask, rung=rung, count=last)
     if is_open(lab):

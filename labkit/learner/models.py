@@ -85,7 +85,9 @@ def your_code(
         )
         tell(tr("The course's own code runs instead. `tinyllm chat --as-it-is` runs yours."))
         return reference()
-    mixed = tr("{labs}. What stands in is the course's own.", labs=workspace.whose(labs))
+    mixed = tr(
+        "{labs}. What stands in is the course's own.", labs=workspace.describe_authors(labs)
+    )
     tell(mixed if whose is Author.MIXED else tr("Every part of this model is yours."))
     return code
 
@@ -115,7 +117,7 @@ def _yours(labs: Sequence[Lab]) -> SimpleNamespace:
 
 def complete(labs: Sequence[Lab] = MODEL_LABS) -> SimpleNamespace:
     """tinyllm as its files are now, the reference in what is empty; nothing is tried."""
-    package = workspace.own_package()
+    package = workspace.learner_modules()
     package |= workspace.reference_modules() | workspace.completed_modules(labs)
     with imported(package, workspace.folder()):
         return _namespace(importlib.import_module(PACKAGE), "yours")

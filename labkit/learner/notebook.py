@@ -21,8 +21,7 @@ from labkit.course.syllabus import (
     find_question,
 )
 from labkit.learner import hints, workspace
-from labkit.learner.assemble import assembly_report
-from labkit.learner.check import check_exercise
+from labkit.learner.check import assembly_report, check_exercise
 from labkit.learner.progress.finish import finish_report
 from labkit.learner.progress.predictions import outcome, predict
 from labkit.learner.progress.written import ModelAnswer, model_answer
@@ -81,8 +80,8 @@ def start(lab: str) -> None:
             chosen=workspace.module_path(chosen),
         )
     )
-    _session.share_earlier_labs()
-    _session.share_saved_answers()
+    _session.export_earlier_labs()
+    _session.export_saved_answers()
 
 
 def check(exercise_id: str) -> Report | float:

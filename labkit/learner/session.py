@@ -31,7 +31,7 @@ class Session:
         """IPython's post_run_cell event: save what the cell answers, or adds to an answer."""
         source, name = result.info.raw_cell or "", getattr(result.info, "cell_id", None) or ""
         parts = answers_in(source, name, self.lab)
-        given = workspace.mark_of(source) in workspace.given_cells()[self.lab.name]
+        given = workspace.cell_hash(source) in workspace.given_cells()[self.lab.name]
         cell = Cell(source, parts=parts, given=given, name=name)
         if result.error_before_exec:
             for exercise_id in parts:
@@ -86,7 +86,7 @@ class Session:
             message, _ = workspace.save(self.lab, exercise, cell.parts[exercise.id])
             if message:
                 print(message)
-                self._share(exercise)
+                self._export(exercise)
         elif not cell.parts and cells.RAISE not in cell.text:
             line = cells.directive(exercise)
             print(
@@ -118,7 +118,7 @@ class Session:
         if message:
             print(message)
         if stored:
-            self._share(exercise)
+            self._export(exercise)
 
     def _warn_of_loss(self, source: str) -> None:
         """An answer to an exercise that this lab has not."""
@@ -132,7 +132,7 @@ class Session:
                 )
             )
 
-    def _share(self, exercise: Exercise) -> bool:
+    def _export(self, exercise: Exercise) -> bool:
         """Let the notebook use the package's own objects, the ones that will be checked; False
         where the module does not load, which is printed."""
         try:
@@ -193,7 +193,7 @@ class Session:
         with HomeSandbox(workspace.folder(), quiet=True).entered():
             return workspace.load(self.lab)
 
-    def share_saved_answers(self) -> None:
+    def export_saved_answers(self) -> None:
         """Let the notebook use what the module holds already, whether or not its cells run."""
         empty = workspace.unfinished(self.lab)
         saved = [exercise for exercise in self.lab.exercises if exercise not in empty]
@@ -202,16 +202,16 @@ class Session:
         titles = tr(", ").join(f"{e.id} {e.title}" for e in saved)
         print(tr("Answers saved before, in use here: {titles}", titles=titles))
         for exercise in saved:
-            if not self._share(exercise):
+            if not self._export(exercise):
                 return
 
-    def share_earlier_labs(self) -> None:
+    def export_earlier_labs(self) -> None:
         """Say whose the earlier labs are that this one uses, and let the course's own stand in
         for what is empty in the notebook too."""
-        empty = workspace.still_empty(self.lab)
+        empty = workspace.empty_dependencies(self.lab)
         if not empty:
             return
-        labs = workspace.whose(workspace.earlier(self.lab))
+        labs = workspace.describe_authors(workspace.labs_used(self.lab))
         print(tr("From earlier labs: {lab}.", lab=labs))
         try:
             module = self._load()
@@ -221,6 +221,6 @@ class Session:
         ):  # whatever the learner's module raises; its check says so
             return
         names = self.shell.user_ns
-        for name in workspace.borrowed(self.lab):
+        for name in workspace.imports_from_earlier_labs(self.lab):
             if name in names:
                 names[name] = getattr(module, name)

@@ -80,8 +80,8 @@ def reference_path(lab: Lab) -> Path:
 
 
 def module_source(lab: Lab) -> str:
-    if lab.module in _instead:
-        return _instead[lab.module]
+    if lab.module in _source_overrides:
+        return _source_overrides[lab.module]
     path = module_path(lab)
     if not path.exists():
         text = tr(
@@ -99,22 +99,22 @@ def module_source(lab: Lab) -> str:
     return path.read_text("utf-8")
 
 
-_instead: dict[str, str] = {}  # {module: source}
+_source_overrides: dict[str, str] = {}  # {module: source}
 
 
 @contextmanager
-def playing(lab: Lab, source: str) -> Iterator[None]:
+def override_source(lab: Lab, source: str) -> Iterator[None]:
     """While open, the lab's module is checked as if this stood in its file."""
-    _instead[lab.module] = source
+    _source_overrides[lab.module] = source
     try:
         yield
     finally:
-        del _instead[lab.module]
+        del _source_overrides[lab.module]
 
 
 def source_in(path: Path) -> str:
     """What a module of the package holds, or what plays it."""
-    return _instead.get(path.stem) or path.read_text("utf-8")
+    return _source_overrides.get(path.stem) or path.read_text("utf-8")
 
 
 def short_path(path: Path) -> str:
@@ -193,7 +193,7 @@ def known_names(lab: Lab) -> list[str]:
 
 def is_empty(exercise: Exercise, cell: str | None) -> bool:
     """True while nothing was written into the cell, whatever comments were added."""
-    return cells.is_empty(cell, stub_print(exercise.id))
+    return cells.is_empty(cell, stub_hash(exercise.id))
 
 
 @cache
@@ -203,7 +203,7 @@ def skeletons() -> dict[str, str]:
 
 
 @cache
-def stub_print(exercise_id: str) -> str | None:
+def stub_hash(exercise_id: str) -> str | None:
     """The fingerprint of an exercise's stub."""
     found = (cells.block(source, exercise_id) for source in skeletons().values())
     return next((cells.fingerprint(stub) for stub in found if stub), None)
@@ -215,7 +215,7 @@ def given_cells() -> dict[str, list[str]]:
     return json.loads(GIVEN.read_text("utf-8"))
 
 
-def mark_of(text: str) -> str:
+def cell_hash(text: str) -> str:
     return hashlib.sha256(text.strip().encode("utf-8", "replace")).hexdigest()[:8]
 
 
@@ -268,7 +268,7 @@ def unfinished(lab: Lab) -> list[Exercise]:
     return [e for e in lab.exercises if is_empty(e, cells.block(source, e.id))]
 
 
-def whose(labs: Iterable[Lab]) -> str:
+def describe_authors(labs: Iterable[Lab]) -> str:
     """Whose the labs' parts are, in a line: "rmsnorm: yours; rope: stands in"."""
     said = []
     for lab in labs:
@@ -287,7 +287,7 @@ def whose(labs: Iterable[Lab]) -> str:
     return tr("; ").join(said)
 
 
-def own_package() -> dict[str, str]:
+def learner_modules() -> dict[str, str]:
     """The sources of all the learner's modules."""
     return modules_in(Path(folder()))
 
@@ -297,7 +297,7 @@ def judged_package(lab: Lab) -> dict[str, str]:
 
     Where this edition holds no reference, the learner's own modules play those, too.
     """
-    return {**own_package(), **reference_modules(), lab.module: module_source(lab)}
+    return {**learner_modules(), **reference_modules(), lab.module: module_source(lab)}
 
 
 def used_by(lab: Lab, exercise: Exercise) -> list[tuple[Lab, Exercise]]:
@@ -313,7 +313,7 @@ def used_by(lab: Lab, exercise: Exercise) -> list[tuple[Lab, Exercise]]:
     return [pair for pair in every if pair in found and pair[1] is not exercise]
 
 
-def borrowed(lab: Lab) -> dict[str, str]:
+def imports_from_earlier_labs(lab: Lab) -> dict[str, str]:
     """What the lab's module takes from modules of earlier labs: {name: module}."""
     before = {other.module for other in LABS if other.number < lab.number}
     tree = cells.parsed(module_source(lab)) or ast.Module([], [])
@@ -325,13 +325,13 @@ def borrowed(lab: Lab) -> dict[str, str]:
     }
 
 
-def still_empty(lab: Lab) -> list[tuple[Lab, Exercise]]:
+def empty_dependencies(lab: Lab) -> list[tuple[Lab, Exercise]]:
     """The unfinished exercises of earlier labs that this lab takes something from."""
-    names = set(borrowed(lab))
-    pairs = [(other, exercise) for other in earlier(lab) for exercise in unfinished(other)]
+    names = set(imports_from_earlier_labs(lab))
+    pairs = [(other, exercise) for other in labs_used(lab) for exercise in unfinished(other)]
     return [pair for pair in pairs if set(pair[1].symbols) & names]
 
 
-def earlier(lab: Lab) -> list[Lab]:
+def labs_used(lab: Lab) -> list[Lab]:
     """The earlier labs that this one takes something from."""
-    return [other for other in LABS if other.module in borrowed(lab).values()]
+    return [other for other in LABS if other.module in imports_from_earlier_labs(lab).values()]

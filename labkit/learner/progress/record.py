@@ -54,7 +54,7 @@ def _read() -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def has_passed(lab: Lab, exercise: Exercise) -> None:
+def record_pass(lab: Lab, exercise: Exercise) -> None:
     """Remember that the exercise passes as it stands in the package now."""
     code = _code(lab, exercise)
     if code and remembered(PASSED).get(exercise.id) != code:

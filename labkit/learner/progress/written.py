@@ -10,7 +10,7 @@ from labkit.course import sealed
 from labkit.course.lang import tr
 from labkit.course.syllabus import Lab, Question
 from labkit.learner import hints, workspace
-from labkit.learner.project import own_notebook
+from labkit.learner.project import notebook_file
 
 
 def notebook_path(lab: Lab) -> Path:
@@ -24,10 +24,10 @@ def answered(lab: Lab) -> dict[str, bool | None]:
     """{id of a written question: whether something stands in its cell, as the notebook was last
     saved; None where neither can be told}"""
     try:
-        content = own_notebook.read(notebook_path(lab))
-    except own_notebook.NotebookError:
+        content = notebook_file.read(notebook_path(lab))
+    except notebook_file.NotebookError:
         content = nbformat.v4.new_notebook()
-    return own_notebook.written_answers(content, lab)
+    return notebook_file.written_answers(content, lab)
 
 
 class ModelAnswer(str):

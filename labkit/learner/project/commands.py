@@ -28,14 +28,15 @@ def submit(
     lab: LabName,
     notebook: Annotated[
         Optional[Path],  # noqa: UP045  typer on Python 3.10 needs the long form
-        typer.Argument(help="your notebook; notebooks/LAB.ipynb if not said"),
+        typer.Argument(help="your notebook; by default notebooks/LAB.ipynb"),
     ] = None,
 ) -> None:
-    """Check your answers and write the file to hand in: your notebook, completed from tinyllm/.
+    """Check your answers and write the file to hand in.
 
-    Where the two differ, the answer that passes is handed in.
+    It is your notebook, completed from tinyllm/. Where the two differ, the answer that passes
+    is handed in.
     """
-    from labkit.learner.project.own_notebook import NotebookError
+    from labkit.learner.project.notebook_file import NotebookError
     from labkit.learner.project.submit import prepare
 
     with ending_on(NotebookError, OSError):
@@ -106,7 +107,10 @@ Called = Annotated[str, typer.Argument(help="an exercise, such as 1.2, or a lab"
 
 @app.command()
 def reset(name: Called, yes: Yes = False) -> None:
-    """Empty an exercise or a lab again, in tinyllm/ and in the notebook; a backup is kept."""
+    """Empty an exercise or a lab again; a backup is kept.
+
+    It is emptied in tinyllm/ and in the notebook.
+    """
     from labkit.learner.project.reset import changes
 
     _rewrite(
@@ -119,7 +123,10 @@ def reset(name: Called, yes: Yes = False) -> None:
 
 @app.command()
 def restore(name: Called, yes: Yes = False) -> None:
-    """Write the answers in tinyllm/ back into the notebook's cells; a backup is kept."""
+    """Write the answers in tinyllm/ back into the notebook.
+
+    A backup is kept.
+    """
     from labkit.learner.project.reset import restoring
 
     _rewrite(
@@ -138,7 +145,7 @@ def _rewrite(
 ) -> None:
     """Ask, write the changes that `find(lab, exercises)` gives, and say how to go back."""
     from labkit.learner.project import reset as doing
-    from labkit.learner.project.own_notebook import NotebookError
+    from labkit.learner.project.notebook_file import NotebookError
 
     with ending_on(UnknownName, NotebookError, doing.ResetError):
         lab, exercises = doing.called(name)
@@ -164,14 +171,14 @@ def _rewrite(
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def lab(
     context: typer.Context,
-    name: Annotated[
-        str, typer.Argument(metavar="[LAB]", help="a lab; the tour if not said")
-    ] = "tour",
+    name: Annotated[str, typer.Argument(metavar="LAB", help="a lab, such as rmsnorm")] = "tour",
 ) -> None:
-    """Open JupyterLab on this project, with the tour or a lab's notebook; what follows LAB is
-    passed on to it, such as --no-browser."""
+    """Open JupyterLab with the tour or a lab's notebook.
+
+    Options after LAB, such as --no-browser, are passed on to JupyterLab.
+    """
     from labkit.learner.project import jupyter
-    from labkit.learner.project.own_notebook import NotebookError
+    from labkit.learner.project.notebook_file import NotebookError
 
     extra = list(context.args)
     if name.startswith("-"):

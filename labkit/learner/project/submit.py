@@ -21,8 +21,8 @@ from labkit.course.syllabus import Exercise, Lab
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
 from labkit.learner.progress.written import notebook_path
-from labkit.learner.project import own_notebook
-from labkit.learner.project.own_notebook import NotebookError
+from labkit.learner.project import notebook_file
+from labkit.learner.project.notebook_file import NotebookError
 
 FOLDER = Path("submissions")
 SOON = 2.0  # seconds within which two files count as saved together
@@ -36,7 +36,7 @@ class Side(str, Enum):
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedAnswer:
     """What is handed in for one exercise. side: None where nothing is."""
 
     exercise: Exercise
@@ -62,7 +62,7 @@ class Submission:
     """What was written to `path`, what it holds, and what the learner should know of it."""
 
     path: Path
-    packed: list[Packed]
+    packed: list[PackedAnswer]
     written: dict[str, bool | None]  # of each written question, see written_answers
     notes: list[str]
 
@@ -76,12 +76,12 @@ def prepare(lab: Lab, notebook: Path | None = None) -> Submission:
             tr(
                 "there is no file {path}; {lab}; {name}",
                 path=path,
-                lab=own_notebook.way_back(lab),
+                lab=notebook_file.way_back(lab),
                 name=name,
             )
         )
-    content = own_notebook.read(path)
-    sides = Sides(lab, own_notebook.answers(content, lab))
+    content = notebook_file.read(path)
+    sides = Sides(lab, notebook_file.answers(content, lab))
     notes = not_saved(lab, path, sides)
     chosen, final = {}, {}
     for exercise in lab.exercises:
@@ -91,15 +91,19 @@ def prepare(lab: Lab, notebook: Path | None = None) -> Submission:
         if side:
             chosen[exercise.id], final[exercise.id] = side, sides.answers[side][exercise.id]
         if side is Side.PACKAGE:
-            own_notebook.put(content, lab, exercise, final[exercise.id])
-    packed = [Packed(e, chosen.get(e.id), sides.report(final, e)) for e in lab.exercises]
-    notes += [sides.needs_more(each.exercise) for each in packed if sides.is_torn(each)]
+            notebook_file.put(content, lab, exercise, final[exercise.id])
+    packed = [PackedAnswer(e, chosen.get(e.id), sides.report(final, e)) for e in lab.exercises]
+    notes += [
+        sides.explain_difference(each.exercise)
+        for each in packed
+        if sides.differs_when_packed(each)
+    ]
     FOLDER.mkdir(exist_ok=True)
     written = FOLDER / f"{lab.name}.ipynb"
     if written.exists():  # one step back, should this one hold less
         written.replace(written.with_suffix(".ipynb~"))
     write_whole(written, nbformat.writes(content))
-    return Submission(written, packed, own_notebook.written_answers(content, lab), notes)
+    return Submission(written, packed, notebook_file.written_answers(content, lab), notes)
 
 
 class Sides:
@@ -131,7 +135,7 @@ class Sides:
             return Side.PACKAGE, tr(
                 "taken from {file}; the notebook has no answer", file=self.file
             )
-        if own_notebook.are_same(self.lab, exercise, here, there):
+        if notebook_file.are_same(self.lab, exercise, here, there):
             return Side.NOTEBOOK, ""
         right = [side for side in Side if self.report(self.answers[side], exercise).passed]
         if len(right) == 1:
@@ -152,13 +156,13 @@ class Sides:
             said += tr(" (`tinyllm restore {id}` puts the other into it)", id=exercise.id)
         return side, said
 
-    def is_torn(self, packed: Packed) -> bool:
+    def differs_when_packed(self, packed: PackedAnswer) -> bool:
         """Whether an answer of the package passes there, and not where it is handed in."""
         if packed.side is not Side.PACKAGE or packed.report.passed:
             return False
         return check_exercise(self.lab, packed.exercise, "", quiet=True)[0].passed
 
-    def needs_more(self, exercise: Exercise) -> str:
+    def explain_difference(self, exercise: Exercise) -> str:
         line = cells.directive(exercise)
         return tr(
             "{id} {title}: it passes in {file} alone: what it needs there (imports, "
@@ -180,7 +184,7 @@ class Sides:
         skeleton = {self.lab.module: workspace.skeletons()[self.lab.module]}
         source = compose(skeleton, kept)[self.lab.module]
         if (source, exercise.id) not in self.reports:
-            with workspace.playing(self.lab, source):
+            with workspace.override_source(self.lab, source):
                 report, _ = check_exercise(self.lab, exercise, "", quiet=True)
             self.reports[source, exercise.id] = report
         return self.reports[source, exercise.id]

@@ -16,7 +16,7 @@ from labkit.course.paths import ROOT
 from labkit.course.syllabus import LABS, find_lab
 from labkit.grading.judge.intake import rebuild
 from labkit.learner import workspace
-from labkit.learner.project.own_notebook import NotebookError
+from labkit.learner.project.notebook_file import NotebookError
 from labkit.learner.project.submit import prepare
 
 LAB = LABS[0]
