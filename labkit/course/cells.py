@@ -31,7 +31,7 @@ REGION = re.compile(
 MARK = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION[ \t]*\n?", re.MULTILINE)
 TODO = "# YOUR CODE HERE"
 EMPTY_ANSWER = "YOUR ANSWER HERE"  # of a written question
-RAISE = "raise NotImplementedError("  # stands in every stub
+RAISE = "raise NotImplementedError("  # is in every stub
 FUTURE = re.compile(r"^from __future__ import [^\n]*$", re.MULTILINE)
 FUTURE_LINE = (
     "from __future__ import annotations\n"  # is at the top of a module, and only there
@@ -55,7 +55,7 @@ CARRIED_PART = re.compile(
 )
 UNSEEN = (tokenize.COMMENT, tokenize.NL)
 LAYOUT = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
-KEPT = 16  # results for the last texts: one submission asks many times for the same
+CACHED = 16  # texts: one submission asks many times for the same ones
 TOOLS = (
     *("start", "predict", "outcome", "check", "hint", "solution", "assemble"),
     *("finish", "status"),
@@ -149,7 +149,7 @@ def line_in_cell(block: str, line: int) -> int | None:
     return number - block.partition("\n")[0].endswith((ADDED, LOOSE)) or None
 
 
-@lru_cache(KEPT)
+@lru_cache(CACHED)
 def tidied(cell: str) -> str:
     """What of a notebook cell belongs into a module: no magics, no check("1.2") of its own.
 
@@ -186,7 +186,7 @@ def _calls_a_tool(node: ast.stmt) -> bool:
     return isinstance(node.value.func, ast.Name) and node.value.func.id in TOOLS
 
 
-@lru_cache(KEPT)
+@lru_cache(CACHED)
 def parsed(source: str) -> ast.Module | None:
     try:
         return ast.parse(source)
@@ -216,7 +216,7 @@ def plain(text: str) -> str:
     return MARK.sub("", text)
 
 
-@lru_cache(KEPT)
+@lru_cache(CACHED)
 def fingerprint(cell: str) -> str | None:
     """Tells cells apart by their code alone: comments, docstrings and layout do not count.
 

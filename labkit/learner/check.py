@@ -15,7 +15,7 @@ from labkit.checks.errors import advice_on
 from labkit.checks.messages import error_text, learner_report
 from labkit.checks.mistakes import Oracle
 from labkit.checks.package import localised, placed
-from labkit.checks.runner import Ask, Result, package_in, run_checks
+from labkit.checks.runner import Result, package_in, run_checks
 from labkit.course import cells
 from labkit.course.lang import said, tr
 from labkit.course.report import Report, Status
@@ -37,7 +37,7 @@ def check_exercise(
 ) -> tuple[Report, float]:
     """The report on an exercise of the learner's package, and its points by visible checks.
 
-    The lab is judged alone: the reference plays all other labs.
+    The lab is judged alone: all other labs come from the reference.
 
     hint    how the learner asks for one, to be shown where something is wrong
     quiet   without what the learner's code prints
@@ -116,9 +116,9 @@ def _checked(
 
     package, not_allowed = workspace.judged_package(lab), lab.not_allowed
     with imported(package, workspace.folder()), banned.out_of_reach(not_allowed):
-        loading = _loading(ask, lab, source)
-        if loading.failure:
-            return _does_not_load(loading.failure, lab, exercise), 0.0
+        failure = ask(lab.module, Call("__name__")).failure  # loads the module, and no more
+        if failure:
+            return _does_not_load(failure, lab, exercise), 0.0
         try:
             checks = visible_checks(lab, exercise)
             result = run_checks(exercise, checks, student, oracle.reference)
@@ -141,25 +141,9 @@ def visible_checks(lab: Lab, exercise: Exercise) -> list[Check]:
     return prepared_checks("visible", lab.module, exercise, SEED)
 
 
-def _loading(ask: Ask, lab: Lab, source: str) -> Outcome:
-    """What comes of loading the module. One that never ends is tried once a process: `status`
-    would wait for it in each of its exercises."""
-    if source in _endless:
-        raise _endless[source]
-    try:
-        return ask(lab.module, Call("__name__"))  # of nothing in it
-    except OutOfTime as stopped:
-        _endless[source] = stopped
-        raise
-
-
-_endless: dict[str, OutOfTime] = {}  # by the source of the module
-
-
 def _does_not_load(failure: Failure, lab: Lab, exercise: Exercise) -> Report:
-    """The module raised while it was loaded, or cannot be read: whose line that is, and why.
+    """The report on a module that raises while it is loaded, or that cannot be read.
 
-    lab         whose module it is
     exercise    the one that is checked
     """
     source = workspace.module_source(lab)
@@ -181,27 +165,26 @@ def _does_not_load(failure: Failure, lab: Lab, exercise: Exercise) -> Report:
     cell = cells.block(source, blamed.id) or ""
     why = advice_on(replace(failure, line=line), blamed, cell)
     rows += [("why", why)] if why else []
-    do = (
-        tr("mend it in exercise {home}'s cell and run that", home=home)
-        if home
-        else tr("mend that line")
-    )
-    rows.append(("next", tr("{do}, then check again", do=do)))
+    step = tr("fix that line, then check again")
+    if home:
+        step = tr(
+            "fix it in the cell of exercise {home}, run the cell, then check again", home=home
+        )
+    rows.append(("next", step))
     return Report(exercise.heading, Status.NOT_YET, rows)
 
 
 def _note_on_cause(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:
-    """A note on the first exercise, among those of the learner's that this one runs on, that
-    fails its own check."""
-    for home, used in workspace.used_by(lab, exercise):
+    """A note on the first exercise of the lab that this one uses and that fails its check."""
+    for used in workspace.used_by(lab, exercise):
         quiet = HomeSandbox(workspace.folder(), quiet=True)
-        if home is lab and _judged(home, used, "", quiet)[0].status is Status.NOT_YET:
-            what = tr(
-                "exercise {id}, {title}, which this one uses,", id=used.id, title=used.title
+        if _judged(lab, used, "", quiet)[0].status is Status.NOT_YET:
+            note = tr(
+                "exercise {id}, {title}, which this one uses, does not pass: fix it first",
+                id=used.id,
+                title=used.title,
             )
-            return [
-                ("note", tr("{what} does not pass its own check: mend it first", what=what))
-            ]
+            return [("note", note)]
     return []
 
 
@@ -244,12 +227,12 @@ def assembly_report(check: Callable[[str], str]) -> Report:
     if verdict.passed and not empty:
         step = tr("every part of this model is yours; now it can load a checkpoint and talk")
         return Report(tr(ASSEMBLY), Status.PASSED, [*verdict.rows, ("next", step)])
-    rows, to_mend = verdict.rows, verdict.exercise
-    if to_mend in empty or verdict.passed:  # say all that is missing, and where to begin
+    rows, to_fix = verdict.rows, verdict.exercise
+    if to_fix in empty or verdict.passed:  # list all that is missing, and where to begin
         missing = tr(", ").join(f"{e.id} {e.title}" for e in empty)
-        rows, to_mend = [row for row in rows if row[0] == "ok"], empty[0]
+        rows, to_fix = [row for row in rows if row[0] == "ok"], empty[0]
         rows.append(("look", tr("not written yet: {missing}", missing=missing)))
     if empty:
         rows.insert(0, ("note", workspace.describe_authors(labs)))
-    step = check(to_mend.id) if to_mend else tr("mend this, then assemble again")
+    step = check(to_fix.id) if to_fix else tr("fix this, then assemble again")
     return Report(tr(ASSEMBLY), Status.NOT_YET, [*rows, ("next", step)])

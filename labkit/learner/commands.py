@@ -43,8 +43,8 @@ def status() -> None:
     for lab in NOTEBOOKS:
         found = []
         for exercise in lab.exercises:
-            said = tr("checking {id} {title}", id=exercise.id, title=exercise.title)
-            with nullcontext() if console.is_jupyter else console.status(said):
+            task = tr("checking {id} {title}", id=exercise.id, title=exercise.title)
+            with nullcontext() if console.is_jupyter else console.status(task):
                 found.append((exercise, *check_exercise(lab, exercise, "", quiet=True)))
         points, state = _in_all(found) if lab in LABS else ("", "" if found else tr("to read"))
         table.add_row(f"[bold]{lab.number}", f"[bold]{tr(lab.title)}", "", "", points, state)

@@ -51,7 +51,7 @@ class OutOfTime(BaseException):
 class HomeSandbox:
     """The limits for a learner's code in one check.
 
-    folder    where its package lies
+    folder    of its package
     quiet     throw away what it prints
     """
 

@@ -39,12 +39,12 @@ class Author(Enum):
     """Who wrote the parts of a model that runs here."""
 
     COURSE = "course"  # nothing is written
-    MIXED = "mixed"  # the course's own stands in for what is empty
+    MIXED = "mixed"  # the reference fills what is empty
     YOURS = "yours"
 
 
 def author(labs: Sequence[Lab] = MODEL_LABS) -> tuple[Author, list[Lab]]:
-    """Who writes these labs' parts, and the labs in which the course's own stands in."""
+    """Who wrote these labs' parts, and the labs with parts from the reference."""
     if not any(written(lab) for lab in labs):
         return Author.COURSE, list(labs)
     empty = [lab for lab in labs if any(each.core for each in workspace.unfinished(lab))]
@@ -56,10 +56,12 @@ def your_code(
     tell: Callable[[str], object] = print,
     as_it_is: bool = False,
 ) -> SimpleNamespace:
-    """The parts of a model: your package, the course's own in the place of what is empty.
+    """The parts of a model: the learner's package, filled from the reference where it is empty.
 
-    One told line says which is whose. The course's own takes over where your model raises an
-    error or gives other logits, unless it is wanted as it is.
+    The reference alone, where that model raises an error or gives other logits.
+
+    tell        gets a line that says who wrote which part
+    as_it_is    return the learner's model even if it is wrong
     """
     whose, _ = author(labs)
     if whose is Author.COURSE:
@@ -167,9 +169,9 @@ def say(
     """
     generator, write = torch.Generator().manual_seed(seed), Wrapped()
     ids, sampling = tokenizer.encode(text), Sampling(temperature)
-    said = stream(model, tokenizer, ids, _plain_generate, write, sampling, None, generator)
+    text = stream(model, tokenizer, ids, _plain_generate, write, sampling, None, generator)
     print()
-    return said
+    return text
 
 
 @torch.no_grad()

@@ -24,8 +24,8 @@ class Session:
     def __init__(self, lab: Lab, shell: Any):
         self.lab, self.shell = lab, shell
         self.unsaved: set[str] = set()  # exercises whose last run raised an error
-        self.left_out = False  # whether a cell lacked something that is not written yet
-        self.ran: list[Cell] = []  # the notebook's cells as they were run, the last one last
+        self.skipped = False  # whether a cell needed an exercise that is not written yet
+        self.executed: list[Cell] = []  # in the order in which they ran
 
     def after_cell(self, result: Any) -> None:
         """IPython's post_run_cell event: save what the cell answers, or adds to an answer."""
@@ -53,19 +53,19 @@ class Session:
 
     def _remember(self, cell: Cell) -> None:
         """A cell that was run again, or that answers what another one did, replaces it."""
-        for other in self.ran:
+        for other in self.executed:
             other.parts |= dict.fromkeys(cell.parts.keys() & other.parts.keys(), "")
         others = [
-            other for other in self.ran
+            other for other in self.executed
             if other.text != cell.text
             and not (other.name and other.name == cell.name)
             and (any(other.parts.values()) or not other.parts)
         ]  # fmt: skip
-        self.ran = [*others, cell]
+        self.executed = [*others, cell]
 
     def _answer(self, exercise: Exercise, cell: Cell) -> None:
         """Save what the cell just run answers, if it is the one that counts."""
-        found = workspace.notebook_of(self.lab, self.ran).answer(exercise)
+        found = workspace.notebook_of(self.lab, self.executed).answer(exercise)
         if found is None or found.cell is not cell:
             self._say_what_counts(exercise, cell)
             return
@@ -102,7 +102,7 @@ class Session:
         block = cells.block(workspace.module_source(self.lab), exercise.id)
         if block is None or workspace.is_empty(exercise, block):
             return
-        found = workspace.notebook_of(self.lab, self.ran).answer(exercise)
+        found = workspace.notebook_of(self.lab, self.executed).answer(exercise)
         texts = (found.text.rstrip(), block) if found else (block, block)
         same = [cells.fingerprint(cells.without_carried(text)) for text in texts]
         if same[0] == same[1] and len({*map(cells.carried_part, texts)}) > 1:
@@ -176,7 +176,7 @@ class Session:
             print(tr("left out: {error}", error=error))
         elif isinstance(error, NotImplementedError) and str(error).startswith("Exercise"):
             print(tr("left out: {error} is not written yet", error=error))
-        elif self.left_out and kind is NameError and frames[-1].f_globals is shell.user_ns:
+        elif self.skipped and kind is NameError and frames[-1].f_globals is shell.user_ns:
             print(
                 tr(
                     "left out: {error}; the cell that makes it was left out or not run",
@@ -186,7 +186,7 @@ class Session:
         else:
             shell.showtraceback((kind, error, trace), **how)
             return
-        self.left_out = True
+        self.skipped = True
 
     def _load(self) -> ModuleType:
         """The lab's module; what it prints was shown when its cells ran."""
@@ -206,7 +206,7 @@ class Session:
                 return
 
     def export_earlier_labs(self) -> None:
-        """Say whose the earlier labs are that this one uses, and let the course's own stand in
+        """Print who wrote the earlier labs that this one uses, and let the reference fill in
         for what is empty in the notebook too."""
         empty = workspace.empty_dependencies(self.lab)
         if not empty:

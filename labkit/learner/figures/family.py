@@ -87,7 +87,7 @@ class Model:
         """Numbers learnt, in all matrices and tables; norms and biases are a thousandth more.
 
         An activation that is not known counts as ungated; a table, as shared by input and
-        output where nobody says so.
+        output where the source does not say so.
         """
         return self._count(active=False)
 
@@ -178,7 +178,7 @@ CHOICES = (
     *(said("activation"), said("attention"), said("window"), said("state"), said("layers")),
     *(said("width"), said("heads"), said("kv_heads")),
 )
-BESIDE = {  # what `compare` shows: its words, and what stands there
+BESIDE = {  # what `compare` shows: the label, and the value
     **{name: attrgetter(name) for name in CHOICES},
     "head_dim": attrgetter("head_dim"),
     said("experts"): attrgetter("experts"),
@@ -275,7 +275,7 @@ def compare(*names: str) -> Table:
     names   as `family()` lists them; capitals, spaces and dashes do not matter
 
     Parameters, the share of them that works on one token and the bytes of KV cache a token
-    (bfloat16) are computed from the rows, and stand beside the published count.
+    (bfloat16) are computed from the rows, beside the published count.
 
     Errors: ValueError for an unknown name, with the nearest ones
     """

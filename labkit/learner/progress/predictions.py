@@ -1,8 +1,8 @@
 """Predictions: a choice that the learner makes before a cell runs, set beside what comes out.
 
-The notebook has predict("1.why", "") before a cell, and after it the outcome is told: by
-outcome("1.why"), or with the figure of that name. The choice that stands then is the one that
-counts. The lab's file in labkit/course/labs says what is right.
+The notebook has predict("1.why", "") before a cell. After the cell, outcome("1.why") or the
+figure of that name shows the outcome; from then on the choice is fixed. The
+lab's file in labkit/course/labs has the right one.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def outcome(name: str, shown: object = None) -> Report | None:
     remember(record.PREDICTIONS, name, known | {"told": True})
     if known["choice"] == found.right:
         return Report(heading, Status.PASSED, rows, tr("as you said"))
-    said = ("said", f"{known['choice']}, {tr(found.choices[known['choice']])}")
-    return Report(heading, Status.HELP, [said, *rows], tr("otherwise than you said"))
+    choice = ("said", f"{known['choice']}, {tr(found.choices[known['choice']])}")
+    return Report(heading, Status.HELP, [choice, *rows], tr("otherwise than you said"))
 
 
 def show_now(thing: object) -> None:

@@ -21,8 +21,8 @@ def notebook_path(lab: Lab) -> Path:
 
 
 def answered(lab: Lab) -> dict[str, bool | None]:
-    """{id of a written question: whether something stands in its cell, as the notebook was last
-    saved; None where neither can be told}"""
+    """{id of a written question: whether its cell in the saved notebook has an answer; None
+    where the cell is not found}"""
     try:
         content = notebook_file.read(notebook_path(lab))
     except notebook_file.NotebookError:

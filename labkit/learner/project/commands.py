@@ -1,4 +1,4 @@
-"""A learner's commands on files: hand in, begin anew, open JupyterLab."""
+"""A learner's commands on files: submit, reset, restore, open JupyterLab."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def show(handed: Submission) -> None:
         console.print(Text(clean(line), style="yellow"), soft_wrap=True)
     passed = sum(each.report.passed for each in handed.packed)
     answered = sum(map(bool, handed.written.values()))
-    told = tr(
+    summary = tr(
         "{passed} of {exercises} exercises pass, {answered} of {questions} written questions "
         "are answered",
         passed=passed,
@@ -98,7 +98,7 @@ def show(handed: Submission) -> None:
         answered=answered,
         questions=len(lab.questions),
     )
-    print(told)
+    print(summary)
     print(tr("hand in {path}", path=handed.path))
 
 
@@ -158,12 +158,12 @@ def _rewrite(
     if not yes:
         print(what + tr(": ") + warning.format(files=files))
         if not sys.stdin.isatty():
-            raise Problem(tr("nothing was changed: say `--yes`, where nobody can be asked"))
+            raise Problem(tr("nothing was changed; outside a terminal, add `--yes`"))
         typer.confirm(tr("Go on?"), abort=True)
     with ending_on(OSError):
         backup = doing.write(found)
     print(done.format(what=what, files=files))
-    print(tr("what was there lies in {backup}; this brings it back:", backup=backup))
+    print(tr("the old version is in {backup}; this command restores it:", backup=backup))
     print(f"\n    {doing.way_back(backup)}\n")
     print(tr("If the notebook is open: File, Reload Notebook from Disk."))
 

@@ -65,7 +65,7 @@ def answers(content: NotebookNode, lab: Lab) -> dict[str, str]:
 
 
 def put(content: NotebookNode, lab: Lab, exercise: Exercise, code: str) -> None:
-    """Let `code` stand in every cell that answers the exercise; in a new one if none does."""
+    """Write `code` into every cell that answers the exercise, or into a new cell."""
     found = copies(content, lab, exercise)
     for cell, text in found:
         if text == cell.source:

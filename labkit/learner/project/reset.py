@@ -1,5 +1,4 @@
-"""Beginning anew, or writing a module's answers back into the notebook; what was there is in a
-backup."""
+"""Empties exercises, or writes a module's answers back into the notebook; with a backup."""
 
 from __future__ import annotations
 

@@ -174,15 +174,15 @@ class Sides:
         )
 
     def report(self, answers: dict[str, str], exercise: Exercise) -> Report:
-        """On an exercise as it is handed in: the course's module with these answers, of which
-        those that are no Python stand in no other's way."""
-        kept = {
+        """On an exercise as it is handed in: the course's module with these answers, without
+        other answers that are no Python."""
+        readable = {
             key: text
             for key, text in answers.items()
             if key == exercise.id or cells.parsed(cells.tidied(text))
         }
         skeleton = {self.lab.module: workspace.skeletons()[self.lab.module]}
-        source = compose(skeleton, kept)[self.lab.module]
+        source = compose(skeleton, readable)[self.lab.module]
         if (source, exercise.id) not in self.reports:
             with workspace.override_source(self.lab, source):
                 report, _ = check_exercise(self.lab, exercise, "", quiet=True)

@@ -92,8 +92,8 @@ class ModelOptions:
     int8: Int8 = False
 
     def chat_model(self) -> ChatModel:
-        """Find the model, check every setting, then load it: what is wrong is said at once.
-        So is, on stderr, whose code and which weights these are."""
+        """Find the model, check every setting, then load it. Whose code and which weights
+        these are is printed to stderr."""
         with Console(stderr=True).status(tr("starting torch")):
             import torch
 

@@ -226,8 +226,6 @@ def test_a_loop_outside_the_cell_is_found_and_does_not_stop_the_hook(run, packag
     assert "look for a loop that never ends" in run(answer("1.1"))
     assert "not checked" in (report := run('check("1.1")'))
     assert "(tinyllm/rmsnorm.py, line " in report
-    start = time.thread_time()
-    assert run('check("1.1")') == report and time.thread_time() - start < 0.45
 
 
 def test_assemble_says_in_which_exercise_the_loop_is(run, package, short):
