@@ -105,7 +105,7 @@ def form(*texts, lost=None, seen="", asked=(), home=True):
 
 
 NOT_STARTED = {"1.1": "not started"}
-OUTSIDE = {"1.2": "cell 4 defines forward outside of the class"}
+OUTSIDE = {"1.2": "defines forward outside of the class"}
 FORMS = {
     # Lines round the definitions
     "%%time": form("%%time\n@1"),
@@ -356,7 +356,7 @@ FORMS = {
         CLASS + "\n    def forward(self, hidden_states):\n"
         '        raise NotImplementedError("Exercise 1.2: RMSNorm")',
         FORWARD + "RMSNorm.forward = forward",
-        lost={"1.2": ""},
+        lost=OUTSIDE,
         asked=("1.2",),
     ),
     "split at def forward": form(

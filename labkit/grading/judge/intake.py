@@ -20,6 +20,7 @@ from nbformat import NotebookNode, from_dict
 from labkit.course.answers import Answer, Cell, Notebook, answers_in, cell_name, defines
 from labkit.course.cells import (
     EMPTY_ANSWER,
+    RAISE,
     defined_names,
     directive,
     exercise_in,
@@ -212,7 +213,7 @@ def _methods_outside(exercise: Exercise, answer: Answer, handed_in: Notebook) ->
             if not isinstance(node, ast.FunctionDef) or node.name in answer.carried:
                 continue
             is_method = [a.arg for a in node.args.args[:1]] == ["self"]
-            if is_method and f"def {node.name}(" not in answer.text:
+            if is_method and (f"def {node.name}(" not in answer.text or RAISE in answer.text):
                 return tr("cell {place} defines {name} outside of the class",
                           place=cell.place, name=quoted(node.name))  # fmt: skip
     return ""
