@@ -76,7 +76,7 @@ def test_a_lab_is_again_as_it_was_released(project):
 
 
 WRONG = {  # what is asked; in which file what is replaced; what is said
-    ("1.1",): (None, "say `--yes`"),
+    ("1.1",): (None, "add `--yes`"),
     ("9.9", "--yes"): (None, "there is no"),
     ("1.1", "--yes"): ((0, "# %% exercise 1.1: layer_norm\n"), "has lost the line"),
     ("rmsnorm", "--yes"): ((1, "{"), "is not a notebook"),
