@@ -32,7 +32,8 @@ from weakref import WeakKeyDictionary
 from labkit.course import cells, sealed
 from labkit.course.paths import SOLUTIONS
 from labkit.course.syllabus import Exercise, Lab
-from labkit.sandbox.inside.call import Call, Outcome, perform
+from labkit.sandbox.inside.call import Call, Outcome
+from labkit.sandbox.inside.perform import perform
 
 TITLE = re.compile(r"(?P<name>[a-z0-9-]+)(?: \((?P<kind>[a-z]+)\))?: (?P<sentence>.+)")
 # The share of an exercise's points that a mistake costs, at least and at most, by its kind

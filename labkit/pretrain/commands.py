@@ -238,7 +238,7 @@ def _watched(trainer: Trainer, console: Console) -> None:
         for seen in trainer.steps():
             if trainer.step == begun + FIRST:
                 left = (trainer.recipe.steps - trainer.step) * seen["seconds"] / 60
-                note(tr("about {left:.0f} minutes left, at this pace", left=left))
+                note(tr("about {left:.0f} min left at this pace", left=left))
             words = f"loss {seen['loss']:.3f}, {seen['seconds']:.2f} s a step"
             bar.update(task, completed=trainer.step, seen=words)
             if len(trainer.run.log) > lines and not console.is_terminal:

@@ -7,9 +7,10 @@ course/collected/manifest.json          where each attempt that counts came from
 course/collected/needs_a_look.json      what a person has to settle (issues.py)
 course/collected/last.csv               what became of each file of the last run
 
-The latest attempt counts, and only a later one replaces it. Nothing is guessed: what no layout
-and no roster settles stays open until `--as` says whose it is. Different notebooks for one
-learner from different sources are never delivered.
+The latest attempt counts, and only a later one replaces it; a file that was collected before
+changes nothing. Nothing is guessed: what no layout and no roster settles stays open until
+`--as` says whose it is. Different notebooks for one learner from different sources are never
+delivered.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def collect(
                 raise CourseError(f"{source} is where collect keeps its own files")
             attempts += attempts_in(source, lab, Path(spool))
         if learner is not None:
-            attempts = run.given_to(learner, attempts)
+            attempts = run.assign(learner, attempts)
         run.deliver(attempts)
     return run.lines
 
@@ -75,14 +76,15 @@ class Run:
     def __init__(self, course: Course, wanted: Lab | None, roster: Roster, replace_newer: bool):
         self.root, self.wanted, self.roster = course.root, wanted, roster
         self.replace_newer = replace_newer
+        self.is_assigned = False  # a person said whose it is
         self.collected = course.root / "collected"
         self.collected.mkdir(parents=True, exist_ok=True)
         self.issues = issues.OpenIssues(course.root)
         self.issues.given |= roster.numbers
         self.lines: list[issues.Line] = []
         self.new: list[issues.OpenIssue] = []
-        self.owned: set[str] = set()
-        self.come: dict[tuple[str, str], str] = {}
+        self.settled: set[str] = set()
+        self.delivered: dict[tuple[str, str], str] = {}
         self.manifest = timestamp.read_manifest(self.root)
 
     def deliver(self, attempts: list[Attempt]) -> None:
@@ -98,22 +100,23 @@ class Run:
                 rest.append(attempt)
         for group in groups.values():
             self.deliver_group(group)
-        self.tell_ungraded(rest)
+        self.report_ungraded(rest)
         text = json.dumps(self.manifest, indent=1, sort_keys=True)
         write_whole(self.root / timestamp.MANIFEST, text)
-        self.issues.update(self.new, self.owned, self.come)
+        self.issues.update(self.new, self.settled, self.delivered)
 
     # Whose
 
-    def given_to(self, learner: str, attempts: list[Attempt]) -> list[Attempt]:
+    def assign(self, learner: str, attempts: list[Attempt]) -> list[Attempt]:
         """All of it is this learner's. It is remembered, should it come again; and whose the
         number is that an LMS gives to a person."""
         if safe_id(learner) != learner:
             raise CourseError(f"{learner!r} cannot be a learner's id")
         if self.roster.closed and learner not in {person.id for person in self.roster.people}:
             raise CourseError(f"{learner} is not on the roster, so nothing is given to them")
+        self.is_assigned = True
         asked = {issue.sha: issue.claim for issue in self.issues.entries if issue.claim}
-        given = []
+        assigned = []
         for attempt in attempts:
             before = self.manifest.get(f"{learner}/{attempt.lab_name}", {}).get("claim", "")
             claim = claim_called(asked.get(attempt.sha, "")) or attempt.claim
@@ -121,16 +124,15 @@ class Run:
             self.issues.given[f"{claim.key}/{attempt.sha}"] = learner
             if claim.system in NUMBERED:
                 self.issues.given[claim.key] = learner
-            given.append(replace(attempt, claim=claim, learner=learner, given=True))
-        return given
+            assigned.append(replace(attempt, claim=claim, learner=learner))
+        return assigned
 
     def with_learner(self, attempt: Attempt) -> Attempt:
-        if attempt.given or attempt.claim is None:
+        if self.is_assigned or attempt.claim is None:
             return attempt
-        given = self.issues.given.get(f"{attempt.claim.key}/{attempt.sha}")
-        if learner := given or self.issues.given.get(attempt.claim.key):
-            return replace(attempt, learner=learner, given=bool(given))
-        ids = self.roster.find(attempt.claim)
+        key = attempt.claim.key
+        given = self.issues.given.get(f"{key}/{attempt.sha}") or self.issues.given.get(key)
+        ids = {given} if given else self.roster.find(attempt.claim)
         if len(ids) == 1:
             return replace(attempt, learner=next(iter(ids)))
         if ids or self.roster.closed or not any(attempt.claim.names):
@@ -153,9 +155,9 @@ class Run:
         """It is kept, and a person is asked whose it is."""
         copy = self.keep(replace(attempt, learner=""))
         reason += tr("; ") + tr(ASK)
-        self.tell(attempt, issues.WHOSE, reason, str(copy.relative_to(self.root)))
+        self.report_issue(attempt, issues.WHOSE, reason, str(copy.relative_to(self.root)))
 
-    def tell(self, attempt: Attempt, state: str, reason: str, copy: str = "") -> None:
+    def report_issue(self, attempt: Attempt, state: str, reason: str, copy: str = "") -> None:
         """A line of the table, and an issue that stays open."""
         self.line(attempt, state, reason)
         when = attempt.when.timestamp() if attempt.when and not attempt.other else None
@@ -165,10 +167,8 @@ class Run:
         self.new.append(issues.OpenIssue(learner, bool(attempt.learner), *what))
 
     def line(self, attempt: Attempt, state: str, note: str = "") -> None:
-        note = "; ".join(filter(None, (note, attempt.note)))
-        is_trouble, key = state in issues.TROUBLE, attempt.claim_key
-        what = (attempt.shown, attempt.lab_name, attempt.when, note, key, is_trouble)
-        self.lines.append(issues.Line(attempt.file, state, *what))
+        what = (attempt.shown, attempt.claim_key, attempt.lab_name, attempt.when)
+        self.lines.append(issues.Line(*what, state, note, attempt.file))
 
     # One learner's notebooks of one lab
 
@@ -179,105 +179,116 @@ class Run:
         current = self.manifest.get(f"{learner}/{lab.name}", {})
         if not path.is_file() or timestamp.sha_of(path) != current.get("sha"):
             current = {}  # what is there came by other means
-        group = self.candidates(self.of_one_claim(group, current))
-        if not group:
+        new = self.undisputed(self.new_attempts(group, path), current)
+        if not new:
             return
-        *earlier, last = sorted(group, key=lambda a: (a.order, a.given, a.file))
-        for attempt in group:
-            self.keep(attempt)
-            self.owned.add(attempt.sha)
+        *earlier, last = sorted(new, key=lambda attempt: (attempt.order, attempt.file))
         for attempt in earlier:
+            self.keep(attempt)
             if attempt.sha != last.sha:
                 self.line(attempt, issues.EARLIER)
         state, begun = self.put(last, path, current)
+        self.keep(last)  # after it counts: should this stop before, it is new the next time
+        if self.is_assigned:
+            self.settle(last)
+        self.settled |= {attempt.sha for attempt in new}
         begun = begun.union(*(attempt.begun for attempt in earlier)) - last.begun
         if state != issues.OLDER:
-            self.come[learner, lab.name] = last.claim.key
-        if begun and state != issues.OLDER and not last.given:
+            self.delivered[learner, lab.name] = last.claim.key
+        if begun and state != issues.OLDER and not self.is_assigned:
             why = tr(LACKS, names=tr(", ").join(sorted(begun)))
             folder = f"collected/{learner}/{lab.name}"
-            self.tell(last, issues.FEWER, why + tr(CHOOSE, learner=learner, folder=folder))
+            why += tr(CHOOSE, learner=learner, folder=folder)
+            self.report_issue(last, issues.FEWER, why)
         else:
             self.line(last, state)
 
-    def of_one_claim(self, group: list[Attempt], current: dict) -> list[Attempt]:
-        """Without those that another claim brings than what counts: they may be another's."""
-        given = {attempt.claim.key for attempt in group if attempt.given}
-        keys = given or {*filter(None, [current.get("claim")])} or {o.claim.key for o in group}
-        sure = bool(given) or len(keys) == 1
-        sole = len({attempt.sha for attempt in group} | {current.get("sha", group[0].sha)}) == 1
+    def settle(self, attempt: Attempt) -> None:
+        """Keep with the learner what else was open of the same person."""
+        for issue in self.issues.entries:
+            same = (issue.claim, issue.lab) == (attempt.claim.key, attempt.lab_name)
+            if issue.kept and same and (self.root / issue.kept).is_file():
+                content = self.root / issue.kept
+                self.keep(replace(attempt, sha=issue.sha, content=content))
+
+    def new_attempts(self, group: list[Attempt], path: Path) -> list[Attempt]:
+        """Those that were not collected before; of a clone, what `tinyllm submit` wrote."""
+        submits = [attempt for attempt in group if "submissions" in attempt.parts[:-1]]
+        is_all_new = self.is_assigned or self.replace_newer or not path.is_file()
+        new = []
+        for attempt in group:
+            if submits and attempt not in submits and not self.is_assigned:
+                self.keep(attempt)
+                self.line(attempt, issues.SKIPPED, "submissions/ counts")
+            elif is_all_new or self.kept_copy(attempt) is None:
+                new.append(attempt)
+            else:
+                is_same = attempt.sha == timestamp.sha_of(path)
+                self.line(attempt, issues.SAME if is_same else issues.EARLIER)
+        return new
+
+    def undisputed(self, new: list[Attempt], current: dict) -> list[Attempt]:
+        """Without those that may be somebody else's, and those of which no time says which is
+        the latest."""
+        if self.is_assigned or not new:
+            return new
+        keys = {current["claim"]} if current else {attempt.claim.key for attempt in new}
+        hashes = {attempt.sha for attempt in new} | {current.get("sha", new[0].sha)}
         canvas = {claim for key, entry in self.manifest.items()  # the same number in all labs
-                  if key.rpartition("/")[0] == group[0].learner
+                  if key.rpartition("/")[0] == new[0].learner
                   and (claim := entry.get("claim", "")).startswith("Canvas ")}  # fmt: skip
         good = []
-        for attempt in group:
-            namesake = attempt.claim.system == "Canvas" and canvas - {attempt.claim.key}
-            certain = sure and attempt.claim.key in keys
-            same = sole or certain or attempt.sha == current.get("sha")
-            if attempt.given or (same and not namesake):
+        for attempt in new:
+            key = attempt.claim.key
+            others = canvas - {key} if attempt.claim.system == "Canvas" else set()
+            is_one = len(hashes) == 1 or keys == {key} or attempt.sha == current.get("sha")
+            if is_one and not others:
                 good.append(attempt)
             else:
-                claims = " / ".join(sorted({*keys, *(namesake or ()), attempt.claim.key}))
-                text = "several people may go by this name: {claims}"
-                self.ask(attempt, tr(text, claims=claims))
-        return good
-
-    def candidates(self, group: list[Attempt]) -> list[Attempt]:
-        """Those of which the latest counts; nothing where no time says which is the latest."""
-        timed = all(attempt.claim.timed for attempt in group)
-        given = [attempt for attempt in group if attempt.given]
-        chosen = group
-        if given:  # and what came since a person chose
-            new = [a for a in group if timed and self.kept_copy(a) is None]
-            chosen = [attempt for attempt in group if attempt in given + new]
-        submits = [a for a in chosen if "submissions" in a.parts[:-1]]  # `tinyllm submit`
-        chosen = submits if submits and not given else chosen
-        for attempt in group:
-            if attempt not in chosen:
-                self.keep(attempt)
-                why = "a different notebook was given" if given else "submissions/ counts"
-                self.line(attempt, issues.SKIPPED, why)
-        latest = max((attempt.order for attempt in chosen), default=[])
-        rivals = [attempt for attempt in chosen if not timed or attempt.order == latest]
-        if len({a.sha for a in rivals}) < 2 or any(a.given for a in rivals):
-            return chosen
-        for attempt in rivals:
-            text = "{name} has different notebooks of {lab} in different places"
-            self.ask(attempt, tr(text, name=attempt.learner, lab=attempt.lab.name))
-        for attempt in chosen:
-            if attempt not in rivals:
+                claims = " / ".join(sorted({*keys, *others, key}))
+                why = tr("several people may go by this name: {claims}", claims=claims)
+                self.ask(attempt, why)
+        timed = all(attempt.claim.timed for attempt in good)
+        latest = max((attempt.order for attempt in good), default=[])
+        rivals = [attempt for attempt in good if not timed or attempt.order == latest]
+        if len({attempt.sha for attempt in rivals}) < 2:
+            return good
+        for attempt in good:
+            if attempt in rivals:
+                name, lab = attempt.learner, attempt.lab.name
+                why = tr("{name} has several different notebooks of {lab}", name=name, lab=lab)
+                self.ask(attempt, why)
+            else:
                 self.keep(attempt)
                 self.line(attempt, issues.EARLIER)
         return []
 
-    def tell_ungraded(self, rest: list[Attempt]) -> None:
-        """Files that are no submission: once for each reason, and files of another kind or lab
-        only if their learner has nothing else."""
-        labs = {lab for _, lab in self.come}
+    def report_ungraded(self, rest: list[Attempt]) -> None:
+        """Files that are no submission, once for each reason. Files of a different kind or lab
+        do not matter where their learner has a submission."""
+        labs = {lab for _, lab in self.delivered}
         files: dict[tuple, list[Attempt]] = defaultdict(list)
         for attempt in rest:
             mild = attempt.other or bool(attempt.sha)
-            reason = attempt.reason
             if attempt.sha:
                 reason = tr("a notebook of {name}", name=attempt.lab.name)
+                attempt = replace(attempt, reason=reason)
             who = attempt.claim_key or attempt.shown
-            files[who, mild, "" if mild else reason].append(replace(attempt, reason=reason))
+            files[who, mild, "" if mild else attempt.reason].append(attempt)
         for (who, mild, _), (attempt, *more) in sorted(files.items(), key=lambda item: item[0]):
             lab = self.wanted or (None if mild else attempt.lab)
             names = {lab.name} if lab else labs
-            has = any(
-                (attempt.learner, name) in self.come
-                or issues.submitted(self.root, attempt.learner, name).is_file()
-                for name in names
-            )
-            note = tr("and {count} more such files", count=len(more)) if more else ""
+            has = any(issues.submitted(self.root, attempt.learner, name).is_file()
+                      for name in names if attempt.learner)  # fmt: skip
+            note = attempt.reason
+            if more:
+                note += tr("; and {count} more such files", count=len(more))
             if mild and (has or attempt.claim is None or (who, False, "") in files):
-                note = "; ".join(filter(None, (attempt.reason, note)))
                 self.line(attempt, issues.SKIPPED, note)
                 continue
             only = LABS_BY_NAME[next(iter(labs))] if len(labs) == 1 else None
-            attempt = replace(attempt, lab=lab or attempt.lab or only, note=note)
-            self.tell(attempt, issues.UNGRADED if mild else issues.REFUSED, attempt.reason)
+            attempt = replace(attempt, lab=lab or attempt.lab or only)
+            self.report_issue(attempt, issues.UNGRADED if mild else issues.REFUSED, note)
 
     # Files
 
@@ -311,7 +322,7 @@ class Run:
                 self.manifest[f"{attempt.learner}/{attempt.lab.name}"] = current | entry
                 return issues.SAME, begun
             when = issues.handed_in(path)
-            if not later(attempt, current.get("order") or [0, when.timestamp()]) \
+            if not is_later(attempt, current.get("order") or [0, when.timestamp()]) \
                     and not self.replace_newer:  # fmt: skip
                 return issues.OLDER, begun
             with suppress(NotANotebook):
@@ -327,7 +338,7 @@ class Run:
         return state, begun
 
 
-def later(attempt: Attempt, order: Sequence[float]) -> bool:
+def is_later(attempt: Attempt, order: Sequence[float]) -> bool:
     """Whether an attempt comes after this order: by numbers of files if both have them."""
     if attempt.order[0] and order[0]:
         return attempt.order[0] > order[0]
