@@ -48,7 +48,6 @@ c.Autograde.autograde_preprocessors = [
 # What comes off for lateness: what course.toml says, else nbgrader's own plugin as it is set up
 # here; or name a plugin of your own.
 c.AssignLatePenalties.plugin_class = "labkit.grading.nbgrader.plugins.CoursePenalty"
-c.ExportApp.plugin_class = "labkit.grading.nbgrader.plugins.CourseCsv"
 
 # Feedback goes back through the exchange to those who handed in through it.
 c.ExchangeFactory.release_feedback = "labkit.grading.nbgrader.plugins.ReleaseFeedback"

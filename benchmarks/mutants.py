@@ -42,8 +42,8 @@ from labkit.checks.runner import BrokenCheck, CheckResult, run_check, run_checks
 from labkit.course import cells
 from labkit.course.paths import SOLUTIONS
 from labkit.course.syllabus import LABS, Exercise, Lab, find_exercise, find_lab
-from labkit.sandbox.inside.call import perform
 from labkit.sandbox.inside.limits import MEMORY_BYTES, mapped_bytes
+from labkit.sandbox.inside.perform import perform
 
 CPU_SECONDS = 10  # of a mutant, and on top of it several times what the reference takes
 SLEEPS = 20  # times as many seconds of wall time: the machine may be busy

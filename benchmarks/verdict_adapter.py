@@ -44,8 +44,9 @@ from labkit.grading.judge.assembly import assembly_rows
 from labkit.grading.judge.judge import Judge, always_missed
 from labkit.grading.sample_class import encoded, solved, with_answer
 from labkit.sandbox.bubblewrap import Sandbox
-from labkit.sandbox.inside.call import Outcome, describe, perform
+from labkit.sandbox.inside.call import Outcome, describe
 from labkit.sandbox.inside.importer import filename, imported
+from labkit.sandbox.inside.perform import perform
 from labkit.sandbox.launch import WorkerLauncher
 from labkit.sandbox.probe import best_sandbox
 

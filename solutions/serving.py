@@ -412,9 +412,11 @@ class Scheduler:
         rows    the new tokens of each request, equally many
         """
         batch = PagedBatch(self.cache, [request.number for request in requests])
-        input_ids = torch.tensor(rows)  # (B, T)
+        device = next(self.model.parameters(), torch.empty(0)).device
+        input_ids = torch.tensor(rows, device=device)  # (B, T)
         self.passes.append(list(input_ids.shape))
-        logits = self.model(input_ids, batch.attention_mask(input_ids.size(1)), batch)
+        attention_mask = batch.attention_mask(input_ids.size(1)).to(device)  # (B, S)
+        logits = self.model(input_ids, attention_mask, batch)
         return logits[:, -1].argmax(dim=-1).tolist()  # B tokens
 
     def has_room(self, request: Request) -> bool:
@@ -486,7 +488,7 @@ def speculative_step(
     picked = draft_tokens[..., None]  # (B, k, 1)
     p = target_probs[:, :-1].gather(-1, picked).squeeze(-1)  # (B, k) of the drafts
     q = draft_probs.gather(-1, picked).squeeze(-1)
-    dice = torch.rand(batch, drafted, generator=generator)
+    dice = torch.rand(batch, drafted, generator=generator, device=p.device)
     accepted = (dice * q < p).long().cumprod(dim=-1)  # (B, k) 1 up to the first rejection
     count = accepted.sum(dim=-1)  # (B,)
 
@@ -496,7 +498,7 @@ def speculative_step(
     own = torch.multinomial(left.clamp(min=0), num_samples=1, generator=generator)  # (B, 1)
 
     tokens = torch.cat((draft_tokens, own), dim=1)  # (B, k + 1)
-    place = torch.arange(drafted + 1)
+    place = torch.arange(drafted + 1, device=p.device)
     tokens = torch.where(place == count[:, None], own, tokens)
     return tokens.masked_fill(place > count[:, None], -1)
     ### END SOLUTION

@@ -13,7 +13,7 @@ from labkit.checks.messages import learner_report
 from labkit.checks.mistakes import Oracle
 from labkit.checks.runner import Result, run_check
 from labkit.course.syllabus import NOTEBOOKS, find_lab
-from labkit.sandbox.inside.call import perform
+from labkit.sandbox.inside.perform import perform
 
 
 def pytest_pycollect_makemodule(module_path, parent):

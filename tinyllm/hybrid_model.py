@@ -128,12 +128,14 @@ class Qwen3NextModel(nn.Module):
     ) -> Tensor:
         config, new = self.config, input_ids.size(1)  # T
         total = new + (0 if cache is None else cache.length)  # S
-        position_ids = torch.arange(total - new, total)[None]  # (1, T)
+        device = input_ids.device
+        position_ids = torch.arange(total - new, total, device=device)[None]  # (1, T)
         reach = min(total, new + config.sliding_window - 1)  # keys that a window still holds
         masks = {
             "full_attention": hybrid.sliding_window_mask(new, total, total),
             "sliding_attention": hybrid.sliding_window_mask(new, reach, config.sliding_window),
         }
+        masks = {kind: mask.to(device) for kind, mask in masks.items()}  # (T, S) each
         padding = None
         if attention_mask is not None:
             padding = attention_mask[:, -new:]  # (B, T)

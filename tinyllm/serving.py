@@ -334,9 +334,11 @@ class Scheduler:
         rows    the new tokens of each request, equally many
         """
         batch = PagedBatch(self.cache, [request.number for request in requests])
-        input_ids = torch.tensor(rows)  # (B, T)
+        device = next(self.model.parameters(), torch.empty(0)).device
+        input_ids = torch.tensor(rows, device=device)  # (B, T)
         self.passes.append(list(input_ids.shape))
-        logits = self.model(input_ids, batch.attention_mask(input_ids.size(1)), batch)
+        attention_mask = batch.attention_mask(input_ids.size(1)).to(device)  # (B, S)
+        logits = self.model(input_ids, attention_mask, batch)
         return logits[:, -1].argmax(dim=-1).tolist()  # B tokens
 
     def has_room(self, request: Request) -> bool:

@@ -24,8 +24,9 @@ from labkit.checks.package import localised, placed, reference_modules
 from labkit.checks.runner import Ask, package_in
 from labkit.course.lang import said, tr
 from labkit.course.syllabus import LABS, Exercise, find_exercise
-from labkit.sandbox.inside.call import Call, Given, New, Outcome, blanked
+from labkit.sandbox.inside.call import Call, Given, New, Outcome
 from labkit.sandbox.inside.importer import PACKAGE, imported
+from labkit.sandbox.inside.perform import blanked
 from labkit.sandbox.inside.wire import outcome_from
 
 PARTS = (  # of the models, by the exercises' symbols

@@ -26,13 +26,15 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from importlib import import_module
 from itertools import product
+from time import process_time
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from labkit.course import cells, sealed
 from labkit.course.paths import SOLUTIONS
 from labkit.course.syllabus import Exercise, Lab
-from labkit.sandbox.inside.call import Call, Outcome, perform
+from labkit.sandbox.inside.call import Call, Outcome
+from labkit.sandbox.inside.perform import perform
 
 TITLE = re.compile(r"(?P<name>[a-z0-9-]+)(?: \((?P<kind>[a-z]+)\))?: (?P<sentence>.+)")
 # The share of an exercise's points that a mistake costs, at least and at most, by its kind
@@ -217,12 +219,20 @@ class Oracle:
         self.lab = lab
         self.namespace: Mapping[str, Any] = vars(import_module(f"solutions.{lab.module}"))
         self._right = WeakKeyDictionary[Call, Outcome]()  # kept as long as the call is
+        self._seconds = WeakKeyDictionary[Call, float]()
         self._wrong = WeakKeyDictionary[Call, dict[Version, Outcome]]()
 
     def reference(self, call: Call) -> Outcome:
         if call not in self._right:
+            start = process_time()
             self._right[call] = perform(call, self.namespace)
+            self._seconds[call] = process_time() - start
         return self._right[call]
+
+    def seconds(self, call: Call) -> float:
+        """How long the processor took for the right outcome."""
+        self.reference(call)
+        return self._seconds[call]
 
     def mistaken(self, version: Version, call: Call) -> Outcome:
         known = self._wrong.setdefault(call, {})

@@ -11,8 +11,9 @@ from labkit.checks.compare import Difference, compare
 from labkit.checks.declared import BrokenCheck, Check
 from labkit.course.paths import fault
 from labkit.course.syllabus import Exercise
-from labkit.sandbox.inside.call import Call, Outcome, describe, perform
+from labkit.sandbox.inside.call import Call, Outcome, describe
 from labkit.sandbox.inside.importer import PACKAGE, filename
+from labkit.sandbox.inside.perform import perform
 
 Performer = Callable[[Call], Outcome]
 Ask = Callable[[str, Call], Outcome]  # what a call gives in a module of the package

@@ -9,11 +9,10 @@ This module says how a worker is started in it; probe.py finds out which one wor
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import re
 import sys
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,30 +32,17 @@ class GradingError(Exception):
     """Nothing can be graded like this; the message says why and what to do."""
 
 
-class NoSandbox(GradingError):
-    """There is no bubblewrap, and nobody said that it may be missing; what to do is said."""
-
-
 def start_fault(error: str) -> GradingError:
     """Why Python does not start in the sandbox, by its last words, and what to do about it.
 
     error    what it wrote to standard error
     """
     last = (error.strip().splitlines() or ["no reason given"])[-1]
-    if "ImportError" not in last and "ModuleNotFoundError" not in last:
-        return GradingError(
-            f"nothing is graded: Python does not start in the sandbox ({last}); {ASK}"
-        )
-    what, missing = f"import torch ({last})", re.search(r"No module named '(\w+)", last)
-    if missing:
-        found = importlib.util.find_spec(missing[1])
-        where = Path(found.origin).parent.parent if found and found.origin else "no folder"
-        what = f"import {missing[1]}, which is in {where}"
     shown = ", ".join(map(str, package_folders())) or "none"
     return GradingError(
-        f"nothing is graded: the sandbox cannot {what}; of the folders of sys.path it shows "
-        f"those with the name {' or '.join(PACKAGES)} ({shown}): install the package into one "
-        "of them, for instance that of a virtual environment, and grade with its Python"
+        f"nothing is graded: Python does not start in the sandbox ({last}). Of the folders of "
+        f"sys.path it sees those with the name {' or '.join(PACKAGES)} ({shown}): what it "
+        "lacks must be installed into one of them, for instance that of a virtual environment"
     )
 
 
@@ -69,9 +55,7 @@ class Sandbox:
     """How learner code is shut in on this machine."""
 
     bubblewrap: str | None = None  # the program, where it works
-    stopped: tuple[str, ...] = ()  # attempts to break out that failed
-    open: tuple[str, ...] = ()  # attempts that got through
-    unknown: tuple[str, ...] = ()  # attempts of which nothing was heard
+    unstopped: tuple[str, ...] = ()  # attempts to break out that are not known to fail
     lacking: str = ""  # why there is no bubblewrap, and what to do about it
 
     def command(self, python: list[str], code: Path, scratch: Path, door: str) -> list[str]:
@@ -89,14 +73,13 @@ class Sandbox:
     @property
     def warnings(self) -> list[str]:
         """What a person should know before learner code runs in it."""
-        said = []
+        found = []
         if self.bubblewrap is None:
-            said.append(f"{UNSANDBOXED} {self.lacking}.")
-        if self.open:
-            said.append(f"learner code here can {', '.join(self.open)}: {ASK}")
-        if self.unknown:
-            said.append(f"not known whether learner code can {', '.join(self.unknown)}: {ASK}")
-        return said
+            found.append(f"{UNSANDBOXED} {self.lacking}.")
+        if self.unstopped:
+            ways = ", ".join(self.unstopped)
+            found.append(f"perhaps learner code here can {ways} (try it again): {ASK}")
+        return found
 
 
 def bubblewrap_arguments(program: str) -> list[str]:
@@ -117,38 +100,26 @@ def bubblewrap_arguments(program: str) -> list[str]:
     for path in sorted(set(names)):  # a folder comes before what lies in it
         if os.path.exists(path) and not path.startswith("/dev/"):
             words += ["--ro-bind", path, path]
-    for path in [*course_folders(names), *packages_of_no_use(names)]:
+    for path in hidden_folders(names):
         words += ["--tmpfs", path]
     words += ["--ro-bind", str(LABKIT / "sandbox" / "inside"), f"{CODE}/labkit/sandbox/inside"]
     words += ["--dir", SCRATCH, "--chdir", SCRATCH]
     return [*words, "--remount-ro", "/", "--"]
 
 
-def course_folders(shown: list[str]) -> list[str]:
-    """The course's own folders that lie inside a folder that is shown: an installed copy."""
-    inside = [Path(name) / part for name in shown for part in ("labkit", "solutions")]
-    inside += [ROOT / part for part in ("labkit", "solutions", "tests", "course")]
-    return sorted(
-        {
-            str(path)
-            for path in inside
-            if path.is_dir() and any(path.is_relative_to(name) for name in shown)
-        }
-    )
-
-
 # What does exercises, and what no exercise needs; in the learner's process it is not there.
 OF_NO_USE = ("transformers", "vllm", "xformers", "flash_attn", "torchtune", "torchao")
 
 
-def packages_of_no_use(shown: list[str]) -> list[str]:
-    """The folders of packages that would do the learner's work."""
-    roads = ("", "site-packages", "dist-packages", "*/site-packages", "*/dist-packages")
-    folders = [
-        Path(name).glob(road) if road else [Path(name)] for name in shown for road in roads
+def hidden_folders(shown: Iterable[str]) -> list[str]:
+    """Of the folders inside those that are shown the course's, where it is installed, and
+    packages that would do the learner's work."""
+    inside = [
+        Path(name) / part for name in shown for part in ("labkit", "solutions", *OF_NO_USE)
     ]
-    inside = [folder / part for found in folders for folder in found for part in OF_NO_USE]
-    return sorted({str(path.resolve()) for path in inside if path.is_dir()})
+    inside += [ROOT / part for part in ("labkit", "solutions", "tests", "course")]
+    folders = {path.resolve() for path in inside if path.is_dir()}
+    return sorted(str(f) for f in folders if any(f.is_relative_to(name) for name in shown))
 
 
 def permitted(sandbox: Sandbox, without: bool | None = None) -> Sandbox:
@@ -159,7 +130,7 @@ def permitted(sandbox: Sandbox, without: bool | None = None) -> Sandbox:
     if without is None:
         without = os.environ.get(WITHOUT, "0") not in ("", "0")
     if sandbox.bubblewrap is None and not without:
-        raise NoSandbox(
+        raise GradingError(
             f"there is no sandbox here: {sandbox.lacking}. `--no-sandbox` (or {WITHOUT}=1) "
             "grades without one, beside your own files: only code that you trust"
         )

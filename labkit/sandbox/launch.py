@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import marshal
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -16,19 +16,24 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from labkit.course.paths import ROOT
 from labkit.sandbox.bubblewrap import ONE_THREAD, SCRATCH, Sandbox, start_fault
-from labkit.sandbox.inside import frames
 from labkit.sandbox.inside.call import Call, Failure, Outcome
-from labkit.sandbox.inside.frames import Gone, TimedOut
 from labkit.sandbox.inside.importer import filename
 from labkit.sandbox.inside.limits import CPU_SECONDS
-from labkit.sandbox.inside.wire import decode_outcome, encode_call
-from labkit.sandbox.inside.worker import empty
+from labkit.sandbox.inside.wire import (
+    Gone,
+    TimedOut,
+    decode_outcome,
+    encode_call,
+    receive,
+    send,
+)
 
-WALL_SECONDS = 4 * CPU_SECONDS + 10  # a busy machine must not change a score
+WALL_SECONDS, PER_CPU_SECOND = 30, 3  # a busy machine must not change a score
 START_SECONDS = 120
 MAX_ANSWER, MAX_ANSWERS = 8 << 20, 16 << 20  # bytes of one outcome, and of all in a request
 ENDED = "it ended the process, ran out of time or answered nonsense"
@@ -55,7 +60,7 @@ class LoadRequest:
 
     sources: Mapping[str, str]
     module: str
-    compiled: Mapping[str, str] = field(default_factory=dict)
+    compiled: Mapping[str, CodeType] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -75,17 +80,12 @@ class Answers:
     timed_out: bool = False
 
 
-def encoded_calls(calls: Sequence[Call]) -> bytes:
-    return b"".join(frames.framed(encode_call(call)) for call in calls)
-
-
-def compiled_modules(sources: Mapping[str, str]) -> dict[str, str]:
+def compiled_modules(sources: Mapping[str, str]) -> dict[str, CodeType]:
     """The reference as code without docstrings, so that no learner's code finds it as text."""
-    codes = {
+    return {
         name: compile(text, filename(name), "exec", dont_inherit=True, optimize=2)
         for name, text in sources.items()
     }
-    return {name: base64.b64encode(marshal.dumps(c)).decode() for name, c in codes.items()}
 
 
 class WorkerLauncher:
@@ -96,8 +96,8 @@ class WorkerLauncher:
         self.sandbox = sandbox
 
     def __enter__(self) -> WorkerLauncher:
-        inside = self.sandbox.bubblewrap  # then the folder is its own, and nothing stays behind
-        self.scratch = Path(SCRATCH if inside else tempfile.mkdtemp(prefix="tinyllm-"))
+        is_inside = self.sandbox.bubblewrap  # of the sandbox, with which it goes
+        self.scratch = Path(SCRATCH if is_inside else tempfile.mkdtemp(prefix="tinyllm-"))
         self.control: socket.socket | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self.errors = tempfile.TemporaryFile()  # of a process that starts; empty once it has
@@ -107,25 +107,19 @@ class WorkerLauncher:
         self._stop_parent()
         self.errors.close()
         if not self.sandbox.bubblewrap:
-            with suppress(OSError):
-                empty(self.scratch)
-                self.scratch.rmdir()
+            shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def start(
-        self, banned: Sequence[str] = (), cpu_seconds: int = CPU_SECONDS, patience: int = 1
-    ) -> Worker:
+    def start(self, banned: Sequence[str] = (), cpu_seconds: int = CPU_SECONDS) -> Worker:
         """A fresh, confined process; GradingError where Python does not even start there.
 
         cpu_seconds  for all that it will do
-        patience     how many times longer than usual it is waited for
         """
-        limits = banned, cpu_seconds, patience
         try:
-            return Worker(self._channel(), self.end, *limits)
+            return Worker(self._channel(), self.end, banned, cpu_seconds)
         except (OSError, Gone):  # the forking parent is gone: a new one, once
             self._stop_parent()
         try:
-            return Worker(self._channel(), self.end, *limits)
+            return Worker(self._channel(), self.end, banned, cpu_seconds)
         except (OSError, Gone):
             self._stop_parent()
             self.errors.seek(0)
@@ -135,12 +129,16 @@ class WorkerLauncher:
             raise
 
     def answer(
-        self, request: LoadRequest, calls: Sequence[Call], *limits: Any, **more: Any
+        self,
+        request: LoadRequest,
+        calls: Sequence[Call],
+        banned: Sequence[str] = (),
+        cpu_seconds: int = CPU_SECONDS,
     ) -> Answers:
-        """The answers of a process of their own; limits are those of `start`."""
-        worker = self.start(*limits, **more)
+        """The answers of a process that is started for them and stopped."""
+        worker = self.start(banned, cpu_seconds)
         try:
-            return worker.answer(request, calls)
+            return worker.answer(request, [encode_call(call) for call in calls])
         finally:
             worker.stop()
 
@@ -181,7 +179,7 @@ class WorkerLauncher:
             self.process.stdin.close()
             while True:
                 channel, _ = server.accept()
-                if secrets.compare_digest(frames.receive(channel, 64, 2), token):
+                if secrets.compare_digest(receive(channel, 64, 2), token):
                     return channel
                 channel.close()
 
@@ -223,34 +221,26 @@ class Worker:
         end: Callable[[], None],
         banned: Sequence[str],
         cpu_seconds: int,
-        patience: int,
     ):
         self.channel, self.end = channel, end
-        self.wall_seconds = patience * WALL_SECONDS * cpu_seconds / CPU_SECONDS
+        self.wall_seconds = WALL_SECONDS + PER_CPU_SECOND * cpu_seconds
         self.layers: list[str] = []  # of protection, as labkit.sandbox.inside.limits names them
         try:
             channel.settimeout(START_SECONDS)
             limits = {"banned": list(banned), "cpu_seconds": cpu_seconds}
-            frames.send(channel, json.dumps(limits).encode())
-            self.layers = json.loads(frames.receive(channel, 1000, START_SECONDS))
+            send(channel, json.dumps(limits).encode())
+            self.layers = json.loads(receive(channel, 1000, START_SECONDS))
         except BaseException:  # before any learner code: no fault of theirs
             self.stop()
             raise
 
-    def answer(
-        self, request: LoadRequest, calls: Sequence[Call], message: bytes | None = None
-    ) -> Answers:
-        """Load what is requested and perform the calls, in one go.
-
-        message    the calls as encoded_calls gives them, where that is known
-        """
+    def answer(self, request: LoadRequest, calls: Sequence[bytes]) -> Answers:
+        """Load what is requested and perform the calls, which are encoded, in one go."""
         self.deadline = time.monotonic() + self.wall_seconds
         self.received, answers, loaded = 0, Answers([]), False
-        fields = {**vars(request), "calls": len(calls)}
-        head = frames.framed(json.dumps(fields).encode())
         try:
             self.channel.settimeout(self.wall_seconds)
-            self.channel.sendall(head + (encoded_calls(calls) if message is None else message))
+            send(self.channel, marshal.dumps({**vars(request), "calls": list(calls)}))
             over = answers.loading = self._outcome().failure
             loaded = True
             while over is None and len(answers.outcomes) < len(calls):
@@ -269,7 +259,7 @@ class Worker:
     def _outcome(self) -> Outcome:
         """One budget of wall-clock time and of bytes for all that a request gives."""
         left = min(MAX_ANSWER, MAX_ANSWERS - self.received)
-        answer = frames.receive(self.channel, left, self.deadline - time.monotonic())
+        answer = receive(self.channel, left, self.deadline - time.monotonic())
         self.received += len(answer)
         return decode_outcome(answer)
 

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 from labkit.sandbox import attempts
 from labkit.sandbox.attempts import ATTEMPTS
 from labkit.sandbox.bubblewrap import Sandbox, bubblewrap_arguments
-from labkit.sandbox.inside.frames import Gone
+from labkit.sandbox.inside.wire import Gone
 
 if TYPE_CHECKING:  # torch, which is not needed where the outcome of today is there
     from labkit.sandbox.launch import WorkerLauncher
 
 # In a worker after the one with all others, which has left something; the last one ends it.
 IN_A_SECOND_WORKER = ("find what another left", "compute without end")
-PATIENCE = 20  # times as long, for an attempt that a busy machine did not get to
 
 
 @cache
@@ -74,27 +73,23 @@ def probed(sandbox: Sandbox) -> Sandbox:
         secret = Path(folder) / "secret"
         secret.write_text("the gradebook")
         aims = {"path": str(secret), "port": server.getsockname()[1]}
-        heard = _heard(workers, first, aims) | _heard(workers, IN_A_SECOND_WORKER, aims)
-        for name in [name for name in names if name not in heard]:  # a busy machine
-            heard |= _heard(workers, [name], aims, PATIENCE)
-    stopped = tuple(name for name in names if str(heard.get(name)).startswith("stopped by"))
-    through = tuple(name for name in names if heard.get(name) == "got through")
-    unknown = tuple(name for name in names if name not in {*stopped, *through})
-    return replace(sandbox, stopped=stopped, open=through, unknown=unknown)
+        ends = ends_of(first, workers, aims) | ends_of(IN_A_SECOND_WORKER, workers, aims)
+    unstopped = [name for name in names if not ends.get(name, "").startswith("stopped by")]
+    return replace(sandbox, unstopped=tuple(unstopped))
 
 
-def _heard(
-    workers: WorkerLauncher, names: Iterable[str], aims: Mapping[str, Any], patience: int = 1
+def ends_of(
+    names: Iterable[str], workers: WorkerLauncher, aims: Mapping[str, Any]
 ) -> dict[str, str]:
-    """What became of attempts in a fresh worker; of some nothing may be heard in time."""
+    """What became of attempts in a fresh worker; where it gives no answer, some are missing."""
     from labkit.sandbox.inside.call import Call
     from labkit.sandbox.launch import LoadRequest
 
     request = LoadRequest({"attempts": Path(attempts.__file__).read_text("utf-8")}, "attempts")
     calls = [Call("attempt", what=name, **aims) for name in names]
     try:
-        answers = workers.answer(request, calls, cpu_seconds=1, patience=patience)
+        answers = workers.answer(request, calls, cpu_seconds=1)
     except (OSError, Gone):
         return {}
     pairs = zip(names, answers.outcomes, strict=True)
-    return {name: outcome.value for name, outcome in pairs if not outcome.failure}
+    return {name: str(outcome.value) for name, outcome in pairs if not outcome.failure}

@@ -26,7 +26,7 @@ from labkit.grading.judge.graded import (
 )
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
-from labkit.grading.nbgrader.standings import Standing, unseen
+from labkit.grading.nbgrader.standings import Standing, empty_standing
 from labkit.grading.run.results import Results
 
 NAMES = 12  # of learners shown for one mistake
@@ -43,7 +43,6 @@ class Entry:
 
     ungraded    why what was handed in cannot be graded
     remarks     what a person should look at
-    nobodys     files of the lab of which the learner is open, where this one has none
     """
 
     learner: str
@@ -52,7 +51,6 @@ class Entry:
     submission: GradedSubmission | None = None
     ungraded: str = ""
     remarks: list[str] = field(default_factory=list)
-    nobodys: int = 0
 
     @property
     def is_graded(self) -> bool:
@@ -73,10 +71,7 @@ class Entry:
         """The first reason for lost points, of what counts for this learner."""
         if not self.is_graded:
             excused = tr("excused") if self.standing.excused else ""
-            nothing = tr("nothing handed in")
-            if self.nobodys:
-                nothing = tr("no file of theirs is known; of open files: {n}", n=self.nobodys)
-            return excused or self.ungraded or nothing
+            return excused or self.ungraded or tr("no file of theirs is known")
         excused = [key for key, grade in self.standing.exercises.items() if grade.excused]
         counted = tuple(e for e in self.submission.exercises if e.id not in excused)
         texts = [replace(self.submission, exercises=counted).why] if counted else []
@@ -137,11 +132,6 @@ class LabResults:
     @property
     def missing(self) -> list[Entry]:
         return [e for e in self.entries if not e.submission and not e.standing.excused]
-
-    @property
-    def nobodys(self) -> int:
-        """Files whose learner is open."""
-        return max((entry.nobodys for entry in self.missing), default=0)
 
     @property
     def excused(self) -> list[Entry]:
@@ -219,23 +209,21 @@ class Cause:
 
 def results_of(course: Course, lab: Lab) -> LabResults | None:
     """Records, points and people of a lab; None if it was not graded."""
-    stored = Results(course.root, lab)
-    submissions = stored.of_class()
-    if submissions is None:
+    found = Results(course.root, lab).of_class()
+    if found is None:
         return None
-    ungraded = dict.fromkeys(stored.broken_off(), tr(BROKE_OFF))
+    submissions = {learner: submission for learner, submission in found.items() if submission}
+    ungraded = dict.fromkeys(found.keys() - submissions.keys(), tr(BROKE_OFF))
     ungraded |= OpenIssues(course.root).of_lab(lab.name) | course.misnamed(lab)
     people, missing = course.people(), [*course.missing(lab), *ungraded]
     rules, standings = course.rules.of(lab), course.standings(lab)
-    results = joined(rules, submissions, standings, people, missing)
-    nobodys = [issue for issue in OpenIssues(course.root).open() if issue.kept]
+    results = join_class(rules, submissions, standings, people, missing)
     for entry in results.missing:
         entry.ungraded = ungraded.get(entry.learner, "")
-        entry.nobodys = sum(issue.lab == lab.name for issue in nobodys)
     return results
 
 
-def joined(
+def join_class(
     rules: LabRules,
     submissions: Mapping[str, GradedSubmission],
     standings: Mapping[str, Standing],
@@ -246,7 +234,7 @@ def joined(
     names = {person.id: person.name for person in people}
     entries = []
     for learner in sorted({*submissions, *names, *missing}, key=str.casefold):
-        standing, submission = unseen(rules, learner), submissions.get(learner)
+        standing, submission = empty_standing(rules, learner), submissions.get(learner)
         if submission:
             submission = submission.worth(rules.lab)
             standing = standings.get(learner, standing)

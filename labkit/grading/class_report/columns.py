@@ -1,6 +1,7 @@
 """The columns of the class tables, of a lab and of the course, in the CSV and on the page.
 
-A new column is a row of COLUMNS, or of FIRST to stand before the exercises.
+A new column is a row of COLUMNS, or of FIRST to stand before the exercises; one that only the
+table of a lab or of the course has is a row of LAB or COURSE.
 """
 
 from __future__ import annotations
@@ -36,14 +37,12 @@ class Column:
     title   English in the CSV, translated on the page
     value   of a row
     style   a CSS class of the cell on the page
-    table   "lab" or "course", if only that table has it
     always  stands on the page even where no row has anything in it
     """
 
     title: str
     value: Callable[[Row], Value]
     style: Callable[[Row], str] = lambda row: ""
-    table: str = "lab course"
     always: bool = False
 
 
@@ -70,22 +69,20 @@ COLUMNS = (
     ),
     Column(said("of"), lambda row: row.points("possible")),
     points(said("to be graded"), "to_be_graded"),
-    Column(said("handed in"), lambda row: row.handed_in, table="course"),
-    Column(said("look at"), lambda row: "; ".join(row.remarks), table="lab"),
-    Column(said("why"), lambda row: row.why, table="lab"),
 )
+LAB = (
+    Column(said("look at"), lambda row: "; ".join(row.remarks)),
+    Column(said("why"), lambda row: row.why),
+)
+COURSE = (Column(said("handed in"), lambda row: row.handed_in),)
 
 
 def lab_columns(lab: Lab) -> list[Column]:
-    return [*FIRST, *map(exercise_column, lab.exercises), *of_table("lab")]
+    return [*FIRST, *map(exercise_column, lab.exercises), *COLUMNS, *LAB]
 
 
 def course_columns(labs: Sequence[LabResults]) -> list[Column]:
-    return [*FIRST, *(lab_column(results.lab) for results in labs), *of_table("course")]
-
-
-def of_table(name: str) -> list[Column]:
-    return [column for column in COLUMNS if name in column.table.split()]
+    return [*FIRST, *(lab_column(results.lab) for results in labs), *COLUMNS, *COURSE]
 
 
 def exercise_column(exercise: Exercise) -> Column:
@@ -105,7 +102,7 @@ def exercise_column(exercise: Exercise) -> Column:
         styles = {FULL: "full", NONE: "none", ABSENT: "absent"}
         return styles.get(state(entry.exercises[exercise.id]), "")
 
-    return Column(exercise.id, value, style, "lab", always=True)
+    return Column(exercise.id, value, style, always=True)
 
 
 def lab_column(lab: Lab) -> Column:
@@ -121,7 +118,7 @@ def lab_column(lab: Lab) -> Column:
         entry = row.labs.get(lab.name)
         return "full" if entry and entry.is_graded and entry.is_full else ""
 
-    return Column(lab.name, value, style, "course", always=True)
+    return Column(lab.name, value, style, always=True)
 
 
 @dataclass(frozen=True)

@@ -5,30 +5,22 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
-from pathlib import Path, PurePosixPath
+from datetime import datetime
+from pathlib import Path
 
 from labkit.course.answers import answers_in, cell_name
 from labkit.course.cells import DIRECTIVE
 from labkit.course.files import write_whole
-from labkit.course.lang import said, tr
+from labkit.course.lang import tr
 from labkit.course.syllabus import LABS, NOTEBOOKS, Lab
 from labkit.grading.collect import layouts
-from labkit.grading.collect.walk import STAMP, Found, Walk
+from labkit.grading.collect.walk import GIT, STAMP, Found, files_of
 from labkit.grading.judge.intake import NotANotebook, cells_of, text_of
 from labkit.grading.nbgrader.timestamp import parse_timestamp
 from labkit.learner.workspace import is_empty
 
 BY_CELL = {name: lab for lab in NOTEBOOKS for name in lab.cells}
 BY_NUMBER = {lab.number: lab for lab in NOTEBOOKS}
-OTHERS = {
-    ".html": said("a web page only shows a notebook"),
-    ".htm": said("a web page only shows a notebook"),
-    ".pdf": said("a PDF only shows a notebook"),
-    ".rar": said("a .rar cannot be read, a .zip can"),
-    ".7z": said("a .7z cannot be read, a .zip can"),
-}
-MAGIC = {b"%PDF": ".pdf", b"Rar!": ".rar", b"<!": ".html", b"<h": ".html"}
 
 
 @dataclass(frozen=True)
@@ -41,7 +33,7 @@ class Attempt:
     other      it is a file of another kind, perhaps not meant to be graded
     content    a copy of the notebook, until it is known whose it is; `sha`: its hash
     begun      the exercises that it answers
-    given      a person said whose it is
+    note       why the path does not say whose it is
     """
 
     source: str
@@ -55,7 +47,6 @@ class Attempt:
     sha: str = ""
     begun: frozenset[str] = frozenset()
     learner: str = ""
-    given: bool = False
     note: str = ""
 
     @property
@@ -86,11 +77,13 @@ class Attempt:
 
 def attempts_in(source: Path, wanted: Lab | None, spool: Path) -> list[Attempt]:
     """Everything in a source that somebody may have handed in, whole notebooks in `spool`."""
-    walk, attempts, stamps, metadata = Walk(), [], {}, {}
-    for found in walk.files(source):
+    attempts, stamps, metadata, clones = [], {}, {}, set()
+    for found in files_of(source):
         folder, name = found.parts[:-1], found.parts[-1]
-        if found.data is not None and name == STAMP:
-            stamps[folder] = found.data if not found.learners else b""
+        if name == GIT:
+            clones.add(folder)
+        elif found.data is not None and name == STAMP and not found.learners:
+            stamps[folder] = found.data
         elif found.data is not None and name == layouts.METADATA and not found.learners:
             metadata[folder] = layouts.gradescope_claims(found.data)
         elif name != STAMP:
@@ -108,7 +101,7 @@ def attempts_in(source: Path, wanted: Lab | None, spool: Path) -> list[Attempt]:
             if not people:
                 note = tr("submission_metadata.yml does not say whose it is")
                 attempt = replace(attempt, note=note)
-        result += [timed(attempt, member, stamps, walk.clones) for member in members]
+        result += [with_time(attempt, member, stamps, clones) for member in members]
     return result
 
 
@@ -118,11 +111,11 @@ def is_folder(attempt: Attempt) -> bool:
 
 
 def attempt_of(found: Found, source: str, wanted: Lab | None, spool: Path) -> Attempt:
-    lab = layouts.lab_by_name(found.parts, wanted)
+    lab = layouts.lab_by_name(found.parts) or wanted
     attempt = Attempt(source, found.parts, found.when, lab=lab)
     if found.data is None:
-        reason = found.reason or not_a_notebook(PurePosixPath(found.parts[-1].lower()).suffix)
-        return replace(attempt, reason=reason, other=not found.reason)
+        other = tr("it is no notebook; the notebook itself, the .ipynb, is needed")
+        return replace(attempt, reason=found.reason or other, other=not found.reason)
     try:
         votes, begun = read_notebook(found.data)
     except NotANotebook as error:
@@ -134,19 +127,9 @@ def attempt_of(found: Found, source: str, wanted: Lab | None, spool: Path) -> At
     if lab not in LABS:
         reason = tr("nothing in this notebook is graded")
         return replace(attempt, lab=lab, reason=reason, other=True)
-    note = ""
-    if attempt.lab not in (lab, wanted):
-        text = "its name says {name}, its cells {lab}"
-        note = tr(text, name=attempt.lab_name or "?", lab=lab.name)
     sha = hashlib.sha256(found.data).hexdigest()
     write_whole(spool / sha, found.data)
-    return replace(attempt, lab=lab, content=spool / sha, sha=sha, begun=begun, note=note)
-
-
-def not_a_notebook(suffix: str) -> str:
-    """Why a file that is no notebook cannot be graded."""
-    why = OTHERS.get(suffix, said("it is no notebook"))
-    return tr(why) + tr("; ") + tr("the notebook itself, the .ipynb, is needed")
+    return replace(attempt, lab=lab, content=spool / sha, sha=sha, begun=begun)
 
 
 def read_notebook(data: bytes) -> tuple[Counter[Lab], frozenset[str]]:
@@ -154,9 +137,6 @@ def read_notebook(data: bytes) -> tuple[Counter[Lab], frozenset[str]]:
     NotANotebook, which says why, if it is none."""
     if not data.strip():
         raise NotANotebook(tr("the file is empty"))
-    for magic, suffix in MAGIC.items():
-        if data.lstrip().startswith(magic):
-            raise NotANotebook(not_a_notebook(suffix))
     votes: Counter[Lab] = Counter()
     begun: set[str] = set()
     for cell in cells_of(data):
@@ -179,7 +159,7 @@ def lab_of(votes: Counter[Lab]) -> Lab | None:
     return first if most >= 2 * other else None
 
 
-def timed(
+def with_time(
     attempt: Attempt,
     claim: layouts.Claim | None,
     stamps: dict[layouts.Parts, bytes],
@@ -188,18 +168,8 @@ def timed(
     """With its learner, and the time at which it was handed in: that of the system, else the
     file's. nbgrader's timestamp.txt counts in its own folders, and never in a clone, where it
     is the learner's."""
-    when, note = attempt.when, attempt.note
-    if claim and claim.when:
-        when = claim.when
-    elif claim and attempt.parts[:-1] in stamps:
-        cloned = any(attempt.parts[:end] in clones for end in range(len(attempt.parts) - 1))
-        stamp = parse_timestamp(stamps[attempt.parts[:-1]])
-        if claim.system == "nbgrader" and not cloned:
-            when = stamp or when
-        elif stamp and not cloned:
-            note = tr("its timestamp.txt does not count: these are not nbgrader's folders")
-    if claim and claim.late:
-        note = tr("late, says Canvas")
-    if when and when > datetime.now(timezone.utc) + timedelta(days=1):
-        note, when = tr("its time, {when:%Y-%m-%d}, has not come yet", when=when), None
-    return replace(attempt, claim=claim, when=when, note=note)
+    when, folder = claim and claim.when, attempt.parts[:-1]
+    is_cloned = any(folder[:end] in clones for end in range(len(folder)))
+    if claim and claim.system == "nbgrader" and not (when or is_cloned):
+        when = parse_timestamp(stamps.get(folder, b""))
+    return replace(attempt, claim=claim, when=when or attempt.when)

@@ -14,26 +14,23 @@ learner from different sources are never delivered.
 
 from __future__ import annotations
 
-import json
-import os
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from labkit.course.files import safe_id, write_whole
+from labkit.course.files import safe_id
 from labkit.course.lang import said, tr
 from labkit.course.syllabus import LABS, Lab
 from labkit.grading.collect import issues
-from labkit.grading.collect.attempts import Attempt, attempts_in, read_notebook
+from labkit.grading.collect.attempts import Attempt, attempts_in
+from labkit.grading.collect.folders import CollectFolders, is_later, order_of
 from labkit.grading.collect.layouts import LAYOUTS, Claim
 from labkit.grading.collect.roster import Roster, roster_of
-from labkit.grading.judge.intake import NotANotebook
-from labkit.grading.nbgrader import timestamp
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError
+from labkit.grading.nbgrader.timestamp import sha_of
 
 NUMBERED = {layout.system for layout in LAYOUTS if "<user>" in layout.pattern}
 LABS_BY_NAME = {lab.name: lab for lab in LABS}
@@ -56,15 +53,16 @@ def collect(
     learner    whose all of it is; else their paths say it
     """
     run = Run(course, lab, roster_of(course, roster_file), replace_newer)
-    with TemporaryDirectory(prefix=".spool-", dir=run.collected) as spool:
+    collected = run.folders.collected
+    with TemporaryDirectory(prefix=".spool-", dir=collected) as spool:
         attempts: list[Attempt] = []
         for source in sources:
-            inside = source.resolve().is_relative_to(run.collected.resolve())
+            inside = source.resolve().is_relative_to(collected.resolve())
             if inside and learner is None:
                 raise CourseError(f"{source} is where collect keeps its own files")
             attempts += attempts_in(source, lab, Path(spool))
         if learner is not None:
-            attempts = run.given_to(learner, attempts)
+            attempts = run.assign(learner, attempts)
         run.deliver(attempts)
     return run.lines
 
@@ -75,15 +73,14 @@ class Run:
     def __init__(self, course: Course, wanted: Lab | None, roster: Roster, replace_newer: bool):
         self.root, self.wanted, self.roster = course.root, wanted, roster
         self.replace_newer = replace_newer
-        self.collected = course.root / "collected"
-        self.collected.mkdir(parents=True, exist_ok=True)
+        self.is_assigned = False  # a person said whose it is
+        self.folders = CollectFolders(course.root)
         self.issues = issues.OpenIssues(course.root)
         self.issues.given |= roster.numbers
         self.lines: list[issues.Line] = []
         self.new: list[issues.OpenIssue] = []
-        self.owned: set[str] = set()
-        self.come: dict[tuple[str, str], str] = {}
-        self.manifest = timestamp.read_manifest(self.root)
+        self.settled: set[str] = set()
+        self.delivered: dict[tuple[str, str], str] = {}
 
     def deliver(self, attempts: list[Attempt]) -> None:
         groups: dict[tuple[str, Lab], list[Attempt]] = defaultdict(list)
@@ -98,39 +95,38 @@ class Run:
                 rest.append(attempt)
         for group in groups.values():
             self.deliver_group(group)
-        self.tell_ungraded(rest)
-        text = json.dumps(self.manifest, indent=1, sort_keys=True)
-        write_whole(self.root / timestamp.MANIFEST, text)
-        self.issues.update(self.new, self.owned, self.come)
+        self.report_ungraded(rest)
+        self.folders.write_manifest()
+        self.issues.update(self.new, self.settled, self.delivered)
 
     # Whose
 
-    def given_to(self, learner: str, attempts: list[Attempt]) -> list[Attempt]:
+    def assign(self, learner: str, attempts: list[Attempt]) -> list[Attempt]:
         """All of it is this learner's. It is remembered, should it come again; and whose the
         number is that an LMS gives to a person."""
         if safe_id(learner) != learner:
             raise CourseError(f"{learner!r} cannot be a learner's id")
         if self.roster.closed and learner not in {person.id for person in self.roster.people}:
             raise CourseError(f"{learner} is not on the roster, so nothing is given to them")
+        self.is_assigned = True
         asked = {issue.sha: issue.claim for issue in self.issues.entries if issue.claim}
-        given = []
+        assigned = []
         for attempt in attempts:
-            before = self.manifest.get(f"{learner}/{attempt.lab_name}", {}).get("claim", "")
+            before = self.folders.manifest.get(f"{learner}/{attempt.lab_name}", {})
             claim = claim_called(asked.get(attempt.sha, "")) or attempt.claim
-            claim = claim or claim_called(before) or Claim("--as", (learner,))
+            claim = claim or claim_called(before.get("claim", "")) or Claim("--as", (learner,))
             self.issues.given[f"{claim.key}/{attempt.sha}"] = learner
             if claim.system in NUMBERED:
                 self.issues.given[claim.key] = learner
-            given.append(replace(attempt, claim=claim, learner=learner, given=True))
-        return given
+            assigned.append(replace(attempt, claim=claim, learner=learner))
+        return assigned
 
     def with_learner(self, attempt: Attempt) -> Attempt:
-        if attempt.given or attempt.claim is None:
+        if self.is_assigned or attempt.claim is None:
             return attempt
-        given = self.issues.given.get(f"{attempt.claim.key}/{attempt.sha}")
-        if learner := given or self.issues.given.get(attempt.claim.key):
-            return replace(attempt, learner=learner, given=bool(given))
-        ids = self.roster.find(attempt.claim)
+        key = attempt.claim.key
+        given = self.issues.given.get(f"{key}/{attempt.sha}") or self.issues.given.get(key)
+        ids = {given} if given else self.roster.find(attempt.claim)
         if len(ids) == 1:
             return replace(attempt, learner=next(iter(ids)))
         if ids or self.roster.closed or not any(attempt.claim.names):
@@ -151,11 +147,11 @@ class Run:
 
     def ask(self, attempt: Attempt, reason: str) -> None:
         """It is kept, and a person is asked whose it is."""
-        copy = self.keep(replace(attempt, learner=""))
+        copy = self.folders.keep(replace(attempt, learner=""))
         reason += tr("; ") + tr(ASK)
-        self.tell(attempt, issues.WHOSE, reason, str(copy.relative_to(self.root)))
+        self.report_issue(attempt, issues.WHOSE, reason, str(copy.relative_to(self.root)))
 
-    def tell(self, attempt: Attempt, state: str, reason: str, copy: str = "") -> None:
+    def report_issue(self, attempt: Attempt, state: str, reason: str, copy: str = "") -> None:
         """A line of the table, and an issue that stays open."""
         self.line(attempt, state, reason)
         when = attempt.when.timestamp() if attempt.when and not attempt.other else None
@@ -165,173 +161,133 @@ class Run:
         self.new.append(issues.OpenIssue(learner, bool(attempt.learner), *what))
 
     def line(self, attempt: Attempt, state: str, note: str = "") -> None:
-        note = "; ".join(filter(None, (note, attempt.note)))
-        is_trouble, key = state in issues.TROUBLE, attempt.claim_key
-        what = (attempt.shown, attempt.lab_name, attempt.when, note, key, is_trouble)
-        self.lines.append(issues.Line(attempt.file, state, *what))
+        what = (attempt.shown, attempt.claim_key, attempt.lab_name, attempt.when)
+        self.lines.append(issues.Line(*what, state, note, attempt.file))
 
     # One learner's notebooks of one lab
 
     def deliver_group(self, group: list[Attempt]) -> None:
         """The latest counts, and all are kept; what may be somebody else's is asked about."""
         learner, lab = group[0].learner, group[0].lab
-        path = issues.submitted(self.root, learner, lab.name)
-        current = self.manifest.get(f"{learner}/{lab.name}", {})
-        if not path.is_file() or timestamp.sha_of(path) != current.get("sha"):
-            current = {}  # what is there came by other means
-        group = self.candidates(self.of_one_claim(group, current))
-        if not group:
+        current = self.folders.current(learner, lab.name)
+        new = self.undisputed(self.new_attempts(group, current), current)
+        if not new:
             return
-        *earlier, last = sorted(group, key=lambda a: (a.order, a.given, a.file))
-        for attempt in group:
-            self.keep(attempt)
-            self.owned.add(attempt.sha)
+        *earlier, last = sorted(new, key=lambda attempt: (attempt.order, attempt.file))
         for attempt in earlier:
+            self.folders.keep(attempt)
             if attempt.sha != last.sha:
                 self.line(attempt, issues.EARLIER)
-        state, begun = self.put(last, path, current)
+        state, begun = self.folders.put(last, self.replace_newer, self.is_assigned)
+        self.folders.keep(last)  # after it counts: until then it is new
+        if self.is_assigned:
+            self.settle(last)
+        self.settled |= {attempt.sha for attempt in new}
         begun = begun.union(*(attempt.begun for attempt in earlier)) - last.begun
         if state != issues.OLDER:
-            self.come[learner, lab.name] = last.claim.key
-        if begun and state != issues.OLDER and not last.given:
+            self.delivered[learner, lab.name] = last.claim.key
+        if begun and state != issues.OLDER and not self.is_assigned:
             why = tr(LACKS, names=tr(", ").join(sorted(begun)))
             folder = f"collected/{learner}/{lab.name}"
-            self.tell(last, issues.FEWER, why + tr(CHOOSE, learner=learner, folder=folder))
+            why += tr(CHOOSE, learner=learner, folder=folder)
+            self.report_issue(last, issues.FEWER, why)
         else:
             self.line(last, state)
 
-    def of_one_claim(self, group: list[Attempt], current: dict) -> list[Attempt]:
-        """Without those that another claim brings than what counts: they may be another's."""
-        given = {attempt.claim.key for attempt in group if attempt.given}
-        keys = given or {*filter(None, [current.get("claim")])} or {o.claim.key for o in group}
-        sure = bool(given) or len(keys) == 1
-        sole = len({attempt.sha for attempt in group} | {current.get("sha", group[0].sha)}) == 1
-        canvas = {claim for key, entry in self.manifest.items()  # the same number in all labs
-                  if key.rpartition("/")[0] == group[0].learner
-                  and (claim := entry.get("claim", "")).startswith("Canvas ")}  # fmt: skip
-        good = []
+    def settle(self, attempt: Attempt) -> None:
+        """Keep with the learner what else was open of the same person."""
+        for issue in self.issues.entries:
+            same = (issue.claim, issue.lab) == (attempt.claim.key, attempt.lab_name)
+            if issue.kept and same and (self.root / issue.kept).is_file():
+                content = self.root / issue.kept
+                self.folders.keep(replace(attempt, sha=issue.sha, content=content))
+
+    def new_attempts(self, group: list[Attempt], current: dict) -> list[Attempt]:
+        """Those that may change what counts; of a clone, what `tinyllm submit` wrote."""
+        submits = [attempt for attempt in group if "submissions" in attempt.parts[:-1]]
+        new = []
         for attempt in group:
-            namesake = attempt.claim.system == "Canvas" and canvas - {attempt.claim.key}
-            certain = sure and attempt.claim.key in keys
-            same = sole or certain or attempt.sha == current.get("sha")
-            if attempt.given or (same and not namesake):
+            if submits and attempt not in submits and not self.is_assigned:
+                self.folders.keep(attempt)
+                self.line(attempt, issues.SKIPPED, "submissions/ counts")
+            elif self.is_new(attempt, current):
+                new.append(attempt)
+            else:
+                self.line(attempt, issues.EARLIER)
+        return new
+
+    def is_new(self, attempt: Attempt, current: dict) -> bool:
+        """Whether it was not collected before, or counts, or is later than what counts; where
+        a person chose what counts, only a notebook that was not there replaces it."""
+        path = issues.submitted(self.root, attempt.learner, attempt.lab.name)
+        if self.is_assigned or self.replace_newer or not path.is_file():
+            return True
+        if self.folders.find_copy(attempt) is None or attempt.sha == sha_of(path):
+            return True
+        return not current.get("chosen") and is_later(attempt, order_of(path, current))
+
+    def undisputed(self, new: list[Attempt], current: dict) -> list[Attempt]:
+        """Without those that may be somebody else's, and those of which no time says which is
+        the latest."""
+        if self.is_assigned or not new:
+            return new
+        keys = {current["claim"]} if current else {attempt.claim.key for attempt in new}
+        hashes = {attempt.sha for attempt in new} | {current.get("sha", new[0].sha)}
+        claims = [entry.get("claim", "") for key, entry in self.folders.manifest.items()
+                  if key.rpartition("/")[0] == new[0].learner]  # fmt: skip
+        canvas = {claim for claim in claims if claim.startswith("Canvas ")}  # one in all labs
+        good = []
+        for attempt in new:
+            key = attempt.claim.key
+            others = canvas - {key} if attempt.claim.system == "Canvas" else set()
+            is_one = len(hashes) == 1 or keys == {key} or attempt.sha == current.get("sha")
+            if is_one and not others:
                 good.append(attempt)
             else:
-                claims = " / ".join(sorted({*keys, *(namesake or ()), attempt.claim.key}))
-                text = "several people may go by this name: {claims}"
-                self.ask(attempt, tr(text, claims=claims))
-        return good
-
-    def candidates(self, group: list[Attempt]) -> list[Attempt]:
-        """Those of which the latest counts; nothing where no time says which is the latest."""
-        timed = all(attempt.claim.timed for attempt in group)
-        given = [attempt for attempt in group if attempt.given]
-        chosen = group
-        if given:  # and what came since a person chose
-            new = [a for a in group if timed and self.kept_copy(a) is None]
-            chosen = [attempt for attempt in group if attempt in given + new]
-        submits = [a for a in chosen if "submissions" in a.parts[:-1]]  # `tinyllm submit`
-        chosen = submits if submits and not given else chosen
-        for attempt in group:
-            if attempt not in chosen:
-                self.keep(attempt)
-                why = "a different notebook was given" if given else "submissions/ counts"
-                self.line(attempt, issues.SKIPPED, why)
-        latest = max((attempt.order for attempt in chosen), default=[])
-        rivals = [attempt for attempt in chosen if not timed or attempt.order == latest]
-        if len({a.sha for a in rivals}) < 2 or any(a.given for a in rivals):
-            return chosen
-        for attempt in rivals:
-            text = "{name} has different notebooks of {lab} in different places"
-            self.ask(attempt, tr(text, name=attempt.learner, lab=attempt.lab.name))
-        for attempt in chosen:
-            if attempt not in rivals:
-                self.keep(attempt)
+                names = " / ".join(sorted({*keys, *others, key}))
+                why = tr("several people may go by this name: {claims}", claims=names)
+                self.ask(attempt, why)
+        timed = all(attempt.claim.timed for attempt in good)
+        latest = max((attempt.order for attempt in good), default=[])
+        rivals = [attempt for attempt in good if not timed or attempt.order == latest]
+        if len({attempt.sha for attempt in rivals}) < 2:
+            return good
+        for attempt in good:
+            if attempt in rivals:
+                name, lab = attempt.learner, attempt.lab.name
+                why = tr("{name} has several different notebooks of {lab}", name=name, lab=lab)
+                self.ask(attempt, why)
+            else:
+                self.folders.keep(attempt)
                 self.line(attempt, issues.EARLIER)
         return []
 
-    def tell_ungraded(self, rest: list[Attempt]) -> None:
-        """Files that are no submission: once for each reason, and files of another kind or lab
-        only if their learner has nothing else."""
-        labs = {lab for _, lab in self.come}
+    def report_ungraded(self, rest: list[Attempt]) -> None:
+        """Files that are no submission, once for each reason. Files of a different kind or lab
+        do not matter where their learner has a submission."""
+        labs = {lab for _, lab in self.delivered}
         files: dict[tuple, list[Attempt]] = defaultdict(list)
         for attempt in rest:
             mild = attempt.other or bool(attempt.sha)
-            reason = attempt.reason
             if attempt.sha:
                 reason = tr("a notebook of {name}", name=attempt.lab.name)
+                attempt = replace(attempt, reason=reason)
             who = attempt.claim_key or attempt.shown
-            files[who, mild, "" if mild else reason].append(replace(attempt, reason=reason))
+            files[who, mild, "" if mild else attempt.reason].append(attempt)
         for (who, mild, _), (attempt, *more) in sorted(files.items(), key=lambda item: item[0]):
             lab = self.wanted or (None if mild else attempt.lab)
             names = {lab.name} if lab else labs
-            has = any(
-                (attempt.learner, name) in self.come
-                or issues.submitted(self.root, attempt.learner, name).is_file()
-                for name in names
-            )
-            note = tr("and {count} more such files", count=len(more)) if more else ""
+            has = any(issues.submitted(self.root, attempt.learner, name).is_file()
+                      for name in names if attempt.learner)  # fmt: skip
+            note = attempt.reason
+            if more:
+                note += tr("; and {count} more such files", count=len(more))
             if mild and (has or attempt.claim is None or (who, False, "") in files):
-                note = "; ".join(filter(None, (attempt.reason, note)))
                 self.line(attempt, issues.SKIPPED, note)
                 continue
             only = LABS_BY_NAME[next(iter(labs))] if len(labs) == 1 else None
-            attempt = replace(attempt, lab=lab or attempt.lab or only, note=note)
-            self.tell(attempt, issues.UNGRADED if mild else issues.REFUSED, attempt.reason)
-
-    # Files
-
-    def keep(self, attempt: Attempt) -> Path:
-        """A copy in collected/, named by time and content; the same content only once."""
-        if path := self.kept_copy(attempt):
-            return path
-        when = f"{attempt.when:%Y-%m-%dT%H-%M-%SZ}-" if attempt.when else ""
-        path = self.copies_folder(attempt) / f"{when}{attempt.sha[:12]}.ipynb"
-        write_whole(path, attempt.content.read_bytes())
-        if attempt.when:  # from which `collect --as` takes it
-            os.utime(path, (attempt.when.timestamp(), attempt.when.timestamp()))
-        return path
-
-    def copies_folder(self, attempt: Attempt) -> Path:
-        owner = attempt.learner or Path("unknown", safe_id(attempt.shown))
-        return self.collected / owner / attempt.lab.name
-
-    def kept_copy(self, attempt: Attempt) -> Path | None:
-        return next(self.copies_folder(attempt).glob(f"*{attempt.sha[:12]}.ipynb"), None)
-
-    def put(self, attempt: Attempt, path: Path, current: dict) -> tuple[str, frozenset[str]]:
-        """Make an attempt what counts, unless what is there is later: what was done, and what
-        was answered there before."""
-        state, begun = issues.NEW, frozenset[str]()
-        entry = {"sha": attempt.sha, "order": attempt.order, "claim": attempt.claim.key,
-                 "source": attempt.file, "late": attempt.claim.late}  # fmt: skip
-        if path.is_file():
-            state = issues.NEWER
-            if timestamp.sha_of(path) == attempt.sha:
-                self.manifest[f"{attempt.learner}/{attempt.lab.name}"] = current | entry
-                return issues.SAME, begun
-            when = issues.handed_in(path)
-            if not later(attempt, current.get("order") or [0, when.timestamp()]) \
-                    and not self.replace_newer:  # fmt: skip
-                return issues.OLDER, begun
-            with suppress(NotANotebook):
-                begun = read_notebook(path.read_bytes())[1]
-            self.keep(replace(attempt, sha=timestamp.sha_of(path), when=when, content=path))
-        stamp = path.with_name("timestamp.txt")
-        if attempt.when:  # first: should this be the last thing done, the notebook comes again
-            write_whole(stamp, timestamp.timestamp_text(attempt.when))
-        else:
-            stamp.unlink(missing_ok=True)
-        write_whole(path, attempt.content.read_bytes())
-        self.manifest[f"{attempt.learner}/{attempt.lab.name}"] = entry
-        return state, begun
-
-
-def later(attempt: Attempt, order: Sequence[float]) -> bool:
-    """Whether an attempt comes after this order: by numbers of files if both have them."""
-    if attempt.order[0] and order[0]:
-        return attempt.order[0] > order[0]
-    return attempt.when is not None and attempt.order[1] > order[1]
+            attempt = replace(attempt, lab=lab or attempt.lab or only)
+            self.report_issue(attempt, issues.UNGRADED if mild else issues.REFUSED, note)
 
 
 def claim_called(key: str) -> Claim | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.text import Text
@@ -29,18 +30,20 @@ TROUBLE = (OLDER, WHOSE, REFUSED, UNGRADED, FEWER)
 SHOWN = 6  # of the files that need a look
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """What became of one file; `claim`: what said whose it is."""
 
-    source: str
+    learner: str
+    claim: str
+    lab: str
+    when: datetime | None
     state: str
-    learner: str = ""
-    lab: str = ""
-    when: datetime | None = None
-    note: str = ""
-    claim: str = ""
-    trouble: bool = False
+    note: str
+    source: str
+
+    @property
+    def trouble(self) -> bool:
+        return self.state in TROUBLE
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,10 @@ class OpenIssue:
 
     @property
     def text(self) -> str:
-        text = "handed in {name}, which cannot be graded: {reason}"
-        return tr(text, name=self.name, reason=tr(self.reason))
+        reason = tr(self.reason)
+        return tr(
+            "handed in {name}, which cannot be graded: {reason}", name=self.name, reason=reason
+        )
 
 
 class OpenIssues:
@@ -115,23 +120,19 @@ class OpenIssues:
         return issue.when is None or issue.when <= handed_in(path).timestamp()
 
     def update(
-        self,
-        new: Iterable[OpenIssue],
-        owned: Iterable[str] = (),
-        come: dict[tuple[str, str], str] | None = None,
+        self, new: list[OpenIssue], settled: set[str], delivered: dict[tuple[str, str], str]
     ) -> None:
         """Add issues, and drop those that are settled.
 
-        owned    hashes of notebooks that have their learner now
-        come     {(learner, lab): by which claim}, of the notebooks that count
+        settled      hashes of notebooks that have their learner now
+        delivered    {(learner, lab): by which claim}, of the notebooks that count
         """
-        owned, come = set(owned), come or {}
         entries = {(e.learner, e.lab, e.file): e for e in [*self.entries, *new]}
         self.entries = [
             entry for entry in entries.values()
             if not self._settled(entry)
-            and not (entry.kept and (entry.sha in owned
-                     or come.get((entry.learner, entry.lab)) == entry.claim))
+            and not (entry.kept and (entry.sha in settled
+                     or delivered.get((entry.learner, entry.lab)) == entry.claim))
         ]  # fmt: skip
         content = {"files": [asdict(entry) for entry in self.entries], "given": self.given}
         write_whole(self.root / FILE, json.dumps(content, indent=1, ensure_ascii=False))
@@ -166,13 +167,12 @@ def write_log(root: Path, lines: Iterable[Line], earlier: Iterable[OpenIssue]) -
         table.writerow(
             ["learner", "name from", "lab", "handed in (UTC)", "what", "note", "file"]
         )
-        for line in lines:
+        still_open = [Line(issue.learner, issue.claim, issue.lab, None, "still open",
+                           issue.reason, issue.kept or issue.file)
+                      for issue in earlier]  # fmt: skip
+        for line in [*lines, *still_open]:
             when = f"{line.when:%Y-%m-%d %H:%M:%S}" if line.when else ""
-            table.writerow(map(csv_safe, (line.learner, line.claim, line.lab, when, line.state,
-                                          line.note, line.source)))  # fmt: skip
-        for issue in earlier:
-            row = (issue.learner, issue.claim, issue.lab, "", "still open", issue.reason)
-            table.writerow(map(csv_safe, (*row, issue.kept or issue.file)))
+            table.writerow(map(csv_safe, line._replace(when=when)))
 
 
 def show(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -183,29 +183,15 @@ def plain_keys(table: object) -> dict:
     return {str(k).lstrip(":"): v for k, v in table.items()} if isinstance(table, dict) else {}
 
 
-# Labs by their names
-
-
-def lab_by_name(parts: Parts, wanted: Lab | None = None) -> Lab | None:
-    """By the full name in the file's name or its folders'; else `wanted`; else by a short name,
-    which may be a learner's."""
-    return named_lab(parts) or wanted or named_lab(parts, short_name)
-
-
-def named_lab(parts: Parts, pattern: Callable[[Lab], str] | None = None) -> Lab | None:
+def lab_by_name(parts: Parts) -> Lab | None:
+    """The lab whose name stands in the file's name, or else in that of a folder above it."""
     for part in reversed(parts):
-        named = [lab for lab in NOTEBOOKS if re.search((pattern or full_name)(lab), part, re.I)]
+        named = [lab for lab in NOTEBOOKS if re.search(lab_pattern(lab), part, re.IGNORECASE)]
         if len(named) == 1:
             return named[0]
     return None
 
 
-def full_name(lab: Lab) -> str:
-    """A pattern for 01_rmsnorm."""
-    return rf"(?<!\d){lab.number}[ _-]{lab.module}(?![a-z])"
-
-
-def short_name(lab: Lab) -> str:
-    """A pattern for rmsnorm, lab1, lab 01."""
-    number = rf"lab[ _-]?0?{int(lab.number)}(?!\d)"
-    return rf"(?<![a-z])(?:{lab.module}(?![a-z])|{number})"
+def lab_pattern(lab: Lab) -> str:
+    """A pattern for 01_rmsnorm, and 1-rmsnorm."""
+    return rf"(?<!\d)0?{int(lab.number)}[ _-]{lab.module}(?![a-z])"

@@ -1,24 +1,22 @@
-"""Every file of a folder, a zip or a tar, nested ones too: read, and never unpacked to a disk.
+"""Every file of a folder or a zip, zips inside it too: read, and never unpacked to a disk.
 
 Nothing is written, so no name can lead anywhere. What is too large, too many, too deep,
-encrypted, broken or a link is not read; sizes are looked at before data. An archive inside a
-source is one learner's: it has limits of its own, so that it costs nobody else anything.
+encrypted, broken or a link is not read; sizes are looked at before data. A zip inside a source
+is one learner's: it has limits of its own, so that it costs nobody else anything.
 """
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import re
 import stat
 import struct
-import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
@@ -30,29 +28,27 @@ from labkit.grading.judge.intake import MAX_NOTEBOOK
 from labkit.grading.nbgrader.timestamp import STAMP_BYTES
 
 MEGABYTE = 1 << 20
-STAMP = "timestamp.txt"
+STAMP, GIT = "timestamp.txt", ".git"
 LONGEST_NAME, MOST_PARTS = 255, 20
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 SYSTEM = {"__MACOSX", "Icon\r", "Thumbs.db", "site-packages", "node_modules", "__pycache__"}
 MAYBE = {"", ".json", ".txt"}  # suffixes that a browser gives to a notebook
-# What zipfile and tarfile raise for what is damaged or made to do damage
-BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, struct.error, EOFError, OSError,
-          RuntimeError, ValueError)  # fmt: skip
+# What zipfile raises for what is damaged or made to do damage
+BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError,
+          ValueError)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Limits:
-    files: int = 20_000  # in one archive, and of notebooks in one source
-    nested: int = 128 * MEGABYTE  # bytes of an archive inside a source
-    total: int = 8 << 30  # bytes read of one source
-    depth: int = 3  # archives within one another
-    own_files: int = 50  # notebooks in a learner's archive
-    own_bytes: int = 256 * MEGABYTE  # read of it; the most that a compressed tar unpacks to
-    ratio: int = 200  # unpacked to packed, from a megabyte on
+    files: int = 20_000  # in one zip
+    zipped: int = 128 * MEGABYTE  # bytes of a zip inside a source
+    depth: int = 3  # zips within one another
+    own_files: int = 50  # notebooks in a learner's zip
+    own_bytes: int = 256 * MEGABYTE  # read of it
 
 
 class TooMuch(Exception):
-    """An archive is beyond a limit; the message says which."""
+    """A zip is beyond a limit; the message says which."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,7 @@ class Found:
     """One file: its path in the source, its bytes, its time in UTC.
 
     reason     why it was not read; empty if its kind is one that is not read
-    learners   it lies in a learner's archive, which sets its time
+    learners   it lies in a learner's zip, which sets its time
     """
 
     parts: Parts
@@ -72,11 +68,10 @@ class Found:
 
 @dataclass(frozen=True)
 class Member:
-    """A file that is not read yet, on a disk or in an archive; `odd`: why it must not be."""
+    """A file that is not read yet, on a disk or in a zip; `odd`: why it must not be."""
 
     parts: Parts
     size: int
-    packed: int
     when: datetime | None
     odd: str
     read: Callable[[], bytes]
@@ -84,128 +79,104 @@ class Member:
 
 @dataclass
 class Budget:
-    """What may still be read; a learner's archive has a time, which its files have."""
+    """What may still be read of a learner's zip, whose files have its time."""
 
     files: int
     bytes: int
-    where: str
-    when: datetime | None = None
+    when: datetime | None
 
-    def spend(self, size: int) -> None:
-        self.bytes -= size
+    def spend(self, size: int, files: int = 0) -> None:
+        self.bytes, self.files = self.bytes - size, self.files - files
         if self.bytes < 0:
-            raise TooMuch(tr("more bytes than may be read of {where}", where=self.where))
-
-    def count(self) -> None:
-        self.files -= 1
+            raise TooMuch(tr("more bytes than may be read of one learner's zip"))
         if self.files < 0:
-            raise TooMuch(tr("more notebooks than may be read of {where}", where=self.where))
+            raise TooMuch(tr("more notebooks than may be read of one learner's zip"))
 
 
-@dataclass
-class Walk:
-    """Reads one source within its limits; `clones` are the folders with a .git."""
+def files_of(source: Path, limits: Limits = Limits()) -> Iterator[Found]:
+    """Every file of a source that may be handed in, and why others could not be read; also a
+    repository's folder .git, without anything in it."""
+    try:
+        if source.is_symlink() or not source.exists():
+            reason = tr("a link") if source.is_symlink() else tr("does not exist")
+            yield Found((source.name,), reason=reason)
+        elif source.is_dir():
+            yield from read_members(files_on_disk(source), (), limits, 0)
+        elif ARCHIVE.search(source.name):
+            with source.open("rb") as file, open_zip(file, limits) as members:
+                yield from read_members(members, (), limits, 1)
+        else:
+            yield from read_members([on_disk(source, (source.name,))], (), limits, 0)
+    except (TooMuch, *BROKEN) as error:
+        yield Found((source.name,), reason=not_readable(error))
 
-    limits: Limits = field(default_factory=Limits)
-    clones: set[Parts] = field(default_factory=set)
 
-    def files(self, source: Path) -> Iterator[Found]:
-        """Every file of a source that may be handed in, and why others could not be read."""
-        budget = Budget(self.limits.files, self.limits.total, tr("one source"))
-        try:
-            if source.is_symlink() or not source.exists():
-                reason = tr("a link") if source.is_symlink() else tr("does not exist")
-                yield Found((source.name,), reason=reason)
-            elif source.is_dir():
-                yield from self._members(folder(source, self.clones), (), budget, 0)
-            elif ARCHIVE.search(source.name):
-                with source.open("rb") as file, opened(file, self.limits) as members:
-                    yield from self._members(members, (), budget, 1)
-            else:
-                member = on_disk(source, (source.name,))
-                yield from self._members([member], (), budget, 0)
-        except TooMuch as error:
-            yield Found((source.name,), reason=str(error))
-        except BROKEN as error:
-            yield Found((source.name,), reason=not_readable(error))
-
-    def _members(
-        self,
-        members: Iterable[Member],
-        above: Parts,
-        budget: Budget,
-        depth: int,
-        own: bool = False,
-    ) -> Iterator[Found]:
-        for member in members:
-            parts = above + member.parts
-            when = budget.when if own else member.when
-            if ".git" in member.parts:
-                self.clones.add(parts[: parts.index(".git")])
-            if any(map(hidden, member.parts)):
-                continue
-            if odd := odd_path(parts):
-                yield Found(plain_path(parts), None, when, odd, own)
-            elif kind := kind_of(parts[-1]):
-                if reason := member.odd or self._too_large(member, kind):
-                    yield Found(parts, None, when, reason, own)
-                else:
-                    yield from self._read(member, parts, when, budget, depth, own)
-            else:
-                yield Found(parts, None, when, member.odd, own)
-
-    def _read(
-        self, member: Member, parts: Parts, when: datetime | None, budget: Budget, depth: int,
-        own: bool,
-    ) -> Iterator[Found]:  # fmt: skip
-        budget.spend(member.size)
+def read_members(
+    members: Iterable[Member],
+    above: Parts,
+    limits: Limits,
+    depth: int,
+    budget: Budget | None = None,
+) -> Iterator[Found]:
+    for member in members:
+        parts, in_zip = above + member.parts, budget is not None
+        when = budget.when if budget else member.when
+        if GIT in member.parts:
+            yield Found(parts[: parts.index(GIT) + 1])
+        if any(map(is_hidden, member.parts)):
+            continue
+        reason = odd_path(parts)
+        if reason:
+            parts = plain_path(parts)
+        kind = kind_of(parts[-1])
+        reason = reason or member.odd or (too_large(member, kind, limits) if kind else "")
+        if reason or not kind:
+            yield Found(parts, None, when, reason, in_zip)
+            continue
+        if budget:
+            budget.spend(member.size)
         try:
             data = member.read()
         except BROKEN as error:
-            yield Found(parts, None, when, not_readable(error), own)
-            return
-        if packed(data):
-            yield from self._archive(data, parts, when, budget, depth + 1, own)
-            return
-        if ARCHIVE.search(parts[-1]):
-            yield Found(parts, None, when, tr("not a readable zip or tar"), own)
-        elif parts[-1] in (STAMP, METADATA):
-            yield Found(parts, data, when, "", own)
-        elif ".ipynb" in parts[-1].lower() or (b'"nbformat"' in data and b'"cells"' in data):
-            budget.count()
-            yield Found(parts, data, when, "", own)
-        else:
-            yield Found(parts, None, when, "", own)
+            yield Found(parts, None, when, not_readable(error), in_zip)
+            continue
+        if data.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+            found = Found(parts, None, when, "", in_zip)
+            yield from read_zip(data, found, limits, depth, budget)
+            continue
+        if kind == "archive":
+            reason = tr("not a readable zip; zip it again as usual")
+        is_named = ".ipynb" in parts[-1].lower()
+        is_notebook = is_named or (b'"nbformat"' in data and b'"cells"' in data)
+        if budget and is_notebook:
+            budget.spend(0, files=1)
+        is_read = is_notebook or parts[-1] in (STAMP, METADATA)
+        yield Found(parts, data if is_read and not reason else None, when, reason, in_zip)
 
-    def _archive(
-        self, data: bytes, parts: Parts, when: datetime | None, budget: Budget, depth: int,
-        own: bool,
-    ) -> Iterator[Found]:  # fmt: skip
-        limits = self.limits
-        if not own:
-            budget = Budget(limits.own_files, limits.own_bytes, tr("one learner's zip"), when)
-        try:
-            if depth > limits.depth:
-                raise TooMuch(tr("more than {depth} zips in one another", depth=limits.depth))
-            with opened(io.BytesIO(data), limits) as members:
-                yield from self._members(members, parts, budget, depth, True)
-        except TooMuch as error:
-            if own:
-                raise
-            yield Found(parts, None, when, str(error), True)
-        except BROKEN as error:
-            yield Found(parts, None, when, not_readable(error), True)
 
-    def _too_large(self, member: Member, kind: str) -> str:
-        most = {"archive": self.limits.nested, STAMP: STAMP_BYTES}.get(kind, MAX_NOTEBOOK)
-        size, small = member.size, max(member.packed, 1)
-        if size > most:
-            return tr(
-                "{size:,} bytes, more than the {most:,} that are read", size=size, most=most
-            )
-        if size > MEGABYTE and size > self.limits.ratio * small:
-            return tr("a zip bomb: {small:,} bytes unpack to {size:,}", small=small, size=size)
+def read_zip(
+    data: bytes, found: Found, limits: Limits, depth: int, budget: Budget | None
+) -> Iterator[Found]:
+    """The files of a zip inside a source; `found`: where it lies."""
+    parts, when = found.parts, found.when
+    try:
+        if depth >= limits.depth:
+            raise TooMuch(tr("more than {depth} zips in one another", depth=limits.depth))
+        with open_zip(io.BytesIO(data), limits) as members:
+            own = budget or Budget(limits.own_files, limits.own_bytes, when)
+            yield from read_members(members, parts, limits, depth + 1, own)
+    except (TooMuch, *BROKEN) as error:
+        if budget and isinstance(error, TooMuch):
+            raise
+        yield Found(parts, None, when, not_readable(error), True)
+
+
+def too_large(member: Member, kind: str, limits: Limits) -> str:
+    most = {"archive": limits.zipped, STAMP: STAMP_BYTES}.get(kind, MAX_NOTEBOOK)
+    if member.size <= most:
         return ""
+    size = member.size
+    return tr("{size:,} bytes, more than the {most:,} that are read", size=size, most=most)
 
 
 def kind_of(name: str) -> str:
@@ -218,7 +189,7 @@ def kind_of(name: str) -> str:
     return "notebook" if ".ipynb" in name.lower() or suffix in MAYBE else ""
 
 
-def hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
     """Whether a program put it there; a placeholder of a file in iCloud is a learner's."""
     is_learners = name in (".", "..") or name.endswith(".icloud")
     return name in SYSTEM or (name.startswith(".") and not is_learners)
@@ -242,93 +213,40 @@ def plain_path(parts: Parts) -> Parts:
 
 
 def not_readable(error: BaseException) -> str:
+    if isinstance(error, TooMuch):
+        return str(error)
     return tr("it cannot be read ({error})", error=error)
 
 
-# Folders
-
-
-def folder(root: Path, clones: set[Parts]) -> Iterator[Member]:
+def files_on_disk(root: Path) -> Iterator[Member]:
     for path, folders, names in os.walk(root):
         above = Path(path).relative_to(root).parts
-        if ".git" in folders + names:
-            clones.add(above)
-        folders[:] = sorted(name for name in folders if not hidden(name))
-        odd = [name for name in folders if odd_path((*above, name))]
-        folders[:] = [name for name in folders if name not in odd]
-        links = [name for name in folders if (Path(path) / name).is_symlink()]
-        yield from (
-            on_disk(Path(path) / name, (*above, name)) for name in odd + links + sorted(names)
-        )
+        # Only listed, so that they are refused, or known to be there
+        odd = [name for name in folders if name == GIT or (Path(path) / name).is_symlink()
+               or odd_path((*above, name))]  # fmt: skip
+        folders[:] = sorted(name for name in folders if not (is_hidden(name) or name in odd))
+        yield from (on_disk(Path(path, name), (*above, name)) for name in odd + sorted(names))
 
 
 def on_disk(path: Path, parts: Parts) -> Member:
     about = path.lstat()
     when = datetime.fromtimestamp(about.st_mtime, timezone.utc)
     odd = "" if stat.S_ISREG(about.st_mode) else tr("a link, a pipe or a device, not a file")
-    size = about.st_size
-    return Member(parts, size, size, when, odd, lambda: read_plain(path, size))
-
-
-# Archives
-
-
-def packed(data: bytes) -> str:
-    """zip, gzip or tar by the first bytes of a file; empty for anything else."""
-    if data[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
-        return "zip"
-    if data[:2] == b"\x1f\x8b":
-        return "gzip"
-    return "tar" if data[257:262] == b"ustar" else ""
+    return Member(parts, about.st_size, when, odd, lambda: read_plain(path, about.st_size))
 
 
 @contextmanager
-def opened(file: BinaryIO, limits: Limits) -> Iterator[list[Member]]:
-    """The files of an archive; BROKEN if it is none, TooMuch if it is beyond a limit."""
-    kind, size = packed(file.read(512)), file.seek(0, io.SEEK_END)
-    file.seek(0)
-    if kind == "gzip":
-        most = min(limits.own_bytes, max(MEGABYTE, limits.ratio * size))
-        with gzip.GzipFile(fileobj=file) as stream:
-            file, kind = io.BytesIO(stream.read(most + 1)), "tar"
-        if file.getbuffer().nbytes > most:
-            text = "a tar of {size:,} bytes that unpacks to more than {most:,}"
-            raise TooMuch(tr(text, size=size, most=most))
-        if packed(content := file.getvalue()) != "tar":
-            size = len(content)
-            yield [Member(("unpacked.ipynb",), size, size, None, "", lambda: content)]
-            return
-    if kind == "tar":
-        with tarfile.open(fileobj=file, mode="r:") as tar:
-            yield [in_tar(tar, info) for info in counted(tar, limits) if not info.isdir()]
-        return
-    if entries(file) > limits.files:
+def open_zip(file: BinaryIO, limits: Limits) -> Iterator[list[Member]]:
+    """The files of a zip; BROKEN if it is none, TooMuch if it is beyond a limit."""
+    if count_entries(file) > limits.files:
         raise TooMuch(tr("a zip of more than {files:,} files", files=limits.files))
     with zipfile.ZipFile(file) as archive:
         latest = {name_of(info): info for info in archive.infolist()}
-        yield [in_zip(archive, name, info) for name, info in latest.items()
+        yield [zip_member(archive, name, info) for name, info in latest.items()
                if PurePosixPath(name).name and not name.endswith("/")]  # fmt: skip
 
 
-def counted(tar: tarfile.TarFile, limits: Limits) -> Iterator[tarfile.TarInfo]:
-    for number, info in enumerate(tar):
-        if number >= limits.files:
-            raise TooMuch(tr("a zip of more than {files:,} files", files=limits.files))
-        yield info
-
-
-def in_tar(tar: tarfile.TarFile, info: tarfile.TarInfo) -> Member:
-    name = info.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    odd = "" if info.isreg() else tr("a link, a pipe or a device, not a file")
-    when = None
-    with suppress(ValueError, OverflowError, OSError):
-        when = datetime.fromtimestamp(info.mtime, timezone.utc)
-    parts = PurePosixPath(name).parts or ("?",)
-    return Member(parts, info.size, info.size, when, odd,
-                  lambda: tar.extractfile(info).read(info.size))  # fmt: skip
-
-
-def in_zip(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Member:
+def zip_member(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Member:
     odd = ""
     if stat.S_ISLNK(info.external_attr >> 16):
         odd = tr("a link, a pipe or a device, not a file")
@@ -341,11 +259,10 @@ def in_zip(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Member
         with archive.open(info) as stream:
             return stream.read(info.file_size + 1)
 
-    return Member(PurePosixPath(name).parts, info.file_size, info.compress_size, time_of(info),
-                  odd, read)  # fmt: skip
+    return Member(PurePosixPath(name).parts, info.file_size, time_of(info), odd, read)
 
 
-def entries(file: BinaryIO) -> int:
+def count_entries(file: BinaryIO) -> int:
     """The most files that a zip can hold, counted before its directory is parsed."""
     count, tail, sign = 0, b"", b"PK\x01\x02"  # begins each entry of the directory
     while block := file.read(MEGABYTE):

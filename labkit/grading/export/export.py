@@ -17,31 +17,27 @@ from labkit.grading.nbgrader.gradebook.connection import CourseError
 FEEDBACK, ANSWERS = "feedback", "answers"
 
 
-def kinds() -> list[str]:
-    """What can be exported."""
-    return [*(platform.name for platform in PLATFORMS), FEEDBACK, ANSWERS]
-
-
 def export(
     course: Course, kind: str, lab: Lab | None = None, roster: Path | None = None
 ) -> Iterator[Path | str]:
     """Each file or folder as it is written, then what a person should know of it.
 
-    kind      one of `kinds()`
+    kind      "canvas" and the like, "feedback" or "answers"
     roster    the platform's own table of its people, whose ids and rows are kept
     """
-    if kind not in kinds():
-        raise CourseError(f"{kind!r} cannot be exported: expected {', '.join(kinds())}")
+    platforms = {platform.name: platform for platform in PLATFORMS}
+    kinds = [*platforms, FEEDBACK, ANSWERS]
+    if kind not in kinds:
+        raise CourseError(f"{kind!r} cannot be exported: expected {', '.join(kinds)}")
     labs = [lab] if lab else LABS
     graded = [*filter(None, (results_of(course, lab) for lab in labs))]
     if not graded:
         raise CourseError("nothing is graded yet: run `tinyllm grade LAB`")
-    for platform in PLATFORMS:
-        if platform.name == kind:
-            name = f"{graded[0].lab.name}_{kind}" if lab else kind
-            path = course.root / "export" / f"{name}.csv"
-            remarks = write_grades(path, platform, graded, course.people(), roster)
-            yield from (path, *remarks)
+    if platform := platforms.get(kind):
+        name = f"{graded[0].lab.name}_{kind}" if lab else kind
+        path = course.root / "export" / f"{name}.csv"
+        remarks = write_grades(path, platform, graded, course.people(), roster)
+        yield from (path, *remarks)
     for results in graded:
         if kind == FEEDBACK:
             paths, remarks = feedback_zips(course.root, results)

@@ -1,7 +1,4 @@
-"""Grades in a platform's table: its own, with its ids and rows, or one of nbgrader's students.
-
-Nobody is left out without a remark.
-"""
+"""Grades in a platform's own table. Nobody is left out without a remark."""
 
 from __future__ import annotations
 
@@ -27,24 +24,18 @@ def write_grades(
     people: Sequence[RosterEntry],
     roster: Path | None,
 ) -> list[str]:
-    """The points of the labs, after penalties, in a table that the platform imports; remarks.
-
-    roster    the platform's own table, whose ids and rows are kept
-    """
-    table = own_table(roster, platform, len(graded)) if roster else made(platform, people)
-    rows = [row for row in table.rows if not roster or row[platform.needs[0]].strip()]
+    """The points of the labs, after penalties, in the platform's own table `roster`, whose ids
+    and rows stay as they are; remarks."""
+    table = own_table(roster, platform, len(graded))
+    rows = [row for row in table.rows if row[platform.needs[0]].strip()]
     special = [row for row in table.rows if row not in rows]
-    learners = owners(rows, platform, people)
-    known = {*platform.columns, *(title for title, _ in platform.keys)}
-    titles = [title for title in table.titles if platform.keeps or title in known]
+    learners = match_learners(rows, platform, people)
+    titles = [title for title in table.titles if title in (platform.titles or table.titles)]
     totals, remarks = {titles[0]: platform.possible_row}, []
     for results in graded:
-        title = column_of(table, platform, results.lab, roster)
-        titles += [title] * (title not in titles)
+        title = column_of(table, platform, results.lab)
         possible = f"{results.possible + results.written:g}"
-        fill(rows, learners, results, platform, title)
-        totals[title] = possible
-        if roster and title not in table.titles:
+        if title not in table.titles:
             remarks.append(f"{title}: {platform.title} has no such assignment, it will be new")
         there = {as_number(row.get(platform.possible, "")) for row in rows}
         there |= {as_number(row.get(title, "")) for row in special}
@@ -53,21 +44,19 @@ def write_grades(
             remarks.append(
                 f"{title}: worth {points} points in {platform.title}, here {possible}"
             )
-    remarks += left_over(graded, learners, roster.name if roster else "the gradebook")
-    lost = [person.id for person, row in zip(people, rows, strict=False)
-            if not roster and not row[platform.keys[0][0]]]  # fmt: skip
-    if lost:
-        advice = (
-            f"without {platform.keys[0][0]} (give {platform.title}'s own table as --roster)"
-        )
-        remarks.append(f"{advice}: {', '.join(lost)}")
+        titles += [title] * (title not in titles)
+        totals[title] = possible
+        fill_column(rows, learners, results, platform, title)
+    remarks += missing_grades(graded, learners, roster.name)
     rows = [totals] * bool(platform.possible_row) + rows
     Table(titles, rows, table.delimiter, table.written).write(path)
     return remarks
 
 
-def own_table(path: Path, platform: Platform, labs: int) -> Table:
-    """The platform's export of its people; CourseError if it is another one."""
+def own_table(path: Path | None, platform: Platform, labs: int) -> Table:
+    """The platform's table of its people; CourseError without it, or if it is another one."""
+    if path is None:
+        raise CourseError(f"--roster FILE is needed: {platform.title}'s {platform.table}")
     table = Table.read(path)
     if not set(platform.needs) <= set(table.titles):
         raise CourseError(
@@ -79,18 +68,9 @@ def own_table(path: Path, platform: Platform, labs: int) -> Table:
     return table
 
 
-def made(platform: Platform, people: Iterable[RosterEntry]) -> Table:
-    """A table of nbgrader's students."""
-    rows = [
-        {title: getattr(person, field, "") for title, field in platform.columns.items()}
-        for person in people
-    ]
-    return Table(list(platform.columns), rows)
-
-
-def column_of(table: Table, platform: Platform, lab: Lab, roster: Path | None) -> str:
+def column_of(table: Table, platform: Platform, lab: Lab) -> str:
     """The title of the lab's column, with the platform's number if there is one."""
-    if roster and platform.grade:
+    if platform.grade:
         return platform.grade
     pattern = rf"\blab\W*0*{lab.number}\b|\b{lab.name}\b"
     numbered = [title for title in table.titles if re.search(r" \(\d+\)$", title)]
@@ -98,19 +78,21 @@ def column_of(table: Table, platform: Platform, lab: Lab, roster: Path | None) -
     return found[0] if len(found) == 1 else f"Lab {lab.number}"
 
 
-def owners(rows: Sequence[Row], platform: Platform, people: Iterable[RosterEntry]) -> list[str]:
+def match_learners(
+    rows: Sequence[Row], platform: Platform, people: Iterable[RosterEntry]
+) -> list[str]:
     """The learner's id for each row; "" where nobody or several fit, or it fits two rows."""
     index: dict[tuple[str, str], set[str]] = defaultdict(set)
     for person in people:
         for field in ("id", "lms_user_id", "email"):
             index[field, getattr(person, field).casefold()].add(person.id)
-        index["name", words(person.name)].add(person.id)
+        index["name", sorted_words(person.name)].add(person.id)
 
     def owner(row: Row) -> str:
         for title, field in platform.keys:
             text = row.get(title, "").strip()
             forms = (text, safe_id(text), text.partition("@")[0])
-            for form in (words(text),) if field == "name" else forms:
+            for form in (sorted_words(text),) if field == "name" else forms:
                 found = index.get((field, form.casefold()), ()) if text else ()
                 if len(found) == 1:
                     return next(iter(found))
@@ -120,12 +102,12 @@ def owners(rows: Sequence[Row], platform: Platform, people: Iterable[RosterEntry
     return [learner if found.count(learner) == 1 else "" for learner in found]
 
 
-def words(name: str) -> str:
+def sorted_words(name: str) -> str:
     """A name whatever the order and case of its words."""
     return " ".join(sorted(re.findall(r"\w+", name.casefold())))
 
 
-def fill(
+def fill_column(
     rows: Iterable[Row],
     learners: Iterable[str],
     results: LabResults,
@@ -147,7 +129,7 @@ def as_number(text: str) -> str:
     return f"{float(text.replace(',', '.')):g}" if NUMBER.fullmatch(text) else ""
 
 
-def left_over(
+def missing_grades(
     graded: Sequence[LabResults], learners: Iterable[str], table: str
 ) -> Iterator[str]:
     """Remarks on those whose points are not in the table, or not all of them."""

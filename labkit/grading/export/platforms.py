@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -11,14 +10,13 @@ class Platform:
     """How a platform's table of grades looks, and how it names what was handed in.
 
     name          as `tinyllm export NAME` has it
-    columns       {title: field of RosterEntry} of a table made without the platform's own;
-                  a field of "" is left empty
+    table         what its own table of people is called there
     keys          (title, field): what tells whose a row is, the most certain first
     needs         titles by which its own table is known; the first has something in it in
                   every row of a person
     grade         title of the column that is filled in its own table; "" for a new or
                   numbered column for each lab, "Lab 01: norms (9911)"
-    keeps         whether all columns of its own table go back, or only those of people
+    titles        the columns that go back beside the grades; by default all
     possible_row  what stands first in the row with the points that can be had
     possible      title of the column with the points that can be had
     upload        pattern of the name that its export gives to a file or folder
@@ -27,11 +25,11 @@ class Platform:
     """
 
     name: str
-    columns: Mapping[str, str]
+    table: str
     keys: tuple[tuple[str, str], ...]
     needs: tuple[str, ...]
     grade: str = ""
-    keeps: bool = True
+    titles: tuple[str, ...] = ()
     possible_row: str = ""
     possible: str = ""
     upload: str = ""
@@ -45,20 +43,18 @@ class Platform:
 PLATFORMS = (
     Platform(
         name="canvas",
-        columns={"Student": "sortable_name", "ID": "lms_user_id", "SIS User ID": "",
-                 "SIS Login ID": "id", "Section": ""},
+        table="gradebook export",
         keys=(("ID", "lms_user_id"), ("SIS Login ID", "id"), ("SIS User ID", "id"),
               ("ID", "id"), ("Student", "name")),
         needs=("ID", "Student"),
-        keeps=False,
+        titles=("Student", "ID", "SIS User ID", "SIS Login ID", "Section"),
         possible_row="Points Possible",
         upload=r"(.+_\d+_\d+_.+)\.\w+",
         page="{0}.html",
     ),
     Platform(
         name="moodle",
-        columns={"First name": "first_name", "Last name": "last_name", "ID number": "id",
-                 "Email address": "email"},
+        table="grading worksheet",
         keys=(("Email address", "email"), ("ID number", "id"), ("Email address", "id"),
               ("Full name", "name")),
         needs=("Identifier", "Grade"),

@@ -7,14 +7,12 @@ course/answers.py. Whatever is missing or odd becomes a note that the learner wi
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cache
 
-import nbformat
 from nbformat import NotebookNode, from_dict
 
 from labkit.course.answers import Answer, Cell, Notebook, answers_in, cell_name, defines
@@ -45,7 +43,6 @@ MAX_COPIES = 20  # of one exercise's cell
 MAX_WRITTEN = 20_000  # characters of a written answer: 3,000 words
 MAX_QUOTED = 60  # characters of a name, in a note
 PASTED = re.compile(r"data:[\w/+.-]*;base64,[A-Za-z0-9+/=%\s]{100,}")
-CUT = "it needs so much of other cells that not all of it was taken along"
 NOT_STARTED = Status.NOT_STARTED.value
 # What a file that is no JSON may be instead, by a pattern of its bytes
 DAMAGES = (
@@ -55,6 +52,7 @@ DAMAGES = (
     (rb"^bplist0", said("it is a placeholder of iCloud, without the file itself")),
 )  # fmt: skip
 ANSWER_CELL = re.compile(r"ex-\d+-\d+")
+METHOD = re.compile(r"^def (\w+)\(self\b", re.MULTILINE)  # at the top level of a cell
 
 
 @dataclass
@@ -106,8 +104,6 @@ def rebuild(data: bytes, released: NotebookNode, lab: Lab) -> Intake:
     for exercise in lab.exercises:
         answer = handed_in.answer(exercise)
         text, note, odd = _verdict(exercise, answer, handed_in)
-        if answer and answer.truncated and text:
-            note, odd = "; ".join(filter(None, [note, CUT])), True
         intake.answers[exercise.id] = text
         if note:
             intake.notes[exercise.id] = note
@@ -205,19 +201,14 @@ def _verdict(
 
 
 def _methods_outside(exercise: Exercise, answer: Answer, handed_in: Notebook) -> str:
-    """Methods of a class that stand in a cell of their own and were not put into the class."""
+    """A note on a method in a different cell than its class, which does not come along."""
     if not any(f"class {symbol}" in answer.source for symbol in exercise.symbols):
         return ""
     for cell in handed_in.cells:
-        if not cell.code or cell.given or cell is answer.cell or "(self" not in cell.text:
-            continue
-        for node in (statement.node for statement in cell.statements.all):
-            if not isinstance(node, ast.FunctionDef) or node.name in answer.carried:
-                continue
-            is_method = [a.arg for a in node.args.args[:1]] == ["self"]
-            if is_method and f"def {node.name}(" not in answer.text:
-                return tr("cell {place} defines {name} outside of the class",
-                          place=cell.place, name=quoted(node.name))  # fmt: skip
+        found = METHOD.search(cell.text) if cell.code and not cell.given else None
+        if found and cell is not answer.cell and found[1] not in answer.carried:
+            return tr("cell {place} defines {name} outside of the class",
+                      place=cell.place, name=quoted(found[1]))  # fmt: skip
     return ""
 
 
@@ -263,7 +254,7 @@ def written_cells(cells: list[dict]) -> dict[str, list[str]]:
 
 
 def cells_of(data: bytes) -> list[dict]:
-    """The cells of a notebook, old formats included; NotANotebook if there are none."""
+    """The cells of a notebook; NotANotebook if there are none."""
     if len(data) > MAX_NOTEBOOK:
         raise NotANotebook(tr("the file has {count:,} bytes; {MAX_NOTEBOOK:,} is the most",
                               count=len(data), MAX_NOTEBOOK=MAX_NOTEBOOK))  # fmt: skip
@@ -278,8 +269,6 @@ def cells_of(data: bytes) -> list[dict]:
         why = next((tr(what) for sign, what in DAMAGES if re.search(sign, data)), "")
         text = tr("the file is not a notebook: it is not JSON ({error})", error=error)
         raise NotANotebook(why or text) from error
-    if isinstance(content, dict) and content.get("nbformat") in (1, 2, 3):
-        content = converted(content, data)
     cells = content.get("cells") if isinstance(content, dict) else None
     if not isinstance(cells, list):
         raise NotANotebook(tr("the file is not a notebook: it is JSON without a list of cells"))
@@ -289,24 +278,6 @@ def cells_of(data: bytes) -> list[dict]:
         raise NotANotebook(tr("there are {code:,} characters of code; {MAX_CODE:,} is the most",
                               code=code, MAX_CODE=MAX_CODE))  # fmt: skip
     return cells
-
-
-def converted(content: dict, data: bytes) -> dict:
-    """An old notebook in today's format."""
-    sheets = content.get("worksheets")
-    if isinstance(sheets, list) and sum(map(len, map(str, sheets))) > 4 * MAX_CODE:
-        raise NotANotebook(tr("an old notebook that is too long to be converted"))
-    if data.count(b'"cell_type"') > MAX_CELLS:
-        raise NotANotebook(
-            tr("an old notebook of more than {MAX_CELLS:,} cells", MAX_CELLS=MAX_CELLS)
-        )
-    try:
-        return nbformat.convert(nbformat.from_dict(content), 4)
-    except Exception as error:  # nbformat raises whatever it stumbles over
-        why = quoted(str(error), 200)
-        raise NotANotebook(
-            tr("the file is an old notebook that cannot be converted ({why})", why=why)
-        ) from error
 
 
 def values_in(data: bytes) -> int:

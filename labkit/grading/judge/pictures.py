@@ -8,11 +8,9 @@ none of them.
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import re
 import warnings
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
@@ -26,13 +24,15 @@ MAX_PIXELS = 50_000_000
 NOT_SHOWN = "a picture that cannot be shown"
 MAX_TEXT = int(1.4 * MAX_TOTAL)  # characters that are searched: all pictures, in base64
 MAX_NAME = 1_000  # characters of an attachment's name
-START = re.compile(
-    r"!\[(?P<alt>[^\[\]\n]{0,300})\]\((?=(?:attachment|data):)"
-    r"|<img\b[^<>]{0,300}?\bsrc=[\"'](?=(?:attachment|data):)",
+# As Jupyter and Colab write a picture; brackets in its name come in pairs. An address is
+# matched as a whole or not at all, so that a long one costs time and memory in proportion.
+PLAIN = r"[^\s()\[\]<>\"']*"
+REFERENCE = re.compile(
+    r"(?:!\[(?P<alt>[^\[\]\n]{0,300})\]\(|<img\b[^<>]{0,300}?\bsrc=[\"'])"
+    rf"(?=(?P<address>(?:attachment|data):{PLAIN}(?:\({PLAIN}\){PLAIN}){{0,5}}))(?P=address)"
+    r"(?(alt)[^()\n]{0,300}\)|[\"'][^<>]{0,300}>)",
     re.IGNORECASE,
 )
-STOP = re.compile(r"[()\[\]<>\s\"']")
-REST = {"!": re.compile(r"[^()\n]{0,300}\)"), "<": re.compile(r"[\"'][^<>]{0,300}>")}
 
 
 class NotShown(ValueError):
@@ -50,24 +50,20 @@ class Album:
         text among them; in the place of one that cannot be shown the text says why."""
         kept: dict[str, dict[str, str]] = {}
 
-        def place(alt: str, address: str) -> str:
+        def attach(found: re.Match[str]) -> str:
             try:
                 self.tried += 1
                 if self.tried > MAX_TRIED:
                     raise NotShown(f"{MAX_TRIED} is the most that are looked at")
-                data = content_of(address, attachments)
+                data = content_of(found["address"], attachments)
                 kind = self.kind_of(data)
             except NotShown as error:
                 return f"({NOT_SHOWN}: {error})"
             name = f"picture-{self.count}.{kind}"
             kept[name] = {f"image/{kind}": base64.b64encode(data).decode()}
-            return f"![{alt}](attachment:{name})"
+            return f"![{found['alt'] or ''}](attachment:{name})"
 
-        parts, done = [], 0
-        for begin, end, alt, address in references(text):
-            parts += [text[done:begin], place(alt, address)]
-            done = end
-        return "".join(parts) + text[done:], kept
+        return REFERENCE.sub(attach, text[:MAX_TEXT]) + text[MAX_TEXT:], kept
 
     def kind_of(self, data: bytes) -> str:
         """png, jpeg, gif or webp, if there is still room for it."""
@@ -90,46 +86,21 @@ class Album:
         return "jpeg" if kind == "MPO" else str(kind).lower()  # a JPEG with more after it
 
 
-def references(text: str) -> Iterator[tuple[int, int, str, str]]:
-    """Where a picture stands in a text, from and to, its words and its address."""
-    place, limit = 0, min(len(text), MAX_TEXT)
-    while start := START.search(text, place, limit):
-        place = start.end()
-        end = address_end(text, place, limit)
-        rest = REST[start[0][0]].match(text, end, limit)
-        if rest:
-            yield start.start(), rest.end(), start["alt"] or "", text[place:end]
-            place = rest.end()
-
-
-def address_end(text: str, place: int, limit: int) -> int:
-    """Where the address ends that begins at this place; brackets in it come in pairs. It is
-    searched for one character: a pattern for all of it would need 170 bytes for each."""
-    while stop := STOP.search(text, place, limit):
-        closing = STOP.search(text, stop.end(), limit) if stop[0] == "(" else None
-        if closing is None or closing[0] != ")":
-            return stop.start()
-        place = closing.end()
-    return limit
-
-
 def content_of(address: str, attachments: Any) -> bytes:
     """The bytes of a picture in the text, or in the cell's attachments."""
     scheme, _, rest = address.partition(":")
     if scheme.lower() == "data":
-        text = rest.partition(",")[2]
-        text = unquote(text) if len(text) <= 1.4 * MAX_BYTES else text
-    elif len(rest) > MAX_NAME:
-        raise NotShown("its name is too long")
+        content: Any = rest.partition(",")[2]
     else:
-        bundle = attachments.get(unquote(rest)) if isinstance(attachments, dict) else None
-        found = list(bundle.values()) if isinstance(bundle, dict) else []
-        if not found:
+        bundles = attachments if isinstance(attachments, dict) else {}
+        bundle = bundles.get(unquote(rest[:MAX_NAME]))
+        if not bundle or not isinstance(bundle, dict):
             raise NotShown("the notebook does not hold it")
-        text = "".join(map(str, found[0])) if isinstance(found[0], list) else str(found[0])
+        content = next(iter(bundle.values()))
+    text = "".join(map(str, content)) if isinstance(content, list) else str(content)
     if len(text) > 1.4 * MAX_BYTES:
         raise NotShown(f"it has {len(text) * 3 // 4:,} bytes; {MAX_BYTES:,} is the most")
     try:
-        return base64.b64decode(text)
-    except (binascii.Error, ValueError) as error:
+        return base64.b64decode(unquote(text))
+    except ValueError as error:
         raise NotShown("it is not in base64") from error

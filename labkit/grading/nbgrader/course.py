@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
 
 import nbformat
 from nbformat import NotebookNode
@@ -68,21 +67,15 @@ class SubmittedFile:
     def remark(self) -> str:
         return f"{self.learner}: {self.problem}; not graded"
 
-    @property
-    def beside(self) -> list[str]:
-        """A remark, if a link, a pipe or the like lies beside it: none of it goes anywhere."""
-        with os.scandir(self.path.parent) as entries:
-            modes = {entry.name: entry.stat(follow_symlinks=False).st_mode for entry in entries}
-        odd = [name for name, mode in modes.items() if not (S_ISREG(mode) or S_ISDIR(mode))]
-        text = f"{self.learner}: {min(odd, default='')!r} beside the notebook is a link or no"
-        return [f"{text} file, and is left alone"] * bool(odd)
-
     def read(self) -> bytes:
         """What is in it; of a file that is too large as much as it takes to refuse it."""
         try:
             return b"" if self.problem else read_plain(self.path, MAX_NOTEBOOK + 1)
         except OSError:  # or no more, while the class is graded
             return b""
+
+
+GradedFile = tuple[SubmittedFile, GradedSubmission, NotebookNode]
 
 
 class Course:
@@ -205,7 +198,6 @@ class Course:
             if handed.problem:
                 self.remarks.append(handed.remark)
             else:
-                self.remarks += handed.beside
                 yield handed
 
     def submitted_file(self, lab: Lab, learner: str) -> SubmittedFile:
@@ -238,11 +230,7 @@ class Course:
 
     # What comes out
 
-    def store(
-        self,
-        lab: Lab,
-        graded: Iterable[tuple[SubmittedFile, GradedSubmission, NotebookNode]],
-    ) -> None:
+    def store(self, lab: Lab, graded: Iterable[GradedFile]) -> None:
         """The scores into the gradebook, just as `nbgrader autograde` puts them there, then
         the graded notebooks into autograded/."""
         rules, rows = self.rules.of(lab), []
@@ -251,6 +239,8 @@ class Course:
             self.remarks += [f"{handed.learner}: {fault}"] * bool(fault)
             before = read_content(self.autograded(lab, handed.learner))
             rows.append(GradebookRow(handed.learner, when, submission, notebook, before))
+        if not rows:
+            return
         self.gradebook.do(lambda book: record(book, self.late, rules, rows))
         for row in rows:
             path = self.autograded(lab, row.learner)

@@ -7,7 +7,6 @@ harmless tags are kept.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -29,9 +28,8 @@ from pygments.lexers import PythonLexer
 from labkit.author.course_rules import LabRules
 from labkit.author.owned_cells import written_answer
 from labkit.course.cells import EMPTY_ANSWER
-from labkit.course.files import hash_of, of_the_disk, write_whole
+from labkit.course.files import of_the_disk, write_whole
 from labkit.course.lang import ENGLISH, speaking, tr
-from labkit.course.paths import LABKIT
 from labkit.course.report import clean
 from labkit.course.syllabus import LABS, Exercise, Question
 from labkit.grading.judge.intake import cell_called
@@ -57,8 +55,6 @@ HELP = Markup(
     "<p><b>{}</b>, for you who grade</p>{}</div>"
 )
 CODE = HtmlFormatter(classprefix="p-")
-STAMP = re.compile(rb'name="made-of" content="(\w+)"')
-STAMP_WITHIN = 300  # bytes from the beginning of a page
 
 
 # What learners have written
@@ -103,7 +99,7 @@ def rendered(markdown: str, attachments: dict | None = None) -> Markup:
     return Markup(NOT_SHOWN.sub("(a picture)", str(html)))
 
 
-def coloured(code: str) -> Markup:
+def highlighted(code: str) -> Markup:
     return Markup(highlight(clean_lines(code), PythonLexer(), CODE))
 
 
@@ -155,14 +151,9 @@ def grading_help(grade_id: str) -> str:
 
 
 def page_of(
-    notebook: NotebookNode,
-    rules: LabRules,
-    person: RosterEntry,
-    standing: Standing,
-    stamp: str = "",
+    notebook: NotebookNode, rules: LabRules, person: RosterEntry, standing: Standing
 ) -> str:
-    """The page of a graded notebook, in its language; the stamp is kept in it, to tell what it
-    was made of."""
+    """The page of a graded notebook, in its language."""
     spoken = notebook.get("metadata", {}).get("tinyllm", {}).get("language", ENGLISH)
     lab = rules.lab
     with speaking(spoken):
@@ -170,7 +161,7 @@ def page_of(
         questions = [question_part(notebook, part, standing, rules) for part in lab.questions]
         return template("feedback.html").render(
             lab=lab, learner=clean(person.id), name=clean(person.name), standing=standing,
-            stamp=stamp, exercises=exercises, questions=questions,
+            exercises=exercises, questions=questions,
             code_css=Markup(CODE.get_style_defs(".highlight")),
         )  # fmt: skip
 
@@ -183,7 +174,7 @@ def exercise_part(notebook: NotebookNode, exercise: Exercise, standing: Standing
         "exercise": exercise,
         "grade": standing.exercises[exercise.id],
         "report": sanitized_html(outputs[0]["text/html"] if outputs else ""),
-        "code": coloured(cell_called(notebook, exercise.answer_cell).source),
+        "code": highlighted(cell_called(notebook, exercise.answer_cell).source),
         "comment": comment_on(exercise, standing),
     }
 
@@ -224,8 +215,8 @@ def write_pages(
     standings: Mapping[str, Standing],
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> tuple[list[Path], dict[str, str]]:
-    """The pages of all graded notebooks in the course folder, each made only if it changed, and
-    {learner: why there is none}: what one of them stumbles over stops none of the others.
+    """The pages of all graded notebooks in the course folder, and {learner: why there is none}:
+    what one of them stumbles over stops none of the others.
 
     OSError where the disk takes no page, whosever it is.
     """
@@ -239,7 +230,8 @@ def write_pages(
             if learner not in standings:
                 raise LookupError("the gradebook has no row for this graded notebook")
             person = known.get(learner, RosterEntry(learner))
-            write_page(page, path.read_bytes(), rules, person, standings[learner])
+            notebook = from_dict(json.loads(path.read_bytes()))
+            write_whole(page, page_of(notebook, rules, person, standings[learner]))
             copy_exchange_files(path.parent, page.parent)
             pages.append(page)
         except Exception as error:  # whatever this notebook, or this name, made of us
@@ -249,25 +241,3 @@ def write_pages(
             failed[learner] = f"{type(error).__name__}: {error}"
         progress(number, len(graded))
     return pages, failed
-
-
-def write_page(
-    page: Path, content: bytes, rules: LabRules, person: RosterEntry, standing: Standing
-) -> None:
-    """The page of a graded notebook with these bytes, if the one that is there is another."""
-    parts = (version(), rules.lab, rules.model_answers, person, standing)
-    made_of = repr(parts).encode("utf-8", "surrogateescape")
-    stamp, before = hashlib.sha256(made_of + content).hexdigest(), None
-    with suppress(OSError), page.open("rb") as file:
-        before = STAMP.search(file.read(STAMP_WITHIN))
-    if before is None or before[1].decode() != stamp:
-        notebook = from_dict(json.loads(content))
-        write_whole(page, page_of(notebook, rules, person, standing, stamp))
-
-
-@cache
-def version() -> str:
-    """Tells apart versions of all that has a say in a page."""
-    places = ("course/*.py", "course/labs/*", "grading/nbgrader/*.py", "grading/templates/*",
-              "grading/pages.py")  # fmt: skip
-    return hash_of(path for place in places for path in LABKIT.glob(place))

@@ -26,7 +26,7 @@ from labkit.grading.nbgrader.exchange_files import copy_exchange_files, copy_not
 from labkit.grading.nbgrader.feedback import page_of
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.nbgrader.graded_notebook import graded_notebook
-from labkit.grading.run.follow import ask_a_person, follow_rules
+from labkit.grading.run.follow import apply_course_rules, ask_a_person
 from labkit.grading.run.judge_process import ready_judge, running_workers
 from labkit.grading.run.results import GradingSpec, Results
 from labkit.grading.run.schedule import as_json
@@ -81,9 +81,6 @@ class JudgeExporter(NotebookExporter):
             if handed.problem:
                 self.log.warning(clean(handed.remark))
                 del converter.assignments[folder]
-                continue
-            for remark in handed.beside:
-                self.log.warning(clean(remark))
         if not converter.assignments:
             raise NbGraderException("nothing was handed in that can be graded")
 
@@ -107,7 +104,7 @@ class JudgeExporter(NotebookExporter):
         results, key = Results(course.root, lab), spec.key(data, as_json(before))
         results.put(key, submission)
         results.put_learner(learner, key)
-        follow_rules(course, lab)
+        apply_course_rules(course, lab)
         worth = submission.worth(course.rules.lab(lab))
         notebook = graded_notebook(data, course.released(lab), lab, worth)
         return self.from_notebook_node(notebook, resources, **options)

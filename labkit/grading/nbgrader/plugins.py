@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import glob
 from math import ceil
 from pathlib import Path
 
-from nbgrader.api import Gradebook
 from nbgrader.exchange.default import ExchangeReleaseFeedback
-from nbgrader.plugins import CsvExportPlugin, LateSubmissionPlugin
+from nbgrader.plugins import LateSubmissionPlugin
 
 from labkit.author.course_rules import read_rules
 from labkit.course.report import clean
-from labkit.course.syllabus import LABS
 from labkit.grading.nbgrader.exchange_files import EXCHANGE_FILES
-from labkit.grading.nbgrader.standings import standings, unseen
 
 DAY = 24 * 60 * 60
 
@@ -30,27 +26,6 @@ class CoursePenalty(LateSubmissionPlugin):
         if percent is None:
             return super().late_submission_penalty(student_id, score, total_seconds_late)
         return score * min(1.0, percent / 100 * ceil(total_seconds_late / DAY))
-
-
-class CourseCsv(CsvExportPlugin):
-    """nbgrader's export, in which what is excused counts neither in points nor in the most
-    that could be had."""
-
-    def export(self, gradebook: Gradebook) -> None:
-        super().export(gradebook)
-        path = Path(self.to or "grades.csv")
-        with path.open(newline="") as file:
-            rows = list(csv.reader(file))
-        rules = read_rules(Path(self.config.CourseDirectory.root))
-        labs = {lab.name: rules.of(lab) for lab in LABS}
-        for row in rows:
-            lab, learner = labs.get(row[0]), row[3]
-            if lab and learner in lab.excused:
-                found = standings(gradebook, lab, [learner]).get(learner, unseen(lab, learner))
-                score = max(0.0, found.total)  # these four end a row, as its head says
-                row[-4:] = found.before_penalty, found.late_penalty, score, found.possible
-        with path.open("w", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(rows)
 
 
 class ReleaseFeedback(ExchangeReleaseFeedback):

@@ -145,7 +145,7 @@ def stale_text(grade: CellGrade) -> str:
     return f"{text}; the checks give {grade.automatic:g} now"
 
 
-def unseen(rules: LabRules, learner: str) -> Standing:
+def empty_standing(rules: LabRules, learner: str) -> Standing:
     """Of a learner of whom the gradebook has nothing."""
     excused = rules.excused.get(learner, frozenset())
     exercises, questions = (

@@ -11,20 +11,20 @@ from labkit.course.files import write_whole
 from labkit.course.lang import tr
 from labkit.course.syllabus import Lab
 from labkit.grading.nbgrader.course import Course
-from labkit.grading.nbgrader.gradebook.rows import ask_about, follow
+from labkit.grading.nbgrader.gradebook.rows import apply_rules, ask_about
 from labkit.grading.nbgrader.graded_notebook import file_content, read_content, show_verdicts
 from labkit.grading.nbgrader.timestamp import stamp_marked
 from labkit.grading.run.results import Results
 
 
-def follow_rules(course: Course, lab: Lab) -> None:
+def apply_course_rules(course: Course, lab: Lab) -> None:
     """Write points, deadlines, excuses and penalties into the gradebook and the notebooks.
 
     The notebooks come last: if this stops in between, the next run does it again.
     """
     rules, late = course.rules.of(lab), course.late
-    results = Results(course.root, lab).readable()
-    graded = {learner: found.worth(rules.lab) for learner, found in results.items()}
+    results = Results(course.root, lab).of_class() or {}
+    graded = {learner: found.worth(rules.lab) for learner, found in results.items() if found}
     parts = (*rules.lab.exercises, *rules.lab.questions)
     wanted = {part.grade_cell: part.points for part in parts}
     shown = {learner: points_in(course.autograded(lab, learner)) for learner in graded}
@@ -35,7 +35,7 @@ def follow_rules(course: Course, lab: Lab) -> None:
         if points[name] != wanted[name]
     }
     times = stamp_marked(course.root, lab.name, course.due_dates().get(lab.name))
-    course.gradebook.do(lambda book: follow(book, late, rules, graded, changed, times))
+    course.gradebook.do(lambda book: apply_rules(book, late, rules, graded, changed, times))
     for learner in sorted({learner for learner, _ in changed}):
         path = course.autograded(lab, learner)
         if notebook := read_content(path):

@@ -13,11 +13,11 @@ from labkit.course.syllabus import LABS, Lab
 from labkit.grading.class_report.class_results import remarks_on, results_of
 from labkit.grading.class_report.report import write_reports
 from labkit.grading.nbgrader.course import Course
-from labkit.grading.run.follow import follow_rules
+from labkit.grading.run.follow import apply_course_rules
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.results import Results, UnreadableResult
 from labkit.grading.run.schedule import Class, grade_lab
-from labkit.grading.run.screen import print_brief, print_screen
+from labkit.grading.run.screen import print_line, print_screen, total_lines
 from labkit.sandbox.bubblewrap import Sandbox
 
 MAX_REMARK = 300  # characters: a remark may contain a name that a learner chose
@@ -36,7 +36,7 @@ def grade_and_report(
     brief: bool = False,
 ) -> Class:
     """Grade what was handed in, with a progress bar; write feedback, CSV and pages; print one
-    screen, or two lines if `brief`. What a person should look at is in the course's remarks
+    screen, or one line if `brief`. What a person should look at is in the course's remarks
     and in the CSV."""
     course.remarks[:] = [f"{who}: {why}" for who, why in course.misnamed(lab).items()]
     pool.announce = lambda sandbox: announce(sandbox, console)
@@ -48,7 +48,7 @@ def grade_and_report(
             bar.update(task, completed=done, total=total)
 
         graded = grade_lab(course, lab, pool, advance, fresh)
-        follow_rules(course, lab)
+        apply_course_rules(course, lab)
         task = bar.add_task("writing feedback", total=None)
         if graded:
             course.feedback(lab, advance)
@@ -58,7 +58,7 @@ def grade_and_report(
     course.remarks[:] = dict.fromkeys(course.remarks)
     written = write_reports(course, lab)
     if brief:
-        print_brief(results, console)
+        print_line(console, total_lines(results)[0])
     elif graded or course.remarks:
         print_screen(results, course, written, console)
     return graded
@@ -70,7 +70,7 @@ def report_again(course: Course) -> list[Path]:
     for lab in LABS:
         with suppress(UnreadableResult):  # write_reports makes a remark of it
             if Results(course.root, lab).of_class():
-                follow_rules(course, lab)
+                apply_course_rules(course, lab)
                 course.feedback(lab)
     return write_reports(course)
 

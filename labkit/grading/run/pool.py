@@ -117,7 +117,7 @@ class GradingPool:
             starting.result().stop(at_once)
 
     def sandbox(self) -> Sandbox:
-        """This machine's sandbox. Errors: NoSandbox if there is none and one is required."""
+        """This machine's sandbox. Errors: GradingError if there is none and one is required."""
         return permitted(best_sandbox(), self.unsandboxed)
 
 

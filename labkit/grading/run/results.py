@@ -80,7 +80,7 @@ class GradingSpec:
 
 
 class UnreadableResult(Exception):
-    """A stored result is damaged, or of another version of the course."""
+    """The list of results of a lab is damaged."""
 
 
 class Results:
@@ -106,25 +106,12 @@ class Results:
         self.folder.mkdir(parents=True, exist_ok=True)
         write_whole(self._path(key), submission.to_json().encode())
 
-    def of_class(self) -> dict[str, GradedSubmission] | None:
-        """{learner: record} as the lab was graded last, without those at whom grading broke
-        off; None if it never was. Errors: UnreadableResult."""
+    def of_class(self) -> dict[str, GradedSubmission | None] | None:
+        """{learner: record} as the lab was graded last, None where grading broke off or the
+        record cannot be read; None if the lab never was graded. Errors: UnreadableResult."""
         if not self.learners.exists():
             return None
-        graded = self.readable()
-        for learner in self.keys().keys() - graded.keys() - self.broken_off():
-            raise self._unreadable(f"the result of {learner} in {self.folder}")
-        return graded
-
-    def readable(self) -> dict[str, GradedSubmission]:
-        """{learner: record}, without those that cannot be read."""
-        keys = self.keys().items()
-        found = {learner: self.get(key) for learner, key in keys if key}
-        return {learner: submission for learner, submission in found.items() if submission}
-
-    def broken_off(self) -> set[str]:
-        """The learners at whose submissions the judge itself failed: they have no result."""
-        return {learner for learner, key in self.keys().items() if key is None}
+        return {learner: self.get(key or "") for learner, key in self.keys().items()}
 
     def keys(self) -> dict[str, str | None]:
         """{learner: the key of their record} as the lab was graded last."""
@@ -133,7 +120,8 @@ class Results:
         try:
             return dict(json.loads(self.learners.read_text("utf-8")))
         except (OSError, ValueError, TypeError) as error:
-            raise self._unreadable(str(self.learners)) from error
+            again = f"`tinyllm grade {self.lab.module}` makes it again"
+            raise UnreadableResult(f"{self.learners} cannot be read: {again}") from error
 
     def put_learner(self, learner: str, key: str) -> None:
         """Record one learner, as nbgrader grades them one at a time."""
@@ -144,7 +132,3 @@ class Results:
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.json"
-
-    def _unreadable(self, what: str) -> UnreadableResult:
-        again = f"`tinyllm grade {self.lab.module}` makes it again"
-        return UnreadableResult(f"{what} cannot be read: {again}")

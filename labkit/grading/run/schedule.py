@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
 from dataclasses import dataclass
@@ -23,13 +22,13 @@ from labkit.course.paths import fault
 from labkit.course.syllabus import Lab
 from labkit.grading.judge.graded import BROKE_OFF, GradedSubmission
 from labkit.grading.judge.intake import earlier_labs
-from labkit.grading.nbgrader.course import Course, SubmittedFile
+from labkit.grading.nbgrader.course import Course, GradedFile, SubmittedFile
 from labkit.grading.nbgrader.graded_notebook import graded_notebook, remarks_on
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.results import GradingSpec, Results
 from labkit.sandbox.bubblewrap import GradingError
 
-BATCH, SECONDS = 32, 2.0  # the gradebook is written after so many results or so much time
+BATCH = 32  # results that the gradebook gets in one transaction
 POOL_BROKE = (BrokenExecutor, CancelledError, asyncio.CancelledError, OSError)
 Class = dict[str, GradedSubmission]  # by learner, sorted
 
@@ -75,17 +74,23 @@ def grade_lab(
     tasks = (task_of(course, lab, spec, handed) for handed in files)
     graded: Class = {}
     keys: dict[str, str | None] = {}
-    with GradebookWriter(course, lab, released) as writer:
+    pending: list[GradedFile] = []
+    try:
         for task, outcome in verdicts(tasks, results, spec, pool, fresh):
             learner = task.handed.learner
             if isinstance(outcome, GradedSubmission):
                 keys[learner], graded[learner] = task.key, outcome.worth(points)
-                writer.add(task, graded[learner])
+                pending += graded_file(course, lab, released, task, graded[learner])
             else:
                 keys[learner], error = None, first_line(outcome)
                 again = f"{BROKE_OFF} ({error}); the same command tries again"
                 course.remarks.append(f"{learner}: {again}")
             progress(len(keys), len(files))
+            if len(pending) == BATCH:
+                course.store(lab, pending)
+                pending = []
+    finally:  # Ctrl-C loses nothing
+        course.store(lab, pending)
     if keys and not graded:
         raise GradingError(
             f"nothing is graded: the judge fails at every submission ({error}); try the same "
@@ -93,6 +98,22 @@ def grade_lab(
         )
     results.put_class(keys)
     return dict(sorted(graded.items()))
+
+
+def graded_file(
+    course: Course, lab: Lab, released: NotebookNode, task: Task, submission: GradedSubmission
+) -> list[GradedFile]:
+    """What goes into the gradebook. A fault of ours at this notebook is a remark, and others
+    go on."""
+    learner, remarks = task.handed.learner, course.remarks
+    try:
+        notebook = graded_notebook(task.data, released, lab, submission)
+        found = remarks_on(task.data, notebook, lab)
+    except Exception as error:
+        remarks.append(f"{learner}: not recorded: {fault(error)}")
+        return []
+    remarks += [f"{learner}: {text}" for text in found]
+    return [(task.handed, submission, notebook)]
 
 
 def first_line(error: BaseException) -> str:
@@ -116,7 +137,7 @@ def verdicts(
 
     def submit(task: Task) -> Future[GradedSubmission]:
         found = None if fresh else results.get(task.key)
-        if found is None or was_bare(found, pool):
+        if found is None:
             return pool.submit(spec, task.data, task.before)
         stored.add(task.key)
         future: Future[GradedSubmission] = Future()
@@ -127,12 +148,6 @@ def verdicts(
         if isinstance(outcome, GradedSubmission) and task.key not in stored:
             results.put(task.key, outcome)
         yield task, outcome
-
-
-def was_bare(found: GradedSubmission, pool: GradingPool) -> bool:
-    """Whether learner code ran without the sandbox that this machine has now."""
-    bare = bool(found.layers) and "bubblewrap" not in found.layers
-    return bare and not pool.address and pool.sandbox().bubblewrap is not None
 
 
 def judged(tasks: Iterator[Task], submit: Submit, pool: GradingPool) -> Outcomes:
@@ -178,37 +193,3 @@ def outcome_of(future: Future[GradedSubmission]) -> GradedSubmission | BaseExcep
         if of_the_disk(error):
             raise
         return error
-
-
-class GradebookWriter:
-    """The only writer of the gradebook: short transactions, a batch of submissions each."""
-
-    def __init__(self, course: Course, lab: Lab, released: NotebookNode):
-        self.course, self.lab, self.released = course, lab, released
-        self.pending: list[tuple[SubmittedFile, GradedSubmission, NotebookNode]] = []
-        self.last = time.monotonic()
-
-    def __enter__(self) -> GradebookWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.flush()
-
-    def add(self, task: Task, submission: GradedSubmission) -> None:
-        """Record one verdict. A fault of ours at this notebook is a remark: others go on."""
-        learner, remarks = task.handed.learner, self.course.remarks
-        try:
-            notebook = graded_notebook(task.data, self.released, self.lab, submission)
-            found = remarks_on(task.data, notebook, self.lab)
-        except Exception as error:
-            remarks.append(f"{learner}: not recorded: {fault(error)}")
-            return
-        self.pending.append((task.handed, submission, notebook))
-        remarks += [f"{learner}: {text}" for text in found]
-        if len(self.pending) >= BATCH or time.monotonic() - self.last > SECONDS:
-            self.flush()
-
-    def flush(self) -> None:
-        batch, self.pending, self.last = self.pending, [], time.monotonic()
-        if batch:
-            self.course.store(self.lab, batch)

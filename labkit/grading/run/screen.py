@@ -25,13 +25,13 @@ def print_screen(
     results: LabResults, course: Course, written: Sequence[Path], console: Console
 ) -> None:
     """Print totals, the commonest mistakes, who needs a look, and the paths of the rest."""
-    lines = totals(results)
+    lines = total_lines(results)
     if found := causes([results]):
         lines += ["", "Commonest reasons for lost points"]
         lines += [
             f"{len(c.learners):>5}  {c.exercise.id}  {c.reason}" for c in found[:MISTAKES]
         ]
-    lines += looks(results, course)
+    lines += look_lines(results, course)
     if results.layers:
         is_open = "bubblewrap" not in results.layers
         warning = "NO SANDBOX: do not grade strangers like this; " * is_open
@@ -40,20 +40,12 @@ def print_screen(
         print_line(console, line)
     pages = [*written, course.root / "feedback"]
     places = {
-        "table": nearby(course.root / f"{results.lab.name}.csv"),
-        "pages": ", ".join(map(nearby, pages)),
+        "table": relative_path(course.root / f"{results.lab.name}.csv"),
+        "pages": ", ".join(map(relative_path, pages)),
         "gradebook": course.gradebook.shown,
     }
     for name, shown in places.items():
         console.print(f"{name:<9} {shown}", markup=False, highlight=False, soft_wrap=True)
-
-
-def print_brief(results: LabResults, console: Console) -> None:
-    """Print a lab in two lines, for a run over many labs."""
-    head = f"{results.lab.name}: {len(results.handed)} graded, median {results.median:g}"
-    print_line(console, f"{head} of {results.possible:g} points; lost, for instance:")
-    for cause in causes([results])[:1]:
-        print_line(console, f"  {cause.exercise.id}  {cause.reason}")
 
 
 def print_line(console: Console, text: str) -> None:
@@ -64,14 +56,13 @@ def print_line(console: Console, text: str) -> None:
     console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
 
 
-def totals(results: LabResults) -> list[str]:
+def total_lines(results: LabResults) -> list[str]:
     """How many were graded and how many were not; the points by checks; what waits."""
     failed = sum(bool(entry.ungraded) for entry in results.missing)
     late = sum(bool(entry.standing.late_penalty) for entry in results.handed)
     counts = {
         "not gradable": failed,
         "without a file of theirs": len(results.missing) - failed,
-        "files of nobody, see `tinyllm collect`": results.nobodys,
         "excused": len(results.excused),
         "late": late,
         "written answers wait for a person in formgrader": results.waiting,
@@ -82,7 +73,7 @@ def totals(results: LabResults) -> list[str]:
     return [head, *[f"  {', '.join(shown)}"] * bool(shown)]
 
 
-def looks(results: LabResults, course: Course) -> list[str]:
+def look_lines(results: LabResults, course: Course) -> list[str]:
     """Remarks by learner, a line for each of the first, and those on the whole course."""
     by_learner = {
         entry.learner: texts
@@ -105,7 +96,7 @@ def looks(results: LabResults, course: Course) -> list[str]:
     return lines + general
 
 
-def nearby(path: Path) -> str:
+def relative_path(path: Path) -> str:
     """The path as typed from the current folder."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from labkit.sandbox.inside.importer import PACKAGE
-from labkit.sandbox.inside.torch_private import operator_libraries
+from labkit.sandbox.inside.torch_private import is_among, operator_libraries
 
 
 class NotAllowed(Exception):
@@ -26,14 +26,11 @@ DRAWING = "{name} may not be used in an answer: grading draws nothing; draw belo
 FINISHED = "{name} may not be used here: write it with basic tensor operations"
 
 
-def message(name: str, said: Callable[[str], str] = str) -> str:
-    """Why a name is refused.
-
-    said    the sentence in another language
-    """
+def message(name: str, translate: Callable[[str], str] = str) -> str:
+    """Why a name is refused."""
     sentence = DRAWING if name.split(".")[0] == "matplotlib" else FINISHED
     shown = name.replace("torch.nn.functional.", "F.").replace("torch.nn.", "nn.")
-    return said(sentence).format(name=shown)
+    return translate(sentence).format(name=shown)
 
 
 def found_in(source: str, banned: Iterable[str]) -> tuple[str, int] | None:
@@ -42,17 +39,11 @@ def found_in(source: str, banned: Iterable[str]) -> tuple[str, int] | None:
     Names are followed through imports and aliases: `F.rms_norm` after
     `import torch.nn.functional as F` is torch.nn.functional.rms_norm.
     """
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    nodes = [node for node in ast.walk(tree) if isinstance(node, NAMING)]
+    nodes, banned = _nodes(source), tuple(banned)
     aliases = _aliases(nodes)
-    banned = tuple(banned)
     for node in nodes:
         for name in _mentioned(node, aliases):
-            hit = next((b for b in banned if name == b or name.startswith(b + ".")), None)
-            if hit:
+            if is_among(name, banned):
                 return name, node.lineno
     return None
 
@@ -63,21 +54,22 @@ ODD_MODULES = {"importlib", "ctypes", "gc", "inspect", "_ctypes", "marshal", "pi
                "builtins", "operator", "labkit", "pkgutil", "runpy", "dis"}  # fmt: skip
 ODD_ATTRIBUTES = {"modules", "_getframe", "meta_path", "decompose", "__globals__", "__code__",
                   "__subclasses__", "__builtins__", "_C", "f_globals", "f_locals",
-                  "__dict__", "__getattribute__", "attrgetter", "jit"}  # fmt: skip
+                  "__dict__", "__getattribute__", "attrgetter", "jit",
+                  "setprofile"}  # fmt: skip
 
 
 def doubtful(source: str) -> str:
     """What in the source a person should look at, since it can lead round what is not allowed;
     "" if there is nothing. It costs no points: a ban in Python slows down who means it."""
+    return next(filter(None, map(_odd, _nodes(source))), "")
+
+
+def _nodes(source: str) -> list[ast.AST]:
+    """All nodes of the code; none where it is no Python."""
     try:
-        tree = ast.parse(source)
+        return [*ast.walk(ast.parse(source))]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ""
-    for node in ast.walk(tree):
-        name = _odd(node)
-        if name:
-            return name
-    return ""
+        return []
 
 
 def _odd(node: ast.AST) -> str:
@@ -97,9 +89,6 @@ def _odd(node: ast.AST) -> str:
             return "getattr of a computed name"
         return node.args[1].value if node.args[1].value in ODD_ATTRIBUTES else ""
     return ""
-
-
-NAMING = (ast.Import, ast.ImportFrom, ast.Attribute)
 
 
 def _aliases(nodes: list[ast.AST]) -> dict[str, str]:
@@ -138,12 +127,12 @@ def _dotted(node: ast.AST, aliases: dict[str, str]) -> str | None:
     return ".".join([aliases[node.id], *reversed(parts)])
 
 
-def refuse_operators(banned: Iterable[str]) -> list[Any]:
+def refuse_operators(banned: Iterable[str]) -> None:
     """Put a refusal in the place of the operators among the banned names ("aten::..."), so
-    that no road to them works; they stay refused as long as the result is kept.
+    that no road to them works, for as long as this process lives.
 
-    For a process of its own. A mode of torch's dispatcher would do the same, but it imports
-    a second of modules and slows every operator down.
+    A mode of torch's dispatcher would do the same, but it imports a second of modules and
+    slows every operator down.
     """
     libraries = operator_libraries()
     for name in banned:
@@ -154,15 +143,8 @@ def refuse_operators(banned: Iterable[str]) -> list[Any]:
             full_name = f"{name}.{overload}".removesuffix(".default")
             for key, library in libraries:
                 library.impl(full_name, key, _refusal(name))
-    return [library for _, library in libraries]
-
-
-def hold_for_good(libraries: list[Any]) -> None:
-    """Keep what refuse_operators gave as long as this process lives, where no list, frame or
-    collector leads to it: who finds it can take the refusal back."""
-    for library in libraries:
+    for _, library in libraries:  # kept where no list, frame or collector leads to them
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
-    libraries.clear()
 
 
 @contextmanager
@@ -215,12 +197,12 @@ def as_in_grading() -> Iterator[None]:
         start(thread)
 
     names = {"display": nothing, "get_ipython": refuse_shell, "input": refuse_input}
-    there: dict[tuple[Any, str], Any] = {(builtins, name): names[name] for name in names}
-    there[threading.Thread, "start"] = refuse_thread
+    values: dict[tuple[Any, str], Any] = {(builtins, name): names[name] for name in names}
+    values[threading.Thread, "start"] = refuse_thread
     for name in ("set_num_threads", "set_num_interop_threads"):
-        there[torch, name] = nothing
-    there[torch, "compile"] = as_it_is  # grading has no compiler; what it makes is as right
-    with replaced(there):
+        values[torch, name] = nothing
+    values[torch, "compile"] = as_it_is  # grading has no compiler; what it makes is as right
+    with replaced(values):
         yield
 
 

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import sysconfig
+from bisect import bisect_left
 from pathlib import Path
 from typing import Any
 
@@ -92,32 +93,26 @@ class Confinement:
 
 
 def mapped_bytes() -> int:
-    """The address space in use, to a megabyte, found by limits under which nothing more can be
-    mapped: where a worker is started there is no /proc."""
+    """The address space in use, to a megabyte: the lowest limit under which more can be mapped.
+    Where a worker is started there is no /proc."""
     if resource is None:
         return 4 << 30
-    before, low, high = resource.getrlimit(resource.RLIMIT_AS), 0, 1 << 44
+    _, most = before = resource.getrlimit(resource.RLIMIT_AS)
+
+    def can_map(megabytes: int) -> bool:
+        resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, most))
+        try:
+            mmap.mmap(-1, 1 << 20).close()
+        except (OSError, MemoryError):
+            return False
+        return True
+
     try:
-        while high - low > 1 << 20:
-            middle = (low + high) // 2
-            if _maps_a_page(middle, before[1]):
-                high = middle
-            else:
-                low = middle
+        return bisect_left(range(1 << 24), True, key=can_map) << 20
     except (ValueError, OSError):  # macOS refuses such limits
         return 4 << 30
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
-    return high
-
-
-def _maps_a_page(limit: int, most: int) -> bool:
-    resource.setrlimit(resource.RLIMIT_AS, (limit, most))
-    try:
-        mmap.mmap(-1, 1 << 20).close()
-    except (OSError, MemoryError):
-        return False
-    return True
 
 
 def not_dumpable() -> None:

@@ -114,15 +114,5 @@ def libseccomp() -> ctypes.CDLL | None:
     return library
 
 
-def library_version() -> tuple[int, int, int] | None:
-    """Of libseccomp; None where there is none."""
-    library = libseccomp()
-    if library is None:
-        return None
-    library.seccomp_version.restype = ctypes.POINTER(ctypes.c_uint * 3)
-    major, minor, micro = library.seccomp_version().contents
-    return major, minor, micro
-
-
 def low_32_bits(argument: int, value: int) -> Comparison:
     return Comparison(argument, MASKED_EQUAL, 0xFFFFFFFF, value)

@@ -5,10 +5,11 @@ After an update of torch this is the file to look at.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import CodeType, FrameType
 from typing import Any
@@ -34,55 +35,59 @@ def operator_libraries() -> list[tuple[str, Any]]:
     return [(key, torch._C._dispatch_library("IMPL", "aten", key)) for key in CPU_KEYS]
 
 
-def set_deterministic(wanted: bool, warn_only: bool) -> None:
-    """torch.use_deterministic_algorithms without its import of the compiler, which takes
-    longer than a whole check."""
-    torch._C._set_deterministic_algorithms(wanted, warn_only=warn_only)
+@contextmanager
+def strict_memory() -> Iterator[None]:
+    """Within it, uninitialized memory reads as NaN, so that torch.empty cannot pass by luck.
+
+    torch.use_deterministic_algorithms would import the compiler, which takes longer than a
+    whole check.
+    """
+    before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch._C._set_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch._C._set_deterministic_algorithms(before, warn_only=warn_only)
 
 
-class _AtMost(TorchDispatchMode):
-    """Looks at what every operation makes; a view of one of its inputs is nothing new."""
+class Bounded(TorchDispatchMode):
+    """Within it, torch runs at most `operations` operations (else RuntimeError), none of which
+    makes a tensor of more than `numbers` numbers (else MemoryError). A view of one of the
+    inputs is nothing new."""
 
-    def __init__(self, most: int):
+    def __init__(self, numbers: float, operations: float):
         super().__init__()
-        self.most = most
+        self.numbers, self.operations, self.count = numbers, operations, 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # to be skipped, torch imports its compiler, which takes over a second
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None):
+        self.count += 1
+        if self.count > self.operations:
+            most = self.operations
+            raise RuntimeError(f"torch ran more than the {most} operations allowed here")
         made = operator(*args, **(kwargs or {}))
         given = {t.untyped_storage().data_ptr() for t in args if isinstance(t, Tensor)}
         for tensor in made if isinstance(made, (list, tuple)) else [made]:
-            if not isinstance(tensor, Tensor) or tensor.numel() <= self.most:
+            if not isinstance(tensor, Tensor) or tensor.numel() <= self.numbers:
                 continue
             if tensor.untyped_storage().data_ptr() not in given:
                 raise MemoryError(
                     f"a tensor of shape {tuple(tensor.shape)} was made: "
-                    f"{tensor.numel()} numbers, {self.most} are allowed here"
+                    f"{tensor.numel()} numbers, {self.numbers} are allowed here"
                 )
         return made
 
 
-def numbers_at_most(most: int | None) -> AbstractContextManager[object]:
-    """Within it, an operation that makes a tensor of more numbers raises MemoryError."""
-    return nullcontext() if most is None else _AtMost(most)
-
-
-class _FewOperations(_AtMost):
-    """Counts the operations, however small the tensors are."""
-
-    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None):
-        self.count = getattr(self, "count", 0) + 1
-        if self.count > self.most:
-            raise RuntimeError(f"torch ran more than the {self.most} operations allowed here")
-        return operator(*args, **(kwargs or {}))
-
-
-def operations_at_most(most: int | None) -> AbstractContextManager[object]:
-    """Within it, torch runs `most` operations; the next one raises RuntimeError."""
-    return nullcontext() if most is None else _FewOperations(most)
+def bounded(numbers: int | None, operations: int | None) -> AbstractContextManager[object]:
+    """A Bounded for what is not None; nothing where both are."""
+    if numbers is None and operations is None:
+        return nullcontext()
+    most = [math.inf if bound is None else bound for bound in (numbers, operations)]
+    return Bounded(*most)
 
 
 def torch_settings() -> tuple[torch.dtype, bool, Any]:
@@ -174,6 +179,8 @@ class Watch:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if sys.getprofile() != self._note:
+            self.odd = "sys.setprofile"
         sys.setprofile(None)
 
     def _note(self, frame: FrameType, event: str, function: Any) -> None:
@@ -188,7 +195,7 @@ class Watch:
             name = self.known[key] = self._odd_name(key)
         if name and by_learner(frame, event == "c_call"):
             self.odd = self.odd or name
-            if self._is_refused(name):
+            if is_among(name, self.not_allowed):
                 self.refused = self.refused or name
 
     def _odd_name(self, key: CodeType | str) -> str:
@@ -204,11 +211,14 @@ class Watch:
             odd = last.startswith("_") and hasattr(torch, last)
         else:
             odd = bool(name) and not USUAL.match(name)
-        odd = odd or (last not in NORMS and any(each.search(last) for each in self.families))
-        return name if name and (odd or self._is_refused(name)) else ""
+        in_family = any(family.search(last) for family in self.families)
+        odd = odd or (in_family and last not in NORMS)
+        return name if name and (odd or is_among(name, self.not_allowed)) else ""
 
-    def _is_refused(self, name: str) -> bool:
-        return any(name == each or name.startswith(f"{each}.") for each in self.not_allowed)
+
+def is_among(name: str, names: Iterable[str]) -> bool:
+    """Whether a dotted name is one of these, or inside one of them."""
+    return f"{name}.".startswith(tuple(f"{outer}." for outer in names))
 
 
 def by_learner(frame: FrameType | None, directly: bool) -> bool:

@@ -1,15 +1,16 @@
 """The learner's process: runs submitted code, answers calls, knows no test and no answer.
 
     judge                                      worker (this file)
-      | -- banned names, seconds of CPU  -->   |   the parent: fork
+      |                                        |   the parent: fork
+      | -- banned names, seconds of CPU  -->   |
       | <-- the layers of protection           |   the child: confine
       | -- package sources, module, calls -->  |
       | <-- an outcome: loaded, or what failed |   run the learner's cell
       | <-- the outcome of each call           |   perform the calls
       | -- sources of the next exercise   -->  |   ... until the judge hangs up
 
-Everything that crosses is plain bytes, see wire.py. On POSIX a parent imports torch once and
-forks a fresh child for each learner, one at a time: before the next one starts, the last
+What a learner's process sends is plain bytes, see wire.py. On POSIX a parent imports torch once
+and forks a fresh child for each learner, one at a time: before the next one starts, the last
 one is dead and its files are gone. Elsewhere each starts a new process.
 
 A request comes when the last one is answered, not before: it holds reference code that must
@@ -22,34 +23,35 @@ beforehand (2 ms of 16 for all calls of a submission).
 
 from __future__ import annotations
 
-import base64
 import gc
 import importlib
-import itertools
 import json
 import marshal
 import os
-import secrets
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from labkit.sandbox.inside import banned, frames, limits
-from labkit.sandbox.inside.call import Call, Outcome, describe, perform
+from labkit.sandbox.inside import banned, limits
+from labkit.sandbox.inside.call import Call, Outcome, describe
 from labkit.sandbox.inside.importer import PACKAGE, Source, compiled, filename, imported
+from labkit.sandbox.inside.perform import perform
 from labkit.sandbox.inside.torch_private import Watch
 from labkit.sandbox.inside.wire import (
     MAX_BYTES,
+    Gone,
     Malformed,
     decode_call,
     encode_call,
     encode_outcome,
+    receive,
+    send,
 )
 
 
@@ -65,65 +67,41 @@ def forget_the_course() -> None:
         sys.meta_path.remove(finder)
 
 
-class Setup:
-    """What the judge says before anything of a learner comes: the seconds of CPU that a
-    process gets, and the banned names. To refuse their operators takes long, so the parent
-    does it, and keeps it for the next process."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self.libraries: list[Any] = []
-        self.cpu_seconds = 0
-
-    def receive(self, channel: socket.socket) -> None:
-        fields = json.loads(frames.receive(channel, MAX_BYTES))
-        self.cpu_seconds = fields["cpu_seconds"]
-        if fields["banned"] != self.names:
-            self.names = fields["banned"]
-            self.libraries.clear()  # the operators are as they were
-            self.libraries = banned.refuse_operators(self.names)
-
-
-def serve(channel: socket.socket, confinement: limits.Confinement, setup: Setup) -> None:
+def serve(channel: socket.socket, confinement: limits.Confinement) -> None:
     """Answer the requests for one learner until the judge hangs up."""
+    setup = json.loads(receive(channel, MAX_BYTES))
     scratch = str(confinement.scratch)
     os.environ["TMPDIR"] = os.environ["HOME"] = tempfile.tempdir = scratch
     os.chdir(scratch)
-    banned.hold_for_good(setup.libraries)
-    layers = confinement.enter(setup.cpu_seconds)
-    frames.send(channel, json.dumps(layers).encode())
+    banned.refuse_operators(setup["banned"])
+    layers = confinement.enter(setup["cpu_seconds"])
+    send(channel, json.dumps(layers).encode())
     sys.breakpointhook = banned.nothing
-    watch = Watch(setup.names)
-    with banned.as_in_grading(), banned.out_of_reach(setup.names):
+    watch = Watch(setup["banned"])
+    with banned.as_in_grading(), banned.out_of_reach(setup["banned"]):
         while True:
-            request = json.loads(frames.receive(channel, MAX_BYTES))
-            calls = [
-                decode_call(frames.receive(channel, MAX_BYTES)) for _ in range(request["calls"])
-            ]
-            with imported(sealed(request), texts=request["texts"]):
-                carry_out(request["module"], calls, channel, watch)
+            request = marshal.loads(receive(channel, MAX_BYTES))
+            package = {name: sealed(name, text) for name, text in request["sources"].items()}
+            calls = [decode_call(call) for call in request["calls"]]
+            with imported(request["compiled"] | package, texts=request["texts"]):
+                module = request["module"]
+                del request, package  # a learner's module holds answers to other exercises
+                carry_out(module, calls, channel, watch)
 
 
-def sealed(request: dict[str, Any]) -> dict[str, Source]:
-    """The package as code, before any of it runs: its text is gone then, since the learner's
-    module holds answers to other exercises, too."""
-    package: dict[str, Source] = {
-        name: marshal.loads(base64.b64decode(code))
-        for name, code in request.pop("compiled").items()
-    }
-    for name, text in request.pop("sources").items():
-        try:
-            package[name] = compiled(text, filename(name))
-        except BaseException as error:  # said when it is imported
-            package[name] = error
-    return package
+def sealed(name: str, text: str) -> Source:
+    """A module as code, of which no text is left when it runs."""
+    try:
+        return compiled(text, filename(name))
+    except BaseException as error:  # raised when it is imported
+        return error
 
 
 def carry_out(module: str, calls: list[Call], channel: socket.socket, watch: Watch) -> None:
     """Run the learner's cell, then the calls, up to one after which no other can be had. Each
     outcome leaves at once: what comes before a crash counts."""
     outcome, namespace = load(module)
-    frames.send(channel, encoded(outcome))
+    send(channel, encoded(outcome))
     for call in [] if outcome.failure else calls:
         watch.refused = watch.odd = ""
         outcome = perform(call, namespace, filename(module), watch)
@@ -131,7 +109,7 @@ def carry_out(module: str, calls: list[Call], channel: socket.socket, watch: Wat
         if watch.refused:
             refusal = banned.NotAllowed(banned.message(watch.refused))
             outcome = Outcome(failure=describe(refusal, None))
-        frames.send(channel, encoded(outcome))
+        send(channel, encoded(outcome))
         if outcome.over:
             return
 
@@ -161,7 +139,7 @@ def warm_up() -> None:
 
 def parent(control: socket.socket, confinement: limits.Confinement) -> None:
     """Fork a child for each socket that the judge sends, end it at the next word."""
-    running, setup = 0, Setup()
+    running = 0
     while True:
         word, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if running:
@@ -169,54 +147,36 @@ def parent(control: socket.socket, confinement: limits.Confinement) -> None:
             running = 0
         if not word:
             return
-        if not descriptors:
-            continue
-        with socket.socket(fileno=descriptors[0]) as channel:
-            try:
-                setup.receive(channel)
-            except frames.Gone:
-                continue
+        if descriptors:
             running = os.fork()
             if running == 0:
                 control.close()
                 os.setsid()
-                child(channel, confinement, setup)
+                child(socket.socket(fileno=descriptors[0]), confinement)
+            os.close(descriptors[0])
 
 
 def end(running: int, scratch: Path) -> None:
     """Kill the child and whatever it started, and empty the folder in which it could write."""
     for kill in (os.killpg, os.kill):
-        try:
+        with suppress(ProcessLookupError, PermissionError):
             kill(running, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            continue
     os.waitpid(running, 0)
     empty(scratch)
 
 
 def empty(folder: Path) -> None:
-    """Remove what is in the folder, however deep and whatever its modes; follow no link.
-
-    A folder inside hands its entries up and goes, so that no path becomes long.
-    """
-    names = (f"{secrets.token_hex(8)}-{number}" for number in itertools.count())
-    while entries := list(os.scandir(folder)):
-        for entry in entries:
-            if not entry.is_dir(follow_symlinks=False):
-                os.unlink(entry.path)
-                continue
-            os.chmod(entry.path, 0o700)
-            for inner in list(os.scandir(entry.path)):
-                if inner.is_dir(follow_symlinks=False):
-                    os.chmod(inner.path, 0o700)  # it could not be moved else
-                os.rename(inner.path, folder / next(names))
-            os.rmdir(entry.path)
+    """Remove what is in the folder, however deep and whatever its modes; follow no link."""
+    entries = [str(path) for path in folder.iterdir()]
+    if entries:  # never where the kernel lets nobody write
+        subprocess.run(["chmod", "-R", "u+rwx", *entries], check=False)
+        subprocess.run(["rm", "-rf", *entries], check=False)
 
 
-def child(channel: socket.socket, confinement: limits.Confinement, setup: Setup) -> None:
+def child(channel: socket.socket, confinement: limits.Confinement) -> None:
     try:
-        serve(channel, confinement, setup)
-    except (frames.Gone, OSError):  # the judge hung up
+        serve(channel, confinement)
+    except (Gone, OSError):  # the judge hung up
         os._exit(0)
     except BaseException:  # no traceback of ours for a learner to read
         os._exit(1)
@@ -247,7 +207,5 @@ def main() -> None:
         parent(socket.socket(fileno=int(door)), confinement)
     else:
         channel = socket.create_connection(("127.0.0.1", int(door)))
-        frames.send(channel, token)
-        setup = Setup()
-        setup.receive(channel)
-        child(channel, confinement, setup)
+        send(channel, token)
+        child(channel, confinement)

@@ -131,7 +131,7 @@ def forges_pickles(aim):
 @attack("answers all questions before they are asked, in the worker's own words",
         unbared="only this course has such a road")  # fmt: skip
 def forges_frames(aim):
-    from labkit.sandbox.inside import frames
+    from labkit.sandbox.inside import wire
     from labkit.sandbox.inside.call import Outcome
     from labkit.sandbox.inside.wire import encode_outcome
 
@@ -139,23 +139,23 @@ def forges_frames(aim):
     while frame and "channel" not in frame.f_locals:
         frame = frame.f_back
     channel = frame.f_locals["channel"]
-    frames.send(channel, encode_outcome(Outcome()))
+    wire.send(channel, encode_outcome(Outcome()))
     for _ in range(100):
-        frames.send(channel, encode_outcome(Outcome(values=[torch.ones(2, 7, 32)])))
+        wire.send(channel, encode_outcome(Outcome(values=[torch.ones(2, 7, 32)])))
 
 
 @attack("says that it needs no gradient and names no parameter",
         unbared="only this course has such a road")  # fmt: skip
 def forges_outcomes(aim):
-    from labkit.sandbox.inside import call, worker
+    from labkit.sandbox.inside import perform, worker
 
-    honest = call._perform
+    honest = perform._perform
 
     def short(call, namespace, outcome, watch):
         honest(call, namespace, outcome, watch)
         outcome.values, outcome.failure, outcome.changed = [], None, []
 
-    call._perform, worker.perform = short, call.perform
+    perform._perform, worker.perform = short, perform.perform
 
 
 @attack("sends a pickle that runs where it is opened")
@@ -191,8 +191,8 @@ def forbidden_freed(aim, x, weight, bias, eps):
     frame = sys._getframe()
     while frame:
         for value in list(frame.f_locals.values()):
-            for held in list(getattr(value, "libraries", ())):
-                held.reset()
+            if hasattr(value, "reset"):
+                value.reset()
         frame = frame.f_back
     for held in gc.get_objects():
         if type(held) is tuple and len(held) == 3 and held[1:2] == ("layer_norm",):

@@ -121,24 +121,9 @@ def deletes(aim):
     os.unlink(aim.victim)
 
 
-@attack("moves a classmate's file away", by="kernel")
-def moves(aim):
-    os.rename(aim.victim, "mine")
-
-
 @attack("cuts a classmate's file to nothing without opening it", by="kernel")
 def truncates(aim):
     os.truncate(aim.victim, 0)
-
-
-@attack("changes the mode of a classmate's file", by="kernel")
-def changes_mode(aim):
-    os.chmod(aim.victim, 0o666)
-
-
-@attack("changes the times of a classmate's file", by="kernel")
-def changes_times(aim):
-    os.utime(aim.victim)
 
 
 @attack("leaves a module among Python's packages", by="kernel")
@@ -155,11 +140,6 @@ def leaves_in_tmp(aim):
 def leaves_shared_memory(aim):
     with open(f"/dev/shm/{aim.stray}", "wb") as file:
         file.write(b"here")
-
-
-@attack("leaves shared memory that has a number", by="kernel")
-def leaves_segment(aim):
-    aim.libc.shmget(aim.key, 4096, 0o1600)
 
 
 @attack("lays a link over which a careless cleaner deletes a classmate's file")

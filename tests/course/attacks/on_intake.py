@@ -77,6 +77,12 @@ BYTES: dict[str, Callable[[], bytes]] = {
     "every exercise": lambda: notebook(
         *[f"# %% exercise {lab}.{n}: x\nx = 1" for lab in range(10) for n in range(10)]
     ),
+    "millions of values": lambda: b'{"cells": [' + b"{}," * 2_000_000 + b"{}]}",
+    "cells of anything": lambda: (
+        b'{"cells": [1, null, "x", {"source": 5}, {"metadata": [], "source": [1, "a"]}]}'
+    ),
+    "cells is no list": lambda: b'{"cells": 3, "nbformat": 4}',
+    "a number": lambda: b"7",
     "a zip": zip_bomb,
     "a PDF": lambda: b"%PDF-1.7",
     "nothing": lambda: b"",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import secrets
@@ -13,7 +12,6 @@ import socket
 import subprocess
 import sysconfig
 import threading
-import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -39,7 +37,6 @@ class World:
         self.token = secrets.token_hex(12)  # in every secret; must come out nowhere
         self.marks, self.victims = folder / "marks", folder / "victims"
         self.socket_path = str(folder / "s")
-        self.abstract = f"\0tinyllm-{secrets.token_hex(4)}"
         self.packages = Path(sysconfig.get_path("purelib"))
         self.heard: set[str] = set()
         self.sleepers: dict[str, subprocess.Popen] = {}
@@ -54,15 +51,11 @@ class World:
                 self.sleepers[name] = subprocess.Popen(["sleep", "600"])
         self.listeners = [
             socket.create_server(("127.0.0.1", 0)),
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
-            socket.socket(socket.AF_UNIX),
             socket.socket(socket.AF_UNIX),
         ]
-        self.tcp, self.udp, unix, abstract = self.listeners
-        self.udp.bind(("127.0.0.1", 0))
+        self.tcp, unix = self.listeners
         unix.bind(self.socket_path)
-        abstract.bind(self.abstract)
-        unix.listen(), abstract.listen()
+        unix.listen()
         self.bell, self.other_end = socket.socketpair()
         self.thread = threading.Thread(target=self._listen, daemon=True)
         self.thread.start()
@@ -77,9 +70,7 @@ class World:
         for pid in self.left():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        libc = ctypes.CDLL(None)
         for name in self.attacks:
-            libc.shmctl(libc.shmget(key_of(name), 0, 0), 0, None)
             for path in self._strays(name):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
@@ -95,10 +86,7 @@ class World:
             "pid": self.sleepers[name].pid if name in self.sleepers else 0,
             "grader": os.getpid(),
             "tcp": self.tcp.getsockname()[1],
-            "udp": self.udp.getsockname()[1],
             "unix": self.socket_path,
-            "abstract": self.abstract,
-            "key": key_of(name),
         }
 
     def traces(self, name: str) -> list[str]:
@@ -112,11 +100,6 @@ class World:
                 re.search(rf"\b{name}\b", text) for text in self.heard
             ),
             "a process of others was ended": bool(sleeper and sleeper.poll() is not None),
-            "a process of others was slowed": bool(sleeper and self._slowed(sleeper)),
-            "shared memory was left": any(
-                line.split()[0] == str(key_of(name))
-                for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
-            ),
         }
         return [text for text, happened in found.items() if happened]
 
@@ -153,12 +136,6 @@ class World:
         whole = now.st_mode & 0o777 == 0o600 and now.st_mtime == THEN and now.st_nlink == 1
         return not (same and whole and now.st_uid == os.getuid())
 
-    def _slowed(self, sleeper: subprocess.Popen) -> bool:
-        if sleeper.poll() is not None:
-            return False
-        nice = os.getpriority(os.PRIO_PROCESS, sleeper.pid) != os.getpriority(0, 0)
-        return nice or os.sched_getaffinity(sleeper.pid) != os.sched_getaffinity(0)
-
     def _strays(self, name: str) -> list[Path]:
         places = (Path("/dev/shm"), Path("/tmp"), self.packages, Path.home(), ROOT)
         return [place / f"tinyllm-attack-{name}" for place in places
@@ -178,14 +155,7 @@ class World:
 
     def _hear(self, listener: socket.socket) -> None:
         with suppress(OSError):
-            if listener is self.udp:
-                self.heard.add(listener.recv(200).decode(errors="replace"))
-                return
             caller, _ = listener.accept()
             with caller:
                 caller.settimeout(5)
                 self.heard.add(caller.recv(200).decode(errors="replace"))
-
-
-def key_of(name: str) -> int:
-    return zlib.crc32(name.encode()) & 0x7FFFFFFF

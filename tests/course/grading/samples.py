@@ -4,7 +4,6 @@ import copy
 import csv
 import io
 import json
-import tarfile
 import zipfile
 
 from nbgrader.utils import parse_utc
@@ -56,16 +55,6 @@ def zipped(files, times=None, method=zipfile.ZIP_DEFLATED, **attributes):
             for key, value in attributes.items():
                 setattr(info, key, value)
             archive.writestr(info, data)
-    return buffer.getvalue()
-
-
-def tarred(files, mode="w:gz"):
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode=mode) as archive:
-        for name, data in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
     return buffer.getvalue()
 
 

@@ -2,22 +2,17 @@
 counts; what a person has to settle."""
 
 import csv
-import gzip
-import io
-import re
 import struct
 import unicodedata
 from datetime import datetime, timezone
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from labkit.cli import app
 from labkit.course import cells
 from labkit.course.files import safe_id
 from labkit.course.paths import NOTEBOOKS
-from labkit.grading.class_report.class_results import results_of
 from labkit.grading.class_report.report import write_reports
 from labkit.grading.collect import deliver, issues
 from labkit.grading.collect.issues import OpenIssues
@@ -27,9 +22,8 @@ from labkit.grading.judge.graded import GradedSubmission, zero
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry
 from labkit.grading.nbgrader.timestamp import parse_timestamp
-from labkit.grading.run.follow import follow_rules
+from labkit.grading.run.follow import apply_course_rules
 from labkit.grading.run.results import Results
-from labkit.grading.run.screen import print_screen
 from tests.course.grading.samples import (
     FULL,
     LAB,
@@ -380,12 +374,18 @@ def test_the_latest_attempt_counts_and_every_other_is_kept(inbox):
     assert states(inbox.take(first)) == {"ada": issues.SAME} and times() == before
     assert not list(inbox.root.rglob(".spool*")) and inbox.kept() == [A]
     assert states(inbox.take(later)) == {"ada": issues.NEWER}
-    assert states(inbox.take(first)) == {"ada": issues.OLDER}
+    assert states(inbox.take(first)) == {"ada": issues.EARLIER}
     assert inbox.handed_in() == {"ada": B} and sorted(inbox.kept()) == sorted([A, B])
+    again = {f"ada_111_1010_{FILE}": A}  # the first one, handed in once more
+    assert states(inbox.take(again)) == {"ada": issues.NEWER}
+    assert inbox.handed_in() == {"ada": A}
+    assert states(inbox.take({f"ada_111_1011_{FILE}": B})) == {"ada": issues.NEWER}
     folder = inbox.root / "submitted" / "ada" / LAB.name
     (folder / FILE).write_bytes(C)
     (folder / "timestamp.txt").write_text("2026-03-05 12:00:00 UTC")
-    assert states(inbox.take(later)) == {"ada": issues.OLDER}
+    assert states(inbox.take(later)) == {"ada": issues.EARLIER}
+    old = {f"ada_111_1000_{FILE}": D}
+    assert states(inbox.take(old)) == {"ada": issues.OLDER}
     assert inbox.handed_in() == {"ada": C}
     assert states(inbox.take(later, replace_newer=True)) == {"ada": issues.NEWER}
     assert inbox.handed_in() == {"ada": B} and C in inbox.kept()
@@ -438,7 +438,7 @@ def test_canvas_late_mark_decides_whenever_the_deadline_is_set(released_course, 
         )
         (course.root / "course.toml").write_text(rules)
         course = Course(course.root)
-        follow_rules(course, LAB)
+        apply_course_rules(course, LAB)
         found = course.standings(LAB)
         assert found["doejohn"].late_penalty == 0 < found["roeann"].late_penalty, month
         assert found["roeann"].handed_at > course.due_dates()[LAB.name], month
@@ -454,9 +454,6 @@ def test_the_time_is_that_of_the_outer_file(inbox):
         "Zed_7_assignsubmission_file_/mine.zip": zipped({FILE: C}, {FILE: early}),
     })  # fmt: skip
     assert {line.when for line in lines} == {NOON_UTC}
-    name = f"zoe_111_1001_{FILE}"
-    line = line_of(inbox.take(zipped({name: A}, {name: (2107, 1, 1, 0, 0, 0)})), "zoe")
-    assert line.when is None and "2107" in line.note and inbox.handed_in()["zoe"] == A
     name = f"kim_112_1001_{FILE}"
     exact = zipped({name: A}, extra=struct.pack("<HHBi", 0x5455, 5, 1, 1772366400))
     assert line_of(inbox.take(exact), "kim").when == datetime(
@@ -496,17 +493,20 @@ def test_a_timestamp_counts_in_nbgraders_folders_only(inboxes, source):
         lines = inboxes().take(files, source)
         (line,) = [line for line in lines if line.source.endswith(f"{eves}/{FILE}")]
         assert (line.when.year == 2001) is counts, case
-        told = "timestamp.txt does not count" in line.note
-        assert told is not (counts or ".git" in str(others)), case
 
 
 # Which lab, and what cannot be graded
 
 
 def test_the_lab_by_cells_then_by_name(inbox):
-    named = {FILE: LAB, "01-rmsnorm-final.ipynb": LAB, "RMSNorm (3).ipynb": LAB,
-             "lab 1.ipynb": LAB, "02_rope/ada.ipynb": SECOND, "moe_01_rmsnorm.ipynb": LAB,
-             "lab 21.ipynb": None, "europe.ipynb": None, "homework.ipynb": None}  # fmt: skip
+    named = {
+        FILE: LAB,
+        "1-rmsnorm-final.ipynb": LAB,
+        "02_rope/ada.ipynb": SECOND,
+        "moe_01_rmsnorm.ipynb": LAB,
+        "europe.ipynb": None,
+        "lab 1.ipynb": None,
+    }
     for path, lab in named.items():
         assert lab_by_name(tuple(path.split("/"))) is lab, path
     files = {"ada_111_1001_homework.ipynb": notebook("a", None),
@@ -515,17 +515,14 @@ def test_the_lab_by_cells_then_by_name(inbox):
     lines = inbox.take(files, lab=LAB)
     assert states(lines) == {"ada": issues.NEW, "bob": issues.UNGRADED, "cem": issues.NEW}
     assert SECOND.name in line_of(lines, "bob").note
-    assert "its cells 01_rmsnorm" in line_of(lines, "cem").note
     assert any(line.state == issues.REFUSED and "--lab" in line.note
                for line in inbox.take(files))  # fmt: skip
 
 
 CANNOT = [
-    ("essay.pdf", b"%PDF-1.7", "PDF"),
-    (FILE, b"%PDF-1.7", "PDF"),
-    ("work.rar", b"Rar!\x1a", ".rar"),
-    ("01_rmsnorm.html", b"<html>", "web page"),
-    ("rmsnorm.py", b"import torch", "no notebook"),
+    ("essay.pdf", b"%PDF-1.7", "no notebook"),
+    (FILE, b"%PDF-1.7", "not JSON"),
+    ("work.tar.gz", b"\x1f\x8b\x08", "not a readable zip"),
     (FILE, notebook("done")[:3000], "not JSON"),
     (FILE, b"<<<<<<< HEAD\n" + notebook("a") + b"\n=======\n", "merge was not finished"),
     (FILE, b"version https://git-lfs.github.com/spec/v1\noid sha256:4d\n", "git LFS"),
@@ -551,8 +548,8 @@ def test_what_cannot_be_graded_is_told_with_its_learner(inboxes):
         assert not OpenIssues(inbox.root).open() and "Ann Lee" in inbox.handed_in(), name
 
 
-def test_a_notebook_that_a_program_wrapped_is_read(inbox):
-    inbox.take({f"{ANN}/{FILE}.gz": gzip.compress(A), f"{BOB}/{FILE}": B + bytes(9)})
+def test_nul_bytes_behind_a_notebook_are_no_matter(inbox):
+    inbox.take({f"{ANN}/{FILE}": A, f"{BOB}/{FILE}": B + bytes(9)})
     assert inbox.handed_in() == {"Ann Lee": A, "Bob Day": B + bytes(9)}
 
 
@@ -579,27 +576,9 @@ def test_reports_do_not_say_that_nothing_was_handed_in(inbox, monkeypatch):
     write_reports(inbox.course)
     for name in ("01_rmsnorm.html", "01_rmsnorm.csv"):
         text = (inbox.root / name).read_text("utf-8-sig")
-        assert "handed in essay.pdf, which cannot be graded: a PDF" in text
-        assert "othing handed in" not in text
+        assert "handed in essay.pdf, which cannot be graded: it is no notebook" in text
+        assert "o file of theirs" not in text
     assert "needs a look: 2" in (inbox.root / "class.html").read_text()
-
-
-def test_nobody_handed_in_nothing_while_files_have_no_learner(inbox, monkeypatch):
-    roster = listed(inbox, "id,name\nann,Ann\nbob,Bob\n")
-    inbox.take({f"ann/{FILE}": A, f"octo7/{FILE}": B}, "in", roster_file=roster)
-    nothing = GradedSubmission(tuple(zero(exercise, "no points") for exercise in LAB.exercises))
-    Results(inbox.root, LAB).put("key", nothing)
-    Results(inbox.root, LAB).put_class({"ann": "key"})
-    monkeypatch.setattr(Course, "standings", lambda self, lab: {})
-    write_reports(inbox.course)
-    for name in ("01_rmsnorm.html", "01_rmsnorm.csv", "class.html"):
-        text = (inbox.root / name).read_text("utf-8-sig")
-        assert re.search("open(: 1| files: 1)", text), name
-        assert "othing handed in:" not in text and "nothing handed in" not in text, name
-    screen = io.StringIO()
-    results = results_of(inbox.course, LAB)
-    print_screen(results, inbox.course, [], Console(file=screen, width=80))
-    assert "1 files of nobody, see `tinyllm collect`" in " ".join(screen.getvalue().split())
 
 
 # The command

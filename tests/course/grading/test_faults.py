@@ -14,8 +14,8 @@ from labkit.grading.run.pool import EXECUTORS
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
 from labkit.sandbox.bubblewrap import GradingError
 from labkit.sandbox.inside.call import Call, Failure, Outcome
-from labkit.sandbox.inside.frames import Gone
 from labkit.sandbox.inside.limits import package_folders
+from labkit.sandbox.inside.wire import Gone
 from labkit.sandbox.launch import LoadRequest, Worker, WorkerLauncher
 from labkit.sandbox.probe import best_sandbox
 from tests.course.grading.test_robust import (  # noqa: F401  fixtures are among them
@@ -133,12 +133,12 @@ def test_nobody_is_graded_where_the_sandbox_cannot_import_torch(handed_in, bare,
     command = ("labkit.cli", "grade", LAB.module, *where)
     status, output = run(python, *command, **environment)
     assert status == 2 and output.count("\n") == 1, output
-    for words in (f"cannot import torch, which is in {modules}", str(packages), "install"):
+    for words in ("No module named 'torch'", str(packages), "installed into one of them"):
         assert words in output
     assert all_files(handed_in) == before
     environment["TINYLLM_COURSE"] = str(handed_in.root)
     status, output = run(python, "nbgrader", "autograde", LAB.name, **environment)
-    assert status and output.count("cannot import torch") == 1 and "Traceback" not in output
+    assert status and output.count("No module named 'torch'") == 1 and "Traceback" not in output
     assert all_files(handed_in) == before and points(handed_in) == {}
     python, environment = by_a_pth_line(bare, tmp_path)  # the same class, and no --fresh
     assert run(python, *command, HOME=str(tmp_path / "home"), **environment)[0] == 0

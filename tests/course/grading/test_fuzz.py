@@ -15,7 +15,7 @@ from labkit.course.syllabus import LABS
 from labkit.grading.collect.attempts import read_notebook
 from labkit.grading.collect.layouts import claims_of, lab_by_name
 from labkit.grading.collect.roster import normalize_name, split_name
-from labkit.grading.collect.walk import Walk, odd_path
+from labkit.grading.collect.walk import files_of, odd_path
 from labkit.grading.judge.intake import NotANotebook, language_of, rebuild
 from labkit.grading.nbgrader.timestamp import parse_timestamp
 
@@ -129,6 +129,6 @@ def test_archives(tmp_path_factory, files, flips):
     path = tmp_path_factory.mktemp("zip") / "x.zip"
     path.write_bytes(data)
     with budget(len(data)):
-        for found in Walk().files(path):
+        for found in files_of(path):
             assert found.data is None or isinstance(found.data, bytes)
     assert [each.name for each in path.parent.iterdir()] == ["x.zip"]

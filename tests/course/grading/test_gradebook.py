@@ -2,9 +2,6 @@
 
 import re
 import shutil
-import threading
-from contextlib import closing
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +23,6 @@ from labkit.grading.nbgrader.gradebook.connection import (
     GradebookConnection,
     LatePenalty,
 )
-from labkit.grading.nbgrader.gradebook.rows import GradebookRow
 from tests.course.grading.conftest import template  # noqa: F401  for test_robust
 from tests.course.grading.postgres import Server, binaries
 from tests.course.grading.samples import (
@@ -163,41 +159,7 @@ def test_a_copied_course_asks_for_no_point_by_hand_again(course):
     assert course.standings(LAB)["ada"].by_hand == 1
 
 
-# Other writers, other databases
-
-
-def two_at_once(course):
-    """Two graders write the same learners at the same time."""
-    learners, failures, submission = [f"learner {i}" for i in range(8)], [], judged()
-    row = GradebookRow("", None, submission, notebook_of(course, submission))
-
-    def write_class():
-        try:
-            late = LatePenalty(course.config())
-            with closing(GradebookConnection(course.database)) as writer:
-                for learner in learners:
-                    rows = [replace(row, learner=learner)]
-                    writer.do(
-                        lambda book, rows=rows: gradebook_rows.record(
-                            book, late, RULES.of(LAB), rows
-                        )
-                    )
-        except Exception as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=write_class) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert not failures, failures
-    standings = course.standings(LAB)
-    assert set(standings) == set(learners)
-    assert {standing.total for standing in standings.values()} == {sum(FULL)}
-
-
-def test_two_graders_write_one_file(course):
-    two_at_once(course)
+# Other databases
 
 
 def test_what_is_no_gradebook_says_so(tmp_path, course, monkeypatch):
@@ -273,8 +235,6 @@ def test_postgresql_holds_what_sqlite_holds(course, on_server, tmp_path):
     export = CsvExportPlugin(to=str(tmp_path / "grades.csv"))
     on_server.gradebook.do(export.export)
     assert re.search(r"ada,.*,3.5,2.0,1.5,", (tmp_path / "grades.csv").read_text())
-    on_server.gradebook.do(lambda book: [book.remove_student(s.id) for s in book.students])
-    two_at_once(on_server)
 
 
 # What learners get back

@@ -12,10 +12,12 @@ from labkit.author.reference import reference_block
 from labkit.checks.runner import run_checks
 from labkit.course import cells
 from labkit.course.syllabus import LABS, find_lab
-from labkit.grading.judge.intake import MAX_CELL, cell_called, rebuild
+from labkit.grading.judge.intake import cell_called, rebuild
 from labkit.grading.judge.judge import Judge
+from labkit.grading.judge.submitted_code import SubmittedCode
 from labkit.grading.nbgrader.graded_notebook import written_by_place
 from labkit.grading.sample_class import encoded, solved
+from labkit.sandbox.inside.wire import decode_call
 from labkit.sandbox.launch import Answers, Worker
 
 LAB = LABS[0]
@@ -134,7 +136,6 @@ def _marks(notebook):
 HONEST = {
     "no metadata at all": each_cell(without_metadata),
     "by way of a script": _by_way_of_a_script,
-    "format 3": lambda notebook: nbformat.writes(nbformat.v3.downgrade(notebook), version=3),
     "format 4.0": each_cell(lambda one, _: one.pop("id")),
     "no locked cells, in reverse": _without_locked_cells_and_reversed,
     "the same id everywhere": each_cell(lambda one, _: setattr(one, "id", "same")),
@@ -291,7 +292,7 @@ def test_a_comment_imports_nothing(workers, released):
     lab = find_lab("training")
     judge, exercise = Judge(lab, released[lab.name], b"s", workers), lab.exercise("8.2")
     module = judge.packages[exercise.id][lab.module] + "\n# from .gqa import x\n"
-    assert "gqa" not in judge._request(exercise, module).compiled
+    assert "gqa" not in judge._request(SubmittedCode(exercise, module)).compiled
 
 
 def test_two_helpers_of_one_name_do_not_mix(judges, perfect):
@@ -308,36 +309,6 @@ def test_no_worker_holds_a_reference_that_is_still_to_be_graded(judges):
         for other in LAB.exercises:
             block = cells.block(module, other.id)
             assert (cells.TODO in block) == (other.id >= exercise.id)
-
-
-ODD_FILES = {
-    "empty": b"",
-    "json, no cells": b"{}",
-    "a list": b"[1, 2]",
-    "a number": b"7",
-    "deeply nested": b"[" * 100_000,
-    "cells is no list": b'{"cells": 3, "nbformat": 4}',
-    "cells of anything": b'{"cells": [1, null, "x", {"source": 5}, {"source": [1, "a"]}]}',
-    "metadata is a list": b'{"cells": [{"cell_type": "code", "metadata": [], "source": "x"}]}',
-    "nul bytes": b'{"cells": [{"source": "# %% exercise 1.1\\u0000"}]}',
-    "a lone surrogate": b'{"cells": [{"source": "# %% exercise 1.1\\nx = \\"\\ud800\\""}]}',
-    "not unicode": b"\xff\xfe{\x00}\x00",
-    "an old format": b'{"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": "?"}',
-    "millions of values": b'{"cells": [' + b"{}," * 2_000_000 + b"{}]}",
-    "a huge cell": json.dumps(
-        {"cells": [{"source": "# %% exercise 1.1\n" + "#" * (MAX_CELL + 1)}]}
-    ).encode(),
-}
-
-
-def test_any_bytes_get_a_verdict(judges, released):
-    before = copy.deepcopy(judges[LAB.name].released)
-    for name, data in ODD_FILES.items():
-        verdicts = graded(judges, data)
-        assert [verdict.score for verdict in verdicts] == [0, 0, 0], name
-        assert all(verdict.look for verdict in verdicts), name
-        nbformat.validate(rebuild(data, released[LAB.name], LAB).notebook)
-    assert judges[LAB.name].released == before  # grading leaves it as it is
 
 
 def test_written_answers_are_kept_and_locked_cells_are_not(released, perfect):
@@ -359,15 +330,15 @@ def test_answers_learnt_by_heart_earn_nothing(workers, released, perfect, monkey
             table[key_of(**inputs)] = (value.tolist(), str(value.dtype))
         return outcome
 
-    run_checks(first, judge.questions[first.id].checks, noted, judge.oracle.reference)
+    run_checks(first, judge.maker.shared[first.id].checks, noted, judge.oracle.reference)
     by_heart = (
         f"import torch\n\n\n{inspect.getsource(key_of)}\n\nTABLE = {table!r}\n{LOOKED_UP}"
     )
     intake = rebuild(encoded(perfect), released[LAB.name], LAB)
     intake.answers[first.id] = by_heart
     with monkeypatch.context() as trusting:
-        shared = judge._seed(first)
-        trusting.setattr(Judge, "_seed", lambda *_: shared)
+        shared = judge.maker.seed(first)
+        trusting.setattr(judge.maker, "seed", lambda *_: shared)
         assert judge.grade_exercise(first, intake).score > 0.5 * first.points
     assert judge.grade_exercise(first, intake).score == 0
 
@@ -396,8 +367,8 @@ def test_a_table_in_another_cell_of_the_submission_earns_nothing(
         finally:
             judge._end_worker()
 
-    def answer(worker, request, calls, message):
-        return Answers([noted(call) for call in calls])
+    def answer(worker, request, calls):
+        return Answers([noted(decode_call(call)) for call in calls])
 
     with monkeypatch.context() as reading:
         reading.setattr(Worker, "answer", answer)

@@ -17,16 +17,12 @@ from labkit.sandbox.launch import BOOT, LoadRequest, WorkerLauncher
 from labkit.sandbox.probe import best_sandbox
 
 
-def ask(workers, body, module="", banned=()):
+def ask(workers, body, module=""):
     """The outcome of calling f(x), with `body` as its text."""
     source = f"import torch\n{module}\ndef f(x):\n    {body}\n"
     call = Call("f", x=torch.arange(3.0))
-    answers = workers.answer(LoadRequest({"lab": source}, "lab"), [call], banned, cpu_seconds=2)
+    answers = workers.answer(LoadRequest({"lab": source}, "lab"), [call], cpu_seconds=2)
     return answers.outcomes[0]
-
-
-def test_a_call_comes_back(workers):
-    assert torch.equal(ask(workers, "return 2 * x").value, torch.tensor([0.0, 2.0, 4.0]))
 
 
 def test_nothing_of_the_judge_enters(monkeypatch):
@@ -80,7 +76,7 @@ def test_the_judge_waits_no_longer_than_its_limit(workers, monkeypatch):
         "return {'a': 'y' * 20_000_000}",
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(launch, "WALL_SECONDS", 10)  # 2 of CPU_SECONDS' 10
+            patch.setattr(launch, "WALL_SECONDS", 4)
             start = time.monotonic()
             outcome = ask(workers, body, module=FORGED)
         assert outcome.failure.kind in ("NoAnswer", "PermissionError"), body
@@ -103,12 +99,6 @@ def test_the_next_exercise_starts_clean_and_a_dead_parent_is_replaced(workers):
     os.kill(workers.process.pid, signal.SIGKILL)
     workers.process.wait()
     assert ask(workers, "return x.sum()").value == 3
-
-
-def test_banned_functions_raise_however_they_are_reached(workers):
-    body = "return getattr(torch.nn.functional, 'rms_' + 'norm')(x, (3,))"
-    outcome = ask(workers, body, banned=["torch.nn.functional.rms_norm"])
-    assert "F.rms_norm may not be used here" in outcome.failure.text
 
 
 def test_where_nothing_can_fork_each_learner_starts_a_process(released, monkeypatch):

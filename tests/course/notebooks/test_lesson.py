@@ -10,8 +10,9 @@ from labkit.learner import finale, models
 from labkit.model import hub
 from labkit.model.weights import CheckpointError
 from labkit.pretrain import lesson
-from labkit.sandbox.inside.call import Call, Given, perform
+from labkit.sandbox.inside.call import Call, Given
 from labkit.sandbox.inside.doubles import Momentum, WindowConfig, WindowModel
+from labkit.sandbox.inside.perform import perform
 from labkit.sandbox.inside.wire import (
     decode_call,
     decode_outcome,

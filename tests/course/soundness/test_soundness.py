@@ -15,7 +15,7 @@ from labkit.course.paths import SOLUTIONS
 from labkit.course.syllabus import LABS, NOTEBOOKS
 from labkit.grading.judge.intake import Intake
 from labkit.learner.check import SEED
-from labkit.sandbox.inside.call import perform
+from labkit.sandbox.inside.perform import perform
 
 EXERCISES = [(lab, exercise) for lab in LABS for exercise in lab.exercises]
 oracle_of = cache(Oracle)

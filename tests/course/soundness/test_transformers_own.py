@@ -19,7 +19,7 @@ from labkit.checks.runner import run_checks
 from labkit.course import cells
 from labkit.course.syllabus import LABS
 from labkit.learner.check import SEED
-from labkit.sandbox.inside.call import perform
+from labkit.sandbox.inside.perform import perform
 
 OWN = Path(__file__).parent / "transformers_own"
 RUNS = [("visible", SEED), ("hidden", "one seed"), ("hidden", "another seed")]

@@ -1,11 +1,14 @@
 """What an exercise may not use: found in the source by every name, and stopped when it runs."""
 
+import sys
+
 import pytest
 import torch
 
 from labkit.course.syllabus import find_lab
 from labkit.sandbox.inside.banned import NotAllowed, doubtful, found_in, out_of_reach
-from labkit.sandbox.inside.call import Call, perform
+from labkit.sandbox.inside.call import Call
+from labkit.sandbox.inside.perform import perform
 from labkit.sandbox.inside.torch_private import Watch
 
 BANNED = (
@@ -84,6 +87,7 @@ DOUBTFUL = {
     "getattr(f, '__code__')": "__code__",
     "from torch import jit as quick": "jit",
     "import dis": "dis",
+    "from sys import setprofile": "setprofile",
     "getattr(config, 'eps')": "",
     "import math, torch\nfrom torch import nn\nself.modules_ = 3": "",
     "def f(": "",
@@ -128,6 +132,14 @@ def test_what_ran_is_known_by_its_true_name(module, road):
     assert watch.odd.startswith(ran) and bool(watch.odd) == bool(ran)
     refused = ran.startswith(("torch.export", "torch.optim"))
     assert watch.refused == (watch.odd if refused else "")
+
+
+def test_to_stop_the_watch_is_shown_to_a_person():
+    code = {"__name__": "tinyllm.rmsnorm", "sys": sys}
+    exec("def f(x): sys.setprofile(None); return x", code)
+    watch = Watch(find_lab("rmsnorm").not_allowed)
+    assert perform(Call("f", x=torch.ones(2)), code, None, watch).failure is None
+    assert watch.odd == "sys.setprofile"
 
 
 def test_the_courses_own_code_may_run_what_a_learners_may_not():

@@ -15,7 +15,8 @@ from labkit.checks.compare import (
     same_distribution,
 )
 from labkit.checks.messages import error_text
-from labkit.sandbox.inside.call import Call, Failure, Outcome, perform
+from labkit.sandbox.inside.call import Call, Failure, Outcome
+from labkit.sandbox.inside.perform import perform
 
 NAN, INF = float("nan"), float("inf")
 

@@ -17,7 +17,8 @@ from labkit.checks.package import localised, placed
 from labkit.checks.runner import CheckResult, Result, run_checks
 from labkit.course.report import Report, Status, clean
 from labkit.course.syllabus import LABS
-from labkit.sandbox.inside.call import Call, Failure, Outcome, perform
+from labkit.sandbox.inside.call import Call, Failure, Outcome
+from labkit.sandbox.inside.perform import perform
 
 LAB = LABS[0]
 EXERCISE = LAB.exercises[0]  # 1.1 layer_norm, 4 points

@@ -10,7 +10,7 @@ from importlib import import_module
 import pytest
 
 import tinyllm
-from labkit.sandbox.inside import frames
+from labkit.sandbox.inside import wire
 from labkit.sandbox.inside.importer import imported
 
 SOURCES = {
@@ -63,22 +63,22 @@ def test_a_module_that_fails_leaves_nothing_behind():
 def test_messages_come_one_by_one_however_they_are_cut():
     sender, receiver = socket.socketpair()
     long = bytes(range(256)) * 9000
-    stream = b"".join(map(frames.framed, (b"", b"a", long)))
+    stream = b"".join(map(wire.framed, (b"", b"a", long)))
     with sender, receiver:
         send = threading.Thread(
             target=lambda: [sender.sendall(stream[:7]), sender.sendall(stream[7:])]
         )
         send.start()
-        assert [frames.receive(receiver, 1 << 22, 5) for _ in range(3)] == [b"", b"a", long]
+        assert [wire.receive(receiver, 1 << 22, 5) for _ in range(3)] == [b"", b"a", long]
         send.join()
 
 
 def test_half_a_message_silence_and_giants_are_given_up():
     for sent, hangs_up, error, words in (
-        (b"", False, frames.TimedOut, "no answer in time"),
-        (b"\x05\0\0\0half", False, frames.TimedOut, "no answer in time"),
-        (b"\x05\0\0\0half", True, frames.Gone, "it hung up"),
-        (b"\xff\xff\xff\xff", False, frames.Gone, "4,294,967,295 bytes; 1,000 is the most"),
+        (b"", False, wire.TimedOut, "no answer in time"),
+        (b"\x05\0\0\0half", False, wire.TimedOut, "no answer in time"),
+        (b"\x05\0\0\0half", True, wire.Gone, "it hung up"),
+        (b"\xff\xff\xff\xff", False, wire.Gone, "4,294,967,295 bytes; 1,000 is the most"),
     ):
         sender, receiver = socket.socketpair()
         with sender, receiver:
@@ -86,4 +86,4 @@ def test_half_a_message_silence_and_giants_are_given_up():
             if hangs_up:
                 sender.close()
             with pytest.raises(error, match=words):
-                frames.receive(receiver, 1000, seconds=0.05)
+                wire.receive(receiver, 1000, seconds=0.05)

@@ -13,13 +13,7 @@ from typing import TypeVar
 from nbgrader.api import Gradebook, InvalidEntry, MissingEntry
 from nbgrader.preprocessors import AssignLatePenalties
 from sqlalchemy import Engine, create_engine, inspect, make_url
-from sqlalchemy.exc import (
-    ArgumentError,
-    DBAPIError,
-    IntegrityError,
-    NoSuchModuleError,
-    SAWarning,
-)
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SAWarning
 from traitlets import TraitError
 from traitlets.config import Config
 
@@ -72,10 +66,6 @@ class RosterEntry:
     def name(self) -> str:
         return f"{self.first_name} {self.last_name}".strip()
 
-    @property
-    def sortable_name(self) -> str:
-        return f"{self.last_name}, {self.first_name}".strip(", ") or self.id
-
 
 class GradebookConnection:
     """A gradebook that is opened when it is first used."""
@@ -98,17 +88,7 @@ class GradebookConnection:
             gradebook.close()
 
     def do(self, work: Callable[[Gradebook], T]) -> T:
-        """Do `work`, in one short transaction; CourseError if it cannot be done.
-
-        Where another writer put in the same rows meanwhile, it is done once more: it has to be
-        idempotent.
-        """
-        try:
-            return self._do_once(work)
-        except (IntegrityError, InvalidEntry):
-            return self._do_once(work, is_last=True)
-
-    def _do_once(self, work: Callable[[Gradebook], T], is_last: bool = False) -> T:
+        """Do `work` in one short transaction; CourseError if it cannot be done."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SAWarning)  # of nbgrader's own use of it
@@ -120,10 +100,8 @@ class GradebookConnection:
                 return done
         except BaseException as error:
             self.close()
-            if isinstance(error, (IntegrityError, InvalidEntry)) and not is_last:
-                raise
+            reason = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
             for kinds, pattern, sentence in FAULTS:
-                reason = str(getattr(error, "orig", None) or error).strip().split("\n")[0]
                 if isinstance(error, kinds) and re.search(pattern, reason):
                     text = sentence.format(shown=self.shown, reason=reason)
                     raise CourseError(text) from error

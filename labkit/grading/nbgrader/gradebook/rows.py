@@ -96,7 +96,7 @@ def record(
         refuse_other_cells({n for n, c in entry.cells.items() if is_grade(c)}, known, rules)
         if learner not in submissions:
             student = students.get(learner) or api.Student(id=learner)
-            submissions[learner] = blank(assignment, student)
+            submissions[learner] = blank_submission(assignment, student)
             session.add(submissions[learner])
         submission = submissions[learner]
         if entry.timestamp is None or entry.timestamp != submission.timestamp:
@@ -119,7 +119,7 @@ def record(
         gradebook, api.Comment, (api.Comment,), lab, submissions
     ):
         comment.auto_comment = NO_RESPONSE if by_learner[learner].is_blank(name) else None
-    penalise(gradebook, late, rules, assignment, submissions)
+    apply_late_penalties(gradebook, late, rules, assignment, submissions)
 
 
 def refuse_other_cells(cells: set[str], known: set[str], rules: LabRules) -> None:
@@ -132,7 +132,9 @@ def refuse_other_cells(cells: set[str], known: set[str], rules: LabRules) -> Non
         )
 
 
-def blank(assignment: api.Assignment, student: api.Student) -> api.SubmittedAssignment:
+def blank_submission(
+    assignment: api.Assignment, student: api.Student
+) -> api.SubmittedAssignment:
     """The rows that nbgrader makes when a submission is first seen."""
     submission = api.SubmittedAssignment(assignment=assignment, student=student)
     for notebook in assignment.notebooks:
@@ -181,7 +183,7 @@ def excused_cells(rules: LabRules, learner: str) -> set[str]:
     return {part.grade_cell for part in parts if part.id in ids or not part.points}
 
 
-def follow(
+def apply_rules(
     gradebook: api.Gradebook,
     late: LatePenalty,
     rules: LabRules,
@@ -216,10 +218,10 @@ def follow(
         before, now = (when and when.replace(tzinfo=None) for when in times[learner])
         if submissions[learner].timestamp == before:
             submissions[learner].timestamp = now
-    penalise(gradebook, late, rules, assignment, submissions)
+    apply_late_penalties(gradebook, late, rules, assignment, submissions)
 
 
-def penalise(
+def apply_late_penalties(
     gradebook: api.Gradebook,
     late: LatePenalty,
     rules: LabRules,

@@ -1,0 +1,240 @@
+"""What learns in a check of training: models, an optimizer, and both made ready."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from labkit.sandbox.inside.doubles.decoders import TinyDecoder
+
+
+@dataclass(frozen=True)
+class WindowConfig:
+    vocab_size: int
+    hidden_size: int
+    window: int = 4  # tokens that are seen, the newest included
+    num_hidden_layers: int = 1
+    num_experts: int = 0
+    num_experts_per_tok: int = 2
+    router_aux_loss_coef: float = 0.1
+
+
+class WindowModel(nn.Module):
+    """Foresees the next token from the last few: embed them, mix, one or two hidden layers.
+
+    With experts every hidden layer is a mixture of `num_experts` linear layers, weighed by a
+    router. Tokens where attention_mask is 0 are seen as zeros.
+
+    Shapes: input_ids, attention_mask (B, T) -> logits (B, T, V);
+            with output_router_logits (logits, list of router logits (N, X))
+    """
+
+    def __init__(self, config: WindowConfig, seed: int = 0):
+        super().__init__()
+        self.config = config
+        size, experts = config.hidden_size, max(config.num_experts, 1)
+        self.embed_tokens = nn.Embedding(config.vocab_size, size)
+        self.mix = nn.Linear(config.window * size, size)
+        self.layers = nn.ModuleList(
+            nn.ModuleDict({"experts": nn.Linear(size, experts * size)})
+            for _ in range(config.num_hidden_layers)
+        )
+        if config.num_experts:
+            for layer in self.layers:
+                layer["gate"] = nn.Linear(size, experts, bias=False)
+        self.lm_head = nn.Linear(size, config.vocab_size)
+        generator = torch.Generator().manual_seed(seed)
+        for weight in self.parameters():
+            std = weight.size(-1) ** -0.5 if weight.dim() == 2 else 0.1
+            nn.init.normal_(weight, std=std, generator=generator)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        cache: Any = None,
+        output_router_logits: bool = False,
+    ) -> Tensor | tuple[Tensor, list[Tensor]]:
+        x = self.embed_tokens(input_ids)  # (B, T, E)
+        if attention_mask is not None:
+            x = x * attention_mask[..., None].to(x.dtype)
+        before = self.config.window - 1
+        x = nn.functional.pad(x, (0, 0, before, 0))  # (B, window - 1 + T, E)
+        x = x.unfold(1, self.config.window, 1).flatten(2)  # (B, T, E * window)
+        x = torch.tanh(self.mix(x))  # (B, T, E)
+        router_logits = []
+        for layer in self.layers:
+            outputs = layer["experts"](x).unflatten(-1, (-1, self.config.hidden_size))
+            weights = torch.ones_like(outputs[..., 0])  # (B, T, X)
+            if self.config.num_experts:
+                scores = layer["gate"](x)
+                router_logits.append(scores.flatten(0, 1))  # (N, X)
+                weights = scores.softmax(dim=-1)
+            x = x + torch.tanh((weights[..., None] * outputs).sum(dim=-2))  # (B, T, E)
+        logits = self.lm_head(x)  # (B, T, V)
+        return (logits, router_logits) if output_router_logits else logits
+
+
+class Watched(WindowModel):
+    """A WindowModel that notes how many texts went backward from each of its calls, and
+    whether the graph of one was kept while a later one was made."""
+
+    def __init__(self, config: WindowConfig, seed: int = 0):
+        super().__init__(config, seed)
+        self.forget()
+
+    def forget(self) -> None:
+        self.calls = 0
+        self.learnt: dict[int, tuple[int, int]] = {}  # call: its texts, calls made by then
+
+    def forward(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
+        result = super().forward(input_ids, *args, **kwargs)
+        logits = result[0] if isinstance(result, tuple) else result
+        self.calls += 1
+        number = self.calls
+
+        def note(gradient: Tensor) -> None:
+            if gradient.any():  # a part may also be left out by a factor of 0
+                self.learnt.setdefault(number, (len(input_ids), self.calls))
+
+        if logits.requires_grad:
+            logits.register_hook(note)
+        return result
+
+    def report(self) -> dict[str, str]:
+        """What was noted since the last report."""
+        parts = sorted(self.learnt.items())
+        overlap = any(a < b <= made for a, (_, made) in parts for b, _ in parts)
+        texts = ", ".join(str(count) for _, (count, _) in parts)
+        self.forget()
+        return {"texts in each part": texts + " (all graphs kept to the end)" * overlap}
+
+
+class Adaptable(nn.Module):
+    """Two layers of linear layers with a head, on which LoRA can be put.
+
+    put    {path: module} to be put into it; their matrices A and B get numbers
+
+    Shapes: x (B, E) -> (B, V)
+    """
+
+    def __init__(
+        self, size: int = 6, put: dict[str, nn.Module] | None = None, dtype: str = "float32"
+    ):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.ModuleDict({
+                "q_proj": nn.Linear(size, size + 2, bias=False),
+                "v_proj": nn.Linear(size, size + 2),
+                "o_proj": nn.Linear(size + 2, size, bias=False),
+                "norm": nn.LayerNorm(size),
+            })
+            for _ in range(2)
+        )  # fmt: skip
+        self.lm_head = nn.Linear(size, 5, bias=False)
+        self.to(getattr(torch, dtype))
+        for path, module in (put or {}).items():
+            parent, _, name = path.rpartition(".")
+            setattr(self.get_submodule(parent), name, module)
+        generator = torch.Generator().manual_seed(0)
+        self.x = torch.randn(3, size, generator=generator).to(getattr(torch, dtype))
+        self.fill("")
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            mixed = torch.tanh(layer["q_proj"](x)) * layer["v_proj"](x)
+            x = layer["norm"](x + layer["o_proj"](mixed))
+        return self.lm_head(x)
+
+    def fill(self, part: str) -> None:
+        """Put numbers into the weights whose names contain `part`, each by its own name."""
+        for name, weight in self.named_parameters():
+            if part in name:
+                generator = torch.Generator().manual_seed(sum(map(ord, name)))
+                weight.data.normal_(std=weight.size(-1) ** -0.5, generator=generator)
+
+    @torch.no_grad()
+    def report(self) -> dict[str, Any]:
+        """What the model is now: its output, what learns, its numbers, and its output with
+        other numbers in LoRA's matrices."""
+        named = dict(self.named_parameters())
+        learn = {name: weight.requires_grad for name, weight in named.items()}
+        numbers = {name: weight.clone() for name, weight in self.state_dict().items()}
+        report = {"output": self(self.x), "which weights learn": learn, "weights": numbers}
+        self.fill(".lora_")
+        return report | {"output once A and B have learned": self(self.x)}
+
+
+class Momentum:
+    """Gradient descent that keeps a part of its last step, as torch.optim.SGD does."""
+
+    def __init__(self, groups: list[dict[str, Any]], lr: float, momentum: float):
+        self.param_groups = [{"lr": lr, "momentum": momentum, **group} for group in groups]
+        self.moving: dict[Tensor, Tensor] = {}
+
+    def state(self) -> dict[str, Tensor]:
+        """The learning rate of each group."""
+        rates = enumerate((float(group["lr"]) for group in self.param_groups), 1)
+        return {f"the learning rate of group {n}": torch.tensor(rate) for n, rate in rates}
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for weight in [weight for group in self.param_groups for weight in group["params"]]:
+            if set_to_none or weight.grad is None:
+                weight.grad = None
+            else:
+                weight.grad.zero_()
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    before = self.moving.get(weight, torch.zeros_like(weight))
+                    self.moving[weight] = group["momentum"] * before + weight.grad
+                    weight -= group["lr"] * self.moving[weight]
+
+
+def training(
+    vocab_size: int = 11,
+    hidden_size: int = 6,
+    layers: int = 2,
+    experts: int = 0,
+    top_k: int = 2,
+    coefficient: float = 0.1,
+    seed: int = 0,
+    groups: int = 1,
+    watched: bool = False,
+    stale: bool = False,
+) -> dict[str, Any]:
+    """{"model", "optimizer"}: a WindowModel, and Momentum with its weights in one group, or
+    in two: matrices, and the rest. A watched model's report is part of what a step gives; a
+    stale one comes with gradients of something else."""
+    config = WindowConfig(
+        vocab_size,
+        hidden_size,
+        num_hidden_layers=layers,
+        num_experts=experts,
+        num_experts_per_tok=top_k,
+        router_aux_loss_coef=coefficient,
+    )
+    model = (Watched if watched else WindowModel)(config, seed)
+    parts = [list(model.parameters())]
+    for weight in parts[0] if stale else ():
+        weight.grad = torch.ones_like(weight)
+    if groups == 2:
+        parts = [[w for w in parts[0] if (w.dim() == 2) is matrix] for matrix in (True, False)]
+    optimizer = Momentum([{"params": part} for part in parts], lr=0.7, momentum=0.9)
+    return {"model": model, "optimizer": optimizer}
+
+
+def policy(seed: int = 0, lr: float = 0.3, used: bool = False) -> dict[str, Any]:
+    """{"model", "optimizer"}: a TinyDecoder that learns and is sure of little, and Momentum
+    with its weights. A used one still has gradients of something else."""
+    model = TinyDecoder(seed, layers=1).requires_grad_(True)
+    model.head.data *= 0.25
+    for weight in model.parameters() if used else ():
+        weight.grad = torch.ones_like(weight)
+    return {"model": model, "optimizer": Momentum([{"params": [*model.parameters()]}], lr, 0.5)}

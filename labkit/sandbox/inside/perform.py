@@ -1,0 +1,297 @@
+"""Performing a call with the symbols of a package: its outcome, errors included."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from labkit.sandbox.inside.call import (
+    Call,
+    Given,
+    Inputs,
+    New,
+    Outcome,
+    Step,
+    describe,
+    detached,
+    same,
+    shapes_of,
+    state_of,
+    tensors_in,
+)
+from labkit.sandbox.inside.doubles import DOUBLES, SHARED, Listener
+from labkit.sandbox.inside.doubles.learning import Adaptable, Watched
+from labkit.sandbox.inside.torch_private import bounded, strict_memory
+from labkit.sandbox.inside.tracer import tracing
+
+_generator = torch.default_generator  # from before any learner code can replace it
+UNWATCHED = nullcontext()
+
+
+def perform(
+    call: Call,
+    namespace: Mapping[str, Any],
+    filename: str | None = None,
+    watch: AbstractContextManager = UNWATCHED,
+) -> Outcome:
+    """Do what `call` says with the symbols of `namespace`; errors become part of the outcome.
+
+    filename    where the learner's code lives, to find the line that raised
+    watch       open while that runs
+    """
+    outcome = Outcome()
+    try:
+        with strict_memory(), same_numbers(), tracing(call, outcome):
+            _perform(call, namespace, outcome, watch)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit included: the learner's code may raise anything
+        outcome.failure = describe(error, filename)
+    return outcome
+
+
+def _perform(
+    call: Call, namespace: Mapping[str, Any], outcome: Outcome, watch: AbstractContextManager
+) -> None:
+    shared: dict[str, Any] = {}
+    target = _build(call, namespace, shared, outcome.renamed)
+    if call.names:
+        outcome.names = shapes_of(target)
+    objects = resolve(call.objects, namespace, shared) or {}
+    leaves: dict[str, Tensor] = {}  # of which gradients are wanted
+    for number, (method, inputs) in enumerate(call.steps):
+        inputs = resolve(inputs, namespace, shared)
+        step = "" if len(call.steps) == 1 else f"step {number + 1} "
+        for name in inputs if call.grad is True else call.grad or ():
+            for path, tensor in tensors_in(inputs[name], name):
+                if tensor.is_floating_point():
+                    leaves[step + path] = tensor.requires_grad_()
+        tensors, given = Inputs(inputs), {**objects, **inputs}
+        gradients_on = torch.set_grad_enabled(bool(call.grad or objects))
+        with gradients_on, bounded(call.most_numbers, call.most_operations), watch:
+            value = _run(target, method, given, call.by_position, outcome.renamed)
+        outcome.values.append(value if call.grad else detached(value))  # later steps may write
+        outcome.changed += [step + path for path in tensors.changed()]
+    if call.summary is not None:
+        outcome.values = SUMMARIES[call.summary](outcome.values, call.steps)
+    if call.grad:
+        outcome.grads = gradients(outcome.values, leaves | _parameters(target))
+    outcome.values = [detached(value) for value in outcome.values]
+    outcome.state = state_of(objects)
+
+
+def _build(
+    call: Call, namespace: Mapping[str, Any], shared: dict[str, Any], renamed: dict[str, str]
+) -> Any:
+    """The function, or the object with its weights, that the steps are about."""
+    if call.symbol not in namespace:
+        raise NameError(f"{call.symbol} is not defined")
+    target = namespace[call.symbol]
+    if call.init is not None:
+        arguments = resolve(call.init, namespace, shared)
+        target = _called(target, arguments, call.by_position, renamed)
+    if isinstance(target, nn.Module):
+        if call.state is not None:
+            target.load_state_dict(resolve(call.state, namespace, shared), strict=True)
+        if call.dtype is not None:
+            target.to(call.dtype)
+    return target
+
+
+def _called(
+    function: Callable, inputs: dict[str, Any], by_position: bool, renamed: dict[str, str]
+) -> Any:
+    """What the function gives. Arguments that it does not know by name take, in order, the
+    places of the parameters that got nothing, if there are as many of these."""
+    if by_position:
+        return function(*inputs.values())
+    try:
+        return function(**inputs)
+    except TypeError as error:
+        if "unexpected keyword" not in str(error):
+            raise
+        names = _learners_names(function, inputs)
+        if not names:
+            raise
+    renamed.update(names)
+    return function(**{names.get(name, name): value for name, value in inputs.items()})
+
+
+def _learners_names(function: Callable, inputs: Mapping[str, Any]) -> dict[str, str]:
+    """{name of an input: the learner's name of it} where the learner has others; else {}."""
+    if isinstance(function, nn.Module):
+        function = function.forward
+    parameters = inspect.signature(function).parameters
+    unknown = [name for name in inputs if name not in parameters]
+    free = [p for name, p in parameters.items() if name not in inputs]
+    needed = [p for p in free if p.default is p.empty]
+    chosen = needed if len(needed) == len(unknown) else free
+    plain = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in chosen)
+    fits = plain and len(chosen) == len(unknown)
+    return dict(zip(unknown, [p.name for p in chosen], strict=True)) if fits else {}
+
+
+def _run(
+    target: Any, method: str, inputs: dict[str, Any], by_position: bool, renamed: dict[str, str]
+) -> Any:
+    """What one step gives, and beside it what its listeners heard."""
+    if method.startswith("."):
+        return getattr(target, method[1:])
+    if method.startswith("?"):
+        with suppress(ValueError):
+            return _run(target, method[1:], inputs, by_position, renamed)
+        return "ValueError"
+    function = getattr(target, method) if method else target
+    value = _called(function, inputs, by_position, renamed)
+    reports = {}
+    for name, item in inputs.items():
+        if isinstance(item, Listener):
+            reports[name] = item.tokens
+        elif isinstance(item, Adaptable):
+            reports |= item.report()
+        elif isinstance(item, Watched):
+            parts = item.report()
+            value = {**value, **parts} if isinstance(value, dict) else value
+    return {"returned": value, **reports} if reports else value
+
+
+def _parameters(target: Any) -> dict[str, Tensor]:
+    """A shared Parameter under each of its names, in whichever order they were set."""
+    if not isinstance(target, nn.Module):
+        return {}
+    named = target.named_parameters(remove_duplicate=False)
+    return {f"parameter {name}": parameter for name, parameter in named}
+
+
+def gradients(values: list[Any], leaves: dict[str, Tensor]) -> dict[str, Tensor]:
+    """d(sum of value * c)/d(leaf) with fixed, uneven c; zeros where nothing flows."""
+    total = None
+    for _, tensor in tensors_in(values, "value"):
+        if not tensor.requires_grad:
+            continue
+        wave = torch.arange(tensor.numel(), dtype=torch.float32).mul(0.7).add(0.3).cos()
+        term = (tensor.float() * wave.reshape(tensor.shape)).sum()
+        total = term if total is None else total + term
+    if total is None:
+        return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+    asked = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}  # not frozen
+    found = torch.autograd.grad(total, list(asked.values()), allow_unused=True)
+    return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()} | {
+        name: grad for name, grad in zip(asked, found, strict=True) if grad is not None
+    }
+
+
+def resolve(value: Any, namespace: Mapping[str, Any], shared: dict[str, Any]) -> Any:
+    """`value` with every New made from the namespace and every Given looked up, and with fresh
+    tensors of the same strides, so that no call can spoil another.
+
+    shared    the objects of SHARED that this call has so far, for its later steps
+    """
+    if isinstance(value, Tensor):
+        fresh = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+        return fresh.copy_(value)
+    if isinstance(value, New):
+        return namespace[value.name](**resolve(value.arguments, namespace, shared))
+    if isinstance(value, Given):
+        arguments = resolve(value.arguments, namespace, shared)
+        if value.name not in SHARED:
+            return DOUBLES[value.name](**arguments)
+        key = repr((value.name, arguments))
+        if key not in shared:
+            shared[key] = DOUBLES[value.name](**arguments)
+        return shared[key]
+    if isinstance(value, Mapping):
+        return {key: resolve(item, namespace, shared) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(resolve(item, namespace, shared) for item in value)
+    return value
+
+
+@contextmanager
+def same_numbers():
+    """torch's generator as it is after manual_seed(0), and afterwards as it was.
+
+    torch.manual_seed does this for devices too, and notes the stack each time, which takes
+    longer than most calls.
+    """
+    before = _generator.get_state()
+    _generator.manual_seed(0)
+    try:
+        yield
+    finally:
+        _generator.set_state(before)
+
+
+def _drawn(values: list[Any], steps: list[Step]) -> list[Any]:
+    drawn = [v.unique().tolist() if isinstance(v, Tensor) else v for v in values]
+    texts = [" ".join(map(str, v)) if isinstance(v, list) else v for v in drawn]
+    return [{"tokens that come out": text} for text in texts]
+
+
+def _counts(values: list[Any], steps: list[Step]) -> list[Any]:
+    """Of tensors (rows,) alone: another shape stays, so that it shows."""
+
+    def count(value: Any) -> Any:
+        fits = isinstance(value, Tensor) and value.dim() == 1 and value.dtype == torch.int64
+        return value.clamp(min=0).bincount() if fits else value
+
+    return [count(value) for value in values]
+
+
+def _repeats(values: list[Any], steps: list[Step]) -> list[Any]:
+    first, *later = [v if isinstance(v, Tensor) else torch.empty(0) for v in values]
+    return [v.shape == first.shape and same(v, first) for v in later]
+
+
+def _real_tokens(values: list[Any], steps: list[Step]) -> list[Any]:
+    """Of each step, zeros where its attention_mask is 0: what comes out at padding is nobody's
+    business."""
+    masks = [i["attention_mask"][:, -i["input_ids"].size(1) :] for _, i in steps]
+    return [blanked(v, mask == 0) for v, mask in zip(values, masks, strict=True)]
+
+
+def blanked(value: Any, *paddings: Tensor) -> Any:
+    """`value` with zeros where one of these masks (B, T) says that there is padding."""
+    if isinstance(value, (list, tuple)):
+        return [blanked(item, *paddings) for item in value]
+    for where in [w for p in paddings for w in (p, p.flatten(), p[:, None])]:
+        if not isinstance(value, Tensor) or value.dim() < where.dim():
+            continue  # no (B, T, ...), (N, ...), (B, H, T, ...)
+        if all(n in (1, size) for n, size in zip(where.shape, value.shape, strict=False)):
+            more = [1] * (value.dim() - where.dim())
+            return value.masked_fill(where.view(*where.shape, *more), 0)
+    return value
+
+
+def _by_index(values: list[Any], steps: list[Step]) -> list[Any]:
+    """Of pairs (numbers, indices) of one shape (rows, k): each row in the order of its indices.
+    Another pair stays, so that it shows."""
+    return [[t.gather(1, v[1].argsort(1)) for t in v] if _is_choice(v) else v for v in values]
+
+
+def _is_choice(value: Any) -> bool:
+    pair = isinstance(value, (list, tuple)) and len(value) == 2
+    if not pair or not all(isinstance(v, Tensor) and v.dim() == 2 for v in value):
+        return False
+    return value[0].shape == value[1].shape and value[1].dtype == torch.int64
+
+
+def _first(values: list[Any], steps: list[Step]) -> list[Any]:
+    return [v[0] if isinstance(v, (list, tuple)) and v else v for v in values]
+
+
+# What a check looks at where a right answer may draw random numbers in its own way, give what
+# it likes, or choose an order.
+SUMMARIES: dict[str, Callable[[list[Any], list[Step]], list[Any]]] = {
+    "drawn": _drawn,  # of each step, which numbers occur in it at all
+    "counts": _counts,  # of each step, how often 0, 1, 2, ... occur
+    "repeats": _repeats,  # of each later step, whether it equals the first
+    "real tokens": _real_tokens,  # of each step, what it says of tokens that are no padding
+    "first": _first,  # of each step, the first of several values
+    "by index": _by_index,  # of each step, numbers and their places, in whichever order
+}
