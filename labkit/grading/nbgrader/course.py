@@ -280,9 +280,4 @@ class Course:
         from labkit.grading.nbgrader.feedback import write_pages
 
         rules, standings = self.rules.of(lab), self.standings(lab)
-        pages, failed = write_pages(self.root, rules, self.people(), standings, progress)
-        self.remarks += [
-            f"{learner}: no page of feedback could be made: {why}"
-            for learner, why in failed.items()
-        ]
-        return pages
+        return write_pages(self.root, rules, self.people(), standings, self.remarks, progress)

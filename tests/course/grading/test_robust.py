@@ -165,8 +165,8 @@ def test_nothing_is_written_where_the_checks_are_not_sound(course, checks, monke
     hand_in(course.root, LAB, Learner("bob", encoded(solved(course.released(LAB), LAB))))
     before = all_files(course)
     checks(*TYPO)
-    monkeypatch.setitem(EXECUTORS, "here", here)
-    with GradingPool(way="here") as pool, pytest.raises(GradingError, match="SyntaxError"):
+    monkeypatch.setitem(EXECUTORS, "processes", here)
+    with GradingPool() as pool, pytest.raises(GradingError, match="SyntaxError"):
         grade_lab(course, LAB, pool)
     outcome = course.api().autograde(LAB.name, "ada")
     assert not outcome["success"] and "line" in outcome["log"]
