@@ -175,7 +175,7 @@ def chat_call(rng, turns, **options):
 
 THOUGHT = "a:<think>\nHe is hurt.\n</think>\n\nHello."
 test_chat = check("9.3", "a question", points=1.5, turns=[
-    ("u:Hi",), ("s:Be brief.", "u:Who are you?"), ("u:Hi", "a:Yes?", "u:What does </think> do?"),
+    ("u:Hi",), ("s:Be brief.", "u:Who are you?"), ("u:Hi", "a:Yes?", "u:What is </think>?"),
 ])(chat_call)  # fmt: skip
 test_chat_turns = check("9.3", "several turns", turns=[("u:Hi", "a:Hello.", "u:A story!\n")])(
     chat_call
