@@ -139,7 +139,7 @@
       const mixed = new Float32Array(H * D);
       const attention = query.turned.map((one, head) => {
         const from = this.parts.kvHead(head, H / K, K) * D; // where its KV head begins
-        const scores = keys.map((past) => T.dot(one, past.subarray(from, from + D)) / Math.sqrt(D));
+        const scores = keys.map((past) => T.dot(one, past, from) / Math.sqrt(D));
         const weights = T.softmax(scores); // (S,)
         for (let s = 0; s < weights.length; s++) {
           const past = values[s], weight = weights[s];
@@ -156,7 +156,7 @@
       const { head_dim: D, rms_norm_eps: eps, rope_theta } = this.config;
       const weight = this.tensors[`${norm}.weight`].data; // (D,) the same for every head
       const all = this.project(projection, x);
-      const plain = Array.from({ length: count }, (_, h) => all.slice(h * D, (h + 1) * D));
+      const plain = Array.from({ length: count }, (_, h) => all.subarray(h * D, (h + 1) * D));
       const normed = plain.map((each) => this.parts.qkNorm(each, weight, eps));
       const turned = normed.map((each) => this.parts.rotate(each, position, rope_theta));
       return { plain, normed, turned }; // each: count times (D,)
