@@ -79,7 +79,7 @@
     }
 
     /* Lab 06: logits (V,) for what follows this token, and a record of what happened inside. On a
-       slow computer there are pauses between the layers. */
+       slow computer there are pauses between the parts of a layer. */
     async forward(token, cache) {
       const { num_hidden_layers } = this.config;
       const position = cache.length;
@@ -89,6 +89,7 @@
         const seen = { expertsSeen: null };
         seen.normed = this.norm(hidden, `model.layers.${layer}.input_layernorm`);
         seen.between = T.add(hidden, this.attention(seen.normed, layer, position, cache, seen));
+        await T.rest();
         seen.normedAgain = this.norm(seen.between, `model.layers.${layer}.post_attention_layernorm`);
         const name = `model.layers.${layer}.mlp`;
         const added = this.usesExperts(layer)
