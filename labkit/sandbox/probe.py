@@ -29,7 +29,7 @@ IN_A_SECOND_WORKER = ("find what another left", "compute without end")
 def best_sandbox() -> Sandbox:
     """The best sandbox of this machine, tried out.
 
-    A bubblewrap that starts is used, whatever the probe says: without it there is less.
+    A bubblewrap that starts is used even if an attempt gets through: without it more would.
     """
     program, lacking = shutil.which("bwrap"), ""
     if sys.platform != "linux":

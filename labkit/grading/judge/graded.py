@@ -1,8 +1,7 @@
-"""The one record of a graded submission: what the judge found out.
+"""The record of a graded submission: what the judge found out.
 
-It crosses from the judge's process to the one that asked, lies in a file, and is what the
-table, the gradebook and the class pages are made of. Nobody reads points back from anything
-that was written from it.
+It goes from the judge's process to the one that asked and into a file. The table, the gradebook
+and the class pages are made of it, and points are read from nothing else.
 """
 
 from __future__ import annotations
@@ -81,10 +80,10 @@ class GradedExercise:
 
 @dataclass(frozen=True)
 class GradedSubmission:
-    """All exercises of one content, whoever handed it in.
+    """All exercises of one notebook, which several learners may have handed in.
 
     problem    why the file could not be read as a notebook, or not be graded at all
-    layers     of protection round the learner's code; none if no code was run
+    layers     of protection around the learner's code; none if no code was run
     language   of the notebook, in which its learner is told
     """
 
@@ -145,6 +144,6 @@ def zero(exercise: Exercise, reason: str, status: Status = Status.NOT_YET) -> Gr
 
 
 def common_layers(submissions: Iterable[GradedSubmission]) -> list[str]:
-    """The layers of protection round all learner code of a class; [] if none was run."""
+    """The layers of protection around all learner code of a class; [] if none was run."""
     ran = [each.layers for each in submissions if each.layers]
     return [layer for layer in ran[0] if all(layer in one for one in ran)] if ran else []

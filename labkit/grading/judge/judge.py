@@ -4,7 +4,7 @@ The judge never runs learner code; a Worker does. What the judge learns from it 
 which it compares with those of the reference. See questions.py for the numbers in them.
 
 All calls of an exercise are one request, in the process that the learner's exercises share.
-Whatever is not fully right there is asked once more, in a process of its own, each check
+An answer that is not fully right is asked once more, in a process of its own, each check
 twice: a check counts that passes both times. So an answer loses nothing to what an earlier
 exercise left behind, nor to a busy machine, and a table earns nothing. Where the process died
 or had no memory, the reference is tried, then the answer again: perhaps it was the machine.
@@ -63,7 +63,7 @@ class Judge:
         self.packages = packages_of(lab)
         self.codes = {key: compiled_modules(all_) for key, all_ in self.packages.items()}
         self.worker: Worker | None = None  # that may go on with the learner's next exercise
-        self.layers: tuple[str, ...] = ()  # of protection round the learner's code
+        self.layers: tuple[str, ...] = ()  # of protection around the learner's code
 
     def grade(
         self, data: bytes, before: Mapping[Lab, LabAnswers] | None = None
@@ -77,7 +77,7 @@ class Judge:
                 return self._submission(data, before)
             except Exception as error:  # a fault of ours is no verdict
                 if not isinstance(error, GradingError) and not of_the_disk(error):
-                    self.check_reference()  # does it hit everybody?
+                    self.check_reference()  # does it fail at the reference, too?
                 raise
 
     def _submission(
@@ -94,7 +94,7 @@ class Judge:
         return GradedSubmission(tuple(graded), intake.problem, self.layers, language())
 
     def grade_exercise(self, exercise: Exercise, intake: Intake) -> GradedExercise:
-        """Points and reasons; whatever goes wrong in the answer ends as a verdict, too."""
+        """Points and reasons; any error of the answer is a verdict, too."""
         note = intake.notes.get(exercise.id, "")
         answer, odd = intake.answers[exercise.id], exercise.id in intake.odd
         if not answer:
@@ -109,7 +109,7 @@ class Judge:
         """Grade the reference's answers, to these exercises or all, by the door through which
         a learner's come.
 
-        GradingError if they do not earn all points there: then nobody can.
+        Errors: GradingError if they do not earn all points there: then no answer can.
         """
         self._end_worker()
         try:

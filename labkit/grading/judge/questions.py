@@ -23,7 +23,7 @@ from labkit.sandbox.inside.wire import encode_call
 
 @dataclass(frozen=True)
 class Shared:
-    """The checks of an exercise with the numbers that everybody gets.
+    """The checks of an exercise with the numbers that all submissions get.
 
     messages   the calls of each check, encoded
     drawn      the indices of the checks whose calls depend on the seed
@@ -90,14 +90,16 @@ class QuestionMaker:
         return Questions(shared, twins)
 
     def seed(self, exercise: Exercise, submitted: str = "") -> str:
-        """Of the numbers that everybody gets; or of those that this submission alone gets."""
+        """The seed of the numbers that all submissions get, or that one alone gets."""
         about = f"{exercise.id} {submitted}".strip().encode()
         return hmac.new(self.secret, about, hashlib.sha256).hexdigest()
 
     @cached_property
     def shared(self) -> dict[str, Shared]:
-        """What is asked of everybody. GradingError where the reference does not earn all
-        points: then nobody can."""
+        """{exercise id: what all submissions are asked}.
+
+        Errors: GradingError where the reference does not earn all points: then no answer can.
+        """
         return {exercise.id: self._shared(exercise) for exercise in self.lab.exercises}
 
     def _shared(self, exercise: Exercise) -> Shared:
