@@ -34,7 +34,7 @@ from labkit.grading.judge import assembly
 from labkit.grading.judge.assembly import Answers as LabAnswers
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission, zero
 from labkit.grading.judge.intake import ASSEMBLED, Intake, language_of, rebuild
-from labkit.grading.judge.questions import QuestionMaker
+from labkit.grading.judge.questions import QuestionMaker, checks_of, merged
 from labkit.grading.judge.submitted_code import SubmittedCode, packages_of
 from labkit.sandbox.bubblewrap import ASK, GradingError
 from labkit.sandbox.inside import banned
@@ -171,27 +171,30 @@ class Judge:
         """What one request found, None where the cell could not be loaded."""
         exercise = code.exercise
         questions = self.maker.questions(exercise, submitted, all_twice)
-        order = questions.order
+        calls = [pair for question in questions for pair in question.calls]
         if self.worker is None:
             self.worker = self.workers.start(self.lab.not_allowed, self.cpu_seconds)
             self.layers = (*self.workers.sandbox.layers, *self.worker.layers)
-        answers = self.worker.answer(self._request(code), [message for _, message in order])
+        answers = self.worker.answer(self._request(code), [message for _, message in calls])
         if answers.stopped:
             self._end_worker()
         if answers.loading:
             return None, answers
         outcome_of = {
             id(call): localised(outcome, code.module, exercise.id)
-            for (call, _), outcome in zip(order, answers.outcomes, strict=True)
+            for (call, _), outcome in zip(calls, answers.outcomes, strict=True)
         }
         result = run_checks(
-            exercise, questions.checks, lambda call: outcome_of[id(call)], self.oracle.reference
+            exercise,
+            checks_of(questions),
+            lambda call: outcome_of[id(call)],
+            self.oracle.reference,
         )
         if result.interrupted:
             raise KeyboardInterrupt
         if result.broken:
             raise RuntimeError(result.broken)
-        questions.merge(result)
+        result.checks = merged(questions, result.checks)
         return result, answers
 
     def _request(self, code: SubmittedCode) -> LoadRequest:
