@@ -101,8 +101,8 @@ class GradedSubmission:
         exercises = []
         for graded in self.exercises:
             points = lab.exercise(graded.id).points
-            own = None if points == graded.exercise.points else points
-            exercises.append(replace(graded, points=own))
+            is_usual = points == graded.exercise.points
+            exercises.append(replace(graded, points=None if is_usual else points))
         return replace(self, exercises=tuple(exercises))
 
     @property
@@ -131,10 +131,11 @@ class GradedSubmission:
         """What `to_json` wrote; ValueError, TypeError or KeyError for anything else."""
         fields = json.loads(text)
         exercises = []
-        for one in fields.pop("exercises"):
-            one |= {key: tuple(one[key]) for key in ("why", "values")}
-            one["rows"] = tuple(map(tuple, one["rows"]))
-            exercises.append(GradedExercise(**one | {"status": Status(one["status"])}))
+        for record in fields.pop("exercises"):
+            record |= {key: tuple(record[key]) for key in ("why", "values")}
+            record["rows"] = tuple(map(tuple, record["rows"]))
+            record["status"] = Status(record["status"])
+            exercises.append(GradedExercise(**record))
         return cls(tuple(exercises), layers=tuple(fields.pop("layers")), **fields)
 
 
@@ -145,5 +146,5 @@ def zero(exercise: Exercise, reason: str, status: Status = Status.NOT_YET) -> Gr
 
 def common_layers(submissions: Iterable[GradedSubmission]) -> list[str]:
     """The layers of protection around all learner code of a class; [] if none was run."""
-    ran = [each.layers for each in submissions if each.layers]
-    return [layer for layer in ran[0] if all(layer in one for one in ran)] if ran else []
+    ran = [submission.layers for submission in submissions if submission.layers]
+    return [layer for layer in ran[0] if all(layer in layers for layers in ran)] if ran else []

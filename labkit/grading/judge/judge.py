@@ -61,7 +61,7 @@ class Judge:
         self.oracle = Oracle(lab)
         self.maker = QuestionMaker(lab, secret, self.oracle.reference)
         self.packages = packages_of(lab)
-        self.codes = {key: compiled_modules(all_) for key, all_ in self.packages.items()}
+        self.codes = {key: compiled_modules(code) for key, code in self.packages.items()}
         self.worker: Worker | None = None  # that may go on with the learner's next exercise
         self.layers: tuple[str, ...] = ()  # of protection around the learner's code
 
@@ -85,12 +85,12 @@ class Judge:
     ) -> GradedSubmission:
         intake, self.layers = rebuild(data, self.released, self.lab), ()
         try:
-            graded = [self.grade_exercise(each, intake) for each in self.lab.exercises]
+            graded = [self.grade_exercise(e, intake) for e in self.lab.exercises]
         finally:
             self._end_worker()
         if self.lab.module == ASSEMBLED:
             answers = {**(before or {}), self.lab: intake.answers}
-            graded = [self._with_assembly(each, answers) for each in graded]
+            graded = [self._with_assembly(exercise, answers) for exercise in graded]
         return GradedSubmission(tuple(graded), intake.problem, self.layers, language())
 
     def grade_exercise(self, exercise: Exercise, intake: Intake) -> GradedExercise:
@@ -121,10 +121,8 @@ class Judge:
                         f"nothing is graded: exercise {exercise.id}, in the sandbox the "
                         f"reference itself does not get all points: {graded.reason}"
                     )
-        except GradingError:
-            raise
         except Exception as error:
-            if of_the_disk(error):
+            if isinstance(error, GradingError) or of_the_disk(error):
                 raise
             raise GradingError(
                 "nothing is graded: in the sandbox the judge fails even at the reference "
@@ -140,7 +138,7 @@ class Judge:
         submitted    all that the learner's process may get to see of what was handed in
         """
         module = self.packages[exercise.id][self.lab.module]
-        code = SubmittedCode.laid_over(module, exercise, answer)
+        code = SubmittedCode(exercise, cells.with_block(module, exercise, answer))
         if refusal := code.refusal(self.lab.not_allowed):
             return zero(exercise, refusal)
         result, answers = self._ask(code, submitted)
@@ -203,7 +201,7 @@ class Judge:
         """
         name, exercise = self.lab.module, code.exercise
         names = needed(self.packages[exercise.id], name) - {name}
-        codes = {each: self.codes[exercise.id][each] for each in sorted(names)}
+        codes = {module: self.codes[exercise.id][module] for module in sorted(names)}
         return LoadRequest({name: code.module}, name, codes, {name: code.readable})
 
     def _not_loaded(

@@ -73,18 +73,16 @@ class QuestionMaker:
         submitted    the text of all answers of a submission
         all_twice    whether each check has a twin, not one of them
         """
-        questions, seed = self.shared[exercise.id], self.seed(exercise, submitted)
+        questions, seed = [*self.shared[exercise.id]], self.seed(exercise, submitted)
         chosen = [index for index, question in enumerate(questions) if question.is_drawn]
         if chosen and not all_twice:  # a check without gradients, if any: no table holds those
             plain = [n for n in chosen if not any(c.grad for c in questions[n].check.calls)]
             plain = plain or chosen
             chosen = [plain[int(seed[:8], 16) % len(plain)]]
-        return [
-            replace(question, twin=self._prepared(exercise, seed, index)[0])
-            if index in chosen
-            else question
-            for index, question in enumerate(questions)
-        ]
+        for index in chosen:
+            (twin,) = self._prepared(exercise, seed, index)
+            questions[index] = replace(questions[index], twin=twin)
+        return questions
 
     def seed(self, exercise: Exercise, submitted: str = "") -> str:
         """The seed of the numbers that all submissions get, or that one alone gets."""
