@@ -86,7 +86,7 @@ def sample_next_token(
     Each row is cut and drawn by itself. The logits stay as they are. Which of several equal
     scores stays at a cut is left open.
 
-    Shapes: logits (B, V) -> (B,) token ids, for B = 1, too
+    Shapes: logits (B, V) -> (B,) token ids, also for B = 1
     dtype:  logits may be float16 or bfloat16; float32 from the division on
     Errors: temperature below 0, top_k below 1, top_p outside (0, 1]: ValueError
     Source: Holtzman et al. 2019, https://arxiv.org/abs/1904.09751 (top-p)
@@ -161,7 +161,7 @@ def generate(
     """Continue every prompt until a stop token comes or max_new_tokens are written.
 
     Prompts of different lengths are padded on the left (attention_mask 0). Any id in
-    eos_token_id ends the row that says it; the row keeps it and is then filled with
+    eos_token_id ends the row that produces it; the row keeps it and is then filled with
     pad_token_id, and all stop when every row has ended. Stop tokens in a prompt end nothing.
     on_token, if given, is called with each new column (B,) at once, padding included.
     With use_cache the model is run on each token once; without it everything is computed

@@ -23,7 +23,7 @@ from .rope import apply_rotary_pos_emb
 def causal_mask(query_length: int, key_length: int) -> Tensor:
     """Which keys each query may attend to: itself and everything before it.
 
-    The queries are the last of the keys: query number t stands at position S - T + t.
+    The queries are the last of the keys: query number t is at position S - T + t.
     With a cache, S is larger than T.
 
     Shapes: -> (T, S) bool, True = may attend
@@ -148,7 +148,7 @@ class Qwen3Attention(nn.Module):
 
 # %% exercise 3.5: MultiHeadLatentAttention
 class MultiHeadLatentAttention(nn.Module):
-    """Attention whose cache holds one small latent a token instead of all keys and values.
+    """Attention whose cache holds one small latent per token instead of all keys and values.
 
     The latent (kv_lora_rank numbers) is expanded to the keys and values of every head when
     they are needed. Rotation would not survive that, so a second, rotated key of

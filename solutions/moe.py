@@ -95,7 +95,7 @@ def load_balancing_loss(
 
     The gradient reaches router_logits through mean_prob only; load is a count.
 
-    Shapes: router_logits (N, X), or a list or tuple of them, one a layer;
+    Shapes: router_logits (N, X), or a list or tuple of them, one per layer;
             attention_mask (B, T) of 0 and 1, int64 -> scalar
     dtype:  the loss is float32, whatever the logits are
     Source: Fedus, Zoph, Shazeer 2021, https://arxiv.org/abs/2101.03961
@@ -121,7 +121,7 @@ def uses_experts(config: Qwen3Config, layer_idx: int) -> bool:
         a model with num_experts 0 is dense: no layer
         else every decoder_sparse_step-th layer, but none that mlp_only_layers lists
 
-    Layers bear numbers from 0, in mlp_only_layers too, and are counted from 1: with
+    Layers are numbered from 0, also in mlp_only_layers, and are counted from 1: with
     decoder_sparse_step 2 the second, the fourth, ... are sparse, layer_idx 1, 3, ...
 
     Shapes: -> True or False

@@ -107,7 +107,7 @@ def alibi_bias(num_heads: int, query_length: int, key_length: int) -> Tensor:
 
         bias[h, i, j] = -slope[h] * |i - j|
 
-    The queries are the last of the keys, so query number t stands at i = S - T + t.
+    The queries are the last of the keys, so query number t is at i = S - T + t.
     For H a power of two, slope[h] = 2^(-8 (h + 1) / H): 8 heads start at 1/2. For any other
     H, take all slopes of the next smaller power of two, then every second slope (the first,
     the third, ...) of twice that power until there are H.
@@ -143,7 +143,7 @@ def relative_scores(
         scores[i, j] = (query_i + content_bias) . key_j
                      + (query_i + position_bias) . relative_key_{i - j}      for j <= i
 
-    The queries are the last of the keys: query number t stands at i = S - T + t. Keys of
+    The queries are the last of the keys: query number t is at i = S - T + t. Keys of
     the future (j > i) have no distance and score -inf. No scale and no softmax here.
 
     Shapes: query (B, H, T, D), key (B, H, S, D), relative_key (H, S, D) with row d for

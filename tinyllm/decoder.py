@@ -91,7 +91,7 @@ class Qwen3Model(nn.Module):
     are real. Positions count real tokens only, from 0, so a prompt padded on the left still
     starts at 0. With a cache, the new tokens continue after its cache.length tokens, and
     attention_mask covers all S. The layers get a bool mask, as in lab 03: True = may attend.
-    The final norm takes config.rms_norm_eps, too.
+    The final norm also takes config.rms_norm_eps.
 
     Shapes: input_ids (B, T), attention_mask (B, S)
             -> hidden_states (B, T, E) and router_logits: (N, X) for every layer with experts
@@ -171,7 +171,7 @@ class Qwen3ForCausalLM(nn.Module):
         if self.config.tie_word_embeddings and embedding is not None:
             state_dict = {"lm_head.weight": embedding, **state_dict}
         result = super().load_state_dict(state_dict, strict, assign)
-        self.tie_weights()  # assign=True has put two Parameters in the place of one
+        self.tie_weights()  # assign=True has made two Parameters of one
         return result
 
 

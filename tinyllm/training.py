@@ -23,7 +23,7 @@ def causal_lm_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
     labels are the input tokens, not shifted: position t is compared with label t + 1 here.
     Labels of -100 do not count, and the mean runs over those that do, of all texts together.
-    Logits may lie hundreds apart: an improbable label costs its full price, and never inf.
+    Logits may differ by hundreds: an improbable label costs its full price, and never inf.
 
     Shapes: logits (B, T, V), labels (B, T) -> scalar, through which gradients flow
     dtype:  float32; logits in half precision are widened first
@@ -44,7 +44,7 @@ def learning_rate(
 
     progress runs from 0 at warmup_steps to 1 at total_steps, and stays there. Steps count
     from 0: the last step of the warm-up is at the peak, and with warmup_steps 0 there is none.
-    The floor is a rate, not a share of the peak; the warm-up does not know it.
+    The floor is a rate, not a share of the peak; the warm-up ignores it.
 
     Errors: a negative step, or warmup_steps not in 0 ... total_steps - 1, raises ValueError
             (given below)
@@ -102,11 +102,11 @@ def train_step_in_parts(
     attention_mask: Tensor | None = None,
     max_grad_norm: float = 1.0,
 ) -> dict[str, float]:
-    """train_step for a batch too large for the memory: one part at a time, one step at last.
+    """train_step for a batch too large for the memory: one part at a time, then one step.
 
     The texts are cut along B into parts of neighbours, as torch.chunk does it: every part holds
     B / accumulation_steps texts, rounded up, and the last what is left. There may be fewer
-    parts than accumulation_steps: 5 texts in 4 make 2, 2, 1. Each goes forward and backward
+    parts than accumulation_steps: 5 texts with 4 steps: 2, 2, 1. Each goes forward and backward
     before the next goes forward, so that one graph at a time is kept, and its gradients add
     up with those of the others. A part weighs as much as the share of the batch's counted
     labels that it holds, so that loss and gradients are those of the whole batch. A label

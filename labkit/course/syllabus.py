@@ -62,7 +62,7 @@ class Exercise:
 
     @property
     def grade_cell(self) -> str:
-        """Under this name its points stand in the gradebook."""
+        """The name of its points in the gradebook."""
         return self.check_cell
 
 

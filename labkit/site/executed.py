@@ -17,13 +17,14 @@ from tempfile import TemporaryDirectory
 
 import nbformat
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 
 from labkit.author.owned_cells import filled, notebook_path, read_notebook
 from labkit.author.reference import BuildError, reference
 from labkit.course import cells
 from labkit.course.files import write_whole
-from labkit.course.lang import ENGLISH, language, speaking
+from labkit.course.lang import language, speaking
 from labkit.course.paths import CHECKPOINTS, LABKIT, ROOT, SOLUTIONS, TESTS
 from labkit.course.syllabus import NOTEBOOKS, Lab
 from labkit.grading.sample_class import solved
@@ -71,26 +72,28 @@ def execute_all(labs: Iterable[Lab], spoken: Iterable[str]) -> None:
 
 def key(lab: Lab) -> str:
     """Changes with the notebook and with everything that can change its outputs."""
+    others = {other.module for other in NOTEBOOKS} - {lab.module}
+    catalogs = (LABKIT / "course" / "lang" / language()).glob("*.po")
     digest = hashlib.sha256(nbformat.writes(complete(lab)).encode())
-    digest.update(shared_key(language()).encode())
+    digest.update(shared_key().encode())
+    digest.update(hash_files(path for path in catalogs if path.stem not in others).encode())
     return digest.hexdigest()[:16]
 
 
 @cache
-def shared_key(spoken: str) -> str:
-    names = f"{sys.version_info[:2]} {version('torch')} {version('matplotlib')}"
-    digest = hashlib.sha256(names.encode())
-    words = () if spoken == ENGLISH else (*(LABKIT / "course/lang" / spoken).glob("*.po"),)
-    for path in files_in((*SHOWN, *words)):
+def shared_key() -> str:
+    """Changes with what every notebook runs or reads, in any language."""
+    versions = f"{sys.version_info[:2]} {version('torch')} {version('matplotlib')}"
+    files = (path for folder in SHOWN for path in (folder, *folder.rglob("*")))
+    return versions + hash_files(p for p in files if p.suffix not in (".pyc", ".po"))
+
+
+def hash_files(paths: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(path for path in paths if path.is_file()):
         digest.update(f"\n{path.relative_to(ROOT)} {path.stat().st_size}\n".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def files_in(folders: Iterable[Path]) -> list[Path]:
-    """All files in folders; a file is given as it is."""
-    found = (path for folder in folders for path in (folder, *folder.rglob("*")))
-    return sorted(p for p in found if p.is_file() and p.suffix not in (".pyc", ".py~"))
 
 
 def complete(lab: Lab) -> NotebookNode:
@@ -108,17 +111,15 @@ def in_a_kernel(lab: Lab) -> NotebookNode:
                 Path(name, "tinyllm", f"{earlier.module}.py").write_text(text, "utf-8")
         notebook = complete(lab)
         client = NotebookClient(
-            notebook, timeout=LONGEST, kernel_name="python3", allow_errors=True,
+            notebook, timeout=LONGEST, kernel_name="python3",
             resources={"metadata": {"path": name}}, extra_arguments=["--log-level=ERROR"],
         )  # fmt: skip
         path = os.pathsep.join([name, str(ROOT)])
         own = {"PYTHONPATH": path, LOOK: "look/index.html", "TINYLLM_LANG": language()}
         threads = {"OMP_NUM_THREADS": "1"}  # several notebooks run at a time
-        client.execute(env={**os.environ, **own, **threads})
-        for cell in notebook.cells:
-            for output in cell.get("outputs", ()):
-                if output.output_type == "error":
-                    said = f"{output.ename}: {output.evalue}"
-                    raise BuildError(f"{lab.name}, cell {cell.id}: {said}")
+        try:
+            client.execute(env={**os.environ, **own, **threads})
+        except CellExecutionError as error:
+            raise BuildError(f"{lab.name}: {error}") from error
         text = nbformat.writes(notebook).replace(f"{name}{os.sep}", "")
         return nbformat.reads(text, as_version=4)

@@ -68,7 +68,7 @@ def report_on(mistake: Mistake) -> Report:
     """What check() says in a package that is finished but for this mistake."""
     lab, exercise = mistake.lab, mistake.exercise
     module = cells.with_block(cells.plain(reference(lab)), exercise, mistake.cell)
-    with workspace.playing(lab, module):
+    with workspace.override_source(lab, module):
         report, _ = check_exercise(lab, exercise, _first_hint(exercise))
     return report
 

@@ -320,8 +320,8 @@ test_pool_refused = check_pool(
 def served(rng, requests, rounds=4, blocks=12, block_size=2, batch=3, eos=(), model=None,
            late=(), **options):  # fmt: skip
     """requests (prompt tokens, max_new_tokens); `late` ones are handed in after one round."""
-    model = model or Given("tiny_decoder", seed=int(rng.integers(0, 10**6)))
-    sizes = {"num_hidden_layers": 2, "num_blocks": blocks, "block_size": block_size}
+    model = model or Given("tiny_decoder", seed=int(rng.integers(0, 10**6)), layers=1)
+    sizes = {"num_hidden_layers": 1, "num_blocks": blocks, "block_size": block_size}
     init = {"model": model, "cache": New("PagedCache", **sizes), "max_batch_size": batch}
     call = Call("Scheduler", init={**init, "eos_token_id": eos}, **options)
 

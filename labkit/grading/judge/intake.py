@@ -43,7 +43,6 @@ MAX_COPIES = 20  # of one exercise's cell
 MAX_WRITTEN = 20_000  # characters of a written answer: 3,000 words
 MAX_QUOTED = 60  # characters of a name, in a note
 PASTED = re.compile(r"data:[\w/+.-]*;base64,[A-Za-z0-9+/=%\s]{100,}")
-CUT = "it needs so much of other cells that not all of it was taken along"
 NOT_STARTED = Status.NOT_STARTED.value
 # What a file that is no JSON may be instead, by a pattern of its bytes
 DAMAGES = (
@@ -53,6 +52,7 @@ DAMAGES = (
     (rb"^bplist0", said("it is a placeholder of iCloud, without the file itself")),
 )  # fmt: skip
 ANSWER_CELL = re.compile(r"ex-\d+-\d+")
+METHOD = re.compile(r"^def (\w+)\(self\b", re.MULTILINE)  # at the top level of a cell
 
 
 @dataclass
@@ -104,8 +104,6 @@ def rebuild(data: bytes, released: NotebookNode, lab: Lab) -> Intake:
     for exercise in lab.exercises:
         answer = handed_in.answer(exercise)
         text, note, odd = _verdict(exercise, answer, handed_in)
-        if answer and answer.truncated and text:
-            note, odd = "; ".join(filter(None, [note, CUT])), True
         intake.answers[exercise.id] = text
         if note:
             intake.notes[exercise.id] = note
@@ -189,17 +187,29 @@ def _verdict(
         note = tr("{which}; the last one, {place}, counts", which=which, place=place)
         return answer.text, note, True
     if defines(answer.source, exercise):
-        note = ""
+        note = _methods_outside(exercise, answer, handed_in)
         loose = [cell.place for cell in handed_in.cells
                  if cell.code and not (cell.given or cell.parts)
                  and defines(cell.text, exercise)]  # fmt: skip
-        if loose:
+        if loose and not note:
             note = tr("cell {loose} defines {title}, too; cell {place}, marked, counts",
                       loose=loose[-1], title=exercise.title, place=place)  # fmt: skip
         return answer.text, note, bool(note)
     hint = _elsewhere(exercise, handed_in)
     note = tr("cell {place} does not hold the answer; {hint}", place=place, hint=hint)
     return answer.text, hint and note, bool(hint)
+
+
+def _methods_outside(exercise: Exercise, answer: Answer, handed_in: Notebook) -> str:
+    """A note on a method in a different cell than its class, which does not come along."""
+    if not any(f"class {symbol}" in answer.source for symbol in exercise.symbols):
+        return ""
+    for cell in handed_in.cells:
+        found = METHOD.search(cell.text) if cell.code and not cell.given else None
+        if found and cell is not answer.cell and found[1] not in answer.carried:
+            return tr("cell {place} defines {name} outside of the class",
+                      place=cell.place, name=quoted(found[1]))  # fmt: skip
+    return ""
 
 
 def _elsewhere(exercise: Exercise, handed_in: Notebook) -> str:

@@ -162,6 +162,9 @@ def show_svg(svg: str, alt: str) -> None:
 def as_html(figure: Figure, alt: str) -> str:
     """The figure as an image, its labels in the language in use."""
     translate(figure)
+    for axis in figure.axes:
+        if axis.images:  # lines would cut its cells
+            axis.grid(False)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=2 * PIXELS_PER_INCH)
     png = buffer.getvalue()

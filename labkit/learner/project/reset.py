@@ -1,5 +1,4 @@
-"""Beginning anew, or writing a module's answers back into the notebook; what was there is in a
-backup."""
+"""Empties exercises, or writes a module's answers back into the notebook; with a backup."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from labkit.course.syllabus import (
 )
 from labkit.learner import workspace
 from labkit.learner.progress import record
-from labkit.learner.project import own_notebook
+from labkit.learner.project import notebook_file
 
 BACKUPS = "backups"
 
@@ -74,13 +73,13 @@ def restoring(lab: Lab, exercises: Sequence[Exercise]) -> list[Change]:
     """What has to be written so that the notebook's cells hold what the module holds of these
     exercises. Errors: NotebookError"""
     path, source = project() / "notebooks" / f"{lab.name}.ipynb", workspace.module_source(lab)
-    content, empty = own_notebook.read(path), workspace.unfinished(lab)
-    known, different = own_notebook.answers(content, lab), False
+    content, empty = notebook_file.read(path), workspace.unfinished(lab)
+    known, different = notebook_file.answers(content, lab), False
     for exercise in exercises:
         answer, code = known.get(exercise.id, ""), cells.block(source, exercise.id) or ""
-        if exercise in empty or own_notebook.are_same(lab, exercise, answer, code):
+        if exercise in empty or notebook_file.are_same(lab, exercise, answer, code):
             continue
-        own_notebook.put(content, lab, exercise, cells.unmarked(code))
+        notebook_file.put(content, lab, exercise, cells.unmarked(code))
         different = True
     return [changed(path, nbformat.writes(content))] if different else []
 
@@ -95,7 +94,10 @@ def empty_module(lab: Lab, exercises: Sequence[Exercise]) -> str:
         return skeleton
     source = workspace.module_source(lab)
     for exercise in exercises:
-        if cells.block(source, exercise.id) is None:
+        block = cells.block(source, exercise.id)
+        if block and workspace.is_empty(exercise, block):
+            continue
+        if block is None:
             raise ResetError(
                 tr(
                     '{lab} has lost the line "{exercise}": put it above your code again, or '
@@ -110,16 +112,16 @@ def empty_module(lab: Lab, exercises: Sequence[Exercise]) -> str:
 
 
 def empty_notebook(path: Path, lab: Lab, exercises: Sequence[Exercise]) -> str:
-    content = own_notebook.read(path)
+    content = notebook_file.read(path)
     before = path.read_text("utf-8", errors="replace")
-    known = own_notebook.answers(content, lab)
-    lost = [e for e in exercises if not own_notebook.copies(content, lab, e)]
+    known = notebook_file.answers(content, lab)
+    lost = [e for e in exercises if not notebook_file.copies(content, lab, e)]
     wanted = [e for e in exercises if e.id in known or e in lost]
     if not wanted:
         return before
     for exercise in wanted:
         stub = cells.block(workspace.skeletons()[lab.module], exercise.id) or ""
-        own_notebook.put(content, lab, exercise, stub)
+        notebook_file.put(content, lab, exercise, stub)
     return nbformat.writes(content)
 
 

@@ -54,15 +54,12 @@ TopP = Annotated[
     Optional[float], typer.Option(help="draw from the best tokens that sum to this probability")
 ]
 Seed = Annotated[
-    Optional[int], typer.Option(min=0, max=2**63 - 1, help="draw the same text every time")
+    Optional[int], typer.Option(min=0, max=2**32 - 1, help="the same seed draws the same text")
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps")]
 PackageName = Annotated[
     str,
-    typer.Option(
-        help="whose code: tinyllm (yours, with the course's where it is not done), solutions "
-        "(the course's)"
-    ),
+    typer.Option(help="whose code: tinyllm (yours) or solutions (the course's)"),
 ]
 AsItIs = Annotated[
     bool,
@@ -95,8 +92,8 @@ class ModelOptions:
     int8: Int8 = False
 
     def chat_model(self) -> ChatModel:
-        """Find the model, check every setting, then load it: what is wrong is said at once.
-        So is, on stderr, whose code and which weights these are."""
+        """Find the model, check every setting, then load it. Whose code and which weights
+        these are is printed to stderr."""
         with Console(stderr=True).status(tr("starting torch")):
             import torch
 
@@ -159,7 +156,7 @@ def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
 @app.command()
 @with_model_options
 def generate(options: ModelOptions, prompt: Prompt = None) -> None:
-    """Continue one text."""
+    """Let a model continue a text."""
     text = _read_prompt() if prompt is None else prompt
     options.chat_model().continue_text(text)
 
@@ -167,7 +164,10 @@ def generate(options: ModelOptions, prompt: Prompt = None) -> None:
 @app.command()
 @with_model_options
 def chat(options: ModelOptions, system: System = None, think: Think = True) -> None:
-    """Talk with a model; lines come from the keyboard or a pipe."""
+    """Talk with a model.
+
+    Lines come from the keyboard or a pipe.
+    """
     from labkit.model.hub import SHIPPED
 
     ours = options.model is None or options.model in (*SHIPPED, "mine")

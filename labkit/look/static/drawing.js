@@ -61,12 +61,25 @@
     return known.get(key);
   }
 
-  const percent = (share) => (share >= 0.0995 || share === 0 ? `${Math.round(100 * share)}\u00a0%`
-    : share >= 0.001 ? `${(100 * share).toFixed(1)}\u00a0%` : "<\u00a00.1\u00a0%");
+  const percent = (share) => (share >= 0.0995 || share === 0 ? `${Math.round(100 * share)}%`
+    : share >= 0.001 ? `${(100 * share).toFixed(1)}%` : "<0.1%");
 
   /* A token as one can see it: special tokens, line ends and spaces at an edge are drawn */
   const MARKS = { "<|im_start|>": "⟨", "<|im_end|>": "⟩", "<|endoftext|>": "∎" };
   const visible = (text) => MARKS[text] || (text === "" ? "∅" : text.replaceAll("\n", "↵").replace(/^ | $/g, "␣"));
+
+  /* A function that works through a list with pauses in between, until it is called again */
+  const pieces = () => {
+    let latest = 0;
+    return async (list, work) => {
+      const mine = ++latest;
+      for (const [i, each] of list.entries()) {
+        await T.rest();
+        if (mine !== latest) return;
+        work(each, i);
+      }
+    };
+  };
 
   /* A link to a lab's page where there is one, by the lab's number */
   const lab = (number, text) => h(T.page.labs[number] ? "a" : "span", { href: T.page.labs[number] || null }, text);
@@ -97,7 +110,7 @@
     button.addEventListener("click", () => set(document.documentElement.dataset.theme !== "dark"));
   }
 
-  Object.assign(T, { theme, MARKS, afterPaint, h, s, lab, picture, slider, choice, rgb, tint, percent, visible });
+  Object.assign(T, { theme, pieces, MARKS, afterPaint, h, s, lab, picture, slider, choice, rgb, tint, percent, visible });
 })(globalThis.TinyLLM);
 
 /* The views, by the name in the page's address: {lab, uses, mount(panel, app)}; their words are in

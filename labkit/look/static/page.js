@@ -1,4 +1,4 @@
-/* The page: which model, which view, which address; and its buttons. */
+/* The page: which model, which view; and its buttons. */
 "use strict";
 
 (function (T) {
@@ -35,7 +35,7 @@
     /* The largest share that a next token has after token i */
     sure(i) {
       const step = app.run.steps[i];
-      return (step.sure ??= Math.max(...T.softmax(step.logits)));
+      return (step.sure ??= T.largestShare(step.logits));
     },
     /* Draw everything anew, once a frame at most */
     changed() {
@@ -64,26 +64,17 @@
     is ? (at("go").dataset.stops = "yes") : delete at("go").dataset.stops;
   };
   const talk = T.talk(app, say, talking);
-  const factsOf = (name) => T.page.models.find((model) => model.name === name) || T.page.models[0];
+  const { viewName, wanted, state, keepAddress, place, textKey } = T.addressOf(app);
 
   /* Views */
-
-  const viewName = () => wanted().view;
-
-  /* The address, with its view and, where experts are asked for, a model that has some */
-  function wanted() {
-    const found = T.address.parse(location.hash);
-    if (!T.views[found.view]) found.view = Object.keys(T.views)[0];
-    found.model ??= modelFor(found.view);
-    return found;
-  }
-  const modelFor = (name) => (T.page.models.find((model) => name === "experts" && model.experts) || T.page.models[0]).name;
 
   function openView() {
     const name = viewName();
     view = T.views[name];
     for (const link of at("views").children)
       link.dataset.view === name ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
+    const tabs = at("views"), tab = tabs.querySelector("[aria-current]"); // on a phone not all fit
+    tabs.scrollLeft = tab.offsetLeft - tabs.offsetLeft - (tabs.clientWidth - tab.clientWidth) / 2;
     const title = T.word(`${name}.title`);
     const lab = view.lab && T.lab(view.lab, T.word("lab", { lab: T.word(`lab.${view.lab}`) }));
     const see = h("p", { class: "see" }, T.word(`${name}.see`), lab ? [" ", h("span", { class: "lab" }, T.phrase("page.built", { lab }))] : []);
@@ -119,53 +110,6 @@
     if (!app.writing) keepAddress();
   }
 
-  /* The address: what is seen, and the way back to it */
-
-  function state() {
-    const { knobs, loaded, requests, run, isFirst, byHand } = app;
-    const advised = factsOf(loaded?.name).knobs, name = viewName(), { uses = [] } = T.views[name];
-    const knob = (key) => (knobs[key] === advised[key] ? undefined : knobs[key]);
-    const hasText = run && !isFirst && requests.length > 0;
-    return {
-      view: name,
-      model: loaded && loaded.name !== modelFor(name) ? loaded.name : undefined,
-      q: hasText ? requests : [],
-      seed: hasText || app.seed !== 1 ? app.seed : undefined,
-      temperature: knob("temperature"), "top-k": knob("topK"), "top-p": knob("topP"),
-      token: app.picked ? app.selected : undefined,
-      ...Object.fromEntries(uses.map((key) => [key, app[key]])), // swap, layer, head, part
-      text: hasText && byHand ? T.address.pack(run.ids) : undefined,
-    };
-  }
-
-  /* A link to a view with this text and these knobs */
-  T.link = (name, changes = {}) => {
-    const { loaded } = app, model = loaded && loaded.name !== modelFor(name) ? loaded.name : undefined;
-    const { uses = [] } = T.views[name];
-    const looks = Object.fromEntries(["swap", "layer", "head", "part"].map((key) => [key, uses.includes(key) ? app[key] : undefined]));
-    return T.address.format({ ...state(), view: name, model, ...looks, ...changes });
-  };
-
-  function keepAddress() {
-    const address = T.address.format(state());
-    for (const link of at("views").children) link.href = T.link(link.dataset.view);
-    for (const link of at("others").children) link.href = link.dataset.address + address;
-    if (address === location.hash || (address === `#${viewName()}` && !location.hash)) return;
-    history[app.isNew ? "pushState" : "replaceState"](null, "", address);
-    app.isNew = false;
-  }
-
-  /* What makes the text, apart from how it is looked at */
-  const textKey = ({ model, q, text: ids, seed, temperature, ...rest }) =>
-    JSON.stringify([factsOf(model).name, q, ids, q.length && !ids ? [seed, temperature, rest["top-k"], rest["top-p"]] : 0]);
-
-  function place({ swap, layer, head, part, token, seed = 1, temperature, ...rest }) {
-    const { knobs } = factsOf(rest.model);
-    Object.assign(app, { swap, layer, head, part, seed });
-    Object.assign(app.knobs, { temperature: temperature ?? knobs.temperature, topK: rest["top-k"] ?? knobs.topK, topP: rest["top-p"] ?? knobs.topP });
-    if (token !== undefined) app.pick(token);
-  }
-
   /* Somebody went to another address: a link, the way back */
   function follow() {
     const next = wanted(), { loaded } = app;
@@ -178,7 +122,7 @@
   /* Models */
 
   function openModel(next) {
-    const facts = factsOf(next.model);
+    const facts = T.factsOf(next.model);
     at("model").value = facts.name;
     return talk.alone(async (goesOn) => {
       if (app.loaded?.name !== facts.name) {
@@ -234,7 +178,7 @@
 
   /* Requests to pick from: questions about the story that is there, or a first one */
   function suggest() {
-    const { world: lists } = factsOf(app.loaded.name);
+    const { world: lists } = T.factsOf(app.loaded.name);
     const story = app.loaded.tokenizer.decode(app.run.ids);
     const follow = talk.isEmpty() ? [] : T.samples.questions(story, lists);
     at("samples").replaceChildren(...(follow.length ? follow : T.samples.STORIES).map((sample) =>

@@ -77,17 +77,16 @@
     /* Write up to `most` tokens, each by the knobs; resolves with how many there were */
     async function write(most, knobs, pace, goesOn) {
       const { run } = app, random = T.dice(app.seed + 7919 * run.ids.length);
-      let written = 0, busy = 0, since = performance.now();
+      let written = 0, busy = 0;
       for (; written < most && goesOn() && !ended() && room() > 0; written++) {
         const started = performance.now();
-        run.push(T.draw(T.candidates(run.logits, knobs), random));
+        await run.push(T.draw(T.candidates(run.logits, knobs), random));
         app.selected = run.ids.length - 1;
+        app.sure(app.selected);
         busy += performance.now() - started;
         if (calm.matches || !pace) {
           if (written % 8 === 0) app.changed();
-          if (performance.now() - since < 12) continue;
-          await T.breath();
-          since = performance.now();
+          await T.rest();
         } else if (most > 1) {
           app.changed();
           await new Promise((done) => setTimeout(done, Math.max(0, pace - (performance.now() - started))));
@@ -187,7 +186,7 @@
         const length = app.selected + 1;
         app.run.cut(length);
         app.promptLength = Math.min(app.promptLength, length);
-        app.run.push(id);
+        await app.run.push(id);
         Object.assign(app, { byHand: true, isFirst: false, selected: length });
         app.isNew = true;
         app.changed();

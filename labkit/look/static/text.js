@@ -6,7 +6,10 @@
 
   class Text {
     constructor(box, app) {
-      Object.assign(this, { box, app, spans: [] });
+      Object.assign(this, { box, app, spans: [], isFollowing: true });
+      // its end stays in sight until somebody looks elsewhere in it
+      new ResizeObserver(() => this.follow()).observe(box);
+      for (const name of ["wheel", "pointerdown", "keydown"]) box.addEventListener(name, () => (this.isFollowing = false), { passive: true });
       box.addEventListener("keydown", (event) => this.key(event));
       box.addEventListener("click", (event) => {
         const found = event.target.closest("[data-at]");
@@ -19,6 +22,7 @@
       const { run, selected, promptLength, answers } = this.app;
       const stale = this.spans.findIndex((span, i) => span.token !== run.ids[i]);
       while (stale >= 0 && this.spans.length > stale) this.spans.pop().remove();
+      const isLonger = this.spans.length < run.ids.length;
       for (let i = this.spans.length; i < run.ids.length; i++) this.append(run.ids[i], i);
       this.spans.forEach((span, i) => {
         const { style = "", title = span.mark || "" } = (shade && shade(i)) || {};
@@ -32,7 +36,14 @@
         span.setAttribute("aria-selected", String(i === selected));
       });
       this.box.setAttribute("aria-activedescendant", `token-${selected}`);
-      if (this.app.writing) this.box.scrollTop = 1e6;
+      if (isLonger) {
+        this.isFollowing = true;
+        this.follow();
+      }
+    }
+
+    follow() {
+      if (this.isFollowing) this.box.scrollTop = 1e6;
     }
 
     append(id, i) {

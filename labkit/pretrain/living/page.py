@@ -14,7 +14,7 @@ from labkit.course.lang import said, tr
 from labkit.course.lang.layout import padded
 from labkit.course.report import clean
 
-NATS, PERPLEXITY = said("nats a token"), said("perplexity")
+NATS, PERPLEXITY = said("nats per token"), said("perplexity")
 
 
 @dataclass(frozen=True)

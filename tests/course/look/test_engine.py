@@ -47,10 +47,10 @@ def test_logits_are_the_references(engine, own_folder, name):
     ids = Tokenizer(folder).chat_prompt([{"role": "user", "content": TEXT}])
     script = """
         const run = new TinyLLM.Run(m.model);
-        for (const id of given[0]) run.push(id);
-        run.cut(20);  // and again from here: what was cut off leaves nothing behind
-        for (const id of given[0].slice(20)) run.push(id);
-        return run.steps.map((step) => Array.from(step.logits));"""
+        return run.read(given[0]).then(() => {
+            run.cut(20);  // and again from here: what was cut off leaves nothing behind
+            return run.read(given[0].slice(20));
+        }).then(() => run.steps.map((step) => Array.from(step.logits)));"""
     logits = torch.tensor(engine(name, script, ids))
     with torch.no_grad():
         expected = model(torch.tensor([ids]))[0]

@@ -152,6 +152,37 @@ def test_nothing_is_answered_in_silence(opened):
     assert "kite" in text and "Noah" in text
 
 
+def test_a_slow_computer_can_act_between_two_layers_and_two_pictures(opened):
+    """With a clock that runs fast, a pause follows each layer and each head's picture."""
+    opened.open("attention")
+    work, pictures = opened.browser.execute_async_script("""
+        const done = arguments[0], T = TinyLLM, app = T.app, found = [[0], [0]];
+        const count = (object, name, which, size) => {
+            const plain = object[name];
+            object[name] = function (...given) {
+                found[which][found[which].length - 1] += size(given);
+                return plain.apply(this, given);
+            };
+        };
+        let now = performance.now();
+        performance.now = () => (now += 10);
+        const { prototype: port } = MessagePort, post = port.postMessage;
+        port.postMessage = function (...given) {
+            for (const each of found) each.push(0);
+            return post.apply(this, given);
+        };
+        count(T, "linear", 0, ([weight]) => weight.data.length);
+        count(CanvasRenderingContext2D.prototype, "putImageData", 1, () => 1);
+        new T.Run(app.loaded.model).read(app.run.ids.slice(0, 4)).then(() => {
+            document.getElementById("theme").click();  // draws all heads anew
+            const drawn = () => found[1].reduce((sum, count) => sum + count);
+            const wait = () => (drawn() < 17 ? setTimeout(wait, 50) : done(found));
+            wait();
+        });""")
+    assert sum(work) > 0 and max(work) < 0.4 * sum(work) / 4  # of one token
+    assert sum(pictures) == 17 and max(pictures) <= 2
+
+
 def test_a_new_token_costs_one_row_of_each_head(opened):
     opened.open("attention")
     opened.new().js("request.value = 'Tell me a story about a fox.'")

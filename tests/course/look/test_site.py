@@ -6,6 +6,7 @@ import html
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -14,6 +15,7 @@ from nbformat.v4 import new_output
 from labkit.author.owned_cells import filled, model_answer, notebook_path, read_notebook
 from labkit.author.reference import BuildError, reference_block
 from labkit.course import cells
+from labkit.course.lang import speaking
 from labkit.course.syllabus import NOTEBOOKS, find_lab
 from labkit.learner import hints
 from labkit.look.page import VIEWS
@@ -264,9 +266,32 @@ def test_a_notebook_is_executed_once(monkeypatch, tmp_path):
 
     first, second = (executed(NORM, run) for _ in range(2))
     assert nbformat.writes(first) == nbformat.writes(second) and len(runs) == 1
-    monkeypatch.setattr(execution, "shared_key", lambda _: "a check has changed")
+    monkeypatch.setattr(execution, "shared_key", lambda: "a check has changed")
     executed(NORM, run)
     assert len(runs) == 2 and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_translation_of_a_lab_executes_that_lab_alone(monkeypatch):
+    """In its language; English notebooks stay as they are."""
+    read, changed = Path.read_bytes, "swiglu.po"
+
+    def read_changed(path):
+        return read(path) + (b"# changed" if path.name == changed else b"")
+
+    keys = {}
+    for name in ("before", "after"):
+        for spoken in ("en", "zh"):
+            with speaking(spoken):
+                keys[name, spoken] = [
+                    execution.key(find_lab(lab)) for lab in ("rmsnorm", "swiglu")
+                ]
+        execution.shared_key.cache_clear()
+        monkeypatch.setattr(Path, "read_bytes", read_changed)
+    assert keys["before", "en"] == keys["after", "en"]
+    other, own = (
+        a == b for a, b in zip(keys["before", "zh"], keys["after", "zh"], strict=True)
+    )
+    assert other and not own
 
 
 # In a browser

@@ -233,9 +233,9 @@ tinyllm("chat", "--seed", "1", input="Tell me a story about Anna.")
 run("start", SETUP)
 run("look", "RMSNorm(4)(torch.ones(1, 4)).tolist()")
 run("check", 'check("3.1")'); run("hint", '[hint("3.1") for _ in range(3)][-1]')
-run("locked", 'solution("3.1")'); run("wrong", 'solution("3.1", "KEY")')
+run("locked", 'solution("3.1")'); tinyllm("unlock", "gqa", "KEY")
 run("tour", 'solution("0.1")')
-run("unlocked", f'solution("3.1", "{KEY}")')
+tinyllm("unlock", "gqa", KEY); run("unlocked", 'solution("3.1")')
 tinyllm("solution", "3.2"); tinyllm("solution", "1.2"); tinyllm("build"); tinyllm("grade", "x")
 tinyllm("train", "x"); tinyllm("measure", "x")
 print(json.dumps(out))
@@ -297,9 +297,9 @@ def test_what_is_not_written_is_stood_in_for_and_told(hour):
 
 
 def test_answers_open_with_the_key_lab_by_lab(hour):
-    assert 'solution("3.1", "KEY") opens them' in hour["hint"]
+    assert "`tinyllm unlock gqa KEY` opens them" in hour["hint"]
     assert "the answers of lab 03 are locked: ask" in hour["locked"]
-    assert "'KEY' is not the key of gqa" in hour["wrong"]
+    assert "'KEY' is not the key of gqa" in hour["unlock gqa KEY"]
     assert "def next_token" in hour["tour"]  # it is practice
     assert "def causal_mask" in hour["unlocked"] and "BEGIN SOLUTION" not in hour["unlocked"]
     assert "def scaled_dot_product_attention" in hour["solution 3.2"]

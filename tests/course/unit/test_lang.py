@@ -38,7 +38,7 @@ def paths(command, before=()):
     for name, each in getattr(command, "commands", {}).items():
         yield from paths(each, (*before, name))
 
-WRONG = ["chek", "check", "check 1.2 3", "hint --rung", "chat --nonsense",
+WRONG = ["chek", "check", "check 1.2 3", "look --view", "chat --nonsense",
          "generate --seed x", "generate --seed -1", "generate --top-p x", "generate --int8=1",
          "check 9.9", "unlock nothing KEY", "compare nothing", "look --view nothing",
          "chat /nowhere/at/all", "generate -p a --top-k 0 nothing", "submit nothing"]

@@ -25,8 +25,9 @@
     for (const [key, { shape, dtype, offset }] of Object.entries(tensors)) {
       const rows = shape[0], cols = shape.length > 1 ? shape[1] : 1;
       found[key] = { rows, cols, data: numbers(bytes, dtype, offset, rows * cols) };
-      await T.breath();
+      await T.rest();
     }
+    await T.breath();
     return {
       name,
       config,
@@ -48,10 +49,10 @@
 
   /* The bytes of a long text in base64, with pauses in which the page can act */
   async function inPieces(text) {
-    const SIZE = 4 * 50000, bytes = new Uint8Array((text.length / 4) * 3 - text.slice(-2).replace(/[^=]/g, "").length);
+    const SIZE = 4 * 20000, bytes = new Uint8Array((text.length / 4) * 3 - text.slice(-2).replace(/[^=]/g, "").length);
     for (let at = 0; at < text.length; at += SIZE) {
       bytes.set(fromBase64(text.slice(at, at + SIZE)), (at / 4) * 3);
-      await T.breath();
+      await T.rest();
     }
     return bytes;
   }

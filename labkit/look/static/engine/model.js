@@ -78,8 +78,9 @@
       return new KVCache(this.config.num_hidden_layers);
     }
 
-    /* Lab 06: logits (V,) for what follows this token, and a record of what happened inside */
-    forward(token, cache) {
+    /* Lab 06: logits (V,) for what follows this token, and a record of what happened inside. On a
+       slow computer there are pauses between the layers. */
+    async forward(token, cache) {
       const { num_hidden_layers } = this.config;
       const position = cache.length;
       let hidden = this.embed(token); // (E,)
@@ -94,6 +95,7 @@
           ? this.experts(seen.normedAgain, name, seen) : this.mlp(seen.normedAgain, name, seen);
         hidden = T.add(seen.between, added);
         layers.push({ ...seen, hidden });
+        await T.rest();
       }
       return { logits: this.read(hidden), layers };
     }
@@ -198,21 +200,16 @@
       this.ids = [];
       this.steps = []; // steps[i]: what the model computed at token i
     }
-    push(id) {
+    async push(id) {
+      this.steps.push(await this.model.forward(id, this.cache));
       this.ids.push(id);
-      this.steps.push(this.model.forward(id, this.cache));
       return this;
     }
-    /* The same for many tokens, with pauses in which the page can act; rest(run) after each
-       pause says whether to go on */
-    async read(ids, rest = () => true) {
-      let since = performance.now();
+    /* The same for many tokens; goesOn() after each says whether to read the next */
+    async read(ids, goesOn = () => true) {
       for (const id of ids) {
-        this.push(id);
-        if (performance.now() - since < 12) continue;
-        await T.breath();
-        if (!rest(this)) return this;
-        since = performance.now();
+        await this.push(id);
+        if (!goesOn()) break;
       }
       return this;
     }

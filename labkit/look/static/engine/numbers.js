@@ -60,6 +60,14 @@ globalThis.TinyLLM = globalThis.TinyLLM || {};
     return out;
   }
 
+  /* The largest of these probabilities */
+  function largestShare(scores) {
+    let largest = -Infinity, sum = 0;
+    for (const score of scores) if (score > largest) largest = score;
+    for (const score of scores) sum += Math.exp(score - largest);
+    return 1 / sum;
+  }
+
   /* Lab 04 */
   const silu = (x) => x / (1 + Math.exp(-x));
   const relu = (x) => (x > 0 ? x : 0);
@@ -73,19 +81,36 @@ globalThis.TinyLLM = globalThis.TinyLLM || {};
 
   /* The indices of the `count` largest values, the largest first */
   function topk(values, count) {
-    const order = Array.from(values, (_, i) => i);
-    return order.sort((i, j) => values[j] - values[i] || i - j).slice(0, count);
+    if (count > 50) {
+      const order = Array.from(values, (_, i) => i);
+      return order.sort((i, j) => values[j] - values[i] || i - j).slice(0, count);
+    }
+    const best = [];
+    for (let i = 0; i < values.length; i++) {
+      let rank = best.length;
+      while (rank && values[i] > values[best[rank - 1]]) rank--;
+      if (rank === count) continue;
+      best.splice(rank, 0, i);
+      best.length = Math.min(best.length, count);
+    }
+    return best;
   }
 
   /* A pause in which the page can act; the timers of browsers make 4 ms of it, a message none */
   const channel = new MessageChannel(), waiting = [];
-  channel.port1.onmessage = () => waiting.shift()();
+  let paused = 0; // when the last pause was over
+  channel.port1.onmessage = () => {
+    paused = performance.now();
+    waiting.shift()();
+  };
   const breath = () => new Promise((done) => {
     waiting.push(done);
     channel.port2.postMessage(null);
   });
+  /* A pause, where the last one was 8 ms ago */
+  const rest = () => (performance.now() - paused < 8 ? null : breath());
 
   Object.assign(T, {
-    breath, linear, add, dot, length, rmsNorm, layerNorm, softmax, silu, relu, argmax, topk,
+    breath, rest, linear, add, dot, length, rmsNorm, layerNorm, softmax, largestShare, silu, relu, argmax, topk,
   });
 })(globalThis.TinyLLM);

@@ -11,20 +11,25 @@
       this.rows = 0;
     }
     update(steps, layer, head) {
-      const size = steps.length;
+      const size = steps.length, context = this.canvas.getContext("2d", { willReadFrequently: true }), [r, g, b] = T.rgb("heat");
       if (size < this.rows) this.rows = 0;
-      if (this.canvas.width < size) {
+      if (this.canvas.width < size) { // a canvas that grows is empty
+        const drawn = this.rows && context.getImageData(0, 0, this.rows, this.rows);
         this.canvas.width = this.canvas.height = 2 ** Math.ceil(Math.log2(size));
-        this.rows = 0; // a canvas that grows is empty
+        if (drawn) context.putImageData(drawn, 0, 0);
       }
-      const context = this.canvas.getContext("2d"), [r, g, b] = T.rgb("heat");
       if (!this.rows) context.clearRect(0, 0, this.canvas.width, this.canvas.height);
       if (this.rows < size) {
-        const image = context.createImageData(size, size - this.rows);
-        for (let row = this.rows; row < size; row++)
-          steps[row].layers[layer].attention[head].forEach((weight, column) => {
-            image.data.set([r, g, b, Math.round(255 * Math.sqrt(weight))], 4 * ((row - this.rows) * size + column));
-          });
+        const image = context.createImageData(size, size - this.rows), pixels = image.data;
+        for (let row = this.rows; row < size; row++) {
+          let at = 4 * (row - this.rows) * size;
+          for (const weight of steps[row].layers[layer].attention[head]) {
+            pixels[at++] = r;
+            pixels[at++] = g;
+            pixels[at++] = b;
+            pixels[at++] = 255 * Math.sqrt(weight);
+          }
+        }
         context.putImageData(image, 0, this.rows);
         this.rows = size;
       }
@@ -84,6 +89,7 @@
         },
       }, large.canvas, cursor);
       map.append(big);
+      const inPieces = T.pieces();
 
       const update = () => {
         const { steps, ids } = app.run, { layer, head } = app;
@@ -92,11 +98,9 @@
         if (!stays) [large, ...small].forEach((heat) => (heat.rows = 0));
         if (!before.endsWith(`${layer} ${head}`)) large.rows = 0;
         [before, last] = [`${theme} ${layer} ${head}`, [...ids]];
-        small.forEach((heat, i) => {
-          heat.update(steps, Math.floor(i / heads), i % heads);
-          buttons[i].setAttribute("aria-pressed", String(i === layer * heads + head));
-        });
+        buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === layer * heads + head)));
         large.update(steps, layer, head);
+        inPieces(small, (heat, i) => heat.update(steps, Math.floor(i / heads), i % heads));
         const { model, config } = app.loaded, kvHead = model.parts.kvHead(head, heads / config.num_key_value_heads);
         title.textContent = T.word("attention.head", { layer, head, kvHead });
         const weights = steps[app.selected].layers[layer].attention[head];

@@ -72,7 +72,7 @@
       };
       update.shade = (i) => {
         const { layer } = app, seen = routed(i, layer);
-        return { style: `background:color-mix(in srgb, ${colour(seen.chosen[0])} 38%, transparent)`, title: T.word("experts.title-of", { layer, split: split(seen) }) };
+        return (seen.shade ??= { style: `background:color-mix(in srgb, ${colour(seen.chosen[0])} 38%, transparent)`, title: T.word("experts.title-of", { layer, split: split(seen) }) });
       };
       return update;
     },

@@ -144,11 +144,12 @@
 
       /* All numbers of the picked token in the map; while tokens are written, a quarter of it at a time */
       let turn = 0;
+      const inPieces = T.pieces();
       function drawMap() {
-        const i = app.selected;
+        const i = app.selected, { run } = app;
         turn++;
-        for (const [number, each] of stations.entries()) {
-          if (app.writing && number < last && (number + turn) % 4) continue;
+        inPieces(stations.filter((_, k) => !app.writing || k === last || (k + turn) % 4 === 0), (each) => {
+          if (run !== app.run || i >= run.ids.length) return; // another text by now
           const found = T.atStation(each, app, i), inner = boxes[each.key].querySelector(".inner");
           if (each.kind === "attention") inner.replaceChildren(P.smallArcs(found.heads));
           else if (each.kind === "swiglu") P.cells(canvasIn(inner), found.open, 32);
@@ -157,12 +158,12 @@
           else if (each.kind === "head") inner.replaceChildren(P.bars(topOf(found.probs, 5)));
           else inner.textContent = `${round(found.size)} → 1`;
           const key = each.kind === "embed" ? "embed" : ["swiglu", "experts"].includes(each.kind) ? each.layer : null;
-          if (key === null) continue;
+          if (key === null) return;
           P.cells(strips[key], found.stream, 48);
-          if (app.writing) continue;
+          if (app.writing) return;
           const [[id, share]] = T.guesses(model, found.stream, 1);
           says[key].replaceChildren(h("b", {}, plain(id)), ` ${percent(share)}`);
-        }
+        });
       }
       const canvasIn = (box) => box.querySelector("canvas") || box.appendChild(h("canvas", { "aria-hidden": "true" }));
       /* The bars of the head are as long as the share is beside the largest one */

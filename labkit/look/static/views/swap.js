@@ -56,12 +56,12 @@
         const prompt = app.run.ids.slice(0, app.promptLength);
         const runs = [loaded.model, loaded.model.with(swaps[current].parts)].map((model) => new T.Run(model));
         const goesOn = () => mark === turn && panel.contains(mine);
+        for (const box of [mine, theirs]) box.textContent = "…";
         for (const run of runs) await run.read(prompt, goesOn);
         const show = () => [mine, theirs].forEach((box, i) => (box.textContent = tokenizer.decode(runs[i].ids.slice(prompt.length)) || "…"));
         for (let n = 0; n < LONG && goesOn(); n++) {
           for (const run of runs) {
-            if (run.ids.length === prompt.length || !tokenizer.stops.has(run.ids.at(-1))) run.push(T.argmax(run.logits));
-            await T.breath();
+            if (run.ids.length === prompt.length || !tokenizer.stops.has(run.ids.at(-1))) await run.push(T.argmax(run.logits));
           }
           show();
         }
@@ -80,8 +80,8 @@
           const run = new T.Run(loaded.model.with(each.parts));
           let sum = 0;
           for (const [i, id] of loaded.tokenizer.encode(PASSAGE).entries()) {
-            sum += run.push(id).nats(i);
-            await T.breath();
+            await run.push(id);
+            sum += run.nats(i);
           }
           costs.set(each.key, sum / (run.ids.length - 1));
           app.changed(); // draws them in the panel that is open now

@@ -16,7 +16,7 @@
           app.changed();
         });
       const bars = h("ol", { class: "bars", "aria-label": T.word("tokens.bars") });
-      const after = h("h3");
+      const after = h("h3"), scale = h("span");
       const kept = h("p", { class: "quiet" });
       const see = h("p", { class: "see" }), way = h("ol", { class: "way" });
       panel.append(
@@ -27,7 +27,7 @@
             knob("top-p", "topP", { min: 0.05, max: 1, step: 0.05, shown: (v) => v.toFixed(2) }),
             h("p", { class: "legend" }, h("i", { class: "swatch model" }), ` ${T.word("tokens.model")} `, h("i", { class: "swatch draw" }), ` ${T.word("tokens.draw")}`)),
           h("div", {}, after,
-            h("p", { class: "heading", "aria-hidden": "true" }, h("span"), h("span"), h("span", { class: "number" }, T.word("tokens.model")), h("span", { class: "number" }, T.word("tokens.draw"))),
+            h("p", { class: "heading", "aria-hidden": "true" }, h("span"), scale, h("span", { class: "number" }, T.word("tokens.model")), h("span", { class: "number" }, T.word("tokens.draw"))),
             bars, kept)),
         h("h3", {}, T.word("tokens.way")), see, way);
 
@@ -37,7 +37,9 @@
         const found = T.candidates(step.logits, knobs);
         const next = app.run.ids[app.selected + 1];
         after.replaceChildren(...T.phrase("tokens.after", { token: h("q", {}, app.shown(app.selected)) }));
-        bars.replaceChildren(...found.slice(0, ROWS).map((each) => row(each, each.id === next, app)));
+        const most = [0.2, 0.5].find((share) => Math.max(found[0].plain, found[0].prob) <= share) ?? 1;
+        scale.textContent = T.word("tokens.scale", { most: percent(most) });
+        bars.replaceChildren(...found.slice(0, ROWS).map((each) => row(each, each.id === next, app, most)));
         const stay = found.filter((each) => each.prob > 0);
         kept.textContent = T.word("tokens.kept", { kept: stay.length, all: found.length })
           + (next === undefined ? "" : ` ${T.word("tokens.goes-on", { token: app.shown(app.selected + 1) })}`);
@@ -72,15 +74,15 @@
       h("span", { class: "guess", style: `background:${T.tint("heat", 0.35 * probs[id])}` }, h("b", {}, visible(tokenizer.decode([id], false))), ` ${percent(probs[id])}`)));
   }
 
-  function row({ id, plain, prob }, taken, app) {
+  function row({ id, plain, prob }, taken, app, most) {
     const name = visible(app.loaded.tokenizer.decode([id], false));
     const label = T.word(taken ? "tokens.row-taken" : "tokens.row", { token: name, model: percent(plain), draw: percent(prob) });
     return h("li", { class: prob ? "" : "out" },
       h("button", { type: "button", "aria-label": label, click: () => app.goOnWith(id) },
         h("span", { class: "name" }, name, taken ? h("b", { title: T.word("tokens.taken") }, " ✓") : null),
         h("span", { class: "track" },
-          h("i", { class: "model", style: `width:${100 * plain}%` }),
-          h("i", { class: "draw", style: `width:${100 * prob}%` })),
+          h("i", { class: "model", style: `width:${(100 * plain) / most}%` }),
+          h("i", { class: "draw", style: `width:${(100 * prob) / most}%` })),
         h("span", { class: "number quiet" }, percent(plain)),
         h("span", { class: "number" }, prob ? percent(prob) : T.word("tokens.cut"))));
   }
