@@ -205,8 +205,9 @@ def collected(
     from labkit.grading.collect.issues import OpenIssues, show
 
     lines = collect(course, sources, lab, roster, replace, learner)
-    show(course.root, lines, OpenIssues(course.root).open(), console)
-    return not any(line.trouble for line in lines)
+    still_open = OpenIssues(course.root).open()
+    show(course.root, lines, still_open, console)
+    return not still_open and not any(line.trouble for line in lines)
 
 
 @contextmanager

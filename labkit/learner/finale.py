@@ -122,12 +122,10 @@ def _usable(folder: Path, code: SimpleNamespace) -> Path:
     config = checkpoint.load(folder, code).config
     if tokens > config.vocab_size:
         raise CheckpointError(
-            tr(
-                "its tokenizer has {tokens} tokens, the model {vocab_size}: they do not "
-                "belong together",
-                tokens=tokens,
-                vocab_size=config.vocab_size,
-            )
+            "its tokenizer has {tokens} tokens, the model {vocab_size}: they do not "
+            "belong together",
+            tokens=tokens,
+            vocab_size=config.vocab_size,
         )
     return folder
 

@@ -42,6 +42,7 @@ class Entry:
     nothing was handed in.
 
     ungraded    why what was handed in cannot be graded
+    unsettled   what collect still asks about the file that counts
     remarks     what a person should look at
     """
 
@@ -50,6 +51,7 @@ class Entry:
     name: str = ""
     submission: GradedSubmission | None = None
     ungraded: str = ""
+    unsettled: str = ""
     remarks: list[str] = field(default_factory=list)
 
     @property
@@ -218,8 +220,12 @@ def results_of(course: Course, lab: Lab) -> LabResults | None:
     people, missing = course.people(), [*course.missing(lab), *ungraded]
     rules, standings = course.rules.of(lab), course.standings(lab)
     results = join_class(rules, submissions, standings, people, missing)
+    fewer = {issue.learner: issue.reason for issue in OpenIssues(course.root).open()
+             if issue.lab == lab.name and issue.sha and not issue.kept}  # fmt: skip
     for entry in results.missing:
         entry.ungraded = ungraded.get(entry.learner, "")
+    for entry in results.handed:
+        entry.unsettled = fewer.get(entry.learner, "")
     return results
 
 
@@ -247,7 +253,8 @@ def remarks_on(entry: Entry, remarks: Iterable[str] = ()) -> list[str]:
     not be graded, roads around what is not allowed."""
     start, doubtful = f"{entry.learner}: ", doubts(entry) if entry.submission else []
     about = [text.removeprefix(start) for text in remarks if text.startswith(start)]
-    return list(dict.fromkeys([*filter(None, [entry.ungraded]), *doubtful, *about]))
+    first = filter(None, [entry.ungraded, entry.unsettled])
+    return list(dict.fromkeys([*first, *doubtful, *about]))
 
 
 def doubts(entry: Entry) -> list[str]:

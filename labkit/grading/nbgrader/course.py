@@ -40,6 +40,7 @@ from labkit.grading.nbgrader.gradebook.rows import GradebookRow, record
 from labkit.grading.nbgrader.graded_notebook import file_content, read_content
 from labkit.grading.nbgrader.plugins import CoursePenalty
 from labkit.grading.nbgrader.standings import Standing
+from labkit.grading.nbgrader.timestamp import read_manifest
 
 NO_NAME = re.compile(r"[\r\n\ud800-\udfff]")  # nbgrader and databases cannot keep it
 
@@ -276,9 +277,15 @@ class Course:
         return path.is_file() and path.stat().st_size > 0
 
     def standings(self, lab: Lab) -> dict[str, Standing]:
-        """{learner: what they earned} of those in the gradebook."""
+        """{learner: what they earned} of those in the gradebook; without a time where only a
+        mark says whether it came late."""
         rules = self.rules.of(lab)
-        return self.gradebook.do(lambda book: standings.standings(book, rules))
+        found = self.gradebook.do(lambda book: standings.standings(book, rules))
+        for key, entry in read_manifest(self.root).items():
+            learner, _, name = key.partition("/")
+            if name == lab.name and entry.get("late") is not None and learner in found:
+                found[learner].handed_at = None
+        return found
 
     def feedback(
         self, lab: Lab, progress: Callable[[int, int], None] = lambda *_: None

@@ -43,7 +43,7 @@ Prompt = Annotated[
     Optional[str], typer.Option("--prompt", "-p", help="the text to continue; else from stdin")
 ]
 NewTokens = Annotated[
-    Optional[int], typer.Option(help="the most tokens to write; 256 if they fit")
+    Optional[int], typer.Option(min=1, help="the most tokens to write; 256 if they fit")
 ]
 Temperature = Annotated[
     Optional[float],
@@ -107,21 +107,14 @@ class ModelOptions:
             code = your_code(tell=note, as_it_is=self.as_it_is)
         else:
             code = named_package(self.package)
-        if self.max_new_tokens is not None and self.max_new_tokens < 1:
-            raise ChatError(
-                tr(
-                    "max_new_tokens is {max_new_tokens}; it must be at least 1",
-                    max_new_tokens=self.max_new_tokens,
-                )
-            )
         place = usable_device(self.device)
         kind = torch.float32 if self.int8 or is_slow_in_half(place) else None  # None: as stored
         self._sampling({})
         folder = checkpoint.existing(resolve(self.model))
         tokenizer = Tokenizer(folder)
         sampling = self._sampling(tokenizer.generation)
-        with checkpoint.bar(tr("loading {name}", name=folder.name)) as progress:
-            model = checkpoint.load(folder, code, kind, place, progress)
+        with Console(stderr=True).status(tr("loading {name}", name=folder.name)):
+            model = checkpoint.load(folder, code, kind, place)
         written_by, size = checkpoint.part(code, "generate"), _size(model)
         if self.int8:
             in_int8(model)
@@ -218,7 +211,7 @@ def load_package(name: str) -> ModuleType:
         if error.name != name:
             raise
         raise ChatError(
-            tr("there is no package {name!r}; yours is called tinyllm", name=name)
+            "there is no package {name!r}; yours is called tinyllm", name=name
         ) from error
 
 
@@ -255,5 +248,5 @@ def usable_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:  # unknown, or not on this machine
         first = str(error).partition("\n")[0]
         raise ChatError(
-            tr("device {name!r} cannot be used: {first}", name=name, first=first)
+            "device {name!r} cannot be used: {first}", name=name, first=first
         ) from error

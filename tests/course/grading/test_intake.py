@@ -16,10 +16,11 @@ from labkit.grading.judge.intake import cell_called, rebuild
 from labkit.grading.judge.judge import Judge
 from labkit.grading.judge.questions import checks_of
 from labkit.grading.judge.submitted_code import SubmittedCode
-from labkit.grading.nbgrader.graded_notebook import written_by_place
+from labkit.grading.nbgrader.graded_notebook import graded_notebook, written_by_place
 from labkit.grading.sample_class import encoded, solved
 from labkit.sandbox.inside.wire import decode_call
 from labkit.sandbox.launch import Answers, Worker
+from tests.course.grading.samples import judged
 
 LAB = LABS[0]
 FIRST, SECOND, THIRD = LAB.exercises
@@ -259,6 +260,9 @@ def test_a_text_above_its_question_is_asked_about(judges, perfect, released):
         data = encoded(perfect)
         frame = rebuild(data, released[LAB.name], LAB).notebook
         assert written_by_place(data, frame, LAB)[1] == expected
+        done = graded_notebook(data, released[LAB.name], LAB, judged())
+        shown = [cell_called(done, q.answer_cell).source for q in LAB.questions]
+        assert ("Since no mean comes off." in shown[0]) is bool(expected)
 
 
 NAMES = [

@@ -44,7 +44,7 @@ WRONG = ["chek", "check", "check 1.2 3", "look --view", "chat --nonsense",
          "chat /nowhere/at/all", "generate -p a --top-k 0 nothing", "submit nothing"]
 whole = typer.main.get_command(cli.app)
 teaching = {n for n, c in whole.commands.items() if c.rich_help_panel == "Teaching"}
-authors = {"build", "mutants", "site"}
+authors = {"build", "site"}
 helps = [(*w, "--help") for w in paths(whole) if w and w[0] not in teaching | authors]
 for words in [*helps, *map(str.split, WRONG)]:
     sys.argv = ["tinyllm", *words]
