@@ -169,7 +169,7 @@ def test_grade_refuses_without_a_sandbox_unless_told(handed_in, bare, without_wi
         status, output = grade(handed_in, "--fresh")
         assert status == 2 and "not installed" in output and points(handed_in) == {}
         status, output = grade(handed_in, "--no-sandbox")
-        assert status == 0 and output.count("NO SANDBOX") == 2  # before the class and after it
+        assert status == 0 and output.count("NO SANDBOX") == 2, output  # before and after
     judge_process.judge_for.cache_clear()
 
 
