@@ -168,9 +168,9 @@ def grade(
     with grading_extra():
         from labkit.grading.run.pool import GradingPool
 
-    way, all_well = "dask" if dask else "processes", True
+    all_well = True
     try:
-        with GradingPool(jobs, way, dask, no_sandbox or None) as pool:
+        with GradingPool(jobs, dask, no_sandbox or None) as pool:
             here = list(course.glob(f"submitted/*/{found.name}/{found.name}.ipynb"))
             if here or sources:
                 pool.start(len(here) + len(sources or ()))  # while nbgrader is imported

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from labkit.sandbox import attempts
 from labkit.sandbox.attempts import ATTEMPTS
 from labkit.sandbox.bubblewrap import Sandbox, bubblewrap_arguments
-from labkit.sandbox.inside.wire import Gone
 
 if TYPE_CHECKING:  # torch, which is not needed where the outcome of today is there
     from labkit.sandbox.launch import WorkerLauncher
@@ -84,6 +83,7 @@ def ends_of(
 ) -> dict[str, str]:
     """What became of attempts in a fresh worker; where it gives no answer, some are missing."""
     from labkit.sandbox.inside.call import Call
+    from labkit.sandbox.inside.wire import Gone
     from labkit.sandbox.launch import LoadRequest
 
     request = LoadRequest({"attempts": Path(attempts.__file__).read_text("utf-8")}, "attempts")

@@ -219,16 +219,6 @@ class Course:
         folders = {path.name for path in (self.root / "submitted").glob("*") if path.is_dir()}
         return sorted(folders - {handed.learner for handed in self.submitted(lab)})
 
-    def misnamed(self, lab: Lab) -> dict[str, str]:
-        """{learner: why nothing is graded}, where the notebook is not called LAB.ipynb."""
-        found = {}
-        for folder in sorted((self.root / "submitted").glob(f"*/{lab.name}")):
-            names = sorted(path.name for path in folder.glob("*.ipynb"))
-            if names and f"{lab.name}.ipynb" not in names:
-                text = f"no {lab.name}.ipynb, but {', '.join(names[:3])}"
-                found[folder.parent.name] = f"{text}: rename the one that counts"
-        return found
-
     # What comes out
 
     def store(self, lab: Lab, graded: Iterable[GradedFile]) -> None:
@@ -297,9 +287,4 @@ class Course:
         from labkit.grading.nbgrader.feedback import write_pages
 
         rules, standings = self.rules.of(lab), self.standings(lab)
-        pages, failed = write_pages(self.root, rules, self.people(), standings, progress)
-        self.remarks += [
-            f"{learner}: no page of feedback could be made: {why}"
-            for learner, why in failed.items()
-        ]
-        return pages
+        return write_pages(self.root, rules, self.people(), standings, self.remarks, progress)

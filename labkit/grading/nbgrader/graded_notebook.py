@@ -124,7 +124,7 @@ def output(kind: str, data: dict[str, str]) -> NotebookNode:
 
 
 def file_content(notebook: NotebookNode) -> bytes:
-    """As a file, without nbformat's validation: all of it is from our own hands."""
+    """As a file, without nbformat's validation: nothing in it is a learner's structure."""
     return (json.dumps(notebook, ensure_ascii=False, sort_keys=True) + "\n").encode()
 
 
