@@ -24,6 +24,7 @@ GROUPS = {  # of the commands in the help, and the rooms that they come from
 app = typer.Typer(
     help="TinyLLM: write Qwen3 from scratch, lab by lab.",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
 )
 for group, rooms in GROUPS.items():
@@ -35,14 +36,12 @@ for group, rooms in GROUPS.items():
             app.add_typer(mounted)
 
 
-TYPERS = (  # what typer says by itself: {} is what it fills in
+TYPER_MESSAGES = (  # {}: a part that typer fills in
     said("Usage: {} [OPTIONS] COMMAND [ARGS]..."),
     said("Usage: {} [OPTIONS] {}"),
     said("Usage: {} [OPTIONS]"),
     said("Show this message and exit."),
     said("Show the version and exit."),
-    said("Install completion for the current shell."),
-    said("Show completion for the current shell, to copy it or customize the installation."),
     said("Try [blue]'{} {}'[/] for help."),
     said("Missing command."),
     said("Missing argument {}."),
@@ -68,24 +67,24 @@ TYPERS = (  # what typer says by itself: {} is what it fills in
 )
 
 
-def in_our_words(text: str) -> str:
-    """What typer says, in the language that is spoken; any other text as it is."""
-    for message in TYPERS:
+def translate_typer(text: str) -> str:
+    """A message of typer in the current language; any other text as it is."""
+    for message in TYPER_MESSAGES:
         filled_in = re.fullmatch(re.escape(message).replace(r"\{\}", "(.+)"), text, re.DOTALL)
         if filled_in:
-            return tr(message).format(*map(in_our_words, filled_in.groups()))
+            return tr(message).format(*map(translate_typer, filled_in.groups()))
     return text
 
 
-def speak() -> None:
-    """Has typer speak the language that is spoken: its titles are constants, and all else
-    that it shows goes through its highlighter."""
+def install_translations() -> None:
+    """Translate typer's own messages: its titles are constants, and all other texts go through
+    its highlighter."""
     from rich.text import Text
     from typer import rich_utils
 
     class Translated(rich_utils.OptionHighlighter):
         def __call__(self, text: str | Text) -> Text:
-            plain, ours = str(text), in_our_words(str(text))
+            plain, ours = str(text), translate_typer(str(text))
             shown = super().__call__(text if ours == plain else ours)
             shown.overflow = "fold"  # rich takes a space behind wide characters for too much
             return shown
@@ -93,18 +92,18 @@ def speak() -> None:
     rich_utils.highlighter = Translated()
     for name, text in vars(rich_utils).items():
         if name.endswith(("_TITLE", "_TEXT", "_STRING", "RICH_HELP")):
-            setattr(rich_utils, name, in_our_words(text))
+            setattr(rich_utils, name, translate_typer(text))
 
 
-def translated(command: Any) -> Any:
+def translate_help(command: Any) -> Any:
     """The command, and those below it, with their help in the current language."""
     if getattr(command, "rich_help_panel", None):
         command.rich_help_panel = tr(command.rich_help_panel)
-    for told in (command, *command.params):
-        if getattr(told, "help", None):
-            told.help = tr(told.help)
-    for each in getattr(command, "commands", {}).values():
-        translated(each)
+    for parameter in (command, *command.params):
+        if getattr(parameter, "help", None):
+            parameter.help = tr(parameter.help)
+    for subcommand in getattr(command, "commands", {}).values():
+        translate_help(subcommand)
     return command
 
 
@@ -134,9 +133,9 @@ def main() -> None:
     if not NOTEBOOKS.is_dir():
         sys.exit(Problem(tr(NOT_IN_ITS_FOLDER)).exit_code)
     if language() != ENGLISH:
-        speak()
+        install_translations()
     try:
-        translated(typer.main.get_command(app))()
+        translate_help(typer.main.get_command(app))()
     except MissingModule as error:
         sys.exit(Problem(error).exit_code)
 

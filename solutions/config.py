@@ -1,7 +1,7 @@
 """The numbers that fix a Qwen3 model: given code, read it once.
 
-`Qwen3Config` reads and writes the `config.json` that lies beside every published Qwen3
-checkpoint, and bears the same field names. `PRESETS` holds the published family.
+`Qwen3Config` reads and writes the `config.json` beside every published Qwen3 checkpoint and
+has the same field names. `PRESETS` holds the published family.
 """
 
 import dataclasses

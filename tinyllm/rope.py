@@ -1,6 +1,6 @@
 """Lab 02: positions.
 
-Tell attention where a token stands. Qwen3 rotates queries and keys by an angle that grows
+Tell attention where a token is. Qwen3 rotates queries and keys by an angle that grows
 with the position (RoPE); the stretch exercises build the other ways.
 
 Shapes: B batch, T new tokens, S cached + new tokens, H query heads, K KV heads,

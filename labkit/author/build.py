@@ -23,7 +23,7 @@ from labkit.course import cells
 from labkit.course.lang import ENGLISH, speaking
 from labkit.course.paths import ROOT
 from labkit.course.syllabus import NOTEBOOKS, Lab
-from labkit.learner.workspace import GIVEN, STUBS, mark_of, stub_print
+from labkit.learner.workspace import GIVEN, STUBS, cell_hash, stub_hash
 
 
 @dataclass
@@ -56,7 +56,7 @@ def refuse_to_lose_answers(path: Path) -> None:
         return
     blocks = cells.split(path.read_text("utf-8"))
     filled_in = [
-        key for key, text in blocks if key and not cells.is_empty(text, stub_print(key))
+        key for key, text in blocks if key and not cells.is_empty(text, stub_hash(key))
     ]
     if filled_in:
         raise BuildError(
@@ -84,7 +84,7 @@ def everything() -> Iterator[Derived]:
     for lab in NOTEBOOKS:
         path = notebook_path(lab)
         notebook = filled(lab, read_or_begin(lab))
-        given[lab.name] = [mark_of(c.source) for c in notebook.cells if c.cell_type == "code"]
+        given[lab.name] = [cell_hash(c.source) for c in notebook.cells if c.cell_type == "code"]
         yield Derived(path, serialised(notebook))
     yield Derived(GIVEN, (json.dumps(given) + "\n").encode())
     yield stubs(skeletons())  # after the skeletons

@@ -1,16 +1,14 @@
-"""An author's commands: derive what is derived, write the editions, measure the checks."""
+"""An author's command: derive what is derived, write the editions."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
 from labkit.course.lang import ENGLISH, known, languages
-from labkit.course.syllabus import LABS
-from labkit.course.terminal import Jobs, Problem, ending_on, exercise_called, lab_called
+from labkit.course.terminal import Problem, ending_on
 
 MOST = 20  # faults of translations that are shown
 app = typer.Typer()
@@ -32,9 +30,6 @@ def build(
         typer.Option(help="instead write the edition for learners into this new folder"),
     ] = None,
     zipped: Annotated[bool, typer.Option("--zip", help="and as one zip beside it")] = False,
-    key: Annotated[
-        Optional[str], typer.Option(help="what its keys are made of; else drawn, and kept")
-    ] = None,
     open_: Annotated[
         bool, typer.Option("--open", help="with its answers open, for self-study")
     ] = False,
@@ -50,9 +45,7 @@ def build(
 
     with ending_on(BuildError, OSError):
         if learners is not None:
-            if key is not None and open_:
-                raise BuildError("--key, --open: one of them at most")
-            secret = None if open_ else key or edition.secret_for(learners)
+            secret = None if open_ else edition.secret_for(learners)
             if known(lang) is None:
                 raise BuildError(f"--lang {lang}: there is {', '.join(languages())}")
             for path in edition.write_learners(learners, secret, zipped, lang):
@@ -72,30 +65,3 @@ def build(
     if check and (found := catalogs.unfinished()):
         more = [f"... and {len(found) - MOST} more"] * (len(found) > MOST)
         raise Problem("\n".join(["translations to mend:", *found[:MOST], *more]))
-
-
-@app.command()
-def mutants(
-    lab: Annotated[
-        Optional[list[str]], typer.Argument(help="labs, such as rmsnorm; all, if not said")
-    ] = None,
-    exercise: Annotated[
-        Optional[str], typer.Option(help="only this one, such as 1.2 or RMSNorm")
-    ] = None,
-    seed: Annotated[str, typer.Option(help="of the checks' numbers")] = "mutants",
-    jobs: Jobs = None,
-) -> None:
-    """Make small faults of six kinds in the reference and run them through the hidden checks.
-
-    What survives is a hole in the checks, or a right answer: list that one, with the reason, in
-    solutions/equivalents/. Exit status 1 where something survives.
-    """
-    from labkit.author.mutants.table import show
-
-    labs = [lab_called(name) for name in lab or ()] or LABS
-    if exercise is not None:
-        found = exercise_called(exercise)
-        labs, exercise = [found[0]], found[1].id
-    jobs = jobs or os.cpu_count() or 1
-    if not show(labs, exercise, seed, jobs):
-        raise typer.Exit(1)

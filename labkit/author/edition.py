@@ -172,7 +172,8 @@ def keys_file(folder: Path) -> Path:
 def secret_for(folder: Path) -> str:
     """The secret of an edition that was built here before, else a new one."""
     path = keys_file(folder)
-    found = path.exists() and re.search(r"^--key (\S+)$", path.read_text("utf-8"), re.MULTILINE)
+    text = path.read_text("utf-8") if path.exists() else ""
+    found = re.search(r"^secret: (\S+)$", text, re.MULTILINE)
     return found[1] if found else secrets.token_hex(8)
 
 
@@ -184,7 +185,8 @@ def write_keys(folder: Path, secret: str) -> Path:
     ]
     text = (
         f"Keys to the answers in {folder.name}. Give out one lab after the other.\n"
-        f"Built again with this option, an edition has the same keys:\n\n--key {secret}\n\n"
+        f"An edition that is built again beside this file has the same keys.\n\n"
+        f"secret: {secret}\n\n"
     )
     _write(keys_file(folder), (text + "".join(rows)).encode())
     return keys_file(folder)
@@ -198,17 +200,14 @@ def _commit(folder: Path) -> None:
     if shutil.which("git") is None:
         return
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
-    who = {"NAME": "TinyLLM", "EMAIL": "tinyllm@localhost"}
-    for role in ("AUTHOR", "COMMITTER"):
-        environment |= {f"GIT_{role}_{key}": value for key, value in who.items()}
-    plain = ["-c", "init.defaultBranch=main", "-c", "core.autocrlf=false"]
-    plain += ["-c", "commit.gpgSign=false", "-c", f"core.hooksPath={os.devnull}"]
+    settings = ["user.name=TinyLLM", "user.email=tinyllm@localhost", "init.defaultBranch=main"]
+    settings += ["core.autocrlf=false", "commit.gpgSign=false", f"core.hooksPath={os.devnull}"]
     for arguments in (
         ["init", "-q", "--template="],
         ["add", "-A"],
         ["commit", "-q", "-m", "The course, as it was given out"],
     ):
-        command = ["git", *plain, *arguments]
+        command = ["git", *(word for each in settings for word in ("-c", each)), *arguments]
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from labkit.checks.compare import agree, distance, identical, matches
@@ -14,15 +14,13 @@ from labkit.checks.facts import facts_about
 from labkit.checks.mistakes import KINDS, MistakeError, Oracle, Version
 from labkit.checks.runner import CheckResult, Result
 from labkit.course.lang import tr
-from labkit.sandbox.inside.call import tensors_in
 
 ENOUGH = 0.45  # of the failed weight, for a mistake that explains a part of it
-PROBES = 3  # failed checks on which every mistake is tried; it must explain one of them
-STEP = 1000  # numbers that cost as much as a step of a call
 FAULTS = 2  # named in one answer
 EQUALS = 2  # sentences of mistakes that nothing tells apart
 RENAMED = (0.1, 0.1)  # the share of the points that other names of arguments cost
 PAIRS = 80  # tried at most where no mistake alone explains an answer
+CHEAPER = 3  # times, for a passed check to be asked first
 
 
 @dataclass(frozen=True)
@@ -147,13 +145,28 @@ class Search:
         self.failed = [check for check in result.failed if not check.only_renamed]
         self.passed = [check for check in result.checks if check.passed]
         self.unexplained = self.failed
-        self.symbols = {call.symbol for check in self.failed for call in check.check.calls}
-        self.versions = oracle.listed(self.symbols)
+        symbols = {call.symbol for check in self.failed for call in check.check.calls}
+        self.versions = oracle.listed(symbols)
+        self._drop_contradicted()
+
+    def _drop_contradicted(self) -> None:
+        """Drop mistakes that the cheapest passed check contradicts, where that saves time."""
+        alike = [c for c in self.passed if any(call.steps for call in c.check.calls)]
+        if not (alike and self.failed):
+            return
+        cheapest = min(alike, key=self.seconds)
+        if CHEAPER * self.seconds(cheapest) < min(map(self.seconds, self.failed)):
+            self.versions = [v for v in self.versions if self.holds(v, [cheapest])]
+
+    def seconds(self, result: CheckResult) -> float:
+        """How long the right answer takes; it decides what is performed first, never what is
+        told."""
+        return sum(map(self.oracle.seconds, result.check.calls))
 
     def reasons(self) -> list[Reason]:
         found: list[Evidence] = []
         passed, rest, reasons = self.passed, self.failed, []
-        while rest and len(reasons) < FAULTS and (equals := self.most_likely(rest, passed)):
+        while rest and len(found) < FAULTS and (equals := self.most_likely(rest, passed)):
             explained = equals[0].checks
             reasons.append(self.reason(equals))
             found.append(equals[0])
@@ -164,7 +177,7 @@ class Search:
             rest = [check for check in self.failed if check not in both.checks]
             reasons = [self.reason([Evidence(v, both.checks)]) for v in (first, second)]
         self.unexplained = rest
-        return reasons
+        return united(reasons)
 
     def reason(self, equals: Sequence[Evidence]) -> Reason:
         likely = [each for each in equals if each.version.calls_only_what(self.cell)] or equals
@@ -175,15 +188,22 @@ class Search:
     def most_likely(self, rest: list[CheckResult], passed: list[CheckResult]) -> list[Evidence]:
         """The mistake that explains most of the weight of `rest`, and its equals; [] if too
         little."""
-        found: list[Evidence] = []
-        for probe in _probes(rest):
-            known = {evidence.version for evidence in found}
-            fresh = [v for v in self.versions if v not in known and self.explains(v, probe)]
-            found += [self.evidence(version, rest) for version in fresh]
-            whole = self.best(found, rest, passed, sum(check.points for check in rest))
-            if whole:  # nothing can explain more
-                return whole
-        return self.best(found, rest, passed, ENOUGH * sum(check.points for check in rest))
+        weight = sum(check.points for check in rest)
+        cheapest = min(rest, key=self.seconds)  # what explains all explains this one
+        found = self.explaining(cheapest, rest, [])
+        if whole := self.best(found, rest, passed, weight):
+            return whole
+        for probe in (rest[0], rest[-1]):  # a mistake that explains a part must explain one
+            found += self.explaining(probe, rest, found)
+        return self.best(found, rest, passed, ENOUGH * weight)
+
+    def explaining(
+        self, probe: CheckResult, rest: list[CheckResult], found: list[Evidence]
+    ) -> list[Evidence]:
+        """The mistakes that explain one check, without those that are found already."""
+        known = {evidence.version for evidence in found}
+        fresh = [v for v in self.versions if v not in known and self.explains(v, probe)]
+        return [self.evidence(version, rest) for version in fresh]
 
     def best(
         self,
@@ -270,6 +290,17 @@ class Search:
         return not all(agree(other, right) for (_, _, other), right in triples)
 
 
+def united(reasons: Sequence[Reason]) -> list[Reason]:
+    """One reason for each sentence: a mistake may have been made in two ways at once."""
+    by_sentence: dict[tuple[str, ...], Reason] = {}
+    for reason in reasons:
+        sentences = tuple(map(sentence_of, reason.versions))
+        before = by_sentence.get(sentences)
+        explains = min(reason.explains + (before.explains if before else 0), reason.failed)
+        by_sentence[sentences] = replace(before or reason, explains=explains)
+    return list(by_sentence.values())
+
+
 def together(first: Version, second: Version) -> Version | None:
     """Both mistakes at once, in the order in which their edits fit."""
     for both in (first.also(second), second.also(first)):
@@ -277,18 +308,6 @@ def together(first: Version, second: Version) -> Version | None:
             both.namespace  # noqa: B018  it is compiled here
             return both if first.mistake is not second.mistake else None
     return None
-
-
-def _probes(checks: list[CheckResult]) -> list[CheckResult]:
-    """Of failed checks the first, whose fault the learner reads, and some that cost little."""
-    first, *others = checks
-    return [first, *sorted(others, key=_cost)[: PROBES - 1]]
-
-
-def _cost(result: CheckResult) -> int:
-    steps = [inputs for call in result.check.calls for _, inputs in call.steps]
-    numbers = sum(t.numel() for inputs in steps for _, t in tensors_in(inputs, ""))
-    return numbers + STEP * len(steps)
 
 
 def remarks(result: Result, oracle: Oracle) -> list[str]:

@@ -179,7 +179,7 @@ def in_common(failed: list[CheckResult], others: list[CheckResult]) -> str:
     kinds = {check.difference.kind for check in failed}
     if len(kinds) == 1 and kinds <= ONLY.keys():
         return tr(ONLY[kinds.pop()])
-    calls = [call for check in others for call in check.check.calls if call.steps]
+    calls = [c for check in others for c in check.check.calls if any(i for _, i in c.steps)]
     alike = {check.failure_call.symbol for check in failed}
     calls = [call for call in calls if call.symbol in alike]  # others have other arguments
     if len(failed) < 2 or not calls:

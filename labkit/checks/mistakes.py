@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from importlib import import_module
 from itertools import product
+from time import process_time
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -218,12 +219,20 @@ class Oracle:
         self.lab = lab
         self.namespace: Mapping[str, Any] = vars(import_module(f"solutions.{lab.module}"))
         self._right = WeakKeyDictionary[Call, Outcome]()  # kept as long as the call is
+        self._seconds = WeakKeyDictionary[Call, float]()
         self._wrong = WeakKeyDictionary[Call, dict[Version, Outcome]]()
 
     def reference(self, call: Call) -> Outcome:
         if call not in self._right:
+            start = process_time()
             self._right[call] = perform(call, self.namespace)
+            self._seconds[call] = process_time() - start
         return self._right[call]
+
+    def seconds(self, call: Call) -> float:
+        """How long the processor took for the right outcome."""
+        self.reference(call)
+        return self._seconds[call]
 
     def mistaken(self, version: Version, call: Call) -> Outcome:
         known = self._wrong.setdefault(call, {})

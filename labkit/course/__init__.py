@@ -1,1 +1,1 @@
-"""What everything else stands on: the syllabus, what a cell is, what a report is."""
+"""What every other room uses: the syllabus, cells and answers, reports, languages."""

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import io
 import re
 import textwrap
-import tokenize
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
@@ -31,10 +29,11 @@ REGION = re.compile(
 MARK = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION[ \t]*\n?", re.MULTILINE)
 TODO = "# YOUR CODE HERE"
 EMPTY_ANSWER = "YOUR ANSWER HERE"  # of a written question
-RAISE = "raise NotImplementedError("  # stands in every stub
+RAISE = "raise NotImplementedError("  # is in every stub
 FUTURE = re.compile(r"^from __future__ import [^\n]*$", re.MULTILINE)
-FUTURE_LINE = "from __future__ import annotations\n"
-AT_THE_TOP = "# from __future__ import annotations: it stands at the top of the file"
+FUTURE_LINE = (
+    "from __future__ import annotations\n"  # is at the top of a module, and only there
+)
 # What IPython understands and Python does not: %time f(x), !ls, files = !ls, x?, ?x; and the
 # fence round code that was pasted from a page
 MAGIC = re.compile(
@@ -46,12 +45,13 @@ PROMPT = re.compile(r"^(?:>>> ?|\.\.\. ?|In \[\d*\]: ?)", re.MULTILINE)
 # After the directive of a cell that has none: it was found by its id, or by what it defines
 ADDED = " (this line was added)"
 LOOSE = " (this line was added: it stood in a cell of its own)"
-# What an answer needs of other cells stands between these lines
+# What an answer needs of other cells is between these lines
 CARRIED = "# from other cells of the notebook:"
 CARRIED_END = "# (end of what is from other cells)"
-UNSEEN = (tokenize.COMMENT, tokenize.NL)
-LAYOUT = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
-KEPT = 16  # results for the last texts: one submission asks many times for the same
+CARRIED_PART = re.compile(
+    rf"^{re.escape(CARRIED)}\n.*?^{re.escape(CARRIED_END)}\n", re.MULTILINE | re.DOTALL
+)
+CACHED = 16  # texts: one submission asks many times for the same ones
 TOOLS = (
     *("start", "predict", "outcome", "check", "hint", "solution", "assemble"),
     *("finish", "status"),
@@ -79,13 +79,15 @@ def block(module: str, exercise_id: str) -> str | None:
 
 def with_block(module: str, exercise: Exercise, cell: str) -> str:
     """The module with the exercise's block replaced by `cell` (put at the end if new)."""
-    cell = FUTURE.sub(lambda line: AT_THE_TOP if "annotations" in line[0] else "", tidied(cell))
-    cell = headed(cell, exercise).rstrip()
+    cell = headed(FUTURE.sub("", tidied(cell)), exercise).rstrip()
     pieces = split(module)
     texts = [cell + "\n\n\n" if key == exercise.id else text for key, text in pieces]
     if exercise.id not in [key for key, _ in pieces]:
         texts = ["".join(texts).rstrip(), f"\n\n\n{cell}"]
-    return _with_future("".join(texts).rstrip() + "\n", AT_THE_TOP in module)
+    module = "".join(texts).rstrip() + "\n"
+    if FUTURE_LINE in module:
+        return module
+    return re.sub(r"^(?=import |from )", FUTURE_LINE, module, count=1, flags=re.MULTILINE)
 
 
 def headed(cell: str, exercise: Exercise, added: str = ADDED) -> str:
@@ -106,37 +108,16 @@ def headed(cell: str, exercise: Exercise, added: str = ADDED) -> str:
     return "\n".join([first, *lines])
 
 
-def _with_future(module: str, had_it: bool) -> str:
-    """`from __future__ import annotations` where Python wants it, before all imports, as long
-    as a block asks for it."""
-    if had_it and AT_THE_TOP not in module:
-        return module.replace(FUTURE_LINE, "", 1)
-    if AT_THE_TOP not in module or FUTURE_LINE in module:
-        return module
-    return re.sub(r"^(?=import |from )", FUTURE_LINE, module, count=1, flags=re.MULTILINE)
-
-
-def with_carried(cell: str, before: str, after: str) -> str:
-    """A cell that begins with its directive, and what it needs of other cells above and below
-    its own lines."""
+def with_carried(cell: str, code: str) -> str:
+    """A cell that begins with its directive, and below that line code of other cells."""
     first, _, rest = cell.partition("\n")
-    above, below = (
-        f"{CARRIED}\n{text}\n{CARRIED_END}\n" if text else "" for text in (before, after)
-    )
-    return f"{first}\n{above}{rest.rstrip()}\n{below}" if above or below else cell
+    return f"{first}\n{CARRIED}\n{code}\n{CARRIED_END}\n{rest.rstrip()}\n" if code else cell
 
 
-def carried_parts(block: str) -> list[str]:
-    """What of a block is from other cells, with the lines round it."""
-    parts, start = [], block.find(f"{CARRIED}\n")
-    while start >= 0:
-        end = block.find(CARRIED_END, start)
-        if end < 0:
-            break
-        end += len(CARRIED_END)
-        parts.append(block[start:end] + block[end : end + 1])
-        start = block.find(f"{CARRIED}\n", end)
-    return parts
+def carried_part(block: str) -> str:
+    """What of a block is from other cells, with the lines around it."""
+    found = CARRIED_PART.search(block)
+    return found[0] if found else ""
 
 
 def unmarked(cell: str) -> str:
@@ -149,26 +130,22 @@ def unmarked(cell: str) -> str:
 
 def without_carried(block: str) -> str:
     """The learner's own lines of a block, as they are counted in the cell."""
-    for part in carried_parts(block):
-        block = block.replace(part, "", 1)
+    block = CARRIED_PART.sub("", block, count=1)
     first, _, rest = block.partition("\n")
     return rest if first.endswith((ADDED, LOOSE)) else block
 
 
 def line_in_cell(block: str, line: int) -> int | None:
     """The number of a block's line in the learner's cell; None if it is from elsewhere."""
-    number = line - block.partition("\n")[0].endswith((ADDED, LOOSE))
-    at = 0
-    for part in carried_parts(block):
-        at = block.index(part, at)
-        first, length = block.count("\n", 0, at) + 1, part.rstrip("\n").count("\n") + 1
-        if first <= line < first + length:
-            return None
-        number -= length if line >= first + length else 0
-    return number or None
+    part = carried_part(block)
+    length = part.count("\n")
+    if part and 1 < line <= 1 + length:
+        return None
+    number = line - length if line > 1 else line
+    return number - block.partition("\n")[0].endswith((ADDED, LOOSE)) or None
 
 
-@lru_cache(KEPT)
+@lru_cache(CACHED)
 def tidied(cell: str) -> str:
     """What of a notebook cell belongs into a module: no magics, no check("1.2") of its own.
 
@@ -205,7 +182,7 @@ def _calls_a_tool(node: ast.stmt) -> bool:
     return isinstance(node.value.func, ast.Name) and node.value.func.id in TOOLS
 
 
-@lru_cache(KEPT)
+@lru_cache(CACHED)
 def parsed(source: str) -> ast.Module | None:
     try:
         return ast.parse(source)
@@ -235,27 +212,28 @@ def plain(text: str) -> str:
     return MARK.sub("", text)
 
 
-@lru_cache(KEPT)
+@lru_cache(CACHED)
 def fingerprint(cell: str) -> str | None:
     """Tells cells apart by their code alone: comments, docstrings and layout do not count.
 
-    Made of tokens, since the syntax tree of one text differs between versions of Python.
+    None for what is not Python. It holds within one version of Python.
     """
-    lines = io.StringIO(tidied(cell)).readline
     try:
-        tokens = [t for t in tokenize.generate_tokens(lines) if t.type not in UNSEEN]
-    except (tokenize.TokenError, SyntaxError):
+        tree = ast.parse(tidied(cell))
+        for node in ast.walk(tree):
+            if isinstance(body := getattr(node, "body", None), list):
+                node.body = [statement for statement in body if not _is_docstring(statement)]
+        return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    kinds = [tokenize.NEWLINE, *(t.type for t in tokens), tokenize.NEWLINE]
-    words = [
-        t.string
-        for t, (before, kind, after) in zip(
-            tokens, zip(kinds, kinds[1:], kinds[2:], strict=False), strict=True
-        )
-        if kind not in LAYOUT
-        and not (kind == tokenize.STRING and before in LAYOUT and after == tokenize.NEWLINE)
-    ]
-    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def is_empty(cell: str | None, stub: str | None) -> bool:

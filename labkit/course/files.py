@@ -1,5 +1,5 @@
 """Files: written so that they are never there in part, read only if they are plain ones, and
-names as they can stand in a path."""
+names that are safe in a path."""
 
 import errno
 import hashlib
@@ -16,12 +16,12 @@ DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}  # not the fault of 
 
 
 def of_the_disk(error: BaseException) -> bool:
-    """Whether nothing else can be written either: the disk is full, or read-only."""
+    """True for errors that will affect every further write: the disk is full or read-only."""
     return isinstance(error, OSError) and error.errno in DISK
 
 
 def safe_id(name: str) -> str:
-    """A name as it can stand in a path and in nbgrader's patterns."""
+    """The name in a form that is safe in a path and in nbgrader's patterns."""
     text = unicodedata.normalize("NFC", name)
     text = re.sub(r"[^\w .,'@+-]|[\x00-\x1f]", "_", text)
     text = re.sub(r"\s+", " ", text).strip(" .")[:LONGEST_ID].strip(" .")

@@ -1,4 +1,4 @@
-"""Where the course lies, of which editions lack some; its faults, told with the place."""
+"""The folders of the course (an edition may lack some), and its errors with their place."""
 
 import os
 import traceback

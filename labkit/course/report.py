@@ -30,7 +30,7 @@ MARKS_ON_A_LETTER = 3
 
 
 class Status(Enum):
-    """How an exercise stands. Code asks for this and never for the words of a report."""
+    """The state of an exercise. Code depends on this and never on the words of a report."""
 
     PASSED = "passed"
     NOT_YET = "not yet"
@@ -48,10 +48,10 @@ MARKS = {Status.PASSED: "#009e73", Status.HELP: "#0072b2"}  # told apart by the 
 
 @dataclass
 class Report:
-    """What is said of one exercise.
+    """The report on one exercise.
 
     rows       (label, text); the labels are those of LABELS
-    verdict    what stands at the right of the heading; the status, if not said
+    verdict    at the right of the heading; by default the status
     """
 
     heading: str
@@ -116,12 +116,12 @@ def clean(text: str) -> str:
     text = CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
     if text.isascii():
         return text
-    kept, tower = [], 0
+    letters, tower = [], 0
     for letter in text:
         tower = tower + 1 if unicodedata.category(letter)[0] == "M" else 0
         if tower <= MARKS_ON_A_LETTER:
-            kept.append(letter)
-    return "".join(kept)
+            letters.append(letter)
+    return "".join(letters)
 
 
 def one_line(text: str) -> str:
@@ -143,7 +143,7 @@ def csv_safe(text: str) -> str:
 
 
 def wrap(text: str, margin: int, width: int) -> str:
-    """Fold a long row under its own first word, which stands behind a margin."""
+    """Fold a long row under its first word, which has a margin before it."""
     lines = []
     for paragraph in text.split("\n"):
         lines += wrapped(paragraph, width - margin) or [""]

@@ -1,14 +1,14 @@
 """The statements at the top level of a cell: the names that each binds, and the names that it
-uses. Nothing is run to find that out."""
+uses. Nothing is run to find that out. Annotations do not count: in a module they stay text.
+"""
 
 from __future__ import annotations
 
 import ast
 import builtins
 import symtable
-import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -18,9 +18,7 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 IMPORTS = (ast.Import, ast.ImportFrom)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 SCOPES = (*DEFINITIONS, ast.Lambda, *COMPREHENSIONS)
-ALWAYS_THERE = {*dir(builtins), "__name__", "__file__", "__doc__", "display", "get_ipython"}
-# Packages that are there wherever a learner's code runs
-AT_HAND = {"", *sys.stdlib_module_names, "torch", "numpy", "typing_extensions", "tinyllm"}
+BUILTIN_NAMES = {*dir(builtins), "__name__", "__file__", "__doc__", "display", "get_ipython"}
 MAX_CELL = 200_000  # characters; a longer cell is not read as code
 STAR = "*"
 CACHED = 256  # cells: most of a notebook's are the same for all learners
@@ -32,9 +30,8 @@ class Statement:
 
     source       its lines
     first, last  the numbers of these, counted from 1
-    binds        names that it assigns, or whose attribute or item it sets; STAR: `import *`
+    binds        names that it assigns or changes; STAR: `import *`
     calls        names of which it calls a method, for nothing but the effect
-    methods      (class, method): what it puts into a class from outside
     """
 
     node: ast.stmt
@@ -43,7 +40,6 @@ class Statement:
     last: int
     binds: frozenset[str]
     calls: frozenset[str]
-    methods: frozenset[tuple[str, str]]
 
     @property
     def is_import(self) -> bool:
@@ -54,25 +50,14 @@ class Statement:
         """Whether it computes something, now: neither an import nor a definition."""
         return not isinstance(self.node, (*IMPORTS, *DEFINITIONS))
 
-    @property
-    def packages(self) -> set[str]:
-        """The packages that an import takes something from."""
-        if isinstance(self.node, ast.ImportFrom):
-            return {"" if self.node.level else (self.node.module or "").split(".")[0]}
-        return {alias.name.split(".")[0] for alias in getattr(self.node, "names", [])}
-
-    @cached_property
-    def mentions(self) -> set[str]:
-        """The global names that it or the code in it looks up, annotations included."""
-        try:
-            return set(_global_names(symtable.symtable(self.source, "", "exec")))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return {node.id for node in ast.walk(self.node) if isinstance(node, ast.Name)}
-
     @cached_property
     def uses(self) -> set[str]:
-        """The same without those that stand in annotations alone."""
-        return self.mentions & {node.id for node in _without_annotations(self.node)}
+        """The global names that it, or the code in it, looks up."""
+        names = {node.id for node in _without_annotations(self.node)}
+        try:
+            return names & {*_global_names(symtable.symtable(self.source, "", "exec"))}
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return names
 
 
 def _global_names(table: symtable.SymbolTable) -> Iterator[str]:
@@ -93,7 +78,7 @@ def _without_annotations(node: ast.AST) -> Iterator[ast.Name]:
         for name, value in ast.iter_fields(node):
             if name not in ("annotation", "returns"):
                 values = value if isinstance(value, list) else [value]
-                new += [each for each in values if isinstance(each, ast.AST)]
+                new += [child for child in values if isinstance(child, ast.AST)]
 
 
 @lru_cache(CACHED)
@@ -106,23 +91,15 @@ def statements(text: str) -> tuple[Statement, ...]:
 
 def _statement(node: ast.stmt, lines: list[str]) -> Statement:
     decorators = getattr(node, "decorator_list", [])
-    first = min([node.lineno, *(each.lineno for each in decorators)])
+    first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
     last = node.end_lineno or node.lineno
-    nodes = list(_scope_nodes(node))
-    methods = set(_methods_put(node, nodes))
-    return Statement(
-        node,
-        "\n".join(lines[first - 1 : last]),
-        first,
-        last,
-        frozenset({*_bound(nodes), *(name for name, _ in methods)}),
-        frozenset(_called(nodes)),
-        frozenset(methods),
-    )
+    source, nodes = "\n".join(lines[first - 1 : last]), list(_scope_nodes(node))
+    binds, calls = frozenset(_bound(nodes)), frozenset(_called(nodes))
+    return Statement(node, source, first, last, binds, calls)
 
 
 def _scope_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a statement that belong to the scope that it stands in."""
+    """The nodes of a statement that belong to its own scope."""
     new = [node]
     while new:
         node = new.pop()
@@ -134,11 +111,15 @@ def _scope_nodes(node: ast.AST) -> Iterator[ast.AST]:
 def _bound(nodes: list[ast.AST]) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, DEFINITIONS):
-            yield node.name
+            yield node.name  # @add_to_class(RMSNorm) changes RMSNorm
+            calls = [d for d in node.decorator_list if isinstance(d, ast.Call)]
+            yield from (_root(argument) for call in calls for argument in call.args[:1])
         elif isinstance(node, IMPORTS):
             yield from ((alias.asname or alias.name).split(".")[0] for alias in node.names)
         elif isinstance(getattr(node, "ctx", None), ast.Store):
             yield _root(node)
+        elif isinstance(node, ast.Call) and _root(node.func) == "setattr":
+            yield from map(_root, node.args[:1])
 
 
 def _called(nodes: list[ast.AST]) -> Iterator[str]:
@@ -148,20 +129,7 @@ def _called(nodes: list[ast.AST]) -> Iterator[str]:
             yield _root(call.func)
 
 
-def _methods_put(node: ast.stmt, nodes: list[ast.AST]) -> Iterator[tuple[str, str]]:
-    """@add_to_class(RMSNorm) above a function, RMSNorm.forward = ..., setattr(RMSNorm, ...)"""
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        calls = [each for each in node.decorator_list if isinstance(each, ast.Call)]
-        yield from ((_root(name), node.name) for call in calls for name in call.args[:1])
-    for each in nodes:
-        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
-            yield _root(each), each.attr
-        if isinstance(each, ast.Call) and getattr(each.func, "id", "") == "setattr":
-            owner, name, *_ = [*each.args, None, None]
-            yield _root(owner), str(getattr(name, "value", ""))
-
-
-def _root(node: ast.AST | None) -> str:
+def _root(node: ast.AST) -> str:
     """`a` of a, a.b and a[0].b; "" where that is no name."""
     while isinstance(node, (ast.Attribute, ast.Subscript, ast.Starred)):
         node = node.value
@@ -190,20 +158,26 @@ class Statements:
         return binding
 
 
-def needed_for(names: Iterable[str], cell: Statements) -> list[Statement]:
-    """The statements of a cell that the names need, however indirectly, in their order."""
-    chosen, seen, new = set[Statement](), set[str](), list(names)
+def reach(
+    names: Iterable[str], find: Callable[[str], list[Statement]]
+) -> tuple[set[Statement], set[str]]:
+    """The statements that the names need, however indirectly; and the names without any.
+
+    find    gives the statements that make a name
+    """
+    needed, missing, seen, new = set[Statement](), set[str](), set[str](), list(names)
     while new:
         name = new.pop()
-        if name not in seen:
-            seen.add(name)
-            for statement in set(cell.making(name)) - chosen:
-                chosen.add(statement)
-                new += statement.mentions
-    unbound = {name for each in chosen for name in each.uses} - cell.binding.keys()
-    if unbound - ALWAYS_THERE:
-        chosen.update(cell.binding.get(STAR, []))
-    return sorted(chosen, key=lambda each: (each.first, each.last))
+        if name in seen:
+            continue
+        seen.add(name)
+        found = find(name)
+        if not found:
+            missing.add(name)
+        for statement in {*found} - needed:
+            needed.add(statement)
+            new += statement.uses
+    return needed, missing
 
 
 def strip_unused(text: str, names: Iterable[str]) -> str:
@@ -212,15 +186,17 @@ def strip_unused(text: str, names: Iterable[str]) -> str:
     cell, text = Statements(text), tidied(text)
     if cell.binding.keys().isdisjoint(names := set(names)):
         return text
-    return only(text, cell, needed_for(names, cell))
+    needed, missing = reach(names, cell.making)
+    stars = cell.making(STAR) if missing - BUILTIN_NAMES else []
+    return only(text, cell, needed.union(stars))
 
 
-def only(text: str, cell: Statements, kept: Iterable[Statement]) -> str:
-    """The text of a cell with blank lines in place of all its other statements."""
-    numbers = {number for each in kept for number in range(each.first, each.last + 1)}
+def only(text: str, cell: Statements, needed: set[Statement]) -> str:
+    """The text of a cell with blank lines instead of all its other statements."""
+    numbers = {n for statement in needed for n in range(statement.first, statement.last + 1)}
     lines = text.split("\n")
-    for each in cell.all:
-        if getattr(each.node, "module", "") != "__future__":
-            for number in {*range(each.first, each.last + 1)} - numbers:
+    for statement in cell.all:
+        if getattr(statement.node, "module", "") != "__future__":
+            for number in {*range(statement.first, statement.last + 1)} - numbers:
                 lines[number - 1] = ""
     return "\n".join(lines)

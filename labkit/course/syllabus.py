@@ -62,7 +62,7 @@ class Exercise:
 
     @property
     def grade_cell(self) -> str:
-        """Under this name its points stand in the gradebook."""
+        """The name of its points in the gradebook."""
         return self.check_cell
 
 
@@ -165,6 +165,10 @@ CAPTIONS = {name: text for lab in NOTEBOOKS for name, text in lab.captions.items
 
 class UnknownName(LookupError):
     """A lab or exercise that does not exist, or not here; the message says what is near."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the message alone."""
+        return [str(self)]
 
 
 def find_lab(name: str, labs: tuple[Lab, ...] = LABS) -> Lab:

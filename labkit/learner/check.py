@@ -1,31 +1,35 @@
-"""Checking one exercise of the learner's package at once: what check("1.2") does."""
+"""Checks one exercise of the learner's package, and the whole model: what check("1.2") and
+assemble() do."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from labkit.checks.assembly import PARTS, judged
 from labkit.checks.declared import BrokenCheck, Check, prepared_checks
 from labkit.checks.diagnose import diagnose, remarks
 from labkit.checks.errors import advice_on
 from labkit.checks.messages import error_text, learner_report
 from labkit.checks.mistakes import Oracle
 from labkit.checks.package import localised, placed
-from labkit.checks.runner import Ask, Result, package_in, run_checks
+from labkit.checks.runner import Result, package_in, run_checks
 from labkit.course import cells
-from labkit.course.lang import tr
+from labkit.course.lang import said, tr
 from labkit.course.report import Report, Status
 from labkit.course.statements import strip_unused
-from labkit.course.syllabus import Exercise, Lab
+from labkit.course.syllabus import LABS, Exercise, Lab
 from labkit.learner import workspace
-from labkit.learner.progress.record import has_passed
-from labkit.learner.room import ENDLESS, PLAIN, Room, Stopped, torch_set_to
+from labkit.learner.home_sandbox import ENDLESS, FRESH, HomeSandbox, OutOfTime, torch_set_to
+from labkit.learner.progress.record import record_pass
 from labkit.sandbox.inside import banned
 from labkit.sandbox.inside.call import Call, Failure, Outcome
 from labkit.sandbox.inside.importer import imported
 
 SEED = "visible"
+ASSEMBLY = said("Assembly  your own parts")
 
 
 def check_exercise(
@@ -33,30 +37,32 @@ def check_exercise(
 ) -> tuple[Report, float]:
     """The report on an exercise of the learner's package, and its points by visible checks.
 
-    The lab is judged alone: the reference plays all other labs.
+    The lab is judged alone: all other labs come from the reference.
 
     hint    how the learner asks for one, to be shown where something is wrong
     quiet   without what the learner's code prints
     """
-    with torch_set_to(PLAIN):
-        report, score = _judged(lab, exercise, hint, Room(workspace.folder(), quiet))
+    with torch_set_to(FRESH):
+        report, score = _judged(lab, exercise, hint, HomeSandbox(workspace.folder(), quiet))
         if report.status is Status.NOT_YET:
             report.rows[:0] = _note_on_cause(lab, exercise)
     if report.passed:
-        has_passed(lab, exercise)
+        record_pass(lab, exercise)
     return report, score
 
 
-def _judged(lab: Lab, exercise: Exercise, hint: str, room: Room) -> tuple[Report, float]:
+def _judged(
+    lab: Lab, exercise: Exercise, hint: str, sandbox: HomeSandbox
+) -> tuple[Report, float]:
     try:
-        return _checked(lab, exercise, hint, room)
-    except Stopped as stopped:
+        return _checked(lab, exercise, hint, sandbox)
+    except OutOfTime as stopped:
         return Report(
             exercise.heading, Status.NOT_CHECKED, stopped_rows(stopped, exercise)
         ), 0.0
 
 
-def stopped_rows(stopped: Stopped, exercise: Exercise | None) -> list[tuple[str, str]]:
+def stopped_rows(stopped: OutOfTime, exercise: Exercise | None) -> list[tuple[str, str]]:
     """Where the learner's code was when its time was up.
 
     exercise    the one that is checked
@@ -76,7 +82,9 @@ def stopped_rows(stopped: Stopped, exercise: Exercise | None) -> list[tuple[str,
     ]
 
 
-def _checked(lab: Lab, exercise: Exercise, hint: str, room: Room) -> tuple[Report, float]:
+def _checked(
+    lab: Lab, exercise: Exercise, hint: str, sandbox: HomeSandbox
+) -> tuple[Report, float]:
     source = workspace.module_source(lab)
     block = cells.block(source, exercise.id)
     if workspace.is_empty(exercise, block):
@@ -101,16 +109,16 @@ def _checked(lab: Lab, exercise: Exercise, hint: str, room: Room) -> tuple[Repor
         where = tr("line {line}", line=line) if line else tr("what it takes from another cell")
         look = where + tr(": ") + banned.message(mentioned[0], tr)
         return Report(exercise.heading, Status.NOT_YET, [("look", look), ("next", hint)]), 0.0
-    oracle, ask = oracle_of(lab), room.within(package_in(workspace.folder()))
+    oracle, ask = oracle_of(lab), sandbox.limited(package_in(workspace.folder()))
 
     def student(call: Call) -> Outcome:
         return localised(ask(lab.module, call), source, exercise.id)
 
     package, not_allowed = workspace.judged_package(lab), lab.not_allowed
     with imported(package, workspace.folder()), banned.out_of_reach(not_allowed):
-        loading = _loading(ask, lab, source)
-        if loading.failure:
-            return _does_not_load(loading.failure, lab, exercise), 0.0
+        failure = ask(lab.module, Call("__name__")).failure  # loads the module, and no more
+        if failure:
+            return _does_not_load(failure, lab, exercise), 0.0
         try:
             checks = visible_checks(lab, exercise)
             result = run_checks(exercise, checks, student, oracle.reference)
@@ -119,7 +127,7 @@ def _checked(lab: Lab, exercise: Exercise, hint: str, room: Room) -> tuple[Repor
     found, notes = diagnose(result, oracle, block or ""), remarks(result, oracle)
     result.bounds = found.bounds
     step = next_step(lab, exercise) if result.passed else hint
-    return learner_report(result, found, notes + room.notes, step), result.score
+    return learner_report(result, found, notes + sandbox.notes, step), result.score
 
 
 @cache
@@ -133,25 +141,9 @@ def visible_checks(lab: Lab, exercise: Exercise) -> list[Check]:
     return prepared_checks("visible", lab.module, exercise, SEED)
 
 
-def _loading(ask: Ask, lab: Lab, source: str) -> Outcome:
-    """What comes of loading the module. One that never ends is tried once a process: `status`
-    would wait for it in each of its exercises."""
-    if source in _endless:
-        raise _endless[source]
-    try:
-        return ask(lab.module, Call("__name__"))  # of nothing in it
-    except Stopped as stopped:
-        _endless[source] = stopped
-        raise
-
-
-_endless: dict[str, Stopped] = {}  # by the source of the module
-
-
 def _does_not_load(failure: Failure, lab: Lab, exercise: Exercise) -> Report:
-    """The module raised while it was loaded, or cannot be read: whose line that is, and why.
+    """The report on a module that raises while it is loaded, or that cannot be read.
 
-    lab         whose module it is
     exercise    the one that is checked
     """
     source = workspace.module_source(lab)
@@ -173,27 +165,26 @@ def _does_not_load(failure: Failure, lab: Lab, exercise: Exercise) -> Report:
     cell = cells.block(source, blamed.id) or ""
     why = advice_on(replace(failure, line=line), blamed, cell)
     rows += [("why", why)] if why else []
-    do = (
-        tr("mend it in exercise {home}'s cell and run that", home=home)
-        if home
-        else tr("mend that line")
-    )
-    rows.append(("next", tr("{do}, then check again", do=do)))
+    step = tr("fix that line, then check again")
+    if home:
+        step = tr(
+            "fix it in the cell of exercise {home}, run the cell, then check again", home=home
+        )
+    rows.append(("next", step))
     return Report(exercise.heading, Status.NOT_YET, rows)
 
 
 def _note_on_cause(lab: Lab, exercise: Exercise) -> list[tuple[str, str]]:
-    """A note on the first exercise, among those of the learner's that this one runs on, that
-    fails its own check."""
-    for home, used in workspace.used_by(lab, exercise):
-        quiet = Room(workspace.folder(), quiet=True)
-        if home is lab and _judged(home, used, "", quiet)[0].status is Status.NOT_YET:
-            what = tr(
-                "exercise {id}, {title}, which this one uses,", id=used.id, title=used.title
+    """A note on the first exercise of the lab that this one uses and that fails its check."""
+    for used in workspace.used_by(lab, exercise):
+        quiet = HomeSandbox(workspace.folder(), quiet=True)
+        if _judged(lab, used, "", quiet)[0].status is Status.NOT_YET:
+            note = tr(
+                "exercise {id}, {title}, which this one uses, does not pass: fix it first",
+                id=used.id,
+                title=used.title,
             )
-            return [
-                ("note", tr("{what} does not pass its own check: mend it first", what=what))
-            ]
+            return [("note", note)]
     return []
 
 
@@ -215,3 +206,33 @@ def next_step(lab: Lab, exercise: Exercise) -> str:
         title=rest[0].title,
         stretch=stretch,
     )
+
+
+def assembly_report(check: Callable[[str], str]) -> Report:
+    """Run the learner's whole package and say which part is wrong.
+
+    check    how to check an exercise: "1.2" -> 'check("1.2")'
+    """
+    labs = [lab for lab in LABS if any({*PARTS} & {*e.symbols} for e in lab.exercises)]
+    empty = [e for lab in labs for e in workspace.unfinished(lab) if {*PARTS} & {*e.symbols}]
+    sources = workspace.learner_modules()
+    if empty:
+        sources |= workspace.completed_modules(labs)
+    ask = HomeSandbox(workspace.folder()).limited(package_in(workspace.folder()))
+    try:
+        with torch_set_to(FRESH), imported(sources, workspace.folder()):
+            verdict = judged(ask, sources)
+    except OutOfTime as stopped:
+        return Report(tr(ASSEMBLY), Status.NOT_CHECKED, stopped_rows(stopped, None))
+    if verdict.passed and not empty:
+        step = tr("every part of this model is yours; now it can load a checkpoint and talk")
+        return Report(tr(ASSEMBLY), Status.PASSED, [*verdict.rows, ("next", step)])
+    rows, to_fix = verdict.rows, verdict.exercise
+    if to_fix in empty or verdict.passed:  # list all that is missing, and where to begin
+        missing = tr(", ").join(f"{e.id} {e.title}" for e in empty)
+        rows, to_fix = [row for row in rows if row[0] == "ok"], empty[0]
+        rows.append(("look", tr("not written yet: {missing}", missing=missing)))
+    if empty:
+        rows.insert(0, ("note", workspace.describe_authors(labs)))
+    step = check(to_fix.id) if to_fix else tr("fix this, then assemble again")
+    return Report(tr(ASSEMBLY), Status.NOT_YET, [*rows, ("next", step)])

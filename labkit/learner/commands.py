@@ -16,11 +16,17 @@ from rich.text import Text
 from labkit.course.lang import tr
 from labkit.course.lang.layout import padded
 from labkit.course.report import WIDTH, Report, Status
-from labkit.course.syllabus import LABS, NOTEBOOKS, Exercise, Lab, Question, find_question
+from labkit.course.syllabus import (
+    LABS,
+    NOTEBOOKS,
+    Exercise,
+    Question,
+    UnknownName,
+    find_question,
+)
 from labkit.course.terminal import (
     ExerciseId,
     LabName,
-    Problem,
     console,
     ending_on,
     exercise_called,
@@ -29,12 +35,11 @@ from labkit.course.terminal import (
 
 app = typer.Typer()
 # ruff: noqa: UP045  typer on Python 3.10 needs Optional
-UNLOCK = "`tinyllm unlock {} KEY`"
 
 
 @app.command()
 def status() -> None:
-    """Show every exercise and how far you are with it, lab by lab and in all."""
+    """Show every exercise and how far you are."""
     from labkit.learner.check import check_exercise
 
     table = Table(
@@ -45,8 +50,8 @@ def status() -> None:
     for lab in NOTEBOOKS:
         found = []
         for exercise in lab.exercises:
-            said = tr("checking {id} {title}", id=exercise.id, title=exercise.title)
-            with nullcontext() if console.is_jupyter else console.status(said):
+            task = tr("checking {id} {title}", id=exercise.id, title=exercise.title)
+            with nullcontext() if console.is_jupyter else console.status(task):
                 found.append((exercise, *check_exercise(lab, exercise, "", quiet=True)))
         points, state = _in_all(found) if lab in LABS else ("", "" if found else tr("to read"))
         table.add_row(f"[bold]{lab.number}", f"[bold]{tr(lab.title)}", "", "", points, state)
@@ -70,30 +75,10 @@ def status() -> None:
     console.print(
         tr("written {asked:g} points more, which a person gives", asked=asked), highlight=False
     )
-    for lab in NOTEBOOKS:
-        if lab.exercises and (fault := unreadable(lab)):
-            console.print(fault, style="red", markup=False, highlight=False, soft_wrap=True)
     for name in unchecked:
         console.print(
             tr("{name} could not be checked: `tinyllm check {name}` says why", name=name)
         )
-
-
-def unreadable(lab: Lab) -> str:
-    """Where the lab's module is no Python, as a sentence; "" where it is."""
-    from labkit.learner import workspace
-
-    try:
-        compile(workspace.module_source(lab), lab.module, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError) as error:
-        return tr(
-            "{file} does not load, so that none of its exercises can pass: "
-            "line {line}: {error}",
-            file=workspace.short_path(workspace.module_path(lab)),
-            line=getattr(error, "lineno", None) or 1,
-            error=getattr(error, "msg", error),
-        )
-    return ""
 
 
 COLOURS = {Status.PASSED: "green", Status.NOT_YET: "yellow", Status.NOT_CHECKED: "red"}
@@ -119,11 +104,15 @@ def check(
         bool, typer.Option("--watch", help="check again whenever a file in tinyllm/ changes")
     ] = False,
 ) -> None:
-    """Check one exercise of your tinyllm package; exit status 1 if it is not right yet."""
+    """Check one exercise of your tinyllm package.
+
+    The exit status is 1 if it is not right yet.
+    """
+    from labkit.learner import hints
     from labkit.learner.check import check_exercise
 
     lab, found = exercise_called(exercise)
-    ladder = tr("`tinyllm hint {id}` helps in three steps", id=found.id)
+    ladder = hints.next_help(lab, found, *help_commands(found))
     report, _ = check_exercise(lab, found, ladder)
     show(report)
     if watch:
@@ -139,12 +128,12 @@ def check(
 
 def changes() -> Iterator[None]:
     """Yield each time the learner's package has changed on disk."""
-    from labkit.learner.workspace import own_package
+    from labkit.learner.workspace import learner_modules
 
-    before = own_package()
+    before = learner_modules()
     while True:
         time.sleep(0.5)
-        now = own_package()
+        now = learner_modules()
         if now != before:
             yield
         before = now
@@ -152,8 +141,11 @@ def changes() -> Iterator[None]:
 
 @app.command()
 def assemble() -> None:
-    """Run a whole model on your own parts; names the first that deviates, exit status 1."""
-    from labkit.learner.assemble import assembly_report
+    """Run a whole model on your parts, and find the first wrong one.
+
+    The exit status is 1 if one is wrong.
+    """
+    from labkit.learner.check import assembly_report
 
     report = assembly_report("`tinyllm check {}`".format)
     show(report)
@@ -164,40 +156,37 @@ def assemble() -> None:
 @app.command()
 def hint(
     exercise: ExerciseId,
-    number: Annotated[
-        Optional[int], typer.Argument(metavar="[RUNG]", help="1 idea, 2 API, 3 near-code")
+    rung: Annotated[
+        Optional[int], typer.Argument(metavar="RUNG", help="1 idea, 2 API, 3 near-code")
     ] = None,
-    rung: Annotated[Optional[int], typer.Option(help="the same")] = None,
 ) -> None:
-    """Climb the ladder of help: the next rung each time, or the one that you choose."""
+    """Show the next of three hints for an exercise."""
     from labkit.learner import hints
 
     lab, found = exercise_called(exercise)
-    rung = next((each for each in (rung, number) if each is not None), None)
-    last = len(hints.RUNGS)
-    if rung is not None and rung not in range(1, last + 1):
-        raise Problem(
-            tr("there is no rung {rung}: the rungs are 1 to {last}", rung=rung, last=last)
-        )
-    rung = hints.climb(found, rung)
-    again = tr("`tinyllm hint {id}` shows rung {rung} of 3", id=found.id, rung=rung + 1)
-    step = hints.last_step(lab, f"`tinyllm solution {found.id}`", UNLOCK.format(lab.module))
-    show(hints.hint_report(lab, found, rung, again, step))
+    with ending_on(UnknownName):
+        show(hints.hint_report(lab, found, rung, *help_commands(found)))
+
+
+def help_commands(exercise: Exercise) -> tuple[str, str]:
+    return f"`tinyllm hint {exercise.id}`", f"`tinyllm solution {exercise.id}`"
 
 
 @app.command()
 def solution(exercise: ExerciseId) -> None:
-    """Print the course's own code for an exercise: the last step of the ladder; or a model
-    answer to a written question, such as 1.a, once yours is written."""
+    """Show the course's code for an exercise, or a model answer.
+
+    A model answer to a written question, such as 1.a, is shown once yours is written.
+    """
     from labkit.learner import hints
     from labkit.learner.progress import written
 
     lab, found = find_question(exercise) or exercise_called(exercise)
     with ending_on(LookupError):
         if isinstance(found, Question):
-            print(written.model_answer(lab, found, UNLOCK.format(lab.module)))
+            print(written.model_answer(lab, found))
         else:
-            print(hints.solution_text(lab, found, UNLOCK.format(lab.module)))
+            print(hints.solution_text(lab, found))
 
 
 @app.command()
@@ -213,7 +202,7 @@ def unlock(
     first, was_open = found.exercises[0], sealed.is_open(found.module)
     with ending_on(LookupError, sealed.WrongKey, OSError):
         sealed.unlock(found.module, key)
-        hints.solution_text(found, first, "")  # or says why not
+        hints.solution_text(found, first)  # or says why not
     text = tr(
         "the answers of lab {number} are open: `tinyllm solution {id}`",
         number=found.number,
@@ -226,7 +215,7 @@ def unlock(
 def compare_models(
     names: Annotated[list[str], typer.Argument(help="such as Qwen3-0.6B Llama-3.2-1B")],
 ) -> None:
-    """Show published language models side by side: their choices, sizes, cache."""
+    """Show published language models side by side."""
     from labkit.learner.figures.family import compare
 
     with ending_on(ValueError):

@@ -1,5 +1,4 @@
-"""What the last notebook stands on: which parts are whose, which model it loads, what that
-takes."""
+"""What lab 09 needs: who wrote which part, which model to load, how much memory it takes."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ VARIABLE = "TINYLLM_MODEL"
 
 @contextmanager
 def when_ready() -> Iterator[None]:
-    """Ends its block with one printed line where it lacks a model, room, or what a block
-    above it had to leave out. All other errors pass."""
+    """If a model, memory or the name of a skipped cell is missing, print why and go on."""
     try:
         yield
     except NameError as error:
@@ -90,9 +88,9 @@ def whose_parts() -> None:
 
 
 def choose(name: str | None, code: SimpleNamespace) -> Path:
-    """The folder of the model: `name`, else $TINYLLM_MODEL, else the one that lab 08 kept, else
-    a Qwen3-0.6B that was fetched before, else the one that ships. What cannot be used is told
-    in a sentence."""
+    """The folder of the model: `name`, else $TINYLLM_MODEL, else the one that lab 08 trained,
+    else a Qwen3-0.6B in the hub's cache, else the one that ships. A model that cannot be used
+    is skipped with a printed reason."""
     own = "mine" if hub.mine().exists() else None
     wanted = name or os.environ.get(VARIABLE) or own or str(hub.cached(REAL) or "")
     if wanted:
@@ -118,18 +116,16 @@ def choose(name: str | None, code: SimpleNamespace) -> Path:
 
 
 def _usable(folder: Path, code: SimpleNamespace) -> Path:
-    """Read everything but the numbers, so that what is wrong is said now."""
+    """Read everything but the numbers. Errors: CheckpointError for a model that does not fit"""
     tokens = Tokenizer(folder).library.get_vocab_size()
     stored_tensors(folder)
     config = checkpoint.load(folder, code).config
     if tokens > config.vocab_size:
         raise CheckpointError(
-            tr(
-                "its tokenizer has {tokens} tokens, the model {vocab_size}: they do not "
-                "belong together",
-                tokens=tokens,
-                vocab_size=config.vocab_size,
-            )
+            "its tokenizer has {tokens} tokens, the model {vocab_size}: they do not "
+            "belong together",
+            tokens=tokens,
+            vocab_size=config.vocab_size,
         )
     return folder
 

@@ -7,7 +7,7 @@ import re
 from labkit.course import cells, sealed
 from labkit.course.lang import said, tr
 from labkit.course.report import Report, Status
-from labkit.course.syllabus import Exercise, Lab
+from labkit.course.syllabus import Exercise, Lab, UnknownName
 from labkit.learner import workspace
 from labkit.learner.progress import record
 
@@ -32,21 +32,11 @@ def sections(text: str) -> dict[str, dict[str, str]]:
 def rungs(lab: Lab, exercise: Exercise) -> list[str]:
     """The texts of the three rungs."""
     path = workspace.HINTS / f"{lab.module}.md"
-    found = sections(path.read_text("utf-8")).get(exercise.id, {}) if path.exists() else {}
-    missing = [name for name in RUNGS if name not in found]
-    if missing:
-        raise LookupError(
-            tr(
-                "{name} lacks {missing} for exercise {id}",
-                name=path.name,
-                missing=tr(", ").join(missing),
-                id=exercise.id,
-            )
-        )
+    found = sections(path.read_text("utf-8"))[exercise.id]
     return [found[name] for name in RUNGS]
 
 
-def climbed(exercise: Exercise) -> int:
+def hints_shown(exercise: Exercise) -> int:
     """The rung that the learner has seen last, 0 before the first."""
     rung = record.remembered(record.HINTS).get(exercise.id)
     return rung if rung in range(len(RUNGS) + 1) else 0
@@ -54,21 +44,47 @@ def climbed(exercise: Exercise) -> int:
 
 def climb(exercise: Exercise, rung: int | None) -> int:
     """The rung that comes next, or the one that is asked for; it is remembered."""
-    rung = rung or min(climbed(exercise) + 1, len(RUNGS))
-    if rung != climbed(exercise):
+    rung = rung or min(hints_shown(exercise) + 1, len(RUNGS))
+    if rung != hints_shown(exercise):
         record.remember(record.HINTS, exercise.id, rung)
     return rung
 
 
-def hint_report(lab: Lab, exercise: Exercise, rung: int, again: str, answer: str) -> Report:
-    """Rung 1, 2 or 3; `again` and `answer` say how to ask for the next rung and the answer."""
-    text = rungs(lab, exercise)[rung - 1]
-    step = again if rung < len(RUNGS) else tr("that was the last rung; {answer}", answer=answer)
-    rows = [(RUNGS[rung - 1].split()[0], tr(text)), ("next", step)]
-    heading = tr("Hint {id}  {title}", id=exercise.id, title=exercise.title)
+def hint_report(
+    lab: Lab, exercise: Exercise, rung: int | None, ask: str, ask_answer: str
+) -> Report:
+    """The next rung, or the one that is asked for.
+
+    ask           how to ask for a hint, such as hint("1.2")
+    ask_answer    how to ask for the answer
+
+    Errors: UnknownName for a rung that does not exist
+    """
+    last = len(RUNGS)
+    if rung is not None and rung not in range(1, last + 1):
+        raise UnknownName(
+            tr("there is no rung {rung}: the rungs are 1 to {last}", rung=rung, last=last)
+        )
+    rung = climb(exercise, rung)
+    text, step = rungs(lab, exercise)[rung - 1], next_help(lab, exercise, ask, ask_answer)
+    if rung == last:
+        step = tr("that was the last rung; {answer}", answer=step)
     return Report(
-        heading, Status.HELP, rows, tr("rung {rung} of {count}", rung=rung, count=len(RUNGS))
+        tr("Hint {id}  {title}", id=exercise.id, title=exercise.title),
+        Status.HELP,
+        [(RUNGS[rung - 1].split()[0], tr(text)), ("next", step)],
+        tr("rung {rung} of {count}", rung=rung, count=last),
     )
+
+
+def next_help(lab: Lab, exercise: Exercise, ask: str, ask_answer: str) -> str:
+    """What a learner who is stuck can do now: the next rung, after the last one the answer."""
+    rung, last = hints_shown(exercise) + 1, len(RUNGS)
+    if rung <= last:
+        return tr("{ask} shows rung {rung} of {count}", ask=ask, rung=rung, count=last)
+    if is_open(lab):
+        return tr("{ask} shows the answer", ask=ask_answer)
+    return locked(lab) + tr("; passing the core of the lab opens its code, too")
 
 
 def is_open(lab: Lab) -> bool:
@@ -77,30 +93,19 @@ def is_open(lab: Lab) -> bool:
     return sealed.is_open(lab.module) or lab.module in record.passed_labs()
 
 
-def last_step(lab: Lab, ask: str, with_key: str) -> str:
-    """How the answer is had, after the ladder: by asking, perhaps with the lab's key."""
-    if not is_open(lab):
-        return locked(lab, with_key) + tr("; passing the core of the lab opens its code, too")
-    return tr("{ask} shows the answer", ask=ask)
-
-
-def locked(lab: Lab, with_key: str) -> str:
+def locked(lab: Lab) -> str:
     return tr(
-        "the answers of lab {number} are locked: ask your instructor for the key; {with_key} "
-        "opens them",
+        "the answers of lab {number} are locked: ask your instructor for the key; "
+        "`tinyllm unlock {module} KEY` opens them",
         number=lab.number,
-        with_key=with_key,
+        module=lab.module,
     )
 
 
-def solution_text(lab: Lab, exercise: Exercise, with_key: str) -> str:
-    """The reference's code for an exercise; LookupError where it may not be shown.
-
-    with_key    how to open the lab's answers
-    """
-    path = workspace.reference_path(lab)
+def solution_text(lab: Lab, exercise: Exercise) -> str:
+    """The reference's code for an exercise; LookupError where it may not be shown."""
     if not is_open(lab):
-        raise LookupError(last_step(lab, "", with_key))
-    block = cells.block(sealed.text_of(path), exercise.id)
+        raise LookupError(locked(lab) + tr("; passing the core of the lab opens its code, too"))
+    block = cells.block(sealed.text_of(workspace.reference_path(lab)), exercise.id)
     assert block is not None
     return cells.plain(block)

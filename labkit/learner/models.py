@@ -39,12 +39,12 @@ class Author(Enum):
     """Who wrote the parts of a model that runs here."""
 
     COURSE = "course"  # nothing is written
-    MIXED = "mixed"  # the course's own stands in for what is empty
+    MIXED = "mixed"  # the reference fills what is empty
     YOURS = "yours"
 
 
 def author(labs: Sequence[Lab] = MODEL_LABS) -> tuple[Author, list[Lab]]:
-    """Who writes these labs' parts, and the labs in which the course's own stands in."""
+    """Who wrote these labs' parts, and the labs with parts from the reference."""
     if not any(written(lab) for lab in labs):
         return Author.COURSE, list(labs)
     empty = [lab for lab in labs if any(each.core for each in workspace.unfinished(lab))]
@@ -56,10 +56,12 @@ def your_code(
     tell: Callable[[str], object] = print,
     as_it_is: bool = False,
 ) -> SimpleNamespace:
-    """The parts of a model: your package, the course's own in the place of what is empty.
+    """The parts of a model: the learner's package, filled from the reference where it is empty.
 
-    One told line says which is whose. The course's own takes over where your model raises an
-    error or gives other logits, unless it is wanted as it is.
+    The reference alone, where that model raises an error or gives other logits.
+
+    tell        gets a line that says who wrote which part
+    as_it_is    return the learner's model even if it is wrong
     """
     whose, _ = author(labs)
     if whose is Author.COURSE:
@@ -85,7 +87,9 @@ def your_code(
         )
         tell(tr("The course's own code runs instead. `tinyllm chat --as-it-is` runs yours."))
         return reference()
-    mixed = tr("{labs}. What stands in is the course's own.", labs=workspace.whose(labs))
+    mixed = tr(
+        "{labs}. What stands in is the course's own.", labs=workspace.describe_authors(labs)
+    )
     tell(mixed if whose is Author.MIXED else tr("Every part of this model is yours."))
     return code
 
@@ -115,7 +119,7 @@ def _yours(labs: Sequence[Lab]) -> SimpleNamespace:
 
 def complete(labs: Sequence[Lab] = MODEL_LABS) -> SimpleNamespace:
     """tinyllm as its files are now, the reference in what is empty; nothing is tried."""
-    package = workspace.own_package()
+    package = workspace.learner_modules()
     package |= workspace.reference_modules() | workspace.completed_modules(labs)
     with imported(package, workspace.folder()):
         return _namespace(importlib.import_module(PACKAGE), "yours")
@@ -165,9 +169,9 @@ def say(
     """
     generator, write = torch.Generator().manual_seed(seed), Wrapped()
     ids, sampling = tokenizer.encode(text), Sampling(temperature)
-    said = stream(model, tokenizer, ids, _plain_generate, write, sampling, None, generator)
+    text = stream(model, tokenizer, ids, _plain_generate, write, sampling, None, generator)
     print()
-    return said
+    return text
 
 
 @torch.no_grad()

@@ -22,19 +22,18 @@ from labkit.course.answers import Cell, Notebook
 from labkit.course.files import write_whole
 from labkit.course.lang import ntr, tr
 from labkit.course.paths import PROJECT, ROOT, SOLUTIONS, TESTS
-from labkit.course.statements import strip_unused
 from labkit.course.syllabus import LABS, NOTEBOOKS, Exercise, Lab
 
 HINTS = SOLUTIONS / "hints"
 STUBS = TESTS / "visible" / "stubs.json"
 GIVEN = TESTS / "visible" / "given.json"
-if PROJECT != ROOT:  # one installation for many: everybody imports the package in their home
+if PROJECT != ROOT:  # one installation for many users, each with a package in their home
     tinyllm.__file__ = str(PROJECT / "tinyllm" / "__init__.py")
     tinyllm.__path__ = [str(PROJECT / "tinyllm")]
 
 
 class MissingModule(FileNotFoundError):
-    """A module of tinyllm/ is gone or cannot be kept; the message says what to do."""
+    """A module of tinyllm/ is missing or cannot be saved; the message says what to do."""
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows."""
@@ -42,7 +41,7 @@ class MissingModule(FileNotFoundError):
 
 
 def folder() -> str:
-    """Where the learner's package lies; in a home it is made when it is first asked for."""
+    """The folder of the learner's package; in a home it is created on first use."""
     path = Path(tinyllm.__file__)
     if PROJECT != ROOT and not path.exists():
         first = (ROOT / "tinyllm" / "__init__.py").read_text("utf-8")
@@ -81,41 +80,36 @@ def reference_path(lab: Lab) -> Path:
 
 
 def module_source(lab: Lab) -> str:
-    if lab.module in _instead:
-        return _instead[lab.module]
+    if lab.module in _source_overrides:
+        return _source_overrides[lab.module]
     path = module_path(lab)
     if not path.exists():
-        text = tr(
-            "{path} is missing: `tinyllm reset {module}` brings the empty one back",
-            path=path,
-            module=lab.module,
-        )
-        backup = path.with_suffix(".py~")
-        if backup.exists():
-            text += tr(
-                "; {backup} holds what you had before your last change",
-                backup=short_path(backup),
+        raise MissingModule(
+            tr(
+                "{path} is missing: `tinyllm reset {module}` brings the empty one back",
+                path=path,
+                module=lab.module,
             )
-        raise MissingModule(text)
+        )
     return path.read_text("utf-8")
 
 
-_instead: dict[str, str] = {}  # {module: source}
+_source_overrides: dict[str, str] = {}  # {module: source}
 
 
 @contextmanager
-def playing(lab: Lab, source: str) -> Iterator[None]:
-    """While open, the lab's module is checked as if this stood in its file."""
-    _instead[lab.module] = source
+def override_source(lab: Lab, source: str) -> Iterator[None]:
+    """While open, the lab's module is checked as if its file had this source."""
+    _source_overrides[lab.module] = source
     try:
         yield
     finally:
-        del _instead[lab.module]
+        del _source_overrides[lab.module]
 
 
 def source_in(path: Path) -> str:
-    """What a module of the package holds, or what plays it."""
-    return _instead.get(path.stem) or path.read_text("utf-8")
+    """The source of a module of the package; overrides win."""
+    return _source_overrides.get(path.stem) or path.read_text("utf-8")
 
 
 def short_path(path: Path) -> str:
@@ -152,15 +146,11 @@ def save(
     defined = cells.defined_names(cells.tidied(cell))
     missing = [symbol for symbol in exercise.symbols if symbol not in defined]
     if missing:
-        text = tr(
-            "saved to {name}, but the exercise needs {missing}",
+        return tr(
+            "saved to {name}, but the exercise needs {missing}; this cell defines {defined}",
             name=name,
             missing=tr(", ").join(missing),
-        )
-        return tr(
-            "{text}; this cell defines {nothing}",
-            text=text,
-            nothing=tr(", ").join(defined) or "nothing",
+            defined=tr(", ").join(defined) or tr("nothing"),
         ), True
     along = (
         tr(", with {carried} of other cells", carried=tr(", ").join(carried)) if carried else ""
@@ -171,19 +161,18 @@ def save(
 
 
 def notebook_of(lab: Lab, ran: Sequence[Cell]) -> Notebook:
-    """The cells that were run, as course/answers.py reads them; before them stands what the
-    module holds of exercises that none of them answers, and last, for want of a cell that was
-    run since, what its answers took from other cells."""
+    """The executed cells as a Notebook. Answers that only the module holds come first, the code
+    that they took from other cells last."""
     source = module_source(lab)
     here = [key for cell in ran for key, part in cell.parts.items()
             if not is_empty(lab.exercise(key), part)]  # fmt: skip
     before, carried = [], []
     for key, text in cells.split(source):
-        carried += map(Cell, cells.carried_parts(text))
+        carried.append(Cell(cells.carried_part(text)))
         if key and key not in here and not is_empty(lab.exercise(key), text):
             loose = text.partition("\n")[0].endswith(cells.LOOSE)
-            own = cells.without_carried(text)
-            before.append(Cell(own, parts={} if loose else {key: own}))
+            answer = cells.without_carried(text)
+            before.append(Cell(answer, parts={} if loose else {key: answer}))
     return Notebook(lab, [*before, *ran, *carried], known_names(lab), is_empty)
 
 
@@ -194,7 +183,7 @@ def known_names(lab: Lab) -> list[str]:
 
 def is_empty(exercise: Exercise, cell: str | None) -> bool:
     """True while nothing was written into the cell, whatever comments were added."""
-    return cells.is_empty(cell, stub_print(exercise.id))
+    return cells.is_empty(cell, stub_hash(exercise.id))
 
 
 @cache
@@ -204,7 +193,7 @@ def skeletons() -> dict[str, str]:
 
 
 @cache
-def stub_print(exercise_id: str) -> str | None:
+def stub_hash(exercise_id: str) -> str | None:
     """The fingerprint of an exercise's stub."""
     found = (cells.block(source, exercise_id) for source in skeletons().values())
     return next((cells.fingerprint(stub) for stub in found if stub), None)
@@ -212,18 +201,18 @@ def stub_print(exercise_id: str) -> str | None:
 
 @cache
 def given_cells() -> dict[str, list[str]]:
-    """{lab name: the marks of the code cells of its notebook, as it is given}"""
+    """{lab name: the hashes of its released notebook's code cells}"""
     return json.loads(GIVEN.read_text("utf-8"))
 
 
-def mark_of(text: str) -> str:
+def cell_hash(text: str) -> str:
     return hashlib.sha256(text.strip().encode("utf-8", "replace")).hexdigest()[:8]
 
 
 def load(lab: Lab) -> ModuleType:
     """The lab's module as the file has it now, and with it every lab module in memory.
 
-    Where an earlier lab is unfinished the reference stands in for what it lacks.
+    The unfinished exercises of earlier labs come from the reference.
     """
     importlib.invalidate_caches()
     name = f"tinyllm.{lab.module}"
@@ -242,7 +231,7 @@ def load(lab: Lab) -> ModuleType:
 
 
 def fill_from_reference(lab: Lab, module: ModuleType) -> bool:
-    """Play the unfinished exercises of a loaded module with the reference, in memory only.
+    """Fill the unfinished exercises of a loaded module from the reference, in memory only.
 
     False if there are none.
     """
@@ -255,12 +244,13 @@ def fill_from_reference(lab: Lab, module: ModuleType) -> bool:
 
 def completed_modules(labs: Sequence[Lab]) -> dict[str, str]:
     """The labs' modules, the reference's code in their unfinished exercises."""
-    own = {lab.module: module_source(lab) for lab in labs}
-    reference = reference_modules()
-    empty = [(lab, exercise) for lab in labs for exercise in unfinished(lab)]
-    return compose(
-        own, {e.id: cells.block(reference[lab.module], e.id) or "" for lab, e in empty}
-    )
+    modules, reference = {lab.module: module_source(lab) for lab in labs}, reference_modules()
+    blocks = {
+        exercise.id: cells.block(reference[lab.module], exercise.id) or ""
+        for lab in labs
+        for exercise in unfinished(lab)
+    }
+    return compose(modules, blocks)
 
 
 def unfinished(lab: Lab) -> list[Exercise]:
@@ -269,26 +259,26 @@ def unfinished(lab: Lab) -> list[Exercise]:
     return [e for e in lab.exercises if is_empty(e, cells.block(source, e.id))]
 
 
-def whose(labs: Iterable[Lab]) -> str:
-    """Whose the labs' parts are, in a line: "rmsnorm: yours; rope: stands in"."""
-    said = []
+def describe_authors(labs: Iterable[Lab]) -> str:
+    """Who wrote the labs' parts, in a line: "rmsnorm: yours; rope: stands in"."""
+    parts = []
     for lab in labs:
-        core = [each for each in lab.exercises if each.core]
-        empty = [each for each in unfinished(lab) if each.core]
+        core = [exercise for exercise in lab.exercises if exercise.core]
+        empty = [exercise for exercise in unfinished(lab) if exercise.core]
         state = tr("stands in") if empty else tr("yours")
         if 0 < len(empty) < len(core):
-            names = tr(", ").join(each.id for each in empty)
+            names = tr(", ").join(exercise.id for exercise in empty)
             state = ntr(
                 "yours, but {names} stands in",
                 "yours, but {names} stand in",
                 len(empty),
                 names=names,
             )
-        said.append(lab.module + tr(": ") + state)
-    return tr("; ").join(said)
+        parts.append(lab.module + tr(": ") + state)
+    return tr("; ").join(parts)
 
 
-def own_package() -> dict[str, str]:
+def learner_modules() -> dict[str, str]:
     """The sources of all the learner's modules."""
     return modules_in(Path(folder()))
 
@@ -296,38 +286,24 @@ def own_package() -> dict[str, str]:
 def judged_package(lab: Lab) -> dict[str, str]:
     """The sources among which a lab is checked alone: its own, the reference's of all others.
 
-    Where this edition holds no reference, the learner's own modules play those, too.
+    In an edition without a reference, all modules are the learner's.
     """
-    return {**own_package(), **reference_modules(), lab.module: answers_alone(lab)}
+    return {**learner_modules(), **reference_modules(), lab.module: module_source(lab)}
 
 
-def answers_alone(lab: Lab) -> str:
-    """The lab's module; of its exercises' blocks only what the answers need, as in grading."""
-    source = module_source(lab)
-    names = [name for exercise in lab.exercises for name in exercise.symbols]
-    lines = strip_unused(source, names).split("\n")
-    texts, start = [], 0
-    for key, text in cells.split(source):
-        count = text.count("\n")
-        texts.append("\n".join([*lines[start : start + count], ""]) if key else text)
-        start += count
-    return "".join(texts)
-
-
-def used_by(lab: Lab, exercise: Exercise) -> list[tuple[Lab, Exercise]]:
-    """The other exercises on which the learner's code for this one runs, in their order."""
-    every = [(home, each) for home in LABS for each in home.exercises]
-    found, new = set(), [(lab, exercise)]
+def used_by(lab: Lab, exercise: Exercise) -> list[Exercise]:
+    """The lab's other exercises on which the learner's code for this one runs."""
+    used, new = {exercise}, [exercise]
     while new:
-        home, each = new.pop()
-        tree = cells.parsed(cells.block(module_source(home), each.id) or "")
+        tree = cells.parsed(cells.block(module_source(lab), new.pop().id) or "")
         names = cells.used_names(tree) if tree else set()
-        new += [pair for pair in every if names & set(pair[1].symbols) and pair not in found]
-        found.update(new)
-    return [pair for pair in every if pair in found and pair[1] is not exercise]
+        found = {other for other in lab.exercises if names & {*other.symbols}} - used
+        used |= found
+        new += found
+    return [other for other in lab.exercises if other in used and other is not exercise]
 
 
-def borrowed(lab: Lab) -> dict[str, str]:
+def imports_from_earlier_labs(lab: Lab) -> dict[str, str]:
     """What the lab's module takes from modules of earlier labs: {name: module}."""
     before = {other.module for other in LABS if other.number < lab.number}
     tree = cells.parsed(module_source(lab)) or ast.Module([], [])
@@ -339,13 +315,13 @@ def borrowed(lab: Lab) -> dict[str, str]:
     }
 
 
-def still_empty(lab: Lab) -> list[tuple[Lab, Exercise]]:
+def empty_dependencies(lab: Lab) -> list[tuple[Lab, Exercise]]:
     """The unfinished exercises of earlier labs that this lab takes something from."""
-    names = set(borrowed(lab))
-    pairs = [(other, exercise) for other in earlier(lab) for exercise in unfinished(other)]
+    names = set(imports_from_earlier_labs(lab))
+    pairs = [(other, exercise) for other in labs_used(lab) for exercise in unfinished(other)]
     return [pair for pair in pairs if set(pair[1].symbols) & names]
 
 
-def earlier(lab: Lab) -> list[Lab]:
+def labs_used(lab: Lab) -> list[Lab]:
     """The earlier labs that this one takes something from."""
-    return [other for other in LABS if other.module in borrowed(lab).values()]
+    return [other for other in LABS if other.module in imports_from_earlier_labs(lab).values()]

@@ -22,7 +22,7 @@ app = typer.Typer()
 def look(
     models: Annotated[
         Optional[list[str]],
-        typer.Argument(metavar="[MODEL]...", help="as for chat; else those that ship"),
+        typer.Argument(metavar="MODEL...", help="as for chat; else those that ship"),
     ] = None,
     package: PackageName = YOURS,
     view: Annotated[
@@ -33,7 +33,7 @@ def look(
     ] = None,
     browser: Annotated[bool, typer.Option(help="open it")] = True,
 ) -> None:
-    """See a model work: tokens, attention, experts, cache, in a page that needs no network."""
+    """See a model at work, in a page that needs no network."""
     with problems_told(), console.status(tr("starting torch")):
         from labkit.look.own import compared
         from labkit.look.page import VIEWS, write

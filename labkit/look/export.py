@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labkit.course.lang import tr
 from labkit.model import weights
 from labkit.model.tokenizer import Tokenizer
 from labkit.model.weights import EMBEDDING, HEAD, CheckpointError
@@ -74,13 +73,11 @@ def _packed(folder: Path) -> tuple[dict[str, dict], str]:
         stored = {name: each for name, each in stored.items() if name != HEAD}
     if (size := sum(each.nbytes for each in stored.values())) > MOST:
         raise CheckpointError(
-            tr(
-                "{folder} holds {size:.0f} MB of weights; a page shows models of up to "
-                "{most:.0f} MB, such as stories-dense",
-                folder=folder,
-                size=size / 2**20,
-                most=MOST / 2**20,
-            )
+            "{folder} holds {size:.0f} MB of weights; a page shows models of up to "
+            "{most:.0f} MB, such as stories-dense",
+            folder=folder,
+            size=size / 2**20,
+            most=MOST / 2**20,
         )
     places, parts, offset = {}, [], 0
     for name, tensor in weights.read(stored):
@@ -99,11 +96,9 @@ def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
     patterns = [each["pattern"].get("Regex") for each in steps if each["type"] == "Split"]
     if library["model"]["type"] != "BPE" or library["normalizer"] or len(patterns) != 1:
         raise CheckpointError(
-            tr(
-                "{folder}: the page reads byte-level BPE that cuts by one pattern, as "
-                "the models of this course do; tokenizer.json describes another kind",
-                folder=tokenizer.folder,
-            )
+            "{folder}: the page reads byte-level BPE that cuts by one pattern, as "
+            "the models of this course do; tokenizer.json describes another kind",
+            folder=tokenizer.folder,
         )
     ids = tokenizer.library.get_vocab(with_added_tokens=True)
     vocab = [""] * (max(ids.values()) + 1)

@@ -6,9 +6,7 @@ The model's classes are handed in (`package`): a learner's or the reference's.
 from __future__ import annotations
 
 import importlib
-import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,7 +21,7 @@ from labkit.model.saving import save
 from labkit.model.weights import EMBEDDING, HEAD, CheckpointError, Stored, listed
 from labkit.sandbox.inside.torch_private import parameters_without_memory
 
-__all__ = ["CheckpointError", "bar", "load", "part", "resolve", "save"]
+__all__ = ["CheckpointError", "load", "part", "resolve", "save"]
 
 HOMES = {
     "Qwen3Config": "config",
@@ -34,11 +32,8 @@ HOMES = {
     "causal_lm_loss": "training",
     "learning_rate": "training",
     "train_step": "training",
-    "answer_labels": "posttraining",
     "grpo_step": "posttraining",
 }
-
-Progress = Callable[[int, int], None]
 
 
 def load(
@@ -46,14 +41,12 @@ def load(
     package: Any,
     dtype: torch.dtype | None = None,
     device: str | torch.device = "cpu",
-    progress: Progress | None = None,
 ) -> nn.Module:
     """The model in a folder, built from the classes of `package`, in evaluation mode.
 
     package offers Qwen3Config and Qwen3ForCausalLM, itself or in its modules config and
     decoder. dtype None keeps that of the files. On the CPU, in that dtype, the weights stay
-    mapped from disk: they take memory once, as they are touched. progress is called with
-    bytes done and bytes in all.
+    mapped from disk: they take memory once, as they are touched.
 
     Errors: a folder that is none, another architecture, and any tensor that is missing,
             extra, misshaped, damaged or of another kind: CheckpointError names it. What the
@@ -62,11 +55,12 @@ def load(
     folder = existing(Path(folder))
     config = _config(folder, part(package, "Qwen3Config"))
     stored = weights.stored_tensors(folder)
-    check_size(folder, config, stored)
     with parameters_without_memory():
         model = part(package, "Qwen3ForCausalLM")(config)
     check_fit(folder, model, stored, config.tie_word_embeddings)
-    state = _read(stored, dtype or weights.common_dtype(stored), device, progress)
+    dtype = dtype or weights.common_dtype(stored)
+    tensors = weights.read(stored)
+    state = {name: tensor.to(device=device, dtype=dtype) for name, tensor in tensors}
     if config.tie_word_embeddings:
         state[HEAD] = _tied_head(folder, state)
     model.load_state_dict(state, strict=True, assign=True)
@@ -81,42 +75,19 @@ def part(package: Any, name: str) -> Any:
             module = importlib.import_module(f"{package.__name__}.{HOMES[name]}")
         except ModuleNotFoundError as error:
             raise CheckpointError(
-                tr(
-                    "{package} offers no {name}: {error}",
-                    package=package.__name__,
-                    name=name,
-                    error=error,
-                )
+                "{package} offers no {name}: {error}",
+                package=package.__name__,
+                name=name,
+                error=error,
             ) from error
         found = getattr(module, name, None)
     if found is None:
         raise CheckpointError(
-            tr(
-                "{package} offers no {name}",
-                package=getattr(package, "__name__", package),
-                name=name,
-            )
+            "{package} offers no {name}",
+            package=getattr(package, "__name__", package),
+            name=name,
         )
     return found
-
-
-def check_size(folder: Path, config: Any, stored: Mapping[str, Stored]) -> None:
-    """Raise CheckpointError for a config.json that is larger than the weights, before a model
-    of its numbers is built."""
-    most, width = sum(math.prod(tensor.shape) for tensor in stored.values()), config.hidden_size
-    matrices = {
-        "hidden_size": 1,
-        "vocab_size": config.vocab_size,
-        "intermediate_size": config.intermediate_size,
-        "num_attention_heads": config.num_attention_heads * config.head_dim,
-        "num_key_value_heads": config.num_key_value_heads * config.head_dim,
-        "num_experts": config.num_experts * config.moe_intermediate_size,
-    }
-    asked = {name: size * width > most for name, size in matrices.items()}
-    asked["num_hidden_layers"] = config.num_hidden_layers > len(stored)
-    if too_large := [name for name, is_larger in asked.items() if is_larger]:
-        text = "{folder}: by {name} of config.json the model is larger than its weights"
-        raise CheckpointError(tr(text, folder=folder, name=too_large[0]))
 
 
 def check_fit(folder: Path, model: nn.Module, stored: Mapping[str, Stored], tied: bool) -> None:
@@ -147,37 +118,16 @@ def check_fit(folder: Path, model: nn.Module, stored: Mapping[str, Stored], tied
     lines = [f"  {what}: {listed(names)}" for what, names in complaints.items() if names]
     if lines:
         head = tr("{folder} does not fit the model built from its config.json", folder=folder)
-        raise CheckpointError("\n".join([head, *lines]))
-
-
-@contextmanager
-def bar(title: str) -> Iterator[Progress]:
-    """A progress bar on stderr, in bytes, for `load`; it vanishes when done."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    console = Console(stderr=True)
-    hidden = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as shown:
-        task = shown.add_task(title, total=None)
-        yield lambda done, total: shown.update(task, completed=done, total=total)
+        text = "\n".join([head, *lines])
+        raise CheckpointError(text)
 
 
 def existing(folder: Path) -> Path:
-    """The folder, if it is one and has a config.json; else CheckpointError."""
-    if folder.is_file():
-        raise CheckpointError(
-            tr(
-                "{folder} is a file; a checkpoint is a folder with config.json and weights",
-                folder=folder,
-            )
-        )
-    if not folder.is_dir():
-        raise CheckpointError(tr("there is no folder {folder}", folder=folder))
+    """The folder, if it has a config.json; else CheckpointError."""
     if not (folder / "config.json").is_file():
         raise CheckpointError(
-            tr("{folder} holds no config.json: it is no checkpoint", folder=folder)
+            "there is no {path}: a checkpoint is a folder with config.json and weights",
+            path=folder / "config.json",
         )
     return folder
 
@@ -185,35 +135,18 @@ def existing(folder: Path) -> Path:
 def _config(folder: Path, config_class: Any) -> Any:
     try:
         return config_class.from_file(folder)
-    except (ValueError, OSError, RecursionError) as error:
+    except (ValueError, OSError) as error:
         raise CheckpointError(str(error)) from error
-
-
-def _read(
-    stored: Mapping[str, Stored],
-    dtype: torch.dtype,
-    device: str | torch.device,
-    progress: Progress | None,
-) -> dict[str, Tensor]:
-    state, done, total = {}, 0, sum(tensor.nbytes for tensor in stored.values())
-    for name, tensor in weights.read(stored):
-        state[name] = tensor.to(device=device, dtype=dtype)
-        done += stored[name].nbytes
-        if progress is not None:
-            progress(done, total)
-    return state
 
 
 def _tied_head(folder: Path, state: Mapping[str, Tensor]) -> Tensor:
     """The embedding; a head stored beside it (Qwen3-0.6B has one) must say the same."""
     if HEAD in state and not torch.equal(state[HEAD], state[EMBEDDING]):
         raise CheckpointError(
-            tr(
-                "{folder}: config.json says tie_word_embeddings, but {head} differs "
-                "from {embedding}; one of the three is wrong",
-                folder=folder,
-                head=HEAD,
-                embedding=EMBEDDING,
-            )
+            "{folder}: config.json says tie_word_embeddings, but {head} differs "
+            "from {embedding}; one of the three is wrong",
+            folder=folder,
+            head=HEAD,
+            embedding=EMBEDDING,
         )
     return state[EMBEDDING]

@@ -40,16 +40,14 @@ def resolve(name: str | None = None) -> Path:
     if name == "mine":
         if mine().exists():
             return mine()
-        raise CheckpointError(tr("there is no model of yours yet: lab 08 trains and keeps it"))
+        raise CheckpointError("there is no model of yours yet: lab 08 trains and keeps it")
     if HUB_NAME.fullmatch(name):
         return _from_hub(name)
     raise CheckpointError(
-        tr(
-            "there is no model {name!r}: give one that ships with the course "
-            "({names}), a folder, or a name on the hub such as Qwen/Qwen3-0.6B",
-            name=name,
-            names=tr(", ").join(SHIPPED),
-        )
+        "there is no model {name!r}: give one that ships with the course "
+        "({names}), a folder, or a name on the hub such as Qwen/Qwen3-0.6B",
+        name=name,
+        names=tr(", ").join(SHIPPED),
     )
 
 
@@ -72,22 +70,18 @@ def _from_hub(name: str) -> Path:
         if found := cached(name):
             return found
         raise CheckpointError(
-            tr(
-                "there is no folder {name}, and without huggingface_hub nothing can be "
-                "fetched; `pip install huggingface_hub`, or give a folder",
-                name=name,
-            )
+            "there is no folder {name}, and without huggingface_hub nothing can be "
+            "fetched; `pip install huggingface_hub`, or give a folder",
+            name=name,
         ) from error
     try:
         return Path(snapshot_download(name, allow_patterns=list(WANTED)))
     except Exception as error:  # no network, no such model, no right to it: many kinds
         first = str(error).strip().partition("\n")[0]
         raise CheckpointError(
-            tr(
-                "there is no folder {name}, and it could not be fetched from the hub: "
-                "{kind}: {first}",
-                name=name,
-                kind=type(error).__name__,
-                first=first,
-            )
+            "there is no folder {name}, and it could not be fetched from the hub: "
+            "{kind}: {first}",
+            name=name,
+            kind=type(error).__name__,
+            first=first,
         ) from error

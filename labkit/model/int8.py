@@ -14,7 +14,6 @@ from importlib.util import find_spec
 import torch
 from torch import nn
 
-from labkit.course.lang import tr
 from labkit.model.chat.stream import ChatError
 
 OFFERED = find_spec("torch.ao.quantization") is not None  # it is to move out of torch
@@ -33,15 +32,13 @@ def in_int8(model: nn.Module) -> nn.Module:
     if weight.dtype is not torch.float32 or weight.device.type != "cpu":
         kind = str(weight.dtype).removeprefix("torch.")
         raise ChatError(
-            tr(
-                "int8 needs a model in float32 on the cpu; this one is in {kind} on {device}",
-                kind=kind,
-                device=weight.device,
-            )
+            "int8 needs a model in float32 on the cpu; this one is in {kind} on {device}",
+            kind=kind,
+            device=weight.device,
         )
     if not OFFERED:
         raise ChatError(
-            tr("torch {version} has no dynamic quantisation", version=torch.__version__)
+            "torch {version} has no dynamic quantisation", version=torch.__version__
         )
     from torch.ao import quantization
 
@@ -58,9 +55,7 @@ def in_int8(model: nn.Module) -> nn.Module:
             model(tried)
         except (AttributeError, TypeError, RuntimeError) as error:
             raise ChatError(
-                tr(
-                    "int8 needs code that only calls its layers; this does more: {error}",
-                    error=error,
-                )
+                "int8 needs code that only calls its layers; this does more: {error}",
+                error=error,
             ) from error
     return model

@@ -14,11 +14,9 @@ from typing import Any
 
 import tokenizers
 
-from labkit.course.lang import tr
 from labkit.model.weights import CheckpointError
 
 STOPS = ("<|im_end|>", "<|endoftext|>")
-NO_THOUGHT = "<think>\n\n</think>\n\n"
 CUT = "\uffff"  # no character: text that is exchanged never holds it
 UNFINISHED = "\ufffd"  # what an incomplete UTF-8 character decodes to
 
@@ -39,7 +37,12 @@ class Tokenizer:
         self.library = _open(self.folder / "tokenizer.json")
         self.settings = _json(self.folder / "tokenizer_config.json")
         self.generation = _json(self.folder / "generation_config.json")
-        self.chat_template = _chat_template(self.folder, self.settings)
+        template = self.folder / "chat_template.jinja"
+        self.chat_template = (
+            template.read_text("utf-8")
+            if template.is_file()
+            else self.settings.get("chat_template")
+        )
         self.stop_ids = self._stop_ids()
         added = self.library.get_added_tokens_decoder().values()
         names = [re.escape(token.content) for token in added if token.special]
@@ -60,41 +63,16 @@ class Tokenizer:
         """The conversation as the model was taught to read it, up to where it shall answer.
 
         messages are {"role": "system" | "user" | "assistant", "content": text}. thinking
-        False puts an empty <think> block before the answer. The checkpoint's own template
-        is followed if it ships one, Qwen3's layout otherwise.
+        False asks the template for an empty <think> block before the answer.
 
-        Errors: a template that fails, a tokenizer without chat tokens: CheckpointError
+        Errors: no template, or one that fails: CheckpointError
         """
-        if not messages:
-            raise ValueError(tr("messages is empty: there is nothing to answer"))
-        if self.chat_template:
-            return self._render(messages, thinking)
-        if self.token_id("<|im_start|>") is None:
+        if not self.chat_template:
             raise CheckpointError(
-                tr(
-                    "{folder} has no chat template and no <|im_start|> token: this model "
-                    "continues text (`tinyllm generate`), it does not chat",
-                    folder=self.folder,
-                )
+                "{folder} has no chat template: this model continues text "
+                "(`tinyllm generate`), it does not chat",
+                folder=self.folder,
             )
-        no_thought = not thinking and self.token_id("<think>") is not None
-        turns = "".join(map(plain_turn, messages))
-        return turns + "<|im_start|>assistant\n" + (NO_THOUGHT if no_thought else "")
-
-    def chat_prompt(self, messages: Sequence[Message], thinking: bool = True) -> list[int]:
-        """The same as token ids.
-
-        Only the template sets special tokens: one that a message spells out is cut in two
-        before it is encoded, and stays letters.
-        """
-        letters = [
-            {**message, "content": self.special.sub(_cut, message["content"])}
-            for message in messages
-        ]
-        text = self.chat_text(letters, thinking)
-        return [token for piece in text.split(CUT) for token in self.encode(piece)]
-
-    def _render(self, messages: Sequence[Message], thinking: bool) -> str:
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         environment = ImmutableSandboxedEnvironment(
@@ -111,8 +89,21 @@ class Tokenizer:
             )
         except Exception as error:  # a template is a program: it may fail in any way
             raise CheckpointError(
-                tr("the chat template of {folder}: {error}", folder=self.folder, error=error)
+                "the chat template of {folder}: {error}", folder=self.folder, error=error
             ) from error
+
+    def chat_prompt(self, messages: Sequence[Message], thinking: bool = True) -> list[int]:
+        """The same as token ids.
+
+        Only the template sets special tokens: one that a message spells out is cut in two
+        before it is encoded, and stays letters.
+        """
+        letters = [
+            {**message, "content": self.special.sub(_cut, message["content"])}
+            for message in messages
+        ]
+        text = self.chat_text(letters, thinking)
+        return [token for piece in text.split(CUT) for token in self.encode(piece)]
 
     def _stop_ids(self) -> frozenset[int]:
         stops = self.generation.get("eos_token_id")
@@ -150,51 +141,23 @@ class TextPieces:
         return self.text[self.shown :]
 
 
-def plain_turn(message: Message) -> str:
-    """One message in Qwen3's layout; what an assistant once thought is left out."""
-    content = message["content"]
-    if message["role"] == "assistant" and "</think>" in content:
-        content = content.split("</think>")[-1].lstrip("\n")
-    return f"<|im_start|>{message['role']}\n{content}<|im_end|>\n"
-
-
 def _open(path: Path) -> tokenizers.Tokenizer:
     if not path.is_file():
-        raise CheckpointError(
-            tr("{path} is missing: this checkpoint cannot read text", path=path)
-        )
+        raise CheckpointError("{path} is missing: this checkpoint cannot read text", path=path)
     try:
         return tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain Exception
-        raise CheckpointError(
-            tr("{path} is damaged: {error}", path=path, error=error)
-        ) from error
+        raise CheckpointError("{path} is damaged: {error}", path=path, error=error) from error
 
 
 def _json(path: Path) -> dict[str, Any]:
     """The object in a JSON file, {} where there is no file."""
-    if not path.is_file():
-        return {}
     try:
-        values = json.loads(path.read_text("utf-8"))
+        return json.loads(path.read_text("utf-8")) if path.is_file() else {}
     except ValueError as error:
         raise CheckpointError(
-            tr("{path} is not valid JSON: {error}", path=path, error=error)
+            "{path} is not valid JSON: {error}", path=path, error=error
         ) from error
-    if not isinstance(values, dict):
-        raise CheckpointError(tr("{path} holds no JSON object", path=path))
-    return values
-
-
-def _chat_template(folder: Path, settings: Mapping[str, Any]) -> str | None:
-    path = folder / "chat_template.jinja"
-    if path.is_file():
-        return path.read_text("utf-8")
-    template = settings.get("chat_template")
-    if isinstance(template, list):  # several, by name
-        named = {entry["name"]: entry["template"] for entry in template}
-        return named.get("default")
-    return template
 
 
 def _text(token: Any) -> str:

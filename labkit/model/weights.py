@@ -29,6 +29,9 @@ DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 class CheckpointError(ValueError):
     """A checkpoint that cannot be read or written as asked; the message says what to do."""
 
+    def __init__(self, message: str, **values: object):
+        super().__init__(tr(message, **values))
+
 
 @dataclass(frozen=True)
 class Stored:
@@ -60,13 +63,11 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
         else ""
     )
     raise CheckpointError(
-        tr(
-            "{folder} holds no weights: no {single} and no {index}{hint}",
-            folder=folder,
-            single=SINGLE,
-            index=INDEX,
-            hint=hint,
-        )
+        "{folder} holds no weights: no {single} and no {index}{hint}",
+        folder=folder,
+        single=SINGLE,
+        index=INDEX,
+        hint=hint,
     )
 
 
@@ -107,21 +108,19 @@ def _header(path: Path) -> dict[str, Stored]:
     except (SafetensorError, OSError) as error:
         raise CheckpointError(_damage(path, error)) from error
     if not found:
-        raise CheckpointError(tr("{path} holds no tensor at all", path=path))
+        raise CheckpointError("{path} holds no tensor at all", path=path)
     return found
 
 
 def _dtype(path: Path, name: str, code: str) -> torch.dtype:
     if code not in DTYPES:
         raise CheckpointError(
-            tr(
-                "{name} in {path} is stored as {code}; expected one of {names} "
-                "(quantised weights are not read)",
-                name=name,
-                path=path,
-                code=code,
-                names=tr(", ").join(DTYPES),
-            )
+            "{name} in {path} is stored as {code}; expected one of {names} "
+            "(quantised weights are not read)",
+            name=name,
+            path=path,
+            code=code,
+            names=tr(", ").join(DTYPES),
         )
     return DTYPES[code]
 
@@ -142,52 +141,24 @@ def _damage(path: Path, error: Exception) -> str:
 
 
 def _sharded(folder: Path) -> dict[str, Stored]:
-    found = {}
-    for file, names in _read_index(folder / INDEX).items():
-        header = _header(folder / file)
-        if lost := names - header.keys():
-            raise CheckpointError(
-                tr(
-                    "{path} lacks {names}, which {index} places there",
-                    path=folder / file,
-                    names=listed(lost),
-                    index=INDEX,
-                )
-            )
-        found |= {name: header[name] for name in names}
-    return found
-
-
-def _read_index(path: Path) -> dict[str, set[str]]:
-    """Which tensors every shard must hold; all shards are there."""
+    """The tensors of all shards that the index lists."""
+    path = folder / INDEX
     try:
-        places = dict(json.loads(path.read_text("utf-8"))["weight_map"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        places = json.loads(path.read_text("utf-8"))["weight_map"]
+        shards = sorted(set(places.values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
-            tr("{path} is no index with a weight_map: {error!r}", path=path, error=error)
+            "{path} is no index with a weight_map: {error!r}", path=path, error=error
         ) from error
-    if not places:
-        raise CheckpointError(tr("{path} names no tensor", path=path))
-    shards = defaultdict(set)
-    for name, file in places.items():
-        if not isinstance(file, str) or Path(file).name != file:
+    found: dict[str, Stored] = {}
+    for shard in shards:
+        if not (folder / shard).is_file():
             raise CheckpointError(
-                tr(
-                    "{path} places {name} in {file!r}, which is no file name",
-                    path=path,
-                    name=name,
-                    file=file,
-                )
+                "{path} is missing; {index} lists it", path=folder / shard, index=INDEX
             )
-        shards[file].add(name)
-    for file, names in shards.items():
-        if not (path.parent / file).is_file():
-            raise CheckpointError(
-                tr(
-                    "{path} is missing; {name} says it holds {names}",
-                    path=path.parent / file,
-                    name=path.name,
-                    names=listed(names),
-                )
-            )
-    return shards
+        found |= _header(folder / shard)
+    if lost := places.keys() - found.keys():
+        raise CheckpointError(
+            "no shard holds {names}, which {path} lists", names=listed(lost), path=path
+        )
+    return found

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from labkit.course.files import write_whole
 from labkit.model import checkpoint
@@ -34,7 +32,7 @@ def write_card(folder: Path, package: ModuleType) -> None:
 def card(folder: Path, package: ModuleType) -> str:
     """The card of a folder with config.json, recipe.json, log.csv and scores.json.
 
-    history.json lists the runs of a model that no single recipe makes.
+    history.json lists the runs of a model that no single recipe makes, and says it in words.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -57,7 +55,7 @@ def card(folder: Path, package: ModuleType) -> str:
         total=total,
         active=active,
         recipe=Recipe.from_file(folder / "recipe.json"),
-        history=summary(read("history.json")) if (folder / "history.json").exists() else None,
+        history=read("history.json")["card"] if (folder / "history.json").exists() else (),
         tokens=int(last["tokens"]),
         temperature=read("generation_config.json").get("temperature", 0),
         scores=scores,
@@ -81,26 +79,4 @@ def examples() -> dict[str, list[str]]:
     return {
         "requests": [forms[0].format(about=about) for forms, about in wanted],
         "questions": [form.format(**names) for form in words.QUESTIONS.values()],
-    }
-
-
-def summary(history: Mapping[str, Any]) -> dict[str, Any]:
-    """What a card says of many runs."""
-    runs = history["runs"]
-
-    def span(key: str) -> str:
-        values = {run[key] for run in runs}
-        low, high = min(values), max(values)
-        return f"{low}" if low == high else f"{low} to {high}"
-
-    count = lambda key: sum(bool(run.get(key)) for run in runs)  # noqa: E731
-    return {
-        "runs": runs,
-        "steps": f"{sum(run['steps'] for run in runs):,}",
-        "batch": span("batch_size"),
-        "length": span("sequence_length"),
-        "answers": count("answers"),
-        "asked": count("asked"),
-        "told": count("told"),
-        "note": history["note"],
     }

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer()
-FIRST = 5  # steps after which the time that is left is said
 CARD = 200  # stories for the scores on a model's card
 
 
@@ -49,9 +48,6 @@ def train(
     ] = None,
     steps: Annotated[Optional[int], typer.Option(min=1, help="another number of steps")] = None,
     package: talk.PackageName = talk.PACKAGE,
-    device: Annotated[
-        Optional[str], typer.Option(help="cpu, cuda or mps; a GPU if there is one")
-    ] = None,
 ) -> None:
     """Train a small model on stories; run again, it goes on where it was."""
     import torch
@@ -61,9 +57,6 @@ def train(
     from labkit.pretrain.run_folder import Run
     from labkit.pretrain.trainer import Trainer
 
-    if device:
-        with talk.problems_told():
-            talk.usable_device(device)  # or say why not
     with ending_on(TrainError, ValueError), talk.problems_told():
         path = _recipe_file(checkpoint, recipe)
         made = Recipe.from_file(path)
@@ -74,8 +67,8 @@ def train(
             made = made.with_steps(steps)
         run = Run(out or _run_folder(path), made)
         run.begin()
-        place = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        _train(Trainer(run, talk.named_package(package), torch.device(place), source))
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        _train(Trainer(run, talk.named_package(package), device, source))
 
 
 @app.command()
@@ -111,22 +104,15 @@ def measure(
             found["too_long"],
         )
         console.print(text, soft_wrap=not console.is_terminal)
-    missing = [name for name in ("recipe.json", "log.csv") if not (folder / name).exists()]
-    if model and stories >= CARD and not missing:
+    trained_here = all((folder / name).exists() for name in ("recipe.json", "log.csv"))
+    if model and stories >= CARD and trained_here:
         write_whole(folder / "scores.json", (json.dumps(found, indent=2) + "\n").encode())
         write_card(folder, code)
         message = tr("written: {folder}/scores.json, README.md", folder=folder)
-    elif missing:
-        message = tr(
-            "nothing written: {folder} has no {missing}; a card is of a model that was "
-            "trained here",
-            folder=folder,
-            missing=", ".join(missing),
-        )
     else:
         message = tr(
-            "nothing written: a card is of a MODEL that you name, and of {stories} stories or "
-            "more",
+            "nothing written: a card is of a MODEL that you name, that was trained here "
+            "(recipe.json and log.csv are in its folder), and of {stories} stories or more",
             stories=CARD,
         )
     console.print(message, soft_wrap=not console.is_terminal)
@@ -154,22 +140,17 @@ def _print_scores(console: Console, found: dict) -> None:
 
 
 def _recipe_file(checkpoint, name: str | None) -> Path:
-    """A file, a folder with a recipe.json, or that of a shipped model."""
-    from labkit.pretrain.recipe import TrainError
-
-    path = Path(name) if name and Path(name).exists() else None
-    if path is None and name and name.endswith(".json"):
-        raise TrainError(f"there is no recipe at {name}")
-    path = path or checkpoint.resolve(name)
+    """A file, or the recipe.json of a folder or of a shipped model."""
+    path = Path(name) if name and name.endswith(".json") else checkpoint.resolve(name)
     return path / "recipe.json" if path.is_dir() else path
 
 
 def _run_folder(recipe: Path) -> Path:
     """Runs are kept by name; a recipe that lies in its run's folder goes on there."""
-    if recipe.name != "recipe.json":
-        return Path("build/runs") / recipe.stem
-    at_home = (recipe.parent / "state.pt").exists()
-    return recipe.parent if at_home else Path("build/runs") / recipe.parent.name
+    if (recipe.parent / "state.pt").exists():
+        return recipe.parent
+    name = recipe.parent.name if recipe.name == "recipe.json" else recipe.stem
+    return Path("build/runs") / name
 
 
 def _train(trainer: Trainer) -> None:
@@ -222,6 +203,7 @@ def stopped_gently(trainer: Trainer) -> Iterator[None]:
 def _watched(trainer: Trainer, console: Console) -> None:
     """Run all steps under a progress bar; a line for every save where there is no terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as TimeLeft
 
     if trainer.step == trainer.recipe.steps:
         return
@@ -229,16 +211,13 @@ def _watched(trainer: Trainer, console: Console) -> None:
         TextColumn("step"),
         MofNCompleteColumn(),
         BarColumn(),
+        TimeLeft(),
         TextColumn("{task.fields[seen]}"),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("", completed=trainer.step, total=trainer.recipe.steps, seen="")
         lines = len(trainer.run.log)
-        begun = trainer.step
         for seen in trainer.steps():
-            if trainer.step == begun + FIRST:
-                left = (trainer.recipe.steps - trainer.step) * seen["seconds"] / 60
-                note(tr("about {left:.0f} min left at this pace", left=left))
             words = f"loss {seen['loss']:.3f}, {seen['seconds']:.2f} s a step"
             bar.update(task, completed=trainer.step, seen=words)
             if len(trainer.run.log) > lines and not console.is_terminal:

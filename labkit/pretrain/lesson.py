@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from labkit.learner.models import (
     DECODER_LABS,
@@ -28,6 +28,7 @@ from labkit.model import checkpoint
 from labkit.model.hub import SHIPPED, mine
 from labkit.model.saving import save
 from labkit.model.weights import CheckpointError
+from labkit.pretrain.measure import expert_shares as expert_shares
 from labkit.pretrain.muon import MuonAdamW as MuonAdamW
 from labkit.stories import END_OF_TURN, prompt
 from labkit.stories.scores import score_story, shares
@@ -118,7 +119,7 @@ def keep(model: nn.Module) -> None:
 def kept() -> nn.Module:
     """The model that was kept, to be trained further; without one, a fresh one."""
     found, _ = decoder()
-    if found is None or not mine().exists():
+    if not mine().exists():
         print("There is no model of yours to go on with: this one is fresh.")
         return build()
     code = SimpleNamespace(Qwen3Config=found[0], Qwen3ForCausalLM=found[1])
@@ -166,12 +167,3 @@ def truth(stories: list[str]) -> Mapping[str, float]:
 def recorded() -> dict[str, Any]:
     """A longer run, and runs of five sizes, made by tests/course/claims."""
     return json.loads(Path(__file__).with_name("training.json").read_text("utf-8"))
-
-
-def expert_shares(router_logits: list[Tensor], top_k: int) -> Tensor:
-    """Of every layer, which share of the picks each expert got: (layers, X), rows sum to 1."""
-    rows = []
-    for scores in router_logits:
-        picks = scores.topk(top_k, dim=-1).indices.flatten()
-        rows.append(torch.bincount(picks, minlength=scores.size(-1)) / picks.numel())
-    return torch.stack(rows)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
@@ -25,7 +25,6 @@ from labkit.stories.questions import UNTOLD
 from labkit.stories.scores import measure, right_when_shuffled, shares
 
 AT_ONCE = 64  # prompts in a batch
-SLACK = 64  # tokens of room that a prompt may lose to a longer one in its batch
 NEW_TOKENS = 280  # the longest story has fewer
 SEED = SPLITS["test"][0]
 SHARES = {  # key in scores.json: what it is a share of
@@ -64,7 +63,7 @@ def scores_of(
     found = {
         "stories": stories,
         "bits_per_byte": validation.bits_per_byte(model, loss),
-        "experts": expert_shares(model, validation),
+        "experts": picks_of(model, validation),
         "shuffled": round(right_when_shuffled(SEED, stories), 4),
     }
     by_hand = visitors(stories)
@@ -118,17 +117,26 @@ def visitor_shares(answers: dict[str, str], accepted: dict[str, list[str]]) -> d
 
 
 @torch.no_grad()
-def expert_shares(model: nn.Module, validation: Validation) -> list[list[float]]:
-    """Of every layer with experts, which share of the picks each expert got."""
-    counts: list[Tensor] = []
+def picks_of(model: nn.Module, validation: Validation) -> list[list[float]]:
+    """Of every layer with experts, which share of the picks each expert got on these texts."""
+    layers: list[list[Tensor]] = []
     for labels in validation.batches:
-        input_ids, real = labels.clamp(min=0), (labels != IGNORE).flatten()
-        _, router_logits = model(input_ids, output_router_logits=True)
-        for layer, scores in enumerate(router_logits):
-            picks = scores[real].topk(model.config.num_experts_per_tok, dim=-1).indices
-            new = picks.flatten().bincount(minlength=scores.size(-1))
-            counts[layer:] = [counts[layer] + new if layer < len(counts) else new]
-    return [[round(n, 4) for n in (layer / layer.sum()).tolist()] for layer in counts]
+        real = (labels != IGNORE).flatten()
+        _, router_logits = model(labels.clamp(min=0), output_router_logits=True)
+        layers = layers or [[] for _ in router_logits]
+        for scores, layer in zip(router_logits, layers, strict=True):
+            layer.append(scores[real])
+    shares = expert_shares(list(map(torch.cat, layers)), model.config.num_experts_per_tok)
+    return [[round(share, 4) for share in layer.tolist()] for layer in shares]
+
+
+def expert_shares(router_logits: list[Tensor], top_k: int) -> Sequence[Tensor]:
+    """Of every layer, which share of the picks each expert got: (layers, X), rows sum to 1."""
+    rows = []
+    for scores in router_logits:
+        picks = scores.topk(top_k, dim=-1).indices.flatten()
+        rows.append(torch.bincount(picks, minlength=scores.size(-1)) / picks.numel())
+    return torch.stack(rows) if rows else ()
 
 
 def prompts(stories: int, long: bool) -> list[str]:
@@ -157,7 +165,9 @@ def continuations(
     encoded = sorted(pairs, key=lambda pair: len(pair[0]))
     generator = torch.Generator().manual_seed(0)
     answers = {text: "" for ids, text in encoded if len(ids) >= limit}
-    for batch in batches([pair for pair in encoded if pair[1] not in answers], limit):
+    fitting = [pair for pair in encoded if pair[1] not in answers]
+    for start in range(0, len(fitting), AT_ONCE):
+        batch = fitting[start : start + AT_ONCE]
         longest = len(batch[-1][0])
         padding = [longest - len(ids) for ids, _ in batch]
         input_ids = [[0] * n + ids for n, (ids, _) in zip(padding, batch, strict=True)]
@@ -173,18 +183,3 @@ def continuations(
             answers[text] = tokenizer.decode(row[:end])
         progress(len(answers))
     return answers
-
-
-def batches(
-    encoded: Sequence[tuple[list[int], str]], limit: int
-) -> Iterator[list[tuple[list[int], str]]]:
-    """Prompts, shortest first, in batches; a short context is not cut further by padding."""
-    batch: list[tuple[list[int], str]] = []
-    for ids, text in encoded:
-        is_cut = bool(batch) and limit - len(ids) < NEW_TOKENS
-        if len(batch) == AT_ONCE or (is_cut and len(ids) - len(batch[0][0]) > SLACK):
-            yield batch
-            batch = []
-        batch.append((ids, text))
-    if batch:
-        yield batch

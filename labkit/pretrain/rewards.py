@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from labkit.model.tokenizer import Tokenizer
 from labkit.stories import LONG_REQUESTS, SPLITS, prompt, request
-from labkit.stories.reader import read_story, split_sentences
+from labkit.stories.reader import read_story
 from labkit.stories.scores import reply, tasks
 
 MOST = 160  # tokens of a story; nearly all stories with one chapter have fewer
@@ -91,25 +91,6 @@ def nats_on_stories(model: nn.Module, tokenizer: Tokenizer, stories: int = 40) -
         picked = log_probs.gather(-1, ids[0, len(begin) :, None])
         total, tokens = total - float(picked.sum()), tokens + len(picked)
     return total / tokens
-
-
-def questions_right(
-    model: nn.Module, tokenizer: Tokenizer, generate: Callable[..., Tensor], stories: int = 25
-) -> float:
-    """The share of questions about true stories that a model answers right."""
-    questions = [
-        (f"{story.text}\n{words}", right)
-        for story, _ in tasks(SPLITS["validation"][0], stories)
-        for words, right in story.questions
-    ]
-    texts = [text for text, _ in questions]
-    found = answers(model, tokenizer, generate, texts, temperature=0.0, most=24)
-    return sum(a == b for a, (_, b) in zip(found, questions, strict=True)) / len(questions)
-
-
-def sentences(text: str) -> int:
-    """How many sentences a text has."""
-    return len(split_sentences(text))
 
 
 def recorded() -> dict[str, list[dict[str, Any]]]:

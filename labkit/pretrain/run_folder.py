@@ -8,9 +8,7 @@ model/                       Hugging Face's layout
 from __future__ import annotations
 
 import csv
-import errno
 import io
-import shutil
 from collections.abc import Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,13 +86,9 @@ class Run:
         try:
             yield
         except OSError as error:
-            reason = error.strerror or str(error)
-            if error.errno == errno.ENOSPC:
-                free = shutil.disk_usage(self.folder).free
-                reason = f"no room on the disk, {free:,} bytes are free"
             raise TrainError(
-                f"{self.folder} was not written: {reason}. What was saved before is whole; "
-                "the same command goes on from there"
+                f"{self.folder} was not written: {error.strerror or error}. What was saved "
+                "before is whole; the same command goes on from there"
             ) from error
 
 

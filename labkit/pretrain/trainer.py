@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from labkit.course.files import write_whole
 from labkit.model import checkpoint
@@ -23,7 +22,6 @@ from labkit.pretrain.data import Rows, Validation
 from labkit.pretrain.muon import MuonAdamW
 from labkit.pretrain.recipe import TrainError
 from labkit.pretrain.run_folder import Run
-from labkit.stories import END_OF_TURN, START_OF_TURN
 
 VALIDATION = 50  # documents
 ROOM = 256  # tokens for a request and a story
@@ -49,8 +47,6 @@ class Trainer:
         self.rows = Rows(library, length, ROWS * self.recipe.seed)
         longest = self.config.max_position_embeddings
         self.validation = Validation(library, VALIDATION, longest)
-        self.header = self.tokenizer.encode(f"{START_OF_TURN}assistant\n")
-        [self.end_of_turn] = self.tokenizer.encode(END_OF_TURN)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.recipe.seed)
             self.model = self.part("Qwen3ForCausalLM")(self.config).to(device).train()
@@ -88,15 +84,12 @@ class Trainer:
             raise TrainError(
                 f"vocab_size is {self.config.vocab_size}; the course's tokenizer has {size}"
             )
-        for name, needed in (
-            ("sequence_length", recipe.sequence_length),
-            ("requests", ROOM if recipe.requests else 0),
-        ):
-            if needed > longest:
-                raise TrainError(
-                    f"{name} needs {needed} tokens, more than the model's "
-                    f"max_position_embeddings {longest}"
-                )
+        needed = max(recipe.sequence_length, ROOM if recipe.requests else 0)
+        if needed > longest:
+            raise TrainError(
+                f"sequence_length or requests needs {needed} tokens, more than the model's "
+                f"max_position_embeddings {longest}"
+            )
 
     def steps(self) -> Iterator[dict[str, float]]:
         """Train to the end, one step for every item; saves and measures on the way.
@@ -128,17 +121,10 @@ class Trainer:
         rate = self.part("learning_rate")(
             self.step, peak, recipe.warmup_steps, recipe.steps, recipe.floor * peak
         )
-        seen = self.part("train_step")(
-            self.model, self.optimizer, input_ids, self.labels(input_ids), rate
-        )
+        seen = self.part("train_step")(self.model, self.optimizer, input_ids, input_ids, rate)
         if seen["loss"] != seen["loss"]:
             raise TrainError(f"the loss is not a number at step {self.step}; learn more slowly")
         return {**seen, "learning_rate": rate}
-
-    def labels(self, input_ids: Tensor) -> Tensor:
-        if not self.recipe.answers_only:
-            return input_ids
-        return self.part("answer_labels")(input_ids, self.header, self.end_of_turn)
 
     def reader_step(self) -> float:
         """Let the model answer requests and learn from the reader's verdict, as lab 11 does."""
@@ -189,8 +175,7 @@ class Trainer:
     def export(self) -> None:
         """Write the model as it is now in Hugging Face's layout, with recipe, log and plot."""
         folder = self.run.folder / "model"
-        dtype = getattr(torch, self.recipe.saved_dtype)
-        model = copy.deepcopy(self.model).to("cpu", dtype)
+        model = copy.deepcopy(self.model).to("cpu", torch.bfloat16)
         checkpoint.save(model, self.config, folder, next(iter(SHIPPED.values())))
         for name in ("recipe.json", "log.csv", "loss.png"):
             write_whole(folder / name, (self.run.folder / name).read_bytes())

@@ -65,6 +65,6 @@ def report_on(mistake: Mistake) -> Report:
     lab, exercise = mistake.lab, mistake.exercise
     module = cells.with_block(cells.plain(reference(lab)), exercise, mistake.cell)
     hint = tr('hint("{id}") shows rung {rung} of {last}', id=exercise.id, rung=1, last=3)
-    with workspace.playing(lab, module):
+    with workspace.override_source(lab, module):
         report, _ = check_exercise(lab, exercise, hint)
     return report

@@ -105,6 +105,7 @@ def form(*texts, lost=None, seen="", asked=(), home=True):
 
 
 NOT_STARTED = {"1.1": "not started"}
+OUTSIDE = {"1.2": "defines forward outside of the class"}
 FORMS = {
     # Lines round the definitions
     "%%time": form("%%time\n@1"),
@@ -336,7 +337,7 @@ FORMS = {
     ),
     # Methods added cell by cell
     "@add_to_class over two cells": form(
-        ADD, CLASS, "@add_to_class(RMSNorm)\n" + FORWARD, seen=""
+        ADD, CLASS, "@add_to_class(RMSNorm)\n" + FORWARD, lost=OUTSIDE, asked=("1.2",)
     ),
     "@add_to_class in one cell": form(
         "# %% exercise 1.2\n"
@@ -345,12 +346,18 @@ FORMS = {
         + "\n@add_to_class(RMSNorm)\n"
         + FORWARD
     ),
-    "RMSNorm.forward = in a cell below": form(CLASS, FORWARD + "RMSNorm.forward = forward"),
-    "setattr in a cell below": form(CLASS, FORWARD + 'setattr(RMSNorm, "forward", forward)'),
+    "RMSNorm.forward = in a cell below": form(
+        CLASS, FORWARD + "RMSNorm.forward = forward", lost=OUTSIDE, asked=("1.2",)
+    ),
+    "setattr in a cell below": form(
+        CLASS, FORWARD + 'setattr(RMSNorm, "forward", forward)', lost=OUTSIDE, asked=("1.2",)
+    ),
     "a stub's method written below": form(
         CLASS + "\n    def forward(self, hidden_states):\n"
         '        raise NotImplementedError("Exercise 1.2: RMSNorm")',
         FORWARD + "RMSNorm.forward = forward",
+        lost=OUTSIDE,
+        asked=("1.2",),
     ),
     "split at def forward": form(
         CLASS,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from labkit.author.translation import messages
 from labkit.author.translation.faults import faults
 from labkit.course.lang import ENGLISH, FOLDER, languages
 
-EPOCH = datetime(2000, 1, 1, tzinfo=timezone.utc)  # no dates in the files: git knows them
 WIDTH = 96
 
 
@@ -33,7 +31,8 @@ def translated() -> list[str]:
 
 def read(path: Path, language: str) -> Catalog:
     if not path.exists():
-        return Catalog(locale=language)
+        header = "# What TinyLLM says."
+        return Catalog(language, header_comment=header, project="TinyLLM", fuzzy=False)
     with path.open("rb") as file:
         return read_po(file, locale=language)
 
@@ -52,25 +51,11 @@ def templates() -> dict[str, Catalog]:
 def updated(language: str, name: str) -> bytes:
     """What the catalog's file should hold."""
     catalog = read(path_of(language, name), language)
-    catalog.update(templates()[name])
-    fresh = Catalog(
-        locale=language,
-        header_comment=f"# What TinyLLM says, in {catalog.locale.english_name}.",
-        project="TinyLLM",
-        version="1",
-        msgid_bugs_address="none",
-        last_translator="none",
-        language_team="none",
-        creation_date=EPOCH,
-        revision_date=EPOCH,
-        fuzzy=False,
-    )
+    catalog.update(templates()[name], update_creation_date=False)
     for message in catalog:
-        if message.id:
-            message.flags.discard("python-format")  # it is str.format's
-            fresh[message.id] = message
+        message.flags.discard("python-format")  # it is str.format's
     written = io.BytesIO()
-    write_po(written, fresh, width=WIDTH, ignore_obsolete=True, include_lineno=False)
+    write_po(written, catalog, width=WIDTH, ignore_obsolete=True, include_lineno=False)
     return written.getvalue()
 
 

@@ -10,17 +10,18 @@ import ast
 import re
 from collections.abc import Iterator
 
-# of a method's arguments, those of these are written
-WRITE = {
-    *("text", "annotate", "legend", "suptitle", "set_title", "set_xlabel", "set_ylabel"),
-    *("set_xticks", "set_yticks", "set_xticklabels", "set_yticklabels"),
-}
+# keywords whose texts are shown; of a method's other keywords they are settings
 WRITTEN = {"label", "labels", "title", "xlabel", "ylabel", "xticklabels", "yticklabels"}
+SILENT = ("print", "repr", "outcome", "compare")  # no figure shows their arguments
 WORD = re.compile(r"\b[A-Za-z][a-z]{2,}\b(?!\()|\b[a-z]{2} [a-z]{2}\b")
 # no prose: keys of captions and colours, formulas and places
 NO_PROSE = re.compile(r"\d+\.[\w-]+|\w+_\w+|#\w+|<.*>|\S+[.]weight")
 APART = re.compile(r"\$[^$]*\$|\{\d\}")
+TABLES = (ast.Dict, ast.Tuple)
 CODE = {
+    *("equal", "auto", "off", "log", "symlog", "nearest"),  # settings
+    *("Where is the", "bananas and", "abcdefgh", "Once upon a time, there was a", "Anna had"),
+    *("nothing", ".weight", "model."),
     *("mine", "wrong", "mlp", "gate", "up", "relu", "gelu", "silu", "swish", "geglu", "swiglu"),
     *("cos", "inf", "-inf", "raw", "scaled", "pre", "post", "sandwich", "deepnorm"),
     *("x cos", "rotate_half(x) sin", "parallel", "placement", "system", "user", "assistant"),
@@ -29,95 +30,64 @@ CODE = {
 
 
 def labels_of(cells: list[str]) -> list[str]:
-    """What the figures of a notebook's code cells say, in order."""
+    """What the figures of a notebook's code cells show, in order."""
     trees = [ast.parse(cell) for cell in cells]
-    drawing = [tree for tree in trees if "show" in _names(tree) or "axis" in _names(tree)]
-    used = set().union(*map(_names, drawing))
-    found = []
+    drawing = [tree for tree in trees if names_in(tree) & {"show", "axis"}]
+    drawn = set().union(*map(names_in, drawing))
+    found: list[str] = []
     for tree in trees:
         if tree in drawing:
-            found += _said(tree)
+            found += texts_in(tree)
             continue
         for node in tree.body:  # a table that a later cell draws
-            if not isinstance(node, ast.Assign) or not used & _names(node.targets[0]):
-                continue
-            if isinstance(node.value, (ast.Dict, ast.Tuple)):
-                found += _said(node.value)
+            if isinstance(node, ast.Assign) and drawn & names_in(node.targets[0]):
+                found += texts_in(node.value) if isinstance(node.value, TABLES) else ()
     return [text for text in dict.fromkeys(found) if is_prose(text)]
 
 
 def is_prose(text: str) -> bool:
-    bare = APART.sub(" ", text)
     known = text not in CODE and not NO_PROSE.fullmatch(text)
-    return bool(known and len(text) > 2 and WORD.search(bare))
+    return bool(known and len(text) > 2 and WORD.search(APART.sub(" ", text)))
 
 
-def _names(tree: ast.AST) -> set[str]:
+def names_in(tree: ast.AST) -> set[str]:
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
-def _said(node: ast.AST, held: bool = False) -> Iterator[str]:
-    """The texts of a piece of code that may be written; `held`: of a text in it, too."""
-    if isinstance(node, ast.Constant):
-        if held and isinstance(node.value, str):
-            yield node.value
-    elif isinstance(node, ast.JoinedStr) or _is_sum(node):
-        for parts in _variants(node):
-            places = iter(range(10))
-            yield "".join(f"{{{next(places)}}}" if each is None else each for each in parts)
-    elif isinstance(node, ast.Call):
-        name = getattr(node.func, "id", "")
-        if name in ("print", "repr", "outcome", "compare"):
+def texts_in(node: ast.AST) -> Iterator[str]:
+    """The texts of a piece of code that a figure may show."""
+    match node:
+        case ast.Call(ast.Name(name)) if name in SILENT:
             return
-        held = bool(name) or getattr(node.func, "attr", "") in WRITE
-        for argument in node.args:
-            yield from _said(argument, held)
-        for word in node.keywords:
-            yield from _said(word.value, True) if word.arg in WRITTEN else ()
-    elif isinstance(node, (ast.Compare, ast.Assert, ast.Raise)):
-        return
-    elif isinstance(node, ast.Subscript):
-        yield from _said(node.value)
-    elif isinstance(node, ast.IfExp):
-        yield from _said(node.body, held)
-        yield from _said(node.orelse, held)
-    elif isinstance(node, ast.Dict):
-        for each in (*node.keys, *node.values):
-            yield from _said(each, each in node.keys) if each else ()
-    else:
-        holds = isinstance(node, (ast.Tuple, ast.List))
-        for each in ast.iter_child_nodes(node):
-            yield from _said(each, holds)
+        case ast.Compare() | ast.Assert() | ast.Raise() | ast.Expr(ast.Constant()):
+            return
+        case ast.keyword(name) if name not in WRITTEN:
+            return
+        case ast.Subscript(value):
+            yield from texts_in(value)
+        case ast.Constant(str()) | ast.JoinedStr() | ast.BinOp(op=ast.Add()):
+            for parts in variants(node):
+                places = iter(range(10))
+                yield "".join(f"{{{next(places)}}}" if p is None else p for p in parts)
+        case _:
+            for child in ast.iter_child_nodes(node):
+                yield from texts_in(child)
 
 
-def _is_sum(node: ast.AST) -> bool:
-    """Whether it is a text + something."""
-    return (
-        isinstance(node, ast.BinOp)
-        and isinstance(node.op, ast.Add)
-        and any(
-            isinstance(each, (ast.JoinedStr, ast.Constant)) for each in (node.left, node.right)
-        )
-        and any(
-            isinstance(each, ast.Constant) and isinstance(each.value, str)
-            for each in ast.walk(node)
-        )
-    )
-
-
-def _variants(node: ast.AST) -> list[list[str | None]]:
-    """What it can say, in pieces; None: what is known only when it runs."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return [[node.value]]
-    if isinstance(node, ast.JoinedStr):
-        pieces = node.values
-    elif _is_sum(node):
-        pieces = [node.left, node.right]
-    elif isinstance(node, ast.FormattedValue) and isinstance(node.value, ast.IfExp):
-        return [*_variants(node.value.body), *_variants(node.value.orelse)]
-    else:
-        return [[None]]
+def variants(node: ast.AST) -> list[list[str | None]]:
+    """What a text can be, in pieces; None: what is known only when it runs."""
+    match node:
+        case ast.Constant(str(text)):
+            return [[text]]
+        case ast.FormattedValue(ast.IfExp(_, body, orelse)):
+            return [*variants(body), *variants(orelse)]
+        case ast.JoinedStr(pieces):
+            pass
+        case ast.BinOp(left, ast.Add(), right):
+            pieces = [left, right]
+        case _:
+            return [[None]]
     found = [[]]
     for piece in pieces:
-        found = [[*before, *after] for before in found for after in _variants(piece)]
+        found = [[*before, *after] for before in found for after in variants(piece)]
     return found

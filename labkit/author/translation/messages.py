@@ -27,7 +27,7 @@ from labkit.sandbox.inside import banned
 
 EVERYWHERE = "course"
 FIGURES = "figures"
-KEYWORDS = {"tr": None, "said": None, "ntr": (1, 2)}
+KEYWORDS = {"tr": None, "said": None, "ntr": (1, 2), "CheckpointError": None, "ChatError": None}
 SAID_BY = [("**.py", "python"), ("**.jinja", "jinja2"), ("**.html", "jinja2")]
 LEARNERS = ("learner", "look", "pretrain")  # whose commands speak other languages too
 PAGES = ("labkit/author/learners/README.md",)

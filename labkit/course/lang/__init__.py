@@ -33,14 +33,13 @@ def languages() -> list[str]:
 
 
 def language() -> str:
-    """What is spoken now: what `speaking` says; else TINYLLM_LANG, the edition's own language
-    or the system's, whichever is said first."""
+    """The current language: set by `speaking`, else TINYLLM_LANG, the edition, the system."""
     return _speaking.get() or _chosen()
 
 
 @contextmanager
 def speaking(chosen: str) -> Iterator[None]:
-    """Another language, while it is open."""
+    """Use this language within the block."""
     before = _speaking.set(chosen)
     try:
         yield
@@ -52,8 +51,8 @@ def speaking(chosen: str) -> Iterator[None]:
 def _chosen() -> str:
     asked, *system = (os.environ.get(name, "") for name in VARIABLES)
     edition = EDITION.read_text("utf-8") if EDITION.exists() else ""
-    said = next(filter(None, (asked, edition, *system)), "")
-    return known(said) or ENGLISH
+    name = next(filter(None, (asked, edition, *system)), "")
+    return known(name) or ENGLISH
 
 
 def known(name: str) -> str | None:
@@ -64,13 +63,13 @@ def known(name: str) -> str | None:
 
 
 def tr(message: str, **values: object) -> str:
-    """The message in the language that is spoken, with its {values} filled in."""
+    """The message in the current language, with its {values} filled in."""
     text = message if language() == ENGLISH else _catalog(language()).one(message)
     return text.format(**values) if values else text
 
 
 def known_messages() -> list[str]:
-    """Every message that is translated into the language that is spoken."""
+    """Every message that is translated into the current language."""
     return [] if language() == ENGLISH else list(_catalog(language()).found)
 
 

@@ -20,7 +20,7 @@ def padded(text: str, width: int) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """The text in lines of at most `width` columns; a longer word stands alone.
+    """The text in lines of at most `width` columns; a longer word has a line of its own.
 
     No line begins with what closes a clause or ends with what opens one.
     """

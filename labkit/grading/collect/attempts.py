@@ -1,4 +1,4 @@
-"""From a source to attempts: the lab of each file, and what its path says of its learner."""
+"""Read a source as attempts: the lab of each file, and what its path says of its learner."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import hashlib
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from labkit.course.answers import answers_in, cell_name
 from labkit.course.cells import DIRECTIVE
 from labkit.course.files import write_whole
-from labkit.course.lang import said, tr
+from labkit.course.lang import tr
 from labkit.course.syllabus import LABS, NOTEBOOKS, Lab
 from labkit.grading.collect import layouts
 from labkit.grading.collect.walk import GIT, STAMP, Found, files_of
@@ -21,14 +21,6 @@ from labkit.learner.workspace import is_empty
 
 BY_CELL = {name: lab for lab in NOTEBOOKS for name in lab.cells}
 BY_NUMBER = {lab.number: lab for lab in NOTEBOOKS}
-OTHERS = {
-    ".html": said("a web page only shows a notebook"),
-    ".htm": said("a web page only shows a notebook"),
-    ".pdf": said("a PDF only shows a notebook"),
-    ".rar": said("a .rar cannot be read, a .zip can"),
-    ".7z": said("a .7z cannot be read, a .zip can"),
-}
-MAGIC = {b"%PDF": ".pdf", b"Rar!": ".rar", b"<!": ".html", b"<h": ".html"}
 
 
 @dataclass(frozen=True)
@@ -122,8 +114,8 @@ def attempt_of(found: Found, source: str, wanted: Lab | None, spool: Path) -> At
     lab = layouts.lab_by_name(found.parts) or wanted
     attempt = Attempt(source, found.parts, found.when, lab=lab)
     if found.data is None:
-        reason = found.reason or not_a_notebook(PurePosixPath(found.parts[-1].lower()).suffix)
-        return replace(attempt, reason=reason, other=not found.reason)
+        other = tr("it is no notebook; the notebook itself, the .ipynb, is needed")
+        return replace(attempt, reason=found.reason or other, other=not found.reason)
     try:
         votes, begun = read_notebook(found.data)
     except NotANotebook as error:
@@ -140,20 +132,11 @@ def attempt_of(found: Found, source: str, wanted: Lab | None, spool: Path) -> At
     return replace(attempt, lab=lab, content=spool / sha, sha=sha, begun=begun)
 
 
-def not_a_notebook(suffix: str) -> str:
-    """Why a file that is no notebook cannot be graded."""
-    why = OTHERS.get(suffix, said("it is no notebook"))
-    return tr(why) + tr("; ") + tr("the notebook itself, the .ipynb, is needed")
-
-
 def read_notebook(data: bytes) -> tuple[Counter[Lab], frozenset[str]]:
     """Of each lab the number of cells that name it, and the exercises that are answered;
     NotANotebook, which says why, if it is none."""
     if not data.strip():
         raise NotANotebook(tr("the file is empty"))
-    for magic, suffix in MAGIC.items():
-        if data.lstrip().startswith(magic):
-            raise NotANotebook(not_a_notebook(suffix))
     votes: Counter[Lab] = Counter()
     begun: set[str] = set()
     for cell in cells_of(data):

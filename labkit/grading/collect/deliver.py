@@ -7,34 +7,30 @@ course/collected/manifest.json          where each attempt that counts came from
 course/collected/needs_a_look.json      what a person has to settle (issues.py)
 course/collected/last.csv               what became of each file of the last run
 
-The latest attempt counts, and only a later one replaces it; a file that was collected before
-changes nothing. Nothing is guessed: what no layout and no roster settles stays open until
-`--as` says whose it is. Different notebooks for one learner from different sources are never
-delivered.
+The latest attempt counts, and only a later one replaces it. Nothing is guessed: what no layout
+and no roster settles stays open until `--as` says whose it is. Different notebooks for one
+learner from different sources are never delivered.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from labkit.course.files import safe_id, write_whole
+from labkit.course.files import safe_id
 from labkit.course.lang import said, tr
 from labkit.course.syllabus import LABS, Lab
 from labkit.grading.collect import issues
-from labkit.grading.collect.attempts import Attempt, attempts_in, read_notebook
+from labkit.grading.collect.attempts import Attempt, attempts_in
+from labkit.grading.collect.folders import CollectFolders, is_later, order_of
 from labkit.grading.collect.layouts import LAYOUTS, Claim
 from labkit.grading.collect.roster import Roster, roster_of
-from labkit.grading.judge.intake import NotANotebook
-from labkit.grading.nbgrader import timestamp
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError
+from labkit.grading.nbgrader.timestamp import sha_of
 
 NUMBERED = {layout.system for layout in LAYOUTS if "<user>" in layout.pattern}
 LABS_BY_NAME = {lab.name: lab for lab in LABS}
@@ -57,10 +53,11 @@ def collect(
     learner    whose all of it is; else their paths say it
     """
     run = Run(course, lab, roster_of(course, roster_file), replace_newer)
-    with TemporaryDirectory(prefix=".spool-", dir=run.collected) as spool:
+    collected = run.folders.collected
+    with TemporaryDirectory(prefix=".spool-", dir=collected) as spool:
         attempts: list[Attempt] = []
         for source in sources:
-            inside = source.resolve().is_relative_to(run.collected.resolve())
+            inside = source.resolve().is_relative_to(collected.resolve())
             if inside and learner is None:
                 raise CourseError(f"{source} is where collect keeps its own files")
             attempts += attempts_in(source, lab, Path(spool))
@@ -77,15 +74,13 @@ class Run:
         self.root, self.wanted, self.roster = course.root, wanted, roster
         self.replace_newer = replace_newer
         self.is_assigned = False  # a person said whose it is
-        self.collected = course.root / "collected"
-        self.collected.mkdir(parents=True, exist_ok=True)
+        self.folders = CollectFolders(course.root)
         self.issues = issues.OpenIssues(course.root)
         self.issues.given |= roster.numbers
         self.lines: list[issues.Line] = []
         self.new: list[issues.OpenIssue] = []
         self.settled: set[str] = set()
         self.delivered: dict[tuple[str, str], str] = {}
-        self.manifest = timestamp.read_manifest(self.root)
 
     def deliver(self, attempts: list[Attempt]) -> None:
         groups: dict[tuple[str, Lab], list[Attempt]] = defaultdict(list)
@@ -101,8 +96,7 @@ class Run:
         for group in groups.values():
             self.deliver_group(group)
         self.report_ungraded(rest)
-        text = json.dumps(self.manifest, indent=1, sort_keys=True)
-        write_whole(self.root / timestamp.MANIFEST, text)
+        self.folders.write_manifest()
         self.issues.update(self.new, self.settled, self.delivered)
 
     # Whose
@@ -118,9 +112,9 @@ class Run:
         asked = {issue.sha: issue.claim for issue in self.issues.entries if issue.claim}
         assigned = []
         for attempt in attempts:
-            before = self.manifest.get(f"{learner}/{attempt.lab_name}", {}).get("claim", "")
+            before = self.folders.manifest.get(f"{learner}/{attempt.lab_name}", {})
             claim = claim_called(asked.get(attempt.sha, "")) or attempt.claim
-            claim = claim or claim_called(before) or Claim("--as", (learner,))
+            claim = claim or claim_called(before.get("claim", "")) or Claim("--as", (learner,))
             self.issues.given[f"{claim.key}/{attempt.sha}"] = learner
             if claim.system in NUMBERED:
                 self.issues.given[claim.key] = learner
@@ -153,7 +147,7 @@ class Run:
 
     def ask(self, attempt: Attempt, reason: str) -> None:
         """It is kept, and a person is asked whose it is."""
-        copy = self.keep(replace(attempt, learner=""))
+        copy = self.folders.keep(replace(attempt, learner=""))
         reason += tr("; ") + tr(ASK)
         self.report_issue(attempt, issues.WHOSE, reason, str(copy.relative_to(self.root)))
 
@@ -175,20 +169,17 @@ class Run:
     def deliver_group(self, group: list[Attempt]) -> None:
         """The latest counts, and all are kept; what may be somebody else's is asked about."""
         learner, lab = group[0].learner, group[0].lab
-        path = issues.submitted(self.root, learner, lab.name)
-        current = self.manifest.get(f"{learner}/{lab.name}", {})
-        if not path.is_file() or timestamp.sha_of(path) != current.get("sha"):
-            current = {}  # what is there came by other means
-        new = self.undisputed(self.new_attempts(group, path), current)
+        current = self.folders.current(learner, lab.name)
+        new = self.undisputed(self.new_attempts(group, current), current)
         if not new:
             return
         *earlier, last = sorted(new, key=lambda attempt: (attempt.order, attempt.file))
         for attempt in earlier:
-            self.keep(attempt)
+            self.folders.keep(attempt)
             if attempt.sha != last.sha:
                 self.line(attempt, issues.EARLIER)
-        state, begun = self.put(last, path, current)
-        self.keep(last)  # after it counts: should this stop before, it is new the next time
+        state, begun = self.folders.put(last, self.replace_newer, self.is_assigned)
+        self.folders.keep(last)  # after it counts: until then it is new
         if self.is_assigned:
             self.settle(last)
         self.settled |= {attempt.sha for attempt in new}
@@ -209,23 +200,31 @@ class Run:
             same = (issue.claim, issue.lab) == (attempt.claim.key, attempt.lab_name)
             if issue.kept and same and (self.root / issue.kept).is_file():
                 content = self.root / issue.kept
-                self.keep(replace(attempt, sha=issue.sha, content=content))
+                self.folders.keep(replace(attempt, sha=issue.sha, content=content))
 
-    def new_attempts(self, group: list[Attempt], path: Path) -> list[Attempt]:
-        """Those that were not collected before; of a clone, what `tinyllm submit` wrote."""
+    def new_attempts(self, group: list[Attempt], current: dict) -> list[Attempt]:
+        """Those that may change what counts; of a clone, what `tinyllm submit` wrote."""
         submits = [attempt for attempt in group if "submissions" in attempt.parts[:-1]]
-        is_all_new = self.is_assigned or self.replace_newer or not path.is_file()
         new = []
         for attempt in group:
             if submits and attempt not in submits and not self.is_assigned:
-                self.keep(attempt)
+                self.folders.keep(attempt)
                 self.line(attempt, issues.SKIPPED, "submissions/ counts")
-            elif is_all_new or self.kept_copy(attempt) is None:
+            elif self.is_new(attempt, current):
                 new.append(attempt)
             else:
-                is_same = attempt.sha == timestamp.sha_of(path)
-                self.line(attempt, issues.SAME if is_same else issues.EARLIER)
+                self.line(attempt, issues.EARLIER)
         return new
+
+    def is_new(self, attempt: Attempt, current: dict) -> bool:
+        """Whether it was not collected before, or counts, or is later than what counts; where
+        a person chose what counts, only a notebook that was not there replaces it."""
+        path = issues.submitted(self.root, attempt.learner, attempt.lab.name)
+        if self.is_assigned or self.replace_newer or not path.is_file():
+            return True
+        if self.folders.find_copy(attempt) is None or attempt.sha == sha_of(path):
+            return True
+        return not current.get("chosen") and is_later(attempt, order_of(path, current))
 
     def undisputed(self, new: list[Attempt], current: dict) -> list[Attempt]:
         """Without those that may be somebody else's, and those of which no time says which is
@@ -234,9 +233,9 @@ class Run:
             return new
         keys = {current["claim"]} if current else {attempt.claim.key for attempt in new}
         hashes = {attempt.sha for attempt in new} | {current.get("sha", new[0].sha)}
-        canvas = {claim for key, entry in self.manifest.items()  # the same number in all labs
-                  if key.rpartition("/")[0] == new[0].learner
-                  and (claim := entry.get("claim", "")).startswith("Canvas ")}  # fmt: skip
+        claims = [entry.get("claim", "") for key, entry in self.folders.manifest.items()
+                  if key.rpartition("/")[0] == new[0].learner]  # fmt: skip
+        canvas = {claim for claim in claims if claim.startswith("Canvas ")}  # one in all labs
         good = []
         for attempt in new:
             key = attempt.claim.key
@@ -245,8 +244,8 @@ class Run:
             if is_one and not others:
                 good.append(attempt)
             else:
-                claims = " / ".join(sorted({*keys, *others, key}))
-                why = tr("several people may go by this name: {claims}", claims=claims)
+                names = " / ".join(sorted({*keys, *others, key}))
+                why = tr("several people may go by this name: {claims}", claims=names)
                 self.ask(attempt, why)
         timed = all(attempt.claim.timed for attempt in good)
         latest = max((attempt.order for attempt in good), default=[])
@@ -259,7 +258,7 @@ class Run:
                 why = tr("{name} has several different notebooks of {lab}", name=name, lab=lab)
                 self.ask(attempt, why)
             else:
-                self.keep(attempt)
+                self.folders.keep(attempt)
                 self.line(attempt, issues.EARLIER)
         return []
 
@@ -290,62 +289,11 @@ class Run:
             attempt = replace(attempt, lab=lab or attempt.lab or only)
             self.report_issue(attempt, issues.UNGRADED if mild else issues.REFUSED, note)
 
-    # Files
-
-    def keep(self, attempt: Attempt) -> Path:
-        """A copy in collected/, named by time and content; the same content only once."""
-        if path := self.kept_copy(attempt):
-            return path
-        when = f"{attempt.when:%Y-%m-%dT%H-%M-%SZ}-" if attempt.when else ""
-        path = self.copies_folder(attempt) / f"{when}{attempt.sha[:12]}.ipynb"
-        write_whole(path, attempt.content.read_bytes())
-        if attempt.when:  # from which `collect --as` takes it
-            os.utime(path, (attempt.when.timestamp(), attempt.when.timestamp()))
-        return path
-
-    def copies_folder(self, attempt: Attempt) -> Path:
-        owner = attempt.learner or Path("unknown", safe_id(attempt.shown))
-        return self.collected / owner / attempt.lab.name
-
-    def kept_copy(self, attempt: Attempt) -> Path | None:
-        return next(self.copies_folder(attempt).glob(f"*{attempt.sha[:12]}.ipynb"), None)
-
-    def put(self, attempt: Attempt, path: Path, current: dict) -> tuple[str, frozenset[str]]:
-        """Make an attempt what counts, unless what is there is later: what was done, and what
-        was answered there before."""
-        state, begun = issues.NEW, frozenset[str]()
-        entry = {"sha": attempt.sha, "order": attempt.order, "claim": attempt.claim.key,
-                 "source": attempt.file, "late": attempt.claim.late}  # fmt: skip
-        if path.is_file():
-            state = issues.NEWER
-            if timestamp.sha_of(path) == attempt.sha:
-                self.manifest[f"{attempt.learner}/{attempt.lab.name}"] = current | entry
-                return issues.SAME, begun
-            when = issues.handed_in(path)
-            if not is_later(attempt, current.get("order") or [0, when.timestamp()]) \
-                    and not self.replace_newer:  # fmt: skip
-                return issues.OLDER, begun
-            with suppress(NotANotebook):
-                begun = read_notebook(path.read_bytes())[1]
-            self.keep(replace(attempt, sha=timestamp.sha_of(path), when=when, content=path))
-        stamp = path.with_name("timestamp.txt")
-        if attempt.when:  # first: should this be the last thing done, the notebook comes again
-            write_whole(stamp, timestamp.timestamp_text(attempt.when))
-        else:
-            stamp.unlink(missing_ok=True)
-        write_whole(path, attempt.content.read_bytes())
-        self.manifest[f"{attempt.learner}/{attempt.lab.name}"] = entry
-        return state, begun
-
-
-def is_later(attempt: Attempt, order: Sequence[float]) -> bool:
-    """Whether an attempt comes after this order: by numbers of files if both have them."""
-    if attempt.order[0] and order[0]:
-        return attempt.order[0] > order[0]
-    return attempt.when is not None and attempt.order[1] > order[1]
-
 
 def claim_called(key: str) -> Claim | None:
     """The claim that an issue was about."""
-    system = next((x.system for x in LAYOUTS if key.startswith(x.system + " ")), "")
-    return Claim(system, (key[len(system) + 1 :],)) if system else None
+    for layout in LAYOUTS:
+        if key.startswith(f"{layout.system} "):
+            name, late = key[len(layout.system) + 1 :], None if layout.clock else False
+            return Claim(layout.system, (name,), late=late)
+    return None

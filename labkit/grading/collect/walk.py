@@ -40,9 +40,8 @@ BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, Runti
 
 @dataclass(frozen=True)
 class Limits:
-    files: int = 20_000  # in one zip, and of notebooks in one source
+    files: int = 20_000  # in one zip
     zipped: int = 128 * MEGABYTE  # bytes of a zip inside a source
-    total: int = 8 << 30  # bytes read of one source
     depth: int = 3  # zips within one another
     own_files: int = 50  # notebooks in a learner's zip
     own_bytes: int = 256 * MEGABYTE  # read of it
@@ -80,99 +79,95 @@ class Member:
 
 @dataclass
 class Budget:
-    """What may still be read of a source, or of a learner's zip, whose files have its time."""
+    """What may still be read of a learner's zip, whose files have its time."""
 
     files: int
     bytes: int
-    where: str
-    learners: bool = False
-    when: datetime | None = None
+    when: datetime | None
 
     def spend(self, size: int, files: int = 0) -> None:
         self.bytes, self.files = self.bytes - size, self.files - files
         if self.bytes < 0:
-            raise TooMuch(tr("more bytes than may be read of {where}", where=self.where))
+            raise TooMuch(tr("more bytes than may be read of one learner's zip"))
         if self.files < 0:
-            raise TooMuch(tr("more notebooks than may be read of {where}", where=self.where))
+            raise TooMuch(tr("more notebooks than may be read of one learner's zip"))
 
 
 def files_of(source: Path, limits: Limits = Limits()) -> Iterator[Found]:
     """Every file of a source that may be handed in, and why others could not be read; also a
     repository's folder .git, without anything in it."""
-    budget = Budget(limits.files, limits.total, tr("one source"))
     try:
         if source.is_symlink() or not source.exists():
             reason = tr("a link") if source.is_symlink() else tr("does not exist")
             yield Found((source.name,), reason=reason)
         elif source.is_dir():
-            yield from read_members(files_on_disk(source), (), budget, limits, 0)
+            yield from read_members(files_on_disk(source), (), limits, 0)
         elif ARCHIVE.search(source.name):
             with source.open("rb") as file, open_zip(file, limits) as members:
-                yield from read_members(members, (), budget, limits, 1)
+                yield from read_members(members, (), limits, 1)
         else:
-            member = on_disk(source, (source.name,))
-            yield from read_members([member], (), budget, limits, 0)
-    except TooMuch as error:
-        yield Found((source.name,), reason=str(error))
-    except BROKEN as error:
+            yield from read_members([on_disk(source, (source.name,))], (), limits, 0)
+    except (TooMuch, *BROKEN) as error:
         yield Found((source.name,), reason=not_readable(error))
 
 
 def read_members(
-    members: Iterable[Member], above: Parts, budget: Budget, limits: Limits, depth: int
+    members: Iterable[Member],
+    above: Parts,
+    limits: Limits,
+    depth: int,
+    budget: Budget | None = None,
 ) -> Iterator[Found]:
     for member in members:
-        parts, own = above + member.parts, budget.learners
-        when = budget.when if own else member.when
+        parts, in_zip = above + member.parts, budget is not None
+        when = budget.when if budget else member.when
         if GIT in member.parts:
             yield Found(parts[: parts.index(GIT) + 1])
         if any(map(is_hidden, member.parts)):
             continue
-        kind, reason = kind_of(parts[-1]), odd_path(parts)
+        reason = odd_path(parts)
         if reason:
             parts = plain_path(parts)
+        kind = kind_of(parts[-1])
         reason = reason or member.odd or (too_large(member, kind, limits) if kind else "")
         if reason or not kind:
-            yield Found(parts, None, when, reason, own)
+            yield Found(parts, None, when, reason, in_zip)
             continue
-        budget.spend(member.size)
+        if budget:
+            budget.spend(member.size)
         try:
             data = member.read()
         except BROKEN as error:
-            yield Found(parts, None, when, not_readable(error), own)
+            yield Found(parts, None, when, not_readable(error), in_zip)
             continue
         if data.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-            yield from read_zip(data, Found(parts, None, when, "", own), budget, limits, depth)
-        elif ARCHIVE.search(parts[-1]):
+            found = Found(parts, None, when, "", in_zip)
+            yield from read_zip(data, found, limits, depth, budget)
+            continue
+        if kind == "archive":
             reason = tr("not a readable zip; zip it again as usual")
-            yield Found(parts, None, when, reason, own)
-        elif parts[-1] in (STAMP, METADATA):
-            yield Found(parts, data, when, "", own)
-        elif ".ipynb" in parts[-1].lower() or (b'"nbformat"' in data and b'"cells"' in data):
+        is_named = ".ipynb" in parts[-1].lower()
+        is_notebook = is_named or (b'"nbformat"' in data and b'"cells"' in data)
+        if budget and is_notebook:
             budget.spend(0, files=1)
-            yield Found(parts, data, when, "", own)
-        else:
-            yield Found(parts, None, when, "", own)
+        is_read = is_notebook or parts[-1] in (STAMP, METADATA)
+        yield Found(parts, data if is_read and not reason else None, when, reason, in_zip)
 
 
 def read_zip(
-    data: bytes, found: Found, budget: Budget, limits: Limits, depth: int
+    data: bytes, found: Found, limits: Limits, depth: int, budget: Budget | None
 ) -> Iterator[Found]:
     """The files of a zip inside a source; `found`: where it lies."""
     parts, when = found.parts, found.when
-    if not found.learners:
-        whose = tr("one learner's zip")
-        budget = Budget(limits.own_files, limits.own_bytes, whose, True, when)
     try:
         if depth >= limits.depth:
             raise TooMuch(tr("more than {depth} zips in one another", depth=limits.depth))
         with open_zip(io.BytesIO(data), limits) as members:
-            yield from read_members(members, parts, budget, limits, depth + 1)
-    except TooMuch as error:
-        if found.learners:
+            own = budget or Budget(limits.own_files, limits.own_bytes, when)
+            yield from read_members(members, parts, limits, depth + 1, own)
+    except (TooMuch, *BROKEN) as error:
+        if budget and isinstance(error, TooMuch):
             raise
-        yield Found(parts, None, when, str(error), True)
-    except BROKEN as error:
         yield Found(parts, None, when, not_readable(error), True)
 
 
@@ -218,6 +213,8 @@ def plain_path(parts: Parts) -> Parts:
 
 
 def not_readable(error: BaseException) -> str:
+    if isinstance(error, TooMuch):
+        return str(error)
     return tr("it cannot be read ({error})", error=error)
 
 
@@ -245,11 +242,11 @@ def open_zip(file: BinaryIO, limits: Limits) -> Iterator[list[Member]]:
         raise TooMuch(tr("a zip of more than {files:,} files", files=limits.files))
     with zipfile.ZipFile(file) as archive:
         latest = {name_of(info): info for info in archive.infolist()}
-        yield [in_zip(archive, name, info) for name, info in latest.items()
+        yield [zip_member(archive, name, info) for name, info in latest.items()
                if PurePosixPath(name).name and not name.endswith("/")]  # fmt: skip
 
 
-def in_zip(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Member:
+def zip_member(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Member:
     odd = ""
     if stat.S_ISLNK(info.external_attr >> 16):
         odd = tr("a link, a pipe or a device, not a file")

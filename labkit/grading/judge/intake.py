@@ -1,8 +1,8 @@
-"""From whatever bytes a learner handed in to the released notebook with their answers in it.
+"""The released notebook with the answers of a submission, which may be any bytes.
 
 The released notebook is the frame: its text, checks and ids are kept, and only answers are
 taken from the submission; how they are found, and what comes along with them, says
-course/answers.py. Whatever is missing or odd becomes a note that the learner will read.
+course/answers.py. What is missing or odd becomes a note that the learner will read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ MAX_COPIES = 20  # of one exercise's cell
 MAX_WRITTEN = 20_000  # characters of a written answer: 3,000 words
 MAX_QUOTED = 60  # characters of a name, in a note
 PASTED = re.compile(r"data:[\w/+.-]*;base64,[A-Za-z0-9+/=%\s]{100,}")
-CUT = "it needs so much of other cells that not all of it was taken along"
 NOT_STARTED = Status.NOT_STARTED.value
 # What a file that is no JSON may be instead, by a pattern of its bytes
 DAMAGES = (
@@ -53,13 +52,14 @@ DAMAGES = (
     (rb"^bplist0", said("it is a placeholder of iCloud, without the file itself")),
 )  # fmt: skip
 ANSWER_CELL = re.compile(r"ex-\d+-\d+")
+METHOD = re.compile(r"^def (\w+)\(self\b", re.MULTILINE)  # at the top level of a cell
 
 
 @dataclass
 class Intake:
     """The rebuilt notebook, the source of each answer with what it needs, and notes.
 
-    answers    "" where nobody has begun, None where there is something that cannot be read
+    answers    "" where an exercise is not begun, None where its cell cannot be read
     odd        exercises of which a person should see the notebook, should points be lost
     """
 
@@ -104,8 +104,6 @@ def rebuild(data: bytes, released: NotebookNode, lab: Lab) -> Intake:
     for exercise in lab.exercises:
         answer = handed_in.answer(exercise)
         text, note, odd = _verdict(exercise, answer, handed_in)
-        if answer and answer.truncated and text:
-            note, odd = "; ".join(filter(None, [note, CUT])), True
         intake.answers[exercise.id] = text
         if note:
             intake.notes[exercise.id] = note
@@ -189,11 +187,11 @@ def _verdict(
         note = tr("{which}; the last one, {place}, counts", which=which, place=place)
         return answer.text, note, True
     if defines(answer.source, exercise):
-        note = ""
+        note = _methods_outside(exercise, answer, handed_in)
         loose = [cell.place for cell in handed_in.cells
                  if cell.code and not (cell.given or cell.parts)
                  and defines(cell.text, exercise)]  # fmt: skip
-        if loose:
+        if loose and not note:
             note = tr("cell {loose} defines {title}, too; cell {place}, marked, counts",
                       loose=loose[-1], title=exercise.title, place=place)  # fmt: skip
         return answer.text, note, bool(note)
@@ -202,8 +200,20 @@ def _verdict(
     return answer.text, hint and note, bool(hint)
 
 
+def _methods_outside(exercise: Exercise, answer: Answer, handed_in: Notebook) -> str:
+    """A note on a method in a different cell than its class, which does not come along."""
+    if not any(f"class {symbol}" in answer.source for symbol in exercise.symbols):
+        return ""
+    for cell in handed_in.cells:
+        found = METHOD.search(cell.text) if cell.code and not cell.given else None
+        if found and cell is not answer.cell and found[1] not in answer.carried:
+            return tr("cell {place} defines {name} outside of the class",
+                      place=cell.place, name=quoted(found[1]))  # fmt: skip
+    return ""
+
+
 def _elsewhere(exercise: Exercise, handed_in: Notebook) -> str:
-    """Where something stands that may be meant as the answer, and why it cannot count."""
+    """Which cell may be meant as the answer, and why it cannot count."""
     if not any(cell.parts for cell in handed_in.cells):
         for lab in LABS:
             if sum(bool(answers_in(cell.text, "", lab)) for cell in handed_in.cells) > 1:

@@ -6,10 +6,9 @@
     compare("Qwen3-0.6B", "Llama-3.2-1B")      side by side, with what can be computed
     [model.width for model in family()]        its rows, for a plot of your own
 
-The rows stand in family.csv: a line more there is a model more here. A `?` is a field that
-its source does not state; an empty one is a thing that the model does not have. Of a family
-of sizes mostly the largest is listed. A year is that of the source's number, which may be
-some weeks after the model.
+The rows are those of family.csv. A `?` is a field that its source does not state; an empty
+field is a thing that the model does not have. Of a family of sizes mostly the largest is
+listed. A year is that of the source's number, which may be some weeks after the model.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ HUB = "https://huggingface.co/"
 
 @dataclass(frozen=True)
 class Model:
-    """One model. `placement` says where the norms of a layer stand:
+    """One model. `placement` says where the norms of a layer are:
 
-    post      behind each residual sum
+    post      after each residual sum
     pre       before each sublayer
-    sandwich  before and behind each sublayer, within the residual branch
-    output    behind each sublayer only, within the residual branch
+    sandwich  before and after each sublayer, within the residual branch
+    output    after each sublayer only, within the residual branch
     parallel  before, with attention and feed-forward side by side on one input
     """
 
@@ -47,7 +46,7 @@ class Model:
     year: int
     category: str  # causal, prefix (sees all of a prompt both ways) or encoder-decoder
     billions: float  # parameters, as published
-    active: float  # of them for one token, as published; all, if not said
+    active: float  # of them for one token, as published; by default all
     norm: str
     placement: str
     position: str
@@ -58,7 +57,7 @@ class Model:
     width: int  # hidden_size
     heads: int
     kv_heads: int  # None where the cache holds latents
-    head_dim: int  # width / heads, if not said
+    head_dim: int  # width / heads by default
     inner: int  # intermediate_size of a dense feed-forward layer; None where there is none
     vocab: int
     tied: str  # yes: input and output share one table
@@ -88,7 +87,7 @@ class Model:
         """Numbers learnt, in all matrices and tables; norms and biases are a thousandth more.
 
         An activation that is not known counts as ungated; a table, as shared by input and
-        output where nobody says so.
+        output where the source does not say so.
         """
         return self._count(active=False)
 
@@ -100,8 +99,8 @@ class Model:
     @property
     def active_share(self) -> float | str:
         """The part of `parameters` that works on one token, from 0 to 1."""
-        total = self.parameters
-        return UNKNOWN if total == UNKNOWN else self.active_parameters / total
+        is_known = self.parameters != UNKNOWN
+        return self.active_parameters / self.parameters if is_known else UNKNOWN
 
     @property
     def kv_bytes(self) -> int | str:
@@ -160,31 +159,18 @@ def _model(row: dict[str, str]) -> Model:
     values = {}
     for field in fields(Model):
         text = row[field.name]
-        try:
-            known = text != UNKNOWN and (text or field.type == "str")
-            values[field.name] = kinds[field.type](text) if known else text or None
-        except ValueError:
-            column = f"family.csv, {row['name']}, column {field.name}"
-            raise ValueError(f"{column}: {text!r} is no number; ? says: not known") from None
+        known = text != UNKNOWN and (text or field.type == "str")
+        values[field.name] = kinds[field.type](text) if known else text or None
     return Model(**values)
 
 
 MODELS = _load()
-COLUMNS = [  # what `family` shows; it sorts and filters by all others, too
-    *("name", "year", "category", "billions", "active", "norm", "placement", "position"),
-    *(
-        "activation",
-        "attention",
-        "window",
-        "state",
-        "layers",
-        "width",
-        "heads",
-        "kv_heads",
-        "experts",
-    ),
-    *("extra", "source"),
-]
+# What `family` shows; it sorts and filters by all others, too
+COLUMNS = [
+    "name", "year", "category", "billions", "active", "norm", "placement", "position",
+    "activation", "attention", "window", "state", "layers", "width", "heads", "kv_heads",
+    "experts", "extra", "source",
+]  # fmt: skip
 COMPUTED = ["attention", "parameters", "active_parameters", "active_share", "kv_bytes"]
 ALL = list(dict.fromkeys([*COLUMNS, *(field.name for field in fields(Model)), *COMPUTED]))
 CHOICES = (
@@ -192,7 +178,7 @@ CHOICES = (
     *(said("activation"), said("attention"), said("window"), said("state"), said("layers")),
     *(said("width"), said("heads"), said("kv_heads")),
 )
-BESIDE = {  # what `compare` shows: its words, and what stands there
+BESIDE = {  # what `compare` shows: the label, and the value
     **{name: attrgetter(name) for name in CHOICES},
     "head_dim": attrgetter("head_dim"),
     said("experts"): attrgetter("experts"),
@@ -265,7 +251,7 @@ def family(sort: str = "year", **wanted: object) -> Table:
     sort     a column; "-width" puts the largest first, what is not known comes last
     wanted   column=value, or column=function of the value
 
-    Errors: a column that does not exist: ValueError lists those that do
+    Errors: ValueError for an unknown column, with the list of all
     """
     column = sort.removeprefix("-")
     for name in (column, *wanted):
@@ -289,12 +275,10 @@ def compare(*names: str) -> Table:
     names   as `family()` lists them; capitals, spaces and dashes do not matter
 
     Parameters, the share of them that works on one token and the bytes of KV cache a token
-    (bfloat16) are computed from the rows, and stand beside the published count.
+    (bfloat16) are computed from the rows, beside the published count.
 
-    Errors: a name that is not there: ValueError gives the nearest ones
+    Errors: ValueError for an unknown name, with the nearest ones
     """
-    if not names:
-        raise ValueError(tr('compare wants names: compare("Qwen3-0.6B", "Llama-3.2-1B")'))
     return Table([_called(name) for name in names], beside=True)
 
 

@@ -1,7 +1,7 @@
-"""What is written in a figure, in the language that is spoken, when it becomes a picture.
+"""Translates the labels of a figure, when it becomes a picture.
 
-The code that draws says it in English. A message of the catalogs may have places, "layer {0}":
-what stands there in a figure is kept, or is a message too.
+The code that draws writes English. A message may have placeholders, "layer {0}": the text in
+their place is translated if it is a message, too.
 
 It needs matplotlib, so nothing that `import labkit` loads may import this module.
 """
@@ -23,11 +23,11 @@ PLACE = re.compile(r"\{\d\}")
 
 
 def label(text: str) -> str:
-    """A label in the language that is spoken; what no catalog has stays as it is."""
+    """A label in the current language; a label that no catalog has stays as it is."""
     if language() == ENGLISH or not re.search("[a-z]{2}", text):
         return text
-    if (said := tr(text)) != text:
-        return said
+    if (translated := tr(text)) != text:
+        return translated
     for pattern, message in _patterns(language()):
         if found := pattern.fullmatch(text):
             return tr(message).format(*map(label, found.groups()))
@@ -63,22 +63,22 @@ def families() -> list[str]:
 
 
 def translate(figure: Figure) -> None:
-    """Put every label of a figure into the language that is spoken."""
+    """Translate every label of a figure."""
     if language() == ENGLISH:
         return
     for axes in figure.findobj(Axes):
         for axis in (axes.xaxis, axes.yaxis):
             _translate_ticks(axis)
     for text in figure.findobj(Text):
-        said = label(text.get_text())
-        if said != text.get_text():
-            text.set_text(said)
+        translated = label(text.get_text())
+        if translated != text.get_text():
+            text.set_text(translated)
             # a formula's text has one font: the one with the language's characters
-            text.set_fontfamily(families()[::-1] if "$" in said else families())
+            text.set_fontfamily(families()[::-1] if "$" in translated else families())
 
 
 def _translate_ticks(axis: Axis) -> None:
-    """Matplotlib writes them anew with each drawing: whoever says them has to translate."""
+    """Matplotlib writes tick labels again in each drawing, so its formatter must translate."""
     formatter = axis.get_major_formatter()
     say = formatter.format_ticks
     formatter.format_ticks = lambda places: [label(str(each)) for each in say(places)]

@@ -22,8 +22,8 @@ def finish_report(lab: Lab) -> Report:
             for e, report, _ in found if report.passed is wanted
         ]  # fmt: skip
         rows += [(label, " | ".join(lines))] if lines else []
-    told = predictions.tally(lab)
-    rows += [("said", tr("predictions: {told}", told=told))] if told else []
+    summary = predictions.tally(lab)
+    rows += [("said", tr("predictions: {told}", told=summary))] if summary else []
     if lab.questions:
         rows.append(("write", _questions(lab)))
     rows.append(("next", _next(lab, done)))

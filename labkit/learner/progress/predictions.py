@@ -1,8 +1,8 @@
 """Predictions: a choice that the learner makes before a cell runs, set beside what comes out.
 
-The notebook has predict("1.why", "") before a cell, and after it the outcome is told: by
-outcome("1.why"), or with the figure of that name. The choice that stands then is the one that
-counts. The lab's file in labkit/course/labs says what is right.
+The notebook has predict("1.why", "") before a cell. After the cell, outcome("1.why") or the
+figure of that name shows the outcome; from then on the choice is fixed. The
+lab's file in labkit/course/labs has the right one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from labkit.course.lang import said, tr
+from labkit.course.lang import tr
 from labkit.course.report import Report, Status
 from labkit.course.syllabus import PREDICTIONS, Lab, Prediction
 from labkit.learner.progress import record
@@ -79,8 +79,8 @@ def outcome(name: str, shown: object = None) -> Report | None:
     remember(record.PREDICTIONS, name, known | {"told": True})
     if known["choice"] == found.right:
         return Report(heading, Status.PASSED, rows, tr("as you said"))
-    said = ("said", f"{known['choice']}, {tr(found.choices[known['choice']])}")
-    return Report(heading, Status.HELP, [said, *rows], tr("otherwise than you said"))
+    choice = ("said", f"{known['choice']}, {tr(found.choices[known['choice']])}")
+    return Report(heading, Status.HELP, [choice, *rows], tr("otherwise than you said"))
 
 
 def show_now(thing: object) -> None:
@@ -92,21 +92,11 @@ def show_now(thing: object) -> None:
 
 def tally(lab: Lab) -> str:
     """How the lab's predictions went, in a line; "" for a lab without any."""
-    states: dict[str, list[str]] = {"right": [], said("otherwise"): [], said("open"): []}
-    for name, found in lab.predictions.items():
-        known = _known(name)
-        ended = "right" if known.get("choice") == found.right else "otherwise"
-        states[ended if known.get("told") else "open"].append(name)
-    parts = [
-        tr(
-            "{count} of {values} as you said",
-            count=len(states["right"]),
-            values=sum(map(len, states.values())),
-        )
-    ]
-    parts += [tr(state) + tr(": ") + tr(", ").join(names) for state, names in states.items()
-              if names and state != "right"]  # fmt: skip
-    return tr("; ").join(parts) if lab.predictions else ""
+    if not lab.predictions:
+        return ""
+    ended = {name: known for name in lab.predictions if (known := _known(name)).get("told")}
+    right = [name for name in ended if ended[name]["choice"] == lab.predictions[name].right]
+    return tr("{count} of {values} as you said", count=len(right), values=len(lab.predictions))
 
 
 def _called(name: str) -> Prediction | None:

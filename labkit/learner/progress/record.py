@@ -28,7 +28,7 @@ def remembered(part: str) -> dict[str, Any]:
 
 
 def remember(part: str, name: str, value: Any) -> None:
-    """Keep it, unless the folder cannot be written. What cannot be read is kept beside it."""
+    """Save a value, unless the folder is read-only. An unreadable file is moved aside."""
     content = _read()
     if not content and path().exists():
         with suppress(OSError):
@@ -41,9 +41,9 @@ def remember(part: str, name: str, value: Any) -> None:
 def without_predictions(names: Iterable[str]) -> str | None:
     """The file as it would be without these; None if it holds none of them."""
     content, known = _read(), remembered(PREDICTIONS)
-    kept = {name: value for name, value in known.items() if name not in names}
-    content[PREDICTIONS] = kept
-    return None if kept == known else json.dumps(content, indent=1) + "\n"
+    others = {name: value for name, value in known.items() if name not in names}
+    content[PREDICTIONS] = others
+    return None if others == known else json.dumps(content, indent=1) + "\n"
 
 
 def _read() -> dict[str, Any]:
@@ -54,15 +54,15 @@ def _read() -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def has_passed(lab: Lab, exercise: Exercise) -> None:
-    """Remember that the exercise passes as it stands in the package now."""
+def record_pass(lab: Lab, exercise: Exercise) -> None:
+    """Remember that the exercise passes with its present code."""
     code = _code(lab, exercise)
     if code and remembered(PASSED).get(exercise.id) != code:
         remember(PASSED, exercise.id, code)
 
 
 def passed_labs() -> frozenset[str]:
-    """The modules of the labs of which every core exercise passed, as it stands now."""
+    """The modules of the labs whose core exercises all passed with their present code."""
     known = remembered(PASSED)
     return frozenset(
         lab.module

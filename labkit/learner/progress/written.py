@@ -10,7 +10,7 @@ from labkit.course import sealed
 from labkit.course.lang import tr
 from labkit.course.syllabus import Lab, Question
 from labkit.learner import hints, workspace
-from labkit.learner.project import own_notebook
+from labkit.learner.project import notebook_file
 
 
 def notebook_path(lab: Lab) -> Path:
@@ -21,13 +21,13 @@ def notebook_path(lab: Lab) -> Path:
 
 
 def answered(lab: Lab) -> dict[str, bool | None]:
-    """{id of a written question: whether something stands in its cell, as the notebook was last
-    saved; None where neither can be told}"""
+    """{id of a written question: whether its cell in the saved notebook has an answer; None
+    where the cell is not found}"""
     try:
-        content = own_notebook.read(notebook_path(lab))
-    except own_notebook.NotebookError:
+        content = notebook_file.read(notebook_path(lab))
+    except notebook_file.NotebookError:
         content = nbformat.v4.new_notebook()
-    return own_notebook.written_answers(content, lab)
+    return notebook_file.written_answers(content, lab)
 
 
 class ModelAnswer(str):
@@ -39,16 +39,14 @@ class ModelAnswer(str):
     __repr__ = str.__str__
 
 
-def model_answer(lab: Lab, question: Question, with_key: str) -> ModelAnswer:
+def model_answer(lab: Lab, question: Question) -> ModelAnswer:
     """The model answer, beside which learners can hold theirs.
-
-    with_key    how to open the lab's answers
 
     Errors: LookupError where it may not be shown
     """
     path = workspace.reference_path(lab).parent / "answers" / f"{lab.module}.md"
     if not path.exists() or not sealed.is_open(lab.module):
-        raise LookupError(hints.locked(lab, with_key))
+        raise LookupError(hints.locked(lab))
     if not answered(lab)[question.id]:
         raise LookupError(
             tr(

@@ -1,4 +1,4 @@
-"""A learner's commands on files: hand in, begin anew, open JupyterLab."""
+"""A learner's commands on files: submit, reset, restore, open JupyterLab."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from labkit.course.syllabus import NOTEBOOKS, UnknownName, find_lab
 from labkit.course.terminal import LabName, Problem, console, ending_on, lab_called
 
 if TYPE_CHECKING:
-    from labkit.learner.project.submit import Side, Submission
+    from labkit.learner.project.submit import Submission
 
 app = typer.Typer()
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="ask nothing")]
@@ -28,42 +28,20 @@ def submit(
     lab: LabName,
     notebook: Annotated[
         Optional[Path],  # noqa: UP045  typer on Python 3.10 needs the long form
-        typer.Argument(help="your notebook; notebooks/LAB.ipynb if not said"),
+        typer.Argument(help="your notebook; by default notebooks/LAB.ipynb"),
     ] = None,
-    source: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--from", help="notebook or package: what counts where they differ"),
-    ] = None,
-    yes: Yes = False,
 ) -> None:
-    """Check your answers and write the file to hand in: your notebook, completed from tinyllm/.
+    """Check your answers and write the file to hand in.
 
-    Where the two differ, the answer that passes is handed in.
+    It is your notebook, completed from tinyllm/. Where the two differ, the answer that passes
+    is handed in.
     """
-    from labkit.learner.project.own_notebook import NotebookError
-    from labkit.learner.project.submit import Side, prepare
+    from labkit.learner.project.notebook_file import NotebookError
+    from labkit.learner.project.submit import prepare
 
-    sides = [side.value for side in Side]
-    if source is not None and source not in sides:
-        raise Problem(
-            tr("--from {source}: it is {sides}", source=source, sides=" or ".join(sides))
-        )
     with ending_on(NotebookError, OSError):
-        ask = None if yes or not sys.stdin.isatty() else which_side
-        handed = prepare(lab_called(lab), notebook, Side(source) if source else None, ask)
+        handed = prepare(lab_called(lab), notebook)
     show(handed)
-
-
-def which_side(said: str) -> Side:
-    """Asks until it is one of them."""
-    from labkit.learner.project.submit import Side
-
-    console.print(said, style="yellow", markup=False, highlight=False)
-    answers = {side.value[0]: side for side in Side} | {side.value: side for side in Side}
-    while True:
-        answer = typer.prompt(tr("Hand in which, notebook or package?"), "notebook")
-        if answer.strip().lower() in answers:
-            return answers[answer.strip().lower()]
 
 
 WRITTEN = {
@@ -112,7 +90,7 @@ def show(handed: Submission) -> None:
         console.print(Text(clean(line), style="yellow"), soft_wrap=True)
     passed = sum(each.report.passed for each in handed.packed)
     answered = sum(map(bool, handed.written.values()))
-    told = tr(
+    summary = tr(
         "{passed} of {exercises} exercises pass, {answered} of {questions} written questions "
         "are answered",
         passed=passed,
@@ -120,7 +98,7 @@ def show(handed: Submission) -> None:
         answered=answered,
         questions=len(lab.questions),
     )
-    print(told)
+    print(summary)
     print(tr("hand in {path}", path=handed.path))
 
 
@@ -129,7 +107,10 @@ Called = Annotated[str, typer.Argument(help="an exercise, such as 1.2, or a lab"
 
 @app.command()
 def reset(name: Called, yes: Yes = False) -> None:
-    """Empty an exercise or a lab again, in tinyllm/ and in the notebook; a backup is kept."""
+    """Empty an exercise or a lab again; a backup is kept.
+
+    It is emptied in tinyllm/ and in the notebook.
+    """
     from labkit.learner.project.reset import changes
 
     _rewrite(
@@ -142,7 +123,10 @@ def reset(name: Called, yes: Yes = False) -> None:
 
 @app.command()
 def restore(name: Called, yes: Yes = False) -> None:
-    """Write the answers in tinyllm/ back into the notebook's cells; a backup is kept."""
+    """Write the answers in tinyllm/ back into the notebook.
+
+    A backup is kept.
+    """
     from labkit.learner.project.reset import restoring
 
     _rewrite(
@@ -161,7 +145,7 @@ def _rewrite(
 ) -> None:
     """Ask, write the changes that `find(lab, exercises)` gives, and say how to go back."""
     from labkit.learner.project import reset as doing
-    from labkit.learner.project.own_notebook import NotebookError
+    from labkit.learner.project.notebook_file import NotebookError
 
     with ending_on(UnknownName, NotebookError, doing.ResetError):
         lab, exercises = doing.called(name)
@@ -174,12 +158,12 @@ def _rewrite(
     if not yes:
         print(what + tr(": ") + warning.format(files=files))
         if not sys.stdin.isatty():
-            raise Problem(tr("nothing was changed: say `--yes`, where nobody can be asked"))
+            raise Problem(tr("nothing was changed; outside a terminal, add `--yes`"))
         typer.confirm(tr("Go on?"), abort=True)
     with ending_on(OSError):
         backup = doing.write(found)
     print(done.format(what=what, files=files))
-    print(tr("what was there lies in {backup}; this brings it back:", backup=backup))
+    print(tr("the old version is in {backup}; this command restores it:", backup=backup))
     print(f"\n    {doing.way_back(backup)}\n")
     print(tr("If the notebook is open: File, Reload Notebook from Disk."))
 
@@ -187,14 +171,14 @@ def _rewrite(
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def lab(
     context: typer.Context,
-    name: Annotated[
-        str, typer.Argument(metavar="[LAB]", help="a lab; the tour if not said")
-    ] = "tour",
+    name: Annotated[str, typer.Argument(metavar="LAB", help="a lab, such as rmsnorm")] = "tour",
 ) -> None:
-    """Open JupyterLab on this project, with the tour or a lab's notebook; what follows LAB is
-    passed on to it, such as --no-browser."""
+    """Open JupyterLab with the tour or a lab's notebook.
+
+    Options after LAB, such as --no-browser, are passed on to JupyterLab.
+    """
     from labkit.learner.project import jupyter
-    from labkit.learner.project.own_notebook import NotebookError
+    from labkit.learner.project.notebook_file import NotebookError
 
     extra = list(context.args)
     if name.startswith("-"):

@@ -13,7 +13,7 @@ from pathlib import Path
 from labkit.course.lang import tr
 from labkit.course.paths import ROOT
 from labkit.course.syllabus import Lab
-from labkit.learner.project.own_notebook import NotebookError, way_back
+from labkit.learner.project.notebook_file import NotebookError, way_back
 
 KERNEL = "python3"  # what the course's notebooks ask for
 ANY_PYTHON = re.compile(r"python(3(\.\d+)?)?")  # Jupyter puts its own in the place of these

@@ -1,11 +1,10 @@
 """The file to hand in: the learner's notebook, each of its exercises checked.
 
-Where notebook and package differ both are checked, and the one that passes is packed.
+Where notebook and package differ, the answer that passes is packed; else the notebook's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -22,8 +21,8 @@ from labkit.course.syllabus import Exercise, Lab
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
 from labkit.learner.progress.written import notebook_path
-from labkit.learner.project import own_notebook
-from labkit.learner.project.own_notebook import NotebookError
+from labkit.learner.project import notebook_file
+from labkit.learner.project.notebook_file import NotebookError
 
 FOLDER = Path("submissions")
 SOON = 2.0  # seconds within which two files count as saved together
@@ -36,11 +35,8 @@ class Side(str, Enum):
     PACKAGE = said("package")
 
 
-Ask = Callable[[str], Side]  # by a sentence that says how the two sides stand
-
-
 @dataclass(frozen=True)
-class Packed:
+class PackedAnswer:
     """What is handed in for one exercise. side: None where nothing is."""
 
     exercise: Exercise
@@ -66,19 +62,13 @@ class Submission:
     """What was written to `path`, what it holds, and what the learner should know of it."""
 
     path: Path
-    packed: list[Packed]
+    packed: list[PackedAnswer]
     written: dict[str, bool | None]  # of each written question, see written_answers
     notes: list[str]
 
 
-def prepare(
-    lab: Lab, notebook: Path | None = None, prefer: Side | None = None, ask: Ask | None = None
-) -> Submission:
-    """Write submissions/LAB.ipynb.
-
-    prefer    the side that counts wherever the two differ
-    ask       asks the learner where neither or both pass; else the notebook counts
-    """
+def prepare(lab: Lab, notebook: Path | None = None) -> Submission:
+    """Write submissions/LAB.ipynb."""
     path = notebook or notebook_path(lab)
     if not path.exists():
         name = tr("or name yours: `tinyllm submit {module} FILE`", module=lab.module)
@@ -86,30 +76,34 @@ def prepare(
             tr(
                 "there is no file {path}; {lab}; {name}",
                 path=path,
-                lab=own_notebook.way_back(lab),
+                lab=notebook_file.way_back(lab),
                 name=name,
             )
         )
-    content = own_notebook.read(path)
-    sides = Sides(lab, own_notebook.answers(content, lab))
+    content = notebook_file.read(path)
+    sides = Sides(lab, notebook_file.answers(content, lab))
     notes = not_saved(lab, path, sides)
     chosen, final = {}, {}
     for exercise in lab.exercises:
-        side, note = sides.choice(exercise, prefer, ask)
+        side, note = sides.choice(exercise)
         called = f"{exercise.id} {exercise.title}"
         notes += [called + tr(": ") + note] if note else []
         if side:
             chosen[exercise.id], final[exercise.id] = side, sides.answers[side][exercise.id]
         if side is Side.PACKAGE:
-            own_notebook.put(content, lab, exercise, final[exercise.id])
-    packed = [Packed(e, chosen.get(e.id), sides.report(final, e)) for e in lab.exercises]
-    notes += [sides.needs_more(each.exercise) for each in packed if sides.is_torn(each)]
+            notebook_file.put(content, lab, exercise, final[exercise.id])
+    packed = [PackedAnswer(e, chosen.get(e.id), sides.report(final, e)) for e in lab.exercises]
+    notes += [
+        sides.explain_difference(each.exercise)
+        for each in packed
+        if sides.differs_when_packed(each)
+    ]
     FOLDER.mkdir(exist_ok=True)
     written = FOLDER / f"{lab.name}.ipynb"
     if written.exists():  # one step back, should this one hold less
         written.replace(written.with_suffix(".ipynb~"))
     write_whole(written, nbformat.writes(content))
-    return Submission(written, packed, own_notebook.written_answers(content, lab), notes)
+    return Submission(written, packed, notebook_file.written_answers(content, lab), notes)
 
 
 class Sides:
@@ -124,9 +118,7 @@ class Sides:
         self.answers = {Side.NOTEBOOK: notebook, Side.PACKAGE: package}
         self.reports: dict[tuple[str, str], Report] = {}
 
-    def choice(
-        self, exercise: Exercise, prefer: Side | None, ask: Ask | None
-    ) -> tuple[Side | None, str]:
+    def choice(self, exercise: Exercise) -> tuple[Side | None, str]:
         """The side of which an exercise is handed in, and what there is to say of that."""
         here, there = (self.answers[side].get(exercise.id) for side in Side)
         if there is None:
@@ -143,28 +135,34 @@ class Sides:
             return Side.PACKAGE, tr(
                 "taken from {file}; the notebook has no answer", file=self.file
             )
-        if own_notebook.are_same(self.lab, exercise, here, there):
+        if notebook_file.are_same(self.lab, exercise, here, there):
             return Side.NOTEBOOK, ""
         right = [side for side in Side if self.report(self.answers[side], exercise).passed]
-        alone = right[0] if len(right) == 1 else None
-        verdict = tr("both pass") if right else tr("neither passes")
-        verdict = tr("only the {value}'s passes", value=tr(alone.value)) if alone else verdict
-        said = tr(
-            "the notebook and {file} differ, and {verdict}", file=self.file, verdict=verdict
-        )
-        side = prefer or alone
-        if side is None and ask is not None:
-            side = ask(f"{exercise.id} {exercise.title}" + tr(": ") + said)
-        side = side or Side.NOTEBOOK
-        return side, tr("{said}; handed in is the {value}'s", said=said, value=tr(side.value))
+        if len(right) == 1:
+            said = tr(
+                "the notebook and {file} differ, and only the {value}'s passes",
+                file=self.file,
+                value=tr(right[0].value),
+            )
+            side = right[0]
+        else:
+            verdict = tr("both pass") if right else tr("neither passes")
+            said = tr(
+                "the notebook and {file} differ, and {verdict}", file=self.file, verdict=verdict
+            )
+            side = Side.NOTEBOOK
+        said = tr("{said}; handed in is the {value}'s", said=said, value=tr(side.value))
+        if side is Side.NOTEBOOK:
+            said += tr(" (`tinyllm restore {id}` puts the other into it)", id=exercise.id)
+        return side, said
 
-    def is_torn(self, packed: Packed) -> bool:
+    def differs_when_packed(self, packed: PackedAnswer) -> bool:
         """Whether an answer of the package passes there, and not where it is handed in."""
         if packed.side is not Side.PACKAGE or packed.report.passed:
             return False
         return check_exercise(self.lab, packed.exercise, "", quiet=True)[0].passed
 
-    def needs_more(self, exercise: Exercise) -> str:
+    def explain_difference(self, exercise: Exercise) -> str:
         line = cells.directive(exercise)
         return tr(
             "{id} {title}: it passes in {file} alone: what it needs there (imports, "
@@ -176,17 +174,17 @@ class Sides:
         )
 
     def report(self, answers: dict[str, str], exercise: Exercise) -> Report:
-        """On an exercise as it is handed in: the course's module with these answers, of which
-        those that are no Python stand in no other's way."""
-        kept = {
+        """On an exercise as it is handed in: the course's module with these answers, without
+        other answers that are no Python."""
+        readable = {
             key: text
             for key, text in answers.items()
             if key == exercise.id or cells.parsed(cells.tidied(text))
         }
         skeleton = {self.lab.module: workspace.skeletons()[self.lab.module]}
-        source = compose(skeleton, kept)[self.lab.module]
+        source = compose(skeleton, readable)[self.lab.module]
         if (source, exercise.id) not in self.reports:
-            with workspace.playing(self.lab, source):
+            with workspace.override_source(self.lab, source):
                 report, _ = check_exercise(self.lab, exercise, "", quiet=True)
             self.reports[source, exercise.id] = report
         return self.reports[source, exercise.id]

@@ -43,7 +43,7 @@ Prompt = Annotated[
     Optional[str], typer.Option("--prompt", "-p", help="the text to continue; else from stdin")
 ]
 NewTokens = Annotated[
-    Optional[int], typer.Option(help="the most tokens to write; 256 if they fit")
+    Optional[int], typer.Option(min=1, help="the most tokens to write; 256 if they fit")
 ]
 Temperature = Annotated[
     Optional[float],
@@ -54,15 +54,12 @@ TopP = Annotated[
     Optional[float], typer.Option(help="draw from the best tokens that sum to this probability")
 ]
 Seed = Annotated[
-    Optional[int], typer.Option(min=0, max=2**63 - 1, help="draw the same text every time")
+    Optional[int], typer.Option(min=0, max=2**32 - 1, help="the same seed draws the same text")
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps")]
 PackageName = Annotated[
     str,
-    typer.Option(
-        help="whose code: tinyllm (yours, with the course's where it is not done), solutions "
-        "(the course's)"
-    ),
+    typer.Option(help="whose code: tinyllm (yours) or solutions (the course's)"),
 ]
 AsItIs = Annotated[
     bool,
@@ -95,8 +92,8 @@ class ModelOptions:
     int8: Int8 = False
 
     def chat_model(self) -> ChatModel:
-        """Find the model, check every setting, then load it: what is wrong is said at once.
-        So is, on stderr, whose code and which weights these are."""
+        """Find the model, check every setting, then load it. Whose code and which weights
+        these are is printed to stderr."""
         with Console(stderr=True).status(tr("starting torch")):
             import torch
 
@@ -110,21 +107,14 @@ class ModelOptions:
             code = your_code(tell=note, as_it_is=self.as_it_is)
         else:
             code = named_package(self.package)
-        if self.max_new_tokens is not None and self.max_new_tokens < 1:
-            raise ChatError(
-                tr(
-                    "max_new_tokens is {max_new_tokens}; it must be at least 1",
-                    max_new_tokens=self.max_new_tokens,
-                )
-            )
         place = usable_device(self.device)
         kind = torch.float32 if self.int8 or is_slow_in_half(place) else None  # None: as stored
         self._sampling({})
         folder = checkpoint.existing(resolve(self.model))
         tokenizer = Tokenizer(folder)
         sampling = self._sampling(tokenizer.generation)
-        with checkpoint.bar(tr("loading {name}", name=folder.name)) as progress:
-            model = checkpoint.load(folder, code, kind, place, progress)
+        with Console(stderr=True).status(tr("loading {name}", name=folder.name)):
+            model = checkpoint.load(folder, code, kind, place)
         written_by, size = checkpoint.part(code, "generate"), _size(model)
         if self.int8:
             in_int8(model)
@@ -159,7 +149,7 @@ def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
 @app.command()
 @with_model_options
 def generate(options: ModelOptions, prompt: Prompt = None) -> None:
-    """Continue one text."""
+    """Let a model continue a text."""
     text = _read_prompt() if prompt is None else prompt
     options.chat_model().continue_text(text)
 
@@ -167,7 +157,10 @@ def generate(options: ModelOptions, prompt: Prompt = None) -> None:
 @app.command()
 @with_model_options
 def chat(options: ModelOptions, system: System = None, think: Think = True) -> None:
-    """Talk with a model; lines come from the keyboard or a pipe."""
+    """Talk with a model.
+
+    Lines come from the keyboard or a pipe.
+    """
     from labkit.model.hub import SHIPPED
 
     ours = options.model is None or options.model in (*SHIPPED, "mine")
@@ -218,7 +211,7 @@ def load_package(name: str) -> ModuleType:
         if error.name != name:
             raise
         raise ChatError(
-            tr("there is no package {name!r}; yours is called tinyllm", name=name)
+            "there is no package {name!r}; yours is called tinyllm", name=name
         ) from error
 
 
@@ -255,5 +248,5 @@ def usable_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:  # unknown, or not on this machine
         first = str(error).partition("\n")[0]
         raise ChatError(
-            tr("device {name!r} cannot be used: {first}", name=name, first=first)
+            "device {name!r} cannot be used: {first}", name=name, first=first
         ) from error

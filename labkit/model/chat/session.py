@@ -21,7 +21,6 @@ from labkit.model.chat.stream import (
     Speed,
     fit_history,
     stream,
-    together,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +43,6 @@ class ChatModel:
     sampling: Sampling
     max_new_tokens: int | None
     generator: torch.Generator
-    speeds: list[Speed] = field(default_factory=list)  # of all that was written
 
     @property
     def limit(self) -> int:
@@ -65,7 +63,7 @@ class ChatModel:
 
     def say(
         self, ids: list[int], max_new_tokens: int | None, written: list[str], before: str = ""
-    ) -> None:
+    ) -> Speed:
         """Print what follows the prompt, as it comes; `written` collects the pieces."""
         speed, how = Speed(), (self.sampling, max_new_tokens, self.generator)
         wrapper = WordWrapper(get_terminal_size().columns - 1)
@@ -75,10 +73,10 @@ class ChatModel:
             show(wrapper.wrap(printable(text)) if sys.stdout.isatty() else text)
             written.append(piece)
 
-        self.speeds.append(speed)
         stream(self.model, self.tokenizer, ids, self.generate, show_piece, *how, speed)
         show("\n")
         note(str(speed), only_terminal=True)
+        return speed
 
 
 @dataclass
@@ -92,7 +90,7 @@ class ChatSession:
     messages: list[Message] = field(default_factory=list)
 
     def run(self) -> None:
-        """Answer until there are no more questions; then say how fast that was."""
+        """Answer until there are no more questions."""
         self.reset()
         if sys.stdin.isatty():
             note(tr(HELP))
@@ -109,7 +107,6 @@ class ChatSession:
                 note(tr("there is no {words}: {help}", words=words, help=tr(HELP)))
             elif words:
                 self.answer(line)
-        note(together(self.chat_model.speeds))
 
     def reset(self) -> None:
         self.messages = [{"role": "system", "content": self.system}] if self.system else []
@@ -119,8 +116,7 @@ class ChatSession:
         written = []
         try:
             kept, prompt_ids, new = self._fitting({"role": "user", "content": question})
-            self.chat_model.say(prompt_ids, new, written)
-            if self.chat_model.speeds[-1].cut:
+            if self.chat_model.say(prompt_ids, new, written).cut:
                 note(
                     tr(
                         "cut here, after {count} tokens: a longer answer needs a larger "
@@ -146,12 +142,10 @@ class ChatSession:
         kept, prompt_ids = fit_history(self.chat_model.tokenizer, asked, room, self.think)
         if len(prompt_ids) >= limit:
             raise ChatError(
-                tr(
-                    "this message makes {count} tokens, the model has room for {limit} "
-                    "with its answer (max_position_embeddings); say it shorter",
-                    count=len(prompt_ids),
-                    limit=limit,
-                )
+                "this message makes {count} tokens, the model has room for {limit} "
+                "with its answer (max_position_embeddings); say it shorter",
+                count=len(prompt_ids),
+                limit=limit,
             )
         if len(kept) < len(asked):
             dropped = len(asked) - len(kept)

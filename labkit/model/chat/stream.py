@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from labkit.course.lang import ntr, tr
+from labkit.course.lang import tr
 
 if TYPE_CHECKING:  # these take a second to import; the command line should not
     import torch
@@ -22,6 +21,9 @@ NEW_TOKENS = 256  # how many to write, if not said and if there is room
 
 class ChatError(ValueError):
     """A request that cannot be met; the message names the argument and what it may be."""
+
+    def __init__(self, message: str, **values: object):
+        super().__init__(tr(message, **values))
 
 
 @dataclass(frozen=True)
@@ -38,16 +40,14 @@ class Sampling:
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
             raise ChatError(
-                tr(
-                    "temperature is {temperature}; it must be 0 or above",
-                    temperature=self.temperature,
-                )
+                "temperature is {temperature}; it must be 0 or above",
+                temperature=self.temperature,
             )
         if self.top_k is not None and self.top_k < 1:
-            raise ChatError(tr("top_k is {top_k}; it must be at least 1", top_k=self.top_k))
+            raise ChatError("top_k is {top_k}; it must be at least 1", top_k=self.top_k)
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ChatError(
-                tr("top_p is {top_p}; it must be above 0 and at most 1", top_p=self.top_p)
+                "top_p is {top_p}; it must be above 0 and at most 1", top_p=self.top_p
             )
 
     @classmethod
@@ -76,45 +76,18 @@ class Speed:
     cut: bool = False
 
     def __str__(self) -> str:
-        if not self.arrivals:
-            return tr("{prompt} prompt tokens, none written", prompt=self.prompt)
-        first = self.arrivals[0] - self.started
-        text = tr(
-            "{prompt} prompt tokens in {first:.2f} s, {count} written",
+        count = len(self.arrivals)
+        if count < 2:
+            return tr(
+                "{prompt} prompt tokens, {count} written", prompt=self.prompt, count=count
+            )
+        return tr(
+            "{prompt} prompt tokens in {first:.2f} s, {count} written at {rate:.1f} tokens/s",
             prompt=self.prompt,
-            first=first,
-            count=len(self.arrivals),
+            first=self.arrivals[0] - self.started,
+            count=count,
+            rate=(count - 1) / (self.arrivals[-1] - self.arrivals[0]),
         )
-        if len(self.arrivals) < 2:
-            return text
-        return text + at_rate((len(self.arrivals) - 1) / self.writing)
-
-    @property
-    def writing(self) -> float:
-        """Seconds from the first token to the last."""
-        return self.arrivals[-1] - self.arrivals[0] if self.arrivals else 0.0
-
-
-def together(speeds: Sequence[Speed]) -> str:
-    """The speeds of several answers in a line; the first token of each has its own number."""
-    begun = [speed for speed in speeds if speed.arrivals]
-    if not begun:
-        return tr("nothing written")
-    written = sum(len(speed.arrivals) for speed in begun)
-    text = ntr(
-        "{written} tokens in {n} answer",
-        "{written} tokens in {n} answers",
-        len(begun),
-        written=written,
-    )
-    if written > len(begun):
-        text += at_rate((written - len(begun)) / sum(speed.writing for speed in begun))
-    first = median(speed.arrivals[0] - speed.started for speed in begun)
-    return tr("{text}, the first after {first:.2f} s", text=text, first=first)
-
-
-def at_rate(rate: float) -> str:
-    return tr(" at {rate:.1f} tokens/s", rate=rate)
 
 
 def stream(
@@ -181,10 +154,8 @@ def refuse_nan(model: nn.Module, inputs: tuple, logits: torch.Tensor) -> None:
     """A forward hook: raise ChatError instead of drawing tokens from logits that are nan."""
     if logits[:, -1].isnan().any():  # (B, V)
         raise ChatError(
-            tr(
-                "the model's logits are nan: one of its weights is nan or infinite, or its "
-                "code divides by 0 somewhere"
-            )
+            "the model's logits are nan: one of its weights is nan or infinite, or its "
+            "code divides by 0 somewhere"
         )
 
 
@@ -192,33 +163,22 @@ def check_prompt(model: nn.Module, prompt_ids: Sequence[int], max_new_tokens: in
     """Raise ChatError unless the model can continue this prompt by that many tokens."""
     config, length = model.config, len(prompt_ids)
     if length == 0:
-        raise ChatError(tr("the prompt is empty; there is nothing to continue"))
+        raise ChatError("the prompt is empty; there is nothing to continue")
     wrong = [token for token in prompt_ids if not 0 <= token < config.vocab_size]
     if wrong:
         raise ChatError(
-            tr(
-                "the prompt holds token {token}, the model knows 0 to {last}: does "
-                "the tokenizer belong to this model?",
-                token=wrong[0],
-                last=config.vocab_size - 1,
-            )
-        )
-    if max_new_tokens < 1:
-        raise ChatError(
-            tr(
-                "max_new_tokens is {max_new_tokens}; it must be at least 1",
-                max_new_tokens=max_new_tokens,
-            )
+            "the prompt holds token {token}, the model knows 0 to {last}: does "
+            "the tokenizer belong to this model?",
+            token=wrong[0],
+            last=config.vocab_size - 1,
         )
     if length + max_new_tokens > config.max_position_embeddings:
         raise ChatError(
-            tr(
-                "the prompt has {length} tokens and {max_new_tokens} shall follow; the "
-                "model has room for {max_position_embeddings} (max_position_embeddings)",
-                length=length,
-                max_new_tokens=max_new_tokens,
-                max_position_embeddings=config.max_position_embeddings,
-            )
+            "the prompt has {length} tokens and {max_new_tokens} shall follow; the "
+            "model has room for {max_position_embeddings} (max_position_embeddings)",
+            length=length,
+            max_new_tokens=max_new_tokens,
+            max_position_embeddings=config.max_position_embeddings,
         )
 
 

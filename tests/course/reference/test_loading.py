@@ -113,12 +113,8 @@ def test_a_head_stored_beside_the_embedding(folder):
 # ------------------------------------------------------------------------- how it is loaded
 
 
-def test_a_namespace_will_do_and_progress_counts_bytes(folder):
-    seen = []
-    model = load(folder, package(), progress=lambda done, total: seen.append((done, total)))
-    assert torch.equal(model(IDS), oracle.ours(oracle.DENSE)(IDS))
-    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
-    assert seen[-1][0] == seen[-1][1] == sum(p.nbytes for p in model.parameters())
+def test_a_namespace_will_do(folder):
+    assert torch.equal(load(folder, package())(IDS), oracle.ours(oracle.DENSE)(IDS))
 
 
 def test_weights_are_mapped_and_no_random_number_is_drawn(folder, monkeypatch):
@@ -221,35 +217,17 @@ def test_damaged_files(folder):
 
 
 def test_an_index_and_its_shards(sharded):
-    text, outside = (sharded / INDEX).read_text(), sharded.parent / "outside"
-
-    def with_places(**changed):
-        index = json.loads(text)
-        index["weight_map"] |= {f"model.{name}.weight": file for name, file in changed.items()}
-        (sharded / INDEX).write_text(json.dumps(index))
-
-    shutil.copy(sharded / json.loads(text)["weight_map"]["model.norm.weight"], outside)
-    for bad in ("../outside", str(outside), 7):
-        with_places(norm=bad)
-        refused(sharded, "model.norm.weight", "which is no file name")
-    with_places(norm="..")
-    refused(sharded, "model.norm.weight")
-    with_places(extra=json.loads(text)["weight_map"]["model.norm.weight"])
-    refused(sharded, "lacks model.extra.weight")
-    with_places(norm="model-00099-of-00099.safetensors")
-    refused(sharded, "model-00099-of-00099.safetensors is missing", "model.norm.weight")
-    for broken in ("", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {}}', "\0"):
+    text = (sharded / INDEX).read_text()
+    places = json.loads(text)["weight_map"]
+    for added, *words in (
+        ({"model.extra.weight": places["model.norm.weight"]}, "model.extra.weight"),
+        ({"model.norm.weight": "model-00099.safetensors"}, "model-00099.safetensors is miss"),
+    ):
+        (sharded / INDEX).write_text(json.dumps({"weight_map": places | added}))
+        refused(sharded, *words)
+    for broken in ("", "[]", "{}", '{"weight_map": 3}', "\0"):
         (sharded / INDEX).write_text(broken)
         refused(sharded, INDEX)
-    places = json.loads(text)["weight_map"]
-    first, *_, last = sorted(set(places.values()))
-    moved = next(name for name, file in places.items() if file == last)
-    for moved_to in (first, None):
-        index = {"weight_map": {**places, moved: moved_to}}
-        if moved_to is None:
-            del index["weight_map"][moved]
-        (sharded / INDEX).write_text(json.dumps(index))
-        refused(sharded, moved)
     (sharded / INDEX).write_text(text)
     next(sharded.glob("model-00002*")).unlink()
     refused(sharded, "model-00002-of", "is missing", INDEX)
@@ -278,9 +256,8 @@ def test_a_config_that_does_not_fit(folder, sharded):
     shutil.copy(sharded / "config.json", folder)  # dense weights under an MoE config
     refused(folder, "missing", "without a place")
     (folder / "config.json").unlink()
-    refused(folder, "holds no config.json")
-    refused(folder / SINGLE, "is a file")
-    refused(folder / "nowhere", "there is no folder")
+    for missing in (folder, folder / SINGLE, folder / "nowhere"):
+        refused(missing, f"there is no {missing}/config.json")
 
 
 def test_fused_experts_are_named(tmp_path):
@@ -309,20 +286,3 @@ def test_a_package_that_does_not_fit(folder):
     ):
         refused(folder, *words, package=package(Qwen3ForCausalLM=model))
     refused(folder, "json offers no Qwen3Config", package=json)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [{"num_hidden_layers": 10**9}, {"vocab_size": 10**15}, {"hidden_size": 10**12},
-     {"num_attention_heads": 4 * 10**12}],
-)  # fmt: skip
-def test_a_config_larger_than_the_weights_is_refused_before_memory_is_taken(folder, fields):
-    """Else it fills the memory, or ends in torch's own error."""
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
-    refused(folder, next(iter(fields)), "larger than its weights")
-
-
-def test_a_config_nested_without_end_is_one_sentence(folder):
-    (folder / "config.json").write_text("[" * 100_000)
-    refused(folder, "recursion")

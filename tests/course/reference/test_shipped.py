@@ -37,7 +37,7 @@ def test_its_card_says_what_the_files_beside_it_hold(name):
     folder = SHIPPED[name]
     recipe, config = Recipe.from_file(folder / "recipe.json"), read(name, "config.json")
     assert {key: config[key] for key in recipe.model} == recipe.model
-    assert config["dtype"] == recipe.saved_dtype
+    assert config["dtype"] == "bfloat16"
     runs = read(name, "history.json")["runs"]
     rows = [run["steps"] * (run["batch_size"] + run.get("answers", 0)) for run in runs]
     tokens = sum(n * run["sequence_length"] for n, run in zip(rows, runs, strict=True))
@@ -47,6 +47,7 @@ def test_its_card_says_what_the_files_beside_it_hold(name):
     text = (folder / "README.md").read_text()
     assert text == card.card(folder, solutions)
     assert len(text.splitlines()) < 80  # one page
+    assert f"on {tokens / 1e6:.1f} million tokens of text in {len(runs)} runs" in text
 
 
 SAMPLE = 50  # stories, and all that visitors ask

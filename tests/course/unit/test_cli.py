@@ -54,7 +54,7 @@ def test_check_and_status_tell_how_far_a_learner_is(package, monkeypatch):
     code, text = run("check", "1.2")
     assert code == 0 and "passed" in text
     assert "read on to exercise 1.3, residual (stretch)" in text
-    monkeypatch.setattr("labkit.learner.room.CPU_SECONDS", 1)
+    monkeypatch.setattr("labkit.learner.home_sandbox.CPU_SECONDS", 1)
     module = package / "rmsnorm.py"
     loop = "    print(x)\n    while True: pass\n    wide = x.float()"
     module.write_text(module.read_text().replace("    wide = x.float()", loop, 1))
@@ -64,12 +64,6 @@ def test_check_and_status_tell_how_far_a_learner_is(package, monkeypatch):
     assert re.search(r"1\.2 RMSNorm core [\d ]*passed", text)
     assert re.search(r"1\.3 residual stretch \d+ 4 not started", text)
     assert "`tinyllm check 1.1` says why" in text
-    module.write_text(module.read_text().replace(loop, "    wide = (x"))
-    line = module.read_text().split("wide = (x")[0].count("\n") + 1
-    assert (
-        f"rmsnorm.py does not load, so that none of its exercises can pass: line {line}"
-        in (run("status")[1])
-    )
 
 
 def test_watching_checks_again_after_each_change_of_a_file(package, monkeypatch):
@@ -98,7 +92,6 @@ def test_a_lost_directive_and_a_lost_module_are_reported(package):
     result = runner.invoke(app, ["status"])
     assert isinstance(result.exception, workspace.MissingModule)
     assert "`tinyllm reset rmsnorm` brings the empty one back" in str(result.exception)
-    assert "rmsnorm.py~ holds" in str(result.exception)
 
 
 def test_hint_and_solution(package):
@@ -106,7 +99,7 @@ def test_hint_and_solution(package):
     assert "rung 1 of 3" in first and "`tinyllm hint 1.1` shows rung 2 of 3" in first
     assert ["rung 2" in run("hint", "1.1")[1], "rung 3" in run("hint", "1.1")[1]] == [True] * 2
     assert "rung 3 of 3" in run("hint", "1.1")[1]  # there is no fourth
-    assert "rung 1 of 3" in run("hint", "1.1", "--rung", "1")[1]
+    assert "rung 1 of 3" in run("hint", "1.1", "1")[1]
     assert "rung 2 of 3" in run("hint", "1.1")[1]  # it goes on from the rung that was chosen
     assert "rung 3 of 3" in run("hint", "1.1", "3")[1]
     text = run("solution", "1.1")[1]
@@ -121,7 +114,7 @@ def test_a_wrong_name_is_answered_with_what_is_near():
         "solution rmsNom": "'rmsNom'; is it one of 1.2 RMSNorm? `tinyllm status`",
         "check nonsense": "`tinyllm status` lists all",
         "hint 1.1 5": "there is no rung 5: the rungs are 1 to 3",
-        "hint 1.1 --rung 0": "there is no rung 0",
+        "hint 1.1 0": "there is no rung 0",
         "submit lab9": "the labs are 01_rmsnorm, 02",
         "grade lab9": "the labs are 01_rmsnorm, 02",
         "submit notebooks/01_rmsnorm.ipynb": "is it 01_rmsnorm?",

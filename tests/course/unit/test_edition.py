@@ -191,11 +191,11 @@ def test_keys_are_kept_beside_the_edition_and_stay_the_same(tmp_path, monkeypatc
     kept = tmp_path / "x-keys.txt"
     assert build("--open") == 0 and None in seen[0] and not kept.exists()
     assert build() == build() == 0 and seen[1] == seen[2] and None not in seen[1]
-    assert build("--key", "mine") == 0 and "mine" in seen[3]
+    [secret] = re.findall(r"^secret: (\w+)$", kept.read_text(), re.MULTILINE)
+    assert secret in seen[1]
     for lab in LABS:
-        row = rf"unlock {lab.module} +{sealed.key_of('mine', lab.module)}\n"
+        row = rf"unlock {lab.module} +{sealed.key_of(secret, lab.module)}\n"
         assert re.search(row, kept.read_text())
-    assert build("--open", "--key", "mine") == 2
 
 
 # A learner's first hour
@@ -233,9 +233,9 @@ tinyllm("chat", "--seed", "1", input="Tell me a story about Anna.")
 run("start", SETUP)
 run("look", "RMSNorm(4)(torch.ones(1, 4)).tolist()")
 run("check", 'check("3.1")'); run("hint", '[hint("3.1") for _ in range(3)][-1]')
-run("locked", 'solution("3.1")'); run("wrong", 'solution("3.1", "KEY")')
+run("locked", 'solution("3.1")'); tinyllm("unlock", "gqa", "KEY")
 run("tour", 'solution("0.1")')
-run("unlocked", f'solution("3.1", "{KEY}")')
+tinyllm("unlock", "gqa", KEY); run("unlocked", 'solution("3.1")')
 tinyllm("solution", "3.2"); tinyllm("solution", "1.2"); tinyllm("build"); tinyllm("grade", "x")
 tinyllm("train", "x"); tinyllm("measure", "x")
 print(json.dumps(out))
@@ -280,7 +280,7 @@ def test_nothing_shows_the_reference_by_accident(hour):
 def test_the_commands_are_the_learners_own(hour):
     listed = set(re.findall(r"│ (\w+) ", hour["--help"]))
     assert {"status", "check", "hint", "solution", "unlock", "submit", "chat"} <= listed
-    assert not listed & {"build", "mutants", "demo", "collect", "grade", "report"}
+    assert not listed & {"build", "demo", "collect", "grade", "report"}
     assert "No such command 'build'" in hour["build"]
     assert "No such command 'grade'" in hour["grade x"]
     assert "x" in hour["train x"] and "x" in hour["measure x"]
@@ -297,9 +297,9 @@ def test_what_is_not_written_is_stood_in_for_and_told(hour):
 
 
 def test_answers_open_with_the_key_lab_by_lab(hour):
-    assert 'solution("3.1", "KEY") opens them' in hour["hint"]
+    assert "`tinyllm unlock gqa KEY` opens them" in hour["hint"]
     assert "the answers of lab 03 are locked: ask" in hour["locked"]
-    assert "'KEY' is not the key of gqa" in hour["wrong"]
+    assert "'KEY' is not the key of gqa" in hour["unlock gqa KEY"]
     assert "def next_token" in hour["tour"]  # it is practice
     assert "def causal_mask" in hour["unlocked"] and "BEGIN SOLUTION" not in hour["unlocked"]
     assert "def scaled_dot_product_attention" in hour["solution 3.2"]

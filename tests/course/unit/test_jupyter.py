@@ -64,7 +64,7 @@ def test_a_kernel_of_another_python_is_named(lab, monkeypatch, tmp_path):
 def test_a_notebook_that_was_deleted_is_said_with_what_brings_it_back(
     lab, monkeypatch, tmp_path
 ):
-    for where in ("labkit.learner.project.jupyter", "labkit.learner.project.own_notebook"):
+    for where in ("labkit.learner.project.jupyter", "labkit.learner.project.notebook_file"):
         monkeypatch.setattr(f"{where}.ROOT", tmp_path)
     assert "folder or zip that you were given" in lab("rmsnorm")[1]
     (tmp_path / ".git").mkdir()

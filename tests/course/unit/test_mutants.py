@@ -1,15 +1,17 @@
 """Mutants: which are made, and that one which no check sees is shown."""
 
+import sys
 from dataclasses import replace
 
 import pytest
 
-from labkit.author.mutants import table
-from labkit.author.mutants.equivalents import equivalents_of, parsed
-from labkit.author.mutants.making import key_of, mutants
-from labkit.author.mutants.trial import in_children
 from labkit.author.reference import reference_block
+from labkit.course.paths import ROOT
 from labkit.course.syllabus import LABS, find_exercise
+
+sys.path.append(str(ROOT / "benchmarks"))
+import mutants as tool
+from mutations import mutants
 
 CELL = '''
 def f(x: Tensor, size: int = 4, mask=None) -> Tensor:
@@ -52,20 +54,6 @@ def test_texts_annotations_and_comments_are_left_alone():
     assert not [pair for pair in made(CELL) if "comment" in "".join(pair)]
 
 
-@pytest.mark.parametrize(
-    ("line", "after"),
-    [
-        ("y = (a + b) * c", "y = (a - b) * c"),
-        ("y = a * (b + c)", "y = a * (b)"),
-        ("y = a * b + c", "y = a / b + c"),
-        ("é = f(ä, b - c)", "é = f(ä, b + c)"),
-        ("y = x[-1]", "y = x[-2]"),
-    ],
-)
-def test_brackets_stand_where_they_make_a_difference(line, after):
-    assert (line, after) in made(line)
-
-
 LAB, EXERCISE = find_exercise("3.3")
 LINE = "return hidden_states.repeat_interleave(n_rep, dim=1)"
 HARMLESS = LINE.replace("dim=1", "dim=-3")
@@ -81,9 +69,9 @@ def found(monkeypatch):
         cell = reference_block(LAB, EXERCISE)
         [wrong] = [m for m in mutants(cell) if m.after == WRONG]
         harmless = replace(wrong, after=HARMLESS, cell=cell.replace(LINE, HARMLESS))
-        monkeypatch.setattr(table, "mutants", lambda _: [wrong, harmless])
-        monkeypatch.setattr(table, "equivalents_of", lambda _: parsed(listed))
-        return table.tried(LAB, EXERCISE, "a seed", jobs=2)
+        monkeypatch.setattr(tool, "mutants", lambda _: [wrong, harmless])
+        monkeypatch.setattr(tool, "equivalents_of", lambda _: tool.parsed(listed))
+        return tool.tried(LAB, EXERCISE, "a seed", jobs=2)
 
     return run
 
@@ -91,16 +79,16 @@ def found(monkeypatch):
 def test_what_survives_is_shown_in_the_form_in_which_it_can_be_listed(found):
     both = found("")
     assert [verdict for _, verdict in both] == ["killed", "survived"]
-    text = "\n".join(table.problems(both))
-    assert table.row("3.3", both).endswith("50.0%")
+    text = "\n".join(tool.problems(both))
+    assert tool.row("3.3", both).endswith("50.0%")
     assert f"- {LINE}\n+ {HARMLESS}" in text and WRONG not in text
-    assert key_of("repeat_kv", LINE, HARMLESS) in parsed(text)
+    assert ("repeat_kv", LINE, HARMLESS) in tool.parsed(text)
 
 
 def test_a_listed_mutant_counts_as_a_right_answer(found):
     both = found(LISTED)
     assert [verdict for _, verdict in both] == ["killed", "equivalent"]
-    assert table.row("3.3", both).endswith("100.0%") and not list(table.problems(both))
+    assert tool.row("3.3", both).endswith("100.0%") and not list(tool.problems(both))
 
 
 def test_an_endless_mutant_ends():
@@ -109,11 +97,13 @@ def test_an_endless_mutant_ends():
             pass
         return "done"
 
-    assert dict(in_children(work, [0, 1], cpu_seconds=1, jobs=2)) == {0: "done", 1: None}
+    assert dict(tool.in_children(work, [0, 1], cpu_seconds=1, jobs=2)) == {0: "done", 1: None}
 
 
-@pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
-def test_a_right_answer_is_listed_with_its_reason(lab):
-    symbols = {symbol for exercise in lab.exercises for symbol in exercise.symbols}
-    for (scope, before, after), reason in equivalents_of(lab).items():
-        assert scope.split(".")[0] in symbols and before != after and len(reason) > 10
+def test_a_right_answer_is_listed_with_its_reason():
+    """Each entry is a mutant that the tool makes today."""
+    for lab in LABS:
+        made_here = {m.key for e in lab.exercises for m in mutants(reference_block(lab, e))}
+        listed = tool.equivalents_of(lab)
+        assert listed.keys() <= made_here
+        assert all(len(reason) > 10 for reason in listed.values())

@@ -14,7 +14,7 @@ from labkit.course import cells
 from labkit.course.paths import ROOT
 from labkit.course.syllabus import LABS
 from labkit.learner import workspace
-from labkit.learner.project import own_notebook
+from labkit.learner.project import notebook_file
 
 LAB = LABS[0]
 ANSWERS = {e.id: cells.plain(reference_block(LAB, e)).strip() for e in LAB.exercises[:2]}
@@ -30,7 +30,7 @@ def project(tmp_path, monkeypatch):
     notebook = nbformat.read(ROOT / FILES[1], as_version=4)
     for exercise in LAB.exercises[:2]:
         workspace.save(LAB, exercise, ANSWERS[exercise.id])
-        own_notebook.put(notebook, LAB, exercise, ANSWERS[exercise.id])
+        notebook_file.put(notebook, LAB, exercise, ANSWERS[exercise.id])
     (folder / "notebooks").mkdir()
     nbformat.write(notebook, folder / FILES[1])
     return folder
@@ -44,7 +44,7 @@ def said(*arguments, command="reset"):
 def written(project):
     """The exercises that hold an answer, in module and notebook."""
     module = (project / FILES[0]).read_text()
-    here = own_notebook.answers(own_notebook.read(project / FILES[1]), LAB)
+    here = notebook_file.answers(notebook_file.read(project / FILES[1]), LAB)
     filled = [e.id for e in LAB.exercises
               if not workspace.is_empty(e, cells.block(module, e.id))]  # fmt: skip
     return filled, list(here)
@@ -68,7 +68,7 @@ def test_a_lab_is_again_as_it_was_released(project):
     (project / FILES[0]).write_text("import ruins\n" + (project / FILES[0]).read_text())
     said("rmsnorm", "--yes")
     assert contents(project)[0] == (ROOT / FILES[0]).read_bytes()
-    assert own_notebook.read(project / FILES[1]) == nbformat.read(ROOT / FILES[1], 4)
+    assert notebook_file.read(project / FILES[1]) == nbformat.read(ROOT / FILES[1], 4)
     assert "nothing to do" in said("rmsnorm")[1] and len(list(project.glob("backups/*"))) == 1
     (project / FILES[0]).unlink()
     said("rmsnorm", "--yes")
@@ -76,7 +76,7 @@ def test_a_lab_is_again_as_it_was_released(project):
 
 
 WRONG = {  # what is asked; in which file what is replaced; what is said
-    ("1.1",): (None, "say `--yes`"),
+    ("1.1",): (None, "add `--yes`"),
     ("9.9", "--yes"): (None, "there is no"),
     ("1.1", "--yes"): ((0, "# %% exercise 1.1: layer_norm\n"), "has lost the line"),
     ("rmsnorm", "--yes"): ((1, "{"), "is not a notebook"),
@@ -91,7 +91,7 @@ def test_what_the_module_holds_is_written_back_into_the_notebook(project):
     assert code == 0 and "back in the notebook" in text
     assert written(project) == (["1.1", "1.2"], ["1.1", "1.2"])
     assert (project / FILES[0]).read_bytes() == module
-    cell = next(c for c in own_notebook.read(project / FILES[1]).cells if c.id == "ex-1-1")
+    cell = next(c for c in notebook_file.read(project / FILES[1]).cells if c.id == "ex-1-1")
     assert cell.source == ANSWERS["1.1"]
     before = contents(project)
     assert "nothing to do" in said("rmsnorm", "--yes", command="restore")[1]

@@ -16,8 +16,8 @@ from labkit.course.paths import ROOT
 from labkit.course.syllabus import LABS, find_lab
 from labkit.grading.judge.intake import rebuild
 from labkit.learner import workspace
-from labkit.learner.project.own_notebook import NotebookError
-from labkit.learner.project.submit import Side, prepare
+from labkit.learner.project.notebook_file import NotebookError
+from labkit.learner.project.submit import prepare
 
 LAB = LABS[0]
 FIRST, SECOND, _ = LAB.exercises
@@ -109,23 +109,6 @@ def test_a_cell_is_handed_in(package, mine, released):
         assert (words in " ".join(notes)) if words else notes == [], case
 
 
-def test_the_learner_decides_where_the_checks_do_not(package, mine, released):
-    package.write_text(package.read_text().replace(STUB, RIGHT))
-    asked = []
-
-    def ask(text):
-        asked.append(text)
-        return Side.PACKAGE
-
-    assert graded(prepare(LAB, mine(OTHER), ask=ask).path, released) == RIGHT
-    assert "both pass" in asked[0]
-    prepare(LAB, mine(WRONG), ask=ask)
-    assert len(asked) == 1
-    handed = prepare(LAB, mine(WRONG), prefer=Side.NOTEBOOK)
-    assert graded(handed.path, released) == WRONG and handed.packed[0].at_stake == 4
-    assert "only the package's passes; handed in is the notebook's" in handed.notes[-1]
-
-
 def test_a_lost_cell_comes_back_and_merged_and_broken_cells_harm_no_other(
     package, mine, released
 ):
@@ -203,8 +186,6 @@ def test_everything_that_may_cost_points_is_said(package, mine):
         "written questions are answered hand in submissions/01_rmsnorm.ipynb",
     ):  # fmt: skip
         assert words in text
-    wrong = CliRunner().invoke(app, ["submit", "rmsnorm", "--from", "paper"])
-    assert wrong.exit_code == 2 and "it is notebook or package" in wrong.output
 
 
 def test_a_written_question_without_its_cell_is_not_called_empty(package, mine, tmp_path):
@@ -224,6 +205,6 @@ def test_a_written_question_without_its_cell_is_not_called_empty(package, mine, 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(package, mine, tmp_path):
     (tmp_path / "submissions").write_text("in the way")
-    done = CliRunner().invoke(app, ["submit", "rmsnorm", str(mine(RIGHT)), "--yes"])
+    done = CliRunner().invoke(app, ["submit", "rmsnorm", str(mine(RIGHT))])
     assert done.exit_code == 2 and "Errno" not in done.output
     assert len(done.output.splitlines()) == 1 and "submissions" in done.output

@@ -1,5 +1,5 @@
-"""The room in which a learner's code runs at home: what is there is what grading has, what it
-sets for all of torch stays inside, and a loop that never ends is stopped."""
+"""Runs a learner's code at home under the rules of grading: the same packages, torch's settings
+restored afterwards, a limit of CPU time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
-from functools import cache
 from pathlib import Path
 from traceback import walk_stack
 from types import FrameType
@@ -37,11 +36,11 @@ TICK = 0.25  # seconds of CPU between two looks at the time, once it may be up
 SIGNAL = getattr(signal, "SIGPROF", signal.SIGTERM)  # Windows sends itself no other
 
 
-PLAIN = torch.float32, True, None  # torch's settings as they are in a fresh process
+FRESH = torch.float32, True, None  # torch's settings in a fresh process
 SLOW = 1.0  # seconds of CPU for visible checks; the hidden ones need up to ten times as much
 
 
-class Stopped(BaseException):
+class OutOfTime(BaseException):
     """The learner's code used up its CPU time; path and line say where it was."""
 
     def __init__(self, path: str, line: int):
@@ -49,34 +48,37 @@ class Stopped(BaseException):
         self.path, self.line = path, line
 
 
-class Room:
-    """Where the learner's code runs for one check.
+class HomeSandbox:
+    """The limits for a learner's code in one check.
 
-    folder    where its package lies
+    folder    of its package
     quiet     throw away what it prints
     """
 
     def __init__(self, folder: str, quiet: bool = False):
         self.folder, self.left = folder, float(CPU_SECONDS)
         self.output = CountedOutput() if quiet else LabelledOutput()
-        self.settings = PLAIN
+        self.settings = FRESH
         self.place: tuple[str, int] | None = None  # where the time was up
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """For a block that runs the learner's code: raises Stopped where its time is up."""
+        """For a block that runs the learner's code: raises OutOfTime where its time is up."""
         with suppress(TimeLimit), torch_set_to(self.settings):
             try:
-                with self._limited(), same_room(), redirect_stdout(self.output):
+                with (
+                    self._time_limit(), as_in_grading(), known_packages_alone(),
+                    redirect_stdout(self.output),
+                ):  # fmt: skip
                     yield
             finally:
                 self.settings = torch_settings()
         if self.place:
-            raise Stopped(*self.place)
+            raise OutOfTime(*self.place)
 
     @property
     def notes(self) -> list[str]:
-        """What goes well here and may not in grading."""
+        """A warning where grading may stop this code for its time."""
         used = CPU_SECONDS - self.left
         if used < SLOW:
             return []
@@ -89,64 +91,46 @@ class Room:
             )
         ]
 
-    def within(self, ask: Ask) -> Ask:
-        """The same, asked in here."""
+    def limited(self, ask: Ask) -> Ask:
+        """The same function, under these limits."""
 
-        def asked(module: str, call: Call) -> Outcome:
+        def ask_within(module: str, call: Call) -> Outcome:
             with self.entered():
                 return ask(module, call)
 
-        return asked
+        return ask_within
 
     @contextmanager
-    def _limited(self) -> Iterator[None]:
+    def _time_limit(self) -> Iterator[None]:
         """Counts the CPU time of this thread alone: torch's others may spin for nothing."""
         main = threading.current_thread() is threading.main_thread()
         if not main or signal.getsignal(SIGNAL) is None:  # then no handler can be put there
             yield
             return
-        start, trace = time.thread_time(), sys.gettrace()
+        start = time.thread_time()
 
         def look(_: int, frame: FrameType | None) -> None:
-            if time.thread_time() - start >= self.left:
-                self._stop(frame)
+            frames = [each for each, _ in walk_stack(frame) if self._is_learners(each)]
+            if frames and time.thread_time() - start >= self.left:
+                self.place = frames[0].f_code.co_filename, frames[0].f_lineno
+                raise TimeLimit
 
         before = signal.signal(SIGNAL, look)
-        stop = ticking(max(self.left, TICK))
+        stop = start_timer(max(self.left, TICK))
         try:
             yield
         finally:
             stop()
             signal.signal(SIGNAL, before)
-            sys.settrace(trace)
             self.left -= time.thread_time() - start
 
-    def _stop(self, frame: FrameType | None) -> None:
-        """Raise TimeLimit if the learner's code runs, and once more in its next line: that is
-        where an `except:` in the loop has caught the first one."""
-        frames = [frame for frame, _ in walk_stack(frame) if self._is_theirs(frame)]
-        if not frames:
-            return
-        self.place = self.place or (frames[0].f_code.co_filename, frames[0].f_lineno)
-
-        def once_more(frame: FrameType, event: str, _: Any) -> Any:
-            if not self._is_theirs(frame):
-                return None
-            if event == "line":
-                raise TimeLimit
-            return once_more
-
-        for each in frames:
-            each.f_trace = once_more
-        sys.settrace(once_more)
-        raise TimeLimit
-
-    def _is_theirs(self, frame: FrameType) -> bool:
+    def _is_learners(self, frame: FrameType) -> bool:
         return str(Path(frame.f_code.co_filename).parent) == self.folder
 
 
-def ticking(delay: float) -> Callable[[], Any]:
-    """Let SIGNAL come after so much CPU time, then again and again; gives what ends it."""
+def start_timer(delay: float) -> Callable[[], Any]:
+    """Let SIGNAL come after `delay` seconds of CPU time, then again and again; return the
+    function that ends it."""
     if hasattr(signal, "setitimer"):
         before = signal.setitimer(signal.ITIMER_PROF, delay, TICK)
         return lambda: signal.setitimer(signal.ITIMER_PROF, *before)
@@ -194,13 +178,6 @@ def torch_set_to(settings: tuple[torch.dtype, bool, Any]) -> Iterator[None]:
 
 
 @contextmanager
-def same_room() -> Iterator[None]:
-    """While open, the learner's code is refused what grading refuses it."""
-    with as_in_grading(), known_packages_alone(), watched():
-        yield
-
-
-@contextmanager
 def known_packages_alone() -> Iterator[None]:
     """While open, the learner's modules import what is there in grading, and nothing else."""
     load = builtins.__import__
@@ -217,44 +194,3 @@ def known_packages_alone() -> Iterator[None]:
 
     with replaced({(builtins, "__import__"): load_known}):
         yield
-
-
-# What exercise code may not do anywhere, by the audit events that tell of it
-REFUSED = {
-    "start programs": (
-        *("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork"),
-    ),
-    "use the network": ("socket.",),
-}
-
-
-def refuse(event: str) -> None:
-    for what, events in REFUSED.items():
-        if event.startswith(events):
-            raise PermissionError(f"exercise code cannot {what} in grading")
-
-
-_inside: set[int] = set()  # threads in which a learner's code runs just now
-
-
-@contextmanager
-def watched() -> Iterator[None]:
-    """While open, this thread may not do what grading refuses."""
-    _watch()
-    here = threading.get_ident()
-    _inside.add(here)
-    try:
-        yield
-    finally:
-        _inside.discard(here)
-
-
-@cache
-def _watch() -> None:
-    """Python lets nobody take an audit hook off again."""
-
-    def hook(event: str, _: Any) -> None:
-        if _inside and threading.get_ident() in _inside:
-            refuse(event)
-
-    sys.addaudithook(hook)

@@ -57,7 +57,7 @@ def answers(content: NotebookNode, lab: Lab) -> dict[str, str]:
     given, read = workspace.given_cells()[lab.name], []
     for place, cell in enumerate(content.cells, 1):
         parts = answers_in(cell.source, cell_name(cell), lab)
-        is_given = workspace.mark_of(cell.source) in given
+        is_given = workspace.cell_hash(cell.source) in given
         read.append(Cell(cell.source, place, parts, cell.cell_type == "code", is_given))
     notebook = Notebook(lab, read, workspace.known_names(lab), workspace.is_empty)
     found = {exercise.id: notebook.answer(exercise) for exercise in lab.exercises}
@@ -65,7 +65,7 @@ def answers(content: NotebookNode, lab: Lab) -> dict[str, str]:
 
 
 def put(content: NotebookNode, lab: Lab, exercise: Exercise, code: str) -> None:
-    """Let `code` stand in every cell that answers the exercise; in a new one if none does."""
+    """Write `code` into every cell that answers the exercise, or into a new cell."""
     found = copies(content, lab, exercise)
     for cell, text in found:
         if text == cell.source:

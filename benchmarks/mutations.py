@@ -1,16 +1,19 @@
-"""Six kinds of small faults, made without understanding what the code means.
+"""Small faults of six kinds in an answer, made without understanding what the code means.
 
 A rule looks at one node of the syntax tree and yields faults: the kind, a node, and what could
-be in that node's place. The kinds are operator, comparison (and condition), constant, argument,
-call and statement.
+replace it. The kinds are operator, comparison (and condition), constant, argument, call and
+statement.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
+
+from labkit.course import cells
 
 Fault = tuple[str, ast.AST, ast.AST]
 Node = TypeVar("Node", bound=ast.AST)
@@ -33,19 +36,113 @@ ALIKE = (
 MODULES = ("torch", "F", "math", "nn", "nn.init", "nn.utils", "torch.optim")
 
 
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """An answer with one fault; `before` and `after` are the lines that differ."""
+
+    rule: str
+    scope: str  # the function it is in: "RMSNorm.forward"
+    before: str
+    after: str
+    cell: str
+
+    @property
+    def key(self) -> Key:
+        """What it is known by; holds while its line and its function stay as they are."""
+        return self.scope, self.before, self.after
+
+    @property
+    def diff(self) -> str:
+        lines = [f"- {line}" for line in self.before.splitlines()]
+        return "\n".join(lines + [f"+ {line}" for line in self.after.splitlines()])
+
+
+def mutants(cell: str) -> Iterator[Mutant]:
+    """Each different fault once, between the solution marks; a cell without marks is all the
+    learner's. Docstrings, annotations and the texts of errors are left alone."""
+    tree = ast.parse(cell)
+    marks = [found.span() for found in cells.REGION.finditer(cell)]
+    regions = [[cell.count("\n", 0, edge) + 1 for edge in span] for span in marks]
+    right = ast.unparse(tree)
+    seen = {right}
+    for scope, node in nodes(tree):
+        for rule, old, new in faults(node):
+            if regions and not any(first <= old.lineno < last for first, last in regions):
+                continue
+            text = ast.unparse(replaced(tree, old, new))
+            if text in seen or not is_valid(text):
+                continue
+            seen.add(text)
+            yield Mutant(rule, scope, *differing(right, text), text)
+
+
+def replaced(tree: Any, old: ast.AST, new: ast.AST) -> Any:
+    """A copy of a tree, or of a list of trees, with `new` instead of `old`."""
+    if tree is old:
+        return new
+    if isinstance(tree, list):
+        return [replaced(part, old, new) for part in tree]
+    if isinstance(tree, ast.AST):
+        return changed(tree, **{k: replaced(v, old, new) for k, v in ast.iter_fields(tree)})
+    return tree
+
+
+def is_valid(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
+
+
+def nodes(node: ast.AST, scope: str = "") -> Iterator[tuple[str, ast.AST]]:
+    """Every node that may be mutated, with the function that it is in."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        scope = f"{scope}.{node.name}".lstrip(".")
+    yield scope, node
+    for child in children(node):
+        yield from nodes(child, scope)
+
+
+def children(node: ast.AST) -> Iterator[ast.AST]:
+    """The parts of a node, without annotations and texts for people."""
+    match node:
+        case ast.AnnAssign():
+            yield from [node.value] if node.value else []
+        case ast.FunctionDef() | ast.ClassDef():
+            yield from node.body[bool(ast.get_docstring(node)) :]
+        case ast.JoinedStr() | ast.Raise() | ast.UnaryOp(ast.USub(), ast.Constant()):
+            return
+        case _:
+            yield from ast.iter_child_nodes(node)
+
+
+def differing(before: str, after: str) -> tuple[str, str]:
+    """The lines in which two texts differ, without indentation."""
+    old, new = ([line.strip() for line in text.splitlines()] for text in (before, after))
+    while old and new and old[0] == new[0]:
+        old, new = old[1:], new[1:]
+    while old and new and old[-1] == new[-1]:
+        old, new = old[:-1], new[:-1]
+    return "\n".join(old), "\n".join(new)
+
+
 def faults(node: ast.AST) -> Iterator[Fault]:
     """Everything that could replace this node, or of a part that it alone has."""
     match node:
         case ast.BinOp(left, op, right):
-            for other in OTHER_OPERATORS[type(op)]:
+            for other in OTHER_OPERATORS.get(type(op), ()):
                 yield "operator", node, changed(node, op=other())
             yield "operator", node, left
             yield "operator", node, right
         case ast.AugAssign(_, op, _):
-            for other in OTHER_OPERATORS[type(op)]:
+            for other in OTHER_OPERATORS.get(type(op), ()):
                 yield "operator", node, changed(node, op=other())
         case ast.Compare(_, [op], _):
-            for other in OTHER_OPERATORS[type(op)]:
+            for other in OTHER_OPERATORS.get(type(op), ()):
                 yield "comparison", node, changed(node, ops=[other()])
         case ast.BoolOp(op, values):
             yield "comparison", node, changed(node, op=OTHER_OPERATORS[type(op)][0]())

@@ -1,0 +1,226 @@
+"""A notebook at work: saves each exercise cell that runs into the lab's module of `tinyllm`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from traceback import walk_tb
+from types import ModuleType
+from typing import Any
+
+from labkit.course import cells
+from labkit.course.answers import Answer, Cell, answers_in, defines
+from labkit.course.lang import tr
+from labkit.course.sealed import NotReady
+from labkit.course.syllabus import Exercise, Lab
+from labkit.learner import workspace
+from labkit.learner.home_sandbox import ENDLESS, HomeSandbox, OutOfTime
+
+UNFINISHED = (NotReady, NotImplementedError, NameError)
+
+
+class Session:
+    """One notebook at work, and its lab."""
+
+    def __init__(self, lab: Lab, shell: Any):
+        self.lab, self.shell = lab, shell
+        self.unsaved: set[str] = set()  # exercises whose last run raised an error
+        self.skipped = False  # whether a cell needed an exercise that is not written yet
+        self.executed: list[Cell] = []  # in the order in which they ran
+
+    def after_cell(self, result: Any) -> None:
+        """IPython's post_run_cell event: save what the cell answers, or adds to an answer."""
+        source, name = result.info.raw_cell or "", getattr(result.info, "cell_id", None) or ""
+        parts = answers_in(source, name, self.lab)
+        given = workspace.cell_hash(source) in workspace.given_cells()[self.lab.name]
+        cell = Cell(source, parts=parts, given=given, name=name)
+        if result.error_before_exec:
+            for exercise_id in parts:
+                self._report_unsaved(exercise_id, tr("the cell raised an error"))
+            return
+        self._remember(cell)
+        self._warn_of_loss(source)
+        for exercise in self.lab.exercises:
+            if exercise.id in parts or defines(source, exercise):
+                self._answer(exercise, cell)
+            else:
+                self._refresh(exercise)
+
+    def _report_unsaved(self, exercise_id: str, why: str) -> None:
+        print(
+            tr("exercise {exercise_id} was not saved: {why}", exercise_id=exercise_id, why=why)
+        )
+        self.unsaved.add(exercise_id)
+
+    def _remember(self, cell: Cell) -> None:
+        """A cell that was run again, or that answers what another one did, replaces it."""
+        for other in self.executed:
+            other.parts |= dict.fromkeys(cell.parts.keys() & other.parts.keys(), "")
+        others = [
+            other for other in self.executed
+            if other.text != cell.text
+            and not (other.name and other.name == cell.name)
+            and (any(other.parts.values()) or not other.parts)
+        ]  # fmt: skip
+        self.executed = [*others, cell]
+
+    def _answer(self, exercise: Exercise, cell: Cell) -> None:
+        """Save what the cell just run answers, if it is the one that counts."""
+        found = workspace.notebook_of(self.lab, self.executed).answer(exercise)
+        if found is None or found.cell is not cell:
+            self._say_what_counts(exercise, cell)
+            return
+        self.unsaved.discard(exercise.id)
+        if found.inferred:
+            line = cells.directive(exercise)
+            print(
+                tr(
+                    'no cell with the line "{line}" answers {id}; this one does:',
+                    line=line,
+                    id=exercise.id,
+                )
+            )
+        self._save(exercise, found)
+
+    def _say_what_counts(self, exercise: Exercise, cell: Cell) -> None:
+        if exercise.id in cell.parts:  # an empty one; what the module holds stays
+            message, _ = workspace.save(self.lab, exercise, cell.parts[exercise.id])
+            if message:
+                print(message)
+                self._export(exercise)
+        elif not cell.parts and cells.RAISE not in cell.text:
+            line = cells.directive(exercise)
+            print(
+                tr(
+                    'not saved: the answer to {id} is the cell with the line "{line}"',
+                    id=exercise.id,
+                    line=line,
+                )
+            )
+
+    def _refresh(self, exercise: Exercise) -> None:
+        """Save an answer again if what it takes from other cells has changed by this one."""
+        block = cells.block(workspace.module_source(self.lab), exercise.id)
+        if block is None or workspace.is_empty(exercise, block):
+            return
+        found = workspace.notebook_of(self.lab, self.executed).answer(exercise)
+        texts = (found.text.rstrip(), block) if found else (block, block)
+        same = [cells.fingerprint(cells.without_carried(text)) for text in texts]
+        if same[0] == same[1] and len({*map(cells.carried_part, texts)}) > 1:
+            print(tr("exercise {id} uses this cell: ", id=exercise.id), end="")
+            self._save(exercise, found)
+
+    def _save(self, exercise: Exercise, found: Answer) -> None:
+        try:
+            message, stored = workspace.save(self.lab, exercise, found.text, found.carried)
+        except OSError as error:  # a full disk, a folder that was taken away
+            self._report_unsaved(exercise.id, f"{error.filename}: {error.strerror}")
+            return
+        if message:
+            print(message)
+        if stored:
+            self._export(exercise)
+
+    def _warn_of_loss(self, source: str) -> None:
+        """An answer to an exercise that this lab has not."""
+        exercise_id = cells.exercise_in(source)
+        if exercise_id and exercise_id not in [e.id for e in self.lab.exercises]:
+            print(
+                tr(
+                    "lab {name} has no exercise {exercise_id}: the cell was not saved",
+                    name=self.lab.name,
+                    exercise_id=exercise_id,
+                )
+            )
+
+    def _export(self, exercise: Exercise) -> bool:
+        """Let the notebook use the package's own objects, the ones that will be checked; False
+        where the module does not load, which is printed."""
+        try:
+            module = self._load()
+        except OutOfTime as stopped:
+            where = tr(
+                "tinyllm/{name}, line {line}", name=Path(stopped.path).name, line=stopped.line
+            )
+            print(
+                tr(
+                    "but loading it was {stopped} ({where}): {advice}",
+                    stopped=stopped,
+                    where=where,
+                    advice=tr(ENDLESS),
+                )
+            )
+            return False
+        except Exception as error:  # whatever the learner's module raises
+            print(
+                tr(
+                    "but tinyllm/{module}.py fails: {name}: {error}",
+                    module=self.lab.module,
+                    name=type(error).__name__,
+                    error=error,
+                )
+            )
+            if type(error) is NameError:
+                print(tr("Put what the cell needs (imports, helpers) into the cell itself."))
+            return False
+        names = self.shell.user_ns
+        for name in exercise.symbols:
+            names.pop(name, None)
+            if hasattr(module, name):
+                names[name] = getattr(module, name)
+        return True
+
+    def cell_raised(self, shell: Any, kind: type, error: Exception, trace: Any, **how) -> None:
+        """IPython's handler of UNFINISHED: a sentence where a traceback would tell no more."""
+        frames = [frame for frame, _ in walk_tb(trace)]
+        if isinstance(error, NotReady):
+            print(tr("left out: {error}", error=error))
+        elif isinstance(error, NotImplementedError) and str(error).startswith("Exercise"):
+            print(tr("left out: {error} is not written yet", error=error))
+        elif self.skipped and kind is NameError and frames[-1].f_globals is shell.user_ns:
+            print(
+                tr(
+                    "left out: {error}; the cell that makes it was left out or not run",
+                    error=error,
+                )
+            )
+        else:
+            shell.showtraceback((kind, error, trace), **how)
+            return
+        self.skipped = True
+
+    def _load(self) -> ModuleType:
+        """The lab's module; what it prints was shown when its cells ran."""
+        with HomeSandbox(workspace.folder(), quiet=True).entered():
+            return workspace.load(self.lab)
+
+    def export_saved_answers(self) -> None:
+        """Let the notebook use what the module holds already, whether or not its cells run."""
+        empty = workspace.unfinished(self.lab)
+        saved = [exercise for exercise in self.lab.exercises if exercise not in empty]
+        if not saved:
+            return
+        titles = tr(", ").join(f"{e.id} {e.title}" for e in saved)
+        print(tr("Answers saved before, in use here: {titles}", titles=titles))
+        for exercise in saved:
+            if not self._export(exercise):
+                return
+
+    def export_earlier_labs(self) -> None:
+        """Print who wrote the earlier labs that this one uses, and let the reference fill in
+        for what is empty in the notebook too."""
+        empty = workspace.empty_dependencies(self.lab)
+        if not empty:
+            return
+        labs = workspace.describe_authors(workspace.labs_used(self.lab))
+        print(tr("From earlier labs: {lab}.", lab=labs))
+        try:
+            module = self._load()
+        except (
+            Exception,
+            OutOfTime,
+        ):  # whatever the learner's module raises; its check says so
+            return
+        names = self.shell.user_ns
+        for name in workspace.imports_from_earlier_labs(self.lab):
+            if name in names:
+                names[name] = getattr(module, name)
