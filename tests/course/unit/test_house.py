@@ -122,8 +122,8 @@ WEIGHT = {
     "labkit/author": 1417, "labkit/checks": 2471, "labkit/course": 1549,
     "labkit/grading": 6648, "labkit/learner": 4012, "labkit/look": 521,
     "labkit/model": 1424, "labkit/pretrain": 1574, "labkit/sandbox": 3142,
-    "labkit/site": 860, "labkit/stories": 1958, "labkit/cli.py": 144, "labkit": 25737,
-    "solutions/mistakes": 5121, "tests/visible tests/hidden": 6499, "tests/course": 18972,
+    "labkit/site": 864, "labkit/stories": 1958, "labkit/cli.py": 144, "labkit": 25741,
+    "solutions/mistakes": 5121, "tests/visible tests/hidden": 6499, "tests/course": 18981,
 }  # fmt: skip
 
 
