@@ -14,6 +14,7 @@ from labkit.course import cells
 from labkit.course.syllabus import LABS, find_lab
 from labkit.grading.judge.intake import cell_called, rebuild
 from labkit.grading.judge.judge import Judge
+from labkit.grading.judge.questions import checks_of
 from labkit.grading.judge.submitted_code import SubmittedCode
 from labkit.grading.nbgrader.graded_notebook import graded_notebook, written_by_place
 from labkit.grading.sample_class import encoded, solved
@@ -334,7 +335,8 @@ def test_answers_learnt_by_heart_earn_nothing(workers, released, perfect, monkey
             table[key_of(**inputs)] = (value.tolist(), str(value.dtype))
         return outcome
 
-    run_checks(first, judge.maker.shared[first.id].checks, noted, judge.oracle.reference)
+    checks = checks_of(judge.maker.shared[first.id])
+    run_checks(first, checks, noted, judge.oracle.reference)
     by_heart = (
         f"import torch\n\n\n{inspect.getsource(key_of)}\n\nTABLE = {table!r}\n{LOOKED_UP}"
     )
