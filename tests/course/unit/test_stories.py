@@ -36,7 +36,7 @@ def test_every_step_and_every_question_is_known_and_used():
 
 @pytest.mark.parametrize("count", [80, pytest.param(400, marks=pytest.mark.slow)])
 def test_the_reader_understands_and_believes_every_story(count):
-    for found in (*map(stories, (0, 1, 1_000_000, 1_001_000)), tales.long_stories(0)):
+    for found in (*map(stories, (0, 1, 1_000_000, 1_001_000)), stories(0, long=True)):
         for story in islice(found, count):
             reading = read_story(story.text)
             assert reading.sound and not reading.contradictions, story.text
