@@ -141,14 +141,14 @@ def _write_stand_ins(folder: Path, secret: str | None) -> None:
     for path in references():
         text, lab = with_docstrings(path.read_text("utf-8")), labs.get(path.stem)
         if lab:
-            text = sealed.sealed(text, f"Lab {lab.number}, {lab.title}")
+            text = sealed.seal(text, f"Lab {lab.number}, {lab.title}")
         _write(folder / path.name, text.encode())
     for path in sorted((SOLUTIONS / "mistakes").glob("*.diff")):
-        _write(folder / "mistakes" / path.name, sealed.packed(path.read_text("utf-8")).encode())
+        _write(folder / "mistakes" / path.name, sealed.encode(path.read_text("utf-8")).encode())
     for lab in LABS:  # the model answers alone: rubrics are the instructor's
         found = ((each.id, written_answer(lab, each)["model answer"]) for each in lab.questions)
         text = "".join(f"## {name}\n### model answer\n{answer}\n\n" for name, answer in found)
-        _write(folder / "answers" / f"{lab.module}.md", sealed.packed(text).encode())
+        _write(folder / "answers" / f"{lab.module}.md", sealed.encode(text).encode())
     if secret:
         _write(folder / sealed.KEYS.name, sealed.locks(secret, _locked_modules()).encode())
 

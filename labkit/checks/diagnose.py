@@ -14,11 +14,8 @@ from labkit.checks.facts import facts_about
 from labkit.checks.mistakes import KINDS, MistakeError, Oracle, Version
 from labkit.checks.runner import CheckResult, Result
 from labkit.course.lang import tr
-from labkit.sandbox.inside.call import tensors_in
 
 ENOUGH = 0.45  # of the failed weight, for a mistake that explains a part of it
-PROBES = 3  # failed checks on which every mistake is tried; it must explain one of them
-STEP = 1000  # numbers that cost as much as a step of a call
 FAULTS = 2  # named in one answer
 EQUALS = 2  # sentences of mistakes that nothing tells apart
 RENAMED = (0.1, 0.1)  # the share of the points that other names of arguments cost
@@ -196,7 +193,7 @@ class Search:
         found = self.explaining(cheapest, rest, [])
         if whole := self.best(found, rest, passed, weight):
             return whole
-        for probe in _probes(rest):
+        for probe in (rest[0], rest[-1]):  # a mistake that explains a part must explain one
             found += self.explaining(probe, rest, found)
         return self.best(found, rest, passed, ENOUGH * weight)
 
@@ -311,18 +308,6 @@ def together(first: Version, second: Version) -> Version | None:
             both.namespace  # noqa: B018  it is compiled here
             return both if first.mistake is not second.mistake else None
     return None
-
-
-def _probes(checks: list[CheckResult]) -> list[CheckResult]:
-    """Of failed checks the first, whose fault the learner reads, and some that cost little."""
-    first, *others = checks
-    return [first, *sorted(others, key=_cost)[: PROBES - 1]]
-
-
-def _cost(result: CheckResult) -> int:
-    steps = [inputs for call in result.check.calls for _, inputs in call.steps]
-    numbers = sum(t.numel() for inputs in steps for _, t in tensors_in(inputs, ""))
-    return numbers + STEP * len(steps)
 
 
 def remarks(result: Result, oracle: Oracle) -> list[str]:

@@ -89,6 +89,8 @@ def look(key: str, data: Mapping[str, Any]) -> tuple[str, str]:
         shown["more"] = tr("; it has {extra}", extra=tr(", ").join(extra)) if extra else ""
     if key in ("no tensor", "no values"):
         shown["mine"] = kind_of(data["mine"])
+    if key == "no values" and data["where"] and isinstance(data["mine"], (list, tuple)):
+        shown["mine"] = str(len(data["mine"]))  # no return line, so no comma behind it
     if key == "no dict" and isinstance(data["mine"], dict) and len(data["theirs"]) > MOST_KEYS:
         missing, extra = apart(data["theirs"], data["mine"])
         key = "no entry" if missing else "extra entry"

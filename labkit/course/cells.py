@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import io
 import re
 import textwrap
-import tokenize
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
@@ -53,8 +51,6 @@ CARRIED_END = "# (end of what is from other cells)"
 CARRIED_PART = re.compile(
     rf"^{re.escape(CARRIED)}\n.*?^{re.escape(CARRIED_END)}\n", re.MULTILINE | re.DOTALL
 )
-UNSEEN = (tokenize.COMMENT, tokenize.NL)
-LAYOUT = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 CACHED = 16  # texts: one submission asks many times for the same ones
 TOOLS = (
     *("start", "predict", "outcome", "check", "hint", "solution", "assemble"),
@@ -220,23 +216,24 @@ def plain(text: str) -> str:
 def fingerprint(cell: str) -> str | None:
     """Tells cells apart by their code alone: comments, docstrings and layout do not count.
 
-    Made of tokens, since the syntax tree of one text differs between versions of Python.
+    None for what is not Python. It holds within one version of Python.
     """
-    lines = io.StringIO(tidied(cell)).readline
     try:
-        tokens = [t for t in tokenize.generate_tokens(lines) if t.type not in UNSEEN]
-    except (tokenize.TokenError, SyntaxError):
+        tree = ast.parse(tidied(cell))
+        for node in ast.walk(tree):
+            if isinstance(body := getattr(node, "body", None), list):
+                node.body = [statement for statement in body if not _is_docstring(statement)]
+        return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    kinds = [tokenize.NEWLINE, *(t.type for t in tokens), tokenize.NEWLINE]
-    words = [
-        t.string
-        for t, (before, kind, after) in zip(
-            tokens, zip(kinds, kinds[1:], kinds[2:], strict=False), strict=True
-        )
-        if kind not in LAYOUT
-        and not (kind == tokenize.STRING and before in LAYOUT and after == tokenize.NEWLINE)
-    ]
-    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def is_empty(cell: str | None, stub: str | None) -> bool:

@@ -166,6 +166,10 @@ CAPTIONS = {name: text for lab in NOTEBOOKS for name, text in lab.captions.items
 class UnknownName(LookupError):
     """A lab or exercise that does not exist, or not here; the message says what is near."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the message alone."""
+        return [str(self)]
+
 
 def find_lab(name: str, labs: tuple[Lab, ...] = LABS) -> Lab:
     """The lab called `name`: '01_rmsnorm', 'rmsnorm', '01' or '1'."""

@@ -168,9 +168,9 @@ def grade(
     with grading_extra():
         from labkit.grading.run.pool import GradingPool
 
-    way, all_well = "dask" if dask else "processes", True
+    all_well = True
     try:
-        with GradingPool(jobs, way, dask, no_sandbox or None) as pool:
+        with GradingPool(jobs, dask, no_sandbox or None) as pool:
             here = list(course.glob(f"submitted/*/{found.name}/{found.name}.ipynb"))
             if here or sources:
                 pool.start(len(here) + len(sources or ()))  # while nbgrader is imported
@@ -205,8 +205,9 @@ def collected(
     from labkit.grading.collect.issues import OpenIssues, show
 
     lines = collect(course, sources, lab, roster, replace, learner)
-    show(course.root, lines, OpenIssues(course.root).open(), console)
-    return not any(line.trouble for line in lines)
+    still_open = OpenIssues(course.root).open()
+    show(course.root, lines, still_open, console)
+    return not still_open and not any(line.trouble for line in lines)
 
 
 @contextmanager

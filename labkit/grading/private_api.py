@@ -1,4 +1,4 @@
-"""What is used of other packages although they do not promise to keep it.
+"""Parts of other packages that are used although they are private.
 
 Tried with Python 3.11 (concurrent.futures, multiprocessing). Of nbgrader, tried with 0.9.6,
 only what is public is used, but for the pages of formgrader.

@@ -16,7 +16,14 @@ from rich.text import Text
 from labkit.course.lang import tr
 from labkit.course.lang.layout import padded
 from labkit.course.report import WIDTH, Report, Status
-from labkit.course.syllabus import LABS, NOTEBOOKS, Exercise, Question, find_question
+from labkit.course.syllabus import (
+    LABS,
+    NOTEBOOKS,
+    Exercise,
+    Question,
+    UnknownName,
+    find_question,
+)
 from labkit.course.terminal import (
     ExerciseId,
     LabName,
@@ -157,7 +164,7 @@ def hint(
     from labkit.learner import hints
 
     lab, found = exercise_called(exercise)
-    with ending_on(LookupError):
+    with ending_on(UnknownName):
         show(hints.hint_report(lab, found, rung, *help_commands(found)))
 
 

@@ -7,7 +7,7 @@ import re
 from labkit.course import cells, sealed
 from labkit.course.lang import said, tr
 from labkit.course.report import Report, Status
-from labkit.course.syllabus import Exercise, Lab
+from labkit.course.syllabus import Exercise, Lab, UnknownName
 from labkit.learner import workspace
 from labkit.learner.progress import record
 
@@ -32,17 +32,7 @@ def sections(text: str) -> dict[str, dict[str, str]]:
 def rungs(lab: Lab, exercise: Exercise) -> list[str]:
     """The texts of the three rungs."""
     path = workspace.HINTS / f"{lab.module}.md"
-    found = sections(path.read_text("utf-8")).get(exercise.id, {}) if path.exists() else {}
-    missing = [name for name in RUNGS if name not in found]
-    if missing:
-        raise LookupError(
-            tr(
-                "{name} lacks {missing} for exercise {id}",
-                name=path.name,
-                missing=tr(", ").join(missing),
-                id=exercise.id,
-            )
-        )
+    found = sections(path.read_text("utf-8"))[exercise.id]
     return [found[name] for name in RUNGS]
 
 
@@ -68,11 +58,11 @@ def hint_report(
     ask           how to ask for a hint, such as hint("1.2")
     ask_answer    how to ask for the answer
 
-    Errors: LookupError for a rung that does not exist
+    Errors: UnknownName for a rung that does not exist
     """
     last = len(RUNGS)
     if rung is not None and rung not in range(1, last + 1):
-        raise LookupError(
+        raise UnknownName(
             tr("there is no rung {rung}: the rungs are 1 to {last}", rung=rung, last=last)
         )
     rung = climb(exercise, rung)
@@ -116,6 +106,6 @@ def solution_text(lab: Lab, exercise: Exercise) -> str:
     """The reference's code for an exercise; LookupError where it may not be shown."""
     if not is_open(lab):
         raise LookupError(locked(lab) + tr("; passing the core of the lab opens its code, too"))
-    block = cells.block(sealed.text_of(workspace.reference_path(lab)), exercise.id)
+    block = cells.block(sealed.read_source(workspace.reference_path(lab)), exercise.id)
     assert block is not None
     return cells.plain(block)

@@ -1,21 +1,22 @@
 """What a notebook uses: start, predict, outcome, check, hint, solution, assemble, finish.
 
-`start("rmsnorm")` in the first cell makes every exercise cell that runs without an error
-travel into the lab's module of `tinyllm`, and reloads the package.
+After `start("rmsnorm")` in the first cell, every exercise cell that runs is saved into the
+lab's module of `tinyllm`, and the package is reloaded.
 """
 
 from __future__ import annotations
 
 import os
 
+from IPython import get_ipython
+
 from labkit.course import paths
 from labkit.course.lang import tr
-from labkit.course.report import Report, Status
+from labkit.course.report import Report
 from labkit.course.syllabus import (
     NOTEBOOKS,
     Exercise,
     Question,
-    UnknownName,
     find_exercise,
     find_lab,
     find_question,
@@ -26,14 +27,6 @@ from labkit.learner.progress.finish import finish_report
 from labkit.learner.progress.predictions import outcome, predict
 from labkit.learner.progress.written import ModelAnswer, model_answer
 from labkit.learner.session import UNFINISHED, Session
-
-try:
-    from IPython import get_ipython
-except ImportError:  # outside notebooks
-
-    def get_ipython() -> None:
-        return None
-
 
 __all__ = ["assemble", "check", "finish", "hint", "outcome", "predict", "solution", "start"]
 
@@ -53,18 +46,13 @@ def start(lab: str) -> None:
         )
     if not paths.NOTEBOOKS.is_dir():
         raise RuntimeError(tr(paths.NOT_IN_ITS_FOLDER))
-    try:
-        found = find_lab(lab, NOTEBOOKS)
-    except UnknownName as error:
-        print(error)
-        return
+    chosen = find_lab(lab, NOTEBOOKS)
     workspace.require_writable()
     if _session is not None:
         shell.events.unregister("post_run_cell", _session.after_cell)
-    _session = Session(found, shell)
+    _session = Session(chosen, shell)
     shell.events.register("post_run_cell", _session.after_cell)
     shell.set_custom_exc(UNFINISHED, _session.cell_raised)
-    chosen = _session.lab
     exercises = tr(", ").join(f"{e.id} {e.title}" for e in chosen.exercises)
     print(
         tr(
@@ -86,10 +74,7 @@ def start(lab: str) -> None:
 
 def check(exercise_id: str) -> Report | float:
     """Check an exercise now; the report says what is right, what is wrong first, and why."""
-    try:
-        lab, exercise = find_exercise(str(exercise_id))
-    except UnknownName as error:
-        return unknown("check", tr("no such exercise"), error)
+    lab, exercise = find_exercise(str(exercise_id))
     ladder = hints.next_help(lab, exercise, *help_calls(exercise))
     report, score = check_exercise(lab, exercise, ladder)
     if _session is None and not report.passed:
@@ -112,22 +97,13 @@ def assemble() -> Report:
 
 def finish(lab: str) -> Report:
     """The end of a lab: its points, how its predictions went, what comes next."""
-    try:
-        return finish_report(find_lab(lab, NOTEBOOKS))
-    except UnknownName as error:
-        return unknown("finish", tr("no such lab"), error)
+    return finish_report(find_lab(lab, NOTEBOOKS))
 
 
 def hint(exercise_id: str, rung: int | None = None) -> Report:
     """Climb one rung of the exercise's ladder; `rung` goes to a rung directly."""
-    try:
-        lab, exercise = find_exercise(str(exercise_id))
-    except UnknownName as error:
-        return unknown("hint", tr("no such exercise"), error)
-    try:
-        return hints.hint_report(lab, exercise, rung, *help_calls(exercise))
-    except LookupError as error:
-        return unknown(tr("Hint {id}", id=exercise.id), tr("no such rung"), error)
+    lab, exercise = find_exercise(str(exercise_id))
+    return hints.hint_report(lab, exercise, rung, *help_calls(exercise))
 
 
 def solution(exercise_id: str) -> ModelAnswer | None:
@@ -145,7 +121,3 @@ def solution(exercise_id: str) -> ModelAnswer | None:
 
 def help_calls(exercise: Exercise) -> tuple[str, str]:
     return f'hint("{exercise.id}")', f'solution("{exercise.id}")'
-
-
-def unknown(heading: str, verdict: str, error: object) -> Report:
-    return Report(heading, Status.NOT_CHECKED, [("look", str(error))], verdict)

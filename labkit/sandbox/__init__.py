@@ -1,1 +1,1 @@
-"""Where a learner's code runs: inside/ is what enters the process, the rest is round it."""
+"""Where a learner's code runs: inside/ is what enters the process, the rest is around it."""

@@ -33,7 +33,7 @@ def raise_limits(path, port):
 
 
 def take_memory(path, port):
-    import torch  # whoever asks for the names below needs none
+    import torch  # not needed to read the names below
 
     torch.empty(3 << 30, dtype=torch.uint8)
 

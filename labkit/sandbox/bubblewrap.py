@@ -1,4 +1,4 @@
-"""The sandbox round the learner's process: bubblewrap where there is one.
+"""The sandbox around the learner's process: bubblewrap where it works.
 
     bubblewrap     namespaces of its own: no network, no other process, no file but Python and
                    its packages, all of it read-only; no privileges
@@ -22,7 +22,7 @@ from labkit.sandbox.inside.limits import PACKAGES, package_folders, readable_fol
 NOBODY = "65534"
 UNSANDBOXED = (
     "NO SANDBOX: learner code runs beside your own files, with limits but without bubblewrap "
-    "round it. Do not grade strangers' code like this. Why:"
+    "around it. Do not grade strangers' code like this. Why:"
 )
 ASK = "grade on another machine, or tell us which system this is"
 CODE, SCRATCH = "/code", "/scratch"  # the worker's modules, and an empty folder, inside
@@ -52,7 +52,7 @@ WITHOUT = "TINYLLM_NO_SANDBOX"  # set: as `--no-sandbox`, for nbgrader and formg
 
 @dataclass(frozen=True)
 class Sandbox:
-    """How learner code is shut in on this machine."""
+    """How learner code is confined on this machine."""
 
     bubblewrap: str | None = None  # the program, where it works
     unstopped: tuple[str, ...] = ()  # attempts to break out that are not known to fail
@@ -67,7 +67,7 @@ class Sandbox:
 
     @property
     def layers(self) -> list[str]:
-        """The names of the layers round the worker, beside those that it puts on itself."""
+        """The names of the layers around the worker, without those that it enters itself."""
         return ["bubblewrap"] if self.bubblewrap else []
 
     @property
@@ -97,7 +97,7 @@ def bubblewrap_arguments(program: str) -> list[str]:
     names = ["/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"]
     names += [str(path) for path in readable_folders()]
     names += [sys.executable, os.path.realpath(sys.executable), f"{sys.prefix}/pyvenv.cfg"]
-    for path in sorted(set(names)):  # a folder comes before what lies in it
+    for path in sorted(set(names)):  # a folder comes before what is in it
         if os.path.exists(path) and not path.startswith("/dev/"):
             words += ["--ro-bind", path, path]
     for path in hidden_folders(names):
@@ -123,7 +123,7 @@ def hidden_folders(shown: Iterable[str]) -> list[str]:
 
 
 def permitted(sandbox: Sandbox, without: bool | None = None) -> Sandbox:
-    """`sandbox`, if it is a real one or none is wanted.
+    """`sandbox`, if it has bubblewrap or may lack it.
 
     without    whether learner code may run without bubblewrap; TINYLLM_NO_SANDBOX if not said
     """

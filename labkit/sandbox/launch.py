@@ -107,7 +107,8 @@ class WorkerLauncher:
         self._stop_parent()
         self.errors.close()
         if not self.sandbox.bubblewrap:
-            shutil.rmtree(self.scratch, ignore_errors=True)
+            with suppress(RecursionError):
+                shutil.rmtree(self.scratch, ignore_errors=True)
 
     def start(self, banned: Sequence[str] = (), cpu_seconds: int = CPU_SECONDS) -> Worker:
         """A fresh, confined process; GradingError where Python does not even start there.

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 from labkit.sandbox import attempts
 from labkit.sandbox.attempts import ATTEMPTS
 from labkit.sandbox.bubblewrap import Sandbox, bubblewrap_arguments
-from labkit.sandbox.inside.wire import Gone
 
 if TYPE_CHECKING:  # torch, which is not needed where the outcome of today is there
     from labkit.sandbox.launch import WorkerLauncher
 
 # In a worker after the one with all others, which has left something; the last one ends it.
-IN_A_SECOND_WORKER = ("find what another left", "compute without end")
+ENDLESS = "compute without end"
+IN_A_SECOND_WORKER = ("find what another left", ENDLESS)
 
 
 @cache
 def best_sandbox() -> Sandbox:
     """The best sandbox of this machine, tried out.
 
-    A bubblewrap that starts is used, whatever the probe says: without it there is less.
+    A bubblewrap that starts is used even if an attempt gets through: without it more would.
     """
     program, lacking = shutil.which("bwrap"), ""
     if sys.platform != "linux":
@@ -83,6 +83,7 @@ def ends_of(
 ) -> dict[str, str]:
     """What became of attempts in a fresh worker; where it gives no answer, some are missing."""
     from labkit.sandbox.inside.call import Call
+    from labkit.sandbox.inside.wire import Gone
     from labkit.sandbox.launch import LoadRequest
 
     request = LoadRequest({"attempts": Path(attempts.__file__).read_text("utf-8")}, "attempts")
@@ -92,4 +93,7 @@ def ends_of(
     except (OSError, Gone):
         return {}
     pairs = zip(names, answers.outcomes, strict=True)
-    return {name: str(outcome.value) for name, outcome in pairs if not outcome.failure}
+    ends = {name: str(outcome.value) for name, outcome in pairs if not outcome.failure}
+    if answers.timed_out:  # a busy machine: the clock of the judge came before the limit
+        ends |= {name: "stopped by the clock" for name in names if name == ENDLESS}
+    return ends

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import redirect_stdout
 from html import escape
 from pathlib import Path
@@ -23,10 +24,12 @@ from labkit.site.front import front
 from labkit.site.pages import FIGURES, page_of
 from labkit.site.wrong import WrongAnswer, gallery
 
+LINK = re.compile(r"\[([^\]]+)\]\((\w+)\.ipynb[^)]*\)")  # from a notebook to another
 OURS = (".nojekyll", "search.html")  # a folder that holds them is a site
 NOT_SHOWN = (
     ".buildinfo*",
     "_sources",
+    "jupyter_execute",
     "*.map",
     "searchindex.js",
 )  # what Sphinx and the theme leave beside it
@@ -115,9 +118,17 @@ def write_source(
     (source / "index.md").write_text(front(labs, source / "extra"), "utf-8")
     for lab in labs:
         page = page_of(lab, notebook_of(lab), gallery_of(lab), views(lab), answers)
+        for cell in page.notebook.cells:
+            if cell.cell_type == "markdown":
+                cell.source = drop_links(cell.source, {lab.name for lab in labs})
         nbformat.write(page.notebook, source / f"{lab.name}.ipynb")
         for picture, data in page.pictures.items():
             (source / "extra" / FIGURES / picture).write_bytes(data)
+
+
+def drop_links(text: str, pages: Collection[str]) -> str:
+    """The text with links to notebooks that are no page of this site as plain words."""
+    return LINK.sub(lambda found: found[0] if found[2] in pages else found[1], text)
 
 
 def is_site(folder: Path) -> bool:

@@ -3,7 +3,7 @@ check gives on each, made while the site is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from itertools import zip_longest
@@ -13,7 +13,7 @@ from labkit.checks.mistakes import Mistake, mistakes_of
 from labkit.course import cells
 from labkit.course.lang import ENGLISH, language, tr
 from labkit.course.report import Report
-from labkit.course.syllabus import Exercise, Lab
+from labkit.course.syllabus import Lab
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
 
@@ -51,27 +51,20 @@ def gallery(lab: Lab) -> list[WrongAnswer]:
 
 def chosen(mistakes: Sequence[Mistake]) -> list[Mistake]:
     """One mistake of each exercise, then a second one of each, until there are enough."""
-    found = list(turn_about(mistakes))[:MOST]
-    return sorted(found, key=mistakes.index)
-
-
-def turn_about(mistakes: Sequence[Mistake]) -> Iterator[Mistake]:
     by_exercise: dict[str, list[Mistake]] = {}
     for mistake in mistakes:
         if mistake.costs and not mistake.sentence.startswith("two things"):
             by_exercise.setdefault(mistake.exercise.id, []).append(mistake)
-    for row in zip_longest(*by_exercise.values()):
-        yield from (mistake for mistake in row if mistake)
+    rows = zip_longest(*by_exercise.values())
+    found = [mistake for row in rows for mistake in row if mistake]
+    return sorted(found[:MOST], key=mistakes.index)
 
 
 def report_on(mistake: Mistake) -> Report:
     """What check() says in a package that is finished but for this mistake."""
     lab, exercise = mistake.lab, mistake.exercise
     module = cells.with_block(cells.plain(reference(lab)), exercise, mistake.cell)
+    hint = tr('hint("{id}") shows rung {rung} of {last}', id=exercise.id, rung=1, last=3)
     with workspace.override_source(lab, module):
-        report, _ = check_exercise(lab, exercise, _first_hint(exercise))
+        report, _ = check_exercise(lab, exercise, hint)
     return report
-
-
-def _first_hint(exercise: Exercise) -> str:
-    return tr('hint("{id}") shows rung {rung} of {last}', id=exercise.id, rung=1, last=3)

@@ -175,6 +175,7 @@ test_accepted = check("10.5", points=2, view=column(0), drafted=[0, 1, 2, 3], dr
 test_last_drawn = check("10.5", points=2, view=column(1), p=(0.05, 0.6, 0.15, 0.2))(
     visible.test_speculative_last
 )
+test_second = check("10.5", points=0.5)(visible.test_speculative_second)
 test_dropped = check("10.5", points=1.5, view=column(1))(visible.test_speculative_dropped)
 test_dice = check("10.5", points=1.5, view=column(2, columns=3), ratio=[0.4])(
     visible.test_speculative_dice

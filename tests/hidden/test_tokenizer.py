@@ -135,6 +135,7 @@ test_chat = check(
     turns=[
         ("u:Tell me a story.\n\n",),
         ("s:", "u: "),
+        ("u:<think>\n1\n</think>\n\n2",),
         ("s:Be kind.\nBe brief.", "u:Hi", "s:Be loud.", "u:?"),
     ],
 )(visible.test_chat)
@@ -162,5 +163,6 @@ test_chat_no_user = check("9.3", points=0.5, turns=[(A,), ("s:x", "a:b")])(
 )
 test_chat_breaks = check("9.3", points=0.5, turns=[
     ("u:a", "a:<think>x</think>y"), ("u:a", "a:\n\ny\n\n"), ("u:a", "a:\n\ny", "u:b"),
-    ("u:a", "a:<think>\nx\n\n</think>\n\n\n\ny", "u:b"),
+    ("u:a", "a:<think>\nx\n\n</think>\n\n\n\ny", "u:b"), ("u:a", "a:\ty"),
+    ("u:a", "a:<think>\n\tx \n</think>\n\n y"),
 ])(visible.test_chat_breaks)  # fmt: skip

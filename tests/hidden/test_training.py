@@ -136,10 +136,11 @@ test_learning_rate_by_position = check(
 
 def given(rng, layers=2, experts=0, groups=1, watched=False, stale=False, top_k=2):
     """A model with fresh weights, in which the balance loss weighs much."""
-    sizes = {"vocab_size": 13, "hidden_size": 5, "layers": layers, "experts": experts}
+    sizes = {"vocab_size": 13, "hidden_size": 5, "num_hidden_layers": layers}
     seed = rng.integers(0, 1000, 1).item()
-    sizes |= {"groups": groups, "watched": watched, "stale": stale, "top_k": top_k}
-    return Given("training", **sizes, coefficient=0.3, seed=seed)
+    sizes |= {"num_experts": experts, "num_experts_per_tok": top_k}
+    options = {"groups": groups, "watched": watched, "stale": stale}
+    return Given("training", **sizes, **options, router_aux_loss_coef=0.3, seed=seed)
 
 
 def train_step_call(

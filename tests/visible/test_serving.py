@@ -455,9 +455,13 @@ def column(number, columns=2):
 P, Q = (0.5, 0.3, 0.15, 0.05), (0.1, 0.4, 0.2, 0.3)
 
 
-def frequencies(rng, drafted, p=P, q=Q, draws=4000, further=EVEN):
-    """A draft that is always the same, so that min(1, p/q) and what is left show."""
-    call = spoken(rng, (drafted,), [q], [p, further], rows=draws, summary="counts")
+def frequencies(rng, drafted, p=P, q=Q, draws=4000, further=EVEN, before=0):
+    """A draft that is always the same, so that min(1, p/q) and what is left show.
+
+    before    drafts before it, which always pass
+    """
+    qs, ps = [EVEN] * before + [q], [C] * before + [p, further]
+    call = spoken(rng, [2] * before + [drafted], qs, ps, rows=draws, summary="counts")
     target, draft = torch.tensor(p, dtype=torch.float64), torch.tensor(q, dtype=torch.float64)
     accepted = min(1.0, float(target[drafted] / draft[drafted]))
     left = (target - draft).clamp(min=0)
@@ -469,6 +473,12 @@ def frequencies(rng, drafted, p=P, q=Q, draws=4000, further=EVEN):
 test_speculative_accepted = check(
     "10.5", "how often draft {drafted} passes, and what takes its place", view=column(0),
     drafted=[1, 3, 0],
+)(frequencies)  # fmt: skip
+
+
+test_speculative_second = check(
+    "10.5", "how often the second draft passes, and what takes its place", drafted=3, before=1,
+    view=column(1, columns=3),
 )(frequencies)  # fmt: skip
 
 

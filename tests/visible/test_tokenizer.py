@@ -175,7 +175,7 @@ def chat_call(rng, turns, **options):
 
 THOUGHT = "a:<think>\nHe is hurt.\n</think>\n\nHello."
 test_chat = check("9.3", "a question", points=1.5, turns=[
-    ("u:Hi",), ("s:Be brief.", "u:Who are you?"),
+    ("u:Hi",), ("s:Be brief.", "u:Who are you?"), ("u:Hi", "a:Yes?", "u:What is </think>?"),
 ])(chat_call)  # fmt: skip
 test_chat_turns = check("9.3", "several turns", turns=[("u:Hi", "a:Hello.", "u:A story!\n")])(
     chat_call
@@ -211,6 +211,7 @@ test_chat_no_user = check(
 test_chat_breaks = check(
     "9.3", "line breaks around a thought", points=0.5, add_generation_prompt=False, turns=[
         ("u:Hi", "a:<think>\n\n\nWell.\n\n</think>\nHello.\n"), ("u:Hi", "a:\nHello."),
-        ("u:Hi", "a:\n\nWell, \n", "u:Bye\n"),
+        ("u:Hi", "a:\n\nWell, \n", "u:Bye\n"), ("u:Hi", "a:  Hello."),
+        ("u:Hi", "a:<think>\n  Well. \n</think>\n\n  Hello."),
     ],
 )(chat_call)  # fmt: skip

@@ -85,8 +85,8 @@ def test_learning_rate_by_position(rng):
 
 def small_model(experts, groups=1, **options):
     """A model of few weights: the recorded mistakes leave them behind in many copies."""
-    sizes = {"vocab_size": 7, "hidden_size": 4, "layers": 2 if experts else 1}
-    return Given("training", **sizes, experts=experts, groups=groups, **options)
+    sizes = {"vocab_size": 7, "hidden_size": 4, "num_hidden_layers": 2 if experts else 1}
+    return Given("training", **sizes, num_experts=experts, groups=groups, **options)
 
 
 def train_call(
@@ -119,7 +119,7 @@ def train_call(
 
 
 def train_step_call(rng, experts=0, groups=1, rates=(0.1,), stale=False, top_k=2, **options):
-    given = small_model(experts, groups, stale=stale, top_k=top_k)
+    given = small_model(experts, groups, stale=stale, num_experts_per_tok=top_k)
     return train_call(rng, given, rates, (3, 5), **options)
 
 
@@ -153,7 +153,7 @@ test_train_step_by_position = check(
 def train_step_in_parts_call(
     rng, parts, shape=(3, 5), experts=0, rates=(0.1,), watched=False, stale=False, **options
 ):
-    given = small_model(experts, watched=watched, stale=stale, top_k=1)
+    given = small_model(experts, watched=watched, stale=stale, num_experts_per_tok=1)
     return train_call(rng, given, rates, shape, parts=parts, **options)
 
 

@@ -1,4 +1,4 @@
-"""A class as its reports see it: records, points and people of a lab, joined.
+"""The class of a lab for the reports: results, points and people, joined.
 
 The reasons come from the records of grading, the points from the gradebook, so that points
 given by hand and late penalties are in them.
@@ -42,6 +42,7 @@ class Entry:
     nothing was handed in.
 
     ungraded    why what was handed in cannot be graded
+    unsettled   what collect still asks about the file that counts
     remarks     what a person should look at
     """
 
@@ -50,6 +51,7 @@ class Entry:
     name: str = ""
     submission: GradedSubmission | None = None
     ungraded: str = ""
+    unsettled: str = ""
     remarks: list[str] = field(default_factory=list)
 
     @property
@@ -190,7 +192,7 @@ class LabResults:
 
 @dataclass
 class Cause:
-    """A reason for lost points, and whom it cost them."""
+    """A reason for lost points, and the learners who lost them."""
 
     exercise: Exercise
     reason: str
@@ -214,12 +216,16 @@ def results_of(course: Course, lab: Lab) -> LabResults | None:
         return None
     submissions = {learner: submission for learner, submission in found.items() if submission}
     ungraded = dict.fromkeys(found.keys() - submissions.keys(), tr(BROKE_OFF))
-    ungraded |= OpenIssues(course.root).of_lab(lab.name) | course.misnamed(lab)
+    ungraded |= OpenIssues(course.root).of_lab(lab.name)
     people, missing = course.people(), [*course.missing(lab), *ungraded]
     rules, standings = course.rules.of(lab), course.standings(lab)
     results = join_class(rules, submissions, standings, people, missing)
+    fewer = {issue.learner: issue.reason for issue in OpenIssues(course.root).open()
+             if issue.lab == lab.name and issue.sha and not issue.kept}  # fmt: skip
     for entry in results.missing:
         entry.ungraded = ungraded.get(entry.learner, "")
+    for entry in results.handed:
+        entry.unsettled = fewer.get(entry.learner, "")
     return results
 
 
@@ -230,7 +236,7 @@ def join_class(
     people: Iterable[RosterEntry],
     missing: Iterable[str],
 ) -> LabResults:
-    """The class: all who handed in, are in the gradebook, or are missing."""
+    """The class: everybody who handed in, is in the gradebook, or is missing."""
     names = {person.id: person.name for person in people}
     entries = []
     for learner in sorted({*submissions, *names, *missing}, key=str.casefold):
@@ -243,11 +249,12 @@ def join_class(
 
 
 def remarks_on(entry: Entry, remarks: Iterable[str] = ()) -> list[str]:
-    """What a person should look at: what grading remarked on this learner's work, what could
-    not be graded, roads around what is not allowed."""
+    """What a person should look at: remarks of grading on this learner's work, what could not
+    be graded, ways around what is not allowed."""
     start, doubtful = f"{entry.learner}: ", doubts(entry) if entry.submission else []
     about = [text.removeprefix(start) for text in remarks if text.startswith(start)]
-    return list(dict.fromkeys([*filter(None, [entry.ungraded]), *doubtful, *about]))
+    first = filter(None, [entry.ungraded, entry.unsettled])
+    return list(dict.fromkeys([*first, *doubtful, *about]))
 
 
 def doubts(entry: Entry) -> list[str]:

@@ -1,4 +1,4 @@
-"""From a source to attempts: the lab of each file, and what its path says of its learner."""
+"""Read a source as attempts: the lab of each file, and what its path says of its learner."""
 
 from __future__ import annotations
 

@@ -292,5 +292,8 @@ class Run:
 
 def claim_called(key: str) -> Claim | None:
     """The claim that an issue was about."""
-    system = next((x.system for x in LAYOUTS if key.startswith(x.system + " ")), "")
-    return Claim(system, (key[len(system) + 1 :],)) if system else None
+    for layout in LAYOUTS:
+        if key.startswith(f"{layout.system} "):
+            name, late = key[len(layout.system) + 1 :], None if layout.clock else False
+            return Claim(layout.system, (name,), late=late)
+    return None

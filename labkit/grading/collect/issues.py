@@ -187,7 +187,10 @@ def show(
         states = Counter(line.state for line in lines if line.lab == lab)
         counts = ", ".join(f"{states[state]} {state}" for state in states)
         print_line(f"{lab}: {counts}", console)
-    looks = [f"  {x.learner or '?'}: {x.state}: {x.note}: {x.source}" for x in trouble]
+    if any(x.claim.startswith("GitHub") and x.state in (NEW, NEWER) for x in lines):
+        print_line("a clone has no time of handing in: nobody is late", console)
+    looks = ["  " + ": ".join(filter(None, (x.learner or "?", x.state, x.note, x.source)))
+             for x in trouble]  # fmt: skip
     looks += [f"  {x.learner}: open from earlier: {x.reason}: {x.file}" for x in earlier]
     if looks:
         print_line(f"{len(trouble)} of {len(lines)} files need a look, "

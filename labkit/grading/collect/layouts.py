@@ -39,12 +39,15 @@ class Layout:
                a mark, `time` a time in UTC, `slug` the name that all clones begin with
     timed      of several notebooks of a learner the latest counts; else a person is asked
     whole      it is taken only where it fits every learner
+    clock      whether the time of a file is when it was handed in; that of a clone is not, and
+               then nobody is late
     """
 
     system: str
     pattern: str
     timed: bool = True
     whole: bool = False
+    clock: bool = True
 
     def match(self, path: str) -> re.Match[str] | None:
         return re.match(self.pattern, path, re.IGNORECASE)
@@ -62,7 +65,8 @@ LAYOUTS = (
     # ann+01_rmsnorm+2026-03-01 12:00:00 UTC+0a1b2c/01_rmsnorm.ipynb
     Layout("nbgrader", rf"(?P<who>[^+/]+)\+(?:{LAB})\+(?P<time>[^+/]+)(?:\+[^/]*)?/"),
     # lab1-octocat/notebooks/01_rmsnorm.ipynb
-    Layout("GitHub Classroom", rf"(?P<slug>{SLUG})(?P<user>[\w.-]+)/", timed=False),
+    Layout("GitHub Classroom", rf"(?P<slug>{SLUG})(?P<user>[\w.-]+)/", timed=False,
+           clock=False),
     # ann/01_rmsnorm/01_rmsnorm.ipynb, with timestamp.txt
     Layout("nbgrader", rf"(?!{SLUG})(?P<who>[^/]+)/(?:{LAB})/", whole=True),
     # ann/x.ipynb
@@ -78,7 +82,7 @@ class Claim:
     names    to be looked up in a roster, in this order
     user     the system's number for the person; empty where it has none
     number   of the file: later ones are larger; 0 where the system does not count
-    late     the system's own mark; None where it has none
+    late     the system's own mark, or False where no time is known; None: the time decides
     when     the system's own time, in UTC
     timed    see Layout
     """
@@ -140,7 +144,7 @@ def layout_of(texts: Sequence[str]) -> Layout | None:
 
 def claim(layout: Layout, match: re.Match[str], slug: str | None) -> Claim | None:
     groups = match.groupdict()
-    user, late = groups.get("user") or "", None
+    user, late = groups.get("user") or "", None if layout.clock else False
     if slug is not None:  # clones of one assignment begin with the same words
         name = match.string.partition("/")[0]
         if not name.startswith(slug) or name == slug:

@@ -38,6 +38,7 @@ def feedback_zips(course: Path, results: LabResults) -> tuple[list[Path], list[s
                 archive.writestr(name, data)
         written.append(course / "export" / f"{lab}_feedback_{platform}.zip")
         write_whole(written[-1], buffer.getvalue())
+    lost += [f"{entry.learner} (not graded)" for entry in results.missing if entry.ungraded]
     names = " and ".join(platform.title for platform in PLATFORMS if platform.page)
     why = f"{lab}: in no zip, as no export of {names} names them"
     return written, [f"{why}: {', '.join(lost)}"] * bool(lost)

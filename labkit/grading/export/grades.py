@@ -36,7 +36,8 @@ def write_grades(
         title = column_of(table, platform, results.lab)
         possible = f"{results.possible + results.written:g}"
         if title not in table.titles:
-            remarks.append(f"{title}: {platform.title} has no such assignment, it will be new")
+            new = f"{title}: {platform.title} has no such assignment, it will be new"
+            remarks.append(f"{new}; one called {results.lab.name} or {title} is found")
         there = {as_number(row.get(platform.possible, "")) for row in rows}
         there |= {as_number(row.get(title, "")) for row in special}
         if there - {"", possible}:
@@ -72,7 +73,8 @@ def column_of(table: Table, platform: Platform, lab: Lab) -> str:
     """The title of the lab's column, with the platform's number if there is one."""
     if platform.grade:
         return platform.grade
-    pattern = rf"\blab\W*0*{lab.number}\b|\b{lab.name}\b"
+    number = int(lab.number)
+    pattern = rf"^0*{number}\b|\blab\W*0*{number}\b|\b{lab.name}\b|\b{lab.module}\b"
     numbered = [title for title in table.titles if re.search(r" \(\d+\)$", title)]
     found = [title for title in numbered if re.search(pattern, title, re.IGNORECASE)]
     return found[0] if len(found) == 1 else f"Lab {lab.number}"
@@ -139,6 +141,10 @@ def missing_grades(
         more = f" and {len(lost) - SHOWN} more" if len(lost) > SHOWN else ""
         names = ", ".join(sorted(lost)[:SHOWN])
         yield f"not in {table}, so no grade there: {names}{more}"
+    unsettled = [f"{x.lab.name} {e.learner}" for x in graded for e in x.handed if e.unsettled]
+    if unsettled:
+        names = ", ".join(unsettled)
+        yield f"an earlier attempt has more answers, see `tinyllm collect`: {names}"
     waiting = [f"{x.lab.name} {x.waiting}" for x in graded if x.waiting]
     if waiting:
         yield f"written answers still to be graded by hand: {', '.join(waiting)}"

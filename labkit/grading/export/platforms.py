@@ -60,7 +60,7 @@ PLATFORMS = (
         needs=("Identifier", "Grade"),
         grade="Grade",
         possible="Maximum Grade",
-        upload=r"(.+_\d+)_assignsubmission_file_.*",
-        page="{0}_assignsubmission_file_/{lab}.html",
+        upload=r"(.+_\d+_assignsubmission_file_?).*",
+        page="{0}/{lab}.html",
     ),
 )  # fmt: skip

@@ -19,7 +19,7 @@ from labkit.sandbox.inside.call import Call, Outcome
 from labkit.sandbox.launch import Answers as WorkerAnswers
 from labkit.sandbox.launch import LoadRequest, WorkerLauncher
 
-EXERCISE = "6.3"  # in whose report it stands
+EXERCISE = "6.3"  # whose report it is part of
 LONGEST = 600  # characters of a row
 Answers = Mapping[str, str | None]  # {exercise id: the learner's cell}
 
@@ -28,11 +28,13 @@ def put_together(
     answers: Mapping[Lab, Answers], last: Lab
 ) -> tuple[dict[str, str], list[Exercise]]:
     """The package up to the last lab with the learner's cells in it, and the exercises that
-    nobody answered, which the reference plays."""
+    no answer was handed in for, for which the reference stands in."""
     labs = [lab for lab in LABS if lab.number <= last.number]
-    own = {key: cell for lab in labs for key, cell in answers.get(lab, {}).items() if cell}
-    played = [e for lab in labs for e in lab.exercises if e.id not in own]
-    return compose(reference_modules(), own, last), played
+    submitted = {
+        key: cell for lab in labs for key, cell in answers.get(lab, {}).items() if cell
+    }
+    played = [e for lab in labs for e in lab.exercises if e.id not in submitted]
+    return compose(reference_modules(), submitted, last), played
 
 
 def assembly_rows(
@@ -41,8 +43,8 @@ def assembly_rows(
     """What the report of the last exercise says of all parts together, and whether the wall
     clock decided."""
     stubs = {e.id: cells.stub(reference_block(last, e), e) for e in last.exercises}
-    own = {key: answers[last].get(key) or stub for key, stub in stubs.items()}
-    sources, played = put_together({**answers, last: own}, last)
+    of_last = {key: answers[last].get(key) or stub for key, stub in stubs.items()}
+    sources, played = put_together({**answers, last: of_last}, last)
     asked: list[WorkerAnswers] = []
 
     def ask(module: str, call: Call) -> Outcome:

@@ -1,8 +1,7 @@
-"""The one record of a graded submission: what the judge found out.
+"""The record of a graded submission: what the judge found out.
 
-It crosses from the judge's process to the one that asked, lies in a file, and is what the
-table, the gradebook and the class pages are made of. Nobody reads points back from anything
-that was written from it.
+It goes from the judge's process to the one that asked and into a file. The table, the gradebook
+and the class pages are made of it, and points are read from nothing else.
 """
 
 from __future__ import annotations
@@ -81,10 +80,10 @@ class GradedExercise:
 
 @dataclass(frozen=True)
 class GradedSubmission:
-    """All exercises of one content, whoever handed it in.
+    """All exercises of one notebook, which several learners may have handed in.
 
     problem    why the file could not be read as a notebook, or not be graded at all
-    layers     of protection round the learner's code; none if no code was run
+    layers     of protection around the learner's code; none if no code was run
     language   of the notebook, in which its learner is told
     """
 
@@ -102,8 +101,8 @@ class GradedSubmission:
         exercises = []
         for graded in self.exercises:
             points = lab.exercise(graded.id).points
-            own = None if points == graded.exercise.points else points
-            exercises.append(replace(graded, points=own))
+            is_usual = points == graded.exercise.points
+            exercises.append(replace(graded, points=None if is_usual else points))
         return replace(self, exercises=tuple(exercises))
 
     @property
@@ -132,10 +131,11 @@ class GradedSubmission:
         """What `to_json` wrote; ValueError, TypeError or KeyError for anything else."""
         fields = json.loads(text)
         exercises = []
-        for one in fields.pop("exercises"):
-            one |= {key: tuple(one[key]) for key in ("why", "values")}
-            one["rows"] = tuple(map(tuple, one["rows"]))
-            exercises.append(GradedExercise(**one | {"status": Status(one["status"])}))
+        for record in fields.pop("exercises"):
+            record |= {key: tuple(record[key]) for key in ("why", "values")}
+            record["rows"] = tuple(map(tuple, record["rows"]))
+            record["status"] = Status(record["status"])
+            exercises.append(GradedExercise(**record))
         return cls(tuple(exercises), layers=tuple(fields.pop("layers")), **fields)
 
 
@@ -145,6 +145,6 @@ def zero(exercise: Exercise, reason: str, status: Status = Status.NOT_YET) -> Gr
 
 
 def common_layers(submissions: Iterable[GradedSubmission]) -> list[str]:
-    """The layers of protection round all learner code of a class; [] if none was run."""
-    ran = [each.layers for each in submissions if each.layers]
-    return [layer for layer in ran[0] if all(layer in one for one in ran)] if ran else []
+    """The layers of protection around all learner code of a class; [] if none was run."""
+    ran = [submission.layers for submission in submissions if submission.layers]
+    return [layer for layer in ran[0] if all(layer in layers for layers in ran)] if ran else []

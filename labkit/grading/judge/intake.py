@@ -1,8 +1,8 @@
-"""From whatever bytes a learner handed in to the released notebook with their answers in it.
+"""The released notebook with the answers of a submission, which may be any bytes.
 
 The released notebook is the frame: its text, checks and ids are kept, and only answers are
 taken from the submission; how they are found, and what comes along with them, says
-course/answers.py. Whatever is missing or odd becomes a note that the learner will read.
+course/answers.py. What is missing or odd becomes a note that the learner will read.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ METHOD = re.compile(r"^def (\w+)\(self\b", re.MULTILINE)  # at the top level of 
 class Intake:
     """The rebuilt notebook, the source of each answer with what it needs, and notes.
 
-    answers    "" where nobody has begun, None where there is something that cannot be read
+    answers    "" where an exercise is not begun, None where its cell cannot be read
     odd        exercises of which a person should see the notebook, should points be lost
     """
 
@@ -213,7 +213,7 @@ def _methods_outside(exercise: Exercise, answer: Answer, handed_in: Notebook) ->
 
 
 def _elsewhere(exercise: Exercise, handed_in: Notebook) -> str:
-    """Where something stands that may be meant as the answer, and why it cannot count."""
+    """Which cell may be meant as the answer, and why it cannot count."""
     if not any(cell.parts for cell in handed_in.cells):
         for lab in LABS:
             if sum(bool(answers_in(cell.text, "", lab)) for cell in handed_in.cells) > 1:

@@ -4,7 +4,7 @@ The judge never runs learner code; a Worker does. What the judge learns from it 
 which it compares with those of the reference. See questions.py for the numbers in them.
 
 All calls of an exercise are one request, in the process that the learner's exercises share.
-Whatever is not fully right there is asked once more, in a process of its own, each check
+An answer that is not fully right is asked once more, in a process of its own, each check
 twice: a check counts that passes both times. So an answer loses nothing to what an earlier
 exercise left behind, nor to a busy machine, and a table earns nothing. Where the process died
 or had no memory, the reference is tried, then the answer again: perhaps it was the machine.
@@ -34,7 +34,7 @@ from labkit.grading.judge import assembly
 from labkit.grading.judge.assembly import Answers as LabAnswers
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission, zero
 from labkit.grading.judge.intake import ASSEMBLED, Intake, language_of, rebuild
-from labkit.grading.judge.questions import QuestionMaker
+from labkit.grading.judge.questions import QuestionMaker, checks_of, merged
 from labkit.grading.judge.submitted_code import SubmittedCode, packages_of
 from labkit.sandbox.bubblewrap import ASK, GradingError
 from labkit.sandbox.inside import banned
@@ -61,9 +61,9 @@ class Judge:
         self.oracle = Oracle(lab)
         self.maker = QuestionMaker(lab, secret, self.oracle.reference)
         self.packages = packages_of(lab)
-        self.codes = {key: compiled_modules(all_) for key, all_ in self.packages.items()}
+        self.codes = {key: compiled_modules(code) for key, code in self.packages.items()}
         self.worker: Worker | None = None  # that may go on with the learner's next exercise
-        self.layers: tuple[str, ...] = ()  # of protection round the learner's code
+        self.layers: tuple[str, ...] = ()  # of protection around the learner's code
 
     def grade(
         self, data: bytes, before: Mapping[Lab, LabAnswers] | None = None
@@ -77,7 +77,7 @@ class Judge:
                 return self._submission(data, before)
             except Exception as error:  # a fault of ours is no verdict
                 if not isinstance(error, GradingError) and not of_the_disk(error):
-                    self.check_reference()  # does it hit everybody?
+                    self.check_reference()  # does it fail at the reference, too?
                 raise
 
     def _submission(
@@ -85,16 +85,16 @@ class Judge:
     ) -> GradedSubmission:
         intake, self.layers = rebuild(data, self.released, self.lab), ()
         try:
-            graded = [self.grade_exercise(each, intake) for each in self.lab.exercises]
+            graded = [self.grade_exercise(e, intake) for e in self.lab.exercises]
         finally:
             self._end_worker()
         if self.lab.module == ASSEMBLED:
             answers = {**(before or {}), self.lab: intake.answers}
-            graded = [self._with_assembly(each, answers) for each in graded]
+            graded = [self._with_assembly(exercise, answers) for exercise in graded]
         return GradedSubmission(tuple(graded), intake.problem, self.layers, language())
 
     def grade_exercise(self, exercise: Exercise, intake: Intake) -> GradedExercise:
-        """Points and reasons; whatever goes wrong in the answer ends as a verdict, too."""
+        """Points and reasons; any error of the answer is a verdict, too."""
         note = intake.notes.get(exercise.id, "")
         answer, odd = intake.answers[exercise.id], exercise.id in intake.odd
         if not answer:
@@ -109,7 +109,7 @@ class Judge:
         """Grade the reference's answers, to these exercises or all, by the door through which
         a learner's come.
 
-        GradingError if they do not earn all points there: then nobody can.
+        Errors: GradingError if they do not earn all points there: then no answer can.
         """
         self._end_worker()
         try:
@@ -121,10 +121,8 @@ class Judge:
                         f"nothing is graded: exercise {exercise.id}, in the sandbox the "
                         f"reference itself does not get all points: {graded.reason}"
                     )
-        except GradingError:
-            raise
         except Exception as error:
-            if of_the_disk(error):
+            if isinstance(error, GradingError) or of_the_disk(error):
                 raise
             raise GradingError(
                 "nothing is graded: in the sandbox the judge fails even at the reference "
@@ -140,7 +138,7 @@ class Judge:
         submitted    all that the learner's process may get to see of what was handed in
         """
         module = self.packages[exercise.id][self.lab.module]
-        code = SubmittedCode.laid_over(module, exercise, answer)
+        code = SubmittedCode(exercise, cells.with_block(module, exercise, answer))
         if refusal := code.refusal(self.lab.not_allowed):
             return zero(exercise, refusal)
         result, answers = self._ask(code, submitted)
@@ -171,27 +169,30 @@ class Judge:
         """What one request found, None where the cell could not be loaded."""
         exercise = code.exercise
         questions = self.maker.questions(exercise, submitted, all_twice)
-        order = questions.order
+        calls = [pair for question in questions for pair in question.calls]
         if self.worker is None:
             self.worker = self.workers.start(self.lab.not_allowed, self.cpu_seconds)
             self.layers = (*self.workers.sandbox.layers, *self.worker.layers)
-        answers = self.worker.answer(self._request(code), [message for _, message in order])
+        answers = self.worker.answer(self._request(code), [message for _, message in calls])
         if answers.stopped:
             self._end_worker()
         if answers.loading:
             return None, answers
         outcome_of = {
             id(call): localised(outcome, code.module, exercise.id)
-            for (call, _), outcome in zip(order, answers.outcomes, strict=True)
+            for (call, _), outcome in zip(calls, answers.outcomes, strict=True)
         }
         result = run_checks(
-            exercise, questions.checks, lambda call: outcome_of[id(call)], self.oracle.reference
+            exercise,
+            checks_of(questions),
+            lambda call: outcome_of[id(call)],
+            self.oracle.reference,
         )
         if result.interrupted:
             raise KeyboardInterrupt
         if result.broken:
             raise RuntimeError(result.broken)
-        questions.merge(result)
+        result.checks = merged(questions, result.checks)
         return result, answers
 
     def _request(self, code: SubmittedCode) -> LoadRequest:
@@ -200,7 +201,7 @@ class Judge:
         """
         name, exercise = self.lab.module, code.exercise
         names = needed(self.packages[exercise.id], name) - {name}
-        codes = {each: self.codes[exercise.id][each] for each in sorted(names)}
+        codes = {module: self.codes[exercise.id][module] for module in sorted(names)}
         return LoadRequest({name: code.module}, name, codes, {name: code.readable})
 
     def _not_loaded(

@@ -18,7 +18,7 @@ from PIL import Image
 
 KINDS = ("PNG", "JPEG", "GIF", "WEBP")
 MOST = 12  # in one submission
-MAX_TRIED = 60  # a large one that is none may stand in a text any number of times
+MAX_TRIED = 60  # a text may refer to a large one that is none many times
 MAX_BYTES, MAX_TOTAL = 6 << 20, 12 << 20  # of one, of all in one submission
 MAX_PIXELS = 50_000_000
 NOT_SHOWN = "a picture that cannot be shown"
@@ -78,7 +78,7 @@ class Album:
                 warnings.simplefilter("ignore")
                 kind, pixels = image.format, image.width * image.height
                 image.verify()
-        except Exception as error:  # Pillow raises whatever it stumbles over
+        except Exception as error:  # Pillow raises anything
             raise NotShown("it is no whole PNG, JPEG, GIF or WebP") from error
         if pixels > MAX_PIXELS:
             raise NotShown(f"it has {pixels:,} pixels; {MAX_PIXELS:,} is the most")

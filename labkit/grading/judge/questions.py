@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from labkit.checks.declared import BrokenCheck, Check, prepared_checks
-from labkit.checks.runner import Performer, Result, run_checks
+from labkit.checks.runner import CheckResult, Performer, run_checks
 from labkit.course.syllabus import Exercise, Lab
 from labkit.sandbox.bubblewrap import GradingError
 from labkit.sandbox.inside.call import Call
@@ -22,47 +23,40 @@ from labkit.sandbox.inside.wire import encode_call
 
 
 @dataclass(frozen=True)
-class Shared:
-    """The checks of an exercise with the numbers that everybody gets.
+class Question:
+    """A check with the numbers that all submissions get, and perhaps its twin.
 
-    messages   the calls of each check, encoded
-    drawn      the indices of the checks whose calls depend on the seed
+    messages    its calls, encoded
+    is_drawn    whether its numbers depend on the seed
     """
 
-    checks: list[Check]
-    messages: list[list[bytes]]
-    drawn: list[int]
-
-
-@dataclass(frozen=True)
-class Questions:
-    """What one request asks: checks, and {index of a check: its twin}."""
-
-    shared: Shared
-    twins: dict[int, Check]
+    check: Check
+    messages: list[bytes]
+    is_drawn: bool
+    twin: Check | None = None
 
     @property
-    def checks(self) -> list[Check]:
-        return [*self.shared.checks, *self.twins.values()]
+    def calls(self) -> list[tuple[Call, bytes]]:
+        """All its calls, as they are sent: what comes before a crash counts."""
+        calls = [*zip(self.check.calls, self.messages, strict=True)]
+        twin = self.twin.calls if self.twin else []
+        return calls + [(call, encode_call(call)) for call in twin]
 
-    @property
-    def order(self) -> list[tuple[Call, bytes]]:
-        """The calls as they are sent, each twin after its check: what comes before a crash
-        counts."""
-        order = []
-        for index, check in enumerate(self.shared.checks):
-            twin = self.twins[index].calls if index in self.twins else []
-            order += zip(check.calls, self.shared.messages[index], strict=True)
-            order += [(call, encode_call(call)) for call in twin]
-        return order
 
-    def merge(self, result: Result) -> None:
-        """Leave one result for each check: that of the twin where it alone did not pass."""
-        count = len(self.shared.checks)
-        result.checks, of_twins = result.checks[:count], result.checks[count:]
-        for index, twin in zip(self.twins, of_twins, strict=True):
-            if result.checks[index].passed and not twin.passed:
-                result.checks[index] = twin
+def checks_of(questions: Sequence[Question]) -> list[Check]:
+    """The checks, then the twins."""
+    return [q.check for q in questions] + [q.twin for q in questions if q.twin]
+
+
+def merged(questions: Sequence[Question], results: Sequence[CheckResult]) -> list[CheckResult]:
+    """Of the results of `checks_of` one for each question: that of the twin where it alone did
+    not pass."""
+    of_twins = iter(results[len(questions) :])
+    pairs = [
+        (found, next(of_twins) if question.twin else found)
+        for question, found in zip(questions, results, strict=False)
+    ]
+    return [twin if found.passed else found for found, twin in pairs]
 
 
 class QuestionMaker:
@@ -74,33 +68,36 @@ class QuestionMaker:
     def __init__(self, lab: Lab, secret: bytes, reference: Performer):
         self.lab, self.secret, self.reference = lab, secret, reference
 
-    def questions(self, exercise: Exercise, submitted: str, all_twice: bool) -> Questions:
+    def questions(self, exercise: Exercise, submitted: str, all_twice: bool) -> list[Question]:
         """
         submitted    the text of all answers of a submission
         all_twice    whether each check has a twin, not one of them
         """
-        shared, seed = self.shared[exercise.id], self.seed(exercise, submitted)
-        chosen = shared.drawn
+        questions, seed = [*self.shared[exercise.id]], self.seed(exercise, submitted)
+        chosen = [index for index, question in enumerate(questions) if question.is_drawn]
         if chosen and not all_twice:  # a check without gradients, if any: no table holds those
-            checks = shared.checks
-            plain = [n for n in chosen if not any(call.grad for call in checks[n].calls)]
+            plain = [n for n in chosen if not any(c.grad for c in questions[n].check.calls)]
             plain = plain or chosen
             chosen = [plain[int(seed[:8], 16) % len(plain)]]
-        twins = {index: self._prepared(exercise, seed, index)[0] for index in chosen}
-        return Questions(shared, twins)
+        for index in chosen:
+            (twin,) = self._prepared(exercise, seed, index)
+            questions[index] = replace(questions[index], twin=twin)
+        return questions
 
     def seed(self, exercise: Exercise, submitted: str = "") -> str:
-        """Of the numbers that everybody gets; or of those that this submission alone gets."""
+        """The seed of the numbers that all submissions get, or that one alone gets."""
         about = f"{exercise.id} {submitted}".strip().encode()
         return hmac.new(self.secret, about, hashlib.sha256).hexdigest()
 
     @cached_property
-    def shared(self) -> dict[str, Shared]:
-        """What is asked of everybody. GradingError where the reference does not earn all
-        points: then nobody can."""
+    def shared(self) -> dict[str, list[Question]]:
+        """{exercise id: what all submissions are asked}.
+
+        Errors: GradingError where the reference does not earn all points: then no answer can.
+        """
         return {exercise.id: self._shared(exercise) for exercise in self.lab.exercises}
 
-    def _shared(self, exercise: Exercise) -> Shared:
+    def _shared(self, exercise: Exercise) -> list[Question]:
         try:
             checks = self._prepared(exercise, self.seed(exercise))
             others = self._prepared(exercise, self.seed(exercise, "another"))
@@ -112,12 +109,12 @@ class QuestionMaker:
             raise GradingError(
                 f"nothing is graded: exercise {exercise.id}, {exercise.points} points: {unfair}"
             )
-        messages, other = (
-            [[encode_call(call) for call in check.calls] for check in drawing]
-            for drawing in (checks, others)
-        )
-        drawn = [index for index, sent in enumerate(messages) if sent != other[index]]
-        return Shared(checks, messages, drawn)
+        questions = []
+        for check, other in zip(checks, others, strict=True):
+            messages = [encode_call(call) for call in check.calls]
+            is_drawn = messages != [encode_call(call) for call in other.calls]
+            questions.append(Question(check, messages, is_drawn))
+        return questions
 
     def _prepared(self, exercise: Exercise, seed: str, only: int | None = None) -> list[Check]:
         return prepared_checks("hidden", self.lab.module, exercise, seed, only)

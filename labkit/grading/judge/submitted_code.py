@@ -33,10 +33,6 @@ class SubmittedCode:
     exercise: Exercise
     module: str
 
-    @classmethod
-    def laid_over(cls, module: str, exercise: Exercise, answer: str) -> SubmittedCode:
-        return cls(exercise, cells.with_block(module, exercise, answer))
-
     @property
     def block(self) -> str:
         return cells.block(self.module, self.exercise.id) or ""

@@ -40,6 +40,7 @@ from labkit.grading.nbgrader.gradebook.rows import GradebookRow, record
 from labkit.grading.nbgrader.graded_notebook import file_content, read_content
 from labkit.grading.nbgrader.plugins import CoursePenalty
 from labkit.grading.nbgrader.standings import Standing
+from labkit.grading.nbgrader.timestamp import read_manifest
 
 NO_NAME = re.compile(r"[\r\n\ud800-\udfff]")  # nbgrader and databases cannot keep it
 
@@ -218,16 +219,6 @@ class Course:
         folders = {path.name for path in (self.root / "submitted").glob("*") if path.is_dir()}
         return sorted(folders - {handed.learner for handed in self.submitted(lab)})
 
-    def misnamed(self, lab: Lab) -> dict[str, str]:
-        """{learner: why nothing is graded}, where the notebook is not called LAB.ipynb."""
-        found = {}
-        for folder in sorted((self.root / "submitted").glob(f"*/{lab.name}")):
-            names = sorted(path.name for path in folder.glob("*.ipynb"))
-            if names and f"{lab.name}.ipynb" not in names:
-                text = f"no {lab.name}.ipynb, but {', '.join(names[:3])}"
-                found[folder.parent.name] = f"{text}: rename the one that counts"
-        return found
-
     # What comes out
 
     def store(self, lab: Lab, graded: Iterable[GradedFile]) -> None:
@@ -276,9 +267,15 @@ class Course:
         return path.is_file() and path.stat().st_size > 0
 
     def standings(self, lab: Lab) -> dict[str, Standing]:
-        """{learner: what they earned} of those in the gradebook."""
+        """{learner: what they earned} of those in the gradebook; without a time where only a
+        mark says whether it came late."""
         rules = self.rules.of(lab)
-        return self.gradebook.do(lambda book: standings.standings(book, rules))
+        found = self.gradebook.do(lambda book: standings.standings(book, rules))
+        for key, entry in read_manifest(self.root).items():
+            learner, _, name = key.partition("/")
+            if name == lab.name and entry.get("late") is not None and learner in found:
+                found[learner].handed_at = None
+        return found
 
     def feedback(
         self, lab: Lab, progress: Callable[[int, int], None] = lambda *_: None
@@ -290,9 +287,4 @@ class Course:
         from labkit.grading.nbgrader.feedback import write_pages
 
         rules, standings = self.rules.of(lab), self.standings(lab)
-        pages, failed = write_pages(self.root, rules, self.people(), standings, progress)
-        self.remarks += [
-            f"{learner}: no page of feedback could be made: {why}"
-            for learner, why in failed.items()
-        ]
-        return pages
+        return write_pages(self.root, rules, self.people(), standings, self.remarks, progress)

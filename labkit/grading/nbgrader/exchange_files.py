@@ -1,4 +1,4 @@
-"""What of a learner's folder goes further: the notebook, and two files of nbgrader's exchange.
+"""The two files of nbgrader's exchange that travel with a notebook.
 
 `nbgrader submit` writes a time and a secret beside the notebook; `nbgrader release_feedback`
 names the page by the secret, which only its learner knows.
@@ -21,7 +21,7 @@ MAX_BYTES = 1000  # nbgrader's have 35 and 128
 
 
 def copy_exchange_files(source: Path, target: Path) -> None:
-    """Give a folder the exchange files of another, and take away what that does not have."""
+    """Copy the exchange files of a folder, and delete those that it does not have."""
     for name in EXCHANGE_FILES:
         content, before = read_line(source / name), read_line(target / name)
         if content is None:

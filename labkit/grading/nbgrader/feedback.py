@@ -213,14 +213,15 @@ def write_pages(
     rules: LabRules,
     people: Iterable[RosterEntry],
     standings: Mapping[str, Standing],
-    progress: Callable[[int, int], None] = lambda *_: None,
-) -> tuple[list[Path], dict[str, str]]:
-    """The pages of all graded notebooks in the course folder, and {learner: why there is none}:
-    what one of them stumbles over stops none of the others.
+    remarks: list[str],
+    progress: Callable[[int, int], None],
+) -> list[Path]:
+    """Write the pages of all graded notebooks in the course folder. An error in one page is a
+    remark, and the others are written.
 
     OSError where the disk takes no page, whosever it is.
     """
-    pages, failed, lab = [], {}, rules.lab
+    pages, lab = [], rules.lab
     known = {person.id: person for person in people}
     graded = sorted((root / "autograded").glob(f"*/{lab.name}/{lab.name}.ipynb"))
     for number, path in enumerate(graded, 1):
@@ -234,10 +235,11 @@ def write_pages(
             write_whole(page, page_of(notebook, rules, person, standings[learner]))
             copy_exchange_files(path.parent, page.parent)
             pages.append(page)
-        except Exception as error:  # whatever this notebook, or this name, made of us
+        except Exception as error:  # of this notebook, or of this name
             if of_the_disk(error):
                 raise
-            shutil.rmtree(page.parent, ignore_errors=True)  # what it says is not so any more
-            failed[learner] = f"{type(error).__name__}: {error}"
+            shutil.rmtree(page.parent, ignore_errors=True)  # it is out of date
+            why = f"no page of feedback could be made: {type(error).__name__}: {error}"
+            remarks.append(f"{learner}: {why}")
         progress(number, len(graded))
-    return pages, failed
+    return pages

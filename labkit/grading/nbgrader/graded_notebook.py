@@ -22,7 +22,15 @@ def graded_notebook(
 ) -> NotebookNode:
     """The notebook with these bytes' answers, as if its check cells had been run."""
     notebook = intake.rebuild(data, released, lab).notebook
-    found, _ = written_by_place(data, notebook, lab)
+    found, loose = written_by_place(data, notebook, lab)
+    if loose:  # a person says which question it answers: below each that has no answer
+        cells, answered = intake.cells_of(data), {*map(cell_name, found)}
+        text = "\n\n".join(intake.text_of(cells[number - 1]).strip() for number in loose)
+        names = [question.answer_cell for question in lab.questions]
+        blank = [name for name in names if name not in answered
+                 and intake.cell_called(notebook, name).source == EMPTY_ANSWER]  # fmt: skip
+        found += [{"cell_type": "markdown", "source": text,
+                   "metadata": {"nbgrader": {"grade_id": name}}} for name in blank]  # fmt: skip
     if found:
         texts = intake.rebuild(json.dumps({"cells": found}).encode(), released, lab).notebook
         for name in map(cell_name, found):
@@ -99,21 +107,14 @@ def ending(text: str) -> str:
     return text.strip().rpartition("\n\n")[2]
 
 
-def remarks_on(data: bytes, notebook: NotebookNode, lab: Lab) -> list[str]:
-    """What of the written answers the person who grades does not see: pictures, and texts of
-    which nothing says what they answer."""
-    remarks, (_, others) = [], written_by_place(data, notebook, lab)
+def remarks_on(notebook: NotebookNode, lab: Lab) -> list[str]:
+    """What of the written answers the person who grades does not see: pictures."""
+    remarks = []
     for question in lab.questions:
         count = intake.cell_called(notebook, question.answer_cell).source.count(NOT_SHOWN)
         if count:
             pictures = f"question {question.id}: {count} x {NOT_SHOWN}"
             remarks.append(f"{pictures}, see what was handed in")
-    if others:
-        where = ", ".join(map(str, others[:10]))
-        remarks.append(
-            f"cell {where}: perhaps written answers, but nothing says to which question; see "
-            "what was handed in"
-        )
     return remarks
 
 
@@ -123,7 +124,7 @@ def output(kind: str, data: dict[str, str]) -> NotebookNode:
 
 
 def file_content(notebook: NotebookNode) -> bytes:
-    """As a file, without nbformat's validation: all of it is from our own hands."""
+    """As a file, without nbformat's validation: nothing in it is a learner's structure."""
     return (json.dumps(notebook, ensure_ascii=False, sort_keys=True) + "\n").encode()
 
 

@@ -1,4 +1,4 @@
-"""How learners stand in a lab: the only place where points are added up.
+"""The points of learners in a lab: the only place where they are added up.
 
     automatic + by hand + written + extra credit - late penalty = total
 

@@ -38,7 +38,7 @@ def grade_and_report(
     """Grade what was handed in, with a progress bar; write feedback, CSV and pages; print one
     screen, or one line if `brief`. What a person should look at is in the course's remarks
     and in the CSV."""
-    course.remarks[:] = [f"{who}: {why}" for who, why in course.misnamed(lab).items()]
+    course.remarks.clear()
     pool.announce = lambda sandbox: announce(sandbox, console)
     is_hidden = not console.is_terminal
     with progress.Progress(*COLUMNS, console=console, transient=True, disable=is_hidden) as bar:

@@ -43,7 +43,7 @@ class GradingPool:
     """An executor that starts with the first submission, or by `start`, as a context.
 
     jobs           processes on this machine; by default one for each core
-    way, address   "processes", or "dask" and the address of its scheduler
+    scheduler      the address of a Dask scheduler, whose workers judge instead
     unsandboxed    whether learner code may run without bubblewrap, see sandbox.permitted
     cpu_seconds    CPU time for each exercise of a learner
     announce       called with this machine's sandbox before learner code runs in it
@@ -52,14 +52,13 @@ class GradingPool:
     def __init__(
         self,
         jobs: int | None = None,
-        way: str = "processes",
-        address: str | None = None,
+        scheduler: str | None = None,
         unsandboxed: bool | None = None,
         patience: float = PATIENCE,
         cpu_seconds: int = CPU_SECONDS,
         announce: Callable[[Sandbox], None] = lambda _: None,
     ):
-        self.jobs, self.way, self.address = jobs or cores(), way, address
+        self.jobs, self.scheduler = jobs or cores(), scheduler
         self.unsandboxed, self.patience = unsandboxed, patience
         self.cpu_seconds, self.announce = cpu_seconds, announce
         self.starting: futures.Future[RunningExecutor] | None = None
@@ -80,7 +79,7 @@ class GradingPool:
         """Start the executor in a thread, with processes for this many submissions."""
 
         def start() -> RunningExecutor:
-            running = EXECUTORS[self.way](self)
+            running = EXECUTORS["dask" if self.scheduler else "processes"](self)
             for _ in range(min(submissions, running.slots())):
                 running.executor.submit(judge_process.warm_up)
             return running
@@ -98,7 +97,7 @@ class GradingPool:
                 if self.starting is None:
                     self.start()
                 self.running = self.starting.result()
-                if not self.address:
+                if not self.scheduler:
                     self.announce(self.sandbox())
             return self.running.executor.submit(judge_process.grade, spec, data, before)
         except futures.BrokenExecutor as error:  # since the last result
@@ -144,13 +143,13 @@ def dask_cluster(pool: GradingPool) -> RunningExecutor:
     try:
         from distributed import Client
 
-        client = Client(pool.address, timeout=CONNECT, set_as_default=False)
+        client = Client(pool.scheduler, timeout=CONNECT, set_as_default=False)
         client.wait_for_workers(1, timeout=CONNECT)
     except ModuleNotFoundError as error:
         install = "pip install -c constraints.txt -e '.[dask]'"
         raise GradingError(f"Dask is not installed here; `{install}` installs it") from error
     except (OSError, asyncio.TimeoutError) as error:
-        problem = f"no Dask scheduler with a worker at {pool.address}"
+        problem = f"no Dask scheduler with a worker at {pool.scheduler}"
         raise GradingError(f"{problem}: start them there, then try again") from error
 
     def stop(at_once: bool) -> None:

@@ -108,7 +108,7 @@ def graded_file(
     learner, remarks = task.handed.learner, course.remarks
     try:
         notebook = graded_notebook(task.data, released, lab, submission)
-        found = remarks_on(task.data, notebook, lab)
+        found = remarks_on(notebook, lab)
     except Exception as error:
         remarks.append(f"{learner}: not recorded: {fault(error)}")
         return []

@@ -65,12 +65,13 @@ def total_lines(results: LabResults) -> list[str]:
         "without a file of theirs": len(results.missing) - failed,
         "excused": len(results.excused),
         "late": late,
-        "written answers wait for a person in formgrader": results.waiting,
     }
     head = f"{results.lab.name}: {len(results.handed)} graded, median {results.median:g} of "
     head += f"{results.possible:g} points by checks, {results.full} with all of them"
     shown = [f"{count} {what}" for what, count in counts.items() if count]
-    return [head, *[f"  {', '.join(shown)}"] * bool(shown)]
+    lines = [head, *[f"  {', '.join(shown)}"] * bool(shown)]
+    wait = f"  {results.waiting} written answers wait for a person in formgrader"
+    return lines + [wait] * bool(results.waiting)
 
 
 def look_lines(results: LabResults, course: Course) -> list[str]:

@@ -181,8 +181,6 @@ def image(kind: str, content: bytes, alt: str, width: int) -> str:
 
 
 def _in_ipython() -> bool:
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        return False
+    from IPython import get_ipython
+
     return get_ipython() is not None

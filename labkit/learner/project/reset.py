@@ -35,7 +35,7 @@ class ResetError(Exception):
 
 @dataclass(frozen=True)
 class Change:
-    """A file, what it holds (None: it is not there) and what it shall hold."""
+    """A file, its content (None for a new file), and its new content."""
 
     path: Path
     before: bytes | None
@@ -53,25 +53,27 @@ def called(name: str) -> tuple[Lab, Sequence[Exercise]]:
 
 
 def project() -> Path:
-    """The folder in which the learner's package and notebooks lie."""
+    """The folder of the learner's package and notebooks."""
     return Path(workspace.folder()).parent
 
 
 def changes(lab: Lab, exercises: Sequence[Exercise]) -> list[Change]:
-    """What has to be written so that these exercises are as they were at first."""
-    made = [changed(workspace.module_path(lab), empty_module(lab, exercises))]
+    """The changes that empty these exercises."""
+    made = [change_to(workspace.module_path(lab), empty_module(lab, exercises))]
     notebook = project() / "notebooks" / f"{lab.name}.ipynb"
     if notebook.exists():
-        made.append(changed(notebook, empty_notebook(notebook, lab, exercises)))
+        made.append(change_to(notebook, empty_notebook(notebook, lab, exercises)))
     if len(exercises) == len(lab.exercises):
         forgotten = record.without_predictions(lab.predictions)
-        made += [changed(record.path(), forgotten)] if forgotten else []
+        made += [change_to(record.path(), forgotten)] if forgotten else []
     return [change for change in made if change.before != change.after.encode()]
 
 
 def restoring(lab: Lab, exercises: Sequence[Exercise]) -> list[Change]:
-    """What has to be written so that the notebook's cells hold what the module holds of these
-    exercises. Errors: NotebookError"""
+    """The changes that bring these exercises' answers from the module into the notebook.
+
+    Errors: NotebookError
+    """
     path, source = project() / "notebooks" / f"{lab.name}.ipynb", workspace.module_source(lab)
     content, empty = notebook_file.read(path), workspace.unfinished(lab)
     known, different = notebook_file.answers(content, lab), False
@@ -81,10 +83,10 @@ def restoring(lab: Lab, exercises: Sequence[Exercise]) -> list[Change]:
             continue
         notebook_file.put(content, lab, exercise, cells.unmarked(code))
         different = True
-    return [changed(path, nbformat.writes(content))] if different else []
+    return [change_to(path, nbformat.writes(content))] if different else []
 
 
-def changed(path: Path, after: str) -> Change:
+def change_to(path: Path, after: str) -> Change:
     return Change(path, path.read_bytes() if path.exists() else None, after)
 
 
@@ -115,25 +117,18 @@ def empty_notebook(path: Path, lab: Lab, exercises: Sequence[Exercise]) -> str:
     content = notebook_file.read(path)
     before = path.read_text("utf-8", errors="replace")
     known = notebook_file.answers(content, lab)
-    lost = [e for e in exercises if not notebook_file.copies(content, lab, e)]
-    wanted = [e for e in exercises if e.id in known or e in lost]
-    if not wanted:
-        return before
-    for exercise in wanted:
-        stub = cells.block(workspace.skeletons()[lab.module], exercise.id) or ""
-        notebook_file.put(content, lab, exercise, stub)
-    return nbformat.writes(content)
+    changed = False
+    for exercise in exercises:
+        if exercise.id in known or not notebook_file.copies(content, lab, exercise):
+            stub = cells.block(workspace.skeletons()[lab.module], exercise.id) or ""
+            notebook_file.put(content, lab, exercise, stub)
+            changed = True
+    return nbformat.writes(content) if changed else before
 
 
 def write(found: Sequence[Change]) -> Path:
-    """Keep what there is in a new folder, which is returned; then write."""
-    stamp = f"{datetime.now():%Y-%m-%d_%H-%M-%S}"
-    base = project() / BACKUPS
-    backup = next(
-        folder
-        for folder in (base / f"{stamp}{'-' * again}" for again in range(100))
-        if not folder.exists()
-    )
+    """Copy the files to a new folder, which is returned; then write."""
+    backup = project() / BACKUPS / f"{datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
     for change in found:
         if change.before is not None:
             write_whole(backup / change.path.relative_to(project()), change.before)
@@ -143,7 +138,7 @@ def write(found: Sequence[Change]) -> Path:
 
 
 def way_back(backup: Path) -> str:
-    """The command that puts a backup where it came from."""
+    """The command that restores a backup."""
     if os.name == "nt":
         return tr('xcopy /s /y "{backup}" "{project}"', backup=backup, project=project())
     return f"cp -R {shlex.quote(str(backup))}/. {shlex.quote(str(project()))}"

@@ -74,7 +74,7 @@
     for (const link of at("views").children)
       link.dataset.view === name ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
     const tabs = at("views"), tab = tabs.querySelector("[aria-current]"); // on a phone not all fit
-    tabs.scrollLeft = tab.offsetLeft - tabs.offsetLeft - (tabs.clientWidth - tab.clientWidth) / 2;
+    requestAnimationFrame(() => (tabs.scrollLeft = tab.offsetLeft - tabs.offsetLeft - (tabs.clientWidth - tab.clientWidth) / 2));
     const title = T.word(`${name}.title`);
     const lab = view.lab && T.lab(view.lab, T.word("lab", { lab: T.word(`lab.${view.lab}`) }));
     const see = h("p", { class: "see" }, T.word(`${name}.see`), lab ? [" ", h("span", { class: "lab" }, T.phrase("page.built", { lab }))] : []);

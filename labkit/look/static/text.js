@@ -38,7 +38,7 @@
       this.box.setAttribute("aria-activedescendant", `token-${selected}`);
       if (isLonger) {
         this.isFollowing = true;
-        this.follow();
+        requestAnimationFrame(() => this.follow()); // with the layout that comes then anyway
       }
     }
 

@@ -1,4 +1,4 @@
-"""What an exercise may not use, found in the source and stopped at run time."""
+"""What an exercise may not use: found in the source, and refused at run time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def found_in(source: str, banned: Iterable[str]) -> tuple[str, int] | None:
     return None
 
 
-# What no exercise needs and what leads round a ban; used for something else, it does no harm.
+# Names that no exercise needs and that can lead around a ban; other uses of them do no harm.
 ODD_NAMES = {"__import__", "eval", "exec", "compile", "vars", "globals", "__builtins__"}
 ODD_MODULES = {"importlib", "ctypes", "gc", "inspect", "_ctypes", "marshal", "pickle",
                "builtins", "operator", "labkit", "pkgutil", "runpy", "dis"}  # fmt: skip
@@ -59,8 +59,8 @@ ODD_ATTRIBUTES = {"modules", "_getframe", "meta_path", "decompose", "__globals__
 
 
 def doubtful(source: str) -> str:
-    """What in the source a person should look at, since it can lead round what is not allowed;
-    "" if there is nothing. It costs no points: a ban in Python slows down who means it."""
+    """The first name in the source that can lead around a ban, for a person to look at; "" if
+    there is none. It costs no points."""
     return next(filter(None, map(_odd, _nodes(source))), "")
 
 
@@ -128,8 +128,8 @@ def _dotted(node: ast.AST, aliases: dict[str, str]) -> str | None:
 
 
 def refuse_operators(banned: Iterable[str]) -> None:
-    """Put a refusal in the place of the operators among the banned names ("aten::..."), so
-    that no road to them works, for as long as this process lives.
+    """Replace the operators among the banned names ("aten::...") by a refusal, however they are
+    reached, for as long as this process lives.
 
     A mode of torch's dispatcher would do the same, but it imports a second of modules and
     slows every operator down.
@@ -172,13 +172,13 @@ def _refusal(name: str) -> Any:
 
 
 class NotInGrading(NameError):
-    """Learner code asked for something that a notebook has and grading has not."""
+    """Learner code used something that a notebook has and grading does not."""
 
 
 @contextmanager
 def as_in_grading() -> Iterator[None]:
-    """While open, code finds the names that it finds in grading, where no notebook runs, nobody
-    types and there is one thread. What would be harmless does nothing, the rest says why."""
+    """While open, code finds the names that it finds in grading: without a notebook, without a
+    keyboard, with one thread. What would be harmless does nothing, the rest says why."""
     ask, start, here = input, threading.Thread.start, threading.get_ident()
 
     def refuse_input(*prompt: Any) -> str:
@@ -207,11 +207,11 @@ def as_in_grading() -> Iterator[None]:
 
 
 def nothing(*_: Any, **__: Any) -> None:
-    """Stands for what may be called and shall have no effect."""
+    """Replaces what may be called without any effect."""
 
 
 def as_it_is(model: Any = None, **_: Any) -> Any:
-    """Stands for torch.compile, with and without arguments: gives the code as it is."""
+    """Replaces torch.compile, with and without arguments: returns the code unchanged."""
     return as_it_is if model is None else model
 
 

@@ -161,7 +161,7 @@ class Outcome:
 
     @property
     def over(self) -> bool:
-        """Whether it is of no use to ask for another outcome: the limits are used up."""
+        """Whether a limit is used up, so that no other outcome can follow."""
         return self.failure is not None and self.failure.kind in ("TimeLimit", "OutputLimit")
 
 

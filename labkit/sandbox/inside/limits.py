@@ -1,8 +1,8 @@
-"""What the learner's process may touch: limits, and files and calls that are out of reach.
+"""What a learner's process may use: limits, and the files and system calls that are refused.
 
 Three layers, each as far as the system offers it: resource limits (POSIX), Landlock (Linux
 5.13 and later: the kernel refuses files) and seccomp (Linux: the kernel refuses system calls).
-The sandbox round the whole worker is the business of labkit.sandbox.bubblewrap.
+labkit.sandbox.bubblewrap puts a sandbox around the whole worker.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class CountedOutput:
 
 
 class Confinement:
-    """All that can be made ready before a process is forked; `enter` is for that process.
+    """What is prepared before a process is forked; the process itself calls `enter`.
 
-    scratch    where it works: an empty folder, which the kernel lets nobody write into
+    scratch    its working folder, which is empty and in which the kernel refuses all writing
     """
 
     def __init__(self, scratch: Path):
@@ -77,7 +77,7 @@ class Confinement:
             self.ruleset = landlock_rules(readable)
 
     def enter(self, cpu_seconds: int = CPU_SECONDS) -> list[str]:
-        """Give up what exercise code has no use for; returns the names of the layers."""
+        """Give up what exercise code does not need; return the names of the layers."""
         layers = []
         sys.stdout = sys.stderr = CountedOutput()  # type: ignore[assignment]
         if resource is not None:
@@ -116,7 +116,7 @@ def mapped_bytes() -> int:
 
 
 def not_dumpable() -> None:
-    """Nobody but root may read or write this process's memory, not even a child of its own."""
+    """Let only root read or write the memory of this process, not even its children."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(SET_DUMPABLE, 0, 0, 0, 0)
 
@@ -144,7 +144,7 @@ def limit_resources(cpu_seconds: int, memory: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """What root may do beyond others, and what a namespace gave: none of it any more."""
+    """Give up the rights of root, and those that a namespace gave."""
     version_3, this_process, none = 0x20080522, 0, (ctypes.c_uint32 * 6)()
     header = (ctypes.c_uint32 * 2)(version_3, this_process)
     ctypes.CDLL(None).capset(header, none)

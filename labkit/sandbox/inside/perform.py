@@ -39,7 +39,7 @@ def perform(
     filename: str | None = None,
     watch: AbstractContextManager = UNWATCHED,
 ) -> Outcome:
-    """Do what `call` says with the symbols of `namespace`; errors become part of the outcome.
+    """Perform `call` with the symbols of `namespace`; errors become part of the outcome.
 
     filename    where the learner's code lives, to find the line that raised
     watch       open while that runs
@@ -88,7 +88,7 @@ def _perform(
 def _build(
     call: Call, namespace: Mapping[str, Any], shared: dict[str, Any], renamed: dict[str, str]
 ) -> Any:
-    """The function, or the object with its weights, that the steps are about."""
+    """The function, or the object with its weights, that the steps use."""
     if call.symbol not in namespace:
         raise NameError(f"{call.symbol} is not defined")
     target = namespace[call.symbol]
@@ -106,8 +106,8 @@ def _build(
 def _called(
     function: Callable, inputs: dict[str, Any], by_position: bool, renamed: dict[str, str]
 ) -> Any:
-    """What the function gives. Arguments that it does not know by name take, in order, the
-    places of the parameters that got nothing, if there are as many of these."""
+    """Call the function. Inputs whose names it does not know go, in order, to the parameters
+    that got nothing, if there are as many of these."""
     if by_position:
         return function(*inputs.values())
     try:
@@ -139,7 +139,7 @@ def _learners_names(function: Callable, inputs: Mapping[str, Any]) -> dict[str, 
 def _run(
     target: Any, method: str, inputs: dict[str, Any], by_position: bool, renamed: dict[str, str]
 ) -> Any:
-    """What one step gives, and beside it what its listeners heard."""
+    """The value of one step, with the reports of the doubles among its inputs."""
     if method.startswith("."):
         return getattr(target, method[1:])
     if method.startswith("?"):
@@ -214,7 +214,7 @@ def resolve(value: Any, namespace: Mapping[str, Any], shared: dict[str, Any]) ->
 
 @contextmanager
 def same_numbers():
-    """torch's generator as it is after manual_seed(0), and afterwards as it was.
+    """While open, torch's generator starts as after manual_seed(0); then it is as before.
 
     torch.manual_seed does this for devices too, and notes the stack each time, which takes
     longer than most calls.
@@ -249,8 +249,7 @@ def _repeats(values: list[Any], steps: list[Step]) -> list[Any]:
 
 
 def _real_tokens(values: list[Any], steps: list[Step]) -> list[Any]:
-    """Of each step, zeros where its attention_mask is 0: what comes out at padding is nobody's
-    business."""
+    """Of each step, zeros where its attention_mask is 0: any output is right at padding."""
     masks = [i["attention_mask"][:, -i["input_ids"].size(1) :] for _, i in steps]
     return [blanked(v, mask == 0) for v, mask in zip(values, masks, strict=True)]
 
@@ -285,8 +284,8 @@ def _first(values: list[Any], steps: list[Step]) -> list[Any]:
     return [v[0] if isinstance(v, (list, tuple)) and v else v for v in values]
 
 
-# What a check looks at where a right answer may draw random numbers in its own way, give what
-# it likes, or choose an order.
+# What is compared where a right answer may draw random numbers in different ways, choose an
+# order, or return anything at some places.
 SUMMARIES: dict[str, Callable[[list[Any], list[Step]], list[Any]]] = {
     "drawn": _drawn,  # of each step, which numbers occur in it at all
     "counts": _counts,  # of each step, how often 0, 1, 2, ... occur

@@ -1,4 +1,4 @@
-"""System calls that exercise code has no use for, refused by the kernel (Linux, libseccomp).
+"""System calls that exercise code does not need, refused by the kernel (Linux, libseccomp).
 
 What is refused fails with EPERM: starting processes and threads, signals to others, sockets,
 memory that no limit counts, and the kernel's levers. Not listed is what needs a capability

@@ -131,14 +131,14 @@ def parameters_without_memory() -> Iterator[None]:
         nn.Module.register_parameter, Tensor.normal_ = register, normal
 
 
-# What of torch ran, by whatever name it was reached. A ban by name does not see an alias, a
+# Which functions of torch ran, by any name. A ban by name does not see an alias, a
 # table of decompositions, a function that another package keeps. Python itself tells what runs:
 # a profile function hears of each function, with its code or its built-in name. A mode of the
 # dispatcher would not do: it does not see what torch takes apart in Python (decompositions) or
 # before it dispatches (kl_div), makes a call six times slower, and imports for seconds.
 
 HOME = os.path.dirname(torch.__file__) + os.sep
-# Modules of torch in which everybody's operations are written in Python
+# Modules of torch in which usual operations are written in Python
 USUAL = re.compile(
     r"torch\.(__init__|__future__|_tensor|tensor|functional|random|types|overrides|special|storage|amp|"
     r"_jit_internal|_VF|_utils|_linalg_utils|_tensor_str|return_types|backends|nn|utils|autograd|"
@@ -151,7 +151,7 @@ NORMS = {"norm", "linalg_norm", "linalg_vector_norm", "linalg_matrix_norm"}  # t
 
 
 def name_of(code: CodeType) -> str:
-    """torch.nn.functional.silu, of code that lies in torch's folder; "" of any other."""
+    """The name of a function of torch, "torch.nn.functional.silu"; "" for other code."""
     if not code.co_filename.startswith(HOME):
         return ""
     module = code.co_filename.removeprefix(HOME).removesuffix(".py").replace(os.sep, ".")

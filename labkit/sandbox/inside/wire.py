@@ -2,8 +2,8 @@
 
 A message is four bytes of length and so many bytes. A call or an outcome is one safetensors
 file: its tensors, and all else as JSON in the header. No pickle. The reader of an outcome
-trusts nothing: sizes are capped, texts are cut, and whatever is of another kind than it should
-be raises Malformed.
+trusts nothing: sizes are capped, texts are cut, and a value of the wrong kind raises
+Malformed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_BYTES = 64 << 20
 MAX_DEPTH = 13
 MAX_HEADER = 1 << 20  # of outcomes: everything in them but the numbers
 MAX_DIMENSIONS = 16
-# Of a learner's text, which somebody will read: names, errors, texts, how many of them.
+# Characters of a learner's names, errors and texts, and how many values one list may have
 MAX_NAME, MAX_ERROR, MAX_TEXT, MAX_ITEMS = 80, 300, 1_000, 2_000
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -176,7 +176,7 @@ def _from_json(packed: Any, tensors: Mapping[str, Tensor], ours: bool, depth: in
 
 def _tensor(tensor: Tensor, strides: list[int] | None) -> Tensor:
     if tensor.dim() > MAX_DIMENSIONS or str(tensor.dtype) not in DTYPES:
-        raise Malformed("a tensor of no use")
+        raise Malformed("a tensor of a wrong dtype or of too many dimensions")
     if not strides or 0 in strides:
         return tensor
     return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)

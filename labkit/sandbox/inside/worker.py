@@ -11,7 +11,8 @@
 
 What a learner's process sends is plain bytes, see wire.py. On POSIX a parent imports torch once
 and forks a fresh child for each learner, one at a time: before the next one starts, the last
-one is dead and its files are gone. Elsewhere each starts a new process.
+one is dead. It leaves no file: bubblewrap and Landlock let it write none. Elsewhere a new
+process is started for each learner.
 
 A request comes when the last one is answered, not before: it holds reference code that must
 not lie in the process while the answer that it would give away is still asked for.
@@ -30,7 +31,6 @@ import marshal
 import os
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 from contextlib import suppress
@@ -56,7 +56,7 @@ from labkit.sandbox.inside.wire import (
 
 
 def forget_the_course() -> None:
-    """Take the course's folder off every road by which Python finds modules."""
+    """Remove the course's folder from all places in which Python looks for modules."""
     root = str(Path(__file__).resolve().parents[3])
     sys.path[:] = [entry for entry in sys.path if entry and os.path.realpath(entry) != root]
     sys.path_importer_cache.clear()
@@ -98,8 +98,8 @@ def sealed(name: str, text: str) -> Source:
 
 
 def carry_out(module: str, calls: list[Call], channel: socket.socket, watch: Watch) -> None:
-    """Run the learner's cell, then the calls, up to one after which no other can be had. Each
-    outcome leaves at once: what comes before a crash counts."""
+    """Run the learner's cell, then the calls, until a limit is used up. Each outcome is sent at
+    once: those before a crash count."""
     outcome, namespace = load(module)
     send(channel, encoded(outcome))
     for call in [] if outcome.failure else calls:
@@ -125,7 +125,7 @@ def load(module: str) -> tuple[Outcome, dict[str, object]]:
 def encoded(outcome: Outcome) -> bytes:
     try:
         return encode_outcome(outcome)
-    except Exception as error:  # whatever an odd object does when it is packed
+    except Exception as error:  # an odd object may raise anything when it is packed
         text = f"the answer is nothing that can be compared ({error})"
         return encode_outcome(Outcome(failure=describe(Malformed(text), None)))
 
@@ -143,7 +143,7 @@ def parent(control: socket.socket, confinement: limits.Confinement) -> None:
     while True:
         word, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if running:
-            end(running, confinement.scratch)
+            end(running)
             running = 0
         if not word:
             return
@@ -156,21 +156,12 @@ def parent(control: socket.socket, confinement: limits.Confinement) -> None:
             os.close(descriptors[0])
 
 
-def end(running: int, scratch: Path) -> None:
-    """Kill the child and whatever it started, and empty the folder in which it could write."""
+def end(running: int) -> None:
+    """Kill the child and all that it started."""
     for kill in (os.killpg, os.kill):
         with suppress(ProcessLookupError, PermissionError):
             kill(running, signal.SIGKILL)
     os.waitpid(running, 0)
-    empty(scratch)
-
-
-def empty(folder: Path) -> None:
-    """Remove what is in the folder, however deep and whatever its modes; follow no link."""
-    entries = [str(path) for path in folder.iterdir()]
-    if entries:  # never where the kernel lets nobody write
-        subprocess.run(["chmod", "-R", "u+rwx", *entries], check=False)
-        subprocess.run(["rm", "-rf", *entries], check=False)
 
 
 def child(channel: socket.socket, confinement: limits.Confinement) -> None:

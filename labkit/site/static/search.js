@@ -10,11 +10,12 @@
   if (!words.length) return;
 
   const places = (text, word) => text.split(word).length - 1;
+  const beginnings = (text, word) => places(` ${text}`, ` ${word}`); // "rope" is not in "property"
   const found = [];
   for (const [page, id, lab, title, text] of SECTIONS) {
     const head = `${lab} ${title}`.toLowerCase(), body = text.toLowerCase();
     if (!words.every((word) => head.includes(word) || body.includes(word))) continue;
-    const weight = words.reduce((sum, word) => sum + 20 * places(title.toLowerCase(), word) + Math.min(8, places(body, word)), 0);
+    const weight = words.reduce((sum, word) => sum + 20 * places(title.toLowerCase(), word) + Math.min(8, places(body, word)) + 4 * Math.min(8, beginnings(body, word)), 0);
     if (weight) found.push({ page, id, lab, title, text, weight });
   }
   found.sort((a, b) => b.weight - a.weight);
@@ -27,7 +28,8 @@
 
   /* The words around the first hit, the hits marked */
   function excerpt(text) {
-    const lower = text.toLowerCase(), first = Math.min(...words.map((word) => lower.indexOf(word)).filter((at) => at >= 0));
+    const lower = text.toLowerCase(), place = (word) => (beginnings(lower, word) ? ` ${lower}`.indexOf(` ${word}`) : lower.indexOf(word));
+    const first = Math.min(...words.map(place).filter((at) => at >= 0));
     if (!Number.isFinite(first)) return [text.slice(0, 2 * AROUND)];
     const from = Math.max(0, first - AROUND), piece = text.slice(from, first + AROUND + words[0].length);
     const pattern = new RegExp(`(${words.map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|")})`, "gi");

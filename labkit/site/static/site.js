@@ -66,6 +66,8 @@ document.addEventListener("DOMContentLoaded", () => {
   const terms = document.getElementById("terms");
   const article = document.querySelector("article");
   if (terms && article && !document.getElementById("search-results")) explainTerms(article, JSON.parse(terms.textContent));
+  const rail = document.querySelector(".toc-drawer"); // a second one needs a name
+  rail?.setAttribute("aria-label", rail.querySelector(".toc-title")?.textContent.trim() ?? "");
   reachable();
   document.addEventListener("change", tellOutcome);
   document.addEventListener("click", enlarge);

@@ -93,7 +93,7 @@ def lists(aim):
     return " ".join(os.listdir(os.path.dirname(aim.victim)))
 
 
-@attack("finds what the last learner left in the folder, and leaves something")
+@attack("finds what the last learner left in the folder, and leaves something", by="kernel")
 def leaves(aim):
     Path("attack-was-here").write_text("import me")
     Path("torch.py").write_text("raise SystemExit")
@@ -140,22 +140,6 @@ def leaves_in_tmp(aim):
 def leaves_shared_memory(aim):
     with open(f"/dev/shm/{aim.stray}", "wb") as file:
         file.write(b"here")
-
-
-@attack("lays a link over which a careless cleaner deletes a classmate's file")
-def misleads_cleaner(aim):
-    os.symlink(os.path.dirname(aim.victim) + f"/of-{aim.name}", "folder")
-
-
-@attack("makes a folder that cannot be cleaned, a thousand deep and closed",
-        unbared="the folder of this run would be as hard to clean")  # fmt: skip
-def unclean(aim):
-    os.mkdir("attack")
-    os.chdir("attack")
-    for _ in range(1500):
-        os.mkdir("d")
-        os.chdir("d")
-    os.mkdir("closed", 0)
 
 
 @attack("makes files without end, whose names alone fill the memory", by="kernel",

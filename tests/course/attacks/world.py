@@ -123,13 +123,10 @@ class World:
         path.write_text(CONTENT.format(token=self.token))
         path.chmod(0o600)
         os.utime(path, (THEN, THEN))
-        folder = self.victims / f"of-{name}"
-        folder.mkdir()
-        (folder / "theirs").touch()
 
     def _changed(self, name: str) -> bool:
         path = self.victims / name
-        if not path.exists() or not (self.victims / f"of-{name}" / "theirs").exists():
+        if not path.exists():
             return True
         now = path.stat()
         same = path.read_text() == CONTENT.format(token=self.token)

@@ -27,8 +27,8 @@ DUE, LATE = "2026-03-01 12:00:00 UTC", "2026-03-01 14:30:00 UTC"
 # Moodle's grading worksheet, by language
 WORKSHEETS = {
     "de": "ID,Vollständiger Name,E-Mail-Adresse,Status,Bewertung,Höchste Bewertung\n"
-    'Teilnehmer/in 7001,Ann Lee,ann@x.edu,,-,"20,00"\n'
-    'Teilnehmer/in 7002,Bo Ek,bo@x.edu,,-,"20,00"\n',
+    'Teilnehmer/in7001,Ann Lee,ann@x.edu,,-,"20,00"\n'
+    'Teilnehmer/in7002,Bo Ek,bo@x.edu,,-,"20,00"\n',
     "zh": "标识符,全名,学号,电子邮件地址,状态,成绩,最高分\n"
     "参与者7001,李安,ann,ann@x.edu,已提交,,20.00\n"
     "参与者7002,艾博,bo,bo@x.edu,已提交,,20.00\n",

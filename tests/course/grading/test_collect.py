@@ -427,8 +427,11 @@ def test_canvas_late_mark_decides_whenever_the_deadline_is_set(released_course, 
     course = released_course
     late, early = f"roeann_LATE_22345_67891_{FILE}", f"doejohn_12345_67890_{FILE}"
     (tmp_path / "export.zip").write_bytes(zipped({late: C, early: B}))
-    deliver.collect(course, [tmp_path / "export.zip"])
-    for learner, data in {"roeann": C, "doejohn": B}.items():
+    clone = tmp_path / "clones" / "lab1-octo" / FILE  # its time is that of cloning
+    clone.parent.mkdir(parents=True)
+    clone.write_bytes(A)
+    deliver.collect(course, [tmp_path / "export.zip", tmp_path / "clones"])
+    for learner, data in {"roeann": C, "doejohn": B, "octo": A}.items():
         folder = course.root / "submitted" / learner / LAB.name
         graded(course, learner, FULL, (folder / "timestamp.txt").read_text())
         (folder / FILE).write_bytes(data)
@@ -441,9 +444,9 @@ def test_canvas_late_mark_decides_whenever_the_deadline_is_set(released_course, 
         apply_course_rules(course, LAB)
         found = course.standings(LAB)
         assert found["doejohn"].late_penalty == 0 < found["roeann"].late_penalty, month
-        assert found["roeann"].handed_at > course.due_dates()[LAB.name], month
+        assert found["octo"].late_penalty == 0 and found["octo"].handed_at is None, month
         stamp = course.root / "submitted" / "roeann" / LAB.name / "timestamp.txt"
-        assert parse_timestamp(stamp.read_bytes()) == found["roeann"].handed_at
+        assert parse_timestamp(stamp.read_bytes()) > course.due_dates()[LAB.name], month
 
 
 def test_the_time_is_that_of_the_outer_file(inbox):
@@ -612,7 +615,7 @@ def test_the_command_prints_one_screen_and_writes_a_table(inbox):
     assert not [cell for row in rows for cell in row.values() if cell.startswith("=")]
     assert len([row for row in rows if "essay.pdf" in row["file"]]) == 9
     code, text = lines_of()
-    assert code == 0 and "10 more from earlier" in text and "essay.pdf" in text
+    assert code == 1 and "10 more from earlier" in text and "essay.pdf" in text
     rows = rows_of(inbox.root / "collected" / "last.csv")
     assert [row["what"] for row in rows] == ["still open"] * 10
     assert collect_command(inbox, str(inbox.folder / "nowhere")).exit_code == 1

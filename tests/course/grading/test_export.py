@@ -26,7 +26,7 @@ from tests.course.grading.samples import (
 )
 
 CANVAS = (
-    "Student,ID,SIS User ID,SIS Login ID,Section,Lab 01: norms (9911),Lab 02 (9912),Final\n"
+    "Student,ID,SIS User ID,SIS Login ID,Section,Lab 01: norms (9911),02 Rope (9912),Final\n"
     "    Points Possible,,,,,14.0,20,(read only)\n"
     '"Able, Ann",501,u-ann,ann7,S1,,,\n'
     '"=Bold, Bob",502,,bob8,S1,3,,\n'
@@ -138,14 +138,14 @@ def test_pages_bear_the_names_of_the_export(handed_in):
     course, path = handed_in, handed_in.root / "collected" / "manifest.json"
     manifest = json.loads(path.read_text())
     manifest |= {
-        f"mia/{LAB.name}": {"source": "Mia M_7001_assignsubmission_file_/x.ipynb"},
+        f"mia/{LAB.name}": {"source": "Mia M_7001_assignsubmission_file/x.ipynb"},
         f"zoe/{LAB.name}": {"source": "a.zip/Zoe_7002_assignsubmission_file_x.ipynb"},
     }
     path.write_text(json.dumps(manifest))
     graded_class(course, SCORES | dict.fromkeys(("mia", "zoe"), (4.0, 6.0, 4.0)))
     found, remarks = written(course, "feedback")
-    names = [f"{who}_assignsubmission_file_/{LAB.name}.html"
-             for who in ("Mia M_7001", "Zoe_7002")]  # fmt: skip
+    folders = ("Mia M_7001_assignsubmission_file", "Zoe_7002_assignsubmission_file_")
+    names = [f"{folder}/{LAB.name}.html" for folder in folders]
     canvas = ["ableann_501_90001_01_rmsnorm-1.html", "boldbob_LATE_502_90002_01_rmsnorm.html"]
     assert list(found.values()) == [canvas, names] and remarks == ""
     page = page_of(course, "mia")

@@ -14,11 +14,13 @@ from labkit.course import cells
 from labkit.course.syllabus import LABS, find_lab
 from labkit.grading.judge.intake import cell_called, rebuild
 from labkit.grading.judge.judge import Judge
+from labkit.grading.judge.questions import checks_of
 from labkit.grading.judge.submitted_code import SubmittedCode
-from labkit.grading.nbgrader.graded_notebook import written_by_place
+from labkit.grading.nbgrader.graded_notebook import graded_notebook, written_by_place
 from labkit.grading.sample_class import encoded, solved
 from labkit.sandbox.inside.wire import decode_call
 from labkit.sandbox.launch import Answers, Worker
+from tests.course.grading.samples import judged
 
 LAB = LABS[0]
 FIRST, SECOND, THIRD = LAB.exercises
@@ -258,6 +260,9 @@ def test_a_text_above_its_question_is_asked_about(judges, perfect, released):
         data = encoded(perfect)
         frame = rebuild(data, released[LAB.name], LAB).notebook
         assert written_by_place(data, frame, LAB)[1] == expected
+        done = graded_notebook(data, released[LAB.name], LAB, judged())
+        shown = [cell_called(done, q.answer_cell).source for q in LAB.questions]
+        assert ("Since no mean comes off." in shown[0]) is bool(expected)
 
 
 NAMES = [
@@ -330,7 +335,8 @@ def test_answers_learnt_by_heart_earn_nothing(workers, released, perfect, monkey
             table[key_of(**inputs)] = (value.tolist(), str(value.dtype))
         return outcome
 
-    run_checks(first, judge.maker.shared[first.id].checks, noted, judge.oracle.reference)
+    checks = checks_of(judge.maker.shared[first.id])
+    run_checks(first, checks, noted, judge.oracle.reference)
     by_heart = (
         f"import torch\n\n\n{inspect.getsource(key_of)}\n\nTABLE = {table!r}\n{LOOKED_UP}"
     )

@@ -191,7 +191,7 @@ def test_a_picture_reaches_formgrader_and_the_learners_page(released_course):
 
     submission = judged()
     done = graded_notebook(encoded(made), course.released(LAB), LAB, submission)
-    (remark,) = remarks_on(encoded(made), done, LAB)
+    (remark,) = remarks_on(done, LAB)
     assert remark.startswith("question 1.a: 1 x")
     course.store(LAB, [(handed(course, "ada"), submission, done)])
     (path,) = course.feedback(LAB)

@@ -311,7 +311,7 @@ def test_two_dask_workers_of_which_one_dies(course, quiet):
                 killed.append(cluster.workers[0].pid)
                 os.kill(killed[0], signal.SIGKILL)
 
-        with GradingPool(way="dask", address=cluster.scheduler_address, patience=120) as pool:
+        with GradingPool(scheduler=cluster.scheduler_address, patience=120) as pool:
             graded = grade_lab(course, LAB, pool, kill_one)
     assert killed and points(graded) == quiet == in_gradebook(course)
 
@@ -320,7 +320,7 @@ def test_a_scheduler_that_is_not_there_is_said_so(course, monkeypatch):
     pytest.importorskip("distributed", reason="not checked: needs .[dask]")
     monkeypatch.setattr(pool_module, "CONNECT", 1)
     with (
-        GradingPool(way="dask", address="tcp://127.0.0.1:9") as pool,
+        GradingPool(scheduler="tcp://127.0.0.1:9") as pool,
         pytest.raises(GradingError, match="no Dask"),
     ):
         grade_lab(course, LAB, pool)

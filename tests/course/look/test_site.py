@@ -22,7 +22,7 @@ from labkit.look.page import VIEWS
 from labkit.model.hub import SHIPPED
 from labkit.site import executed as execution
 from labkit.site.edition import VIEWS as VIEWS_OF_LABS
-from labkit.site.edition import write_site
+from labkit.site.edition import drop_links, write_site
 from labkit.site.executed import complete, executed
 from labkit.site.wrong import chosen, gallery, mistakes_of
 
@@ -245,8 +245,14 @@ def test_another_language_has_the_same_sections_and_a_switch(site):
         assert f'href="zh/{name}"' in english and f'href="../{name}"' in chinese
         assert re.search('<html[^>]* lang="zh-CN"', chinese)
         assert "实验" in chinese and "实验" not in english
+    assert not list(site.rglob("*.ipynb"))
     data = (site / "zh" / "look" / "page-data.js").read_text("utf-8")
     assert 'TinyLLM.words["zh-CN"]' in data
+
+
+def test_a_link_to_a_lab_that_is_left_out_becomes_words():
+    text = "See [lab 02](02_rope.ipynb) and [lab 03](03_gqa.ipynb#masks)."
+    assert drop_links(text, ["02_rope"]) == "See [lab 02](02_rope.ipynb) and lab 03."
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
@@ -394,14 +400,17 @@ def test_paper_has_the_text_and_nothing_over_it(open_page):
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
-@pytest.mark.parametrize("where, asked", [("", "deepnorm"), ("zh/", "归一化")])
+@pytest.mark.parametrize("where, asked", [("", "deepnorm"), ("", "rope"), ("zh/", "归一化")])
 def test_the_search_shows_the_place_and_leads_there(open_page, where, asked):
     from selenium.webdriver.common.by import By
     from selenium.webdriver.support.ui import WebDriverWait
 
     browser = open_page(f"{where}search.html?q={asked}")
     results = browser.find_elements(By.CSS_SELECTOR, "#search-results li")
-    assert results and asked in results[0].find_element(By.TAG_NAME, "mark").text.lower()
+    mark = results[0].find_element(By.TAG_NAME, "mark")
+    assert mark.text.lower() == asked
+    before = "return arguments[0].previousSibling.textContent"
+    assert where or not re.search(r"\w$", browser.execute_script(before, mark))
     link = results[0].find_element(By.TAG_NAME, "a")
     assert ".html?q=" in link.get_attribute("href") and "#" in link.get_attribute("href")
     link.click()

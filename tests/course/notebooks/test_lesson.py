@@ -30,7 +30,11 @@ def test_objects_are_made_once_and_their_state_comes_back():
     def forgetful(model, optimizer, rate):
         return step(model, optimizer, 2 * rate)
 
-    call = Call("step", objects=Given("training", groups=2)).then(rate=0.5).then(rate=0.25)
+    call = (
+        Call("step", objects=Given("training", vocab_size=11, hidden_size=6, groups=2))
+        .then(rate=0.5)
+        .then(rate=0.25)
+    )
     call = decode_call(encode_call(call))
     outcome, other = (perform(call, {"step": code}) for code in (step, forgetful))
     outcome = decode_outcome(encode_outcome(outcome))

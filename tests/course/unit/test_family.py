@@ -140,15 +140,6 @@ def test_an_unknown_name_is_refused_with_the_nearest():
             compare("Qwen3-0.6B", name)
 
 
-def test_a_new_line_is_a_new_model():
-    line = dict.fromkeys((*COLUMNS, *family_module.ALL), "")
-    line |= {"name": "New", "year": "2026", "billions": "1", "layers": "2", "width": "64"}
-    line |= {"heads": "4", "kv_heads": "1", "inner": "256", "vocab": "?", "tied": "yes"}
-    model = family_module._model(dict(line))
-    assert (model.head_dim, model.active, model.attention) == (16, 1.0, "MQA")
-    assert model.parameters == "?" and model.kv_bytes == 2 * 2 * 2 * 16
-
-
 def test_the_table_as_text_and_html():
     table = compare("qwen3-0.6b", "LLAMA 3.2 1b", "mt-nlg")
     assert [m.name for m in table] == ["Qwen3-0.6B", "Llama-3.2-1B", "MT-NLG"]

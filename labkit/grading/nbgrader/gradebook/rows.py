@@ -1,10 +1,10 @@
-"""Graded submissions into nbgrader's database, a batch in one short transaction; and what is
-there, in line with course.toml.
+"""Write graded submissions into nbgrader's database, a batch in one short transaction, and
+bring its rows in line with course.toml.
 
 The tables are nbgrader's models (`nbgrader.api`). Its `Gradebook` commits after each learner,
 and its `SaveAutoGrades` and `AssignLatePenalties` ask several questions a cell: both take
 longer than to judge a submission, and know nothing of excuses and of verdicts that a person
-has to look at. Therefore the rows are written here; a test holds them against nbgrader's.
+has to look at. Therefore the rows are written here; a test compares them with nbgrader's.
 """
 
 from __future__ import annotations

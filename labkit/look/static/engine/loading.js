@@ -51,8 +51,8 @@
   async function inPieces(text) {
     const SIZE = 4 * 20000, bytes = new Uint8Array((text.length / 4) * 3 - text.slice(-2).replace(/[^=]/g, "").length);
     for (let at = 0; at < text.length; at += SIZE) {
-      bytes.set(fromBase64(text.slice(at, at + SIZE)), (at / 4) * 3);
       await T.rest();
+      bytes.set(fromBase64(text.slice(at, at + SIZE)), (at / 4) * 3);
     }
     return bytes;
   }

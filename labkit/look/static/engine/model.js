@@ -79,7 +79,7 @@
     }
 
     /* Lab 06: logits (V,) for what follows this token, and a record of what happened inside. On a
-       slow computer there are pauses between the layers. */
+       slow computer there are pauses between the parts of a layer. */
     async forward(token, cache) {
       const { num_hidden_layers } = this.config;
       const position = cache.length;
@@ -89,6 +89,7 @@
         const seen = { expertsSeen: null };
         seen.normed = this.norm(hidden, `model.layers.${layer}.input_layernorm`);
         seen.between = T.add(hidden, this.attention(seen.normed, layer, position, cache, seen));
+        await T.rest();
         seen.normedAgain = this.norm(seen.between, `model.layers.${layer}.post_attention_layernorm`);
         const name = `model.layers.${layer}.mlp`;
         const added = this.usesExperts(layer)
@@ -139,7 +140,7 @@
       const mixed = new Float32Array(H * D);
       const attention = query.turned.map((one, head) => {
         const from = this.parts.kvHead(head, H / K, K) * D; // where its KV head begins
-        const scores = keys.map((past) => T.dot(one, past.subarray(from, from + D)) / Math.sqrt(D));
+        const scores = keys.map((past) => T.dot(one, past, from) / Math.sqrt(D));
         const weights = T.softmax(scores); // (S,)
         for (let s = 0; s < weights.length; s++) {
           const past = values[s], weight = weights[s];
@@ -156,7 +157,7 @@
       const { head_dim: D, rms_norm_eps: eps, rope_theta } = this.config;
       const weight = this.tensors[`${norm}.weight`].data; // (D,) the same for every head
       const all = this.project(projection, x);
-      const plain = Array.from({ length: count }, (_, h) => all.slice(h * D, (h + 1) * D));
+      const plain = Array.from({ length: count }, (_, h) => all.subarray(h * D, (h + 1) * D));
       const normed = plain.map((each) => this.parts.qkNorm(each, weight, eps));
       const turned = normed.map((each) => this.parts.rotate(each, position, rope_theta));
       return { plain, normed, turned }; // each: count times (D,)

@@ -28,9 +28,10 @@ globalThis.TinyLLM = globalThis.TinyLLM || {};
   /* x + y, a new vector */
   const add = (x, y) => x.map((value, i) => value + y[i]);
 
-  function dot(x, y) {
+  /* x with the part of y that begins at `from` */
+  function dot(x, y, from = 0) {
     let sum = 0;
-    for (let i = 0; i < x.length; i++) sum += x[i] * y[i];
+    for (let i = 0; i < x.length; i++) sum += x[i] * y[from + i];
     return sum;
   }
 

@@ -106,7 +106,7 @@ class Scripted(nn.Module):
         self.work += new
         place = self.work if self.count_work else total
         last = self.script[:, place % self.script.size(1)].expand(batch, -1)  # (B, V)
-        before = last.roll(1, dims=-1)  # what stands at earlier columns is no use to anyone
+        before = last.roll(1, dims=-1)  # other logits at earlier columns
         rows = [before] * (new - 1) + [last]
         return torch.stack(rows, dim=1)  # (B, T, V)
 

@@ -137,8 +137,7 @@ class Adaptable(nn.Module):
         self.lm_head = nn.Linear(size, 5, bias=False)
         self.to(getattr(torch, dtype))
         for path, module in (put or {}).items():
-            parent, _, name = path.rpartition(".")
-            setattr(self.get_submodule(parent), name, module)
+            self.set_submodule(path, module)
         generator = torch.Generator().manual_seed(0)
         self.x = torch.randn(3, size, generator=generator).to(getattr(torch, dtype))
         self.fill("")
@@ -198,29 +197,12 @@ class Momentum:
 
 
 def training(
-    vocab_size: int = 11,
-    hidden_size: int = 6,
-    layers: int = 2,
-    experts: int = 0,
-    top_k: int = 2,
-    coefficient: float = 0.1,
-    seed: int = 0,
-    groups: int = 1,
-    watched: bool = False,
-    stale: bool = False,
+    seed: int = 0, groups: int = 1, watched: bool = False, stale: bool = False, **config: Any
 ) -> dict[str, Any]:
-    """{"model", "optimizer"}: a WindowModel, and Momentum with its weights in one group, or
-    in two: matrices, and the rest. A watched model's report is part of what a step gives; a
-    stale one comes with gradients of something else."""
-    config = WindowConfig(
-        vocab_size,
-        hidden_size,
-        num_hidden_layers=layers,
-        num_experts=experts,
-        num_experts_per_tok=top_k,
-        router_aux_loss_coef=coefficient,
-    )
-    model = (Watched if watched else WindowModel)(config, seed)
+    """{"model", "optimizer"}: a WindowModel with the fields of WindowConfig, and Momentum with
+    its weights in one group, or in two: matrices, and the rest. A watched model's report is
+    part of what a step gives; a stale one comes with gradients of something else."""
+    model = (Watched if watched else WindowModel)(WindowConfig(**config), seed)
     parts = [list(model.parameters())]
     for weight in parts[0] if stale else ():
         weight.grad = torch.ones_like(weight)
