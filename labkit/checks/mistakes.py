@@ -153,7 +153,7 @@ def edited(cell: str, find: str, replace: str) -> str:
 @cache
 def reference_cell(lab: Lab, exercise: Exercise) -> str:
     """The exercise's cell in the reference, without solution marks."""
-    block = cells.block(sealed.text_of(SOLUTIONS / f"{lab.module}.py"), exercise.id)
+    block = cells.block(sealed.read_source(SOLUTIONS / f"{lab.module}.py"), exercise.id)
     if block is None:
         raise MistakeError(f"solutions/{lab.module}.py has no block for {exercise.id}")
     return cells.plain(block)
@@ -163,7 +163,7 @@ def reference_cell(lab: Lab, exercise: Exercise) -> str:
 def mistakes_of(lab: Lab) -> list[Mistake]:
     """All mistakes and remarks listed for a lab, in the order of its file."""
     path = SOLUTIONS / "mistakes" / f"{lab.module}.diff"
-    return list(parse_mistakes(lab, sealed.text_of(path)))
+    return list(parse_mistakes(lab, sealed.read_source(path)))
 
 
 def parse_mistakes(lab: Lab, text: str) -> Iterator[Mistake]:

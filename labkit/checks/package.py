@@ -22,7 +22,7 @@ IMPORTED = re.compile(r"^[ \t]*(?:from|import)[ \t]+(?:tinyllm)?\.(\w+)", re.MUL
 def modules_in(folder: Path) -> dict[str, str]:
     """{module: source} of a package on disk."""
     paths = [path for path in sorted(folder.glob("*.py")) if path.stem != "__init__"]
-    return {path.stem: sealed.text_of(path) for path in paths}
+    return {path.stem: sealed.read_source(path) for path in paths}
 
 
 def reference_modules() -> dict[str, str]:

@@ -1,9 +1,9 @@
 """The reference, plain or sealed: text that Python runs and nobody reads by accident.
 
-A sealed module of solutions/ is a small file of Python: it says what it is, and what is packed
-in it is run by `run`. Lab by lab a key opens it for `solution("1.2")`; keys.json holds what the
-keys are known by, unlocked.json, which git ignores, those that were given. That stops
-accidents, not intent: who means to can unpack it.
+A sealed module of solutions/ is a small file of Python that holds the reference in compressed
+form and lets `run` execute it. A key per lab opens it for `solution("1.2")`: keys.json holds
+the hashes of the keys; unlocked.json, which git ignores, those that a learner has entered.
+Sealing stops accidents, not intent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from labkit.course.lang import tr
 from labkit.course.paths import PROJECT, ROOT, SOLUTIONS
 
 KEYS = SOLUTIONS / "keys.json"  # {module: digest} of what has a key; without it all is open
-# {module: digest} of the keys that were given
+# {module: digest} of the keys that a learner has entered
 OPENED = (SOLUTIONS if PROJECT == ROOT else PROJECT) / "unlocked.json"
 MARK = "# sealed: "
 FILE = '''"""{title}. It stands in until you have written your own.
@@ -42,23 +42,23 @@ class NotReady(Exception):
 
 
 class WrongKey(ValueError):
-    """A key that does not open a lab; the message says which it was and whose to ask for."""
+    """The key does not match this lab."""
 
 
-def sealed(source: str, title: str) -> str:
+def seal(source: str, title: str) -> str:
     """A module's source as a sealed one; the title is its first line."""
-    return FILE.format(title=title) + packed(source)
+    return FILE.format(title=title) + encode(source)
 
 
-def packed(text: str) -> str:
-    """Any text, sealed."""
+def encode(text: str) -> str:
+    """Any text in sealed form."""
     letters = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
     lines = [letters[start : start + 80] for start in range(0, len(letters), 80)]
     return "".join(f"{MARK}{line}\n" for line in lines)
 
 
-def text_of(path: Path) -> str:
-    """What a module of the reference, or a file beside it, says, be it plain or sealed."""
+def read_source(path: Path) -> str:
+    """The text of a module of the reference, or of a file beside it, plain or sealed."""
     source = path.read_text("utf-8")
     lines = [line.removeprefix(MARK) for line in source.splitlines() if line.startswith(MARK)]
     return zlib.decompress(base64.b64decode("".join(lines))).decode() if lines else source
@@ -68,7 +68,7 @@ def run(namespace: dict[str, Any]) -> None:
     """Run what is sealed in the module of this namespace; tracebacks find no line to show."""
     path = Path(namespace["__file__"])
     name = f"<{path.parent.name}/{path.name}, sealed>"
-    exec(compile(text_of(path), name, "exec", dont_inherit=True), namespace)
+    exec(compile(read_source(path), name, "exec", dont_inherit=True), namespace)
 
 
 # The keys
@@ -99,14 +99,16 @@ def unlock(module: str, key: str) -> None:
     """
     if is_open(module):
         return
-    fits = {name for name, digest in _digests(KEYS).items() if _digest(name, key) == digest}
-    if module not in fits:
-        whose = tr(", ").join(fits)
-        why = tr("it opens {whose}", whose=whose) if fits else tr("ask who gave you the course")
+    digest = _digests(KEYS)[module]
+    if _digest(module, key) != digest:
         raise WrongKey(
-            tr("{key!r} is not the key of {module}: {why}", key=key, module=module, why=why)
+            tr(
+                "{key!r} is not the key of {module}: ask your instructor",
+                key=key,
+                module=module,
+            )
         )
-    opened = _digests(OPENED) | {module: _digests(KEYS)[module]}
+    opened = _digests(OPENED) | {module: digest}
     write_whole(OPENED, json.dumps(opened, indent=1))
 
 
@@ -115,7 +117,7 @@ def _digests(path: Path) -> dict[str, str]:
 
 
 def _digest(module: str, key: str) -> str:
-    """What a key is known by, however it was typed."""
+    """The hash of a key, in any spelling."""
     typed = "".join(letter for letter in key.upper() if letter.isalnum())
     typed = typed.translate(str.maketrans("018", "OIB"))  # none of them is in a key
     return hashlib.sha256(f"{module} {typed}".encode()).hexdigest()

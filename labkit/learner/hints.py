@@ -106,6 +106,6 @@ def solution_text(lab: Lab, exercise: Exercise) -> str:
     """The reference's code for an exercise; LookupError where it may not be shown."""
     if not is_open(lab):
         raise LookupError(locked(lab) + tr("; passing the core of the lab opens its code, too"))
-    block = cells.block(sealed.text_of(workspace.reference_path(lab)), exercise.id)
+    block = cells.block(sealed.read_source(workspace.reference_path(lab)), exercise.id)
     assert block is not None
     return cells.plain(block)

@@ -56,7 +56,7 @@ def model_answer(lab: Lab, question: Question) -> ModelAnswer:
                 lab=workspace.short_path(notebook_path(lab)),
             )
         )
-    text = tr(hints.sections(sealed.text_of(path))[question.id]["model answer"])
+    text = tr(hints.sections(sealed.read_source(path))[question.id]["model answer"])
     return ModelAnswer(
         tr(
             "**A model answer to {id}.** What is missing in which?\n\n{text}",

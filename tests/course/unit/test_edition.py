@@ -149,10 +149,10 @@ def test_its_readme_and_project_mention_nothing_else(folder):
 
 def test_the_reference_and_model_answers_are_sealed_and_without_rubrics(folder):
     for path in references():
-        assert sealed.text_of(folder / "solutions" / path.name) == path.read_text()
+        assert sealed.read_source(folder / "solutions" / path.name) == path.read_text()
     for lab in LABS:
         path = folder / "solutions" / "answers" / f"{lab.module}.md"
-        found = sections(sealed.text_of(path))
+        found = sections(sealed.read_source(path))
         assert [*found] == [question.id for question in lab.questions]
         for question, parts in zip(lab.questions, found.values(), strict=True):
             assert parts == {"model answer": written_answer(lab, question)["model answer"]}
@@ -167,12 +167,12 @@ def test_a_key_opens_one_lab_however_it_is_typed(tmp_path, monkeypatch):
     tracked, key = sealed.KEYS.read_text(), sealed.key_of(SECRET, "rope")
     assert re.fullmatch(r"[A-Z2-7]{4}(-[A-Z2-7]{4}){2}", key)
     assert key != sealed.key_of(SECRET, "gqa") and key != sealed.key_of("other", "rope")
-    with pytest.raises(sealed.WrongKey, match="is not the key of gqa: it opens rope"):
+    with pytest.raises(sealed.WrongKey, match="is not the key of gqa"):
         sealed.unlock("gqa", key)
     sealed.unlock("rope", f" {key.lower().replace('-', ' ').replace('o', '0')} ")
     assert sealed.is_open("rope") and not sealed.is_open("gqa")
     assert sealed.KEYS.read_text() == tracked
-    with pytest.raises(sealed.WrongKey, match="is not the key of gqa: ask who gave"):
+    with pytest.raises(sealed.WrongKey, match="is not the key of gqa: ask your"):
         sealed.unlock("gqa", "KEY")
 
 
