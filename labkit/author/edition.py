@@ -22,7 +22,7 @@ from labkit.author.owned_cells import (
 from labkit.author.reference import BuildError, references
 from labkit.author.translation.texts import page, with_docstrings
 from labkit.course import sealed
-from labkit.course.lang import EDITION, ENGLISH, language, speaking
+from labkit.course.lang import EDITION, ENGLISH, speaking
 from labkit.course.paths import LABKIT, ROOT, SOLUTIONS
 from labkit.course.syllabus import LABS, NOTEBOOKS
 from labkit.model.hub import SHIPPED
@@ -72,10 +72,7 @@ def write_source(course: Path) -> list[Path]:
 
 
 def write_learners(
-    folder: Path,
-    secret: str | None = None,
-    zipped: bool = False,
-    lang: str = ENGLISH,
+    folder: Path, secret: str | None = None, zipped: bool = False, lang: str = ENGLISH
 ) -> list[Path]:
     """The project as a class gets it: no hidden checks or grading; answers, mistakes sealed.
 
@@ -85,21 +82,27 @@ def write_learners(
 
     Returns the folder, and the zip.
     """
-    with speaking(lang):
-        return _write_learners(folder, secret, zipped)
-
-
-def _write_learners(folder: Path, secret: str | None, zipped: bool) -> list[Path]:
     if folder.exists() and any(folder.iterdir()):
         raise BuildError(f"{folder} is not empty; name a new folder")
-    folder.mkdir(parents=True, exist_ok=True)
     for pattern in LEARNERS:
         for path in sorted(ROOT.glob(pattern)):
             name = path.relative_to(ROOT).as_posix()
             if not name.startswith(tuple(f"labkit/{each}" for each in LEFT_OUT)):
                 _write(folder / name, path.read_bytes())
-    if language() != ENGLISH:
-        _write(folder / EDITION.relative_to(ROOT), language().encode())
+    if lang != ENGLISH:
+        _write(folder / EDITION.relative_to(ROOT), lang.encode())
+    with speaking(lang):
+        _write_texts(folder, secret)
+    _commit(folder)
+    if not zipped:
+        return [folder]
+    base = folder.resolve()
+    made = shutil.make_archive(str(base), "zip", root_dir=base.parent, base_dir=base.name)
+    return [folder, Path(made)]
+
+
+def _write_texts(folder: Path, secret: str | None) -> None:
+    """What is derived or translated: skeletons, empty notebooks, README, sealed answers."""
     empty = list(skeletons())
     for derived in (*empty, stubs(empty)):
         _write(folder / derived.path.relative_to(ROOT), derived.content)
@@ -107,18 +110,12 @@ def _write_learners(folder: Path, secret: str | None, zipped: bool) -> list[Path
         path = notebook_path(lab)
         notebook = serialised(filled(lab, read_notebook(path)))
         _write(folder / path.relative_to(ROOT), notebook)
-    for name, there in OWN.items():
+    for name, target in OWN.items():
         text = (LABKIT / "author" / "learners" / name).read_text("utf-8")
-        text = page(text) if there.endswith(".md") else text
-        _write(folder / there, text.encode())
+        text = page(text) if target.endswith(".md") else text
+        _write(folder / target, text.encode())
     _write(folder / "pyproject.toml", _project((ROOT / "pyproject.toml").read_text("utf-8")))
     _write_stand_ins(folder / "solutions", secret)
-    _commit(folder)
-    if not zipped:
-        return [folder]
-    base = folder.resolve()
-    made = shutil.make_archive(str(base), "zip", root_dir=base.parent, base_dir=base.name)
-    return [folder, Path(made)]
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 REFERENCE = "solutions"
 FEW_TOKENS = 16  # up to here all experts on all tokens cost less than sorting
+FEW_KEYS = 256  # up to here torch's kernel learns more slowly in bfloat16 than plain steps
 CAUSAL = "causal"  # instead of a mask: every token sees itself and all before it
 
 
@@ -134,7 +135,10 @@ def attention(self, hidden_states: Tensor, cos, sin, mask=None, cache=None) -> T
     query, key = rotated.split((query.size(2), key.size(2)), dim=1)  # (B, H or K, T, D)
     if cache is not None:
         key, value = cache.update(self.layer_idx, key, value)  # (B, K, S, D)
-    mixed = attend(query, key, value, mask)  # (B, H, T, D)
+    if query.requires_grad and query.dtype is torch.bfloat16 and key.size(2) <= FEW_KEYS:
+        mixed = attend_plainly(self, query, key, value, mask)  # (B, H, T, D)
+    else:
+        mixed = attend(query, key, value, mask)  # (B, H, T, D)
     return self.o_proj(mixed.transpose(1, 2).flatten(2))  # (B, T, E)
 
 
@@ -153,6 +157,15 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str | None)
         return mixed.flatten(1, 2).unsqueeze(2)  # (B, H, 1, D)
     shown = {"is_causal": True} if mask is CAUSAL else {"attn_mask": mask}
     return F.scaled_dot_product_attention(query, key, value, **shown, enable_gqa=True)
+
+
+def attend_plainly(self, query: Tensor, key: Tensor, value: Tensor, mask) -> Tensor:
+    """The reference's own steps: backward in bfloat16, torch's kernel takes far longer."""
+    code = home(self)
+    if mask is CAUSAL:
+        mask = code.causal_mask(query.size(2), key.size(2)).to(query.device)
+    key, value = code.repeat_kv(key, self.n_rep), code.repeat_kv(value, self.n_rep)
+    return code.scaled_dot_product_attention(query, key, value, mask)
 
 
 def norm(self, hidden_states: Tensor) -> Tensor:

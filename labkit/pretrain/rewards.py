@@ -44,7 +44,7 @@ def batch(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
 def flawless(text: str) -> bool:
     """Whether the text has sentences, none of which the reader can prove wrong."""
     reading = read_story(text)
-    return bool(reading.sentences) and not reading.flawed
+    return bool(reading.sentences) and reading.flawless
 
 
 def sound(text: str) -> float:

@@ -162,14 +162,8 @@ class Trainer:
         self.export()
 
     def restore(self, state: dict[str, Any]) -> None:
-        try:
-            self.model.load_state_dict(state["model"])
-            self.optimizer.load_state_dict(state["optimizer"])
-        except (KeyError, ValueError, RuntimeError) as error:
-            raise TrainError(
-                f"{self.run.folder}/state.pt does not fit this model ({error}); give another "
-                "folder with --out"
-            ) from error
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
         self.step = state["step"]
 
     def export(self) -> None:

@@ -53,19 +53,11 @@ class Story:
     long: bool
 
 
-def stories(seed: int) -> Iterator[Story]:
-    """An endless stream of stories."""
-    rng = Random(f"TinyLLM stories {seed}")
+def stories(seed: int, long: bool = False) -> Iterator[Story]:
+    """An endless stream of stories; `long`: each with a second chapter, twice as long."""
+    rng = Random(f"TinyLLM {'long ' if long else ''}stories {seed}")
     while True:
-        if story := tell(rng, rng.random() < LONG):
-            yield story
-
-
-def long_stories(seed: int) -> Iterator[Story]:
-    """The same with a second chapter each: twice as long."""
-    rng = Random(f"TinyLLM long stories {seed}")
-    while True:
-        if story := tell(rng, True):
+        if story := tell(rng, long or rng.random() < LONG):
             yield story
 
 

@@ -39,22 +39,21 @@ class Reading:
     parsed: list[tuple[str, Args]] = field(default_factory=list)
     not_understood: list[str] = field(default_factory=list)
     contradictions: list[tuple[str, str]] = field(default_factory=list)
-    kinds: list[str] = field(default_factory=list)  # of each sentence's first event, or ""
-    flawed: list[int] = field(default_factory=list)  # numbers of the sentences with a flaw
 
     @property
     def understood(self) -> int:
         return len(self.sentences) - len(self.not_understood)
 
     @property
-    def repeated(self) -> int:
-        return len(self.sentences) - len(set(self.sentences))
+    def flawless(self) -> bool:
+        """All of it understood, nothing said twice, nothing contradicted."""
+        is_repeated = len(self.sentences) > len(set(self.sentences))
+        return not (self.not_understood or self.contradictions or is_repeated)
 
     @property
     def sound(self) -> bool:
-        """Long enough, all of it understood, nothing said twice, nothing contradicted."""
-        flawless = not (self.not_understood or self.contradictions or self.repeated)
-        return flawless and len(self.sentences) >= FEWEST
+        """Long enough and flawless."""
+        return self.flawless and len(self.sentences) >= FEWEST
 
     def answer(self, question: str) -> str | None:
         """The answer that follows from the text; None if none does or it is unclear."""
@@ -80,11 +79,8 @@ def split_sentences(text: str) -> list[str]:
 def read_story(text: str) -> Reading:
     """Read a story sentence by sentence."""
     reading = Reading(World(), Scene())
-    for number, sentence in enumerate(split_sentences(text)):
+    for sentence in split_sentences(text):
         meaning = read(sentence)
-        reading.kinds.append(meaning[1][0][0] if meaning else "")
-        if meaning is None or sentence in reading.sentences:
-            reading.flawed.append(number)
         reading.sentences.append(sentence)
         if meaning is None:
             reading.not_understood.append(sentence)
@@ -99,7 +95,6 @@ def read_story(text: str) -> Reading:
                 problems = reading.world.apply(kind, args, prefix)
             prefix = ""
             reading.contradictions += [(sentence, why) for why in problems]
-            reading.flawed += [number] * bool(problems)
             reading.parsed.append((kind, args))
             reading.scene.mention(args)
     return reading

@@ -14,7 +14,6 @@ from labkit.stories import (
     FEWEST,
     HONEST,
     Story,
-    long_stories,
     prompt,
     request,
     stories,
@@ -75,7 +74,7 @@ def reply(text: str) -> str:
 def tasks(seed: int, n: int, long: bool = False) -> Iterator[tuple[Story, str]]:
     """n stories of a seed, each with a request for it."""
     rng = Random(f"TinyLLM measure {seed}")
-    for story in islice((long_stories if long else stories)(seed), n):
+    for story in islice(stories(seed, long), n):
         yield story, request(story, rng)
 
 

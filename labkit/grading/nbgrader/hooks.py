@@ -26,7 +26,7 @@ from labkit.grading.nbgrader.exchange_files import copy_exchange_files, copy_not
 from labkit.grading.nbgrader.feedback import page_of
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.nbgrader.graded_notebook import graded_notebook
-from labkit.grading.run.follow import apply_course_rules, ask_a_person
+from labkit.grading.run.follow import apply_course_rules
 from labkit.grading.run.judge_process import ready_judge, running_workers
 from labkit.grading.run.results import GradingSpec, Results
 from labkit.grading.run.schedule import as_json
@@ -92,7 +92,7 @@ class JudgeExporter(NotebookExporter):
         handed = course.submitted_file(lab, learner)
         if not Path(filename).is_relative_to(course.root / "submitted"):
             saved = super().from_filename(filename, resources, **options)
-            ask_a_person(course, lab, learner)
+            apply_course_rules(course, lab)  # nbgrader asks no person about an exercise
             return saved
         judge, spec = judge_of(course.root, lab.name)
         before = course.answers(earlier_labs(lab), learner)

@@ -11,7 +11,7 @@ from labkit.course.files import write_whole
 from labkit.course.lang import tr
 from labkit.course.syllabus import Lab
 from labkit.grading.nbgrader.course import Course
-from labkit.grading.nbgrader.gradebook.rows import apply_rules, ask_about
+from labkit.grading.nbgrader.gradebook.rows import apply_rules
 from labkit.grading.nbgrader.graded_notebook import file_content, read_content, show_verdicts
 from labkit.grading.nbgrader.timestamp import stamp_marked
 from labkit.grading.run.results import Results
@@ -48,16 +48,6 @@ def apply_course_rules(course: Course, lab: Lab) -> None:
         course.remarks.append(
             tr("course.toml names {stranger!r}, whom nobody knows: an id?", stranger=stranger)
         )
-
-
-def ask_a_person(course: Course, lab: Lab, learner: str) -> None:
-    """Mark in the gradebook the exercises that need a person; nbgrader does not know them."""
-    results = Results(course.root, lab)
-    key = results.keys().get(learner)
-    found = results.get(key) if key else None
-    if found:
-        rules = course.rules.of(lab)
-        course.gradebook.do(lambda book: ask_about(book, rules, learner, found))
 
 
 def points_in(path: Path) -> dict[str, float]:

@@ -140,9 +140,11 @@
           say(error.message);
           return;
         }
+        await T.breath();
         at("about").textContent = described(app.loaded);
         explainTerms(at("about"), T.terms());
         world(facts.world);
+        await T.breath();
       }
       const { token } = next;
       place({ ...next, model: facts.name, token: undefined });

@@ -3,7 +3,6 @@
 import oracle
 import pytest
 import torch
-import transformers
 from oracle import CLOSE
 from torch.testing import assert_close
 
@@ -116,24 +115,3 @@ def test_greedy_words(pair):
         for use_cache in (True, False):
             settings = {"eos_token_id": stops or (), "pad_token_id": 3, "use_cache": use_cache}
             assert torch.equal(generate(model, ids, mask, 12, **settings), expected)
-
-
-@pytest.mark.parametrize("name", ["dense", "dense-untied-bias"])
-def test_a_dense_state_dict_fits_in_memory_both_ways(name):
-    config = oracle.CONFIGS[name]
-    model = oracle.ours(config)
-    there = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**config.to_dict()))
-    there.load_state_dict(model.state_dict(), strict=True)
-    model.load_state_dict(there.state_dict(), strict=True)
-
-
-def test_missing_and_extra_tensors_are_errors():
-    model = oracle.ours(oracle.DENSE)
-    state = model.state_dict()
-    for name in ("model.embed_tokens.weight", "model.layers.1.self_attn.q_norm.weight"):
-        left = {k: v for k, v in state.items() if k not in (name, "lm_head.weight")}
-        with pytest.raises(RuntimeError, match="Missing"):
-            model.load_state_dict(left)
-    with pytest.raises(RuntimeError, match="Unexpected"):
-        model.load_state_dict({**state, "model.layers.0.self_attn.q_proj.bias": torch.ones(40)})
-    assert model.lm_head.weight is model.model.embed_tokens.weight

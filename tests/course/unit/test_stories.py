@@ -7,7 +7,6 @@ from random import Random
 import pytest
 
 from labkit import stories as tales
-from labkit.model.hub import SHIPPED
 from labkit.stories import stories
 from labkit.stories import words as vocabulary
 from labkit.stories.events import RULES
@@ -37,7 +36,7 @@ def test_every_step_and_every_question_is_known_and_used():
 
 @pytest.mark.parametrize("count", [80, pytest.param(400, marks=pytest.mark.slow)])
 def test_the_reader_understands_and_believes_every_story(count):
-    for found in (*map(stories, (0, 1, 1_000_000, 1_001_000)), tales.long_stories(0)):
+    for found in (*map(stories, (0, 1, 1_000_000, 1_001_000)), stories(0, long=True)):
         for story in islice(found, count):
             reading = read_story(story.text)
             assert reading.sound and not reading.contradictions, story.text
@@ -349,17 +348,3 @@ def test_any_text_survives_the_tokenizer(tokenizer):
     examples = [story.text for story in islice(stories(tales.SPLITS["validation"][0]), 100)]
     words = sum(len(text.split()) for text in examples)
     assert sum(len(tokenizer.encode(text).ids) for text in examples) < 1.3 * words
-
-
-def test_transformers_loads_the_tokenizer_and_its_chat_template():
-    transformers = pytest.importorskip("transformers")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(SHIPPED["stories-dense"])
-    assert (tokenizer.eos_token, tokenizer.pad_token) == (tales.END_OF_TURN, tales.END_OF_TEXT)
-    request = "Tell me a story about Anna and a red ball."
-    chat = [{"role": "user", "content": request}]
-    text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-    assert text == tales.prompt(request)
-    ids = tokenizer(text)["input_ids"]
-    assert ids[0] == 1 and tokenizer.decode(ids) == text
-    document = next(d for d in tales.training_text(0, 50) if d.startswith("<|im_start|>"))
-    assert tokenizer.decode(tokenizer(document)["input_ids"]) == document

@@ -163,19 +163,6 @@ def set_grade(
         grade.needs_manual_grade = asked or is_given
 
 
-def ask_about(
-    gradebook: api.Gradebook, rules: LabRules, learner: str, found: GradedSubmission
-) -> None:
-    """Mark what a person has to look at, except what is excused or has points by hand."""
-    excused = excused_cells(rules, learner)
-    asked = {e.exercise.check_cell for e in found.exercises if e.needs_person}
-    for notebook in gradebook.find_submission(rules.lab.name, learner).notebooks:
-        for grade in notebook.grades:
-            if grade.cell.name in asked - excused and grade.manual_score is None:
-                grade.needs_manual_grade = True
-    gradebook.db.commit()
-
-
 def excused_cells(rules: LabRules, learner: str) -> set[str]:
     """Those that no person need grade: excused, or left out of the course."""
     ids = rules.excused.get(learner, frozenset())
@@ -203,14 +190,14 @@ def apply_rules(
     for notebook in assignment.notebooks:
         for cell in notebook.grade_cells:
             cell.max_score = points.get(cell.name, cell.max_score)
-    scores = {(learner, verdict.exercise.check_cell): verdict.score
-              for learner, submission in graded.items()
-              for verdict in submission.exercises}  # fmt: skip
+    verdicts = {(learner, verdict.exercise.check_cell): verdict
+                for learner, submission in graded.items()
+                for verdict in submission.exercises}  # fmt: skip
     for learner, name, grade in rows(gradebook, api.Grade, (api.Grade,), rules.lab.name):
-        score = grade.auto_score
+        score, verdict = grade.auto_score, verdicts.get((learner, name))
         asked = score is None or bool(grade.needs_manual_grade)
-        if score is not None:
-            score = scores.get((learner, name), score)
+        if score is not None and verdict:
+            score, asked = verdict.score, asked or verdict.needs_person
         is_changed = grade.manual_score is None or (learner, name) in changed
         set_grade(grade, score, asked, is_changed, name in excused_cells(rules, learner))
     submissions = {submission.student_id: submission for submission in assignment.submissions}
