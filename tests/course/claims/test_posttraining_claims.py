@@ -50,6 +50,7 @@ def near_five(text):
 
 
 STEPS = {nothing_given: 8, nothing_given_and_true: 16, five: 8, near_five: 16}
+STEADY = {"reward": nothing_given_and_true, "lr": 3e-4, "steps": 24}
 
 
 def loaded():
@@ -86,13 +87,13 @@ def measured(model, tokenizer, stories=100):
     }
 
 
-def train(reward, seed, lr=1e-3):
+def train(seed, reward, lr=1e-3, steps=None):
     """One run: the steps' rewards, shares of groups and lengths, and what came of it."""
     model, tokenizer = loaded()
     optimizer = torch.optim.AdamW(model.parameters(), lr, betas=(0.9, 0.95), weight_decay=0.0)
     generator = torch.Generator().manual_seed(seed)
     began, curve = time.process_time(), []
-    for step in range(STEPS[reward]):
+    for step in range(steps or STEPS[reward]):
         input_ids, mask = rewards.batch(tokenizer, rewards.requests(4, 1000 * seed + step))
         report = grpo_step(
             model, optimizer, input_ids, mask,
@@ -105,18 +106,21 @@ def train(reward, seed, lr=1e-3):
 
 
 def all_runs(path=None):
-    """{"before": measures, "runs": {reward: [a run per seed]}}; kept in `path` run by run."""
+    """{"before": measures, "runs": {reward: [a run per seed]}, "steady": [a run per seed]};
+    stored in `path` run by run."""
     torch.set_num_threads(1)
     path = path and Path(path)
     found = json.loads(path.read_text()) if path and path.exists() else {}
     found = found or {"before": measured(*loaded()), "runs": {}}
+    lists = [
+        (found["runs"].setdefault(reward.__name__, []), {"reward": reward}) for reward in STEPS
+    ]
     for seed in SEEDS:
-        for reward in STEPS:
-            runs = found["runs"].setdefault(reward.__name__, [])
+        for runs, settings in (*lists, (found.setdefault("steady", []), STEADY)):
             if len(runs) > seed:
                 continue
-            runs.append(train(reward, seed))
-            print(reward.__name__, seed, runs[-1], flush=True)
+            runs.append(train(seed, **settings))
+            print(settings, seed, runs[-1], flush=True)
             if path:
                 path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return found
@@ -130,6 +134,7 @@ def claims(found):
     """(what lab 11 says, whether it holds in every seed, the numbers)."""
     before = found["before"]
     given, true, never, near = (partial(every, found, reward.__name__) for reward in STEPS)
+    steady = lambda what: [run["after"][what] for run in found["steady"]]  # noqa: E731
     rows = [
         ("nothing_given: no story gives", given("nothing_given"), lambda v: v == 1),
         ("its price: 57 to 82 of 100 flawless", given("flawless"),
@@ -142,6 +147,9 @@ def claims(found):
         ("near_five: the reward climbs", near("near_five"), lambda v: v > 0.5),
         ("by full stops: four in ten flawed", near("flawless"), lambda v: v <= 0.6),
         ("true stories cost 1.01 nats or more", near("nats"), lambda v: v >= 1.01),
+        ("rate 3e-4: 98 of 100 do not give", steady("nothing_given"), lambda v: v >= 0.98),
+        ("96 or more flawless", steady("flawless"), lambda v: v >= 0.96),
+        ("54 words or more", steady("words"), lambda v: v >= 54),
     ]  # fmt: skip
     return [(text, all(map(holds, values)), values) for text, values, holds in rows]
 
