@@ -24,7 +24,6 @@ GROUPS = {  # of the commands in the help, and the rooms that they come from
 app = typer.Typer(
     help="TinyLLM: write Qwen3 from scratch, lab by lab.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 for group, rooms in GROUPS.items():
@@ -42,6 +41,8 @@ TYPER_MESSAGES = (  # {}: a part that typer fills in
     said("Usage: {} [OPTIONS]"),
     said("Show this message and exit."),
     said("Show the version and exit."),
+    said("Install completion for the current shell."),
+    said("Show completion for the current shell, to copy it or customize the installation."),
     said("Try [blue]'{} {}'[/] for help."),
     said("Missing command."),
     said("Missing argument {}."),

@@ -24,7 +24,8 @@ from .byte_level import (
 def merge_pair(tokens: Sequence[str], pair: tuple[str, str]) -> list[str]:
     """Join a pair of neighboring tokens wherever it occurs, from left to right.
 
-    A token is joined once: ("a", "a") makes "aa", "a" of "a", "a", "a".
+    A token is joined once: ("a", "a") makes "aa", "a" of "a", "a", "a". `tokens` itself stays
+    as it is.
     """
     # YOUR CODE HERE (about 9 lines)
     raise NotImplementedError("Exercise 9.1: merge_pair, train_bpe")

@@ -195,9 +195,10 @@ def next_step(lab: Lab, exercise: Exercise) -> str:
     if not exercise.points:
         return tr("read on; this was practice")
     if not rest:
-        last = tr('finish("{module}") sums up the lab', module=lab.module)
         return tr(
-            "{last}; then `tinyllm submit {module}` hands it in", last=last, module=lab.module
+            'read on to the end, where finish("{module}") sums up the lab; then '
+            "`tinyllm submit {module}` hands it in",
+            module=lab.module,
         )
     stretch = "" if rest[0].core else tr(" (stretch)")
     return tr(

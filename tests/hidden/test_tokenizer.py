@@ -91,7 +91,7 @@ test_encode_longest = check(
     ],
 )(visible.encode_call)
 test_encode_letters = check(
-    "9.2", points=1.5, text=["<|im_end|>s the<|im_start|>", "ball"], flip=True
+    "9.2", points=1.5, text=["<|im_end|>s the<|im_start|>", "ball", "<|im_end|>"], flip=True
 )(visible.test_encode_letters)
 test_encode_no_special = check(
     "9.2", points=0.5, text=["<|im_end|>|", "all()"], special_tokens=()

@@ -134,7 +134,9 @@ test_encode_longest = check_ids("encode {text!r}: the longer name", points=0.5, 
     "all<|im_end|>s",
 ])(encode_call)  # fmt: skip
 test_encode_letters = check_ids(
-    "encode {text!r} with parse_special=False", text=["the<|im_end|>"], parse_special=False
+    "encode {text!r} with parse_special=False",
+    text=["the<|im_end|>", "<|im_end|>"],
+    parse_special=False,
 )(encode_call)
 test_encode_no_special = check_ids("encode {text!r} without special tokens", text=["the|ball"],
                                    special_tokens=(), points=0.5)(encode_call)  # fmt: skip

@@ -228,15 +228,18 @@ def shapes_of(target: Any) -> dict[str, list[int]]:
 
 
 class Inputs:
-    """The tensors among some inputs, as they were before a call."""
+    """The tensors and lists among some inputs, as they were before a call."""
 
     def __init__(self, inputs: Mapping[str, Any]):
         found = [pair for name, item in inputs.items() for pair in tensors_in(item, name)]
         self.before = [(path, tensor, tensor.detach().clone()) for path, tensor in found]
+        self.lists = [(name, item, [*item]) for name, item in inputs.items()
+                      if type(item) is list and not tensors_in(item, name)]  # fmt: skip
 
     def changed(self) -> list[str]:
         """The paths of those that are different now."""
-        return [path for path, now, before in self.before if not same(now.detach(), before)]
+        lists = [name for name, now, before in self.lists if now != before]
+        return lists + [path for path, now, x in self.before if not same(now.detach(), x)]
 
 
 def same(tensor: Tensor, before: Tensor) -> bool:

@@ -1,6 +1,7 @@
 """Proof that the checks are sound: stubs and mistakes fail, are named, right answers pass."""
 
 from functools import cache
+from importlib import import_module
 
 import pytest
 
@@ -39,7 +40,8 @@ def judged(folder, lab, exercise, names):
 def names_with(lab, exercise, cell):
     """The names of the reference's module in which a cell answers one exercise."""
     module = cells.with_block(reference_modules()[lab.module], exercise, cell)
-    names = {"__name__": f"solutions.{lab.module}", "__package__": "solutions"}
+    reference = import_module(f"solutions.{lab.module}")  # dataclasses look their module up
+    names = {"__name__": reference.__name__, "__package__": "solutions"}
     exec(compile(module, f"{lab.module}, an answer", "exec", dont_inherit=True), names)
     return names
 
