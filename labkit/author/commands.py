@@ -37,7 +37,7 @@ def build(
         str, typer.Option(help="the language of the learners' edition, such as zh")
     ] = ENGLISH,
 ) -> None:
-    """Derive skeletons, stubs and notebooks from solutions/ (for authors)."""
+    """Derive skeletons and notebooks; or write an edition of the course."""
     from labkit.author import edition
     from labkit.author.build import build as derive
     from labkit.author.reference import BuildError

@@ -42,7 +42,7 @@ def demo(
         "demo"
     ),
 ) -> None:
-    """Grade a small class from notebooks to gradebook, feedback and report."""
+    """Grade a small class, from notebooks to feedback and report."""
     with grading_extra():
         from labkit.grading.demo import demo as run
         from labkit.grading.nbgrader.course import CourseError
@@ -75,9 +75,9 @@ def collect(
     course: CourseFolder = Path("course"),
     db: Database = None,
 ) -> None:
-    """Collect submissions into COURSE/submitted; without a source, list what is still open.
+    """Collect submissions into COURSE/submitted.
 
-    The exit status is 1 if something needs a look.
+    Without a source, list what is still open. The exit status is 1 if something needs a look.
     """
     found = lab_called(lab) if lab else None
     folder = existing_course(course, db)
@@ -89,8 +89,10 @@ def collect(
 
 @app.command()
 def report(course: CourseFolder = Path("course"), db: Database = None) -> None:
-    """Bring feedback and class reports up to date, with points given by hand since, and with
-    course.toml as it is now. Nothing is judged again."""
+    """Bring feedback and class reports up to date.
+
+    Points given by hand since and course.toml as it is now count. Nothing is judged again.
+    """
     folder = existing_course(course, db)
     from labkit.grading.run.grade import print_remarks, report_again
 
@@ -121,7 +123,10 @@ def export(
     course: CourseFolder = Path("course"),
     db: Database = None,
 ) -> None:
-    """Write grades, feedback, answers to COURSE/export; status 1 if some needs a look."""
+    """Write grades, feedback or answers to COURSE/export.
+
+    The exit status is 1 if something needs a look.
+    """
     only, folder = lab_called(lab) if lab else None, existing_course(course, db)
     from labkit.grading.export import export as exports
 
@@ -157,9 +162,9 @@ def grade(
         bool, typer.Option("--fresh/--resume", help="grade again what is graded already")
     ] = False,
 ) -> None:
-    """Grade everything in COURSE/submitted/*/LAB into nbgrader's gradebook.
+    """Grade what was handed in for a lab into the gradebook.
 
-    Stopped or killed, the same command goes on where it was.
+    It is in COURSE/submitted/*/LAB. Stopped or killed, the same command goes on where it was.
     SOURCES are collected first, as `tinyllm collect` does.
     Status 0: all is well; 1: all is graded, and what needs a look is said last;
     2: it could not be done, with the reason; 130: stopped.

@@ -49,7 +49,7 @@ def train(
     steps: Annotated[Optional[int], typer.Option(min=1, help="another number of steps")] = None,
     package: talk.PackageName = talk.PACKAGE,
 ) -> None:
-    """Train a small model on stories; run again, it goes on where it was."""
+    """Train a small model on stories, or go on with a run."""
     import torch
 
     from labkit.model import checkpoint
@@ -79,8 +79,10 @@ def measure(
     ] = CARD,
     package: talk.PackageName = talk.PACKAGE,
 ) -> None:
-    """Measure a model's stories and answers; of a MODEL that is named and was trained here,
-    write scores.json and the model card."""
+    """Measure a model's stories and answers.
+
+    Of a MODEL that is named and was trained here, write scores.json and the model card.
+    """
     from rich.progress import Progress
 
     from labkit.course.files import write_whole

@@ -33,7 +33,7 @@ def site(
         ),
     ] = False,
 ) -> None:
-    """Write the course as static pages, to read and search without a server or a network.
+    """Write the course as pages that need no server or network.
 
     The notebooks are executed the first time, which takes minutes, and again when something
     changes that they show; the outputs are kept in build/site/.
