@@ -85,8 +85,8 @@ def install_translations() -> None:
 
     class Translated(rich_utils.OptionHighlighter):
         def __call__(self, text: str | Text) -> Text:
-            plain, ours = str(text), translate_typer(str(text))
-            shown = super().__call__(text if ours == plain else ours)
+            plain, translated = str(text), translate_typer(str(text))
+            shown = super().__call__(text if translated == plain else translated)
             shown.overflow = "fold"  # rich takes a space behind wide characters for too much
             return shown
 

@@ -163,8 +163,8 @@ def read_zip(
         if depth >= limits.depth:
             raise TooMuch(tr("more than {depth} zips in one another", depth=limits.depth))
         with open_zip(io.BytesIO(data), limits) as members:
-            own = budget or Budget(limits.own_files, limits.own_bytes, when)
-            yield from read_members(members, parts, limits, depth + 1, own)
+            inner_budget = budget or Budget(limits.own_files, limits.own_bytes, when)
+            yield from read_members(members, parts, limits, depth + 1, inner_budget)
     except (TooMuch, *BROKEN) as error:
         if budget and isinstance(error, TooMuch):
             raise

@@ -23,7 +23,7 @@ def finish_report(lab: Lab) -> Report:
         ]  # fmt: skip
         rows += [(label, " | ".join(lines))] if lines else []
     summary = predictions.tally(lab)
-    rows += [("said", tr("predictions: {told}", told=summary))] if summary else []
+    rows += [("said", tr("predictions: {summary}", summary=summary))] if summary else []
     if lab.questions:
         rows.append(("write", _questions(lab)))
     rows.append(("next", _next(lab, done)))

@@ -139,7 +139,7 @@ class Sides:
             return Side.NOTEBOOK, ""
         right = [side for side in Side if self.report(self.answers[side], exercise).passed]
         if len(right) == 1:
-            said = tr(
+            remark = tr(
                 "the notebook and {file} differ, and only the {value}'s passes",
                 file=self.file,
                 value=tr(right[0].value),
@@ -147,14 +147,14 @@ class Sides:
             side = right[0]
         else:
             verdict = tr("both pass") if right else tr("neither passes")
-            said = tr(
+            remark = tr(
                 "the notebook and {file} differ, and {verdict}", file=self.file, verdict=verdict
             )
             side = Side.NOTEBOOK
-        said = tr("{said}; handed in is the {value}'s", said=said, value=tr(side.value))
+        remark = tr("{remark}; handed in is the {value}'s", remark=remark, value=tr(side.value))
         if side is Side.NOTEBOOK:
-            said += tr(" (`tinyllm restore {id}` puts the other into it)", id=exercise.id)
-        return side, said
+            remark += tr(" (`tinyllm restore {id}` puts the other into it)", id=exercise.id)
+        return side, remark
 
     def differs_when_packed(self, packed: PackedAnswer) -> bool:
         """Whether an answer of the package passes there, and not where it is handed in."""
