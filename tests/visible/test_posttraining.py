@@ -323,7 +323,8 @@ def step_call(rng, steps=1, prompts=(3, 5), group=3, new=4, stops=(1, 2, 3, 4, 5
         call.then(
             input_ids=rng.integers(6, VOCAB, *mask.shape), attention_mask=mask,
             reward=Given("posttraining.Judge", worth=rng.uniform(VOCAB).tolist()),
-            group_size=group, max_new_tokens=new, eos_token_id=list(stops), pad_token_id=inputs.get("pad", 0),
+            group_size=group, max_new_tokens=new, eos_token_id=list(stops),
+            pad_token_id=inputs.get("pad", 0),
             generator=Given("generation.seeded", seed=int(rng.integers(1, 1000))),
             **settings,
         )  # fmt: skip
