@@ -134,9 +134,8 @@ def save(
             return "", False
         return tr(
             "this cell is still empty; your earlier code in {name} stays, and the notebook "
-            "uses it. `tinyllm restore {id}` writes it into the cell",
+            "uses it",
             name=name,
-            id=exercise.id,
         ), False
     after = cells.with_block(source, exercise, cell)
     if after == source:
