@@ -163,9 +163,7 @@ def test_a_catalog_is_brought_up_to_date(own, monkeypatch):
     changed = catalogs.Catalog()
     changed.add("{file} is quite empty")
     changed.add(("one {n} row", "{n} rows"))
-    changed.add(
-        "it changed"
-    )  # still there, so no translation of another
+    changed.add("it changed")  # still there, so no translation of another
     changed.add("it changes")
     monkeypatch.setattr(catalogs, "templates", lambda: {"small": changed})
     path.write_bytes(catalogs.updated("zh", "small"))
