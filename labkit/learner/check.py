@@ -127,7 +127,7 @@ def _checked(
     found, notes = diagnose(result, oracle, block or ""), remarks(result, oracle)
     result.bounds = found.bounds
     step = next_step(lab, exercise) if result.passed else hint
-    return learner_report(result, found, notes + sandbox.notes, step), result.score
+    return learner_report(result, found, notes, step), result.score
 
 
 @cache

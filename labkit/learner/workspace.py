@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import errno
 import hashlib
 import importlib
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -302,25 +302,7 @@ def used_by(lab: Lab, exercise: Exercise) -> list[Exercise]:
     return [other for other in lab.exercises if other in used and other is not exercise]
 
 
-def imports_from_earlier_labs(lab: Lab) -> dict[str, str]:
-    """What the lab's module takes from modules of earlier labs: {name: module}."""
-    before = {other.module for other in LABS if other.number < lab.number}
-    tree = cells.parsed(module_source(lab)) or ast.Module([], [])
-    return {
-        alias.asname or alias.name: node.module
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom) and node.level and node.module in before
-        for alias in node.names
-    }
-
-
-def empty_dependencies(lab: Lab) -> list[tuple[Lab, Exercise]]:
-    """The unfinished exercises of earlier labs that this lab takes something from."""
-    names = set(imports_from_earlier_labs(lab))
-    pairs = [(other, exercise) for other in labs_used(lab) for exercise in unfinished(other)]
-    return [pair for pair in pairs if set(pair[1].symbols) & names]
-
-
 def labs_used(lab: Lab) -> list[Lab]:
-    """The earlier labs that this one takes something from."""
-    return [other for other in LABS if other.module in imports_from_earlier_labs(lab).values()]
+    """The earlier labs that this one's module imports from."""
+    modules = set(re.findall(r"^from \.(\w+) import", module_source(lab), re.MULTILINE))
+    return [other for other in LABS if other.number < lab.number and other.module in modules]
