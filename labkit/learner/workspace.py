@@ -20,11 +20,10 @@ from labkit.checks.package import compose, modules_in, reference_modules
 from labkit.course import cells
 from labkit.course.answers import Cell, Notebook
 from labkit.course.files import write_whole
-from labkit.course.lang import ntr, tr
-from labkit.course.paths import PROJECT, ROOT, SOLUTIONS, TESTS
+from labkit.course.lang import tr
+from labkit.course.paths import PROJECT, ROOT, TESTS
 from labkit.course.syllabus import LABS, NOTEBOOKS, Exercise, Lab
 
-HINTS = SOLUTIONS / "hints"
 STUBS = TESTS / "visible" / "stubs.json"
 GIVEN = TESTS / "visible" / "given.json"
 if PROJECT != ROOT:  # one installation for many users, each with a package in their home
@@ -72,11 +71,6 @@ def require_writable() -> None:
 
 def module_path(lab: Lab) -> Path:
     return Path(folder()) / f"{lab.module}.py"
-
-
-def reference_path(lab: Lab) -> Path:
-    """The lab's reference, plain or sealed."""
-    return SOLUTIONS / f"{lab.module}.py"
 
 
 def module_source(lab: Lab) -> str:
@@ -267,12 +261,7 @@ def describe_authors(labs: Iterable[Lab]) -> str:
         state = tr("stands in") if empty else tr("yours")
         if 0 < len(empty) < len(core):
             names = tr(", ").join(exercise.id for exercise in empty)
-            state = ntr(
-                "yours, but {names} stands in",
-                "yours, but {names} stand in",
-                len(empty),
-                names=names,
-            )
+            state = tr("yours, except {names}", names=names)
         parts.append(lab.module + tr(": ") + state)
     return tr("; ").join(parts)
 
