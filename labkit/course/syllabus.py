@@ -8,6 +8,7 @@ read it. Adding a lab to the course starts with a file there.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path, PurePath
@@ -130,6 +131,13 @@ class Lab:
         return self.banned + ANY_LAB
 
 
+def spellings(functions: Iterable[str]) -> Iterator[str]:
+    """The names under which torch may have a function: silu is also F.silu_, aten::silu."""
+    for function in functions:
+        for place in ("torch.", "torch.nn.functional.", "aten::"):
+            yield from (f"{place}{function}", f"{place}{function}_")
+
+
 def _read(path: Path) -> Lab:
     """The lab that a file NUMBER_MODULE.toml describes."""
     fields = tomllib.loads(path.read_text("utf-8"))
@@ -143,7 +151,7 @@ def _read(path: Path) -> Lab:
             for each in fields.get("exercises", ())
         ),
         tuple(Question(**each) for each in fields.get("questions", ())),
-        tuple(fields.get("banned", ())),
+        (*fields.get("banned", ()), *spellings(fields.get("banned_functions", ()))),
         fields.get("graded", True),
         {
             name: Prediction(

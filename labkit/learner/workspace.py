@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import importlib
 import json
 import os
@@ -25,7 +24,6 @@ from labkit.course.paths import PROJECT, ROOT, TESTS
 from labkit.course.syllabus import LABS, NOTEBOOKS, Exercise, Lab
 
 STUBS = TESTS / "visible" / "stubs.json"
-GIVEN = TESTS / "visible" / "given.json"
 if PROJECT != ROOT:  # one installation for many users, each with a package in their home
     tinyllm.__file__ = str(PROJECT / "tinyllm" / "__init__.py")
     tinyllm.__path__ = [str(PROJECT / "tinyllm")]
@@ -190,16 +188,6 @@ def stub_hash(exercise_id: str) -> str | None:
     """The fingerprint of an exercise's stub."""
     found = (cells.block(source, exercise_id) for source in skeletons().values())
     return next((cells.fingerprint(stub) for stub in found if stub), None)
-
-
-@cache
-def given_cells() -> dict[str, list[str]]:
-    """{lab name: the hashes of its released notebook's code cells}"""
-    return json.loads(GIVEN.read_text("utf-8"))
-
-
-def cell_hash(text: str) -> str:
-    return hashlib.sha256(text.strip().encode("utf-8", "replace")).hexdigest()[:8]
 
 
 def load(lab: Lab) -> ModuleType:
