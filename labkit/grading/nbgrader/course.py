@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import nbformat
 from nbformat import NotebookNode
@@ -37,7 +38,7 @@ from labkit.grading.nbgrader.gradebook.connection import (
     RosterEntry,
 )
 from labkit.grading.nbgrader.gradebook.rows import GradebookRow, record
-from labkit.grading.nbgrader.graded_notebook import file_content, read_content
+from labkit.grading.nbgrader.graded_notebook import file_content
 from labkit.grading.nbgrader.plugins import CoursePenalty
 from labkit.grading.nbgrader.standings import Standing
 from labkit.grading.nbgrader.timestamp import read_manifest
@@ -76,7 +77,16 @@ class SubmittedFile:
             return b""
 
 
-GradedFile = tuple[SubmittedFile, GradedSubmission, NotebookNode]
+class GradedFile(NamedTuple):
+    """A submission, what was found out, its graded notebook, and the one before that.
+
+    The same notebook twice: it is up to date.
+    """
+
+    handed: SubmittedFile
+    submission: GradedSubmission
+    notebook: NotebookNode
+    before: NotebookNode | None = None
 
 
 class Course:
@@ -223,19 +233,22 @@ class Course:
 
     def store(self, lab: Lab, graded: Iterable[GradedFile]) -> None:
         """The scores into the gradebook, just as `nbgrader autograde` puts them there, then
-        the graded notebooks into autograded/."""
+        the graded notebooks into autograded/; what is there already is left as it is."""
         rules, rows = self.rules.of(lab), []
-        for handed, submission, notebook in graded:
+        for handed, submission, notebook, before in graded:
             when, fault = handed_in_at(handed.path.parent)
             self.remarks += [f"{handed.learner}: {fault}"] * bool(fault)
-            before = read_content(self.autograded(lab, handed.learner))
             rows.append(GradebookRow(handed.learner, when, submission, notebook, before))
         if not rows:
             return
-        self.gradebook.do(lambda book: record(book, self.late, rules, rows))
+        learners = [row.learner for row in rows]
+        known = self.gradebook.do(lambda book: standings.standings(book, rules, learners))
+        new = [row for row in rows if not row.is_in(known.get(row.learner))]
+        if new:
+            self.gradebook.do(lambda book: record(book, self.late, rules, new))
         for row in rows:
             path = self.autograded(lab, row.learner)
-            if row.notebook != row.before or not path.exists():
+            if row.notebook != row.before:
                 write_whole(path, file_content(row.notebook))
             handed = self.submitted_file(lab, row.learner)
             copy_exchange_files(handed.path.parent, path.parent)

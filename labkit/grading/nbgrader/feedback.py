@@ -12,7 +12,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import bleach
@@ -37,7 +37,7 @@ from labkit.grading.nbgrader.exchange_files import copy_exchange_files
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
 from labkit.grading.nbgrader.gradebook.rows import NO_RESPONSE
 from labkit.grading.nbgrader.standings import Standing
-from labkit.grading.pages import template
+from labkit.grading.pages import mark_of, template
 
 TAGS = {"a", "b", "blockquote", "br", "code", "div", "em", "h1", "h2", "h3", "h4", "hr", "i",
         "img", "li", "ol", "p", "pre", "span", "strong", "sub", "sup", "table", "tbody", "td",
@@ -47,6 +47,7 @@ PICTURES = {f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp")}
 NAMES = {"student", "first_name", "last_name", "notebook_path"}  # of formgrader's page
 MAX_MARKDOWN = 10_000  # characters
 MOST_SHOWN = 100_000
+MARK_BYTES = 1000  # at the start of a page, in which its mark stands
 PICTURE, ALT = re.compile(r"picture:[\w.-]+"), re.compile(r"[^<>]*")
 NOT_SHOWN = re.compile(r'<img(?![^>]*src="data:)[^>]*>')
 HEADING = re.compile(r"^#+ .*$", re.MULTILINE)
@@ -55,6 +56,8 @@ HELP = Markup(
     "<p><b>{}</b>, for you who grade</p>{}</div>"
 )
 CODE = HtmlFormatter(classprefix="p-")
+CODE_CSS = Markup(CODE.get_style_defs(".highlight"))
+once = lru_cache(maxsize=256)  # learners of a class share most of what a page shows
 
 
 # What learners have written
@@ -72,6 +75,7 @@ def allowed(tag: str, name: str, value: str) -> bool:
     return (tag, name) in {("a", "href"), ("th", "scope")}
 
 
+@once
 def sanitized_html(html: str) -> Markup:
     """HTML of which only tags for text are left."""
     return Markup(bleach.clean(clean_lines(html), TAGS, allowed, PROTOCOLS, strip=True))
@@ -87,10 +91,7 @@ def rendered(markdown: str, attachments: dict | None = None) -> Markup:
                    grows by repeating a large one
     """
     markdown = markdown[:MOST_SHOWN].replace("](attachment:", "](picture:")
-    html = Markup("<pre>{}</pre>").format(clean_lines(markdown))
-    if len(markdown) <= MAX_MARKDOWN:
-        with suppress(Exception):  # nbconvert, mistune, bleach raise what they stumble over
-            html = sanitized_html(markdown2html(markdown))
+    html = html_of(markdown)
     for name, bundle in (attachments or {}).items():
         for kind in PICTURES & bundle.keys():
             # clean HTML has a bare " only round an attribute, and in text
@@ -99,6 +100,16 @@ def rendered(markdown: str, attachments: dict | None = None) -> Markup:
     return Markup(NOT_SHOWN.sub("(a picture)", str(html)))
 
 
+@once
+def html_of(markdown: str) -> Markup:
+    """Markdown without its pictures."""
+    if len(markdown) <= MAX_MARKDOWN:
+        with suppress(Exception):  # nbconvert, mistune, bleach raise what they stumble over
+            return sanitized_html(markdown2html(markdown))
+    return Markup("<pre>{}</pre>").format(clean_lines(markdown))
+
+
+@once
 def highlighted(code: str) -> Markup:
     return Markup(highlight(clean_lines(code), PythonLexer(), CODE))
 
@@ -151,9 +162,13 @@ def grading_help(grade_id: str) -> str:
 
 
 def page_of(
-    notebook: NotebookNode, rules: LabRules, person: RosterEntry, standing: Standing
+    notebook: NotebookNode,
+    rules: LabRules,
+    person: RosterEntry,
+    standing: Standing,
+    mark: str = "",
 ) -> str:
-    """The page of a graded notebook, in its language."""
+    """The page of a graded notebook, in its language; `mark`: what it is made of."""
     spoken = notebook.get("metadata", {}).get("tinyllm", {}).get("language", ENGLISH)
     lab = rules.lab
     with speaking(spoken):
@@ -162,7 +177,7 @@ def page_of(
         return template("feedback.html").render(
             lab=lab, learner=clean(person.id), name=clean(person.name), standing=standing,
             exercises=exercises, questions=questions,
-            code_css=Markup(CODE.get_style_defs(".highlight")),
+            code_css=CODE_CSS, mark=mark,
         )  # fmt: skip
 
 
@@ -216,8 +231,8 @@ def write_pages(
     remarks: list[str],
     progress: Callable[[int, int], None],
 ) -> list[Path]:
-    """Write the pages of all graded notebooks in the course folder. An error in one page is a
-    remark, and the others are written.
+    """Write the pages of all graded notebooks in the course folder that are not up to date. An
+    error in one page is a remark, and the others are written.
 
     OSError where the disk takes no page, whosever it is.
     """
@@ -231,8 +246,11 @@ def write_pages(
             if learner not in standings:
                 raise LookupError("the gradebook has no row for this graded notebook")
             person = known.get(learner, RosterEntry(learner))
-            notebook = from_dict(json.loads(path.read_bytes()))
-            write_whole(page, page_of(notebook, rules, person, standings[learner]))
+            data, standing = path.read_bytes(), standings[learner]
+            mark = mark_of(data, lab, rules.model_answers, person, standing)
+            if not has_mark(page, mark):
+                notebook = from_dict(json.loads(data))
+                write_whole(page, page_of(notebook, rules, person, standing, mark))
             copy_exchange_files(path.parent, page.parent)
             pages.append(page)
         except Exception as error:  # of this notebook, or of this name
@@ -243,3 +261,10 @@ def write_pages(
             remarks.append(f"{learner}: {why}")
         progress(number, len(graded))
     return pages
+
+
+def has_mark(page: Path, mark: str) -> bool:
+    try:
+        return mark.encode() in page.read_bytes()[:MARK_BYTES]
+    except OSError:
+        return False

@@ -28,7 +28,7 @@ from labkit.grading.nbgrader.feedback import SanitizeAnswers, rendered
 from labkit.grading.nbgrader.graded_notebook import graded_notebook, remarks_on
 from labkit.grading.run.grade import MAX_REMARK, print_remarks
 from labkit.grading.sample_class import encoded
-from tests.course.grading.samples import LAB, handed, judged, notebook
+from tests.course.grading.samples import LAB, handed, judged, notebook, store
 
 RELEASED = nbformat.reads(notebook(), 4)
 
@@ -193,7 +193,7 @@ def test_a_picture_reaches_formgrader_and_the_learners_page(released_course):
     done = graded_notebook(encoded(made), course.released(LAB), LAB, submission)
     (remark,) = remarks_on(done, LAB)
     assert remark.startswith("question 1.a: 1 x")
-    course.store(LAB, [(handed(course, "ada"), submission, done)])
+    store(course, handed(course, "ada"), submission, done)
     (path,) = course.feedback(LAB)
     shown, _ = SanitizeAnswers().preprocess(copy.deepcopy(done), {})
     formgrader = markdown2html(cell_called(shown, LAB.questions[0].answer_cell).source)
