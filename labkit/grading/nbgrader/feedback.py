@@ -7,7 +7,6 @@ harmless tags are kept.
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +18,8 @@ import bleach
 from markupsafe import Markup, escape
 from nbconvert.filters import markdown2html
 from nbconvert.preprocessors import Preprocessor
-from nbformat import NotebookNode, from_dict
+from nbformat import NotebookNode
+from nbformat.v4 import reads_json
 from nbgrader.utils import is_grade, is_solution
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
@@ -249,8 +249,8 @@ def write_pages(
             data, standing = path.read_bytes(), standings[learner]
             mark = mark_of(data, lab, rules.model_answers, person, standing)
             if not has_mark(page, mark):
-                notebook = from_dict(json.loads(data))
-                write_whole(page, page_of(notebook, rules, person, standing, mark))
+                html = page_of(reads_json(data), rules, person, standing, mark)
+                write_whole(page, html)
             copy_exchange_files(path.parent, page.parent)
             pages.append(page)
         except Exception as error:  # of this notebook, or of this name

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from nbformat import NotebookNode, from_dict
+from nbformat.v4 import reads_json
 
 from labkit.course.answers import cell_name
 from labkit.course.cells import EMPTY_ANSWER
@@ -145,8 +146,8 @@ def file_content(notebook: NotebookNode) -> bytes:
 
 
 def read_content(path: Path) -> NotebookNode | None:
-    """What `file_content` made; None where there is no such file."""
+    """What `file_content` or nbgrader wrote; None where there is no such file."""
     try:
-        return from_dict(json.loads(path.read_bytes()))
+        return reads_json(path.read_bytes())
     except (FileNotFoundError, ValueError):
         return None

@@ -71,7 +71,7 @@ def test_a_page_that_cannot_be_made_is_a_remark_with_its_reason(three):
     contents = {
         b"%PDF-1.7": "JSONDecodeError",
         b"[]": "AttributeError",
-        b'{"cells": []}': "KeyError: .*no cell",
+        b'{"cells": []}': "AttributeError",
         b"[" * 100_000: "RecursionError",
     }
     for content, why in contents.items():
