@@ -101,7 +101,7 @@ def report(course: CourseFolder = Path("course"), db: Database = None) -> None:
     if not written:
         raise Problem(tr("nothing is graded yet: `tinyllm grade LAB`"))
     print(f"{written[-1]}, with the pages of {len(written) - 1} labs")
-    print_remarks(folder, console)
+    print_remarks(folder.remarks, console)
     if folder.remarks:
         raise typer.Exit(1)
 

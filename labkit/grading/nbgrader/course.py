@@ -46,6 +46,21 @@ from labkit.grading.nbgrader.timestamp import read_manifest
 NO_NAME = re.compile(r"[\r\n\ud800-\udfff]")  # nbgrader and databases cannot keep it
 
 
+class Remark(NamedTuple):
+    """What the instructor should know: of a learner's work in a lab, or of the course.
+
+    lab    its name, where remarks on several labs may stand together
+    """
+
+    text: str
+    learner: str = ""
+    lab: str = ""
+
+    def __str__(self) -> str:
+        about = ", ".join(filter(None, [self.lab, self.learner]))
+        return f"{about}: {self.text}" if about else self.text
+
+
 @dataclass(frozen=True)
 class SubmittedFile:
     """One submission as it lies in submitted/."""
@@ -66,8 +81,8 @@ class SubmittedFile:
         return ""
 
     @property
-    def remark(self) -> str:
-        return f"{self.learner}: {self.problem}; not graded"
+    def remark(self) -> Remark:
+        return Remark(f"{self.problem}; not graded", self.learner)
 
     def read(self) -> bytes:
         """What is in it; of a file that is too large as much as it takes to refuse it."""
@@ -99,7 +114,7 @@ class Course:
     def __init__(self, root: Path, database: str | None = None):
         self.root = root.resolve()
         self.named = database
-        self.remarks: list[str] = []  # what the instructor should know
+        self.remarks: list[Remark] = []  # what the instructor should know
 
     @property
     def database(self) -> str:
@@ -237,7 +252,7 @@ class Course:
         rules, rows = self.rules.of(lab), []
         for handed, submission, notebook, before in graded:
             when, fault = handed_in_at(handed.path.parent)
-            self.remarks += [f"{handed.learner}: {fault}"] * bool(fault)
+            self.remarks += [Remark(fault, handed.learner)] * bool(fault)
             rows.append(GradebookRow(handed.learner, when, submission, notebook, before))
         if not rows:
             return
@@ -300,4 +315,6 @@ class Course:
         from labkit.grading.nbgrader.feedback import write_pages
 
         rules, standings = self.rules.of(lab), self.standings(lab)
-        return write_pages(self.root, rules, self.people(), standings, self.remarks, progress)
+        pages, faults = write_pages(self.root, rules, self.people(), standings, progress)
+        self.remarks += [Remark(fault, learner, lab.name) for learner, fault in faults.items()]
+        return pages

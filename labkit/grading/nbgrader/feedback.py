@@ -228,15 +228,14 @@ def write_pages(
     rules: LabRules,
     people: Iterable[RosterEntry],
     standings: Mapping[str, Standing],
-    remarks: list[str],
     progress: Callable[[int, int], None],
-) -> list[Path]:
-    """Write the pages of all graded notebooks in the course folder that are not up to date. An
-    error in one page is a remark, and the others are written.
+) -> tuple[list[Path], dict[str, str]]:
+    """Write the pages of all graded notebooks in the course folder that are not up to date.
+    The pages, and {learner: why there is none}: an error in one page stops no other.
 
     OSError where the disk takes no page, whosever it is.
     """
-    pages, lab = [], rules.lab
+    pages, faults, lab = [], {}, rules.lab
     known = {person.id: person for person in people}
     graded = sorted((root / "autograded").glob(f"*/{lab.name}/{lab.name}.ipynb"))
     for number, path in enumerate(graded, 1):
@@ -257,10 +256,10 @@ def write_pages(
             if of_the_disk(error):
                 raise
             shutil.rmtree(page.parent, ignore_errors=True)  # it is out of date
-            why = f"no page of feedback could be made: {type(error).__name__}: {error}"
-            remarks.append(f"{learner}: {why}")
+            why = f"{type(error).__name__}: {error}"
+            faults[learner] = f"no page of feedback could be made: {why}"
         progress(number, len(graded))
-    return pages
+    return pages, faults
 
 
 def has_mark(page: Path, mark: str) -> bool:

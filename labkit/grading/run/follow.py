@@ -10,7 +10,7 @@ from labkit.author.owned_cells import set_points
 from labkit.course.files import write_whole
 from labkit.course.lang import tr
 from labkit.course.syllabus import Lab
-from labkit.grading.nbgrader.course import Course
+from labkit.grading.nbgrader.course import Course, Remark
 from labkit.grading.nbgrader.gradebook.rows import apply_rules
 from labkit.grading.nbgrader.graded_notebook import file_content, read_content, show_verdicts
 from labkit.grading.nbgrader.timestamp import stamp_marked
@@ -45,9 +45,10 @@ def apply_course_rules(course: Course, lab: Lab) -> None:
     known = {person.id for person in course.people()}
     folders = {path.name for path in (course.root / "submitted").glob("*")}
     for stranger in sorted(course.rules.learners - known - folders):
-        course.remarks.append(
-            tr("course.toml names {stranger!r}, whom nobody knows: an id?", stranger=stranger)
+        text = tr(
+            "course.toml names {stranger!r}, whom nobody knows: an id?", stranger=stranger
         )
+        course.remarks.append(Remark(text))
 
 
 def points_in(path: Path) -> dict[str, float]:

@@ -22,7 +22,7 @@ from labkit.course.paths import fault
 from labkit.course.syllabus import Lab
 from labkit.grading.judge.graded import BROKE_OFF, GradedSubmission
 from labkit.grading.judge.intake import earlier_labs
-from labkit.grading.nbgrader.course import Course, GradedFile, SubmittedFile
+from labkit.grading.nbgrader.course import Course, GradedFile, Remark, SubmittedFile
 from labkit.grading.nbgrader.graded_notebook import (
     graded_notebook,
     mark_in,
@@ -91,7 +91,7 @@ def grade_lab(
             else:
                 keys[learner], error = None, first_line(outcome)
                 again = f"{BROKE_OFF} ({error}); the same command tries again"
-                course.remarks.append(f"{learner}: {again}")
+                course.remarks.append(Remark(again, learner))
             progress(len(keys), len(files))
             if len(pending) == BATCH:
                 course.store(lab, pending)
@@ -125,9 +125,9 @@ def graded_file(
             set_mark(notebook, mark)
         found = remarks_on(notebook, lab)
     except Exception as error:
-        remarks.append(f"{learner}: not recorded: {fault(error)}")
+        remarks.append(Remark(f"not recorded: {fault(error)}", learner))
         return []
-    remarks += [f"{learner}: {text}" for text in found]
+    remarks += [Remark(text, learner) for text in found]
     return [GradedFile(task.handed, submission, notebook, before)]
 
 

@@ -7,7 +7,6 @@ import random
 import time
 import tracemalloc
 from html.parser import HTMLParser
-from types import SimpleNamespace
 
 import nbformat
 from nbconvert.filters import markdown2html
@@ -24,6 +23,7 @@ from labkit.grading.judge.pictures import (
     NOT_SHOWN,
     Album,
 )
+from labkit.grading.nbgrader.course import Remark
 from labkit.grading.nbgrader.feedback import SanitizeAnswers, rendered
 from labkit.grading.nbgrader.graded_notebook import graded_notebook, remarks_on
 from labkit.grading.run.grade import MAX_REMARK, print_remarks
@@ -171,7 +171,7 @@ def test_notes_and_remarks_quote_long_names_in_part():
     assert exercise.symbols[0] + "_" in notes[exercise.id]
     assert all(len(note) < 400 for note in notes.values())
     seen = Console(width=200, file=io.StringIO())
-    print_remarks(SimpleNamespace(remarks=["ada: " + "_(" * 100_000, "bob: late"]), seen)
+    print_remarks([Remark("_(" * 100_000, "ada"), Remark("late", "bob")], seen)
     first, second = seen.file.getvalue().splitlines()
     assert len(first) <= MAX_REMARK + 1 and second == "bob: late"
 
