@@ -24,6 +24,7 @@ from labkit.author.course_rules import LabRules
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission
 from labkit.grading.nbgrader.gradebook.connection import CourseError, LatePenalty
 from labkit.grading.nbgrader.standings import Standing, rows, standings
+from labkit.grading.nbgrader.timestamp import Stamp
 
 NO_RESPONSE = "No response."  # nbgrader's own comment on an answer that is as it was released
 
@@ -199,13 +200,13 @@ def apply_rules(
     rules: LabRules,
     graded: Mapping[str, GradedSubmission],
     changed: Collection[tuple[str, str]],
-    times: Mapping[str, tuple[datetime | None, datetime]],
+    times: Mapping[str, Stamp],
 ) -> None:
     """Bring the rows of a lab in line with its rules: points, deadlines, excuses, penalties.
 
     graded     {learner: what was found out, with the points of the rules}
     changed    (learner, grade cell) of all whose points have changed
-    times      {learner: (the time of an attempt before, and now)}; other attempts keep theirs
+    times      of attempts with a mark of Canvas's; others keep theirs
     """
     assignment = gradebook.find_assignment(rules.lab.name)
     parts = (*rules.lab.exercises, *rules.lab.questions)
@@ -225,7 +226,7 @@ def apply_rules(
         set_grade(grade, score, asked, is_changed, name in excused_cells(rules, learner))
     submissions = {submission.student_id: submission for submission in assignment.submissions}
     for learner in times.keys() & submissions.keys():
-        before, now = (when and when.replace(tzinfo=None) for when in times[learner])
+        before, now, _ = (when and when.replace(tzinfo=None) for when in times[learner])
         if submissions[learner].timestamp == before:
             submissions[learner].timestamp = now
     apply_late_penalties(gradebook, late, rules, assignment, submissions)
