@@ -122,7 +122,7 @@ WEIGHT = {
     "labkit/author": 1536, "labkit/checks": 2294, "labkit/course": 1512,
     "labkit/grading": 6784, "labkit/learner": 3870, "labkit/look": 521,
     "labkit/model": 1437, "labkit/pretrain": 1570, "labkit/sandbox": 3122,
-    "labkit/site": 864, "labkit/stories": 1944, "labkit/cli.py": 81, "labkit": 25552,
+    "labkit/site": 865, "labkit/stories": 1944, "labkit/cli.py": 81, "labkit": 25553,
     "solutions/mistakes": 5108, "tests/visible tests/hidden": 6514, "tests/course": 18853,
 }  # fmt: skip
 
