@@ -34,8 +34,9 @@ from labkit.course.paths import TESTS, fault
 from labkit.course.syllabus import Exercise
 from labkit.sandbox.inside.call import Call, Given, New, Outcome
 
-__all__ = ["Call", "Given", "New", "Outcome", "Rng", "check", "rows"]
+__all__ = ["STRIDED", "Call", "Given", "New", "Outcome", "Rng", "check", "rows", "strided"]
 
+STRIDED = "an input that is not contiguous, and that stays as it was"
 View = Callable[[list[Outcome]], list[Outcome]]
 
 
@@ -162,6 +163,20 @@ def check(
         )
 
     return declare
+
+
+def strided(builder: Callable[..., Call]) -> Callable[..., Call]:
+    """A builder of calls whose tensors do not lie in order in memory; they have to stay so."""
+
+    def build(rng: Rng, **values: Any) -> Call:
+        call = builder(rng, **values)
+        for _, inputs in call.steps:
+            for name, value in inputs.items():
+                if isinstance(value, Tensor) and value.dim() > 1:
+                    inputs[name] = value.transpose(0, -1).contiguous().transpose(0, -1)
+        return call
+
+    return build
 
 
 def rows(names: str, *values: Sequence[Any]) -> list[dict[str, Any]]:
