@@ -16,8 +16,6 @@ test_layer_norm_eps = check(
     "1.1", cases=[{"scale": s, "eps": e} for s, e in ((1e-3, 1e-4), (1e-2, 1e-4), (0.2, 0.4))],
     shape=[(3, 16)],
 )(visible.test_layer_norm_eps)  # fmt: skip
-
-
 test_layer_norm_constant = check(
     "1.1", "a constant vector gives the bias", shape=(2, 8), scale=0.0, shift=2.5
 )(layer_norm_call)

@@ -139,8 +139,6 @@ test_step_groups = check("8.3", "an optimizer with two groups of parameters", gr
 test_step_by_position = check(
     "8.3", BY_POSITION, padded=True, max_grad_norm=None, by_position=True
 )(train_call)
-
-
 test_parts_whole = check("8.4", "a batch in a single part", parts=1)(train_call)
 test_parts_equal = check(
     "8.4", "2 parts that hold equally many labels", parts=2, texts=4, cut=0, watched=True
