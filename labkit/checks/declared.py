@@ -79,8 +79,8 @@ class Declaration:
         for combination in product(*choices.values()):
             for case in self.cases:
                 differing = {**dict(zip(choices, combination, strict=True)), **case}
-                shown = ", ".join(f"{n}={_short(value)}" for n, value in differing.items())
-                yield shown, {**self.values, **differing}
+                text = ", ".join(f"{n}={_short(value)}" for n, value in differing.items())
+                yield text, {**self.values, **differing}
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,8 +211,8 @@ def _checks_of(path: Path) -> list[Check]:
 
 def _cases(name: str, value: Any, names: Mapping[str, Any]) -> Iterator[Check]:
     if isinstance(value, Declaration) and value.module == names["__name__"]:
-        for shown, values in value.combined():
-            yield Check(value, f"{name}[{shown}]" if shown else name, values)
+        for choice, values in value.combined():
+            yield Check(value, f"{name}[{choice}]" if choice else name, values)
 
 
 def _short(value: Any) -> str:
@@ -231,7 +231,7 @@ def prepared_checks(
     try:
         found = [c for c in checks_in(folder, module) if c.declaration.exercise == exercise.id]
         chosen = found if only is None else [found[only]]
-        prepared = [each.prepared(seed) for each in chosen]
+        prepared = [check.prepared(seed) for check in chosen]
     except Exception as error:  # whatever the file raises
         raise BrokenCheck(fault(error)) from error
     if not prepared:

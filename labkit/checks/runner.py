@@ -67,7 +67,7 @@ class Result:
     def share(self) -> float:
         """The weight of the checks that passed, as a share of all, within its bounds; that
         something is refused is worth nothing where no answer was right."""
-        right = [outcome for each in self.checks if each.passed for outcome in each.outcomes]
+        right = [o for check in self.checks if check.passed for o in check.outcomes]
         possible = sum(check.points for check in self.checks)
         lost = sum(check.points for check in self.failed) / possible if possible else 1.0
         if right and all(outcome.failure for outcome in right):
@@ -124,7 +124,7 @@ def run_check(check: Check, student: Performer, reference: Performer) -> CheckRe
     try:
         right = check.viewed([reference(call) for call in check.calls])
         found.outcomes = [student(call) for call in check.calls]
-        found.renamed = {k: v for each in found.outcomes for k, v in each.renamed.items()}
+        found.renamed = {k: v for o in found.outcomes for k, v in o.renamed.items()}
         found.outcomes = check.viewed(found.outcomes)
         for number, pair in enumerate(zip(found.outcomes, right, strict=True)):
             found.differing = number
