@@ -10,9 +10,10 @@ from labkit.author.owned_cells import set_points
 from labkit.course.files import write_whole
 from labkit.course.lang import tr
 from labkit.course.syllabus import Lab
-from labkit.grading.nbgrader.course import Course, Remark
+from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.rows import apply_rules
 from labkit.grading.nbgrader.graded_notebook import file_content, read_content, show_verdicts
+from labkit.grading.nbgrader.submitted import Remark
 from labkit.grading.nbgrader.timestamp import stamp_marked
 from labkit.grading.run.results import Results
 

@@ -22,7 +22,7 @@ from labkit.course.paths import fault
 from labkit.course.syllabus import Lab
 from labkit.grading.judge.graded import BROKE_OFF, GradedSubmission
 from labkit.grading.judge.intake import earlier_labs
-from labkit.grading.nbgrader.course import Course, GradedFile, Remark, SubmittedFile
+from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.graded_notebook import (
     graded_notebook,
     mark_in,
@@ -30,6 +30,7 @@ from labkit.grading.nbgrader.graded_notebook import (
     remarks_on,
     set_mark,
 )
+from labkit.grading.nbgrader.submitted import GradedFile, Remark, SubmittedFile
 from labkit.grading.pages import mark_of
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.results import GradingSpec, Results

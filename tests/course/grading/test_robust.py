@@ -19,8 +19,9 @@ from labkit.grading.judge.intake import cell_called
 from labkit.grading.nbgrader import feedback
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.run import schedule
-from labkit.grading.run.judge_process import ready_judge
+from labkit.grading.run.judge_process import judge_for
 from labkit.grading.run.pool import EXECUTORS, GradingPool
+from labkit.grading.run.results import GradingSpec
 from labkit.grading.run.schedule import grade_lab
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
 from labkit.sandbox.bubblewrap import GradingError
@@ -157,7 +158,7 @@ TYPO = ("\n\n\n@check", "\n\n\ndef test_mine(rng)\n    pass\n\n\n@check")
 def test_nobody_is_graded_where_the_checks_are_not_sound(course, checks, find, instead, said):
     checks(find, instead)
     with pytest.raises(GradingError, match=said):
-        ready_judge(LAB, course.released(LAB), b"secret")
+        judge_for(GradingSpec.of(LAB, course.released(LAB), b"secret"))
 
 
 def test_nothing_is_written_where_the_checks_are_not_sound(course, checks, monkeypatch):
@@ -256,15 +257,15 @@ def test_a_notebook_that_we_stumble_over_is_a_remark(handed_in, monkeypatch):
     assert points(handed_in) == {"ada": 0, "bob": 14}
 
 
-def test_results_of_another_lab_that_cannot_be_read_are_a_remark(handed_in):
-    assert grade(handed_in)[0] == 0
+def test_results_of_another_lab_that_cannot_be_read_are_named(handed_in):
     path = handed_in.root / ".results" / "02_rope.json"
+    path.parent.mkdir()
     for content in ("{", "[1]"):
         path.write_text(content)
         status, output = grade(handed_in)
-        assert status == 1 and "02_rope is not in the reports" in output
-        status, output = tinyllm("report", "--course", handed_in.root)
-        assert status == 1 and "`tinyllm grade rope` makes it again" in output
+        assert status == 2 and "`tinyllm grade rope` makes it again" in output
+    path.unlink()
+    assert grade(handed_in)[0] == 0
 
 
 def damaged(path):
