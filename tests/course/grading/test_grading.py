@@ -154,12 +154,8 @@ def test_nbgrader_autograde_gives_the_very_same_scores(graded_class, mistaken, t
     copied = copy_of(course, tmp_path, chosen)
     nbgrader(copied.root, "autograde", LAB.name)
     same_as_ours(copied, course, chosen)
-    nbgrader(copied.root, "generate_feedback", LAB.name)
+    assert copied.api().generate_feedback(LAB.name)["success"]
     assert page_of(course, name).read_text() == page_of(copied, name).read_text()
-    nbgrader(copied.root, "export", "--to", str(tmp_path / "grades.csv"))
-    scores = {row["student_id"]: row["score"] for row in rows_of(tmp_path / "grades.csv")
-              if row["assignment"] == LAB.name}  # fmt: skip
-    assert float(scores[name]) == pytest.approx(course.standings(LAB)[name].total)
 
 
 def test_the_formgrader_button_gives_the_same_score_and_questions_go_to_a_person(
