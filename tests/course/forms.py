@@ -105,7 +105,7 @@ def form(*texts, lost=None, seen="", asked=(), home=True):
 
 
 NOT_STARTED = {"1.1": "not started"}
-OUTSIDE = {"1.2": "defines forward outside of the class"}
+OUTSIDE = {"1.2": "defines forward and does not count: the answer is one code cell"}
 FORMS = {
     # Lines round the definitions
     "%%time": form("%%time\n@1"),
@@ -225,7 +225,7 @@ FORMS = {
     "wrong in its cell, right in a new one": form(
         WRONG,
         "@b1",
-        lost={"1.1": "defines layer_norm, too; cell 2, marked, counts"},
+        lost={"1.1": "cell 3 defines layer_norm and does not count"},
         asked=("1.1",),
     ),
     "two of its own, the last one wrong": form(
@@ -238,7 +238,8 @@ FORMS = {
     "a name that is almost right": form(
         "@s1",
         norm(directive=False).replace("layer_norm", "LayerNorm"),
-        lost={"1.1": "cell 3 defines LayerNorm, but the exercise asks for layer_norm"},
+        lost={"1.1": "cell 3 defines LayerNorm and does not count: the answer is one code cell that "
+            "defines layer_norm"},
         asked=("1.1",),
     ),
     "renamed in its cell": form(
