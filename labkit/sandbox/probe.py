@@ -20,6 +20,7 @@ from labkit.sandbox.bubblewrap import Sandbox, bubblewrap_arguments
 if TYPE_CHECKING:  # torch, which is not needed where the outcome of today is there
     from labkit.sandbox.launch import WorkerLauncher
 
+
 @cache
 def best_sandbox() -> Sandbox:
     """The best sandbox of this machine, tried out.

@@ -235,8 +235,7 @@ FORMS = {
     "a name that is almost right": form(
         "@s1",
         norm(directive=False).replace("layer_norm", "LayerNorm"),
-        lost={"1.1": "cell 3 defines LayerNorm and does not count: the answer is one code cell that "
-            "defines layer_norm"},
+        lost={"1.1": "cell 3 defines LayerNorm and does not count: the answer is one"},
         asked=("1.1",),
     ),
     "renamed in its cell": form(

@@ -42,7 +42,7 @@ MAX_QUOTED = 60  # characters of a name, in a note
 PASTED = re.compile(r"data:[\w/+.-]*;base64,[A-Za-z0-9+/=%\s]{100,}")
 NOT_STARTED = Status.NOT_STARTED.value
 ANSWER_CELL = re.compile(r"ex-\d+-\d+")
-DEFINITION = re.compile(r"^(def|class) (\w+)\(?(self)?", re.MULTILINE)  # not inside another
+DEFINITION = re.compile(r"^(?:def|class) (\w+)\(?(self)?", re.MULTILINE)  # not inside another
 LANGUAGE = re.compile(rb'"tinyllm":\s{0,9}\{\s{0,99}"language":\s{0,9}"(\w{2,10})"')
 
 
@@ -168,7 +168,8 @@ def _verdict(
         return answer.text, note, bool(many)
     if many:
         note = tr("{number} cells answer this exercise, {many} and {place}; the last one, "
-                  "{place}, counts", number=len(answer.others) + 1, many=many, place=place)
+                  "{place}, counts",
+                  number=len(answer.others) + 1, many=many, place=place)  # fmt: skip
         return answer.text, note, True
     note = _elsewhere(exercise, answer, handed_in)
     return answer.text, note, bool(note)
@@ -184,7 +185,7 @@ def _elsewhere(exercise: Exercise, answer: Answer | None, handed_in: Notebook) -
     for cell in reversed(handed_in.cells):
         if cell.given or cell.parts or exercise_in(cell.text[:MAX_CELL]):
             continue
-        for kind, name, first in DEFINITION.findall(cell.text):
+        for name, first in DEFINITION.findall(cell.text):
             is_method = is_class and first == "self" and name not in answer.carried
             if plain_name(name) in wanted or is_method:
                 return tr("cell {place} defines {name} and does not count: the answer is one "
