@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 import sys
 from importlib import import_module
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import labkit
-from labkit.course.lang import ENGLISH, language, said, tr
+from labkit.course.lang import said, tr
 from labkit.course.paths import LABKIT, NOT_IN_ITS_FOLDER, NOTEBOOKS
 from labkit.course.terminal import Problem
 
@@ -33,67 +32,6 @@ for group, rooms in GROUPS.items():
             for command in mounted.registered_commands:
                 command.rich_help_panel = group
             app.add_typer(mounted)
-
-
-TYPER_MESSAGES = (  # {}: a part that typer fills in
-    said("Usage: {} [OPTIONS] COMMAND [ARGS]..."),
-    said("Usage: {} [OPTIONS] {}"),
-    said("Usage: {} [OPTIONS]"),
-    said("Show this message and exit."),
-    said("Show the version and exit."),
-    said("Install completion for the current shell."),
-    said("Show completion for the current shell, to copy it or customize the installation."),
-    said("Try [blue]'{} {}'[/] for help."),
-    said("Missing command."),
-    said("Missing argument {}."),
-    said("No such command {}. Did you mean {}?"),
-    said("No such command {}."),
-    said("No such option: {} (Possible options: {})"),
-    said("No such option: {}"),
-    said("Option {} requires an argument."),
-    said("Option {} does not take a value."),
-    said("Got unexpected extra argument(s) ({})"),
-    said("Invalid value for {}: {}"),
-    said("Input should be a valid integer, unable to parse string as an integer"),
-    said("Input should be a valid number, unable to parse string as a number"),
-    said("Input should be greater than or equal to {}"),
-    said("Arguments"),
-    said("Options"),
-    said("Commands"),
-    said("Error"),
-    said("Aborted."),
-    said("[default: {}]"),
-    said("[env var: {}]"),
-    said("[required]"),
-)
-
-
-def translate_typer(text: str) -> str:
-    """A message of typer in the current language; any other text as it is."""
-    for message in TYPER_MESSAGES:
-        filled_in = re.fullmatch(re.escape(message).replace(r"\{\}", "(.+)"), text, re.DOTALL)
-        if filled_in:
-            return tr(message).format(*map(translate_typer, filled_in.groups()))
-    return text
-
-
-def install_translations() -> None:
-    """Translate typer's own messages: its titles are constants, and all other texts go through
-    its highlighter."""
-    from rich.text import Text
-    from typer import rich_utils
-
-    class Translated(rich_utils.OptionHighlighter):
-        def __call__(self, text: str | Text) -> Text:
-            plain, translated = str(text), translate_typer(str(text))
-            shown = super().__call__(text if translated == plain else translated)
-            shown.overflow = "fold"  # rich takes a space behind wide characters for too much
-            return shown
-
-    rich_utils.highlighter = Translated()
-    for name, text in vars(rich_utils).items():
-        if name.endswith(("_TITLE", "_TEXT", "_STRING", "RICH_HELP")):
-            setattr(rich_utils, name, translate_typer(text))
 
 
 def translate_help(command: Any) -> Any:
@@ -133,8 +71,6 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal or a pipe that is not UTF-8
     if not NOTEBOOKS.is_dir():
         sys.exit(Problem(tr(NOT_IN_ITS_FOLDER)).exit_code)
-    if language() != ENGLISH:
-        install_translations()
     try:
         translate_help(typer.main.get_command(app))()
     except MissingModule as error:

@@ -45,13 +45,10 @@ def build(
 
     with ending_on(BuildError, OSError):
         if learners is not None:
-            secret = None if open_ else edition.secret_for(learners)
             if known(lang) is None:
                 raise BuildError(f"--lang {lang}: there is {', '.join(languages())}")
-            for path in edition.write_learners(learners, secret, zipped, lang):
+            for path in edition.write_learners(learners, open_, zipped, lang):
                 print(f"learners' edition: {path}")
-            if secret:
-                print(f"keys to its answers, for you: {edition.write_keys(learners, secret)}")
         if course is not None:
             for path in edition.write_source(course):
                 print(f"instructor edition: {path}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 import subprocess
 from pathlib import Path
@@ -72,11 +71,11 @@ def write_source(course: Path) -> list[Path]:
 
 
 def write_learners(
-    folder: Path, secret: str | None = None, zipped: bool = False, lang: str = ENGLISH
+    folder: Path, is_open: bool = False, zipped: bool = False, lang: str = ENGLISH
 ) -> list[Path]:
     """The project as a class gets it: no hidden checks or grading; answers, mistakes sealed.
 
-    secret       what the keys are made of that open the answers; None: they are open
+    is_open      leave the answers in plain text, for self-study
     zipped       pack it into one file beside it, too
     lang         the language in which it speaks where a learner does not say another
 
@@ -92,7 +91,7 @@ def write_learners(
     if lang != ENGLISH:
         _write(folder / EDITION.relative_to(ROOT), lang.encode())
     with speaking(lang):
-        _write_texts(folder, secret)
+        _write_texts(folder, is_open)
     _commit(folder)
     if not zipped:
         return [folder]
@@ -101,7 +100,7 @@ def write_learners(
     return [folder, Path(made)]
 
 
-def _write_texts(folder: Path, secret: str | None) -> None:
+def _write_texts(folder: Path, is_open: bool) -> None:
     """What is derived or translated: skeletons, empty notebooks, README, sealed answers."""
     empty = list(skeletons())
     for derived in (*empty, stubs(empty)):
@@ -115,7 +114,7 @@ def _write_texts(folder: Path, secret: str | None) -> None:
         text = page(text) if target.endswith(".md") else text
         _write(folder / target, text.encode())
     _write(folder / "pyproject.toml", _project((ROOT / "pyproject.toml").read_text("utf-8")))
-    _write_stand_ins(folder / "solutions", secret)
+    _write_stand_ins(folder / "solutions", is_open)
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -136,11 +135,12 @@ def _project(text: str) -> bytes:
     return f"{head}[project.optional-dependencies]\n{''.join(mine)}\n{scripts}".encode()
 
 
-def _write_stand_ins(folder: Path, secret: str | None) -> None:
+def _write_stand_ins(folder: Path, is_open: bool) -> None:
+    seal = str if is_open else sealed.encode
     labs = {lab.module: lab for lab in NOTEBOOKS}
     for path in references():
         text, lab = with_docstrings(path.read_text("utf-8")), labs.get(path.stem)
-        if lab:
+        if lab and not is_open:
             text = sealed.seal(text, f"Lab {lab.number}, {lab.title}")
         _write(folder / path.name, text.encode())
     for path in sorted((SOLUTIONS / "mistakes").glob("*.diff")):
@@ -148,45 +148,7 @@ def _write_stand_ins(folder: Path, secret: str | None) -> None:
     for lab in LABS:  # the model answers alone: rubrics are the instructor's
         found = ((each.id, written_answer(lab, each)["model answer"]) for each in lab.questions)
         text = "".join(f"## {name}\n### model answer\n{answer}\n\n" for name, answer in found)
-        _write(folder / "answers" / f"{lab.module}.md", sealed.encode(text).encode())
-    if secret:
-        _write(folder / sealed.KEYS.name, sealed.locks(secret, _locked_modules()).encode())
-
-
-def _locked_modules() -> list[str]:
-    """Of the labs with points; the tour's practice is open to all."""
-    return [lab.module for lab in LABS]
-
-
-# The keys
-
-
-def keys_file(folder: Path) -> Path:
-    """Where the keys of an edition are kept: beside it, never in it."""
-    return folder.resolve().with_name(f"{folder.resolve().name}-keys.txt")
-
-
-def secret_for(folder: Path) -> str:
-    """The secret of an edition that was built here before, else a new one."""
-    path = keys_file(folder)
-    text = path.read_text("utf-8") if path.exists() else ""
-    found = re.search(r"^secret: (\S+)$", text, re.MULTILINE)
-    return found[1] if found else secrets.token_hex(8)
-
-
-def write_keys(folder: Path, secret: str) -> Path:
-    """The table of keys, for the instructor alone."""
-    rows = [
-        f"tinyllm unlock {module:13}{sealed.key_of(secret, module)}\n"
-        for module in _locked_modules()
-    ]
-    text = (
-        f"Keys to the answers in {folder.name}. Give out one lab after the other.\n"
-        f"An edition that is built again beside this file has the same keys.\n\n"
-        f"secret: {secret}\n\n"
-    )
-    _write(keys_file(folder), (text + "".join(rows)).encode())
-    return keys_file(folder)
+        _write(folder / "answers" / f"{lab.module}.md", seal(text).encode())
 
 
 # Git

@@ -91,10 +91,10 @@ def reference_models() -> dict[str, tuple[Call, Outcome]]:
                 del weights["lm_head.weight"]
             call = Call(WHOLE, init=init, state=weights, trace=PARTS)
             numbers = 2 * config["num_key_value_heads"] * config["head_dim"]
-            layers = config["num_hidden_layers"]
+            layers = [*range(config["num_hidden_layers"])]
             for start, end in STEPS:
                 tokens = rng.integers(0, config["vocab_size"], len(MASK), end - start)
-                kv_cache = Given("model_cache", layers=layers, numbers=numbers)
+                kv_cache = Given("gqa.KVCache", layers=layers, numbers=numbers)
                 mask = {} if name == UNMASKED else {"attention_mask": MASK[:, :end]}
                 call.then(input_ids=tokens, **mask, cache=kv_cache)
             found[name] = call, ask(HOME, call)

@@ -58,9 +58,9 @@ LOOKS: dict[str, tuple[str, ...]] = {
         said("after the call, {name} is {mine}"),
     ),
     "extra gradient": (said("there is a {extra} too many"),),
-    "no gradient": (said("no gradient reaches {name}"),),
-    "zero gradient": (said("no gradient reaches {name}: it is zero everywhere"),),
-    "gradient": (said("the gradient of {name} differs in {percent} of its entries"),),
+    "no grad": (said("no gradient reaches {name}"),),
+    "zero grad": (said("no gradient reaches {name}: it is zero everywhere"),),
+    "grad": (said("the gradient of {name} differs in {percent} of its entries"),),
     "drawn": (said("{drawn} tokens of 0 to {last} came out"),),
     "forbidden": (said("token {token} came out, which must not be drawn"),),
     "frequency": (
@@ -246,9 +246,7 @@ def learner_report(
     return Report(heading, Status.NOT_YET, [*rows, ("next", next_step)])
 
 
-def graded_report(
-    result: Any, diagnosis: Any, notes: Sequence[str] = (), intake: str = ""
-) -> Report:
+def graded_report(result: Any, diagnosis: Any, intake: str = "") -> Report:
     """The report in a graded notebook: every check, but no number of the reference."""
     verdict = tr(
         "{score:g} of {points} points", score=result.score, points=result.exercise.points
@@ -260,7 +258,6 @@ def graded_report(
     failed = {check.title for check in result.failed}
     passed = dict.fromkeys(c.title for c in result.checks if c.passed and c.title not in failed)
     rows += [("ok", " | ".join(passed))] if passed else []
-    rows += [("note", note) for note in notes]
     status = Status.PASSED if result.passed else Status.NOT_YET
     return Report(result.exercise.heading, status, rows, verdict)
 

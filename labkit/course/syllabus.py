@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path, PurePath
@@ -131,6 +132,13 @@ class Lab:
         return self.banned + ANY_LAB
 
 
+def spellings(functions: Iterable[str]) -> Iterator[str]:
+    """The names under which torch may have a function: silu is also F.silu_, aten::silu."""
+    for function in functions:
+        for place in ("torch.", "torch.nn.functional.", "aten::"):
+            yield from (f"{place}{function}", f"{place}{function}_")
+
+
 def _read(path: Path) -> Lab:
     """The lab that a file NUMBER_MODULE.toml describes."""
     fields = tomllib.loads(path.read_text("utf-8"))
@@ -144,7 +152,7 @@ def _read(path: Path) -> Lab:
             for each in fields.get("exercises", ())
         ),
         tuple(Question(**each) for each in fields.get("questions", ())),
-        tuple(fields.get("banned", ())),
+        (*fields.get("banned", ()), *spellings(fields.get("banned_functions", ()))),
         fields.get("graded", True),
         {
             name: Prediction(

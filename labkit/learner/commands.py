@@ -27,11 +27,9 @@ from labkit.course.syllabus import (
 )
 from labkit.course.terminal import (
     ExerciseId,
-    LabName,
     console,
     ending_on,
     exercise_called,
-    lab_called,
 )
 
 app = typer.Typer()
@@ -208,36 +206,3 @@ def solution(exercise: ExerciseId) -> None:
             print(written.model_answer(lab, found))
         else:
             print(hints.solution_text(lab, found))
-
-
-@app.command()
-def unlock(
-    lab: LabName,
-    key: Annotated[str, typer.Argument(help="as your instructor gave it out")],
-) -> None:
-    """Open the answers of a lab with its key."""
-    from labkit.course import sealed
-    from labkit.learner import hints
-
-    found = lab_called(lab)
-    first, was_open = found.exercises[0], sealed.is_open(found.module)
-    with ending_on(LookupError, sealed.WrongKey, OSError):
-        sealed.unlock(found.module, key)
-        hints.solution_text(found, first)  # or says why not
-    text = tr(
-        "the answers of lab {number} are open: `tinyllm solution {id}`",
-        number=found.number,
-        id=first.id,
-    )
-    print(tr("no key is needed: {text}", text=text) if was_open else text)
-
-
-@app.command("compare")
-def compare_models(
-    names: Annotated[list[str], typer.Argument(help="such as Qwen3-0.6B Llama-3.2-1B")],
-) -> None:
-    """Show published language models side by side."""
-    from labkit.learner.figures.family import compare
-
-    with ending_on(ValueError):
-        print(compare(*names))

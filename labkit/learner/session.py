@@ -31,7 +31,7 @@ class Session:
         """IPython's post_run_cell event: save what the cell answers, or adds to an answer."""
         source, name = result.info.raw_cell or "", getattr(result.info, "cell_id", None) or ""
         parts = answers_in(source, name, self.lab)
-        given = workspace.cell_hash(source) in workspace.given_cells()[self.lab.name]
+        given = cells.cell_hash(source) in cells.given_cells()[self.lab.name]
         cell = Cell(source, parts=parts, given=given, name=name)
         if result.error_before_exec:
             for exercise_id in parts:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import errno
-import hashlib
 import importlib
 import json
 import os
@@ -26,7 +25,6 @@ from labkit.course.syllabus import LABS, NOTEBOOKS, Exercise, Lab
 
 HINTS = SOLUTIONS / "hints"
 STUBS = TESTS / "visible" / "stubs.json"
-GIVEN = TESTS / "visible" / "given.json"
 if PROJECT != ROOT:  # one installation for many users, each with a package in their home
     tinyllm.__file__ = str(PROJECT / "tinyllm" / "__init__.py")
     tinyllm.__path__ = [str(PROJECT / "tinyllm")]
@@ -134,9 +132,8 @@ def save(
             return "", False
         return tr(
             "this cell is still empty; your earlier code in {name} stays, and the notebook "
-            "uses it. `tinyllm restore {id}` writes it into the cell",
+            "uses it",
             name=name,
-            id=exercise.id,
         ), False
     after = cells.with_block(source, exercise, cell)
     if after == source:
@@ -197,16 +194,6 @@ def stub_hash(exercise_id: str) -> str | None:
     """The fingerprint of an exercise's stub."""
     found = (cells.block(source, exercise_id) for source in skeletons().values())
     return next((cells.fingerprint(stub) for stub in found if stub), None)
-
-
-@cache
-def given_cells() -> dict[str, list[str]]:
-    """{lab name: the hashes of its released notebook's code cells}"""
-    return json.loads(GIVEN.read_text("utf-8"))
-
-
-def cell_hash(text: str) -> str:
-    return hashlib.sha256(text.strip().encode("utf-8", "replace")).hexdigest()[:8]
 
 
 def load(lab: Lab) -> ModuleType:

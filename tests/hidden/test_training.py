@@ -140,7 +140,7 @@ def given(rng, layers=2, experts=0, groups=1, watched=False, stale=False, top_k=
     seed = rng.integers(0, 1000, 1).item()
     sizes |= {"num_experts": experts, "num_experts_per_tok": top_k}
     options = {"groups": groups, "watched": watched, "stale": stale}
-    return Given("training", **sizes, **options, router_aux_loss_coef=0.3, seed=seed)
+    return Given("training.training", **sizes, **options, router_aux_loss_coef=0.3, seed=seed)
 
 
 def train_step_call(

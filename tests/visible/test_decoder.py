@@ -63,10 +63,11 @@ def causal(new, total):
     return torch.ones(new, total, dtype=torch.bool).tril(total - new)
 
 
-def cache_for(fields, pieces, name, **arguments):
+def cache_for(fields, pieces, layers):
     """The cache as an input, where the tokens come in several pieces."""
     numbers = 2 * fields["num_key_value_heads"] * fields["head_dim"]
-    return {"cache": Given(name, **arguments, numbers=numbers)} if len(pieces) > 1 else {}
+    cache = Given("gqa.KVCache", layers=layers, numbers=numbers)
+    return {"cache": cache} if len(pieces) > 1 else {}
 
 
 def layer_call(
@@ -83,7 +84,7 @@ def layer_call(
     options = {"grad": grad, "by_position": by_position}
     call = Call("Qwen3DecoderLayer", init=init, state=state, **options)
     x = 3 * rng.normal(batch, sum(pieces), fields["hidden_size"])
-    cache = cache_for(fields, pieces, "kv_cache", layer_idx=layer_idx)
+    cache = cache_for(fields, pieces, [layer_idx])
     for start, end in pairwise((0, *accumulate(pieces))):
         mask = {} if end == 1 else {"mask": causal(end - start, end)}
         if reach is not None:
@@ -193,7 +194,7 @@ def model_call(
     call = Call(symbol, init=init, state=state, grad=grad, dtype=dtype)
     ids = rng.integers(0, fields["vocab_size"], len(mask) or batch, sum(pieces))
     ids[-1, 0] = 0  # a word like any other
-    cache = cache_for(fields, pieces, "model_cache", layers=fields["num_hidden_layers"])
+    cache = cache_for(fields, pieces, [*range(fields["num_hidden_layers"])])
     padding = torch.tensor([[int(digit) for digit in row] for row in mask])
     for start, end in pairwise((0, *accumulate(pieces))):
         shown = {"attention_mask": padding[:, :end]} if mask else {}

@@ -122,7 +122,7 @@ def two_kinds(rng, rows=600):
 
 def seeded(rng):
     """A generator of another seed than that of `repeated`."""
-    return Given("generator", seed=int(rng.integers(2, 2**31)))
+    return Given("generation.seeded", seed=int(rng.integers(2, 2**31)))
 
 
 def sample_call(rng, logits, **inputs):
@@ -138,7 +138,8 @@ def drawn_call(rng, probs, shift=3.0, dtype=F32, **inputs):
 def repeated(call):
     """The call made again, and with another generator; only whether they repeat counts."""
     again, call.summary = dict(call.steps[0][1]), "repeats"
-    return call.then("", **again).then("", **{**again, "generator": Given("generator", seed=1)})
+    call.then("", **again)
+    return call.then("", **{**again, "generator": Given("generation.seeded", seed=1)})
 
 
 def forgive_changes(outcomes):
@@ -260,7 +261,7 @@ def test_sample_frequencies(rng, scores, settings, kept=None, draws=4000, dtype=
 
 def generate_call(rng, rows=1, tokens=4, new=6, **inputs):
     if "model" not in inputs:
-        inputs["model"] = Given("tiny_decoder", seed=int(rng.integers(0, 10**6)))
+        inputs["model"] = Given("generation.TinyDecoder", seed=int(rng.integers(0, 10**6)))
     inputs = {"input_ids": rng.integers(0, 23, rows, tokens), **inputs}
     return Call("generate", max_new_tokens=new, **inputs)
 
@@ -269,7 +270,7 @@ def scripted_model(*rows, vocab=15, **options):
     """A model that writes these tokens after a prompt of three."""
     script = torch.tensor([[0, 0, 0, *row] for row in rows])
     table = 20.0 * torch.nn.functional.one_hot(script, vocab).float()
-    return Given("scripted", script=table, **options)
+    return Given("generation.Scripted", script=table, **options)
 
 
 def scripted_call(rng, *rows, vocab=15, **inputs):
@@ -284,8 +285,9 @@ def bag_call(rng, rows=600, new=1, probs=PROBS, **inputs):
     order = torch.from_numpy(rng.generator.permutation(len(probs)))
     table = torch.full((1, 9, 8), -torch.inf)
     table[:, :, order] = log(probs)
-    inputs |= {"model": Given("scripted", script=table), "input_ids": torch.full((rows, 3), 7)}
-    return generate_call(rng, new=new, summary="drawn", **inputs)
+    model = Given("generation.Scripted", script=table)
+    inputs |= {"model": model, "input_ids": torch.full((rows, 3), 7), "summary": "drawn"}
+    return generate_call(rng, new=new, **inputs)
 
 
 @check("7.3", use_cache=[False, True], cases=[{"rows": 2, "tokens": 4, "new": 3}])
@@ -305,7 +307,7 @@ def test_generate_defaults(rng, script=((4, 8, 6, 5, 7), (5, 8, 7, 4, 6))):
 @check("7.3", use_cache=[True, False])
 def test_generate_work(rng, use_cache, tokens=4, new=5):
     """how many tokens the model is run on, use_cache {use_cache}"""
-    model = Given("scripted", script=20.0 * torch.eye(90)[None], count_work=True)
+    model = Given("generation.Scripted", script=20.0 * torch.eye(90)[None], count_work=True)
     return generate_call(rng, 1, tokens, new, model=model, use_cache=use_cache, grad=True)
 
 
@@ -361,7 +363,7 @@ def test_generate_many_tokens(rng, vocab, script=((2049, 5, 4097, 7),), stops=()
 @check("7.3", use_cache=[True])
 def test_generate_on_token(rng, use_cache, script=ROWS):
     """on_token hears every new column, padding included"""
-    inputs = {"on_token": Given("listener"), "use_cache": use_cache}
+    inputs = {"on_token": Given("generation.Listener"), "use_cache": use_cache}
     return scripted_call(rng, *script, eos_token_id=6, **inputs)
 
 
@@ -369,7 +371,7 @@ def test_generate_on_token(rng, use_cache, script=ROWS):
 def test_generate_at_once(rng, script=(4, 8, 5, 7), heard=2):
     """on_token hears a token before the next is computed"""
     inputs = {"model": scripted_model(script, breaks_at=heard + 4)}
-    inputs["on_token"] = Given("gone_after", tokens=heard)
+    inputs["on_token"] = Given("generation.Listener", most=heard)
     return generate_call(rng, tokens=3, new=len(script), **inputs)
 
 

@@ -299,7 +299,7 @@ def net_call(
 
     before   after an earlier piece, whose state is drawn
     again    of a second step, the first token that differs
-    rule     what replaces self.rule, by its name in DOUBLES
+    rule     what replaces self.rule, by its name in doubles/hybrid.py
     padding  how many tokens of each text are padding, on the left
     """
     key_size, value_size = keys * sizes[0], values * sizes[1]
@@ -329,7 +329,7 @@ def net_call(
         is_token = torch.arange(length) >= torch.tensor(padding)[:, None]
         inputs["attention_mask"] = is_token.long()
     if rule:
-        call.then("__setattr__", name="rule", value=Given(rule))
+        call.then("__setattr__", name="rule", value=Given(f"hybrid.{rule}"))
     call.then(**inputs)
     if again is not None:
         x = inputs["hidden_states"]

@@ -1,5 +1,7 @@
 """Visible checks of lab 11: what check("11.1") and its sisters run."""
 
+from functools import partial
+
 import torch
 
 from labkit.checks.declared import Call, Given, New, Outcome, check
@@ -73,10 +75,17 @@ def test_labels_pieces(rng, ids):
     return Call("answer_labels", **inputs)
 
 
+adaptable = partial(Given, "posttraining.Adaptable")
+
+
+def linear(rows, columns, **kind):
+    return Given("torch.nn.Linear", in_features=columns, out_features=rows, **kind)
+
+
 def lora_call(rng, shape=(2, 5), out=4, r=2, lora_alpha=6.0, bias=True, dtype=F32, **options):
     """A LoRALinear with numbers in all its weights."""
     size = shape[-1]
-    init = {"base_layer": Given("linear", rows=out, columns=size, bias=bias)}
+    init = {"base_layer": linear(out, size, bias=bias)}
     state = {"base_layer.weight": rng.normal(out, size)}
     if bias:
         state["base_layer.bias"] = rng.normal(out)
@@ -126,20 +135,20 @@ def test_lora_defaults(rng, size):
     """nothing else said: r 8 and lora_alpha 16"""
     state = {"base_layer.weight": rng.normal(4, size), "lora_A.weight": rng.normal(8, size)}
     state |= {"base_layer.bias": rng.normal(4), "lora_B.weight": rng.normal(4, 8)}
-    init = {"base_layer": Given("linear", rows=4, columns=size)}
+    init = {"base_layer": linear(4, size)}
     return Call("LoRALinear", init=init, state=state).then(x=rng.normal(2, size))
 
 
 @check("11.2", view=without_a)
 def test_add_lora_defaults(rng):
     """add_lora, nothing else said: r 8, lora_alpha 16, q_proj and v_proj"""
-    return Call("add_lora", model=Given("adaptable"))
+    return Call("add_lora", model=adaptable())
 
 
 @check("11.2", size=[5], view=beginning)
 def test_lora_begins(rng, size, out=4, r=3):
     """a fresh layer computes what its base layer does, and can learn"""
-    init = {"base_layer": Given("linear", rows=out, columns=size), "r": r, "lora_alpha": 9.0}
+    init = {"base_layer": linear(out, size), "r": r, "lora_alpha": 9.0}
     return Call("LoRALinear", init=init, grad=True).then(x=rng.normal(2, size))
 
 
@@ -154,40 +163,40 @@ def test_lora_merged(rng, out=4, size=6):
 @check("11.2", targets=[None, ("o_proj",)], points=2, view=without_a)
 def test_add_lora(rng, targets, r=3):
     """add_lora on {targets}: which weights learn, and the output stays"""
-    inputs = {"model": Given("adaptable"), "r": r, "lora_alpha": 5.0}
+    inputs = {"model": adaptable(), "r": r, "lora_alpha": 5.0}
     if targets:
         inputs["target_modules"] = targets
     return Call("add_lora", **inputs)
 
 
-@check("11.2", dtype=["float64"], r=2, view=without_a)
+@check("11.2", dtype=[torch.float64], r=2, view=without_a)
 def test_add_lora_kind(rng, dtype, r):
     """add_lora on a model in {dtype}: A and B have the dtype of its weights"""
-    return Call("add_lora", model=Given("adaptable", dtype=dtype), r=r)
+    return Call("add_lora", model=adaptable(dtype=dtype), r=r)
 
 
-@check("11.2", dtype=["float64"])
+@check("11.2", dtype=[torch.float64])
 def test_merge_dtype(rng, dtype, size=6):
     """merge in a model in {dtype}: the weights keep their dtype"""
     put = merge_put(("layers.0.v_proj", "layers.1.o_proj"), size, dtype=dtype)
-    return Call("merge", model=Given("adaptable", size=size, put=put, dtype=dtype))
+    return Call("merge", model=adaptable(size=size, put=put, dtype=dtype))
 
 
 @check("11.2")
 def test_add_lora_unknown(rng, name="q"):
     """add_lora where no layer has such a name raises ValueError"""
-    inputs = {"model": Given("adaptable"), "target_modules": (name,)}
-    call = Call("add_lora", model=Given("adaptable"), summary="repeats")
+    inputs = {"model": adaptable(), "target_modules": (name,)}
+    call = Call("add_lora", model=adaptable(), summary="repeats")
     return call.then("", **inputs)
 
 
 def merge_put(paths, size, **kind):
     """{path: a LoRALinear that fits there}."""
     put = {}
-    for seed, path in enumerate(paths):
+    for path in paths:
         rows, columns = (size, size + 2) if "o_proj" in path else (size + 2, size)
         bias = "v_proj" in path
-        base = Given("linear", rows=rows, columns=columns, bias=bias, seed=seed, **kind)
+        base = linear(rows, columns, bias=bias, **kind)
         put[path] = New("LoRALinear", base_layer=base, r=2, lora_alpha=3.0)
     return put
 
@@ -195,7 +204,7 @@ def merge_put(paths, size, **kind):
 @check("11.2", paths=[("layers.0.v_proj", "layers.1.q_proj")], points=2)
 def test_merge(rng, paths, size=6):
     """merge of LoRA on {paths}: the weights afterwards, and the output stays"""
-    return Call("merge", model=Given("adaptable", size=size, put=merge_put(paths, size)))
+    return Call("merge", model=adaptable(size=size, put=merge_put(paths, size)))
 
 
 def log_probs_call(rng, shape=(2, 6), temperature=1.0, scale=2.0, dtype=F32, **options):
@@ -306,16 +315,17 @@ def step_call(rng, steps=1, prompts=(3, 5), group=3, new=4, stops=(1, 2, 3, 4, 5
     longest = max(prompts)
     mask = (torch.arange(longest) >= longest - torch.tensor(prompts)[:, None]).long()
     seed = int(rng.integers(0, 1000))
-    given = Given("policy", seed=seed, used=steps > 1)
+    given = Given("posttraining.policy", seed=seed, used=steps > 1)
     inputs = {"max_grad_norm": 50.0, **inputs}
     settings = {k: v for k, v in inputs.items() if k in SETTINGS and v is not None}
     call = Call("grpo_step", objects=given)
     for _ in range(steps):
         call.then(
             input_ids=rng.integers(6, VOCAB, *mask.shape), attention_mask=mask,
-            reward=Given("judge", worth=rng.uniform(VOCAB).tolist()), group_size=group,
-            max_new_tokens=new, eos_token_id=list(stops), pad_token_id=inputs.get("pad", 0),
-            generator=Given("generator", seed=int(rng.integers(1, 1000))),
+            reward=Given("posttraining.Judge", worth=rng.uniform(VOCAB).tolist()),
+            group_size=group, max_new_tokens=new, eos_token_id=list(stops),
+            pad_token_id=inputs.get("pad", 0),
+            generator=Given("generation.seeded", seed=int(rng.integers(1, 1000))),
             **settings,
         )  # fmt: skip
     return call

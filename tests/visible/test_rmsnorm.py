@@ -112,8 +112,8 @@ test_rms_norm_gradients = check("1.2", "gradients", shape=(2, 3, 8), grad=True)(
 
 
 def residual_call(rng, placement, shape=(2, 3, 6), alpha=1.0, **options):
-    sublayer = Given("tanh_linear", weight=rng.normal(shape[-1], shape[-1]))
-    functions = {"sublayer": sublayer, "norm": Given("scale_to_max")}
+    sublayer = Given("torch.nn.Linear", in_features=shape[-1], out_features=shape[-1])
+    functions = {"sublayer": sublayer, "norm": Given("torch.nn.Softmax", dim=-1)}
     inputs = {**functions, "placement": placement, "alpha": alpha}
     return Call("residual", x=rng.normal(*shape), **inputs, **options)
 

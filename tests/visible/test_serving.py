@@ -320,7 +320,7 @@ test_pool_refused = check_pool(
 def served(rng, requests, rounds=4, blocks=12, block_size=2, batch=3, eos=(), model=None,
            late=(), **options):  # fmt: skip
     """requests (prompt tokens, max_new_tokens); `late` ones are handed in after one round."""
-    model = model or Given("tiny_decoder", seed=int(rng.integers(0, 10**6)), layers=1)
+    model = model or Given("generation.TinyDecoder", seed=int(rng.integers(0, 10**6)), layers=1)
     sizes = {"num_hidden_layers": 1, "num_blocks": blocks, "block_size": block_size}
     init = {"model": model, "cache": New("PagedCache", **sizes), "max_batch_size": batch}
     call = Call("Scheduler", init={**init, "eos_token_id": eos}, **options)
@@ -509,7 +509,7 @@ def test_speculative_dice(rng, ratio, draws=4000):
 @check("10.5")
 def test_speculative_generator(rng, rows=6):
     """the generator decides the draw"""
-    seed = Given("generator", seed=int(rng.integers(0, 10**6)))
+    seed = Given("generation.seeded", seed=int(rng.integers(0, 10**6)))
     call = spoken(rng, (3, 0), [EVEN, EVEN], [P, Q, P], rows, generator=seed, summary="repeats")
     return call.then("", **call.steps[0][1])
 

@@ -86,7 +86,7 @@ def test_learning_rate_by_position(rng):
 def small_model(experts, groups=1, **options):
     """A model of few weights: the recorded mistakes leave them behind in many copies."""
     sizes = {"vocab_size": 7, "hidden_size": 4, "num_hidden_layers": 2 if experts else 1}
-    return Given("training", **sizes, num_experts=experts, groups=groups, **options)
+    return Given("training.training", **sizes, num_experts=experts, groups=groups, **options)
 
 
 def train_call(

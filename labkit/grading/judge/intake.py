@@ -18,9 +18,11 @@ from nbformat import NotebookNode, from_dict
 from labkit.course.answers import Answer, Cell, Notebook, answers_in, cell_name
 from labkit.course.cells import (
     EMPTY_ANSWER,
+    cell_hash,
     directive,
     exercise_in,
     fingerprint,
+    given_cells,
     given_names,
     is_empty,
 )
@@ -124,14 +126,14 @@ def written(text: str) -> str:
 
 def read(cells: list[dict], released: NotebookNode, lab: Lab) -> Notebook:
     """The cells of a submission as course/answers.py reads them."""
-    given = {text_of(cell).strip() for cell in released.cells}
+    given = {cell_hash(text_of(cell)) for cell in released.cells} | given_cells()[lab.name]
     blank = {e.id: cell_called(released, e.answer_cell).source for e in lab.exercises}
     read = []
     for place, cell in enumerate(cells, 1):
         text = text_of(cell)
         parts = answers_in(text, cell_name(cell), lab)
         code = cell.get("cell_type") not in ("markdown", "raw")
-        read.append(Cell(text, place, parts, code, text.strip() in given))
+        read.append(Cell(text, place, parts, code, cell_hash(text) in given))
 
     def empty(exercise: Exercise, text: str) -> bool:
         return is_empty(text, fingerprint(blank[exercise.id]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from labkit.course import sealed
 from labkit.course.lang import tr
 from labkit.course.report import Report, Status
 from labkit.course.syllabus import LABS, NOTEBOOKS, Lab
@@ -58,7 +57,7 @@ def _questions(lab: Lab) -> str:
         if empty
         else ""
     )
-    if not sealed.is_open(lab.module):
+    if not written.has_open_answers(lab):
         return line
     first = lab.questions[0].id
     return line + tr('; solution("{first}") shows a model answer beside yours', first=first)

@@ -30,6 +30,15 @@ def answered(lab: Lab) -> dict[str, bool | None]:
     return notebook_file.written_answers(content, lab)
 
 
+def answers_path(lab: Lab) -> Path:
+    return workspace.reference_path(lab).parent / "answers" / f"{lab.module}.md"
+
+
+def has_open_answers(lab: Lab) -> bool:
+    """Whether the model answers of a lab may be shown: their file is there, in plain text."""
+    return answers_path(lab).exists() and not sealed.is_sealed(answers_path(lab))
+
+
 class ModelAnswer(str):
     """Text in Markdown, which a notebook lays out."""
 
@@ -44,9 +53,8 @@ def model_answer(lab: Lab, question: Question) -> ModelAnswer:
 
     Errors: LookupError where it may not be shown
     """
-    path = workspace.reference_path(lab).parent / "answers" / f"{lab.module}.md"
-    if not path.exists() or not sealed.is_open(lab.module):
-        raise LookupError(hints.locked(lab))
+    if not has_open_answers(lab):
+        raise LookupError(tr("the model answers of lab {number} are sealed", number=lab.number))
     if not answered(lab)[question.id]:
         raise LookupError(
             tr(
@@ -56,7 +64,7 @@ def model_answer(lab: Lab, question: Question) -> ModelAnswer:
                 lab=workspace.short_path(notebook_path(lab)),
             )
         )
-    text = tr(hints.sections(sealed.read_source(path))[question.id]["model answer"])
+    text = tr(hints.sections(answers_path(lab).read_text("utf-8"))[question.id]["model answer"])
     return ModelAnswer(
         tr(
             "**A model answer to {id}.** What is missing in which?\n\n{text}",

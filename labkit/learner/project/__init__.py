@@ -1,1 +1,1 @@
-"""The learner's project as files: submit, reset, restore, open in JupyterLab."""
+"""The learner's project as files: submit, reset, open in JupyterLab."""

@@ -1,9 +1,8 @@
-"""A learner's commands on files: submit, reset, restore, open JupyterLab."""
+"""A learner's commands on files: submit, reset, open JupyterLab."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -69,9 +68,16 @@ def show(handed: Submission) -> None:
         stake = "" if handed.written[question.id] else of(question.points, question.points)
         table.add_row(question.id, tr("written question"), tr("notebook"), state, stake)
     console.print(table)
-    lines = list(handed.notes)
+    lines = []
     for each in handed.packed:
         name = f"{each.exercise.id} {each.exercise.title}"
+        if each.differs:
+            text = tr(
+                "{name}: notebook and tinyllm/ differ; handed in is the answer of the {side}",
+                name=name,
+                side=tr(each.side.value),
+            )
+            lines.append(text)
         if each.side is None:
             lines.append(tr("{name} is empty", name=name))
         elif not each.report.passed:
@@ -111,60 +117,27 @@ def reset(name: Called, yes: Yes = False) -> None:
 
     It is emptied in tinyllm/ and in the notebook.
     """
-    from labkit.learner.project.reset import changes
-
-    _rewrite(
-        name, changes, yes,
-        nothing=tr("empty already, nothing to do"),
-        warning=tr("this empties what you wrote in {files}; a copy is kept in backups/"),
-        done=tr("empty again: {what}, in {files}"),
-    )  # fmt: skip
-
-
-@app.command()
-def restore(name: Called, yes: Yes = False) -> None:
-    """Write the answers in tinyllm/ back into the notebook.
-
-    A backup is kept.
-    """
-    from labkit.learner.project.reset import restoring
-
-    _rewrite(
-        name, restoring, yes,
-        nothing=tr("the notebook has what tinyllm/ holds, nothing to do"),
-        warning=tr(
-            "this writes what tinyllm/ holds into {files}; a copy of the file is kept in "
-            "backups/"
-        ),
-        done=tr("back in the notebook: {what}, in {files}"),
-    )  # fmt: skip
-
-
-def _rewrite(
-    name: str, find: Callable, yes: bool, *, nothing: str, warning: str, done: str
-) -> None:
-    """Ask, write the changes that `find(lab, exercises)` gives, and say how to go back."""
-    from labkit.learner.project import reset as doing
+    from labkit.learner.project import reset as resetting
     from labkit.learner.project.notebook_file import NotebookError
 
-    with ending_on(UnknownName, NotebookError, doing.ResetError):
-        lab, exercises = doing.called(name)
-        found = find(lab, exercises)
+    with ending_on(UnknownName, NotebookError, resetting.ResetError):
+        lab, exercises = resetting.find_exercises(name)
+        changes = resetting.find_changes(lab, exercises)
     what = tr(", ").join(f"{e.id} {e.title}" for e in exercises)
-    if not found:
-        print(what + tr(": ") + nothing)
+    if not changes:
+        print(tr("{what}: empty already, nothing to do", what=what))
         return
-    files = tr(" and ").join(str(change.path.relative_to(doing.project())) for change in found)
+    names = (str(change.path.relative_to(resetting.project())) for change in changes)
+    files = tr(" and ").join(names)
     if not yes:
-        print(what + tr(": ") + warning.format(files=files))
+        print(tr("{what}: this empties what you wrote in {files}", what=what, files=files))
         if not sys.stdin.isatty():
             raise Problem(tr("nothing was changed; outside a terminal, add `--yes`"))
         typer.confirm(tr("Go on?"), abort=True)
     with ending_on(OSError):
-        backup = doing.write(found)
-    print(done.format(what=what, files=files))
-    print(tr("the old version is in {backup}; this command restores it:", backup=backup))
-    print(f"\n    {doing.way_back(backup)}\n")
+        backup = resetting.write_changes(changes)
+    print(tr("empty again: {what}, in {files}", what=what, files=files))
+    print(tr("the old version is in {backup}", backup=backup))
     print(tr("If the notebook is open: File, Reload Notebook from Disk."))
 
 

@@ -1,9 +1,7 @@
-"""Empties exercises, or writes a module's answers back into the notebook; with a backup."""
+"""Empties exercises in package and notebook; a backup is kept."""
 
 from __future__ import annotations
 
-import os
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -42,7 +40,7 @@ class Change:
     after: str
 
 
-def called(name: str) -> tuple[Lab, Sequence[Exercise]]:
+def find_exercises(name: str) -> tuple[Lab, Sequence[Exercise]]:
     """A lab with all its exercises, or an exercise; UnknownName for what is neither."""
     try:
         lab = find_lab(name, tuple(lab for lab in NOTEBOOKS if lab.exercises))
@@ -57,7 +55,7 @@ def project() -> Path:
     return Path(workspace.folder()).parent
 
 
-def changes(lab: Lab, exercises: Sequence[Exercise]) -> list[Change]:
+def find_changes(lab: Lab, exercises: Sequence[Exercise]) -> list[Change]:
     """The changes that empty these exercises."""
     made = [change_to(workspace.module_path(lab), empty_module(lab, exercises))]
     notebook = project() / "notebooks" / f"{lab.name}.ipynb"
@@ -67,23 +65,6 @@ def changes(lab: Lab, exercises: Sequence[Exercise]) -> list[Change]:
         forgotten = record.without_predictions(lab.predictions)
         made += [change_to(record.path(), forgotten)] if forgotten else []
     return [change for change in made if change.before != change.after.encode()]
-
-
-def restoring(lab: Lab, exercises: Sequence[Exercise]) -> list[Change]:
-    """The changes that bring these exercises' answers from the module into the notebook.
-
-    Errors: NotebookError
-    """
-    path, source = project() / "notebooks" / f"{lab.name}.ipynb", workspace.module_source(lab)
-    content, empty = notebook_file.read(path), workspace.unfinished(lab)
-    known, different = notebook_file.answers(content, lab), False
-    for exercise in exercises:
-        answer, code = known.get(exercise.id, ""), cells.block(source, exercise.id) or ""
-        if exercise in empty or notebook_file.are_same(lab, exercise, answer, code):
-            continue
-        notebook_file.put(content, lab, exercise, cells.unmarked(code))
-        different = True
-    return [change_to(path, nbformat.writes(content))] if different else []
 
 
 def change_to(path: Path, after: str) -> Change:
@@ -126,7 +107,7 @@ def empty_notebook(path: Path, lab: Lab, exercises: Sequence[Exercise]) -> str:
     return nbformat.writes(content) if changed else before
 
 
-def write(found: Sequence[Change]) -> Path:
+def write_changes(found: Sequence[Change]) -> Path:
     """Copy the files to a new folder, which is returned; then write."""
     backup = project() / BACKUPS / f"{datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
     for change in found:
@@ -135,10 +116,3 @@ def write(found: Sequence[Change]) -> Path:
     for change in found:
         write_whole(change.path, change.after)
     return backup
-
-
-def way_back(backup: Path) -> str:
-    """The command that restores a backup."""
-    if os.name == "nt":
-        return tr('xcopy /s /y "{backup}" "{project}"', backup=backup, project=project())
-    return f"cp -R {shlex.quote(str(backup))}/. {shlex.quote(str(project()))}"

@@ -6,7 +6,6 @@ Where notebook and package differ, the answer that passes is packed; else the no
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from enum import Enum
 from pathlib import Path
 
@@ -25,7 +24,6 @@ from labkit.learner.project import notebook_file
 from labkit.learner.project.notebook_file import NotebookError
 
 FOLDER = Path("submissions")
-SOON = 2.0  # seconds within which two files count as saved together
 
 
 class Side(str, Enum):
@@ -37,11 +35,16 @@ class Side(str, Enum):
 
 @dataclass(frozen=True)
 class PackedAnswer:
-    """What is handed in for one exercise. side: None where nothing is."""
+    """What is handed in for one exercise.
+
+    side       None where nothing is
+    differs    whether notebook and package have different answers
+    """
 
     exercise: Exercise
     side: Side | None
     report: Report
+    differs: bool
 
     @property
     def at_stake(self) -> int:
@@ -59,12 +62,11 @@ class PackedAnswer:
 
 @dataclass(frozen=True)
 class Submission:
-    """What was written to `path`, what it holds, and what the learner should know of it."""
+    """What was written to `path`, exercise by exercise."""
 
     path: Path
     packed: list[PackedAnswer]
     written: dict[str, bool | None]  # of each written question, see written_answers
-    notes: list[str]
 
 
 def prepare(lab: Lab, notebook: Path | None = None) -> Submission:
@@ -81,129 +83,58 @@ def prepare(lab: Lab, notebook: Path | None = None) -> Submission:
             )
         )
     content = notebook_file.read(path)
-    sides = Sides(lab, notebook_file.answers(content, lab))
-    notes = not_saved(lab, path, sides)
-    chosen, final = {}, {}
+    answers = {Side.NOTEBOOK: notebook_file.answers(content, lab), Side.PACKAGE: saved(lab)}
+    sides = {e.id: choose_side(lab, e, answers) for e in lab.exercises}
+    final = {key: answers[side][key] for key, side in sides.items() if side}
     for exercise in lab.exercises:
-        side, note = sides.choice(exercise)
-        called = f"{exercise.id} {exercise.title}"
-        notes += [called + tr(": ") + note] if note else []
-        if side:
-            chosen[exercise.id], final[exercise.id] = side, sides.answers[side][exercise.id]
-        if side is Side.PACKAGE:
+        if sides[exercise.id] is Side.PACKAGE:
             notebook_file.put(content, lab, exercise, final[exercise.id])
-    packed = [PackedAnswer(e, chosen.get(e.id), sides.report(final, e)) for e in lab.exercises]
-    notes += [
-        sides.explain_difference(each.exercise)
-        for each in packed
-        if sides.differs_when_packed(each)
+    packed = [
+        PackedAnswer(e, sides[e.id], report_on(lab, e, final), differs(lab, e, answers))
+        for e in lab.exercises
     ]
     FOLDER.mkdir(exist_ok=True)
     written = FOLDER / f"{lab.name}.ipynb"
     if written.exists():  # one step back, should this one hold less
         written.replace(written.with_suffix(".ipynb~"))
     write_whole(written, nbformat.writes(content))
-    return Submission(written, packed, notebook_file.written_answers(content, lab), notes)
+    return Submission(written, packed, notebook_file.written_answers(content, lab))
 
 
-class Sides:
-    """A learner's answers in notebook and package, {exercise id: code}, and their checks."""
-
-    def __init__(self, lab: Lab, notebook: dict[str, str]):
-        self.lab, self.module = lab, workspace.module_source(lab)
-        self.file = workspace.short_path(workspace.module_path(lab))
-        blocks = {e.id: cells.block(self.module, e.id) for e in lab.exercises}
-        package = {e.id: blocks[e.id] for e in lab.exercises
-                   if not workspace.is_empty(e, blocks[e.id])}  # fmt: skip
-        self.answers = {Side.NOTEBOOK: notebook, Side.PACKAGE: package}
-        self.reports: dict[tuple[str, str], Report] = {}
-
-    def choice(self, exercise: Exercise) -> tuple[Side | None, str]:
-        """The side of which an exercise is handed in, and what there is to say of that."""
-        here, there = (self.answers[side].get(exercise.id) for side in Side)
-        if there is None:
-            lost = set(exercise.symbols) & set(cells.defined_names(self.module))
-            if here is None and lost and cells.block(self.module, exercise.id) is None:
-                line = cells.directive(exercise)
-                return None, tr(
-                    'in {file}, the line "{line}" above its code is missing',
-                    file=self.file,
-                    line=line,
-                )
-            return Side.NOTEBOOK if here else None, ""
-        if here is None:
-            return Side.PACKAGE, tr(
-                "taken from {file}; the notebook has no answer", file=self.file
-            )
-        if notebook_file.are_same(self.lab, exercise, here, there):
-            return Side.NOTEBOOK, ""
-        right = [side for side in Side if self.report(self.answers[side], exercise).passed]
-        if len(right) == 1:
-            remark = tr(
-                "the notebook and {file} differ, and only the {value}'s passes",
-                file=self.file,
-                value=tr(right[0].value),
-            )
-            side = right[0]
-        else:
-            verdict = tr("both pass") if right else tr("neither passes")
-            remark = tr(
-                "the notebook and {file} differ, and {verdict}", file=self.file, verdict=verdict
-            )
-            side = Side.NOTEBOOK
-        remark = tr("{remark}; handed in is the {value}'s", remark=remark, value=tr(side.value))
-        if side is Side.NOTEBOOK:
-            remark += tr(" (`tinyllm restore {id}` puts the other into it)", id=exercise.id)
-        return side, remark
-
-    def differs_when_packed(self, packed: PackedAnswer) -> bool:
-        """Whether an answer of the package passes there, and not where it is handed in."""
-        if packed.side is not Side.PACKAGE or packed.report.passed:
-            return False
-        return check_exercise(self.lab, packed.exercise, "", quiet=True)[0].passed
-
-    def explain_difference(self, exercise: Exercise) -> str:
-        line = cells.directive(exercise)
-        return tr(
-            "{id} {title}: it passes in {file} alone: what it needs there (imports, "
-            'helpers) belongs below its line "{line}"',
-            id=exercise.id,
-            title=exercise.title,
-            file=self.file,
-            line=line,
-        )
-
-    def report(self, answers: dict[str, str], exercise: Exercise) -> Report:
-        """On an exercise as it is handed in: the course's module with these answers, without
-        other answers that are no Python."""
-        readable = {
-            key: text
-            for key, text in answers.items()
-            if key == exercise.id or cells.parsed(cells.tidied(text))
-        }
-        skeleton = {self.lab.module: workspace.skeletons()[self.lab.module]}
-        source = compose(skeleton, readable)[self.lab.module]
-        if (source, exercise.id) not in self.reports:
-            with workspace.override_source(self.lab, source):
-                report, _ = check_exercise(self.lab, exercise, "", quiet=True)
-            self.reports[source, exercise.id] = report
-        return self.reports[source, exercise.id]
+def saved(lab: Lab) -> dict[str, str]:
+    """{exercise id: the learner's answer in the package}"""
+    source = workspace.module_source(lab)
+    blocks = {e.id: cells.block(source, e.id) for e in lab.exercises}
+    return {
+        e.id: blocks[e.id] for e in lab.exercises if not workspace.is_empty(e, blocks[e.id])
+    }
 
 
-def not_saved(lab: Lab, notebook: Path, sides: Sides) -> list[str]:
-    """A word on a notebook that may be open, with cells that are not in its file yet."""
-    module = workspace.module_path(lab).stat().st_mtime
-    saved = notebook.stat().st_mtime
-    if module < saved + SOON or not sides.answers[Side.PACKAGE]:
-        return []
-    when = [f"{datetime.fromtimestamp(time):%d %b %H:%M:%S}" for time in (saved, module)]
-    return [
-        tr(
-            "{name} was last saved {when}, {file} {when2}: if the notebook is open "
-            "with changes, save it (Ctrl-S) and submit again",
-            name=notebook.name,
-            when=when[0],
-            file=sides.file,
-            when2=when[1],
-        )
-    ]
+def differs(lab: Lab, exercise: Exercise, answers: dict[Side, dict[str, str]]) -> bool:
+    """Whether notebook and package both answer an exercise, and not with the same code."""
+    codes = [answers[side][exercise.id] for side in Side if exercise.id in answers[side]]
+    return len(codes) == 2 and not notebook_file.are_same(lab, exercise, *codes)
+
+
+def choose_side(
+    lab: Lab, exercise: Exercise, answers: dict[Side, dict[str, str]]
+) -> Side | None:
+    """The side that an answer is taken from: the one that has one; of two that differ, the one
+    that passes, else the notebook. None if neither has one."""
+    sides = [side for side in Side if exercise.id in answers[side]]
+    if differs(lab, exercise, answers):
+        sides.sort(key=lambda side: not report_on(lab, exercise, answers[side]).passed)
+    return sides[0] if sides else None
+
+
+def report_on(lab: Lab, exercise: Exercise, answers: dict[str, str]) -> Report:
+    """The report on an exercise in the course's module with these answers, without other
+    answers that are not valid Python."""
+    readable = {
+        key: text
+        for key, text in answers.items()
+        if key == exercise.id or cells.parsed(cells.tidied(text))
+    }
+    skeleton = {lab.module: workspace.skeletons()[lab.module]}
+    with workspace.override_source(lab, compose(skeleton, readable)[lab.module]):
+        return check_exercise(lab, exercise, "", quiet=True)[0]

@@ -11,10 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.sandbox.inside.doubles import DOUBLES
-from labkit.sandbox.inside.doubles.decoders import ModelCache
-from labkit.sandbox.inside.doubles.learning import Momentum
-
 _equal = torch.equal  # from before any learner code can replace it
 Step = tuple[str, dict[str, Any]]  # of a call: a method, "" for the call itself, and its inputs
 
@@ -27,15 +23,10 @@ class New:
 
 
 class Given:
-    """Something that the course hands to the learner's code, from the table doubles.DOUBLES.
-
-    Those in doubles.SHARED are one object through all steps of a call: a cache keeps what it
-    holds, and a model what was stored on it.
-    """
+    """Something that the course hands to the learner's code: Given("generation.Scripted", ...)
+    of a lab's file in doubles/, Given("torch.nn.Linear", ...) of torch."""
 
     def __init__(self, name: str, /, **arguments: Any):
-        if name not in DOUBLES:
-            raise ValueError(f"nothing is given as {name!r}; there are {', '.join(DOUBLES)}")
         self.name, self.arguments = name, arguments
 
 
@@ -79,8 +70,8 @@ class Call:
     most_numbers  a tensor of more numbers than this, made on the way, raises MemoryError
     most_operations  more operations of torch than this in a step raise RuntimeError
 
-    A Given("listener") among a step's inputs makes its value {"returned": ..., name: what
-    the listener heard}. torch's global generator starts every call with the same seed.
+    A Double among a step's inputs that has something to report makes the value of the step
+    {"returned": ..., and that}. torch's global generator starts every call with the same seed.
 
     Values may be None, bool, int, float, str, Tensor, torch.dtype, New, Given, and lists,
     tuples or dicts of those.
@@ -207,14 +198,13 @@ def describe(error: BaseException, filename: str | None) -> Failure:
 
 
 def state_of(objects: Mapping[str, Any]) -> dict[str, Tensor]:
-    """What a call left behind: the weights of models, the learning rates of optimizers, how
-    much caches hold."""
+    """What a call left behind: the weights of models, and what doubles say of their state."""
     state: dict[str, Tensor] = {}
     for name, item in objects.items():
         if isinstance(item, nn.Module):
             weights = item.state_dict().items()
             state |= {f"{name}.{key}": weight.detach().clone() for key, weight in weights}
-        elif isinstance(item, (Momentum, ModelCache)):
+        elif hasattr(item, "state"):
             state |= item.state()
     return state
 

@@ -23,8 +23,7 @@ from labkit.sandbox.inside.call import (
     state_of,
     tensors_in,
 )
-from labkit.sandbox.inside.doubles import DOUBLES, SHARED, Listener
-from labkit.sandbox.inside.doubles.learning import Adaptable, Watched
+from labkit.sandbox.inside.doubles import Double, find_double
 from labkit.sandbox.inside.torch_private import bounded, strict_memory
 from labkit.sandbox.inside.tracer import tracing
 
@@ -113,16 +112,9 @@ def _run(target: Any, method: str, inputs: dict[str, Any], by_position: bool) ->
         return "ValueError"
     function = getattr(target, method) if method else target
     value = _called(function, inputs, by_position)
-    reports = {}
-    for name, item in inputs.items():
-        if isinstance(item, Listener):
-            reports[name] = item.tokens
-        elif isinstance(item, Adaptable):
-            reports |= item.report()
-        elif isinstance(item, Watched):
-            parts = item.report()
-            value = {**value, **parts} if isinstance(value, dict) else value
-    return {"returned": value, **reports} if reports else value
+    reports = [item.report() for item in inputs.values() if isinstance(item, Double)]
+    found = {key: text for report in reports for key, text in report.items()}
+    return {"returned": value, **found} if found else value
 
 
 def _parameters(target: Any) -> dict[str, Tensor]:
@@ -155,7 +147,7 @@ def resolve(value: Any, namespace: Mapping[str, Any], shared: dict[str, Any]) ->
     """`value` with every New made from the namespace and every Given looked up, and with fresh
     tensors of the same strides, so that no call can spoil another.
 
-    shared    the objects of SHARED that this call has so far, for its later steps
+    shared    the shared doubles that this call has so far, for its later steps
     """
     if isinstance(value, Tensor):
         fresh = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
@@ -164,11 +156,11 @@ def resolve(value: Any, namespace: Mapping[str, Any], shared: dict[str, Any]) ->
         return namespace[value.name](**resolve(value.arguments, namespace, shared))
     if isinstance(value, Given):
         arguments = resolve(value.arguments, namespace, shared)
-        if value.name not in SHARED:
-            return DOUBLES[value.name](**arguments)
-        key = repr((value.name, arguments))
+        make, key = find_double(value.name), repr((value.name, arguments))
+        if not getattr(make, "shared", False):
+            return make(**arguments)
         if key not in shared:
-            shared[key] = DOUBLES[value.name](**arguments)
+            shared[key] = make(**arguments)
         return shared[key]
     if isinstance(value, Mapping):
         return {key: resolve(item, namespace, shared) for key, item in value.items()}

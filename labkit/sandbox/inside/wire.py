@@ -167,7 +167,7 @@ def _from_json(packed: Any, tensors: Mapping[str, Tensor], ours: bool, depth: in
     if kind == "dict":
         names = [key if ours else one_line(key, MAX_NAME) for key, _ in body]
         return dict(zip(names, inner([item for _, item in body]), strict=True))
-    if kind in ("new", "given"):
+    if kind in ("new", "given") and ours:
         name, arguments = body
         made = New if kind == "new" else Given
         return made(name, **_from_json(arguments, tensors, ours, depth + 1))

@@ -35,10 +35,11 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from pkgutil import iter_modules
 
 import torch
 
-from labkit.sandbox.inside import banned, limits
+from labkit.sandbox.inside import banned, doubles, limits
 from labkit.sandbox.inside.call import Call, Outcome, describe
 from labkit.sandbox.inside.importer import PACKAGE, Source, compile_module, filename, imported
 from labkit.sandbox.inside.perform import perform
@@ -120,7 +121,10 @@ def encode_or_explain(outcome: Outcome) -> bytes:
 
 
 def warm_up() -> None:
-    """Perform a call as often as Python takes to adapt its bytecode."""
+    """Import the doubles of all labs, which no child can; perform a call as often as Python
+    takes to adapt its bytecode."""
+    for lab in iter_modules(doubles.__path__):
+        importlib.import_module(f"{doubles.__name__}.{lab.name}")
     call = Call("f", x=torch.ones(2, 2), grad=True)
     for _ in range(12):
         encode_or_explain(perform(decode_call(encode_call(call)), {"f": lambda x: x @ x}))

@@ -82,14 +82,10 @@ def by_pip_install_user(bare, tmp_path):
     return getattr(sys, "_base_executable", sys.executable), {}
 
 
-SLOW = [
-    pytest.param(road, marks=pytest.mark.slow) for road in (by_pythonpath, by_pip_install_user)
-]
-ROADS = [by_a_pth_line, *SLOW]
-
-
+# by_a_pth_line is the end of the test below
 @posix
-@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.slow
+@pytest.mark.parametrize("road", [by_pythonpath, by_pip_install_user])
 def test_a_class_is_graded_wherever_packages_come_from(handed_in, bare, tmp_path, road):
     python, environment = road(bare, tmp_path)
     environment = {"HOME": str(tmp_path / "home"), **environment}

@@ -11,7 +11,7 @@ from labkit.model import hub
 from labkit.model.weights import CheckpointError
 from labkit.pretrain import lesson
 from labkit.sandbox.inside.call import Call, Given
-from labkit.sandbox.inside.doubles import Momentum, WindowConfig, WindowModel
+from labkit.sandbox.inside.doubles.training import Momentum, WindowConfig, WindowModel
 from labkit.sandbox.inside.perform import perform
 from labkit.sandbox.inside.wire import (
     decode_call,
@@ -31,7 +31,7 @@ def test_objects_are_made_once_and_their_state_comes_back():
         return step(model, optimizer, 2 * rate)
 
     call = (
-        Call("step", objects=Given("training", vocab_size=11, hidden_size=6, groups=2))
+        Call("step", objects=Given("training.training", vocab_size=11, hidden_size=6, groups=2))
         .then(rate=0.5)
         .then(rate=0.25)
     )

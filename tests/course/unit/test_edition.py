@@ -1,4 +1,4 @@
-"""The learners' edition: what goes along and what never does, the keys, a first hour."""
+"""The learners' edition: what goes along and what never does, a first hour."""
 
 import json
 import re
@@ -17,10 +17,10 @@ from labkit.author.owned_cells import written_answer
 from labkit.author.reference import reference_block, references
 from labkit.cli import app
 from labkit.course import cells, sealed
+from labkit.course.paths import SOLUTIONS
 from labkit.course.syllabus import LABS, NOTEBOOKS, find_exercise
 from labkit.learner.hints import sections
 
-SECRET = "a secret of the tests"
 LONG = 20  # shorter lines may be anybody's
 # without the editable install, through which the repository would answer
 AWAY = """import sys; sys.path.insert(0, '.')
@@ -32,7 +32,7 @@ sys.meta_path = [each for each in sys.meta_path if "editable" not in repr(each).
 def built(tmp_path_factory):
     """The folder and the zip."""
     folder = tmp_path_factory.mktemp("learners") / "course"
-    return editions.write_learners(folder, secret=SECRET, zipped=True)
+    return editions.write_learners(folder, zipped=True)
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +109,8 @@ def test_only_what_is_the_learners_goes_along(folder):
     found = {name for name in names if name.startswith("solutions/")}
     expected = {f"solutions/hints/{lab.module}.md" for lab in NOTEBOOKS if lab.exercises}
     expected |= {f"solutions/answers/{lab.module}.md" for lab in LABS} | SEALED
-    expected |= {"solutions/__init__.py", "solutions/keys.json"}
-    expected |= {f"solutions/{name}.py" for name in ("byte_level", "config", "hybrid_model")}
+    given = ("__init__", "byte_level", "config", "hybrid_model")
+    expected |= {f"solutions/{name}.py" for name in given}
     mistakes = {f"solutions/mistakes/{lab.module}.diff" for lab in NOTEBOOKS}
     assert expected <= found <= expected | mistakes
     for name in found & mistakes:
@@ -120,11 +120,7 @@ def test_only_what_is_the_learners_goes_along(folder):
     assert len(git(folder, "log", "--format=%an")) == 1
     assert git(folder, "status", "--porcelain") == []
     assert set(git(folder, "ls-files")) == names
-    kept = [
-        "notebooks/submissions/01_rmsnorm.ipynb",
-        "solutions/unlocked.json",
-        "progress.json",
-    ]
+    kept = ["notebooks/submissions/01_rmsnorm.ipynb", "progress.json"]
     assert git(folder, "check-ignore", *kept) == kept
     with pytest.raises(editions.BuildError, match="is not empty"):
         editions.write_learners(folder)
@@ -144,7 +140,7 @@ def test_its_readme_and_project_mention_nothing_else(folder):
     ]  # fmt: skip
 
 
-# The keys
+# What is sealed
 
 
 def test_the_reference_and_model_answers_are_sealed_and_without_rubrics(folder):
@@ -159,43 +155,12 @@ def test_the_reference_and_model_answers_are_sealed_and_without_rubrics(folder):
         assert "###" not in path.read_text()
 
 
-def test_a_key_opens_one_lab_however_it_is_typed(tmp_path, monkeypatch):
-    monkeypatch.setattr(sealed, "KEYS", tmp_path / "keys.json")
-    monkeypatch.setattr(sealed, "OPENED", tmp_path / "unlocked.json")
-    assert sealed.is_open("rope")
-    sealed.KEYS.write_text(sealed.locks(SECRET, ["rope", "gqa"]))
-    tracked, key = sealed.KEYS.read_text(), sealed.key_of(SECRET, "rope")
-    assert re.fullmatch(r"[A-Z2-7]{4}(-[A-Z2-7]{4}){2}", key)
-    assert key != sealed.key_of(SECRET, "gqa") and key != sealed.key_of("other", "rope")
-    with pytest.raises(sealed.WrongKey, match="is not the key of gqa"):
-        sealed.unlock("gqa", key)
-    sealed.unlock("rope", f" {key.lower().replace('-', ' ').replace('o', '0')} ")
-    assert sealed.is_open("rope") and not sealed.is_open("gqa")
-    assert sealed.KEYS.read_text() == tracked
-    with pytest.raises(sealed.WrongKey, match="is not the key of gqa: ask your"):
-        sealed.unlock("gqa", "KEY")
-
-
-def test_keys_are_kept_beside_the_edition_and_stay_the_same(tmp_path, monkeypatch):
-    seen = []
-
-    def write_learners(*given, **named):
-        seen.append([*given, *named.values()])
-        return []
-
-    def build(*options):
-        done = CliRunner().invoke(app, ["build", "--learners", str(tmp_path / "x"), *options])
-        return done.exit_code
-
-    monkeypatch.setattr(editions, "write_learners", write_learners)
-    kept = tmp_path / "x-keys.txt"
-    assert build("--open") == 0 and None in seen[0] and not kept.exists()
-    assert build() == build() == 0 and seen[1] == seen[2] and None not in seen[1]
-    [secret] = re.findall(r"^secret: (\w+)$", kept.read_text(), re.MULTILINE)
-    assert secret in seen[1]
-    for lab in LABS:
-        row = rf"unlock {lab.module} +{sealed.key_of(secret, lab.module)}\n"
-        assert re.search(row, kept.read_text())
+def test_the_edition_for_self_study_is_open(tmp_path):
+    options = ["build", "--learners", str(tmp_path), "--open"]
+    assert CliRunner().invoke(app, options).exit_code == 0
+    solutions = tmp_path / "solutions"
+    files = [*solutions.glob("*.py"), *(solutions / "answers").iterdir()]
+    assert len(files) > 20 and not [path for path in files if sealed.is_sealed(path)]
 
 
 # A learner's first hour
@@ -233,9 +198,9 @@ tinyllm("chat", "--seed", "1", input="Tell me a story about Anna.")
 run("start", SETUP)
 run("look", "RMSNorm(4)(torch.ones(1, 4)).tolist()")
 run("check", 'check("3.1")'); run("hint", '[hint("3.1") for _ in range(3)][-1]')
-run("locked", 'solution("3.1")'); tinyllm("unlock", "gqa", "KEY")
+run("sealed", 'solution("3.1")'); run("written", 'solution("3.a")')
 run("tour", 'solution("0.1")')
-tinyllm("unlock", "gqa", KEY); run("unlocked", 'solution("3.1")')
+open("solutions/gqa.py", "w").write(PLAIN); run("opened", 'solution("3.1")')
 tinyllm("solution", "3.2"); tinyllm("solution", "1.2"); tinyllm("build"); tinyllm("grade", "x")
 tinyllm("train", "x"); tinyllm("measure", "x")
 print(json.dumps(out))
@@ -256,7 +221,8 @@ def hour(folder):
     setup = next(cell.source for cell in gqa if cell.id == "setup")
     write(folder, "1.1", answer("1.1"))
     write(folder, "1.2", answer("1.2").replace(".square().mean(", ".square().sum("))
-    values = f"SETUP, KEY, TOUR = {setup!r}, {sealed.key_of(SECRET, 'gqa')!r}, {sources!r}\n"
+    plain = (SOLUTIONS / "gqa.py").read_text()
+    values = f"SETUP, PLAIN, TOUR = {setup!r}, {plain!r}, {sources!r}\n"
     done = subprocess.run(
         [sys.executable, "-c", AWAY + values + HOUR], cwd=folder, capture_output=True, text=True
     )
@@ -279,7 +245,7 @@ def test_nothing_shows_the_reference_by_accident(hour):
 
 def test_the_commands_are_the_learners_own(hour):
     listed = set(re.findall(r"│ (\w+) ", hour["--help"]))
-    assert {"status", "check", "hint", "solution", "unlock", "submit", "chat"} <= listed
+    assert {"status", "check", "hint", "solution", "submit", "chat"} <= listed
     assert not listed & {"build", "demo", "collect", "grade", "report"}
     assert "No such command 'build'" in hour["build"]
     assert "No such command 'grade'" in hour["grade x"]
@@ -296,12 +262,11 @@ def test_what_is_not_written_is_stood_in_for_and_told(hour):
     assert "not started" in hour["check"] and "Error" not in hour["look"]
 
 
-def test_answers_open_with_the_key_lab_by_lab(hour):
-    assert "`tinyllm unlock gqa KEY` opens them" in hour["hint"]
-    assert "the answers of lab 03 are locked: ask" in hour["locked"]
-    assert "'KEY' is not the key of gqa" in hour["unlock gqa KEY"]
+def test_answers_are_sealed_until_their_file_is_replaced(hour):
+    assert "the answers of lab 03 are sealed; they open once the core" in hour["hint"]
+    assert "the answers of lab 03 are sealed; they open once the core" in hour["sealed"]
+    assert "the model answers of lab 03 are sealed" in hour["written"]
     assert "def next_token" in hour["tour"]  # it is practice
-    assert "def causal_mask" in hour["unlocked"] and "BEGIN SOLUTION" not in hour["unlocked"]
+    assert "def causal_mask" in hour["opened"] and "BEGIN SOLUTION" not in hour["opened"]
     assert "def scaled_dot_product_attention" in hour["solution 3.2"]
-    assert "locked: ask your instructor for the key" in hour["solution 1.2"]
-    assert "`tinyllm unlock rmsnorm KEY` opens" in hour["solution 1.2"]
+    assert "the answers of lab 01 are sealed" in hour["solution 1.2"]

@@ -100,6 +100,7 @@ def test_an_endless_mutant_ends():
     assert dict(tool.in_children(work, [0, 1], cpu_seconds=1, jobs=2)) == {0: "done", 1: None}
 
 
+@pytest.mark.slow
 def test_a_right_answer_is_listed_with_its_reason():
     """Each entry is a mutant that the tool makes today."""
     for lab in LABS:

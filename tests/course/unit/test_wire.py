@@ -48,8 +48,8 @@ def test_a_call_comes_back_whole():
     call = Call(
         "Qwen3Attention", init={"config": New("Config", size=3)}, state={"w": X}, names=True,
         dtype=torch.float16, grad=("x",), by_position=True, summary="counts", x=X.T,
-        objects=Given("training", seed=3),
-    ).then("update", cache=Given("kv_cache", size=2)).then(".length")  # fmt: skip
+        objects=Given("training.training", seed=3),
+    ).then("update", cache=Given("gqa.KVCache", size=2)).then(".length")  # fmt: skip
     back = wire.decode_call(wire.encode_call(call))
     assert wire.encode_call(back) == wire.encode_call(call)
     assert [method for method, _ in back.steps] == ["", "update", ".length"]
@@ -160,8 +160,7 @@ BAD = {
     "a dict that is no list": message({"dict": {"a": 1}}),
     "a dict without values": message({"dict": [["a"]]}),
     "a tuple that is no list": message({"tuple": 3}),
-    "an unknown given": message({"given": ["nothing", {"dict": []}]}),
-    "a given without arguments": message({"given": ["kv_cache"]}),
+    "a given without arguments": message({"given": ["gqa.KVCache"]}),
     "a new of a list": message({"new": ["A", [1]]}),
     "a tensor that is not there": message({"tensor": "t1"}),
     "a tensor with an odd name": message({"tensor": ["t0"]}, t0=X),

@@ -1,4 +1,4 @@
-"""What learns in a check of training: models, an optimizer, and both made ready."""
+"""What learns in a check of training: a model, an optimizer, and both made ready."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.sandbox.inside.doubles.decoders import TinyDecoder
+from labkit.sandbox.inside.doubles import Double
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class WindowModel(nn.Module):
         return (logits, router_logits) if output_router_logits else logits
 
 
-class Watched(WindowModel):
+class Watched(WindowModel, Double):
     """A WindowModel that notes how many texts went backward from each of its calls, and
     whether the graph of one was kept while a later one was made."""
 
@@ -111,60 +111,6 @@ class Watched(WindowModel):
         texts = ", ".join(str(count) for _, (count, _) in parts)
         self.forget()
         return {"texts in each part": texts + " (all graphs kept to the end)" * overlap}
-
-
-class Adaptable(nn.Module):
-    """Two layers of linear layers with a head, on which LoRA can be put.
-
-    put    {path: module} to be put into it; their matrices A and B get numbers
-
-    Shapes: x (B, E) -> (B, V)
-    """
-
-    def __init__(
-        self, size: int = 6, put: dict[str, nn.Module] | None = None, dtype: str = "float32"
-    ):
-        super().__init__()
-        self.layers = nn.ModuleList(
-            nn.ModuleDict({
-                "q_proj": nn.Linear(size, size + 2, bias=False),
-                "v_proj": nn.Linear(size, size + 2),
-                "o_proj": nn.Linear(size + 2, size, bias=False),
-                "norm": nn.LayerNorm(size),
-            })
-            for _ in range(2)
-        )  # fmt: skip
-        self.lm_head = nn.Linear(size, 5, bias=False)
-        self.to(getattr(torch, dtype))
-        for path, module in (put or {}).items():
-            self.set_submodule(path, module)
-        generator = torch.Generator().manual_seed(0)
-        self.x = torch.randn(3, size, generator=generator).to(getattr(torch, dtype))
-        self.fill("")
-
-    def forward(self, x: Tensor) -> Tensor:
-        for layer in self.layers:
-            mixed = torch.tanh(layer["q_proj"](x)) * layer["v_proj"](x)
-            x = layer["norm"](x + layer["o_proj"](mixed))
-        return self.lm_head(x)
-
-    def fill(self, part: str) -> None:
-        """Put numbers into the weights whose names contain `part`, each by its own name."""
-        for name, weight in self.named_parameters():
-            if part in name:
-                generator = torch.Generator().manual_seed(sum(map(ord, name)))
-                weight.data.normal_(std=weight.size(-1) ** -0.5, generator=generator)
-
-    @torch.no_grad()
-    def report(self) -> dict[str, Any]:
-        """What the model is now: its output, what learns, its numbers, and its output with
-        other numbers in LoRA's matrices."""
-        named = dict(self.named_parameters())
-        learn = {name: weight.requires_grad for name, weight in named.items()}
-        numbers = {name: weight.clone() for name, weight in self.state_dict().items()}
-        report = {"output": self(self.x), "which weights learn": learn, "weights": numbers}
-        self.fill(".lora_")
-        return report | {"output once A and B have learned": self(self.x)}
 
 
 class Momentum:
@@ -210,13 +156,3 @@ def training(
         parts = [[w for w in parts[0] if (w.dim() == 2) is matrix] for matrix in (True, False)]
     optimizer = Momentum([{"params": part} for part in parts], lr=0.7, momentum=0.9)
     return {"model": model, "optimizer": optimizer}
-
-
-def policy(seed: int = 0, lr: float = 0.3, used: bool = False) -> dict[str, Any]:
-    """{"model", "optimizer"}: a TinyDecoder that learns and is sure of little, and Momentum
-    with its weights. A used one still has gradients of something else."""
-    model = TinyDecoder(seed, layers=1).requires_grad_(True)
-    model.head.data *= 0.25
-    for weight in model.parameters() if used else ():
-        weight.grad = torch.ones_like(weight)
-    return {"model": model, "optimizer": Momentum([{"params": [*model.parameters()]}], lr, 0.5)}

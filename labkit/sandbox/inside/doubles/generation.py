@@ -1,4 +1,7 @@
-"""Decoders whose tokens mean nothing, for generation and serving, and KV caches."""
+"""Decoders whose tokens mean nothing, and who listens to them.
+
+Shapes: B batch, T new tokens, S cached + new tokens, E features, V vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from labkit.sandbox.inside.doubles import Double
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
 
 
 def _config(vocab_size: int, layers: int) -> SimpleNamespace:
@@ -27,7 +36,7 @@ def _columns(input_ids: Tensor, attention_mask: Tensor | None, cache: Any) -> tu
     return cached, total
 
 
-class TinyDecoder(nn.Module):
+class TinyDecoder(nn.Module, Double):
     """A decoder of random weights that takes what Qwen3ForCausalLM takes.
 
     Each token mixes in the tokens up to itself, found by content and position; keys and
@@ -37,9 +46,11 @@ class TinyDecoder(nn.Module):
     Shapes: input_ids (B, T), attention_mask (B, S) -> logits (B, T, V)
     """
 
+    shared = True  # what was stored on it is found in later steps
+
     def __init__(self, seed: int = 0, vocab_size: int = 23, size: int = 16, layers: int = 2):
         super().__init__()
-        generator = torch.Generator().manual_seed(seed)
+        generator = seeded(seed)
 
         def matrix(rows: int, columns: int, scale: float) -> nn.Parameter:
             numbers = torch.randn(rows, columns, generator=generator)
@@ -111,63 +122,16 @@ class Scripted(nn.Module):
         return torch.stack(rows, dim=1)  # (B, T, V)
 
 
-class Cache:
-    """A KV cache for layers under test: it joins what it is given to what it holds.
+class Listener(Double):
+    """An on_token that keeps what it hears; after `most` tokens its reader leaves."""
 
-    layer_idx   the only layer that may use it
-    numbers     how many numbers it stores for each token, keys and values together
-    held        tokens that it holds from before, whose keys are not like their values
-    """
+    def __init__(self, most: int | None = None):
+        self.most, self.tokens = most, []
 
-    def __init__(self, layer_idx: int, numbers: int, held: int = 0):
-        self.layer_idx, self.numbers, self.held = layer_idx, numbers, held
-        self.stored: tuple[Tensor, Tensor] | None = None
+    def __call__(self, token: Any) -> None:
+        self.tokens.append(token.clone() if isinstance(token, Tensor) else token)
+        if len(self.tokens) == self.most:
+            raise InterruptedError("the reader has gone")
 
-    @property
-    def length(self) -> int:
-        return 0 if self.stored is None else self.stored[0].size(2)
-
-    def update(self, layer_idx: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        if layer_idx != self.layer_idx:
-            raise ValueError(f"cache.update got layer {layer_idx}; this is {self.layer_idx}")
-        for tensor in (key, value):
-            if tensor.dim() != 4:
-                shape = tuple(tensor.shape)
-                raise ValueError(f"the cache takes (B, heads, T, size), not {shape}")
-        came = sum(t.size(1) * t.size(3) for t in (key, value))
-        if came != self.numbers:
-            raise ValueError(
-                f"the cache was given {came} numbers a token; it stores {self.numbers}"
-            )
-        if self.stored is None and self.held:
-            sizes = [(len(t), t.size(1), self.held, t.size(3)) for t in (key, value)]
-            self.stored = torch.full(sizes[0], -0.5).to(key), torch.full(sizes[1], 2.0).to(key)
-        if self.stored is not None:
-            pairs = zip(self.stored, (key, value), strict=True)
-            key, value = (torch.cat(pair, dim=2) for pair in pairs)
-        self.stored = (key, value)
-        return self.stored
-
-
-class ModelCache:
-    """A KV cache for a whole model under test: one Cache for each layer."""
-
-    def __init__(self, layers: int, numbers: int):
-        self.layers = [Cache(layer_idx, numbers) for layer_idx in range(layers)]
-
-    @property
-    def length(self) -> int:
-        """How many tokens every layer holds."""
-        return min(layer.length for layer in self.layers)
-
-    def state(self) -> dict[str, Tensor]:
-        """How many tokens each layer holds."""
-        name = "the number of cached tokens of layer {}"
-        return {name.format(c.layer_idx): torch.tensor(c.length) for c in self.layers}
-
-    def update(self, layer_idx: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        if layer_idx not in range(len(self.layers)):
-            raise ValueError(
-                f"cache.update got layer {layer_idx}; there are {len(self.layers)}, from 0 on"
-            )
-        return self.layers[layer_idx].update(layer_idx, key, value)
+    def report(self) -> dict[str, Any]:
+        return {"on_token": self.tokens}
