@@ -221,9 +221,7 @@ def _state_text(text: str) -> str:
 # The report of a runner.Result and a diagnose.Diagnosis, which are made with these words
 
 
-def learner_report(
-    result: Any, diagnosis: Any, notes: Sequence[str] = (), next_step: str = ""
-) -> Report:
+def learner_report(result: Any, diagnosis: Any, next_step: str = "") -> Report:
     """The report under a check cell: the first thing wrong, why, then what is right."""
     heading = result.exercise.heading
     if result.broken:
@@ -238,7 +236,6 @@ def learner_report(
     facts = [*titles, *(failure.difference.right if failure else ())]
     rows = [("ok", folded(facts, result))] if facts else []
     if failure is None:
-        rows += [("note", note) for note in notes]
         points = result.exercise.points
         verdict = tr("passed, {points} of {points} points", points=points) if points else ""
         return Report(heading, Status.PASSED, [*rows, ("next", next_step)], verdict)
