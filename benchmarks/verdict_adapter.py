@@ -32,7 +32,7 @@ from labkit.author.owned_cells import filled, notebook_path, read_notebook, setu
 from labkit.author.reference import reference, reference_block
 from labkit.checks import assembly
 from labkit.checks.declared import prepared_checks
-from labkit.checks.diagnose import diagnose, remarks
+from labkit.checks.diagnose import diagnose
 from labkit.checks.mistakes import Oracle, mistakes_of
 from labkit.checks.package import compose, localised, reference_modules
 from labkit.checks.runner import package_in, run_checks
@@ -60,7 +60,7 @@ def verdict(points=None, of=None, status="", **reasons):
     status            passed, not yet, not started, not checked
     why, names        the sentences that explain it, and the listed mistakes they belong to
     look, facts       the first thing seen wrong; what else is told where no mistake is named
-    note, person      remarks that cost nothing; whether a person is asked to look
+    person            whether a person is asked to look
     """
     earned = {} if points is None else {"points": round(points, 4), "of": of}
     return {**earned, "status": status, **{key: text for key, text in reasons.items() if text}}
@@ -124,7 +124,7 @@ def judge(folder, lab_name, exercise_id, cell):
         result.score, exercise.points, status,
         why=[*(v.mistake.sentence for v in found.versions), *filter(None, [found.advice])],
         names=found.mistakes, look=failed.difference.look if failed else "",
-        facts=list(found.facts), note=remarks(result, oracle),
+        facts=list(found.facts),
         person=bool(result.broken) or (folder == "hidden" and always_missed(result)),
     )  # fmt: skip
 
@@ -154,7 +154,7 @@ def graded_verdict(lab, graded):
     return verdict(
         graded.score, graded.possible, graded.status.value,
         why=list(graded.why), names=names_of(LABS[lab], graded.exercise, graded.why),
-        look=graded.look, note=[text for label, text in graded.rows if label == "note"],
+        look=graded.look,
         person=graded.needs_person, doubtful=graded.doubtful,
     )  # fmt: skip
 

@@ -20,10 +20,11 @@ from labkit.author.reference import BuildError, references
 from labkit.author.translation import catalogs
 from labkit.author.translation.texts import with_docstrings
 from labkit.course import cells
-from labkit.course.lang import ENGLISH, speaking
+from labkit.course.cells import GIVEN, cell_hash
+from labkit.course.lang import ENGLISH, language, languages, speaking
 from labkit.course.paths import ROOT
 from labkit.course.syllabus import NOTEBOOKS, Lab
-from labkit.learner.workspace import GIVEN, STUBS, cell_hash, stub_hash
+from labkit.learner.workspace import STUBS, stub_hash
 
 
 @dataclass
@@ -82,10 +83,14 @@ def everything() -> Iterator[Derived]:
     yield from skeletons()
     given = {}
     for lab in NOTEBOOKS:
-        path = notebook_path(lab)
-        notebook = filled(lab, read_or_begin(lab))
-        given[lab.name] = [cell_hash(c.source) for c in notebook.cells if c.cell_type == "code"]
-        yield Derived(path, serialised(notebook))
+        code = []
+        for name in languages():
+            with speaking(name):
+                notebook = filled(lab, read_or_begin(lab))
+            code += [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+            if name == language():
+                yield Derived(notebook_path(lab), serialised(notebook))
+        given[lab.name] = [*dict.fromkeys(map(cell_hash, code))]
     yield Derived(GIVEN, (json.dumps(given) + "\n").encode())
     yield stubs(skeletons())  # after the skeletons
     for spoken, name in product(catalogs.translated(), catalogs.templates()):

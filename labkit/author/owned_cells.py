@@ -16,6 +16,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from labkit.author.reference import BuildError, reference, reference_block
+from labkit.author.translation.prints import with_prints
 from labkit.author.translation.texts import with_docstrings
 from labkit.course import cells
 from labkit.course.lang import ENGLISH, language, ntr, tr
@@ -74,6 +75,7 @@ def filled(lab: Lab, notebook: NotebookNode, solved: bool = False) -> NotebookNo
             cell.source = cell.source.replace(text, tr(text))
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
+            cell.source = with_prints(cell.source)
     if lab.exercises:
         setup = owned(notebook, "setup", below=notebook.cells[0].id)
         setup.source = setup_cell(lab)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from labkit.checks import messages
-from labkit.sandbox.inside.call import Call, Failure, Outcome, Step, tensors_in
+from labkit.sandbox.inside.call import Call, Outcome, Step, tensors_in
 
 # Relative tolerance, of the entry and of a share of the largest one (see `close`): a sum that
 # cancels is not less exact.
@@ -38,19 +37,16 @@ class Difference(AssertionError):
 
     def __init__(self, kind: str, key: str, right: Sequence[str] = (), /, **data: Any):
         super().__init__(kind, key)
-        self.kind, self.key, self.data, self._right = kind, key, data, right
+        self.kind, self.key, self.data = kind, key, data
+        self.right = [text[:MAX_LOOK] for text in right]  # a learner's names may be long
 
     @property
     def look(self) -> str:
-        return messages.look(self.key, self.data)[0][:MAX_LOOK]  # a learner's names may be long
+        return messages.look(self.key, self.data)[0][:MAX_LOOK]
 
     @property
     def redacted(self) -> str:
         return messages.look(self.key, self.data)[1][:MAX_LOOK]
-
-    @property
-    def right(self) -> list[str]:
-        return [text[:MAX_LOOK] for text in self._right]
 
     def __str__(self) -> str:
         return self.look
@@ -79,21 +75,25 @@ def assert_same(
     NaN, inputs left unchanged, values, gradients, in this order.
 
     tolerance    of values; TOLERANCE by default
-    returns      what the values of a pair or row are called: ("cos", "sin")
-    steps        of the call, for words on the one that differs
+    returns, steps   of the call, for words on the value that differs
     """
-    if reference.failure is not None:
-        _same_failure(student, reference.failure)
+    asked, failure = reference.failure, student.failure
+    if asked and not failure:
+        raise Difference("error", "not raised", kind=asked.kind)
+    if failure and not asked:
+        raise Difference("error", "raised", failure=failure)
+    if asked and failure:
+        if asked.kind not in (failure.kind, *failure.bases):
+            raise Difference("error", "raised other", kind=asked.kind, failure=failure)
         return
-    if student.failure is not None:
-        raise Difference("error", "raised", failure=student.failure)
     _same_names(student.names, reference.names)
     if len(student.values) != len(reference.values):
         raise Difference("type", "no return")
     pairs: list[Pair] = []
-    named = steps if len(steps) == len(reference.values) else [()] * len(reference.values)
+    total = len(reference.values)
     for number, (mine, theirs) in enumerate(zip(student.values, reference.values, strict=True)):
-        where = "" if len(named) == 1 else messages.step(number + 1, *named[number])
+        done = steps[number] if len(steps) == total else ()
+        where = messages.step(number + 1, *done) if total > 1 else ""
         pairs += _same_structure(mine, theirs, where, returns)
     right = _same_form(pairs)
     new = [name for name in student.changed if name not in reference.changed]
@@ -103,8 +103,11 @@ def assert_same(
     for where, mine, theirs in pairs:
         _same_values(where, mine, theirs, right, tolerance)
     right += [messages.right("values")] if pairs else []
-    _same_state(student.state, reference.state, right)
-    _same_grads(student.grads, reference.grads, right)
+    _same_named("state", student.state, reference.state, right)
+    extra = [name for name in student.grads if name not in reference.grads]
+    if extra:
+        raise Difference("names", "extra gradient", right, extra=extra[0])
+    _same_named("grad", student.grads, reference.grads, right)
 
 
 def assert_drawn(student: Outcome, reference: Outcome, probs: Tensor) -> None:
@@ -122,21 +125,23 @@ def assert_drawn(student: Outcome, reference: Outcome, probs: Tensor) -> None:
     counts = torch.zeros(len(probs))
     counts[: len(mine)] = mine.float()
     expected = draws * probs / probs.sum()
-    possible = expected > 0
-    forbidden = (counts > 0) & ~possible
+    forbidden = (counts > 0) & (expected == 0)
     if forbidden.any():
         raise Difference("values", "forbidden", token=index_of(forbidden)[0])
-    gaps = (counts - expected).square()[possible] / expected[possible]
-    if float(gaps.sum()) > chi_square_limit(int(possible.sum()) - 1):
-        token = int(possible.nonzero().flatten()[gaps.argmax()])
+    gaps = (counts - expected).square() / expected
+    if not by_chance(gaps):
+        token = int(gaps.nan_to_num().argmax())
         found = {"token": token, "times": int(counts[token]), "draws": draws}
         raise Difference("values", "frequency", **found, expected=float(expected[token]))
 
 
-def chi_square_limit(freedom: int) -> float:
-    """What a chi-square of so many degrees of freedom exceeds once in a million times."""
-    spread = 2 / (9 * max(freedom, 1))  # Wilson and Hilferty; z of 1e-6 is 4.75
-    return max(freedom, 1) * (1 - spread + 4.75 * spread**0.5) ** 3
+def by_chance(gaps: Tensor) -> bool:
+    """Whether the sum of squared gaps over their variances, NaN for what cannot be drawn, is a
+    chi-square that is exceeded more than once in a million times."""
+    freedom = max(int((~gaps.isnan()).sum()) - 1, 1)
+    spread = 2 / (9 * freedom)  # Wilson and Hilferty; z of 1e-6 is 4.75
+    limit = freedom * (1 - spread + 4.75 * spread**0.5) ** 3
+    return float(gaps.nansum()) <= limit
 
 
 def matches(call: Call, student: Outcome, other: Outcome) -> bool:
@@ -158,10 +163,7 @@ def same_distribution(mine: Outcome, theirs: Outcome) -> bool:
         return agree(mine, theirs)
     size = max(map(len, counts))
     a, b = (torch.nn.functional.pad(count, (0, size - len(count))).double() for count in counts)
-    seen = a + b > 0
-    gaps = (a - b).square()[seen] / (a + b)[seen]
-    limit = chi_square_limit(int(seen.sum()) - 1)
-    return bool(a.sum() == b.sum()) and float(gaps.sum()) <= limit
+    return bool(a.sum() == b.sum()) and by_chance((a - b).square() / (a + b))
 
 
 def agree(mine: Outcome, theirs: Outcome, tolerance: float | None = None) -> bool:
@@ -172,36 +174,14 @@ def agree(mine: Outcome, theirs: Outcome, tolerance: float | None = None) -> boo
     return True
 
 
-def identical(mine: Outcome, theirs: Outcome) -> bool:
-    """Equal to the last bit in every value, and in what the call left behind."""
-    ours = tensors_in([mine.values, mine.state], "")
-    others = tensors_in([theirs.values, theirs.state], "")
-    return len(ours) == len(others) and all(
-        a.dtype == b.dtype and torch.equal(a, b)
-        for (_, a), (_, b) in zip(ours, others, strict=True)
-    )
-
-
 def distance(mine: Outcome, theirs: Outcome) -> float:
-    """How far two agreeing outcomes are apart: the mean difference of values and gradients."""
+    """How far two agreeing outcomes are apart: the mean difference of all numbers."""
     total = count = 0.0
-    for x, y in zip(_numbers(mine, theirs), _numbers(theirs, theirs), strict=True):
-        gap = (x.double() - y.double()).nan_to_num(posinf=0, neginf=0).abs()
+    x, y = (dict(tensors_in([o.values, o.grads, o.state], "")) for o in (mine, theirs))
+    for path in y:
+        gap = (x[path].double() - y[path].double()).nan_to_num(posinf=0, neginf=0).abs()
         total, count = total + float(gap.sum()), count + gap.numel()
     return total / max(count, 1)
-
-
-def _numbers(outcome: Outcome, keys: Outcome) -> list[Tensor]:
-    values = [tensor for _, tensor in tensors_in(outcome.values, "")]
-    grads = [outcome.grads[name] for name in keys.grads]
-    return values + grads + [outcome.state[name] for name in keys.state]
-
-
-def _same_failure(student: Outcome, expected: Failure) -> None:
-    if student.failure is None:
-        raise Difference("error", "not raised", kind=expected.kind)
-    if expected.kind not in (student.failure.kind, *student.failure.bases):
-        raise Difference("error", "raised other", kind=expected.kind, failure=student.failure)
 
 
 def _same_names(mine: dict[str, list[int]], theirs: dict[str, list[int]]) -> None:
@@ -225,29 +205,28 @@ def _same_structure(
         if not isinstance(mine, Tensor):
             raise Difference("type", "no tensor", where=where, mine=mine)
         return [(where, mine, theirs)]
-    if isinstance(theirs, (list, tuple)):
-        found = [
-            pair
-            for i, (a, b) in enumerate(zip(mine, theirs, strict=False))
-            for pair in _same_structure(a, b, where + messages.place(i, names))
-        ] if isinstance(mine, (list, tuple)) else None  # fmt: skip
-        if found is None or len(mine) != len(theirs):
-            raise Difference("type", "no values", where=where, count=len(theirs), mine=mine)
-        return found
     if isinstance(theirs, dict):
         if not isinstance(mine, dict) or set(mine) != set(theirs):
             raise Difference("type", "no dict", where=where, theirs=list(theirs), mine=mine)
-        return [
-            pair
-            for key in theirs
-            for pair in _same_structure(mine[key], theirs[key], where + messages.place(key))
-        ]
-    if isinstance(theirs, float) and type(mine) in (int, float):
+        keys = list(theirs)
+    elif isinstance(theirs, (list, tuple)):
+        if not isinstance(mine, (list, tuple)):
+            raise Difference("type", "no values", where=where, count=len(theirs), mine=mine)
+        keys = list(range(min(len(mine), len(theirs))))
+    elif isinstance(theirs, float) and type(mine) in (int, float):
         if not abs(mine - theirs) <= 1e-5 * max(1.0, abs(theirs)):  # NaN is near nothing
             raise Difference("values", "number", where=where, mine=mine, theirs=theirs)
-    elif type(mine) is not type(theirs) or mine != theirs:
-        raise Difference("values", "value", where=where, mine=mine, theirs=theirs)
-    return []
+        return []
+    else:
+        if type(mine) is not type(theirs) or mine != theirs:
+            raise Difference("values", "value", where=where, mine=mine, theirs=theirs)
+        return []
+    found = []
+    for key in keys:
+        found += _same_structure(mine[key], theirs[key], where + messages.place(key, names))
+    if len(mine) != len(theirs):  # after what differs in the values that both have
+        raise Difference("type", "no values", where=where, count=len(theirs), mine=mine)
+    return found
 
 
 def _same_form(pairs: list[Pair]) -> list[str]:
@@ -278,14 +257,11 @@ def close(mine: Tensor, theirs: Tensor, tolerance: float | None = None) -> Tenso
     if tolerance is None:
         tolerance = TOLERANCE[theirs.dtype]
     a, b = mine.double(), theirs.double()
-    size = b.abs()
-    scale = float(size.max()) if b.numel() else 0.0
-    odd = not math.isfinite(scale)
-    if odd:
-        scale = float(size.where(b.isfinite(), 0.0).max())
+    size, finite = b.abs(), b.isfinite()
+    scale = float(size.where(finite, 0.0).max()) if b.numel() else 0.0
     slack = 0.5 * scale if theirs.dtype in (torch.float32, torch.float64) else 2**-5 * scale
     near = (a - b).abs() <= tolerance * (size + slack)
-    return (a == b) | (near & b.isfinite()) | (a.isnan() & b.isnan()) if odd else near
+    return (a == b) | (near & finite) | (a.isnan() & b.isnan())
 
 
 def index_of(where: Tensor) -> tuple[int, ...]:
@@ -308,28 +284,17 @@ def _same_values(
         raise Difference("values", key, right, where=where, off=off, at=list(place), **numbers)
 
 
-def _same_state(mine: dict[str, Tensor], theirs: dict[str, Tensor], right: list[str]) -> None:
-    """The weights and learning rates that the call left behind."""
-    for name, expected in theirs.items():
+def _same_named(
+    kind: str, mine: dict[str, Tensor], theirs: dict[str, Tensor], right: list[str]
+) -> None:
+    """Of the kind "state" what the call left behind, of "grad" gradients, by their names."""
+    for name, wanted in theirs.items():
         got = mine.get(name)
-        if got is None or got.shape != expected.shape:
-            raise Difference("state", "no state", right, name=name)
-        off = ~close(got, expected, GRAD_TOLERANCE)
+        if got is None or got.shape != wanted.shape:
+            raise Difference(kind, f"no {kind}", right, name=name)
+        if kind == "grad" and not got.any() and wanted.any():
+            raise Difference(kind, "zero grad", right, name=name)
+        off = ~close(got, wanted, max(GRAD_TOLERANCE, TOLERANCE.get(wanted.dtype, 0.0)))
         if off.any():
-            key = "scalar state" if got.dim() == 0 else "state"
-            raise Difference("state", key, right, name=name, off=off, mine=got, theirs=expected)
-
-
-def _same_grads(mine: dict[str, Tensor], theirs: dict[str, Tensor], right: list[str]) -> None:
-    extra = [name for name in mine if name not in theirs]
-    if extra:
-        raise Difference("names", "extra gradient", right, extra=extra[0])
-    for name, gradient in theirs.items():
-        got = mine.get(name)
-        if got is None or got.shape != gradient.shape:
-            raise Difference("grad", "no gradient", right, name=name)
-        if not got.any() and gradient.any():
-            raise Difference("grad", "zero gradient", right, name=name)
-        off = ~close(got, gradient, max(GRAD_TOLERANCE, TOLERANCE.get(gradient.dtype, 0.0)))
-        if off.any():
-            raise Difference("grad", "gradient", right, name=name, off=off)
+            key = "scalar state" if kind == "state" and got.dim() == 0 else kind
+            raise Difference(kind, key, right, name=name, off=off, mine=got, theirs=wanted)

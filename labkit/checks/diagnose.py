@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from labkit.checks.compare import agree, distance, identical, matches
+from labkit.checks.compare import agree, distance, matches
 from labkit.checks.errors import advice_on, forgotten_self
 from labkit.checks.facts import facts_about
 from labkit.checks.mistakes import KINDS, MistakeError, Oracle, Version
@@ -18,9 +18,7 @@ from labkit.course.lang import tr
 ENOUGH = 0.45  # of the failed weight, for a mistake that explains a part of it
 FAULTS = 2  # named in one answer
 EQUALS = 2  # sentences of mistakes that nothing tells apart
-RENAMED = (0.1, 0.1)  # the share of the points that other names of arguments cost
 PAIRS = 80  # tried at most where no mistake alone explains an answer
-CHEAPER = 3  # times, for a passed check to be asked first
 
 
 @dataclass(frozen=True)
@@ -92,8 +90,8 @@ def diagnose(result: Result, oracle: Oracle, cell: str = "") -> Diagnosis:
 
     cell    the learner's code, for advice on an error
     """
-    if all(check.only_renamed for check in result.failed):
-        return Diagnosis(bounds=RENAMED if result.failed else (0.0, 1.0))
+    if not result.failed:
+        return Diagnosis()
     if slip := forgotten_self(cell):
         return Diagnosis(advice=slip)
     search = Search(result, oracle, cell)
@@ -142,21 +140,11 @@ class Search:
 
     def __init__(self, result: Result, oracle: Oracle, cell: str = ""):
         self.oracle, self.cell = oracle, cell
-        self.failed = [check for check in result.failed if not check.only_renamed]
+        self.failed = list(result.failed)
         self.passed = [check for check in result.checks if check.passed]
         self.unexplained = self.failed
         symbols = {call.symbol for check in self.failed for call in check.check.calls}
         self.versions = oracle.listed(symbols)
-        self._drop_contradicted()
-
-    def _drop_contradicted(self) -> None:
-        """Drop mistakes that the cheapest passed check contradicts, where that saves time."""
-        alike = [c for c in self.passed if any(call.steps for call in c.check.calls)]
-        if not (alike and self.failed):
-            return
-        cheapest = min(alike, key=self.seconds)
-        if CHEAPER * self.seconds(cheapest) < min(map(self.seconds, self.failed)):
-            self.versions = [v for v in self.versions if self.holds(v, [cheapest])]
 
     def seconds(self, result: CheckResult) -> float:
         """How long the right answer takes; it decides what is performed first, never what is
@@ -308,27 +296,3 @@ def together(first: Version, second: Version) -> Version | None:
             both.namespace  # noqa: B018  it is compiled here
             return both if first.mistake is not second.mistake else None
     return None
-
-
-def remarks(result: Result, oracle: Oracle) -> list[str]:
-    """Sentences for a right answer that equals a harmless variant and not the reference."""
-    if not result.passed:
-        return []
-    symbols = {call.symbol for check in result.checks for call in check.check.calls}
-    told_apart: dict[str, bool] = {}
-    for version in oracle.listed(symbols, costs=False):
-        for call, got in [
-            pair
-            for check in result.checks
-            if not check.check.declaration.view
-            for pair in zip(check.check.calls, check.outcomes, strict=True)
-        ]:
-            if call.symbol != version.mistake.symbol:
-                continue
-            as_version = identical(got, oracle.mistaken(version, call))
-            as_reference = identical(got, oracle.reference(call))
-            if as_version and not as_reference:
-                told_apart.setdefault(sentence_of(version), True)
-            elif as_reference and not as_version:
-                told_apart[sentence_of(version)] = False
-    return [sentence for sentence, shown in told_apart.items() if shown]

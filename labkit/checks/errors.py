@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 from labkit.course import cells
@@ -14,10 +14,33 @@ from labkit.course.lang import said, tr
 from labkit.course.syllabus import Exercise
 from labkit.sandbox.inside.call import Failure
 
-Rule = Callable[[re.Match[str], Failure, Exercise, str], str]
-LONGEST, FEW = 60, 5  # of a learner's names: characters, and how many
-VERSION = ".".join(map(str, sys.version_info[:2]))
+MOST_NAMES = 120  # characters of a learner's names
 REDUCTIONS = {"mean", "sum", "var", "std", "norm", "amax", "amin", "prod", "max", "min"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """An error, and the learner's code; the failure's line counts within it."""
+
+    match: re.Match[str]  # of the rule that looks at it
+    failure: Failure
+    exercise: Exercise
+    cell: str
+
+    @property
+    def nodes(self) -> list[ast.AST]:
+        """Of the code; [] where it is no Python."""
+        return nodes_of(self.cell)
+
+    def line(self, number: int | None) -> str:
+        """A line of the cell, "" if it has none of that number."""
+        lines = self.cell.splitlines()
+        return lines[number - 1] if number and number <= len(lines) else ""
+
+
+def nodes_of(cell: str) -> list[ast.AST]:
+    tree = cells.parsed(cells.tidied(cell))
+    return [*ast.walk(tree)] if tree else []
 
 
 def advice_on(failure: Failure, exercise: Exercise, cell: str) -> str:
@@ -25,44 +48,34 @@ def advice_on(failure: Failure, exercise: Exercise, cell: str) -> str:
 
     cell    the learner's code; the failure's line counts within it
     """
-    for pattern, sentence in RULES:
-        match = re.search(pattern, failure.text)
-        if match:
-            return (
-                tr(sentence)
-                if isinstance(sentence, str)
-                else sentence(match, failure, exercise, cell)
-            )
+    text = f"{failure.kind}: {failure.text}"
+    for pattern, advice in RULES:
+        if match := re.search(pattern, text):
+            if isinstance(advice, str):
+                return tr(advice, **match.groupdict())
+            return advice(Case(match, failure, exercise, cell))
     return ""
 
 
-def _not_written(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
-    if match[1] == exercise.id:
+def _not_written(case: Case) -> str:
+    if case.match[1] == case.exercise.id:
         return tr("a `raise NotImplementedError` line of the stub is still there: delete it")
-    return tr("exercise {id}, which this one uses, is still empty: write it first", id=match[1])
+    unwritten = said("exercise {id}, which this one uses, is still empty: write it first")
+    return tr(unwritten, id=case.match[1])
 
 
-def _not_defined(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
-    name, own = match[1], cells.defined_names(cells.tidied(cell))
-    if name in exercise.symbols:
-        shown = [each if len(each) <= LONGEST else f"{each[: LONGEST - 1]}…" for each in own]
-        more = tr(" and more") if len(own) > FEW else ""
-        instead = (
-            tr(
-                ", and this cell defines {names}{more}",
-                names=tr(", ").join(shown[:FEW]),
-                more=more,
-            )
-            if own
-            else ""
-        )
+def _not_defined(case: Case) -> str:
+    name, nodes = case.match[1], case.nodes
+    if name in case.exercise.symbols:
+        names = tr(", ").join(cells.defined_names(cells.tidied(case.cell)))[:MOST_NAMES]
+        instead = tr(", and this cell defines {names}", names=names) if names else ""
         return tr("the exercise needs `{name}`{instead}", name=name, instead=instead)
-    tree = cells.parsed(cells.tidied(cell))
-    known = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name)] if tree else []
-    known += [n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)] if tree else []
-    if tree and name in _names_of_self(tree):
+    methods = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    if name in methods or name in {node.attr for node in nodes if _is_of_self(node)}:
         return tr("`self.` is missing: it has to be `self.{name}`", name=name)
-    near = get_close_matches(name, set(known) - {name}, n=1, cutoff=0.8)
+    known = {node.id for node in nodes if isinstance(node, ast.Name)}
+    known |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    near = get_close_matches(name, sorted(known - {name}), n=1, cutoff=0.8)
     slip = tr("is it a slip for `{near}`? Or ", near=near[0]) if near else ""
     return tr(
         "`{name}` is used and not defined: {slip}does it come from another cell? "
@@ -73,60 +86,49 @@ def _not_defined(match: re.Match[str], failure: Failure, exercise: Exercise, cel
     )
 
 
-def _names_of_self(tree: ast.AST) -> set[str]:
-    """Attributes of `self`, and methods."""
-    found = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self":
-            found.add(node.attr)
-    return found
+def _is_of_self(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self"
 
 
 def forgotten_self(cell: str) -> str:
     """A part that `__init__` makes and leaves in a local name, as a sentence; "" if none."""
-    tree = cells.parsed(cells.tidied(cell))
-    for method in ast.walk(tree) if tree else ():
+    for method in nodes_of(cell):
         if not isinstance(method, ast.FunctionDef) or method.name != "__init__":
             continue
-        used = [n.id for n in ast.walk(method) if isinstance(n, ast.Name)]
+        used = [node.id for node in ast.walk(method) if isinstance(node, ast.Name)]
         for node in method.body:
             made = isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
             name = node.targets[0] if made else None
             if isinstance(name, ast.Name) and used.count(name.id) == 1:
-                return tr(
+                gone = said(
                     "`self.` is missing: `{name}` is made in `__init__` and is gone when that "
-                    "ends",
-                    name=name.id,
+                    "ends"
                 )
+                return tr(gone, name=name.id)
     return ""
 
 
-def _argument(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
+def _argument(case: Case) -> str:
     """Of the learner's own function, called as the contract says; torch's own stay silent."""
-    called, symbol = match[1], match[1].split(".")[0]
-    if symbol not in exercise.symbols or failure.line is not None:
+    called = case.match[1]
+    symbol, *method = called.split(".")
+    if symbol not in case.exercise.symbols or case.failure.line is not None:
         return ""
-    if "positional" in match[0] or "multiple" in match[0]:
-        method = called.split(".")[-1]
-        if "." in called and _first_argument(cell, method) != "self":
-            return tr("`self` is missing as the first argument of `{method}`", method=method)
+    if method and "keyword" not in case.match[0]:
+        defined = [node for node in case.nodes if isinstance(node, ast.FunctionDef)]
+        first = {node.name: [x.arg for x in node.args.args][:1] for node in defined}
+        if first.get(method[-1]) != ["self"]:
+            missing = said("`self` is missing as the first argument of `{method}`")
+            return tr(missing, method=method[-1])
     return tr(
         "the arguments of `{called}` are not those of the stub: keep their names and order",
         called=called,
     )
 
 
-def _first_argument(cell: str, method: str) -> str | None:
-    tree = cells.parsed(cells.tidied(cell))
-    for node in ast.walk(tree) if tree else ():
-        if isinstance(node, ast.FunctionDef) and node.name == method:
-            return node.args.args[0].arg if node.args.args else None
-    return None
-
-
-def _attribute(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
-    owner, name = match[1], match[2]
-    if owner == "NoneType" and re.search(rf"[\w\])]\[[^\]]*\]\.{name}\b", cell):
+def _attribute(case: Case) -> str:
+    owner, name = case.match[1], case.match[2]
+    if owner == "NoneType" and re.search(rf"[\w\])]\[[^\]]*\]\.{name}\b", case.cell):
         return ""  # of a row's or dict's item: it may not have been set yet
     if owner == "NoneType":
         return tr(
@@ -134,23 +136,21 @@ def _attribute(match: re.Match[str], failure: Failure, exercise: Exercise, cell:
             "that was not given, or a function without `return`",
             name=name,
         )
-    if owner in exercise.symbols:
-        return tr(
-            "`self.{name}` is read, and nothing of that name was stored on `self` before",
-            name=name,
-        )
-    return ""
+    stored = said("`self.{name}` is read, and nothing of that name was stored on `self` before")
+    return tr(stored, name=name) if owner in case.exercise.symbols else ""
 
 
-def _sizes(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
+def _sizes(case: Case) -> str:
     """Only where the cell has a reduction along an axis that drops it."""
-    tree = cells.parsed(cells.tidied(cell))
-    lines = cell.splitlines()
-    here = lines[failure.line - 1] if failure.line and failure.line <= len(lines) else "@"
-    if tree is None or "@" in here or "matmul" in here:
+    wrong = case.line(case.failure.line)
+    if not wrong or "@" in wrong or "matmul" in wrong:
         return ""  # of no line of this cell, nothing is known
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _drops_an_axis(node) and _meets(node, failure, lines):
+    for node in case.nodes:
+        if not _drops_an_axis(node):
+            continue
+        name = case.line(node.lineno).partition("=")[0].strip()  # that gets the result
+        is_used = node.lineno < case.failure.line and name and name in wrong
+        if node.lineno == case.failure.line or is_used:
             return tr(
                 "two shapes do not line up: line {lineno} reduces an axis without "
                 "`keepdim=True`, so that the axis is gone",
@@ -159,83 +159,48 @@ def _sizes(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str
     return ""
 
 
-def _meets(node: ast.Call, failure: Failure, lines: list[str]) -> bool:
-    """Whether what a call gives is in the line that failed."""
-    line = failure.line or 0
-    name = lines[node.lineno - 1].partition("=")[0].strip()
-    before = node.lineno < line <= len(lines)
-    return node.lineno == line or (before and bool(name) and name in lines[line - 1])
-
-
-def _drops_an_axis(node: ast.Call) -> bool:
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+def _drops_an_axis(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
     given = {keyword.arg for keyword in node.keywords}
-    if isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "self":
-        return False  # a part of the learner's own, perhaps a norm
-    return name in REDUCTIONS and bool(node.args or "dim" in given) and "keepdim" not in given
+    is_reduction = node.func.attr in REDUCTIONS and bool(node.args or "dim" in given)
+    return is_reduction and "keepdim" not in given and not _is_of_self(node.func)
 
 
-def _product(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
-    return tr(
-        "rows of {given} numbers meet a matrix that takes rows of {taken}",
-        given=match[2],
-        taken=match[3],
-    )
-
-
-def _no_module(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
-    return tr(
-        "`{name}` is neither a package nor a file in grading: only the notebook is read, and "
-        "`%%writefile` writes nothing. Put its code into this cell",
-        name=match[1],
-    )
-
-
-def _no_name(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
-    if match[2] not in sys.stdlib_module_names:
-        return ""
-    return tr("Python {version} checks this, and has no `{name}` in `{module}`",
-              version=VERSION, name=match[1], module=match[2])  # fmt: skip
-
-
-def _syntax(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
-    """A merge that was not finished; what only a newer Python reads."""
-    if failure.kind not in ("SyntaxError", "IndentationError"):
-        return ""
-    if re.search(r"^(<{7}|>{7})( |$)", cell, re.MULTILINE):
+def _syntax(case: Case) -> str:
+    is_merged = re.search(r"^(<{7}|>{7})( |$)", case.cell, re.MULTILINE)
+    if case.failure.kind in ("SyntaxError", "IndentationError") and is_merged:
         return tr("a git merge was not finished: lines of <<<<<<< are in the cell")
-    if sys.version_info < (3, 12) and re.search(NEWER, cell, re.MULTILINE):
-        return tr("Python 3.12 reads this, but {version} checks it: write it otherwise",
-                  version=VERSION)  # fmt: skip
     return ""
 
 
-def _inverted(match: re.Match[str], failure: Failure, exercise: Exercise, cell: str) -> str:
-    if "~" in cell:
+def _inverted(case: Case) -> str:
+    if "~" in case.cell:
         return tr("`~` is for bool masks: this tensor holds numbers")
     return tr("a mask of numbers arrives where a bool mask is expected")
 
 
-# Type parameters, the statement `type X = ...`, an f-string with its own quotes inside
-NEWER = r"""^ *(def|class) +\w+\[|^ *type +\w+.*=|\bf(["']).*\{[^}]*\2"""
-# (what the error's text holds, a sentence that is then always so, or who looks closer)
-RULES: tuple[tuple[str, str | Rule], ...] = (
-    (r"^Exercise (\d+\.\d+):", _not_written),
-    (r"^(?:name ')?(\w+)'? is not defined", _not_defined),
+# (what the error's text holds, a sentence with the groups of that, or what looks closer)
+RULES: tuple[tuple[str, str | Callable[[Case], str]], ...] = (
+    (r"^\w+: Exercise (\d+\.\d+):", _not_written),
+    (r"^\w+: (?:name ')?(\w+)'? is not defined", _not_defined),
     (
         r"_forward_unimplemented|missing the required \"forward\"",
         said("the class has no method `forward` of its own"),
     ),
-    (r"([\w.]+)\(\) got an unexpected keyword argument", _argument),
-    (r"([\w.]+)\(\) got multiple values for argument", _argument),
-    (r"([\w.]+)\(\) missing \d+ required positional argument", _argument),
-    (r"([\w.]+)\(\) takes .*positional argument", _argument),
+    (r"([\w.]+)\(\) (got an unexpected keyword|got multiple values for) argument", _argument),
+    (r"([\w.]+)\(\) (missing \d+ required |takes .*)positional argument", _argument),
     (
         r"before Module.__init__\(\) call",
         said("`super().__init__()` does not come first in `__init__`"),
     ),
-    (r"cannot import name '(\w+)' from '(\w+)'", _no_name),
-    (r"No module named '([\w.]+)'", _no_module),
+    (
+        r"No module named '(?P<name>[\w.]+)'",
+        said(
+            "`{name}` is neither a package nor a file in grading: only the notebook is read, "
+            "and `%%writefile` writes nothing. Put its code into this cell"
+        ),
+    ),
     (
         r"CUDA|NVIDIA",
         said("there is no GPU in grading: take the device from a tensor, `x.device`"),
@@ -304,8 +269,25 @@ RULES: tuple[tuple[str, str | Rule], ...] = (
         r"numbers, \d+ are allowed here",
         said("this tensor is larger than the exercise allows: compute it a block at a time"),
     ),
+    (
+        r"unhashable type: 'list'",
+        said("a list is looked up in a dict or set: a tuple can be, see `tuple(...)`"),
+    ),
+    (
+        r"(?P<name>min|max)\(\) .*empty",
+        said(
+            "`{name}` has nothing to choose from in this call: ask first if something is left"
+        ),
+    ),
     (r"maximum recursion depth", said("the code calls itself without end")),
     (r"must match the size", _sizes),
-    (r"shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)", _product),
+    (
+        r"shapes cannot be multiplied \(\d+x(?P<given>\d+) and (?P<taken>\d+)x\d+\)",
+        said("rows of {given} numbers meet a matrix that takes rows of {taken}"),
+    ),
+    (
+        r"^KeyError: (?P<key>.+)",
+        said("the dict has no {key}: `in` asks whether it has, `.get` gives something instead"),
+    ),
     (r"expect|invalid|indent|f-string|unmatched", _syntax),
 )

@@ -1,9 +1,9 @@
 """What is known where no mistake is named: how the wrong numbers relate to the right ones,
-which argument changes nothing, and what the failed checks have in common."""
+which argument changes nothing, and which checks fail."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
@@ -14,10 +14,9 @@ from labkit.checks.compare import agree, close
 from labkit.checks.mistakes import Oracle
 from labkit.checks.runner import CheckResult, Result
 from labkit.course.lang import said, tr
-from labkit.sandbox.inside.call import Call, Given, New, Outcome, tensors_in
+from labkit.sandbox.inside.call import Call, Outcome, tensors_in
 from labkit.sandbox.inside.perform import perform
 
-HALF = (torch.bfloat16, torch.float16)
 ROUNDED = 2**-6  # two units in the last place of bfloat16
 MOST_TITLES = 4
 ONLY = {
@@ -25,15 +24,15 @@ ONLY = {
     "dtype": said("the dtypes are wrong; values are compared once those are right"),
     "changed": said("the values are right, but an input is changed"),
 }
-IN_HALF = said("in half precision")
 
 
 def facts_about(result: Result, unexplained: list[CheckResult], oracle: Oracle) -> list[str]:
     """Sentences on failed checks that no mistake explains; [] where nothing is sure."""
     first = unexplained[0]
-    others = [check for check in result.checks if check not in unexplained]
     found = [without_effect(unexplained, oracle) or related(first, oracle)]
-    found.append(in_common(unexplained, others))
+    kinds = {check.difference.kind for check in unexplained}
+    if len(kinds) == 1 and kinds <= ONLY.keys():
+        found.append(tr(ONLY[kinds.pop()]))
     titles = list(dict.fromkeys(check.title for check in unexplained))
     if len(titles) > 1 and any(check.passed for check in result.checks):
         shown = " | ".join(titles[:MOST_TITLES]) + (" | ..." if titles[MOST_TITLES:] else "")
@@ -171,68 +170,3 @@ def _where(wrong: Tensor, axis: int, size: int) -> str:
     if places == list(range(places[-1] + 1)):
         return tr("along {name} entries up to {places} are wrong", name=name, places=places[-1])
     return ""
-
-
-def in_common(failed: list[CheckResult], others: list[CheckResult]) -> str:
-    """What all these failed checks share and no other one has, passed or explained by a
-    mistake; "" if nothing."""
-    kinds = {check.difference.kind for check in failed}
-    if len(kinds) == 1 and kinds <= ONLY.keys():
-        return tr(ONLY[kinds.pop()])
-    calls = [c for check in others for c in check.check.calls if any(i for _, i in c.steps)]
-    alike = {check.failure_call.symbol for check in failed}
-    calls = [call for call in calls if call.symbol in alike]  # others have other arguments
-    if len(failed) < 2 or not calls:
-        return ""
-    shared = [features(check.failure_call) for check in failed]
-    elsewhere = {feature for call in calls for feature in features(call)}
-    only = [f for f in shared[0] if f not in elsewhere and all(f in each for each in shared)]
-    if only[:1] == [IN_HALF]:
-        return tr("wrong only {only}", only=tr(IN_HALF))
-    sure = len(only) == 1 and shared[0][only[0]]  # of several, any one may be the cause
-    return tr("wrong only {only}", only=only[0]) if sure else ""
-
-
-def features(call: Call) -> dict[str, bool]:
-    """What is special about a call, in words that go on "wrong only ..."; False for what
-    differs from check to check without a meaning."""
-    found: dict[str, bool] = {}
-    init = call.init if isinstance(call.init, Mapping) else {}  # by position: no names
-    inputs = [init, *(given for _, given in call.steps)]
-    tensors = [
-        pair for given in inputs for name in given for pair in tensors_in(given[name], name)
-    ]
-    dtypes = [t.dtype for _, t in tensors if t.is_floating_point()] + [call.dtype]
-    if any(dtype in HALF for dtype in dtypes):
-        found[IN_HALF] = True
-    for given in inputs:
-        for name, value, has_meaning in _arguments(given):
-            found[tr("where `{name}` is {value}", name=name, value=value)] = has_meaning
-    for name, tensor in tensors:
-        if tensor.dtype == torch.bool:
-            found[tr("where `{name}` is a tensor of bools", name=name)] = True
-        if not tensor.is_contiguous() and len(call.steps) == 1:  # with a cache all are cut
-            strided = said(
-                "where `{name}` does not lie in order in memory (it was transposed or cut)"
-            )
-            found[tr(strided, name=name)] = True
-        for axis in range(tensor.dim()):
-            if tensor.size(axis) == 1:
-                one = said("where axis {axis} of `{name}` has one entry")
-                found[tr(one, axis=axis, name=name)] = True
-    if len(call.steps) > 1:
-        found[tr("where one object is used several times")] = True
-    return found
-
-
-def _arguments(given: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
-    """(name, value, whether that means something) of plain arguments, also of those of objects
-    that are made for a call. Sizes and the like differ from check to check by themselves."""
-    for name, value in given.items():
-        if isinstance(value, (New, Given)):
-            yield name, "given", True
-            yield from _arguments(value.arguments)
-        elif isinstance(value, Tensor):
-            yield name, "given", True
-        elif value is None or isinstance(value, (bool, int, float, str)):
-            yield name, str(value), not isinstance(value, (int, float)) or value in (0, 1)

@@ -25,9 +25,6 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "raised": ("{failure}",),
     "not raised": (said("{kind} was expected, nothing was raised"),),
     "raised other": (said("{kind} was expected; {failure}"),),
-    "renamed": (
-        said("an argument is called {found} instead of {asked}, its name in the stub"),
-    ),
     "unmentioned": (said("the message of the error does not contain {text!r}"),),
     "missing name": (said("there is no parameter {missing}{more}"),),
     "extra name": (
@@ -61,9 +58,9 @@ LOOKS: dict[str, tuple[str, ...]] = {
         said("after the call, {name} is {mine}"),
     ),
     "extra gradient": (said("there is a {extra} too many"),),
-    "no gradient": (said("no gradient reaches {name}"),),
-    "zero gradient": (said("no gradient reaches {name}: it is zero everywhere"),),
-    "gradient": (said("the gradient of {name} differs in {percent} of its entries"),),
+    "no grad": (said("no gradient reaches {name}"),),
+    "zero grad": (said("no gradient reaches {name}: it is zero everywhere"),),
+    "grad": (said("the gradient of {name} differs in {percent} of its entries"),),
     "drawn": (said("{drawn} tokens of 0 to {last} came out"),),
     "forbidden": (said("token {token} came out, which must not be drawn"),),
     "frequency": (
@@ -224,9 +221,7 @@ def _state_text(text: str) -> str:
 # The report of a runner.Result and a diagnose.Diagnosis, which are made with these words
 
 
-def learner_report(
-    result: Any, diagnosis: Any, notes: Sequence[str] = (), next_step: str = ""
-) -> Report:
+def learner_report(result: Any, diagnosis: Any, next_step: str = "") -> Report:
     """The report under a check cell: the first thing wrong, why, then what is right."""
     heading = result.exercise.heading
     if result.broken:
@@ -241,7 +236,6 @@ def learner_report(
     facts = [*titles, *(failure.difference.right if failure else ())]
     rows = [("ok", folded(facts, result))] if facts else []
     if failure is None:
-        rows += [("note", note) for note in notes]
         points = result.exercise.points
         verdict = tr("passed, {points} of {points} points", points=points) if points else ""
         return Report(heading, Status.PASSED, [*rows, ("next", next_step)], verdict)
@@ -249,9 +243,7 @@ def learner_report(
     return Report(heading, Status.NOT_YET, [*rows, ("next", next_step)])
 
 
-def graded_report(
-    result: Any, diagnosis: Any, notes: Sequence[str] = (), intake: str = ""
-) -> Report:
+def graded_report(result: Any, diagnosis: Any, intake: str = "") -> Report:
     """The report in a graded notebook: every check, but no number of the reference."""
     verdict = tr(
         "{score:g} of {points} points", score=result.score, points=result.exercise.points
@@ -263,7 +255,6 @@ def graded_report(
     failed = {check.title for check in result.failed}
     passed = dict.fromkeys(c.title for c in result.checks if c.passed and c.title not in failed)
     rows += [("ok", " | ".join(passed))] if passed else []
-    rows += [("note", note) for note in notes]
     status = Status.PASSED if result.passed else Status.NOT_YET
     return Report(result.exercise.heading, status, rows, verdict)
 

@@ -43,7 +43,6 @@ KINDS = {
     "part": (0.2, 0.5),  # a part of it is missing or wrong
     "case": (0.1, 0.2),  # a case or a precision that the lab teaches
     "courtesy": (0.0, 0.05),
-    "remark": (0.0, 0.0),
 }
 ONE_LINE = re.compile(r"(?P<find>.+?) ->(?: (?P<replace>.*))?")
 CALLED = re.compile(r"(\w+)\(")
@@ -65,10 +64,6 @@ class Mistake:
     sentence: str
     kind: str
     alternatives: tuple[tuple[Edit, ...], ...]
-
-    @property
-    def costs(self) -> bool:
-        return self.kind != "remark"
 
     @property
     def exercise(self) -> Exercise:
@@ -161,7 +156,7 @@ def reference_cell(lab: Lab, exercise: Exercise) -> str:
 
 @cache
 def mistakes_of(lab: Lab) -> list[Mistake]:
-    """All mistakes and remarks listed for a lab, in the order of its file."""
+    """All mistakes listed for a lab, in the order of its file."""
     path = SOLUTIONS / "mistakes" / f"{lab.module}.diff"
     return list(parse_mistakes(lab, sealed.read_source(path)))
 
@@ -240,7 +235,7 @@ class Oracle:
             known[version] = perform(call, version.namespace)
         return known[version]
 
-    def listed(self, symbols: set[str], costs: bool = True) -> list[Version]:
+    def listed(self, symbols: set[str]) -> list[Version]:
         """The versions of mistakes of these symbols, in the order of the file."""
-        entries = [m for m in mistakes_of(self.lab) if m.symbol in symbols and m.costs is costs]
+        entries = [mistake for mistake in mistakes_of(self.lab) if mistake.symbol in symbols]
         return [version for mistake in entries for version in mistake.versions]

@@ -12,13 +12,17 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import json
 import re
 import textwrap
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 
+from labkit.course.paths import TESTS
 from labkit.course.syllabus import Exercise
+
+GIVEN = TESTS / "visible" / "given.json"
 
 DIRECTIVE = re.compile(r"^# %%[ \t]*(?:exercise[ \t]+(\d+\.\d+)|given)\b[^\n]*$", re.MULTILINE)
 REGION = re.compile(
@@ -277,3 +281,16 @@ def given_names(module: str) -> list[str]:
 def used_names(tree: ast.AST) -> set[str]:
     """The names that the code mentions, wherever they come from."""
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+# The course's own cells
+
+
+@cache
+def given_cells() -> dict[str, set[str]]:
+    """{lab name: the hashes of its released notebook's code cells, in every language}"""
+    return {lab: set(hashes) for lab, hashes in json.loads(GIVEN.read_text("utf-8")).items()}
+
+
+def cell_hash(text: str) -> str:
+    return hashlib.sha256(text.strip().encode("utf-8", "replace")).hexdigest()[:8]

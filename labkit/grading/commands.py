@@ -101,7 +101,7 @@ def report(course: CourseFolder = Path("course"), db: Database = None) -> None:
     if not written:
         raise Problem(tr("nothing is graded yet: `tinyllm grade LAB`"))
     print(f"{written[-1]}, with the pages of {len(written) - 1} labs")
-    print_remarks(folder, console)
+    print_remarks(folder.remarks, console)
     if folder.remarks:
         raise typer.Exit(1)
 
@@ -176,9 +176,9 @@ def grade(
     all_well = True
     try:
         with GradingPool(jobs, dask, no_sandbox or None) as pool:
-            here = list(course.glob(f"submitted/*/{found.name}/{found.name}.ipynb"))
-            if here or sources:
-                pool.start(len(here) + len(sources or ()))  # while nbgrader is imported
+            new = new_files(course, found, fresh)
+            if new or sources:
+                pool.start(len(new) + len(sources or ()))  # while nbgrader is imported
             folder = existing_course(course, db)
             from labkit.grading.run.grade import grade_and_report
 
@@ -195,6 +195,14 @@ def grade(
         raise Problem(f"nothing to grade: no {handed}")
     if folder.remarks or not all_well:
         raise typer.Exit(1)
+
+
+def new_files(course: Path, lab: Lab, fresh: bool) -> list[Path]:
+    """The submissions that were perhaps not graded yet."""
+    graded = course / ".results" / f"{lab.name}.json"
+    since = graded.stat().st_mtime if graded.is_file() and not fresh else 0
+    found = course.glob(f"submitted/*/{lab.name}/{lab.name}.ipynb")
+    return [path for path in found if path.lstat().st_mtime >= since]
 
 
 def collected(

@@ -1,15 +1,38 @@
-"""The templates of the pages that grading writes: of learners, of labs, of the class."""
+"""The templates of the pages that grading writes: of learners, of labs, of the class; and a
+mark by which a file says what it was made of, so that it is written only where that changed."""
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, Template
 
-from labkit.course.files import write_whole
+from labkit.course.files import hash_of, write_whole
 from labkit.course.lang import language, ntr, tr
+from labkit.course.paths import ROOT
 from labkit.course.report import clean
+
+# What decides how a verdict is shown
+SHOWING = ("labkit/course/**/*.*", "labkit/grading/**/*.*", "solutions/answers/*.*")
+
+
+@cache
+def showing() -> str:
+    """A hash of everything of the course that can change what a learner's page shows."""
+    return hash_of(
+        path for name in SHOWING for path in ROOT.glob(name) if path.suffix != ".pyc"
+    )
+
+
+def mark_of(*parts: object) -> str:
+    """A hash of what a file is made of, and of the code that makes it."""
+    hasher = hashlib.sha256(showing().encode())
+    for part in parts:
+        data = part if isinstance(part, bytes) else repr(part).encode()
+        hasher.update(hashlib.sha256(data).digest())
+    return hasher.hexdigest()
 
 
 def points(number: float) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from labkit.checks.assembly import PARTS, judged
 from labkit.checks.declared import BrokenCheck, Check, prepared_checks
-from labkit.checks.diagnose import diagnose, remarks
+from labkit.checks.diagnose import diagnose
 from labkit.checks.errors import advice_on
 from labkit.checks.messages import error_text, learner_report
 from labkit.checks.mistakes import Oracle
@@ -124,10 +124,10 @@ def _checked(
             result = run_checks(exercise, checks, student, oracle.reference)
         except BrokenCheck as error:
             result = Result(exercise, broken=str(error))
-    found, notes = diagnose(result, oracle, block or ""), remarks(result, oracle)
+    found = diagnose(result, oracle, block or "")
     result.bounds = found.bounds
     step = next_step(lab, exercise) if result.passed else hint
-    return learner_report(result, found, notes + sandbox.notes, step), result.score
+    return learner_report(result, found, step), result.score
 
 
 @cache

@@ -51,8 +51,12 @@ def templates() -> dict[str, Catalog]:
 def updated(language: str, name: str) -> bytes:
     """What the catalog's file should hold."""
     catalog = read(path_of(language, name), language)
-    catalog.update(templates()[name], update_creation_date=False)
+    template = templates()[name]
+    catalog.update(template, update_creation_date=False)
     for message in catalog:
+        if message.fuzzy and message.previous_id and message.previous_id[0] in template:
+            message.string = ""  # a guess from a message that did not change
+            message.flags.discard("fuzzy")
         message.flags.discard("python-format")  # it is str.format's
     written = io.BytesIO()
     write_po(written, catalog, width=WIDTH, ignore_obsolete=True, include_lineno=False)

@@ -16,6 +16,7 @@ from labkit.author.owned_cells import authored, read_or_begin
 from labkit.author.reference import references
 from labkit.author.translation import texts
 from labkit.author.translation.labels import labels_of
+from labkit.author.translation.prints import printed_texts
 from labkit.checks.mistakes import mistakes_of
 from labkit.course.paths import LABKIT, ROOT, SOLUTIONS, TESTS
 from labkit.course.report import LABELS, Status
@@ -60,9 +61,11 @@ def of_lab(lab: Lab) -> Iterator[Message]:
     notebook = read_or_begin(lab)
     yield Message(lab.title, f"labkit/course/labs/{lab.name}.toml")
     for cell in notebook.cells:
+        where = f"notebooks/{lab.name}.ipynb {cell.id}"
         if cell.cell_type == "markdown":
-            where = f"notebooks/{lab.name}.ipynb {cell.id}"
             yield Message(authored(lab, cell), where)
+        else:
+            yield from (Message(text, where) for text in printed_texts(cell.source))
     for name, outcome in lab.predictions.items():
         for text in (*outcome.choices.values(), outcome.why):
             yield Message(text, f"labkit/course/labs/{lab.name}.toml {name}")

@@ -24,7 +24,7 @@ from labkit.grading.judge.graded import (
     GradedSubmission,
     common_layers,
 )
-from labkit.grading.nbgrader.course import Course
+from labkit.grading.nbgrader.course import Course, Remark
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
 from labkit.grading.nbgrader.standings import Standing, empty_standing
 from labkit.grading.run.results import Results
@@ -248,11 +248,11 @@ def join_class(
     return LabResults(rules.counted, entries, common_layers(submissions.values()))
 
 
-def remarks_on(entry: Entry, remarks: Iterable[str] = ()) -> list[str]:
+def remarks_on(entry: Entry, remarks: Iterable[Remark] = ()) -> list[str]:
     """What a person should look at: remarks of grading on this learner's work, what could not
     be graded, ways around what is not allowed."""
-    start, doubtful = f"{entry.learner}: ", doubts(entry) if entry.submission else []
-    about = [text.removeprefix(start) for text in remarks if text.startswith(start)]
+    doubtful = doubts(entry) if entry.submission else []
+    about = [remark.text for remark in remarks if remark.learner == entry.learner]
     first = filter(None, [entry.ungraded, entry.unsettled])
     return list(dict.fromkeys([*first, *doubtful, *about]))
 

@@ -25,7 +25,7 @@ from labkit.grading.class_report.columns import (
     write_csv,
 )
 from labkit.grading.collect.issues import OpenIssues
-from labkit.grading.nbgrader.course import Course
+from labkit.grading.nbgrader.course import Course, Remark
 from labkit.grading.nbgrader.standings import stale_text
 from labkit.grading.pages import write_page
 from labkit.grading.run.results import UnreadableResult
@@ -43,19 +43,19 @@ def write_reports(course: Course, only: Lab | None = None) -> list[Path]:
         try:
             found = results_of(course, lab)
         except UnreadableResult as error:
-            course.remarks.append(
-                tr("{name} is not in the reports: {error}", name=lab.name, error=error)
-            )
+            text = tr("{name} is not in the reports: {error}", name=lab.name, error=error)
+            course.remarks.append(Remark(text))
             continue
         results += [found] if found else []
     written = []
     for lab_results in results:
-        if only is None or only.name == lab_results.lab.name:
+        name = lab_results.lab.name
+        if only is None or only.name == name:
+            about = [remark for remark in course.remarks if remark.lab in ("", name)]
             for entry in lab_results.entries:
                 stale = [*map(stale_text, entry.standing.stale)]
-                entry.remarks = stale + remarks_on(entry, course.remarks)
-                who = f"{lab_results.lab.name}, {entry.learner}"
-                course.remarks += [f"{who}, {text}" for text in stale]
+                entry.remarks = stale + remarks_on(entry, about)
+                course.remarks += [Remark(text, entry.learner, name) for text in stale]
             written.append(write_lab(course.root, lab_results))
     return written + [write_course(course.root, results)] * bool(results)
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from nbformat import NotebookNode
 
 from labkit.author.reference import reference_block
-from labkit.checks.diagnose import diagnose, remarks
+from labkit.checks.diagnose import diagnose
 from labkit.checks.errors import advice_on
 from labkit.checks.messages import error_text, graded_report
 from labkit.checks.mistakes import Oracle
@@ -230,9 +230,9 @@ class Judge:
         )
 
     def _verdict(self, result: Result, note: str, cell: str) -> GradedExercise:
-        found, notes = diagnose(result, self.oracle, cell), remarks(result, self.oracle)
+        found = diagnose(result, self.oracle, cell)
         result.bounds = found.bounds
-        report = graded_report(result, found, notes, note)
+        report = graded_report(result, found, note)
         failure = result.first_failure
         look = failure.difference.look if failure and failure.difference else note
         return GradedExercise(

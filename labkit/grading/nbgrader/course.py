@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import nbformat
 from nbformat import NotebookNode
@@ -37,12 +38,27 @@ from labkit.grading.nbgrader.gradebook.connection import (
     RosterEntry,
 )
 from labkit.grading.nbgrader.gradebook.rows import GradebookRow, record
-from labkit.grading.nbgrader.graded_notebook import file_content, read_content
+from labkit.grading.nbgrader.graded_notebook import file_content
 from labkit.grading.nbgrader.plugins import CoursePenalty
 from labkit.grading.nbgrader.standings import Standing
 from labkit.grading.nbgrader.timestamp import read_manifest
 
 NO_NAME = re.compile(r"[\r\n\ud800-\udfff]")  # nbgrader and databases cannot keep it
+
+
+class Remark(NamedTuple):
+    """What the instructor should know: of a learner's work in a lab, or of the course.
+
+    lab    its name, where remarks on several labs may stand together
+    """
+
+    text: str
+    learner: str = ""
+    lab: str = ""
+
+    def __str__(self) -> str:
+        about = ", ".join(filter(None, [self.lab, self.learner]))
+        return f"{about}: {self.text}" if about else self.text
 
 
 @dataclass(frozen=True)
@@ -65,8 +81,8 @@ class SubmittedFile:
         return ""
 
     @property
-    def remark(self) -> str:
-        return f"{self.learner}: {self.problem}; not graded"
+    def remark(self) -> Remark:
+        return Remark(f"{self.problem}; not graded", self.learner)
 
     def read(self) -> bytes:
         """What is in it; of a file that is too large as much as it takes to refuse it."""
@@ -76,7 +92,16 @@ class SubmittedFile:
             return b""
 
 
-GradedFile = tuple[SubmittedFile, GradedSubmission, NotebookNode]
+class GradedFile(NamedTuple):
+    """A submission, what was found out, its graded notebook, and the one before that.
+
+    The same notebook twice: it is up to date.
+    """
+
+    handed: SubmittedFile
+    submission: GradedSubmission
+    notebook: NotebookNode
+    before: NotebookNode | None = None
 
 
 class Course:
@@ -89,7 +114,7 @@ class Course:
     def __init__(self, root: Path, database: str | None = None):
         self.root = root.resolve()
         self.named = database
-        self.remarks: list[str] = []  # what the instructor should know
+        self.remarks: list[Remark] = []  # what the instructor should know
 
     @property
     def database(self) -> str:
@@ -223,19 +248,22 @@ class Course:
 
     def store(self, lab: Lab, graded: Iterable[GradedFile]) -> None:
         """The scores into the gradebook, just as `nbgrader autograde` puts them there, then
-        the graded notebooks into autograded/."""
+        the graded notebooks into autograded/; what is there already is left as it is."""
         rules, rows = self.rules.of(lab), []
-        for handed, submission, notebook in graded:
+        for handed, submission, notebook, before in graded:
             when, fault = handed_in_at(handed.path.parent)
-            self.remarks += [f"{handed.learner}: {fault}"] * bool(fault)
-            before = read_content(self.autograded(lab, handed.learner))
+            self.remarks += [Remark(fault, handed.learner)] * bool(fault)
             rows.append(GradebookRow(handed.learner, when, submission, notebook, before))
         if not rows:
             return
-        self.gradebook.do(lambda book: record(book, self.late, rules, rows))
+        learners = [row.learner for row in rows]
+        known = self.gradebook.do(lambda book: standings.standings(book, rules, learners))
+        new = [row for row in rows if not row.is_in(known.get(row.learner))]
+        if new:
+            self.gradebook.do(lambda book: record(book, self.late, rules, new))
         for row in rows:
             path = self.autograded(lab, row.learner)
-            if row.notebook != row.before or not path.exists():
+            if row.notebook != row.before:
                 write_whole(path, file_content(row.notebook))
             handed = self.submitted_file(lab, row.learner)
             copy_exchange_files(handed.path.parent, path.parent)
@@ -287,4 +315,6 @@ class Course:
         from labkit.grading.nbgrader.feedback import write_pages
 
         rules, standings = self.rules.of(lab), self.standings(lab)
-        return write_pages(self.root, rules, self.people(), standings, self.remarks, progress)
+        pages, faults = write_pages(self.root, rules, self.people(), standings, progress)
+        self.remarks += [Remark(fault, learner, lab.name) for learner, fault in faults.items()]
+        return pages

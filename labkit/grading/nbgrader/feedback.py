@@ -7,19 +7,19 @@ harmless tags are kept.
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import bleach
 from markupsafe import Markup, escape
 from nbconvert.filters import markdown2html
 from nbconvert.preprocessors import Preprocessor
-from nbformat import NotebookNode, from_dict
+from nbformat import NotebookNode
+from nbformat.v4 import reads_json
 from nbgrader.utils import is_grade, is_solution
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
@@ -37,7 +37,7 @@ from labkit.grading.nbgrader.exchange_files import copy_exchange_files
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
 from labkit.grading.nbgrader.gradebook.rows import NO_RESPONSE
 from labkit.grading.nbgrader.standings import Standing
-from labkit.grading.pages import template
+from labkit.grading.pages import mark_of, template
 
 TAGS = {"a", "b", "blockquote", "br", "code", "div", "em", "h1", "h2", "h3", "h4", "hr", "i",
         "img", "li", "ol", "p", "pre", "span", "strong", "sub", "sup", "table", "tbody", "td",
@@ -47,6 +47,7 @@ PICTURES = {f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp")}
 NAMES = {"student", "first_name", "last_name", "notebook_path"}  # of formgrader's page
 MAX_MARKDOWN = 10_000  # characters
 MOST_SHOWN = 100_000
+MARK_BYTES = 1000  # at the start of a page, in which its mark stands
 PICTURE, ALT = re.compile(r"picture:[\w.-]+"), re.compile(r"[^<>]*")
 NOT_SHOWN = re.compile(r'<img(?![^>]*src="data:)[^>]*>')
 HEADING = re.compile(r"^#+ .*$", re.MULTILINE)
@@ -55,6 +56,8 @@ HELP = Markup(
     "<p><b>{}</b>, for you who grade</p>{}</div>"
 )
 CODE = HtmlFormatter(classprefix="p-")
+CODE_CSS = Markup(CODE.get_style_defs(".highlight"))
+once = lru_cache(maxsize=256)  # learners of a class share most of what a page shows
 
 
 # What learners have written
@@ -72,6 +75,7 @@ def allowed(tag: str, name: str, value: str) -> bool:
     return (tag, name) in {("a", "href"), ("th", "scope")}
 
 
+@once
 def sanitized_html(html: str) -> Markup:
     """HTML of which only tags for text are left."""
     return Markup(bleach.clean(clean_lines(html), TAGS, allowed, PROTOCOLS, strip=True))
@@ -87,10 +91,7 @@ def rendered(markdown: str, attachments: dict | None = None) -> Markup:
                    grows by repeating a large one
     """
     markdown = markdown[:MOST_SHOWN].replace("](attachment:", "](picture:")
-    html = Markup("<pre>{}</pre>").format(clean_lines(markdown))
-    if len(markdown) <= MAX_MARKDOWN:
-        with suppress(Exception):  # nbconvert, mistune, bleach raise what they stumble over
-            html = sanitized_html(markdown2html(markdown))
+    html = html_of(markdown)
     for name, bundle in (attachments or {}).items():
         for kind in PICTURES & bundle.keys():
             # clean HTML has a bare " only round an attribute, and in text
@@ -99,6 +100,16 @@ def rendered(markdown: str, attachments: dict | None = None) -> Markup:
     return Markup(NOT_SHOWN.sub("(a picture)", str(html)))
 
 
+@once
+def html_of(markdown: str) -> Markup:
+    """Markdown without its pictures."""
+    if len(markdown) <= MAX_MARKDOWN:
+        with suppress(Exception):  # nbconvert, mistune, bleach raise what they stumble over
+            return sanitized_html(markdown2html(markdown))
+    return Markup("<pre>{}</pre>").format(clean_lines(markdown))
+
+
+@once
 def highlighted(code: str) -> Markup:
     return Markup(highlight(clean_lines(code), PythonLexer(), CODE))
 
@@ -151,9 +162,13 @@ def grading_help(grade_id: str) -> str:
 
 
 def page_of(
-    notebook: NotebookNode, rules: LabRules, person: RosterEntry, standing: Standing
+    notebook: NotebookNode,
+    rules: LabRules,
+    person: RosterEntry,
+    standing: Standing,
+    mark: str = "",
 ) -> str:
-    """The page of a graded notebook, in its language."""
+    """The page of a graded notebook, in its language; `mark`: what it is made of."""
     spoken = notebook.get("metadata", {}).get("tinyllm", {}).get("language", ENGLISH)
     lab = rules.lab
     with speaking(spoken):
@@ -162,7 +177,7 @@ def page_of(
         return template("feedback.html").render(
             lab=lab, learner=clean(person.id), name=clean(person.name), standing=standing,
             exercises=exercises, questions=questions,
-            code_css=Markup(CODE.get_style_defs(".highlight")),
+            code_css=CODE_CSS, mark=mark,
         )  # fmt: skip
 
 
@@ -213,15 +228,14 @@ def write_pages(
     rules: LabRules,
     people: Iterable[RosterEntry],
     standings: Mapping[str, Standing],
-    remarks: list[str],
     progress: Callable[[int, int], None],
-) -> list[Path]:
-    """Write the pages of all graded notebooks in the course folder. An error in one page is a
-    remark, and the others are written.
+) -> tuple[list[Path], dict[str, str]]:
+    """Write the pages of all graded notebooks in the course folder that are not up to date.
+    The pages, and {learner: why there is none}: an error in one page stops no other.
 
     OSError where the disk takes no page, whosever it is.
     """
-    pages, lab = [], rules.lab
+    pages, faults, lab = [], {}, rules.lab
     known = {person.id: person for person in people}
     graded = sorted((root / "autograded").glob(f"*/{lab.name}/{lab.name}.ipynb"))
     for number, path in enumerate(graded, 1):
@@ -231,15 +245,25 @@ def write_pages(
             if learner not in standings:
                 raise LookupError("the gradebook has no row for this graded notebook")
             person = known.get(learner, RosterEntry(learner))
-            notebook = from_dict(json.loads(path.read_bytes()))
-            write_whole(page, page_of(notebook, rules, person, standings[learner]))
+            data, standing = path.read_bytes(), standings[learner]
+            mark = mark_of(data, lab, rules.model_answers, person, standing)
+            if not has_mark(page, mark):
+                html = page_of(reads_json(data), rules, person, standing, mark)
+                write_whole(page, html)
             copy_exchange_files(path.parent, page.parent)
             pages.append(page)
         except Exception as error:  # of this notebook, or of this name
             if of_the_disk(error):
                 raise
             shutil.rmtree(page.parent, ignore_errors=True)  # it is out of date
-            why = f"no page of feedback could be made: {type(error).__name__}: {error}"
-            remarks.append(f"{learner}: {why}")
+            why = f"{type(error).__name__}: {error}"
+            faults[learner] = f"no page of feedback could be made: {why}"
         progress(number, len(graded))
-    return pages
+    return pages, faults
+
+
+def has_mark(page: Path, mark: str) -> bool:
+    try:
+        return mark.encode() in page.read_bytes()[:MARK_BYTES]
+    except OSError:
+        return False

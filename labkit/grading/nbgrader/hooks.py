@@ -79,7 +79,7 @@ class JudgeExporter(NotebookExporter):
         for folder in list(converter.assignments):
             handed = course.submitted_file(lab, Path(folder).parent.name)
             if handed.problem:
-                self.log.warning(clean(handed.remark))
+                self.log.warning(clean(str(handed.remark)))
                 del converter.assignments[folder]
         if not converter.assignments:
             raise NbGraderException("nothing was handed in that can be graded")

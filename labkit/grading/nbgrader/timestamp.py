@@ -7,7 +7,7 @@ import json
 import re
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from labkit.course.files import read_plain, write_whole
 
@@ -53,11 +53,17 @@ def sha_of(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def stamp_marked(
-    root: Path, lab: str, due: datetime | None
-) -> dict[str, tuple[datetime | None, datetime]]:
+class Stamp(NamedTuple):
+    """What timestamp.txt said and says now, and the time of the file."""
+
+    before: datetime | None
+    now: datetime
+    file: datetime
+
+
+def stamp_marked(root: Path, lab: str, due: datetime | None) -> dict[str, Stamp]:
     """Write the times of a lab's submissions with a mark of Canvas's: after the deadline where
-    it says late, else not after it, whatever time the file has. {learner: (before, now)}"""
+    it says late, else not after it, whatever time the file has."""
     times = {}
     for key, entry in read_manifest(root).items():
         learner, _, name = key.partition("/")
@@ -66,11 +72,11 @@ def stamp_marked(
             continue
         if not path.is_file() or sha_of(path) != entry["sha"]:
             continue
-        when = datetime.fromtimestamp(entry["order"][1], timezone.utc)
+        sent = when = datetime.fromtimestamp(entry["order"][1], timezone.utc)
         if due and late != (when > due):
             when = due.astimezone(timezone.utc) + timedelta(seconds=late)
         before = read_timestamp(path.parent)
         if before != when:
             write_whole(path.with_name("timestamp.txt"), timestamp_text(when))
-        times[learner] = before, when
+        times[learner] = Stamp(before, when, sent)
     return times

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from labkit.course.report import one_line
 from labkit.course.syllabus import LABS, Lab
 from labkit.grading.class_report.class_results import remarks_on, results_of
 from labkit.grading.class_report.report import write_reports
-from labkit.grading.nbgrader.course import Course
+from labkit.grading.nbgrader.course import Course, Remark
 from labkit.grading.run.follow import apply_course_rules
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.results import Results, UnreadableResult
@@ -54,7 +55,7 @@ def grade_and_report(
             course.feedback(lab, advance)
     results = results_of(course, lab)
     for entry in results.entries:
-        course.remarks += [f"{entry.learner}: {text}" for text in remarks_on(entry)]
+        course.remarks += [Remark(text, entry.learner) for text in remarks_on(entry)]
     course.remarks[:] = dict.fromkeys(course.remarks)
     written = write_reports(course, lab)
     if brief:
@@ -75,9 +76,9 @@ def report_again(course: Course) -> list[Path]:
     return write_reports(course)
 
 
-def print_remarks(course: Course, console: Console) -> None:
+def print_remarks(remarks: Iterable[Remark], console: Console) -> None:
     """Print each remark once, on one line."""
-    for remark in dict.fromkeys(course.remarks):
+    for remark in map(str, dict.fromkeys(remarks)):
         text = one_line(remark if len(remark) <= MAX_REMARK else f"{remark[:MAX_REMARK]}…")
         console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
 

@@ -22,8 +22,15 @@ from labkit.course.paths import fault
 from labkit.course.syllabus import Lab
 from labkit.grading.judge.graded import BROKE_OFF, GradedSubmission
 from labkit.grading.judge.intake import earlier_labs
-from labkit.grading.nbgrader.course import Course, GradedFile, SubmittedFile
-from labkit.grading.nbgrader.graded_notebook import graded_notebook, remarks_on
+from labkit.grading.nbgrader.course import Course, GradedFile, Remark, SubmittedFile
+from labkit.grading.nbgrader.graded_notebook import (
+    graded_notebook,
+    mark_in,
+    read_content,
+    remarks_on,
+    set_mark,
+)
+from labkit.grading.pages import mark_of
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.results import GradingSpec, Results
 from labkit.sandbox.bubblewrap import GradingError
@@ -80,11 +87,11 @@ def grade_lab(
             learner = task.handed.learner
             if isinstance(outcome, GradedSubmission):
                 keys[learner], graded[learner] = task.key, outcome.worth(points)
-                pending += graded_file(course, lab, released, task, graded[learner])
+                pending += graded_file(course, released, spec, task, graded[learner])
             else:
                 keys[learner], error = None, first_line(outcome)
                 again = f"{BROKE_OFF} ({error}); the same command tries again"
-                course.remarks.append(f"{learner}: {again}")
+                course.remarks.append(Remark(again, learner))
             progress(len(keys), len(files))
             if len(pending) == BATCH:
                 course.store(lab, pending)
@@ -101,19 +108,27 @@ def grade_lab(
 
 
 def graded_file(
-    course: Course, lab: Lab, released: NotebookNode, task: Task, submission: GradedSubmission
+    course: Course,
+    released: NotebookNode,
+    spec: GradingSpec,
+    task: Task,
+    submission: GradedSubmission,
 ) -> list[GradedFile]:
     """What goes into the gradebook. A fault of ours at this notebook is a remark, and others
     go on."""
-    learner, remarks = task.handed.learner, course.remarks
+    learner, lab, remarks = task.handed.learner, task.handed.lab, course.remarks
+    mark = mark_of(spec.released.encode(), task.key, submission)
     try:
-        notebook = graded_notebook(task.data, released, lab, submission)
+        notebook = before = read_content(course.autograded(lab, learner))
+        if mark_in(before) != mark:
+            notebook = graded_notebook(task.data, released, lab, submission)
+            set_mark(notebook, mark)
         found = remarks_on(notebook, lab)
     except Exception as error:
-        remarks.append(f"{learner}: not recorded: {fault(error)}")
+        remarks.append(Remark(f"not recorded: {fault(error)}", learner))
         return []
-    remarks += [f"{learner}: {text}" for text in found]
-    return [(task.handed, submission, notebook)]
+    remarks += [Remark(text, learner) for text in found]
+    return [GradedFile(task.handed, submission, notebook, before)]
 
 
 def first_line(error: BaseException) -> str:

@@ -81,8 +81,8 @@ def look_lines(results: LabResults, course: Course) -> list[str]:
         for entry in results.entries
         if (texts := remarks_on(entry, course.remarks))
     }
-    known = {f"{learner}: {text}" for learner, texts in by_learner.items() for text in texts}
-    general = [text for text in dict.fromkeys(course.remarks) if text not in known]
+    rest = dict.fromkeys(x for x in course.remarks if x.learner not in by_learner)
+    general = [*map(str, rest)]
     lines, many = [], len(by_learner)
     if by_learner:
         lines += ["", f"Needs a look: {many} learner{'s' * (many != 1)}"]

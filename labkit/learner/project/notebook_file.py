@@ -54,10 +54,10 @@ def copies(
 
 def answers(content: NotebookNode, lab: Lab) -> dict[str, str]:
     """{exercise id: the answer that counts, with what it needs of other cells}"""
-    given, read = workspace.given_cells()[lab.name], []
+    given, read = cells.given_cells()[lab.name], []
     for place, cell in enumerate(content.cells, 1):
         parts = answers_in(cell.source, cell_name(cell), lab)
-        is_given = workspace.cell_hash(cell.source) in given
+        is_given = cells.cell_hash(cell.source) in given
         read.append(Cell(cell.source, place, parts, cell.cell_type == "code", is_given))
     notebook = Notebook(lab, read, workspace.known_names(lab), workspace.is_empty)
     found = {exercise.id: notebook.answer(exercise) for exercise in lab.exercises}

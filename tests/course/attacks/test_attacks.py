@@ -59,7 +59,7 @@ FIRST = LAB.exercises[0]
 ALL = sum(exercise.points for exercise in LAB.exercises)
 REST = ALL - FIRST.points  # what a hostile learner has honestly earned
 SECONDS = 1  # of the processor, for an exercise
-IN_CLASS = ("modules", "forges_frames", "interrupts", "long_text", "reads_classmate", "deletes",
+IN_CLASS = ("garbage", "forges_frames", "interrupts", "long_text", "reads_classmate", "deletes",
             "asks_for_names", "leaves_in_tmp", "unix", "kills", "ignores_signals")  # fmt: skip
 
 

@@ -13,8 +13,8 @@ from labkit.course.report import Status
 from labkit.course.syllabus import LABS
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission
 from labkit.grading.judge.intake import cell_called
-from labkit.grading.nbgrader.course import SubmittedFile
-from labkit.grading.nbgrader.graded_notebook import graded_notebook
+from labkit.grading.nbgrader.course import GradedFile, SubmittedFile
+from labkit.grading.nbgrader.graded_notebook import graded_notebook, read_content
 from labkit.grading.run.results import Results
 from labkit.grading.sample_class import encoded
 
@@ -90,11 +90,17 @@ def handed(course, learner, stamp=None):
     return SubmittedFile(learner, LAB, path)
 
 
+def store(course, file, submission, notebook):
+    """Store a verdict as grading does, beside the notebook that was graded before."""
+    before = read_content(course.autograded(LAB, file.learner))
+    course.store(LAB, [GradedFile(file, submission, notebook, before)])
+
+
 def stored(course, learner="ada", stamp=None, scores=FULL, text="because"):
     """The standing of a learner whose verdict went into the gradebook."""
     submission = judged(scores).worth(course.rules.lab(LAB))
     notebook = notebook_of(course, submission, text)
-    course.store(LAB, [(handed(course, learner, stamp), submission, notebook)])
+    store(course, handed(course, learner, stamp), submission, notebook)
     return course.standings(LAB)[learner]
 
 

@@ -24,6 +24,7 @@ from labkit.grading.class_report.class_results import (
 )
 from labkit.grading.class_report.report import write_course, write_lab
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission
+from labkit.grading.nbgrader.course import Remark
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
 from labkit.grading.nbgrader.standings import CellGrade, Standing
 from labkit.grading.run.results import Results
@@ -158,8 +159,8 @@ def test_the_terminal_shows_one_screen_of_any_class(tmp_path):
     results.entries += [Entry(f"odd{n}", standing, submission=odd) for n in range(150)]
     results.entries.append(Entry("late", replace(standing, late_penalty=1.0), "", submission))
     results.layers = ["limits"]
-    remarks = [f"odd{n}: {'an old remark ' * 9}" for n in range(150)]
-    remarks += [f"course.toml names '{n}', whom nobody knows" for n in range(30)]
+    remarks = [Remark("an old remark " * 9, f"odd{n}") for n in range(150)]
+    remarks += [Remark(f"course.toml names '{n}', whom nobody knows") for n in range(30)]
     shown = SimpleNamespace(shown="sqlite:///gradebook.db")
     course = SimpleNamespace(root=tmp_path, remarks=remarks, gradebook=shown)
     seen = Console(record=True, width=80, file=io.StringIO())

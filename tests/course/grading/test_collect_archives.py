@@ -6,7 +6,6 @@ import re
 import struct
 import time
 import zipfile
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -17,6 +16,7 @@ from labkit.grading.collect import issues
 from labkit.grading.collect.layouts import claims_of, lab_by_name
 from labkit.grading.collect.walk import Limits, files_of
 from labkit.grading.judge.intake import MAX_NOTEBOOK
+from labkit.grading.nbgrader.course import Remark
 from labkit.grading.run.grade import print_remarks
 from tests.course.grading.samples import LAB, notebook, zipped
 
@@ -168,5 +168,5 @@ def test_a_folders_name_forges_no_line_and_is_no_markup(inbox, tmp_path):
     assert inbox.handed_in()["bob"] == notebook("bob")
     assert not re.search("^ann: all is well", done.output, re.MULTILINE)
     seen = Console(file=io.StringIO(), width=80)
-    print_remarks(SimpleNamespace(remarks=["eve\nann: all is well: line breaks"]), seen)
+    print_remarks([Remark("line breaks", "eve\nann: all is well")], seen)
     assert len(seen.file.getvalue().splitlines()) == 1

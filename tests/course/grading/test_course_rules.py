@@ -220,7 +220,7 @@ def test_every_number_of_every_table_adds_up(odd):
     seen = Console(width=200, file=io.StringIO())
     (odd.root / "submitted" / "gone").mkdir()
     report_again(odd)
-    print_remarks(odd, seen)
+    print_remarks(odd.remarks, seen)
     rows = {row["learner"]: row for row in rows_of(odd.root / f"{LAB.name}.csv")}
     numbers = {name: [float(row[key]) for key in KEYS]
                for name, row in rows.items() if row["automatic"]}  # fmt: skip
@@ -246,7 +246,7 @@ def test_every_number_of_every_table_adds_up(odd):
     (total,) = (row for row in rows_of(odd.root / "class.csv") if row["learner"] == "late")
     assert (total[LAB.name], total["total"], total["of"]) == ("5.6", "5.6", "20")
     printed = seen.file.getvalue()
-    assert re.search(r"over, 1\.a: 2 by hand counts, older than the answer", printed)
+    assert re.search(r"over: 1\.a: 2 by hand counts, older than the answer", printed)
     assert "'typo', whom nobody knows" in printed and "'gone'" not in printed
 
 

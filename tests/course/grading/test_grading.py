@@ -154,8 +154,10 @@ def test_nbgrader_autograde_gives_the_very_same_scores(graded_class, mistaken, t
     copied = copy_of(course, tmp_path, chosen)
     nbgrader(copied.root, "autograde", LAB.name)
     same_as_ours(copied, course, chosen)
-    assert copied.api().generate_feedback(LAB.name)["success"]
-    assert page_of(course, name).read_text() == page_of(copied, name).read_text()
+    assert len(copied.feedback(LAB)) == len(chosen) and not copied.remarks
+    assert copied.api().generate_feedback(LAB.name, force=True)["success"]  # the same pages
+    ours = re.sub(r'<meta name="made-of".*\n', "", page_of(course, name).read_text())
+    assert ours == page_of(copied, name).read_text()
 
 
 def test_the_formgrader_button_gives_the_same_score_and_questions_go_to_a_person(

@@ -230,12 +230,12 @@ BODY = """(x, weight, bias, eps=1e-5):
 # Right answers whose form costs the points: the text, and what learner and teacher are told
 FORMS = {
     f"def layer_norm{BODY}": "",
-    f"def layer_norm[T: Tensor]{BODY}": "Python 3.12 reads this",
-    f"type Vec = Tensor\ndef layer_norm{BODY}": "Python 3.12 reads this",
-    f"""def layer_norm{BODY}\nprint(f"{{"done"}}")\n""": "Python 3.12 reads this",
+    f"def layer_norm[T: Tensor]{BODY}": "SyntaxError",
+    f"type Vec = Tensor\ndef layer_norm{BODY}": "SyntaxError",
+    f"""def layer_norm{BODY}\nprint(f"{{"done"}}")\n""": "SyntaxError",
     f"def layer_norm{BODY}<<<<<<< HEAD\n=======\n>>>>>>> theirs\n": "a git merge was not",
     f"def layer_norm{BODY.replace('x.float()', 'x.float().cuda()')}": "there is no GPU",
-    f"from typing import no_such\n\n@no_such\ndef layer_norm{BODY}": "no `no_such` in `typing`",
+    f"from typing import no_such\n\n@no_such\ndef layer_norm{BODY}": "cannot import name",
     "from my_norm import layer_norm\n": "`my_norm` is neither a package nor a file",
 }
 
@@ -244,7 +244,7 @@ def test_what_form_alone_costs_is_told_by_its_name_and_asked_about(judges, perfe
     for text, words in FORMS.items():
         cell(perfect).source = f"# %% exercise 1.1: layer_norm\n{text}"
         verdict = graded(judges, perfect)[0]
-        is_read = not words or (words.startswith("Python 3.12") and sys.version_info >= (3, 12))
+        is_read = not words or (words == "SyntaxError" and sys.version_info >= (3, 12))
         assert verdict.full is is_read and verdict.needs_person is not is_read, text
         report = " ".join(str(verdict.report).split())
         assert is_read or words in report, (text, report)

@@ -7,7 +7,6 @@ import random
 import time
 import tracemalloc
 from html.parser import HTMLParser
-from types import SimpleNamespace
 
 import nbformat
 from nbconvert.filters import markdown2html
@@ -24,11 +23,12 @@ from labkit.grading.judge.pictures import (
     NOT_SHOWN,
     Album,
 )
+from labkit.grading.nbgrader.course import Remark
 from labkit.grading.nbgrader.feedback import SanitizeAnswers, rendered
 from labkit.grading.nbgrader.graded_notebook import graded_notebook, remarks_on
 from labkit.grading.run.grade import MAX_REMARK, print_remarks
 from labkit.grading.sample_class import encoded
-from tests.course.grading.samples import LAB, handed, judged, notebook
+from tests.course.grading.samples import LAB, handed, judged, notebook, store
 
 RELEASED = nbformat.reads(notebook(), 4)
 
@@ -171,7 +171,7 @@ def test_notes_and_remarks_quote_long_names_in_part():
     assert exercise.symbols[0] + "_" in notes[exercise.id]
     assert all(len(note) < 400 for note in notes.values())
     seen = Console(width=200, file=io.StringIO())
-    print_remarks(SimpleNamespace(remarks=["ada: " + "_(" * 100_000, "bob: late"]), seen)
+    print_remarks([Remark("_(" * 100_000, "ada"), Remark("late", "bob")], seen)
     first, second = seen.file.getvalue().splitlines()
     assert len(first) <= MAX_REMARK + 1 and second == "bob: late"
 
@@ -193,7 +193,7 @@ def test_a_picture_reaches_formgrader_and_the_learners_page(released_course):
     done = graded_notebook(encoded(made), course.released(LAB), LAB, submission)
     (remark,) = remarks_on(done, LAB)
     assert remark.startswith("question 1.a: 1 x")
-    course.store(LAB, [(handed(course, "ada"), submission, done)])
+    store(course, handed(course, "ada"), submission, done)
     (path,) = course.feedback(LAB)
     shown, _ = SanitizeAnswers().preprocess(copy.deepcopy(done), {})
     formgrader = markdown2html(cell_called(shown, LAB.questions[0].answer_cell).source)

@@ -8,7 +8,7 @@ import pytest
 
 from labkit.author.reference import reference_block
 from labkit.checks.declared import prepared_checks
-from labkit.checks.diagnose import diagnose, remarks
+from labkit.checks.diagnose import diagnose
 from labkit.checks.mistakes import KINDS, Oracle, mistakes_of, reference_cell
 from labkit.checks.package import reference_modules
 from labkit.checks.runner import run_check, run_checks
@@ -123,7 +123,7 @@ def shapes_of(lab):
 )
 def test_the_sandbox_gives_the_same_points(judges, lab, exercise):
     """The transport, by an answer of each kind; what it carries is tested in this process."""
-    listed = [m for m in mistakes_of(lab) if m.symbol in exercise.symbols and m.costs]
+    listed = [m for m in mistakes_of(lab) if m.symbol in exercise.symbols]
     mistake = max(listed, key=lambda m: "{value}" in m.sentence)  # one with a value, if any
     _, variant = next(iter(variants_of(lab, exercise).items()))
     judge = judges[lab.name]
@@ -162,24 +162,20 @@ def test_a_mistake_is_named_and_costs_what_its_kind_costs(lab, mistake):
     for number, version in enumerate(mistake.versions):
         for folder in folders:
             where = f"{folder}, {version.edits}"
-            if number and mistake.costs and folder == "hidden":
+            if number and folder == "hidden":
                 assert not passes(lab, exercise, version), where
                 continue
             if folder == "visible":  # performed anew: whether it gives the same outcomes
                 result = judged(folder, lab, exercise, version.namespace)
             else:
                 result = answered(folder, lab, exercise, partial(oracle.mistaken, version))
-            if mistake.costs:
-                assert not result.passed, where
-                found = diagnose(result, oracle)
-                assert mistake.name in found.mistakes, f"{where}: {found.rows}"
-                result.bounds, most = found.bounds, KINDS[mistake.kind][1]
-                least = min(KINDS[each.mistake.kind][0] for each in found.versions)
-                assert least - 1e-9 <= 1 - result.share <= found.bounds[1] + 1e-9, where
-                assert found.bounds[1] in (most, 1.0), where  # 1 of what mostly raises errors
-            else:
-                assert result.passed, where
-                assert remarks(result, oracle) == [mistake.sentence], where
+            assert not result.passed, where
+            found = diagnose(result, oracle)
+            assert mistake.name in found.mistakes, f"{where}: {found.rows}"
+            result.bounds, most = found.bounds, KINDS[mistake.kind][1]
+            least = min(KINDS[each.mistake.kind][0] for each in found.versions)
+            assert least - 1e-9 <= 1 - result.share <= found.bounds[1] + 1e-9, where
+            assert found.bounds[1] in (most, 1.0), where  # 1 of what mostly raises errors
 
 
 def passes(lab, exercise, version):

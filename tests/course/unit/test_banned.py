@@ -46,6 +46,13 @@ def test_a_name_is_found_through_imports_and_aliases():
     assert {source: place and place[0] for source, place in found.items()} == FOUND
 
 
+def test_every_spelling_of_a_labs_functions_is_found():
+    banned = find_lab("swiglu").not_allowed
+    for source in ("F.silu_(x)", "torch.silu(x)", "nn.functional.glu(x)"):
+        assert found_in(source, banned), source
+    assert {"aten::silu", "aten::silu_"} <= {*banned}
+
+
 def test_other_names_and_text_are_free():
     free = (
         *("", "x = softmax(x)", "x.softmax(-1)", "silu = 1", "self.F.silu(x)", "'F.silu(x)'"),

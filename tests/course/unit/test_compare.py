@@ -11,7 +11,6 @@ from labkit.checks.compare import (
     close,
     compare,
     distance,
-    identical,
     same_distribution,
 )
 from labkit.checks.messages import error_text
@@ -248,16 +247,6 @@ def test_draws_that_do_not_fit_are_said(mine, look, secret):
 def test_two_counts_of_draws_may_come_from_the_same_probabilities(mine, alike):
     assert same_distribution(drawn(*mine), drawn(500, 250, 250)) is alike
     assert same_distribution(drawn(500, 250, 250), drawn(*mine)) is alike
-
-
-def test_identical_is_more_than_agreeing():
-    near = Outcome([X + 1e-6], state={"w": X})
-    assert agree(near, Outcome([X], state={"w": X}))
-    assert not identical(near, Outcome([X], state={"w": X}))
-    assert identical(Outcome([[X]], state={"w": X}), Outcome([(X,)], state={"w": X.clone()}))
-    for other in ([X.double()], [X, X], [X.T]):
-        assert not identical(Outcome([X]), Outcome(other))
-    assert not identical(Outcome([X], state={"w": X}), Outcome([X], state={"w": 2 * X}))
 
 
 def test_distance_is_the_mean_gap_of_all_that_is_compared():

@@ -1,5 +1,6 @@
 """The figures: the map of the model, captions, and labels in another language."""
 
+import ast
 import re
 from xml.etree import ElementTree
 
@@ -7,7 +8,9 @@ import matplotlib.pyplot as plt
 import pytest
 
 from labkit.author.owned_cells import notebook_path, read_notebook
+from labkit.author.translation import prints
 from labkit.author.translation.labels import labels_of
+from labkit.author.translation.prints import printed_texts, with_prints
 from labkit.course.lang import ENGLISH, speaking
 from labkit.course.syllabus import CAPTIONS, LABS, NOTEBOOKS, Lab
 from labkit.learner.figures import architecture, drawing
@@ -38,15 +41,6 @@ def test_the_part_of_each_lab_is_lit():
     assert texts_of(draw("all")) == everything
     with pytest.raises(ValueError, match="no part 'rms'; the parts are rmsnorm"):
         draw("rms")
-
-
-def test_the_map_ticks_and_colors_what_has_passed():
-    svg = draw("rope", None, {"rmsnorm", "gqa"})
-    assert svg.count("\N{CHECK MARK}") == 2
-    edge = texts_of(svg)["repeat"]  # paler than what is lit
-    assert "--edge" in edge and BLUE not in edge
-    alt = alt_text("rope", {"rmsnorm", "gqa"})
-    assert alt.endswith("Ticked, as passed: 01 norms, 03 attention.")
 
 
 def test_letters_become_the_numbers_of_a_model():
@@ -130,3 +124,35 @@ axis.set(xlabel=f"layer {i}, {'with' if on else 'no'} mask", aspect="equal")
 show(figure, "1.why")
 """
     assert labels_of([cell]) == ["all of it", "layer {0}, with mask", "layer {0}, no mask"]
+
+
+PRINTS = """
+for name, way in (("plain", 1), ("tiles", 2)):
+    print(f"{name}: {sizes[name][-1]:.1f} MiB")
+for moment in ("at the start", "after a step"):
+    print(moment, f"largest difference {gap:.7f}:", "found" if gap < 1e-5 else "not yet")
+print("weights         ", weights, names["loss"],
+      f"{way} of {len(ways):,} tokens: {{a}} "
+      f"{share:{width}.0%}")
+"""
+
+
+def test_what_a_cell_prints_is_translated_but_for_the_keys_it_uses(monkeypatch):
+    messages = list(printed_texts(PRINTS))
+    assert messages == [
+        *("at the start", "after a step", "largest difference {0}:", "found", "not yet"),
+        *("weights", "{0} of {1} tokens: {a} {2}"),
+    ]
+    monkeypatch.setattr(prints, "tr", lambda text: {
+        "at the start": "开始时", "weights": "权重", "found": '"找到"',
+        "{0} of {1} tokens: {a} {2}": "{1} 个词元中 {0} 个：{a} {2}",
+    }.get(text, text))  # fmt: skip
+    with speaking("zh"):
+        source = with_prints(PRINTS)
+    ast.parse(source)
+    assert 'in ("开始时", "after a step"):' in source and '("plain", 1)' in source
+    assert 'f"largest difference {gap:.7f}:", "\\"找到\\"" if gap < 1e-5' in source
+    assert 'print("权重            ", weights, names["loss"]' in source  # as wide as before
+    assert 'f"{len(ways):,} 个词元中 {way} 个：{{a}} {share:{width}.0%}"' in source
+    with speaking(ENGLISH):
+        assert with_prints(PRINTS) == PRINTS

@@ -9,7 +9,7 @@ has to look at. Therefore the rows are written here; a test compares them with n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
@@ -17,11 +17,14 @@ from functools import cached_property
 from nbformat import NotebookNode
 from nbgrader import api
 from nbgrader.utils import compute_checksum, is_grade, is_solution
+from sqlalchemy import insert
+from sqlalchemy.orm import Session
 
 from labkit.author.course_rules import LabRules
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission
 from labkit.grading.nbgrader.gradebook.connection import CourseError, LatePenalty
-from labkit.grading.nbgrader.standings import rows, standings
+from labkit.grading.nbgrader.standings import Standing, rows, standings
+from labkit.grading.nbgrader.timestamp import Stamp
 
 NO_RESPONSE = "No response."  # nbgrader's own comment on an answer that is as it was released
 
@@ -60,6 +63,16 @@ class GradebookRow:
         checksum = cell.metadata.nbgrader.get("checksum")
         return is_solution(cell) and checksum == compute_checksum(cell)
 
+    def is_in(self, standing: Standing | None) -> bool:
+        """Whether the gradebook, which has this standing, got all of it when the notebook
+        before was graded."""
+        if standing is None or self.notebook is not self.before:
+            return False
+        when = standing.handed_at and standing.handed_at.replace(tzinfo=None)
+        scores = {key: grade.automatic for key, grade in standing.exercises.items()}
+        same = all(scores.get(v.id) == v.score for v in self.submission.exercises)
+        return same and self.timestamp in (None, when)
+
     def is_answer_new(self, name: str) -> bool:
         return self.sources_before.get(name) != self.cells[name].source
 
@@ -87,17 +100,13 @@ def record(
         api.SubmittedAssignment.assignment_id == assignment.id,
         api.SubmittedAssignment.student_id.in_(by_learner),
     )
+    missing = by_learner.keys() - {submission.student_id for submission in query}
+    add_blank_submissions(session, assignment, sorted(missing))
     submissions = {submission.student_id: submission for submission in query}
-    query = session.query(api.Student).filter(api.Student.id.in_(by_learner))
-    students = {student.id: student for student in query}
     known = {cell.name for notebook in assignment.notebooks for cell in notebook.grade_cells}
     new = set()  # perhaps others than those in the gradebook
     for learner, entry in by_learner.items():
         refuse_other_cells({n for n, c in entry.cells.items() if is_grade(c)}, known, rules)
-        if learner not in submissions:
-            student = students.get(learner) or api.Student(id=learner)
-            submissions[learner] = blank_submission(assignment, student)
-            session.add(submissions[learner])
         submission = submissions[learner]
         if entry.timestamp is None or entry.timestamp != submission.timestamp:
             new.add(learner)
@@ -132,18 +141,33 @@ def refuse_other_cells(cells: set[str], known: set[str], rules: LabRules) -> Non
         )
 
 
-def blank_submission(
-    assignment: api.Assignment, student: api.Student
-) -> api.SubmittedAssignment:
-    """The rows that nbgrader makes when a submission is first seen."""
-    submission = api.SubmittedAssignment(assignment=assignment, student=student)
-    for notebook in assignment.notebooks:
-        cells = api.SubmittedNotebook(notebook=notebook, assignment=submission)
-        for cell in notebook.grade_cells:
-            api.Grade(cell=cell, notebook=cells)
-        for cell in notebook.solution_cells:
-            api.Comment(cell=cell, notebook=cells)
-    return submission
+def add_blank_submissions(
+    session: Session, assignment: api.Assignment, learners: Sequence[str]
+) -> None:
+    """The rows that nbgrader makes when submissions are first seen, a statement for each
+    table."""
+    known = session.query(api.Student.id).filter(api.Student.id.in_(learners))
+    students = [{"id": learner} for learner in set(learners) - {row.id for row in known}]
+    submissions, notebooks, grades, comments = [], [], [], []
+    for learner in learners:
+        about = {"assignment_id": assignment.id, "student_id": learner}
+        submissions.append({"id": api.new_uuid(), **about})
+        for notebook in assignment.notebooks:
+            about = {"notebook_id": notebook.id, "assignment_id": submissions[-1]["id"]}
+            notebooks.append({"id": api.new_uuid(), **about})
+            place = {"notebook_id": notebooks[-1]["id"]}
+            grades += [{"cell_id": cell.id, **place} for cell in notebook.grade_cells]
+            comments += [{"cell_id": cell.id, **place} for cell in notebook.solution_cells]
+    tables = {
+        api.Student: students,
+        api.SubmittedAssignment: submissions,
+        api.SubmittedNotebook: notebooks,
+        api.Grade: grades,
+        api.Comment: comments,
+    }
+    for table, new in tables.items():
+        if new:
+            session.execute(insert(table), new)
 
 
 def set_grade(
@@ -176,13 +200,13 @@ def apply_rules(
     rules: LabRules,
     graded: Mapping[str, GradedSubmission],
     changed: Collection[tuple[str, str]],
-    times: Mapping[str, tuple[datetime | None, datetime]],
+    times: Mapping[str, Stamp],
 ) -> None:
     """Bring the rows of a lab in line with its rules: points, deadlines, excuses, penalties.
 
     graded     {learner: what was found out, with the points of the rules}
     changed    (learner, grade cell) of all whose points have changed
-    times      {learner: (the time of an attempt before, and now)}; other attempts keep theirs
+    times      of attempts with a mark of Canvas's; others keep theirs
     """
     assignment = gradebook.find_assignment(rules.lab.name)
     parts = (*rules.lab.exercises, *rules.lab.questions)
@@ -202,7 +226,7 @@ def apply_rules(
         set_grade(grade, score, asked, is_changed, name in excused_cells(rules, learner))
     submissions = {submission.student_id: submission for submission in assignment.submissions}
     for learner in times.keys() & submissions.keys():
-        before, now = (when and when.replace(tzinfo=None) for when in times[learner])
+        before, now, _ = (when and when.replace(tzinfo=None) for when in times[learner])
         if submissions[learner].timestamp == before:
             submissions[learner].timestamp = now
     apply_late_penalties(gradebook, late, rules, assignment, submissions)

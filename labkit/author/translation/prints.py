@@ -1,0 +1,149 @@
+"""What the code of a notebook prints, in the language that is spoken: its source is changed.
+
+An f-string is a message with places: f"layer {i}" is "layer {0}". The white space around a text
+is no part of the message.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+
+from rich.cells import cell_len
+
+from labkit.author.translation.labels import is_prose
+from labkit.course.lang import ENGLISH, language, tr
+from labkit.course.lang.layout import padded
+
+PLACE = re.compile(r"\{(\d)\}")
+# a place in the source of an f-string, {name:{width}}
+SOURCE_PLACE = re.compile(r"(?<!\{)\{(?!\{)(?:[^{}]|\{[^{}]*\})*\}")
+WIDTH = 72
+
+
+def printed_texts(source: str) -> Iterator[str]:
+    """The messages of one cell, in order."""
+    for node in printed_nodes(ast.parse(source)):
+        yield from filter(None, map(message_of, (node, *words_in(node))))
+
+
+def printed_nodes(tree: ast.AST) -> list[ast.expr]:
+    """The texts that a cell prints, alone or as the words over which a loop goes, in order."""
+    found = []
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "print"
+    ]
+    for call in calls:
+        for argument in call.args:
+            found += literals(argument)
+    shown = {argument for call in calls for argument in call.args}
+    shown |= {
+        node.value
+        for call in calls
+        for node in ast.walk(call)
+        if isinstance(node, ast.FormattedValue)
+    }
+    for loop in ast.walk(tree):
+        if isinstance(loop, ast.For):
+            found += words_of(loop, tree, shown)
+    return sorted(found, key=lambda node: (node.lineno, node.col_offset))
+
+
+def literals(node: ast.expr) -> Iterator[ast.expr]:
+    """The strings that an argument of print can be, not those that it computes with."""
+    match node:
+        case ast.Constant(str()) | ast.JoinedStr():
+            yield node
+        case ast.BinOp(left, ast.Add(), right) | ast.IfExp(_, left, right):
+            yield from literals(left)
+            yield from literals(right)
+
+
+def words_of(loop: ast.For, tree: ast.AST, shown: set[ast.expr]) -> Iterator[ast.Constant]:
+    """The words of `for name, x in (("plain", 1), ("tiles", 2))`, if the name is only shown: it
+    is no key of a table, too."""
+    targets = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
+    rows = loop.iter.elts if isinstance(loop.iter, (ast.Tuple, ast.List)) else []
+    for column, target in enumerate(targets):
+        uses = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Name) and node.id == ast.unparse(target) and node != target
+        ]
+        if uses and shown.issuperset(uses):
+            for row in rows:
+                word = row.elts[column] if isinstance(row, ast.Tuple) else row
+                if isinstance(word, ast.Constant) and isinstance(word.value, str):
+                    yield word
+
+
+def words_in(node: ast.expr) -> Iterator[ast.Constant]:
+    """The words between which the places of an f-string choose."""
+    for piece in getattr(node, "values", []):
+        match piece:
+            case ast.FormattedValue(ast.IfExp(_, body, orelse)):
+                yield from (word for word in (body, orelse) if isinstance(word, ast.Constant))
+
+
+def text_of(node: ast.expr) -> str:
+    """The text of a literal, {0}, {1} ... for its places."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    numbers = iter(range(10))
+    pieces = (
+        piece.value if isinstance(piece, ast.Constant) else f"{{{next(numbers)}}}"
+        for piece in node.values
+    )
+    return "".join(pieces)
+
+
+def message_of(node: ast.expr) -> str:
+    """Its message; "" if it is no prose."""
+    text = text_of(node).strip()
+    return text if is_prose(text) else ""
+
+
+def with_prints(source: str) -> str:
+    """The same cell, printing in the language that is spoken."""
+    if language() == ENGLISH:
+        return source
+    lines = source.encode().split(b"\n")  # a node's columns count bytes
+    for node in reversed(printed_nodes(ast.parse(source))):
+        first, last = node.lineno - 1, node.end_lineno - 1
+        before, behind = lines[first][: node.col_offset], lines[last][node.end_col_offset :]
+        old = ast.get_source_segment(source, node)
+        text = literal(node, old, len(before.decode())) if message_of(node) else old
+        lines[first : last + 1] = (before + text.encode() + behind).split(b"\n")
+    return b"\n".join(lines).decode()
+
+
+def literal(node: ast.expr, old: str, column: int) -> str:
+    """The source of its text in the language; in several lines, if the old source is."""
+    if isinstance(node, ast.Constant):
+        return json.dumps(translated(node), ensure_ascii=False)
+    places = SOURCE_PLACE.findall(old)
+    for word in words_in(node):
+        places = [place.replace(word.value, translated(word)) for place in places]
+    rows = [""]
+    for piece in re.split(r"(\{\d\})", translated(node)):
+        escaped = json.dumps(piece.replace("{", "{{").replace("}", "}}"), ensure_ascii=False)
+        place = PLACE.fullmatch(piece)
+        part = places[int(place[1])] if place else escaped[1:-1]
+        if "\n" in old and column + cell_len(rows[-1] + part) > WIDTH:
+            rows.append("")
+        rows[-1] += part
+    return f"\n{' ' * column}".join(f'f"{row}"' for row in rows)
+
+
+def translated(node: ast.expr) -> str:
+    """Its text in the language that is spoken, with the white space that is around it.
+
+    More than one space behind a text align what follows: it stays as wide as it was.
+    """
+    text, message = text_of(node), message_of(node)
+    spoken = text.replace(message, tr(message)) if message else text
+    return padded(spoken.rstrip(" "), cell_len(text)) if text.endswith("  ") else spoken
