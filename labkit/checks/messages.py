@@ -25,9 +25,6 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "raised": ("{failure}",),
     "not raised": (said("{kind} was expected, nothing was raised"),),
     "raised other": (said("{kind} was expected; {failure}"),),
-    "renamed": (
-        said("an argument is called {found} instead of {asked}, its name in the stub"),
-    ),
     "unmentioned": (said("the message of the error does not contain {text!r}"),),
     "missing name": (said("there is no parameter {missing}{more}"),),
     "extra name": (
@@ -224,9 +221,7 @@ def _state_text(text: str) -> str:
 # The report of a runner.Result and a diagnose.Diagnosis, which are made with these words
 
 
-def learner_report(
-    result: Any, diagnosis: Any, notes: Sequence[str] = (), next_step: str = ""
-) -> Report:
+def learner_report(result: Any, diagnosis: Any, next_step: str = "") -> Report:
     """The report under a check cell: the first thing wrong, why, then what is right."""
     heading = result.exercise.heading
     if result.broken:
@@ -241,7 +236,6 @@ def learner_report(
     facts = [*titles, *(failure.difference.right if failure else ())]
     rows = [("ok", folded(facts, result))] if facts else []
     if failure is None:
-        rows += [("note", note) for note in notes]
         points = result.exercise.points
         verdict = tr("passed, {points} of {points} points", points=points) if points else ""
         return Report(heading, Status.PASSED, [*rows, ("next", next_step)], verdict)

@@ -7,7 +7,6 @@ read it. Adding a lab to the course starts with a file there.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -181,35 +180,17 @@ class UnknownName(LookupError):
 
 def find_lab(name: str, labs: tuple[Lab, ...] = LABS) -> Lab:
     """The lab called `name`: '01_rmsnorm', 'rmsnorm', '01' or '1'."""
-    known = tr(", ").join(lab.name for lab in labs)
-    for lab in NOTEBOOKS:
+    for lab in labs:
         if name in (lab.name, lab.module, lab.number, lab.number.lstrip("0")):
-            if lab in labs:
-                return lab
-            raise UnknownName(
-                tr(
-                    "nothing in {name} is graded; the labs that are: {known}",
-                    name=lab.name,
-                    known=known,
-                )
-            )
-        if any(name == e.id or name in e.symbols for e in lab.exercises):
-            raise UnknownName(
-                tr(
-                    "{name} is an exercise of the lab {module}; say {module}",
-                    name=name,
-                    module=lab.module,
-                )
-            )
-    names = [each for lab in labs for each in (lab.module, lab.name)]
+            return lab
+    names = [form for lab in labs for form in (lab.module, lab.name)]
     near = get_close_matches(PurePath(name).stem.lower(), names, 1)
-    meant = tr("; is it {near}?", near=near[0]) if near else ""
     raise UnknownName(
         tr(
             "there is no lab {name!r}; the labs are {known}{meant}",
             name=name,
-            known=known,
-            meant=meant,
+            known=tr(", ").join(lab.name for lab in labs),
+            meant=tr("; is it {near}?", near=near[0]) if near else "",
         )
     )
 
@@ -222,22 +203,20 @@ def find_question(name: str) -> tuple[Lab, Question] | None:
 
 def find_exercise(exercise_id: str) -> tuple[Lab, Exercise]:
     """The exercise with this id ('1.2') or symbol ('RMSNorm'), and its lab."""
-    symbols = {}
+    names = {}
     for lab in NOTEBOOKS:
         for exercise in lab.exercises:
-            if exercise_id == exercise.id or exercise_id in exercise.symbols:
-                return lab, exercise
-            symbols |= {symbol.lower(): exercise for symbol in exercise.symbols}
-    number = re.match(r"\d*", exercise_id)[0].lstrip("0") or exercise_id
-    labs = (lab for lab in NOTEBOOKS if number in (lab.number.lstrip("0"), lab.module))
-    near = [each for lab in labs for each in lab.exercises]
-    near += [symbols[each] for each in get_close_matches(exercise_id.lower(), symbols, 3)]
-    known = tr(", ").join(f"{e.id} {e.title}" for e in dict.fromkeys(near))
-    known = tr("is it one of {known}? ", known=known) if known else ""
+            names |= dict.fromkeys((exercise.id, *exercise.symbols), (lab, exercise))
+    if exercise_id in names:
+        return names[exercise_id]
+    start = exercise_id.partition(".")[0]
+    labs = (lab for lab in NOTEBOOKS if start in (lab.number.lstrip("0"), lab.module))
+    near = [exercise.id for lab in labs for exercise in lab.exercises]
+    near = near or get_close_matches(exercise_id, names, 3)
     raise UnknownName(
         tr(
             "there is no exercise {exercise_id!r}; {known}`tinyllm status` lists all",
             exercise_id=exercise_id,
-            known=known,
+            known=tr("is it one of {known}? ", known=tr(", ").join(near)) if near else "",
         )
     )

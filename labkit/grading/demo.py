@@ -110,7 +110,7 @@ def talk(course: Course, labs: Sequence[Lab], learner: str, console: Console) ->
                 call = Call("reply", prompt_ids=prompt_ids, **inputs)
                 (outcome,) = workers.answer(request, [call]).outcomes
             answer = answer_of(outcome, tokenizer)
-            console.print(answer, markup=False, highlight=False, soft_wrap=True)
+            console.print(answer, markup=False, highlight=False)
             messages.append({"role": "assistant", "content": answer})
 
 

@@ -127,7 +127,7 @@ def _checked(
     found = diagnose(result, oracle, block or "")
     result.bounds = found.bounds
     step = next_step(lab, exercise) if result.passed else hint
-    return learner_report(result, found, sandbox.notes, step), result.score
+    return learner_report(result, found, step), result.score
 
 
 @cache

@@ -20,7 +20,6 @@ from labkit.course.syllabus import (
     LABS,
     NOTEBOOKS,
     Exercise,
-    Lab,
     Question,
     UnknownName,
     find_question,
@@ -74,30 +73,10 @@ def status() -> None:
     console.print(
         tr("written {asked:g} points more, which a person gives", asked=asked), highlight=False
     )
-    for lab in NOTEBOOKS:
-        if lab.exercises and (fault := load_fault(lab)):
-            console.print(fault, style="red", markup=False, highlight=False, soft_wrap=True)
     for name in unchecked:
         console.print(
             tr("{name} could not be checked: `tinyllm check {name}` says why", name=name)
         )
-
-
-def load_fault(lab: Lab) -> str:
-    """Where the lab's module is no Python, as a sentence; "" where it is."""
-    from labkit.learner import workspace
-
-    try:
-        compile(workspace.module_source(lab), lab.module, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError) as error:
-        return tr(
-            "{file} does not load, so that none of its exercises can pass: "
-            "line {line}: {error}",
-            file=workspace.short_path(workspace.module_path(lab)),
-            line=getattr(error, "lineno", None) or 1,
-            error=getattr(error, "msg", error),
-        )
-    return ""
 
 
 COLOURS = {Status.PASSED: "green", Status.NOT_YET: "yellow", Status.NOT_CHECKED: "red"}

@@ -15,7 +15,6 @@ import psutil
 
 from labkit.course.lang import tr
 from labkit.course.sealed import NotReady
-from labkit.course.syllabus import Exercise, Lab
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
 from labkit.learner.models import MODEL_LABS, your_code
@@ -54,18 +53,14 @@ def _in_one_file(trace: Any) -> bool:
 # Whose code
 
 
-def core_exercises() -> list[tuple[Lab, Exercise, bool]]:
-    """Those of the labs on the model, and whether they are still empty."""
-    empty = [exercise for lab in MODEL_LABS for exercise in workspace.unfinished(lab)]
-    return [(lab, e, e in empty) for lab in MODEL_LABS for e in lab.exercises if e.core]
-
-
 def whose_parts() -> None:
     """Print which core exercises pass their checks, which do not, and which are borrowed."""
     yours, wrong, borrowed = tr("yours"), tr("yours, not right yet"), tr("borrowed")
     found: dict[str, list[str]] = {yours: [], wrong: [], borrowed: []}
-    for lab, exercise, is_empty in core_exercises():
-        if is_empty:
+    empty = [exercise for lab in MODEL_LABS for exercise in workspace.unfinished(lab)]
+    pairs = [(lab, e) for lab in MODEL_LABS for e in lab.exercises if e.core]
+    for lab, exercise in pairs:
+        if exercise in empty:
             state = borrowed
         elif check_exercise(lab, exercise, "", quiet=True)[0].passed:
             state = yours

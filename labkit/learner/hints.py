@@ -6,9 +6,9 @@ import re
 
 from labkit.course import cells, sealed
 from labkit.course.lang import said, tr
+from labkit.course.paths import SOLUTIONS
 from labkit.course.report import Report, Status
 from labkit.course.syllabus import Exercise, Lab, UnknownName
-from labkit.learner import workspace
 from labkit.learner.progress import record
 
 RUNGS = (said("idea"), said("shape and API"), said("near-code"))
@@ -31,7 +31,7 @@ def sections(text: str) -> dict[str, dict[str, str]]:
 
 def rungs(lab: Lab, exercise: Exercise) -> list[str]:
     """The texts of the three rungs."""
-    path = workspace.HINTS / f"{lab.module}.md"
+    path = SOLUTIONS / "hints" / f"{lab.module}.md"
     found = sections(path.read_text("utf-8"))[exercise.id]
     return [found[name] for name in RUNGS]
 
@@ -90,7 +90,7 @@ def next_help(lab: Lab, exercise: Exercise, ask: str, ask_answer: str) -> str:
 def is_open(lab: Lab) -> bool:
     """Whether the lab's code may be shown: it is practice, it is not sealed, or the learner's
     own core exercises pass."""
-    is_plain = not lab.graded or not sealed.is_sealed(workspace.reference_path(lab))
+    is_plain = not lab.graded or not sealed.is_sealed(SOLUTIONS / f"{lab.module}.py")
     return is_plain or lab.module in record.passed_labs()
 
 
@@ -105,6 +105,6 @@ def solution_text(lab: Lab, exercise: Exercise) -> str:
     """The reference's code for an exercise; LookupError where it may not be shown."""
     if not is_open(lab):
         raise LookupError(explain_lock(lab))
-    block = cells.block(sealed.read_source(workspace.reference_path(lab)), exercise.id)
+    block = cells.block(sealed.read_source(SOLUTIONS / f"{lab.module}.py"), exercise.id)
     assert block is not None
     return cells.plain(block)

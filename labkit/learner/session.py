@@ -208,19 +208,15 @@ class Session:
     def export_earlier_labs(self) -> None:
         """Print who wrote the earlier labs that this one uses, and let the reference fill in
         for what is empty in the notebook too."""
-        empty = workspace.empty_dependencies(self.lab)
-        if not empty:
+        labs = workspace.labs_used(self.lab)
+        if not any(exercise.core for lab in labs for exercise in workspace.unfinished(lab)):
             return
-        labs = workspace.describe_authors(workspace.labs_used(self.lab))
-        print(tr("From earlier labs: {lab}.", lab=labs))
+        print(tr("From earlier labs: {lab}.", lab=workspace.describe_authors(labs)))
         try:
             module = self._load()
-        except (
-            Exception,
-            OutOfTime,
-        ):  # whatever the learner's module raises; its check says so
+        except (Exception, OutOfTime):  # of the learner's module; its check says what it is
             return
         names = self.shell.user_ns
-        for name in workspace.imports_from_earlier_labs(self.lab):
-            if name in names:
+        for name in names.keys() & vars(module).keys():
+            if not name.startswith("_"):
                 names[name] = getattr(module, name)

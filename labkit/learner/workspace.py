@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import errno
 import importlib
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,11 +19,10 @@ from labkit.checks.package import compose, modules_in, reference_modules
 from labkit.course import cells
 from labkit.course.answers import Cell, Notebook
 from labkit.course.files import write_whole
-from labkit.course.lang import ntr, tr
-from labkit.course.paths import PROJECT, ROOT, SOLUTIONS, TESTS
+from labkit.course.lang import tr
+from labkit.course.paths import PROJECT, ROOT, TESTS
 from labkit.course.syllabus import LABS, NOTEBOOKS, Exercise, Lab
 
-HINTS = SOLUTIONS / "hints"
 STUBS = TESTS / "visible" / "stubs.json"
 if PROJECT != ROOT:  # one installation for many users, each with a package in their home
     tinyllm.__file__ = str(PROJECT / "tinyllm" / "__init__.py")
@@ -70,11 +69,6 @@ def require_writable() -> None:
 
 def module_path(lab: Lab) -> Path:
     return Path(folder()) / f"{lab.module}.py"
-
-
-def reference_path(lab: Lab) -> Path:
-    """The lab's reference, plain or sealed."""
-    return SOLUTIONS / f"{lab.module}.py"
 
 
 def module_source(lab: Lab) -> str:
@@ -255,12 +249,7 @@ def describe_authors(labs: Iterable[Lab]) -> str:
         state = tr("stands in") if empty else tr("yours")
         if 0 < len(empty) < len(core):
             names = tr(", ").join(exercise.id for exercise in empty)
-            state = ntr(
-                "yours, but {names} stands in",
-                "yours, but {names} stand in",
-                len(empty),
-                names=names,
-            )
+            state = tr("yours, except {names}", names=names)
         parts.append(lab.module + tr(": ") + state)
     return tr("; ").join(parts)
 
@@ -290,25 +279,7 @@ def used_by(lab: Lab, exercise: Exercise) -> list[Exercise]:
     return [other for other in lab.exercises if other in used and other is not exercise]
 
 
-def imports_from_earlier_labs(lab: Lab) -> dict[str, str]:
-    """What the lab's module takes from modules of earlier labs: {name: module}."""
-    before = {other.module for other in LABS if other.number < lab.number}
-    tree = cells.parsed(module_source(lab)) or ast.Module([], [])
-    return {
-        alias.asname or alias.name: node.module
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom) and node.level and node.module in before
-        for alias in node.names
-    }
-
-
-def empty_dependencies(lab: Lab) -> list[tuple[Lab, Exercise]]:
-    """The unfinished exercises of earlier labs that this lab takes something from."""
-    names = set(imports_from_earlier_labs(lab))
-    pairs = [(other, exercise) for other in labs_used(lab) for exercise in unfinished(other)]
-    return [pair for pair in pairs if set(pair[1].symbols) & names]
-
-
 def labs_used(lab: Lab) -> list[Lab]:
-    """The earlier labs that this one takes something from."""
-    return [other for other in LABS if other.module in imports_from_earlier_labs(lab).values()]
+    """The earlier labs that this one's module imports from."""
+    modules = set(re.findall(r"^from \.(\w+) import", module_source(lab), re.MULTILINE))
+    return [other for other in LABS if other.number < lab.number and other.module in modules]

@@ -12,7 +12,7 @@ import typer
 
 from labkit.course.lang import tr
 from labkit.course.terminal import Problem, console
-from labkit.learner.talk.commands import YOURS, PackageName, problems_told
+from labkit.learner.talk.commands import problems_told
 
 app = typer.Typer()
 # ruff: noqa: UP045  typer on Python 3.10 needs Optional
@@ -24,7 +24,6 @@ def look(
         Optional[list[str]],
         typer.Argument(metavar="MODEL...", help="as for chat; else those that ship"),
     ] = None,
-    package: PackageName = YOURS,
     view: Annotated[
         str, typer.Option(help="overview, tokens, attention, qknorm, experts, cache or swap")
     ] = "overview",
@@ -35,7 +34,7 @@ def look(
 ) -> None:
     """See a model at work, in a page that needs no network."""
     with problems_told(), console.status(tr("starting torch")):
-        from labkit.look.own import compared
+        from labkit.look.learner_code import compute
         from labkit.look.page import VIEWS, write
         from labkit.look.server import served
         from labkit.model.hub import SHIPPED
@@ -48,7 +47,7 @@ def look(
                     names=tr(", ").join(VIEWS),
                 )
             )
-        shown = [compared(name, package) for name in models or SHIPPED]
+        shown = [compute(name) for name in models or SHIPPED]
         folder, page = (to, "") if to else served()
         try:
             index = write(folder, shown)

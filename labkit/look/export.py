@@ -24,7 +24,7 @@ REQUEST = "\ue000"  # stands for a request in the chat template; no tokenizer ha
 def model_script(name: str, folder: Path, computed: Mapping[str, Any] | None = None) -> str:
     """The script that hands a model to the page: config, tokenizer, weights as stored.
 
-    computed    what Python code made of this model (own.py), for the page to compare
+    computed    what Python code made of this model (learner_code.py), for the page to compare
 
     Errors: no checkpoint, one that is too large for a page, a tokenizer of another kind:
             CheckpointError

@@ -10,8 +10,7 @@ import html
 import os
 
 from labkit.course.lang import said, tr
-from labkit.learner.talk.commands import YOURS
-from labkit.look.own import compared
+from labkit.look.learner_code import compute
 from labkit.look.page import VIEWS, Shown, write
 from labkit.look.server import served
 
@@ -29,19 +28,18 @@ SEEN = {
 }
 
 
-def look(view: str = "tokens", *models: str, package: str = YOURS, height: int = 900) -> None:
+def look(view: str = "tokens", *models: str, height: int = 900) -> None:
     """Show the model alive below the cell, computed by the page and compared with your code.
 
     view      one of overview, tokens, attention, qknorm, experts, cache, swap
     models    as in `tinyllm chat`: shipped names, mine, folders; stories-dense if not said
-    package   whose code is compared
     height    of the frame, in pixels
 
     Errors: an unknown view: ValueError; no such model, one too large: CheckpointError
     """
     if view not in VIEWS:
         raise ValueError(f"view is {view!r}; there are {', '.join(VIEWS)}")
-    shown = [compared(str(name), package) for name in models or ["stories-dense"]]
+    shown = [compute(str(name)) for name in models or ["stories-dense"]]
     if address := os.environ.get(WRITTEN):
         link = html.escape(f"{address}#{view}")
         inside, seen = tr("Look inside"), tr(SEEN[view])

@@ -42,7 +42,7 @@ class Shown:
 
     name      as the page calls it, and its file: letters, digits, "-", "_", "."
     folder    its checkpoint
-    computed  what somebody's Python code made of it (labkit/look/own.py), to be compared
+    computed  what the learner's code computes (labkit/look/learner_code.py)
     """
 
     name: str

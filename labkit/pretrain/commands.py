@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 from rich.console import Console
 
-from labkit.course.lang import ntr, tr
+from labkit.course.lang import tr
 from labkit.course.terminal import ending_on
 from labkit.learner.talk import commands as talk
 from labkit.model.chat.session import note
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer()
-CARD = 200  # stories for the scores on a model's card
+STORIES = 200  # to measure a model on
 
 
 @app.command()
@@ -72,16 +72,10 @@ def train(
 
 
 @app.command()
-def measure(
-    model: talk.ModelName = None,
-    stories: Annotated[
-        int, typer.Option(min=1, help="how many, with their questions; fewer write no card")
-    ] = CARD,
-    package: talk.PackageName = talk.PACKAGE,
-) -> None:
+def measure(model: talk.ModelName = None, package: talk.PackageName = talk.PACKAGE) -> None:
     """Measure a model's stories and answers.
 
-    Of a MODEL that is named and was trained here, write scores.json and the model card.
+    For a MODEL that was trained here, write scores.json and the model card.
     """
     from rich.progress import Progress
 
@@ -97,27 +91,14 @@ def measure(
         with Progress(console=console, disable=not console.is_terminal) as bar:
             task = bar.add_task(tr("measuring {name}", name=folder.name), total=None)
             watch = lambda done, total: bar.update(task, completed=done, total=total)  # noqa: E731
-            found = measuring.scores_of(folder, code, stories, watch)
+            found = measuring.scores_of(folder, code, STORIES, watch)
     _print_scores(console, found)
-    if found.get("too_long"):
-        text = ntr(
-            "{n} prompt is longer than the model's context; it counts as answered wrong",
-            "{n} prompts are longer than the model's context; they count as answered wrong",
-            found["too_long"],
-        )
-        console.print(text, soft_wrap=not console.is_terminal)
-    trained_here = all((folder / name).exists() for name in ("recipe.json", "log.csv"))
-    if model and stories >= CARD and trained_here:
+    is_trained_here = all((folder / name).exists() for name in ("recipe.json", "log.csv"))
+    if model and is_trained_here:
         write_whole(folder / "scores.json", (json.dumps(found, indent=2) + "\n").encode())
         write_card(folder, code)
         message = tr("written: {folder}/scores.json, README.md", folder=folder)
-    else:
-        message = tr(
-            "nothing written: a card is of a MODEL that you name, that was trained here "
-            "(recipe.json and log.csv are in its folder), and of {stories} stories or more",
-            stories=CARD,
-        )
-    console.print(message, soft_wrap=not console.is_terminal)
+        console.print(message, soft_wrap=not console.is_terminal)
 
 
 def _print_scores(console: Console, found: dict) -> None:

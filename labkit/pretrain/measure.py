@@ -52,7 +52,7 @@ def scores_of(
     advised, stories with two chapters ("long"). Beside them the share of questions that a
     reader of shuffled sentences answers right, and of a mixture the share of the picks that
     each expert got, layer by layer. watch is called with answers written and wanted. Prompts
-    that fill the model's context ("too_long" counts them) count as answered wrong.
+    that fill the model's context count as answered wrong.
     """
     tokenizer = Tokenizer(checkpoint.existing(folder))
     model = checkpoint.load(folder, package, torch.float32)  # quick on every processor
@@ -74,11 +74,6 @@ def scores_of(
     }
     sampling = Sampling.chosen(tokenizer.generation)
     generate = checkpoint.part(package, "generate")
-    if too_long := sum(
-        len(tokenizer.encode(text)) >= longest
-        for text in {text for texts in wanted.values() for text in texts}
-    ):
-        found["too_long"] = too_long
     total, done = sum(map(len, wanted.values())), 0
     for way, texts in wanted.items():
         progress = lambda written, before=done: watch(before + written, total)  # noqa: E731

@@ -7,7 +7,6 @@ import re
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import redirect_stdout
-from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,13 +14,13 @@ import nbformat
 from nbformat import NotebookNode
 
 from labkit.author.reference import BuildError
-from labkit.course.lang import ENGLISH, said, speaking, tr
+from labkit.course.lang import ENGLISH, speaking
 from labkit.course.syllabus import NOTEBOOKS, Lab
 from labkit.look.page import write as write_look
 from labkit.model.hub import SHIPPED
 from labkit.site.executed import executed
 from labkit.site.front import front
-from labkit.site.pages import FIGURES, page_of
+from labkit.site.pages import page_of
 from labkit.site.wrong import WrongAnswer, gallery
 
 LINK = re.compile(r"\[([^\]]+)\]\((\w+)\.ipynb[^)]*\)")  # from a notebook to another
@@ -33,30 +32,6 @@ NOT_SHOWN = (
     "*.map",
     "searchindex.js",
 )  # what Sphinx and the theme leave beside it
-# lab: addresses in the model page that show its part at work, and what there is to see
-VIEWS = {
-    "rmsnorm": {"swap&swap=no-norm": said("without its norms, heard")},
-    "rope": {"swap&swap=no-rope": said("without RoPE, heard")},
-    "gqa": {
-        "attention": said("the attention of every head"),
-        "qknorm": said("queries and keys before and after their norm"),
-        "swap&swap=repeat": said("with repeat for repeat_interleave, heard"),
-    },
-    "swiglu": {"swap&swap=relu": said("with ReLU for SiLU, heard")},
-    "moe": {
-        "experts": said("the experts that each token chose"),
-        "swap&model=stories-moe&swap=expert-0": said("with one expert for all, heard"),
-    },
-    "decoder": {
-        "overview": said("the whole model, and one token on its way through it"),
-        "tokens": said("the guess of the next token as it forms, layer by layer"),
-        "swap": said("with any part swapped, heard"),
-    },
-    "generation": {
-        "tokens": said("temperature, top-k and top-p at your fingertips"),
-        "cache": said("the cache as it grows, in bytes"),
-    },
-}
 
 
 def write_site(
@@ -111,19 +86,17 @@ def write_source(
 
     others    {language: the way from these pages to its pages}
     """
-    (source / "extra" / FIGURES).mkdir(parents=True)
+    (source / "extra").mkdir(parents=True)
     addresses = {lab.number: f"../{lab.name}.html" for lab in labs}
     looks = {each: f"../{way}look/index.html" for each, way in others.items()}
     write_look(source / "extra" / "look", list(SHIPPED), addresses, "../index.html", looks)
     (source / "index.md").write_text(front(labs, source / "extra"), "utf-8")
     for lab in labs:
-        page = page_of(lab, notebook_of(lab), gallery_of(lab), views(lab), answers)
-        for cell in page.notebook.cells:
+        notebook = page_of(lab, notebook_of(lab), gallery_of(lab), answers)
+        for cell in notebook.cells:
             if cell.cell_type == "markdown":
                 cell.source = drop_links(cell.source, {lab.name for lab in labs})
-        nbformat.write(page.notebook, source / f"{lab.name}.ipynb")
-        for picture, data in page.pictures.items():
-            (source / "extra" / FIGURES / picture).write_bytes(data)
+        nbformat.write(notebook, source / f"{lab.name}.ipynb")
 
 
 def drop_links(text: str, pages: Collection[str]) -> str:
@@ -133,15 +106,3 @@ def drop_links(text: str, pages: Collection[str]) -> str:
 
 def is_site(folder: Path) -> bool:
     return all((folder / name).is_file() for name in OURS)
-
-
-def views(lab: Lab) -> str:
-    """Where the model page shows the lab's part at work."""
-    links = [
-        f'<a href="look/index.html#{escape(view)}">{escape(tr(text))}</a>'
-        for view, text in VIEWS.get(lab.module, {}).items()
-    ]
-    if not links:
-        return ""
-    inside = tr("Look inside a trained model: {links}.", links=tr(", ").join(links))
-    return f'<p class="look">{inside}</p>'

@@ -23,7 +23,7 @@ from nbformat import NotebookNode
 from labkit.author.owned_cells import filled, notebook_path, read_notebook
 from labkit.author.reference import BuildError, reference
 from labkit.course import cells
-from labkit.course.files import write_whole
+from labkit.course.files import hash_of, write_whole
 from labkit.course.lang import language, speaking
 from labkit.course.paths import CHECKPOINTS, LABKIT, ROOT, SOLUTIONS, TESTS
 from labkit.course.syllabus import NOTEBOOKS, Lab
@@ -72,28 +72,18 @@ def execute_all(labs: Iterable[Lab], spoken: Iterable[str]) -> None:
 
 def key(lab: Lab) -> str:
     """Changes with the notebook and with everything that can change its outputs."""
-    others = {other.module for other in NOTEBOOKS} - {lab.module}
-    catalogs = (LABKIT / "course" / "lang" / language()).glob("*.po")
-    digest = hashlib.sha256(nbformat.writes(complete(lab)).encode())
-    digest.update(shared_key().encode())
-    digest.update(hash_files(path for path in catalogs if path.stem not in others).encode())
-    return digest.hexdigest()[:16]
+    text = nbformat.writes(complete(lab)) + hash_shown(language())
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @cache
-def shared_key() -> str:
-    """Changes with what every notebook runs or reads, in any language."""
+def hash_shown(language: str) -> str:
+    """Changes with what every notebook runs or reads in a language."""
     versions = f"{sys.version_info[:2]} {version('torch')} {version('matplotlib')}"
-    files = (path for folder in SHOWN for path in (folder, *folder.rglob("*")))
-    return versions + hash_files(p for p in files if p.suffix not in (".pyc", ".po"))
-
-
-def hash_files(paths: Iterable[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(path for path in paths if path.is_file()):
-        digest.update(f"\n{path.relative_to(ROOT)} {path.stat().st_size}\n".encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    files = [path for folder in SHOWN for path in (folder, *folder.rglob("*"))]
+    files = [p for p in files if p.is_file() and p.suffix not in (".pyc", ".po")]
+    catalogs = (LABKIT / "course" / "lang" / language).glob("*.po")
+    return hash_of([*files, *catalogs], versions)
 
 
 def complete(lab: Lab) -> NotebookNode:

@@ -1,15 +1,11 @@
 """A lab's page: its executed notebook with the stub where the answer stood, everything that
-helps folded below it, figures as files, and the gallery of wrong answers near the end."""
+helps folded below it, and the gallery of wrong answers near the end."""
 
 from __future__ import annotations
 
-import base64
 import copy
-import hashlib
 import re
-import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from html import escape
 
 from nbformat import NotebookNode
@@ -24,11 +20,8 @@ from labkit.course.syllabus import Exercise, Lab
 from labkit.learner import hints
 from labkit.site.wrong import WrongAnswer
 
-PICTURE = re.compile(r'<img src="data:image/png;base64,([^"]+)"')
-FIGURES = "figures"  # the folder beside the pages
 FORETOLD = ", then run.**"  # what the text says before the reader is to know the outcome
 PREDICT = re.compile(r'^predict\("([\w.-]+)"', re.MULTILINE)
-NO_CHOICE = "you made none"  # what a notebook says in which nobody chose
 SETUP = ("setup", "tools")  # cells whose code is no reading matter
 MAP = "map"
 OF_A_LEARNER = ("finish",)  # cells that tell how far one is
@@ -36,68 +29,55 @@ LAST = "summary"
 MARKUP = re.compile(r"[*_<\[]")  # that a sentence of a report does not mean
 
 
-@dataclass
-class Page:
-    """A notebook for MyST-NB, and the pictures that it shows: {name: PNG}."""
-
-    lab: Lab
-    notebook: NotebookNode
-    pictures: dict[str, bytes] = field(default_factory=dict)
-
-    def cell(self, name: str) -> NotebookNode:
-        return next(cell for cell in self.notebook.cells if cell.id == name)
+def find_cell(notebook: NotebookNode, name: str) -> NotebookNode:
+    return next(cell for cell in notebook.cells if cell.id == name)
 
 
 def page_of(
     lab: Lab,
     executed: NotebookNode,
     wrong: Sequence[WrongAnswer] = (),
-    look: str = "",
     answers: bool = True,
-) -> Page:
-    """The page of a lab.
+) -> NotebookNode:
+    """The page of a lab, a notebook for MyST-NB.
 
     executed   its notebook with the reference in it and its outputs
     wrong      the gallery
-    look       what stands under the title: where the model shows this lab's part at work
     answers    False: neither solutions, model answers nor the last rung of a ladder
     """
-    page = Page(lab, copy.deepcopy(executed))
+    notebook = copy.deepcopy(executed)
     for exercise in lab.exercises:
-        put_exercise(page, exercise, answers)
+        put_exercise(notebook, lab, exercise, answers)
     for question in lab.questions:
         answer = model_answer(lab, question) if answers else ""
-        page.cell(question.answer_cell).source = (
+        find_cell(notebook, question.answer_cell).source = (
             fold(tr("Model answer to {id}", id=question.id), answer)
             if answer
             else tr(OWN_WORDS)
         )
-    put_predictions(page)
-    page.notebook.cells = [cell for cell in page.notebook.cells if cell.id not in OF_A_LEARNER]
-    for cell in page.notebook.cells:
+    put_predictions(notebook, lab)
+    notebook.cells = [cell for cell in notebook.cells if cell.id not in OF_A_LEARNER]
+    for cell in notebook.cells:
         if cell.id in SETUP:
             tag(cell, "hide-cell", tr("The setup"))
         elif cell.id == MAP:
             tag(cell, "remove-input")
-    if look:
-        page.notebook.cells.insert(1, new_markdown_cell(look, id="look-inside"))
     if wrong:
-        place = [cell.id for cell in page.notebook.cells].index(LAST)
-        page.notebook.cells.insert(place, new_markdown_cell(shown(wrong, answers), id="wrong"))
-    for cell in page.notebook.cells:
+        place = [cell.id for cell in notebook.cells].index(LAST)
+        notebook.cells.insert(place, new_markdown_cell(shown(wrong, answers), id="wrong"))
+    for cell in notebook.cells:
         join_streams(cell)
-        take_out_pictures(page, cell)
-    return page
+    return notebook
 
 
 OWN_WORDS = said("*Answered in your own words, and read by a person.*")
 
 
-def put_exercise(page: Page, exercise: Exercise, answers: bool) -> None:
+def put_exercise(notebook: NotebookNode, lab: Lab, exercise: Exercise, answers: bool) -> None:
     """The stub, the ladder and the answer in the place of the reference."""
-    block = reference_block(page.lab, exercise)
+    block = reference_block(lab, exercise)
     parts = [code(with_docstrings(cells.stub(block, exercise)))]
-    rungs = hints.rungs(page.lab, exercise)
+    rungs = hints.rungs(lab, exercise)
     for number, (name, text) in enumerate(zip(hints.RUNGS, rungs, strict=True), 1):
         if answers or number < len(rungs):
             title = tr("Hint {number} of {count} for {id}: {name}", number=number,
@@ -106,22 +86,22 @@ def put_exercise(page: Page, exercise: Exercise, answers: bool) -> None:
     if answers:
         solution = code(with_docstrings(cells.plain(block)))
         parts.append(fold(tr("Solution of {id}", id=exercise.id), solution))
-    place = page.notebook.cells.index(page.cell(exercise.answer_cell))
+    place = notebook.cells.index(find_cell(notebook, exercise.answer_cell))
     text = "\n\n".join(parts)
-    page.notebook.cells[place] = new_markdown_cell(text, id=exercise.answer_cell)
+    notebook.cells[place] = new_markdown_cell(text, id=exercise.answer_cell)
     said_then = tr("What the check says of a right answer")
-    tag(page.cell(exercise.check_cell), "hide-output", said_then)
+    tag(find_cell(notebook, exercise.check_cell), "hide-output", said_then)
 
 
-def put_predictions(page: Page) -> None:
+def put_predictions(notebook: NotebookNode, lab: Lab) -> None:
     """The choices as choices; who has chosen, or opens it, sees what came out."""
-    known, hidden = page.lab.predictions, False
-    english = {cell.id: cell.source for cell in read_notebook(notebook_path(page.lab)).cells}
-    for place, cell in enumerate(page.notebook.cells):
+    known, hidden = lab.predictions, False
+    english = {cell.id: cell.source for cell in read_notebook(notebook_path(lab)).cells}
+    for place, cell in enumerate(notebook.cells):
         asked = cell.cell_type == "code" and PREDICT.search(cell.source)
         if asked:
             choice = choices(asked[1], known[asked[1]].choices)
-            page.notebook.cells[place] = new_markdown_cell(choice, id=cell.id)
+            notebook.cells[place] = new_markdown_cell(choice, id=cell.id)
         elif cell.cell_type == "markdown":
             hidden = FORETOLD in english.get(cell.id, "")
         hidden = hidden or bool(asked)
@@ -184,20 +164,3 @@ def join_streams(cell: NotebookNode) -> None:
             joined.append(output)
     if "outputs" in cell:
         cell.outputs = joined
-
-
-def take_out_pictures(page: Page, cell: NotebookNode) -> None:
-    """Figures become files, which a browser loads as one scrolls to them."""
-
-    def filed(match: re.Match) -> str:
-        data = base64.b64decode(match[1])
-        name = f"{page.lab.number}-{hashlib.sha256(data).hexdigest()[:10]}.png"
-        page.pictures[name] = data
-        height = struct.unpack(">I", data[20:24])[0] // 2  # a PNG states it at byte 20
-        return f'<img loading="lazy" src="{FIGURES}/{name}" height="{height}"'
-
-    for output in cell.get("outputs", ()):
-        shown = output.get("data", {})
-        if "text/html" in shown:
-            text = PICTURE.sub(filed, shown["text/html"])
-            shown["text/html"] = text.replace(f"<b>{tr(NO_CHOICE)}</b>", "")

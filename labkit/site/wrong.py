@@ -14,7 +14,7 @@ from labkit.course import cells
 from labkit.course.lang import ENGLISH, language, tr
 from labkit.course.report import Report
 from labkit.course.syllabus import Lab
-from labkit.learner import workspace
+from labkit.learner import hints, workspace
 from labkit.learner.check import check_exercise
 
 MOST = 5  # in one lab
@@ -64,7 +64,8 @@ def report_on(mistake: Mistake) -> Report:
     """What check() says in a package that is finished but for this mistake."""
     lab, exercise = mistake.lab, mistake.exercise
     module = cells.with_block(cells.plain(reference(lab)), exercise, mistake.cell)
-    hint = tr('hint("{id}") shows rung {rung} of {last}', id=exercise.id, rung=1, last=3)
+    ask, last = f'hint("{exercise.id}")', len(hints.RUNGS)
+    hint = tr("{ask} shows rung {rung} of {count}", ask=ask, rung=1, count=last)
     with workspace.override_source(lab, module):
         report, _ = check_exercise(lab, exercise, hint)
     return report

@@ -1,6 +1,6 @@
 """The whole of Qwen3 in one figure: where a lab sits, and which shapes flow through it.
 
-    architecture("gqa")                          the part of lab 03 lit, pale what has passed
+    architecture("gqa")                          the part of lab 03 lit
     architecture(config=PRESETS["Qwen3-0.6B"])   all of it, with this model's numbers
 
 The drawing is architecture.svg. Its groups name the labs that write them; here they get colors.
@@ -9,7 +9,6 @@ The drawing is architecture.svg. Its groups name the labs that write them; here 
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -29,7 +28,6 @@ from labkit.learner.figures.drawing import (
     VERMILION,
     show_svg,
 )
-from labkit.learner.progress.record import passed_labs
 
 # module of a lab -> (color, what its part is called, what the lab writes)
 DRAWN = {
@@ -62,18 +60,16 @@ ElementTree.register_namespace("", SVG)
 
 
 def architecture(lit: str | None = None, config: Any = None) -> None:
-    """Draw Qwen3 with the part of one lab lit (its module's name; None or "all": every part),
-    and in pale color what the learner has finished.
+    """Draw Qwen3 with the part of one lab lit (its module's name; None or "all": every part).
 
     With a config, the letters E, H, K, D, I, k and V become its numbers.
 
     Errors: a part that does not exist raises ValueError and lists those that do
     """
-    passed = passed_labs()
-    show_svg(draw(lit, config, passed), alt_text(lit, passed))
+    show_svg(draw(lit, config), alt_text(lit))
 
 
-def alt_text(lit: str | None = None, passed: Collection[str] = ()) -> str:
+def alt_text(lit: str | None = None) -> str:
     whole = tr(
         "Qwen3 from token ids to logits: embeddings, a stack of equal layers, a final norm and "
         "lm_head; the sampled token joins the text, or the loss trains the model. One layer is "
@@ -81,9 +77,6 @@ def alt_text(lit: str | None = None, passed: Collection[str] = ()) -> str:
     )
     if lit in (None, "all"):
         return whole
-    if passed:
-        names = [legend_label(lab) for lab in LABS if lab.module in passed]
-        whole += " " + tr("Ticked, as passed: {names}.", names=", ".join(names))
     part = tr(PARTS[lit][2])
     if lit not in DRAWN:
         about = tr("The map of Qwen3, to which this lab adds no part: {part}.", part=part)
@@ -98,11 +91,8 @@ def words() -> list[str]:
             if text.get("class") in ("note", "label")]  # fmt: skip
 
 
-def draw(lit: str | None = None, config: Any = None, passed: Collection[str] = ()) -> str:
-    """The figure of `architecture` as SVG.
-
-    passed    the modules of the labs that are finished
-    """
+def draw(lit: str | None = None, config: Any = None) -> str:
+    """The figure of `architecture` as SVG."""
     if lit not in (None, "all", *PARTS):
         raise ValueError(f"there is no part {lit!r}; the parts are {', '.join(PARTS)}, all")
     lab = None if lit == "all" else lit
@@ -111,7 +101,7 @@ def draw(lit: str | None = None, config: Any = None, passed: Collection[str] = (
     for group in root.iter(f"{{{SVG}}}g"):
         names = group.get("data-parts", "").split()
         is_wire = group.get("class") == "wire"
-        group.set("style", style(names, shown, passed, is_wire))
+        group.set("style", style(names, shown, is_wire))
     for text in root.iter(f"{{{SVG}}}text"):
         if text.get("class") == "shape":
             text.text = f"({sizes(text.text.strip('()'), config)})"
@@ -119,23 +109,19 @@ def draw(lit: str | None = None, config: Any = None, passed: Collection[str] = (
             write_lines(text, label_of(text.text, config))
         elif text.get("id") == "layers" and config is not None:
             text.text = f"× {config.num_hidden_layers}"
-    add_legend(root, lab, shown, passed)
+    add_legend(root, lab, shown)
     add_font(root)
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def style(names: list[str], lit: str | None, passed: Collection[str], is_wire: bool) -> str:
-    """The colors of a group: of the lit part, of the first one if all are lit, paler where a
-    lab has passed, grey elsewhere."""
+def style(names: list[str], lit: str | None, is_wire: bool = False) -> str:
+    """The colors of a group: of the lit part, of its first one if all are lit, else grey."""
     stream = next((name for name in names if name in STREAMS), None)
     parts = ["gqa"] if stream else [name for name in names if name in DRAWN]
-    done = [name for name in parts if name in passed]
     if lit is None:
         color = PARTS[parts[0]][0] if parts else None
-    elif lit in parts:
-        color = PARTS[lit][0]
     else:
-        color = tint(PARTS[done[0]][0], 0.45) if done else None
+        color = PARTS[lit][0] if lit in parts else None
     if stream and lit in (None, "gqa"):
         color = COLOURS[stream]
     elif is_wire and lit is None:
@@ -143,9 +129,8 @@ def style(names: list[str], lit: str | None, passed: Collection[str], is_wire: b
     ink = "black" if lit is None or color else "#767676"
     if color is None:
         return f"--ink: {ink}"
-    is_lit = lit is None or lit in parts
     fill = tint(color, 0.86 if color == GREY else 0.72)
-    return f"--edge: {color}; --fill: {fill}; --line: {2.4 if is_lit else 1.2}; --ink: {ink}"
+    return f"--edge: {color}; --fill: {fill}; --line: 2.4; --ink: {ink}"
 
 
 def tint(color: str, white: float) -> str:
@@ -186,9 +171,7 @@ def write_lines(text: ElementTree.Element, lines: str) -> None:
         span.text = line
 
 
-def add_legend(
-    root: ElementTree.Element, lab: str | None, lit: str | None, passed: Collection[str]
-) -> None:
+def add_legend(root: ElementTree.Element, lab: str | None, lit: str | None) -> None:
     """The labs along the top, the letters along the bottom."""
 
     def write(group: ElementTree.Element, words: str, x: float, y: float, size: float) -> None:
@@ -199,12 +182,10 @@ def add_legend(
     size = min(12.5, 98 / len(LABS))
     for place, each in enumerate(LABS):
         x, module = MARGIN + place * step, each.module
-        group = ElementTree.SubElement(root, "g", style=style([module], lit, passed, False))
+        group = ElementTree.SubElement(root, "g", style=style([module], lit))
         ElementTree.SubElement(
             group, "rect", x=f"{x:.1f}", y="18", width="14", height="14", rx="3"
         )
-        if lit and module in passed:
-            write(group, "\N{CHECK MARK}", x + 7, 30, 13)
         weight = "bold" if lab == module and language() == ENGLISH else "normal"
         label = {"text-anchor": "start", "font-weight": weight}
         write(ElementTree.SubElement(group, "g", label), legend_label(each), x + 20, 29.5, size)

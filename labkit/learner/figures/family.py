@@ -6,9 +6,8 @@
     compare("Qwen3-0.6B", "Llama-3.2-1B")      side by side, with what can be computed
     [model.width for model in family()]        its rows, for a plot of your own
 
-The rows are those of family.csv. A `?` is a field that its source does not state; an empty
-field is a thing that the model does not have. Of a family of sizes mostly the largest is
-listed. A year is that of the source's number, which may be some weeks after the model.
+The rows are those of family.csv, mostly the largest model of each family. A `?` is a field
+that its source does not state; an empty field is a thing that the model does not have.
 """
 
 from __future__ import annotations
@@ -171,8 +170,6 @@ COLUMNS = [
     "activation", "attention", "window", "state", "layers", "width", "heads", "kv_heads",
     "experts", "extra", "source",
 ]  # fmt: skip
-COMPUTED = ["attention", "parameters", "active_parameters", "active_share", "kv_bytes"]
-ALL = list(dict.fromkeys([*COLUMNS, *(field.name for field in fields(Model)), *COMPUTED]))
 CHOICES = (
     *(said("year"), said("category"), said("norm"), said("placement"), said("position")),
     *(said("activation"), said("attention"), said("window"), said("state"), said("layers")),
@@ -201,7 +198,7 @@ class Table:
     """Some models: a table in a notebook, lines of text elsewhere, a list to loop over.
 
     models   a row each
-    beside   a column each instead; in a notebook, a row that is not the same in all is bold
+    beside   a column each instead
     """
 
     models: list[Model]
@@ -235,14 +232,12 @@ class Table:
         return f'<div style="overflow-x: auto">{table}</div>'
 
     def _cells(self, row: list[str]) -> Iterator[str]:
-        differs = self.beside and len(set(row[1:])) > 1
         addresses = {model.source: model.address for model in self.models}
-        for index, text in enumerate(row):
+        for text in row:
             shown = html.escape(text.removeprefix(HUB))
             if text in addresses:
-                href = html.escape(addresses[text])
-                shown = f'<a href="{href}" rel="noopener" target="_blank">{shown}</a>'
-            yield f"<td>{f'<b>{shown}</b>' if differs and index else shown}</td>"
+                shown = f'<a href="{html.escape(addresses[text])}">{shown}</a>'
+            yield f"<td>{shown}</td>"
 
 
 def family(sort: str = "year", **wanted: object) -> Table:
@@ -251,18 +246,9 @@ def family(sort: str = "year", **wanted: object) -> Table:
     sort     a column; "-width" puts the largest first, what is not known comes last
     wanted   column=value, or column=function of the value
 
-    Errors: ValueError for an unknown column, with the list of all
+    Errors: AttributeError for an unknown column
     """
     column = sort.removeprefix("-")
-    for name in (column, *wanted):
-        if name not in ALL:
-            raise ValueError(
-                tr(
-                    "there is no column {name!r}; there are {names}",
-                    name=name,
-                    names=", ".join(ALL),
-                )
-            )
     chosen = [m for m in MODELS if all(_fits(getattr(m, n), w) for n, w in wanted.items())]
     known = [m for m in chosen if getattr(m, column) not in (None, UNKNOWN)]
     rest = [m for m in chosen if m not in known]
@@ -274,9 +260,6 @@ def compare(*names: str) -> Table:
 
     names   as `family()` lists them; capitals, spaces and dashes do not matter
 
-    Parameters, the share of them that works on one token and the bytes of KV cache a token
-    (bfloat16) are computed from the rows, beside the published count.
-
     Errors: ValueError for an unknown name, with the nearest ones
     """
     return Table([_called(name) for name in names], beside=True)
@@ -284,17 +267,14 @@ def compare(*names: str) -> Table:
 
 def _called(name: str) -> Model:
     known = {_plain(model.name): model for model in MODELS}
-    plain = _plain(name)
-    if plain in known:
-        return known[plain]
-    parts = [other for other in known if plain and plain in other]
-    nearest = (parts or get_close_matches(plain, known, n=5, cutoff=0.4))[:5]
-    found = ", ".join(known[other].name for other in nearest) or tr("none; family() lists all")
+    if _plain(name) in known:
+        return known[_plain(name)]
+    near = get_close_matches(_plain(name), known, cutoff=0.4)
     raise ValueError(
         tr(
-            "there is no model {name!r} in the table; the nearest: {found}",
+            "there is no model {name!r} in the table of family(); the nearest: {near}",
             name=name,
-            found=found,
+            near=", ".join(known[plain].name for plain in near),
         )
     )
 

@@ -8,6 +8,7 @@ import nbformat
 
 from labkit.course import sealed
 from labkit.course.lang import tr
+from labkit.course.paths import SOLUTIONS
 from labkit.course.syllabus import Lab, Question
 from labkit.learner import hints, workspace
 from labkit.learner.project import notebook_file
@@ -31,7 +32,7 @@ def answered(lab: Lab) -> dict[str, bool | None]:
 
 
 def answers_path(lab: Lab) -> Path:
-    return workspace.reference_path(lab).parent / "answers" / f"{lab.module}.md"
+    return SOLUTIONS / "answers" / f"{lab.module}.md"
 
 
 def has_open_answers(lab: Lab) -> bool:

@@ -86,7 +86,6 @@ globalThis.TinyLLM = globalThis.TinyLLM || {};
     "whose.yours": "Your code",
     "whose.mixed": "Your code, the course's own in what is empty ({labs}),",
     "whose.course": "The course's own code, as nothing of yours is written,",
-    "whose.package": "The code of {package}",
 
     "lab": "Lab {lab}",
     "lab.01": "01 normalization",

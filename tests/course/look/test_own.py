@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from labkit.cli import app
 from labkit.learner.models import Author
-from labkit.look import notebook, own
+from labkit.look import learner_code, notebook
 from labkit.look.page import Shown, write
 from labkit.model.weights import CheckpointError
 from solutions.decoder import Qwen3ForCausalLM
@@ -43,10 +43,10 @@ SENTENCES = {
 
 def test_the_page_says_where_your_code_differs(browser, tmp_path, monkeypatch):
     shown = []
-    monkeypatch.setattr(own.models, "author", lambda: (Author.YOURS, []))
+    monkeypatch.setattr(learner_code.models, "author", lambda: (Author.YOURS, []))
     for made in SENTENCES:
-        monkeypatch.setattr(own, "_code", lambda whose, made=made: code(made))
-        found = own.compared("stories-dense")
+        monkeypatch.setattr(learner_code, "_code", lambda whose, made=made: code(made))
+        found = learner_code.compute("stories-dense")
         shown.append(Shown(made.__name__, found.folder, found.computed))
     browser.get(write(tmp_path, shown).as_uri())
     script = """
@@ -62,14 +62,12 @@ def test_the_page_says_where_your_code_differs(browser, tmp_path, monkeypatch):
 
 
 def test_the_code_that_is_compared_is_the_learners(monkeypatch):
-    assert own.compared("stories-dense").computed["whose"] == "course"
-    monkeypatch.setattr(own.models, "written", lambda lab: lab.exercises)
-    monkeypatch.setattr(own.models, "complete", lambda: 1 / 0)
-    computed = own.compared("stories-dense").computed
+    assert learner_code.compute("stories-dense").computed["whose"] == "course"
+    monkeypatch.setattr(learner_code.models, "written", lambda lab: lab.exercises)
+    monkeypatch.setattr(learner_code.models, "complete", lambda: 1 / 0)
+    computed = learner_code.compute("stories-dense").computed
     assert computed["whose"] == "mixed" and computed["labs"].startswith("01, 02, 03")
     assert computed["problem"].startswith("ZeroDivisionError")
-    computed = own.compared("stories-dense", "solutions").computed
-    assert (computed["whose"], computed["package"]) == ("package", "solutions")
 
 
 def test_a_page_needs_a_model(tmp_path):
@@ -118,7 +116,7 @@ def test_a_cell_shows_the_page_or_links_to_it(monkeypatch):
     notebook.look("cache")
     assert 'href="../look/index.html#cache"' in shown[1]["text/html"]
     assert "<object" not in shown[1]["text/html"] and "127.0.0.1" not in str(shown[1])
-    monkeypatch.setattr(own.models, "reference", lambda: code(Unwritten))
+    monkeypatch.setattr(learner_code.models, "reference", lambda: code(Unwritten))
     notebook.look("cache")
     assert "yet: Exercise 6.3: Qwen3ForCausalLM.</p>" in shown[2]["text/html"]
     with pytest.raises(ValueError, match="view is 'x'; there are overview"):

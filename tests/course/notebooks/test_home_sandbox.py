@@ -140,13 +140,6 @@ def test_a_loop_is_stopped(body, short):
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_a_loop_is_stopped_where_no_timer_is(short, monkeypatch):
-    """As on Windows."""
-    monkeypatch.delattr(signal, "setitimer")
-    with pytest.raises(OutOfTime):
-        at_home("while True: pass")
-
-
 def test_the_calls_of_an_exercise_share_their_time(short):
     sandbox = HomeSandbox(FOLDER, quiet=True)
     work = "start = time.thread_time()\nwhile time.thread_time() < start + 0.2: pass"
@@ -200,13 +193,6 @@ def test_what_is_not_allowed_is_refused_where_it_is_called(run):
     assert "F.rms_norm may not be used here" in run('check("1.1")')
     run(f"{answer('1.1')}\n{line}")
     assert "passed" in run('check("1.1")')
-
-
-def test_slow_code_is_told_what_grading_will_do(run):
-    wait = "    start = time.thread_time()\n    while time.thread_time() < start + 0.2: pass\n"
-    run(answer("1.1").replace("    wide", f"    import time\n{wait}    wide", 1))
-    report = run('check("1.1")')
-    assert "passed" in report and "seconds of CPU time, far more than it needs" in report
 
 
 def test_what_the_notebook_sets_for_all_of_torch_changes_no_check(run):

@@ -96,7 +96,7 @@ def test_a_name_with_a_module_is_swapped_in_that_module_alone():
         living.course_with({"softmax": None})
 
 
-def test_the_page_shows_numbers_words_and_notes_and_no_markup_of_others():
+def test_numbers_words_and_notes_are_printed():
     models = [
         living.Heard("as it ships", 0.5, "Max & <b>Mia</b>."),
         living.Heard("no size", 5.7e20, "a a"),
@@ -104,9 +104,7 @@ def test_the_page_shows_numbers_words_and_notes_and_no_markup_of_others():
     found = living.Comparison(
         [*models, living.Heard("x", problem="left out: 1 < 2")], ["Not yet."]
     )
-    page, text = found._repr_html_(), repr(found)
-    for shown in (page, text):
-        assert "0.500" in shown and "1.65" in shown and "Not yet." in shown
-        assert "huge" in shown and "6e+20" in shown
-    assert "Max &amp; &lt;b&gt;Mia" in page and "1 &lt; 2" in page
+    text = repr(found)
+    assert "0.500" in text and "1.65" in text and "Not yet." in text
+    assert "huge" in text and "6e+20" in text and "1 < 2" in text
     assert max(map(len, text.splitlines())) <= 78

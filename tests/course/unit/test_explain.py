@@ -57,7 +57,7 @@ def test_a_learner_reads_the_first_fault_why_what_is_right_and_what_next():
     other = Difference("dtype", "odd")
     found = result(("names", True), ("mean", False, WRONG), ("cast", False, other))
     why = told(("why", "it is summed"), ("look", "only here"))
-    report = learner_report(found, why, ["not now"], "hint")
+    report = learner_report(found, why, "hint")
     assert report.heading == "Exercise 1.1  layer_norm" and report.status is Status.NOT_YET
     assert report.rows == [
         ("look", "mean: 1 instead of 0.1875"),
@@ -77,13 +77,13 @@ def test_a_long_list_of_what_is_right_becomes_a_count():
 @pytest.mark.parametrize(
     ("found", "status", "rows"),
     [
-        (result(("a", True)), Status.PASSED, [("ok", "a"), ("note", "n"), ("next", "on")]),
+        (result(("a", True)), Status.PASSED, [("ok", "a"), ("next", "on")]),
         (result(("a", True), broken="x"), Status.NOT_CHECKED, [("look", "not you: x")]),
         (result(("a", True), interrupted=True), Status.NOT_CHECKED, [("look", "interrupted")]),
     ],
 )
 def test_other_ends_of_a_check_have_a_status_of_their_own(found, status, rows):
-    report = learner_report(found, Diagnosis(), ["n"], "on")
+    report = learner_report(found, Diagnosis(), "on")
     assert report.status is status and report.verdict.startswith(status.value)
     assert ("4 of 4 points" in report.verdict) is report.passed
     for (label, text), (wanted, end) in zip(report.rows, rows, strict=False):

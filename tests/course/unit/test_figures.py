@@ -43,15 +43,6 @@ def test_the_part_of_each_lab_is_lit():
         draw("rms")
 
 
-def test_the_map_ticks_and_colors_what_has_passed():
-    svg = draw("rope", None, {"rmsnorm", "gqa"})
-    assert svg.count("\N{CHECK MARK}") == 2
-    edge = texts_of(svg)["repeat"]  # paler than what is lit
-    assert "--edge" in edge and BLUE not in edge
-    alt = alt_text("rope", {"rmsnorm", "gqa"})
-    assert alt.endswith("Ticked, as passed: 01 norms, 03 attention.")
-
-
 def test_letters_become_the_numbers_of_a_model():
     assert "(B, H, T, D)" in texts_of(draw())
     texts = texts_of(draw(config=PRESETS["Qwen3-0.6B"]))

@@ -355,20 +355,16 @@ def test_the_card_of_a_named_model_holds_what_was_measured(tmp_path, monkeypatch
     assert len(scores["experts"]) == 2
     assert all(sum(layer) == pytest.approx(1, abs=0.01) for layer in scores["experts"])
 
-    monkeypatch.setattr(commands, "CARD", 3)
     monkeypatch.setattr(checkpoint, "resolve", lambda name: folder)
     monkeypatch.setattr(measure, "scores_of", lambda *_: scores)
     log = (folder / "log.csv").read_bytes()
-    for name, stories, content, message in (
-        ([], 3, log, "nothing written"), (["x"], 2, log, "3 stories or more"),
-        (["x"], 3, None, "trained here"), (["x"], 3, log, "README.md"),
-    ):  # fmt: skip
+    for name, content in (([], log), (["x"], None), (["x"], log)):
         assert not (folder / "scores.json").exists()
         (folder / "log.csv").unlink(missing_ok=True)
         if content:
             (folder / "log.csv").write_bytes(content)
-        code, output = run_command("measure", *name, "--stories", stories)
-        assert code == 0 and "questions about a true" in output and message in output
+        code, output = run_command("measure", *name)
+        assert code == 0 and "questions about a true" in output
     assert json.loads((folder / "scores.json").read_text()) == scores
     text = (folder / "README.md").read_text()
     assert f"**{scores['bits_per_byte']:.3f} bits per byte**" in text
@@ -377,13 +373,12 @@ def test_the_card_of_a_named_model_holds_what_was_measured(tmp_path, monkeypatch
     assert "3 steps of 4 sequences of 48 tokens" in text and "make it again" in text
 
 
-def test_a_short_context_is_measured_and_counts_what_does_not_fit(tmp_path, monkeypatch):
+def test_a_short_context_is_measured_and_what_does_not_fit_is_wrong(tmp_path, monkeypatch):
     """Lab 08's model reads 256 tokens; stories of two chapters are longer."""
     train(tmp_path, steps=3, model=DENSE | {"max_position_embeddings": 96})
-    monkeypatch.setattr(checkpoint, "resolve", lambda name: tmp_path / "model")
     monkeypatch.setattr(measure, "NEW_TOKENS", 8)
-    code, output = run_command("measure", "x", "--stories", 2)
-    assert code == 0 and re.search(r"\d+ prompts are longer than the model's context", output)
+    scores = measure.scores_of(tmp_path / "model", solutions, 2)
+    assert scores["long sampled"]["questions_right"] == 0
 
 
 def test_what_visitors_ask_can_be_answered():

@@ -1,0 +1,66 @@
+"""What the learner's code computes of a fixed text, for the page to compare itself with."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor, nn
+
+from labkit.course.sealed import NotReady
+from labkit.learner import models
+from labkit.look.export import base64_of
+from labkit.look.page import Shown, named
+from labkit.model import checkpoint
+from labkit.model.tokenizer import Tokenizer
+
+TEXT = "A fox named Clara had a red kite. She gave it to Sam. Who has the kite?"
+
+
+def compute(name: str) -> Shown:
+    """A model for the page, with what tinyllm computes of it, the reference in what is empty.
+
+    Errors: no such model: CheckpointError. What the code raises is shown on the page.
+    """
+    shown = named(name)
+    ids = Tokenizer(shown.folder).chat_prompt([{"role": "user", "content": TEXT}])
+    author, empty = models.author()
+    origin = {  # words.js has a sentence for each author
+        "whose": author.value,
+        "labs": ", ".join(lab.number for lab in empty),
+    }
+    try:
+        model = checkpoint.load(shown.folder, _code(author), torch.float32)
+        layers, logits = _outputs(model, torch.tensor([ids]))
+    except Exception as error:  # a learner's code may fail in any way
+        return Shown(shown.name, shown.folder, {**origin, "problem": _problem(error)})
+    numbers = {"layers": [base64_of(layer) for layer in layers], "logits": base64_of(logits)}
+    return Shown(shown.name, shown.folder, {**origin, "ids": ids, **numbers})
+
+
+def _code(author: models.Author) -> SimpleNamespace:
+    """The learner's code, right or wrong: the page says where it differs."""
+    return models.reference() if author is models.Author.COURSE else models.complete()
+
+
+def _problem(error: Exception) -> str:
+    is_unfinished = isinstance(error, (NotReady, NotImplementedError))
+    return str(error) if is_unfinished else models.error_text(error)
+
+
+@torch.no_grad()
+def _outputs(model: nn.Module, input_ids: Tensor) -> tuple[list[Tensor], Tensor]:
+    """The stream after every layer, (T, E) each, and the logits (T, V), float32."""
+    layers, hooks = [], []
+
+    def record(_module, _inputs, output) -> None:
+        hidden = output if isinstance(output, Tensor) else output[0]
+        layers.append(hidden[0].float())
+
+    for layer in getattr(getattr(model, "model", None), "layers", ()):
+        hooks.append(layer.register_forward_hook(record))
+    try:
+        return layers, model(input_ids)[0].float()
+    finally:
+        for hook in hooks:
+            hook.remove()
