@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
@@ -241,14 +241,15 @@ class Course:
                 found[learner].handed_at = None
         return found
 
-    def feedback(self, lab: Lab) -> list[Path]:
-        """The page of every learner that was graded, made anew where something changed.
+    def feedback(self, lab: Lab, learners: Collection[str] = ()) -> list[Path]:
+        """The pages of these learners, by default of all that were graded, made anew where
+        something changed.
 
         A page that cannot be made is a remark: the others are there.
         """
         from labkit.grading.nbgrader.feedback import write_pages
 
         rules, standings = self.rules.of(lab), self.standings(lab)
-        pages, faults = write_pages(self.root, rules, self.people(), standings)
+        pages, faults = write_pages(self.root, rules, self.people(), standings, learners)
         self.remarks += [Remark(fault, learner, lab.name) for learner, fault in faults.items()]
         return pages

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
@@ -228,6 +228,7 @@ def write_pages(
     rules: LabRules,
     people: Iterable[RosterEntry],
     standings: Mapping[str, Standing],
+    only: Collection[str],
 ) -> tuple[list[Path], dict[str, str]]:
     """Write the pages of all graded notebooks in the course folder that are not up to date.
     The pages, and {learner: why there is none}: an error in one page stops no other.
@@ -238,6 +239,8 @@ def write_pages(
     known = {person.id: person for person in people}
     for path in sorted((root / "autograded").glob(f"*/{lab.name}/{lab.name}.ipynb")):
         learner = path.parent.parent.name
+        if only and learner not in only:
+            continue
         page = root / "feedback" / learner / lab.name / f"{lab.name}.html"
         try:
             if learner not in standings:

@@ -36,7 +36,7 @@ from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.results import GradingSpec, Results
 from labkit.sandbox.bubblewrap import GradingError
 
-BATCH = 32  # results that the gradebook gets in one transaction
+BATCH = 16  # results that the gradebook gets in one transaction
 POOL_BROKE = (BrokenExecutor, CancelledError, asyncio.CancelledError, OSError)
 Class = dict[str, GradedSubmission]  # by learner, sorted
 
@@ -96,6 +96,7 @@ def grade_lab(
             progress(len(keys), len(files))
             if len(pending) == BATCH:
                 course.store(lab, pending)
+                course.feedback(lab, [file.handed.learner for file in pending])
                 pending = []
     finally:  # Ctrl-C loses nothing
         course.store(lab, pending)
