@@ -41,6 +41,7 @@ from tests.course.grading.two_learners import (
     here,
     page_of,
     points,
+    submitted,
     tinyllm,
 )
 from tests.course.grading.two_learners import assert_refused as refused
@@ -255,6 +256,34 @@ def test_a_notebook_that_we_stumble_over_is_a_remark(handed_in, monkeypatch):
     assert status == 1 and "Needs a look: 1 learner" in output
     assert re.search(r"not recorded: .*line \d+: RecursionError", looks(handed_in)["eve"])
     assert points(handed_in) == {"ada": 0, "bob": 14}
+
+
+def test_only_what_has_changed_is_written_again(handed_in):
+    def written():
+        made = [graded_notebook_of(handed_in, name) for name in ("ada", "bob")]
+        made += [page_of(handed_in, name) for name in ("ada", "bob")]
+        return [(path.stat().st_mtime_ns, path.stat().st_ino) for path in made]
+
+    def same(before):
+        return [one == other for one, other in zip(before, written(), strict=True)]
+
+    grade(handed_in)
+    first = written()
+    assert grade(handed_in)[0] == 0 and same(first) == [True] * 4
+    hand_in(handed_in.root, LAB, Learner("ada", submitted(handed_in, "bob").read_bytes()))
+    assert grade(handed_in)[0] == 0 and same(first) == [False, True, False, True]
+    assert points(handed_in) == {"ada": 14, "bob": 14}
+    page = page_of(handed_in, "bob")
+    before = page.read_bytes()
+    page.write_text("of another program")
+    with closing(sqlite3.connect(handed_in.root / "gradebook.db")) as book:
+        book.execute("DELETE FROM grade")
+        book.execute("DELETE FROM comment")
+        book.execute("DELETE FROM submitted_notebook")
+        book.execute("DELETE FROM submitted_assignment")
+        book.commit()
+    assert grade(handed_in)[0] == 0 and page.read_bytes() == before
+    assert points(handed_in) == {"ada": 14, "bob": 14}
 
 
 def test_results_of_another_lab_that_cannot_be_read_are_named(handed_in):
