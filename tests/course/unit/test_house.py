@@ -133,3 +133,28 @@ def test_no_room_grows_heavier(places):
     paths = [path for root in roots for path in (root, *root.rglob("*"))]
     texts = [path.read_text("utf-8") for path in paths if path.suffix in (".py", ".diff")]
     assert 0 < sum(len(text.splitlines()) for text in texts) <= WEIGHT[places]
+
+
+# no thing is called by a pronoun or a participle
+PRONOUNS = {
+    "own", "ours", "theirs", "mine", "yours", "whose", "here", "there", "all_",
+    "kept", "held", "told", "heard", "executed", "wrapped",
+}  # fmt: skip
+ROOMS = ("author", "course", "learner", "look", "model", "pretrain", "site", "stories")
+
+
+def names_in(tree):
+    """Every name that a module gives: to a value, a parameter, a function, a class, a field."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(name, ast.Store()) | ast.Attribute(_, name, ast.Store()):
+                yield name
+            case ast.arg(name) | ast.FunctionDef(name) | ast.ClassDef(name):
+                yield name
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_thing_is_called_by_a_pronoun_or_participle(room):
+    for path in (LABKIT / room).rglob("*.py"):
+        names = {path.stem, *names_in(ast.parse(path.read_text("utf-8")))}
+        assert not PRONOUNS & {name.lstrip("_").lower() for name in names}, path
