@@ -75,7 +75,7 @@ def change_counts(t: Teller, a: str, b: str, f: str, times: int) -> None:
 
 def rain(t: Teller) -> None:
     """Rain surprises somebody, with or without an umbrella."""
-    place, dry = t.place(OUTDOORS), t.goal(INDOORS)
+    place, dry = t.place(OUTDOORS), t.place(INDOORS)
     a = t.hero(place)
     x = t.toy() if t.chance(0.5) else ""
     covered = t.chance(0.4) and "umbrella" not in t.used

@@ -107,7 +107,7 @@ def test_an_expert_that_no_token_picked_stays_as_it_is():
 
 def test_a_trained_model_is_kept_found_and_trained_further(monkeypatch, tmp_path, capsys):
     for room in (hub, lesson):
-        monkeypatch.setattr(room, "mine", lambda: tmp_path / "runs" / "mine")
+        monkeypatch.setattr(room, "trained_folder", lambda: tmp_path / "runs" / "mine")
     with pytest.raises(CheckpointError, match="lab 08 trains and keeps it"):
         hub.resolve("mine")
     assert not finale.hub.trained_folder().exists() and lesson.load_kept() is not None
