@@ -48,8 +48,9 @@ def advice_on(failure: Failure, exercise: Exercise, cell: str) -> str:
 
     cell    the learner's code; the failure's line counts within it
     """
+    text = f"{failure.kind}: {failure.text}"
     for pattern, advice in RULES:
-        if match := re.search(pattern, failure.text):
+        if match := re.search(pattern, text):
             if isinstance(advice, str):
                 return tr(advice, **match.groupdict())
             return advice(Case(match, failure, exercise, cell))
@@ -181,8 +182,8 @@ def _inverted(case: Case) -> str:
 
 # (what the error's text holds, a sentence with the groups of that, or what looks closer)
 RULES: tuple[tuple[str, str | Callable[[Case], str]], ...] = (
-    (r"^Exercise (\d+\.\d+):", _not_written),
-    (r"^(?:name ')?(\w+)'? is not defined", _not_defined),
+    (r"^\w+: Exercise (\d+\.\d+):", _not_written),
+    (r"^\w+: (?:name ')?(\w+)'? is not defined", _not_defined),
     (
         r"_forward_unimplemented|missing the required \"forward\"",
         said("the class has no method `forward` of its own"),
@@ -268,11 +269,25 @@ RULES: tuple[tuple[str, str | Callable[[Case], str]], ...] = (
         r"numbers, \d+ are allowed here",
         said("this tensor is larger than the exercise allows: compute it a block at a time"),
     ),
+    (
+        r"unhashable type: 'list'",
+        said("a list is looked up in a dict or set: a tuple can be, see `tuple(...)`"),
+    ),
+    (
+        r"(?P<name>min|max)\(\) .*empty",
+        said(
+            "`{name}` has nothing to choose from in this call: ask first if something is left"
+        ),
+    ),
     (r"maximum recursion depth", said("the code calls itself without end")),
     (r"must match the size", _sizes),
     (
         r"shapes cannot be multiplied \(\d+x(?P<given>\d+) and (?P<taken>\d+)x\d+\)",
         said("rows of {given} numbers meet a matrix that takes rows of {taken}"),
+    ),
+    (
+        r"^KeyError: (?P<key>.+)",
+        said("the dict has no {key}: `in` asks whether it has, `.get` gives something instead"),
     ),
     (r"expect|invalid|indent|f-string|unmatched", _syntax),
 )

@@ -25,7 +25,7 @@ from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.private_api import at_end_of_pool_process
 from labkit.grading.run.results import GradingSpec, judging
 from labkit.sandbox.bubblewrap import GradingError, Sandbox, permitted
-from labkit.sandbox.inside.limits import CPU_SECONDS, not_dumpable
+from labkit.sandbox.inside.limits import CPU_SECONDS
 from labkit.sandbox.probe import best_sandbox
 
 if TYPE_CHECKING:
@@ -81,7 +81,6 @@ def running_workers() -> WorkerLauncher:
     from labkit.sandbox.launch import WorkerLauncher
 
     torch.set_num_threads(1)
-    not_dumpable()
     workers = WorkerLauncher(given_sandbox or best_sandbox())
     workers.__enter__()
     workers.prepare()

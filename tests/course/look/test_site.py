@@ -201,7 +201,7 @@ def test_the_gallery_shows_the_sentences_of_the_checks(site, bare):
     for lab in NOTEBOOKS:  # a mistake of each exercise comes first
         if lab.exercises:
             found = chosen(mistakes_of(lab))
-            assert 3 <= len(found) <= 5 and all(mistake.costs for mistake in found)
+            assert 3 <= len(found) <= 5
             ids = {mistake.exercise.id for mistake in found}
             assert len(ids) == min(5, len(lab.exercises)), lab.name
 
