@@ -18,7 +18,6 @@ from labkit.course.lang import tr
 ENOUGH = 0.45  # of the failed weight, for a mistake that explains a part of it
 FAULTS = 2  # named in one answer
 EQUALS = 2  # sentences of mistakes that nothing tells apart
-RENAMED = (0.1, 0.1)  # the share of the points that other names of arguments cost
 PAIRS = 80  # tried at most where no mistake alone explains an answer
 
 
@@ -91,8 +90,8 @@ def diagnose(result: Result, oracle: Oracle, cell: str = "") -> Diagnosis:
 
     cell    the learner's code, for advice on an error
     """
-    if all(check.only_renamed for check in result.failed):
-        return Diagnosis(bounds=RENAMED if result.failed else (0.0, 1.0))
+    if not result.failed:
+        return Diagnosis()
     if slip := forgotten_self(cell):
         return Diagnosis(advice=slip)
     search = Search(result, oracle, cell)
@@ -141,7 +140,7 @@ class Search:
 
     def __init__(self, result: Result, oracle: Oracle, cell: str = ""):
         self.oracle, self.cell = oracle, cell
-        self.failed = [check for check in result.failed if not check.only_renamed]
+        self.failed = list(result.failed)
         self.passed = [check for check in result.checks if check.passed]
         self.unexplained = self.failed
         symbols = {call.symbol for check in self.failed for call in check.check.calls}

@@ -25,9 +25,6 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "raised": ("{failure}",),
     "not raised": (said("{kind} was expected, nothing was raised"),),
     "raised other": (said("{kind} was expected; {failure}"),),
-    "renamed": (
-        said("an argument is called {found} instead of {asked}, its name in the stub"),
-    ),
     "unmentioned": (said("the message of the error does not contain {text!r}"),),
     "missing name": (said("there is no parameter {missing}{more}"),),
     "extra name": (

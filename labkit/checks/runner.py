@@ -28,15 +28,9 @@ class CheckResult:
     outcomes: list[Outcome] = field(default_factory=list)
     difference: Difference | None = None
     differing: int = 0  # the number of the outcome that differs
-    renamed: dict[str, str] = field(default_factory=dict)  # arguments, see Outcome
 
     def __post_init__(self) -> None:
         self.title, self.points = self.check.title, self.check.points
-
-    @property
-    def only_renamed(self) -> bool:
-        """Whether nothing is wrong with its outcomes but the names of arguments."""
-        return self.difference is not None and self.difference.kind == "renamed"
 
     @property
     def failure_call(self) -> Call:
@@ -98,19 +92,11 @@ class Result:
 def run_checks(
     exercise: Exercise, checks: Sequence[Check], student: Performer, reference: Performer
 ) -> Result:
-    """Perform the calls of prepared checks on both sides and compare.
-
-    Arguments that have other names than in the stub fail one check and no more.
-    """
-    result, renamed = Result(exercise), dict[str, str]()
+    """Perform the calls of prepared checks on both sides and compare."""
+    result = Result(exercise)
     try:
         for check in checks:
-            found = run_check(check, student, reference)
-            if found.passed and found.renamed and not renamed:
-                renamed, found.passed = found.renamed, False
-                asked, name = next(iter(renamed.items()))
-                found.difference = Difference("renamed", "renamed", asked=asked, found=name)
-            result.checks.append(found)
+            result.checks.append(run_check(check, student, reference))
     except KeyboardInterrupt:
         result.interrupted = True
     except BrokenCheck as error:
@@ -123,9 +109,7 @@ def run_check(check: Check, student: Performer, reference: Performer) -> CheckRe
     found = CheckResult(check, False)
     try:
         right = check.viewed([reference(call) for call in check.calls])
-        found.outcomes = [student(call) for call in check.calls]
-        found.renamed = {k: v for o in found.outcomes for k, v in o.renamed.items()}
-        found.outcomes = check.viewed(found.outcomes)
+        found.outcomes = check.viewed([student(call) for call in check.calls])
         for number, pair in enumerate(zip(found.outcomes, right, strict=True)):
             found.differing = number
             compare(found.failure_call, *pair, check.declaration.tolerance)

@@ -41,9 +41,9 @@ NOT_LOADED = "its cell ended the process or ran out of time"
 # `python -I` knows neither PYTHONPATH nor `pip install --user`: the judge's folders of packages
 # follow the arguments. They come before the worker's own, so that both import the same torch.
 BOOT = (
-    "import sys; found = [path for path in sys.path if path.endswith('-packages')]; "
-    "rest = [path for path in sys.path if path not in found]; "
-    "sys.path[:] = [sys.argv[1], *rest, *sys.argv[4:], *found]; "
+    "import sys; packages = [path for path in sys.path if path.endswith('-packages')]; "
+    "others = [path for path in sys.path if path not in packages]; "
+    "sys.path[:] = [sys.argv[1], *others, *sys.argv[4:], *packages]; "
     "from labkit.sandbox.inside.worker import main; main()"
 )
 
@@ -115,19 +115,13 @@ class WorkerLauncher:
 
         cpu_seconds  for all that it will do
         """
-        try:
-            return Worker(self._channel(), self.end, banned, cpu_seconds)
-        except (OSError, Gone):  # the forking parent is gone: a new one, once
+        for _ in range(2):  # where the forking parent is gone, a new one is started, once
+            with suppress(OSError, Gone):
+                return Worker(self._channel(), self.end, banned, cpu_seconds)
             self._stop_parent()
-        try:
-            return Worker(self._channel(), self.end, banned, cpu_seconds)
-        except (OSError, Gone):
-            self._stop_parent()
-            self.errors.seek(0)
-            error = self.errors.read().decode("utf-8", "replace")
-            if error:
-                raise start_fault(error) from None
-            raise
+        self.errors.seek(0)
+        error = self.errors.read().decode("utf-8", "replace")
+        raise start_fault(error) if error else Gone("no process starts")
 
     def answer(
         self,
@@ -185,8 +179,8 @@ class WorkerLauncher:
                 channel.close()
 
     def _start(self, door: str, **options: Any) -> subprocess.Popen[bytes]:
-        keep = ("SYSTEMROOT", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
-        environment = {name: os.environ[name] for name in keep if name in os.environ}
+        names = ("SYSTEMROOT", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
+        environment = {name: os.environ[name] for name in names if name in os.environ}
         environment["PATH"] = os.defpath
         environment |= dict.fromkeys(ONE_THREAD, "1")
         environment |= {"TORCHDYNAMO_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -238,29 +232,29 @@ class Worker:
     def answer(self, request: LoadRequest, calls: Sequence[bytes]) -> Answers:
         """Load what is requested and perform the calls, which are encoded, in one go."""
         self.deadline = time.monotonic() + self.wall_seconds
-        self.received, answers, loaded = 0, Answers([]), False
+        self.received, answers, is_loaded = 0, Answers([]), False
         try:
             self.channel.settimeout(self.wall_seconds)
             send(self.channel, marshal.dumps({**vars(request), "calls": list(calls)}))
-            over = answers.loading = self._outcome().failure
-            loaded = True
-            while over is None and len(answers.outcomes) < len(calls):
+            end = answers.loading = self._outcome().failure
+            is_loaded = True
+            while end is None and len(answers.outcomes) < len(calls):
                 answers.outcomes.append(self._outcome())
-                over = answers.outcomes[-1].failure if answers.outcomes[-1].over else None
+                end = answers.outcomes[-1].failure if answers.outcomes[-1].over else None
         except (Gone, ValueError, OSError) as error:
-            over = Failure("NoAnswer", ENDED if loaded else NOT_LOADED)
-            answers.loading = None if loaded else over
+            end = Failure("NoAnswer", ENDED if is_loaded else NOT_LOADED)
+            answers.loading = None if is_loaded else end
             answers.timed_out = isinstance(error, (TimedOut, TimeoutError))
             self.stop()
         missing = len(calls) - len(answers.outcomes)
-        answers.outcomes += [Outcome(failure=over) for _ in range(missing)]
-        answers.stopped = over is not None and over.kind in ("NoAnswer", "TimeLimit")
+        answers.outcomes += [Outcome(failure=end) for _ in range(missing)]
+        answers.stopped = end is not None and end.kind in ("NoAnswer", "TimeLimit")
         return answers
 
     def _outcome(self) -> Outcome:
         """One budget of wall-clock time and of bytes for all that a request gives."""
-        left = min(MAX_ANSWER, MAX_ANSWERS - self.received)
-        answer = receive(self.channel, left, self.deadline - time.monotonic())
+        limit = min(MAX_ANSWER, MAX_ANSWERS - self.received)
+        answer = receive(self.channel, limit, self.deadline - time.monotonic())
         self.received += len(answer)
         return decode_outcome(answer)
 

@@ -15,21 +15,18 @@ from functools import cache
 
 from nbformat import NotebookNode, from_dict
 
-from labkit.course.answers import Answer, Cell, Notebook, answers_in, cell_name, defines
+from labkit.course.answers import Answer, Cell, Notebook, answers_in, cell_name
 from labkit.course.cells import (
     EMPTY_ANSWER,
     cell_hash,
-    defined_names,
     directive,
     exercise_in,
     fingerprint,
     given_cells,
     given_names,
     is_empty,
-    parsed,
-    tidied,
 )
-from labkit.course.lang import ENGLISH, known, said, tr
+from labkit.course.lang import ENGLISH, known, tr
 from labkit.course.paths import TESTS
 from labkit.course.report import Status
 from labkit.course.statements import MAX_CELL
@@ -41,20 +38,14 @@ MAX_NOTEBOOK = 32 << 20
 MAX_VALUES = 2_000_000  # in a file: each takes some 80 bytes once it is read
 MAX_CELLS = 5_000
 MAX_CODE = 1_000_000  # characters: to read them takes seconds, and a class is waiting
-MAX_COPIES = 20  # of one exercise's cell
+MAX_COPIES = 20  # of one exercise's cell, in a note
 MAX_WRITTEN = 20_000  # characters of a written answer: 3,000 words
 MAX_QUOTED = 60  # characters of a name, in a note
 PASTED = re.compile(r"data:[\w/+.-]*;base64,[A-Za-z0-9+/=%\s]{100,}")
 NOT_STARTED = Status.NOT_STARTED.value
-# What a file that is no JSON may be instead, by a pattern of its bytes
-DAMAGES = (
-    (rb"(?m)^(<{7} |>{7} |={7}$)", said("a git merge was not finished: lines of <<<<<<< are in "
-                                        "the file")),
-    (rb"^version https://git-lfs", said("it is a pointer of git LFS, without the file itself")),
-    (rb"^bplist0", said("it is a placeholder of iCloud, without the file itself")),
-)  # fmt: skip
 ANSWER_CELL = re.compile(r"ex-\d+-\d+")
-METHOD = re.compile(r"^def (\w+)\(self\b", re.MULTILINE)  # at the top level of a cell
+DEFINITION = re.compile(r"^(?:def|class) (\w+)\(?(self)?", re.MULTILINE)  # not inside another
+LANGUAGE = re.compile(rb'"tinyllm":\s{0,9}\{\s{0,99}"language":\s{0,9}"(\w{2,10})"')
 
 
 @dataclass
@@ -83,12 +74,8 @@ class NotANotebook(ValueError):
 
 def language_of(data: bytes) -> str:
     """The language of the notebook that was handed in: an edition writes it there."""
-    if b'"tinyllm"' not in data or len(data) > MAX_NOTEBOOK or values_in(data) > MAX_VALUES:
-        return ENGLISH
-    try:
-        return known(json.loads(data)["metadata"]["tinyllm"]["language"]) or ENGLISH
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-        return ENGLISH
+    found = LANGUAGE.search(data)
+    return (found and known(found[1].decode("utf-8", "replace"))) or ENGLISH
 
 
 def rebuild(data: bytes, released: NotebookNode, lab: Lab) -> Intake:
@@ -165,81 +152,52 @@ def _verdict(
     exercise: Exercise, answer: Answer | None, handed_in: Notebook
 ) -> tuple[str | None, str, bool]:
     """An answer as in Intake, a note, and whether it is odd."""
-    claims = [cell for cell in handed_in.cells if exercise.id in cell.parts]
-    if len(claims) > MAX_COPIES:
-        return None, tr("{count} cells claim this exercise; {MAX_COPIES} is the most",
-                        count=len(claims), MAX_COPIES=MAX_COPIES), True  # fmt: skip
     if answer is None:
-        missing = tr("the cell of exercise {id} is missing", id=exercise.id)
-        note, hint = NOT_STARTED if claims else missing, _elsewhere(exercise, handed_in)
-        return "", "; ".join(filter(None, [note, hint])), bool(hint)
+        hint = _elsewhere(exercise, None, handed_in)
+        note = tr("the cell of exercise {id} is missing", id=exercise.id)
+        if any(exercise.id in cell.parts for cell in handed_in.cells):
+            note = NOT_STARTED
+        return "", f"{note}; {hint}" if hint else note, bool(hint)
     length, place = len(answer.source), answer.cell.place
     if length > MAX_CELL:
         return None, tr("the cell has {length:,} characters; {MAX_CELL:,} is the most",
                         length=length, MAX_CELL=MAX_CELL), True  # fmt: skip
-    many = ", ".join(str(cell.place) for cell in answer.others[:MAX_COPIES])
+    many = ", ".join(str(cell.place) for cell in answer.others[-MAX_COPIES:])
     if answer.inferred:
         note = tr('cell {place} answers this; no cell with the line "{line}" does',
                   place=place, line=directive(exercise))  # fmt: skip
         note += tr("; cell {many} defines it, too", many=many) if many else ""
         return answer.text, note, bool(many)
     if many:
-        which = tr("{number} cells answer this exercise, {many} and {place}",
-                   number=len(answer.others) + 1, many=many, place=place)  # fmt: skip
-        note = tr("{which}; the last one, {place}, counts", which=which, place=place)
+        note = tr("{number} cells answer this exercise, {many} and {place}; the last one, "
+                  "{place}, counts",
+                  number=len(answer.others) + 1, many=many, place=place)  # fmt: skip
         return answer.text, note, True
-    if defines(answer.source, exercise):
-        note = _methods_outside(exercise, answer, handed_in)
-        loose = [cell.place for cell in handed_in.cells
-                 if cell.code and not (cell.given or cell.parts)
-                 and defines(cell.text, exercise)]  # fmt: skip
-        if loose and not note:
-            note = tr("cell {loose} defines {title}, too; cell {place}, marked, counts",
-                      loose=loose[-1], title=exercise.title, place=place)  # fmt: skip
-        return answer.text, note, bool(note)
-    hint = _elsewhere(exercise, handed_in)
-    note = tr("cell {place} does not hold the answer; {hint}", place=place, hint=hint)
-    return answer.text, hint and note, bool(hint)
+    note = _elsewhere(exercise, answer, handed_in)
+    return answer.text, note, bool(note)
 
 
-def _methods_outside(exercise: Exercise, answer: Answer, handed_in: Notebook) -> str:
-    """A note on a method in a different cell than its class, which does not come along."""
-    if not any(f"class {symbol}" in answer.source for symbol in exercise.symbols):
-        return ""
-    for cell in handed_in.cells:
-        found = METHOD.search(cell.text) if cell.code and not cell.given else None
-        if found and cell is not answer.cell and found[1] not in answer.carried:
-            return tr("cell {place} defines {name} outside of the class",
-                      place=cell.place, name=quoted(found[1]))  # fmt: skip
-    return ""
-
-
-def _elsewhere(exercise: Exercise, handed_in: Notebook) -> str:
-    """Which cell may be meant as the answer, and why it cannot count."""
+def _elsewhere(exercise: Exercise, answer: Answer | None, handed_in: Notebook) -> str:
+    """Which cell defines the exercise, or a method of its class, and does not count."""
     if not any(cell.parts for cell in handed_in.cells):
-        for lab in LABS:
-            if sum(bool(answers_in(cell.text, "", lab)) for cell in handed_in.cells) > 1:
-                return tr("this is the notebook of lab {number}, {title}",
-                          number=lab.number, title=lab.title)  # fmt: skip
-    meant = re.compile(rf"^[ \t]*(?:def|class)[ \t]+({'|'.join(exercise.symbols)})\b", re.M)
-    alike = {symbol.lower().replace("_", "") for symbol in exercise.symbols}
+        return tr("no cell says that it answers an exercise of lab {number}, {title}",
+                  number=handed_in.lab.number, title=handed_in.lab.title)  # fmt: skip
+    wanted = {plain_name(symbol) for symbol in exercise.symbols}
+    is_class = answer is not None and "class " in answer.source
     for cell in reversed(handed_in.cells):
-        if cell.given or cell.parts or len(cell.text) > MAX_CELL or exercise_in(cell.text):
+        if cell.given or cell.parts or exercise_in(cell.text[:MAX_CELL]):
             continue
-        found = meant.search(cell.text)
-        if found and not cell.code:
-            return tr("cell {place} defines {found}, but it is no code cell",
-                      place=cell.place, found=found[1])  # fmt: skip
-        if found and parsed(tidied(cell.text)) is None:
-            return tr("cell {place} defines {found}, but it cannot be read as Python",
-                      place=cell.place, found=found[1])  # fmt: skip
-        for name in defined_names(tidied(cell.text)) if cell.code else ():
-            plain = name.lower().replace("_", "").strip("0123456789")
-            if name not in exercise.symbols and plain in alike:
-                asked = tr("the exercise asks for {title}", title=exercise.title)
-                return tr("cell {place} defines {name}, but {asked}",
-                          place=cell.place, name=quoted(name), asked=asked)  # fmt: skip
+        for name, first in DEFINITION.findall(cell.text):
+            is_method = is_class and first == "self" and name not in answer.carried
+            if plain_name(name) in wanted or is_method:
+                return tr("cell {place} defines {name} and does not count: the answer is one "
+                          "code cell that defines {title}", place=cell.place,
+                          name=quoted(name), title=exercise.title)  # fmt: skip
     return ""
+
+
+def plain_name(name: str) -> str:
+    return name.lower().replace("_", "").rstrip("0123456789")
 
 
 def quoted(name: str, most: int = MAX_QUOTED) -> str:
@@ -263,14 +221,11 @@ def cells_of(data: bytes) -> list[dict]:
     if values_in(data) > MAX_VALUES:
         text = tr("the file holds more than {MAX_VALUES:,} values", MAX_VALUES=MAX_VALUES)
         raise NotANotebook(text)
-    if data.endswith(bytes(4)):  # a crash while it was saved leaves them
-        data = data.rstrip(b"\0")
     try:
         content = json.loads(data.decode(json.detect_encoding(data), errors="replace"))
     except (ValueError, RecursionError) as error:
-        why = next((tr(what) for sign, what in DAMAGES if re.search(sign, data)), "")
         text = tr("the file is not a notebook: it is not JSON ({error})", error=error)
-        raise NotANotebook(why or text) from error
+        raise NotANotebook(text) from error
     cells = content.get("cells") if isinstance(content, dict) else None
     if not isinstance(cells, list):
         raise NotANotebook(tr("the file is not a notebook: it is JSON without a list of cells"))

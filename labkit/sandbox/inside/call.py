@@ -133,7 +133,6 @@ class Failure:
 class Outcome:
     """What a call gave: one value a step, and what the call did to its surroundings.
 
-    renamed    {argument as it was asked: the name that the learner gave it}
     odd        what ran of torch and a person should look at, see torch_private.Watch
     """
 
@@ -142,7 +141,6 @@ class Outcome:
     names: dict[str, list[int]] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
     state: dict[str, Tensor] = field(default_factory=dict)
-    renamed: dict[str, str] = field(default_factory=dict)
     failure: Failure | None = None
     odd: str = ""
 

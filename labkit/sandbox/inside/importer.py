@@ -31,7 +31,7 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         texts: Mapping[str, str] = {},
     ):
         self.sources, self.folder, self.texts = sources, folder, texts
-        self.loaded: list[str] = []
+        self.names: list[str] = []  # of the modules that were loaded
 
     def find_spec(self, name: str, path: object = None, target: object = None):
         if name == PACKAGE:
@@ -52,15 +52,15 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        self.loaded.append(module.__name__)
+        self.names.append(module.__name__)
         short = module.__name__.removeprefix(PACKAGE).lstrip(".")
         if not short:
             return
         module.__file__ = filename(short, self.folder)
-        exec(compiled(self.sources[short], module.__file__), module.__dict__)
+        exec(compile_module(self.sources[short], module.__file__), module.__dict__)
 
 
-def compiled(source: Source, name: str) -> CodeType:
+def compile_module(source: Source, name: str) -> CodeType:
     if isinstance(source, BaseException):
         raise source
     if isinstance(source, CodeType):
@@ -78,18 +78,18 @@ def imported(
     sources: Mapping[str, Source], folder: str = PACKAGE, texts: Mapping[str, str] = {}
 ) -> Iterator[None]:
     """While open, PACKAGE is what `sources` say; then all is as it was before."""
-    before = _taken_out(sys.modules) if PACKAGE in sys.modules else {}
+    modules = _remove_modules(sys.modules) if PACKAGE in sys.modules else {}
     finder = Sources(sources, folder, texts)
     sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
         sys.meta_path.remove(finder)
-        _taken_out(finder.loaded)
-        sys.modules.update(before)
+        _remove_modules(finder.names)
+        sys.modules.update(modules)
 
 
-def _taken_out(names: Iterable[str]) -> dict[str, ModuleType]:
+def _remove_modules(names: Iterable[str]) -> dict[str, ModuleType]:
     """The modules of PACKAGE among these, which Python then knows no more."""
-    ours = [name for name in names if name.split(".")[0] == PACKAGE and name in sys.modules]
-    return {name: sys.modules.pop(name) for name in ours}
+    modules = [name for name in names if name.split(".")[0] == PACKAGE and name in sys.modules]
+    return {name: sys.modules.pop(name) for name in modules}

@@ -115,12 +115,6 @@ def mapped_bytes() -> int:
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def not_dumpable() -> None:
-    """Let only root read or write the memory of this process, not even its children."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(SET_DUMPABLE, 0, 0, 0, 0)
-
-
 def limit_resources(cpu_seconds: int, memory: int) -> None:
     def out_of_time(*_: Any) -> None:
         raise TimeLimit(f"it used more than {cpu_seconds} seconds of CPU time")
@@ -175,7 +169,7 @@ CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
 MAKE_ANYTHING = 0x1FF0  # remove, make directories, files, sockets, links
 REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
-SET_DUMPABLE, NO_NEW_PRIVS = 4, 38
+NO_NEW_PRIVS = 38
 
 
 class RulesetAttr(ctypes.Structure):

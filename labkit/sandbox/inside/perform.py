@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
@@ -58,7 +57,7 @@ def _perform(
     call: Call, namespace: Mapping[str, Any], outcome: Outcome, watch: AbstractContextManager
 ) -> None:
     shared: dict[str, Any] = {}
-    target = _build(call, namespace, shared, outcome.renamed)
+    target = _build(call, namespace, shared)
     if call.names:
         outcome.names = shapes_of(target)
     objects = resolve(call.objects, namespace, shared) or {}
@@ -73,7 +72,7 @@ def _perform(
         tensors, given = Inputs(inputs), {**objects, **inputs}
         gradients_on = torch.set_grad_enabled(bool(call.grad or objects))
         with gradients_on, bounded(call.most_numbers, call.most_operations), watch:
-            value = _run(target, method, given, call.by_position, outcome.renamed)
+            value = _run(target, method, given, call.by_position)
         outcome.values.append(value if call.grad else detached(value))  # later steps may write
         outcome.changed += [step + path for path in tensors.changed()]
     if call.summary is not None:
@@ -84,16 +83,13 @@ def _perform(
     outcome.state = state_of(objects)
 
 
-def _build(
-    call: Call, namespace: Mapping[str, Any], shared: dict[str, Any], renamed: dict[str, str]
-) -> Any:
+def _build(call: Call, namespace: Mapping[str, Any], shared: dict[str, Any]) -> Any:
     """The function, or the object with its weights, that the steps use."""
     if call.symbol not in namespace:
         raise NameError(f"{call.symbol} is not defined")
     target = namespace[call.symbol]
     if call.init is not None:
-        arguments = resolve(call.init, namespace, shared)
-        target = _called(target, arguments, call.by_position, renamed)
+        target = _called(target, resolve(call.init, namespace, shared), call.by_position)
     if isinstance(target, nn.Module):
         if call.state is not None:
             target.load_state_dict(resolve(call.state, namespace, shared), strict=True)
@@ -102,51 +98,20 @@ def _build(
     return target
 
 
-def _called(
-    function: Callable, inputs: dict[str, Any], by_position: bool, renamed: dict[str, str]
-) -> Any:
-    """Call the function. Inputs whose names it does not know go, in order, to the parameters
-    that got nothing, if there are as many of these."""
-    if by_position:
-        return function(*inputs.values())
-    try:
-        return function(**inputs)
-    except TypeError as error:
-        if "unexpected keyword" not in str(error):
-            raise
-        names = _learners_names(function, inputs)
-        if not names:
-            raise
-    renamed.update(names)
-    return function(**{names.get(name, name): value for name, value in inputs.items()})
+def _called(function: Callable, inputs: dict[str, Any], by_position: bool) -> Any:
+    return function(*inputs.values()) if by_position else function(**inputs)
 
 
-def _learners_names(function: Callable, inputs: Mapping[str, Any]) -> dict[str, str]:
-    """{name of an input: the learner's name of it} where the learner has others; else {}."""
-    if isinstance(function, nn.Module):
-        function = function.forward
-    parameters = inspect.signature(function).parameters
-    unknown = [name for name in inputs if name not in parameters]
-    free = [p for name, p in parameters.items() if name not in inputs]
-    needed = [p for p in free if p.default is p.empty]
-    chosen = needed if len(needed) == len(unknown) else free
-    plain = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in chosen)
-    fits = plain and len(chosen) == len(unknown)
-    return dict(zip(unknown, [p.name for p in chosen], strict=True)) if fits else {}
-
-
-def _run(
-    target: Any, method: str, inputs: dict[str, Any], by_position: bool, renamed: dict[str, str]
-) -> Any:
+def _run(target: Any, method: str, inputs: dict[str, Any], by_position: bool) -> Any:
     """The value of one step, with the reports of the doubles among its inputs."""
     if method.startswith("."):
         return getattr(target, method[1:])
     if method.startswith("?"):
         with suppress(ValueError):
-            return _run(target, method[1:], inputs, by_position, renamed)
+            return _run(target, method[1:], inputs, by_position)
         return "ValueError"
     function = getattr(target, method) if method else target
-    value = _called(function, inputs, by_position, renamed)
+    value = _called(function, inputs, by_position)
     reports = [item.report() for item in inputs.values() if isinstance(item, Double)]
     found = {key: text for report in reports for key, text in report.items()}
     return {"returned": value, **found} if found else value

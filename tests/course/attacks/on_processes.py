@@ -1,10 +1,7 @@
 """Against processes: starting some, leaving some, and doing harm to those of others. Each
 system call that the filter refuses is tried by its number in test_sandbox.py."""
 
-import builtins
-import collections
 import fcntl
-import itertools
 import os
 import signal
 import threading
@@ -24,11 +21,6 @@ def forks_twice(aim):
         os._exit(0)
 
 
-@attack("becomes another program", by="kernel")
-def becomes(aim):
-    os.execv("/bin/sh", ["sh", "-c", f"echo here > {aim.mark}"])
-
-
 @attack("leaves a thread that spoils the next learner's Python", by="kernel")
 def threads(aim):
     def spoil():
@@ -44,19 +36,6 @@ def threads(aim):
 @attack("spoils torch for the next learner")
 def spoils_torch(aim):
     torch.Tensor.mean = torch.Tensor.sqrt = None
-
-
-@attack("spoils Python for the next learner")
-def spoils_python(aim):
-    torch.set_default_dtype(torch.float16)
-    builtins.__build_class__ = builtins.compile = builtins.exec = None
-
-
-@attack("kills the process that started it", by="kernel")
-def kills_parent(aim):
-    os.kill(os.getppid(), signal.SIGKILL)
-    time.sleep(0.1)
-    return None if os.getppid() > 1 else "the parent is gone"
 
 
 @attack("kills a process of somebody else", by="kernel")
@@ -91,21 +70,11 @@ def ignores_signals(aim):
         pass
 
 
-@attack("hangs in a loop of C, where Python's signals are not heard", hangs=True)
-def hangs_in_c(aim, x, weight, bias, eps):
-    collections.deque(itertools.repeat(None), maxlen=0)
-
-
 @attack("blocks every signal and lies down", hangs=True)
 def sleeps(aim):
     signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 64))
     while True:
         time.sleep(600)
-
-
-@attack("stops itself and waits for somebody to wake it", hangs=True)
-def stops_itself(aim):
-    signal.raise_signal(signal.SIGSTOP)
 
 
 @attack("takes memory by a thousand small pieces",
@@ -115,12 +84,6 @@ def takes_small_memory(aim):
     while len(kept) < 3000:
         kept.append(bytearray(1 << 20))
     return "three gigabytes"
-
-
-@attack("opens ever more files")
-def takes_descriptors(aim):
-    kept = [open("/dev/null") for _ in range(5000)]
-    return f"{len(kept)} files"
 
 
 @attack("answers half a gigabyte", unbared="it would take the memory of this machine")

@@ -6,11 +6,9 @@ import os
 import re
 import secrets
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
-import sysconfig
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
@@ -22,6 +20,10 @@ from . import Attack
 
 CONTENT = "what a classmate handed in, {token}\n"
 THEN = 1_000_000_000  # when victims were last changed
+
+
+def stray_file(name: str) -> Path:
+    return Path(f"/tmp/tinyllm-attack-{name}")
 
 
 class World:
@@ -37,7 +39,6 @@ class World:
         self.token = secrets.token_hex(12)  # in every secret; must come out nowhere
         self.marks, self.victims = folder / "marks", folder / "victims"
         self.socket_path = str(folder / "s")
-        self.packages = Path(sysconfig.get_path("purelib"))
         self.heard: set[str] = set()
         self.sleepers: dict[str, subprocess.Popen] = {}
 
@@ -71,8 +72,7 @@ class World:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for name in self.attacks:
-            for path in self._strays(name):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            stray_file(name).unlink(missing_ok=True)
 
     def aim(self, name: str) -> dict[str, object]:
         """What the cell of this attack knows of the world: the worst case, all of it."""
@@ -81,8 +81,7 @@ class World:
             "root": str(ROOT),
             "mark": str(self.marks / name),
             "victim": str(self.victims / name),
-            "stray": f"tinyllm-attack-{name}",
-            "packages": str(self.packages),
+            "stray": str(stray_file(name)),
             "pid": self.sleepers[name].pid if name in self.sleepers else 0,
             "grader": os.getpid(),
             "tcp": self.tcp.getsockname()[1],
@@ -94,7 +93,7 @@ class World:
         sleeper = self.sleepers.get(name)
         found = {
             "it made a file": (self.marks / name).exists(),
-            "it left a file behind": bool(self._strays(name)),
+            "it left a file behind": stray_file(name).exists(),
             "it changed a file of others": self._changed(name),
             "a listener was called": any(
                 re.search(rf"\b{name}\b", text) for text in self.heard
@@ -132,11 +131,6 @@ class World:
         same = path.read_text() == CONTENT.format(token=self.token)
         whole = now.st_mode & 0o777 == 0o600 and now.st_mtime == THEN and now.st_nlink == 1
         return not (same and whole and now.st_uid == os.getuid())
-
-    def _strays(self, name: str) -> list[Path]:
-        places = (Path("/dev/shm"), Path("/tmp"), self.packages, Path.home(), ROOT)
-        return [place / f"tinyllm-attack-{name}" for place in places
-                if os.path.lexists(place / f"tinyllm-attack-{name}")]  # fmt: skip
 
     def _listen(self) -> None:
         with selectors.DefaultSelector() as selector:

@@ -61,9 +61,9 @@ def test_the_kernel_stops_every_attempt_without_bubblewrap():
 def test_the_attempts_get_through_without_any_protection(tmp_path):
     """Else the probe proves nothing."""
     (tmp_path / "secret").write_text("the gradebook")
-    harmless = ["read a file", "write a file", "write a huge file", "take uncounted memory",
-                "start a process", "signal another process",
-                "find what another left"]  # fmt: skip
+    harmless = ["read a file", "list a folder", "write a file", "leave a file",
+                "take uncounted memory", "start a process",
+                "signal another process"]  # fmt: skip
     asked = f"[attempt(what, {str(tmp_path / 'secret')!r}) for what in {harmless}]"
     done = subprocess.run(
         [sys.executable, "-c", f"{SOURCE}\nprint({asked})"],
@@ -83,11 +83,11 @@ class WithoutLandlock(Sandbox):
         return super().command([*python[:-1], boot], *rest)
 
 
-def test_without_landlock_bubblewrap_still_protects_memory_and_files(best):
+def test_without_landlock_bubblewrap_still_protects_files(best):
     with WorkerLauncher(WithoutLandlock(best.sandbox.bubblewrap)) as workers:
         worker = workers.start()
         assert "landlock" not in worker.layers
-        names = ("write another's memory", "read a file", "write a file", "fill the disk")
+        names = ("read a file", "write a file", "leave a file")
         calls = [encode_call(Call("attempt", what=what, path="/etc/passwd")) for what in names]
         answers = worker.answer(LoadRequest({"attempts": SOURCE}, "attempts"), calls)
         assert all(outcome.value.startswith("stopped by") for outcome in answers.outcomes)
@@ -182,7 +182,7 @@ def test_without_bubblewrap_the_remedy_is_named(monkeypatch):
 
 def test_an_attempt_that_is_not_known_to_fail_is_a_warning(monkeypatch):
     ends = dict.fromkeys(ATTEMPTS, "stopped by OSError") | {"read a file": "got through"}
-    del ends["take all memory"]  # the worker gave no answer
+    ends["take all memory"] = ""  # the worker gave no answer
     monkeypatch.setattr(probe, "ends_of", lambda *_: ends)
     found = probe.probed(Sandbox("bwrap"))
     assert found.unstopped == ("read a file", "take all memory")
