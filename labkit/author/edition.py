@@ -47,7 +47,11 @@ LEARNERS = (
 # of labkit/: the instructor's rooms, and what serves the reference alone
 LEFT_OUT = ("author", "grading", "site", "model/fast.py")
 # in learners/: in the edition
-OWN = {"README.md": "README.md", "gitignore": ".gitignore", "fast.py": "labkit/model/fast.py"}
+LEARNERS_FILES = {
+    "README.md": "README.md",
+    "gitignore": ".gitignore",
+    "fast.py": "labkit/model/fast.py",
+}
 EXTRAS = ("hub",)  # of pyproject.toml, those whose rooms learners have
 
 
@@ -109,7 +113,7 @@ def _write_texts(folder: Path, is_open: bool) -> None:
         path = notebook_path(lab)
         notebook = serialised(filled(lab, read_notebook(path)))
         _write(folder / path.relative_to(ROOT), notebook)
-    for name, target in OWN.items():
+    for name, target in LEARNERS_FILES.items():
         text = (LABKIT / "author" / "learners" / name).read_text("utf-8")
         text = page(text) if target.endswith(".md") else text
         _write(folder / target, text.encode())
@@ -125,14 +129,14 @@ def _write(path: Path, content: bytes) -> None:
 def _project(text: str) -> bytes:
     """pyproject.toml with the learners' extras alone, and without what is for developers."""
     head, _, rest = text.partition("[project.optional-dependencies]\n")
-    mine = [
+    extras = [
         re.search(rf"^# [^\n]*\n{name} = \[.*?\]\n", rest, re.MULTILINE | re.DOTALL)[0]
         for name in EXTRAS
     ]
     scripts = rest[
         rest.index("[project.scripts]") : rest.index("[tool.setuptools.package-data]")
     ]
-    return f"{head}[project.optional-dependencies]\n{''.join(mine)}\n{scripts}".encode()
+    return f"{head}[project.optional-dependencies]\n{''.join(extras)}\n{scripts}".encode()
 
 
 def _write_stand_ins(folder: Path, is_open: bool) -> None:

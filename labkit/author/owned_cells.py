@@ -168,9 +168,9 @@ def mark(cell: NotebookNode, grade_id: str, **fields: object) -> None:
 
 def setup_cell(lab: Lab) -> str:
     """The module's own imports, so that a cell sees the same names here and there."""
-    own = ["from labkit.learner.notebook import (",
+    tools = ["from labkit.learner.notebook import (",
            "    check, finish, hint, outcome, predict, solution, start)"]  # fmt: skip
-    return "\n".join([*imports(reference(lab)), "", *own, "", f'start("{lab.module}")'])
+    return "\n".join([*imports(reference(lab)), "", *tools, "", f'start("{lab.module}")'])
 
 
 def imports(source: str) -> list[str]:

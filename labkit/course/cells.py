@@ -103,12 +103,12 @@ def headed(cell: str, exercise: Exercise, added: str = ADDED) -> str:
     """
     lines = cell.split("\n")
     marked = [n for n, line in enumerate(lines) if DIRECTIVE.match(line)]
-    own = next((n for n in marked if exercise_in(lines[n]) == exercise.id), None)
-    first = directive(exercise) + added if own is None else lines[own]
+    position = next((n for n in marked if exercise_in(lines[n]) == exercise.id), None)
+    first = directive(exercise) + added if position is None else lines[position]
     for number in marked:
         lines[number] = ""
-    if own is not None:
-        del lines[own]
+    if position is not None:
+        del lines[position]
     return "\n".join([first, *lines])
 
 

@@ -14,7 +14,7 @@ from html import escape
 from rich.cells import cell_len
 
 from labkit.course.lang import tr
-from labkit.course.lang.layout import padded, wrapped
+from labkit.course.lang.layout import pad, wrap_text
 
 CODE = re.compile(r"`([^`<>]+)`")
 WIDTH = 76
@@ -68,12 +68,12 @@ class Report:
 
     def text(self, width: int = WIDTH) -> str:
         """At most so many columns wide."""
-        heading = padded(f"{self.heading}  ", width - cell_len(self.verdict))
+        heading = pad(f"{self.heading}  ", width - cell_len(self.verdict))
         lines = [f"{heading}{self.verdict}"]
         labels = [tr(label) for label, _ in self.rows]
         column = max([LABEL, *map(cell_len, labels)])
         lines += [
-            f"  {padded(label, column)} {wrap(text, column + 3, width)}"
+            f"  {pad(label, column)} {wrap(text, column + 3, width)}"
             for label, (_, text) in zip(labels, self.rows, strict=True)
         ]
         return clean("\n".join(lines))
@@ -146,5 +146,5 @@ def wrap(text: str, margin: int, width: int) -> str:
     """Fold a long row under its first word, which has a margin before it."""
     lines = []
     for paragraph in text.split("\n"):
-        lines += wrapped(paragraph, width - margin) or [""]
+        lines += wrap_text(paragraph, width - margin) or [""]
     return ("\n" + " " * margin).join(lines)

@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from labkit.course.lang import tr
-from labkit.course.lang.layout import padded
+from labkit.course.lang.layout import pad
 from labkit.course.report import WIDTH, Report, Status
 from labkit.course.syllabus import (
     LABS,
@@ -66,7 +66,7 @@ def status() -> None:
     for kind, core in (("core", True), ("stretch", False)):
         points, passed = _in_all([each for each in every if each[0].core is core])
         console.print(
-            padded(tr(kind), 8) + tr("{passed}, {points} points", passed=passed, points=points),
+            pad(tr(kind), 8) + tr("{passed}, {points} points", passed=passed, points=points),
             highlight=False,
         )
     asked = sum(question.points for lab in LABS for question in lab.questions)
@@ -177,11 +177,11 @@ def solution(exercise: ExerciseId) -> None:
     A model answer to a written question, such as 1.a, is shown once yours is written.
     """
     from labkit.learner import hints
-    from labkit.learner.progress import written
+    from labkit.learner.progress import model_answers
 
     lab, found = find_question(exercise) or exercise_called(exercise)
     with ending_on(LookupError):
         if isinstance(found, Question):
-            print(written.model_answer(lab, found))
+            print(model_answers.model_answer(lab, found))
         else:
             print(hints.solution_text(lab, found))

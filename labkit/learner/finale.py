@@ -55,15 +55,15 @@ def _in_one_file(trace: Any) -> bool:
 
 def whose_parts() -> None:
     """Print which core exercises pass their checks, which do not, and which are borrowed."""
-    yours, wrong, borrowed = tr("yours"), tr("yours, not right yet"), tr("borrowed")
-    found: dict[str, list[str]] = {yours: [], wrong: [], borrowed: []}
+    passing, wrong, borrowed = tr("yours"), tr("yours, not right yet"), tr("borrowed")
+    found: dict[str, list[str]] = {passing: [], wrong: [], borrowed: []}
     empty = [exercise for lab in MODEL_LABS for exercise in workspace.unfinished(lab)]
     pairs = [(lab, e) for lab in MODEL_LABS for e in lab.exercises if e.core]
     for lab, exercise in pairs:
         if exercise in empty:
             state = borrowed
         elif check_exercise(lab, exercise, "", quiet=True)[0].passed:
-            state = yours
+            state = passing
         else:
             state = wrong
         found[state].append(f"{exercise.id} {exercise.title}")
@@ -86,8 +86,8 @@ def choose(name: str | None, code: SimpleNamespace) -> Path:
     """The folder of the model: `name`, else $TINYLLM_MODEL, else the one that lab 08 trained,
     else a Qwen3-0.6B in the hub's cache, else the one that ships. A model that cannot be used
     is skipped with a printed reason."""
-    own = "mine" if hub.mine().exists() else None
-    wanted = name or os.environ.get(VARIABLE) or own or str(hub.cached(REAL) or "")
+    trained = "mine" if hub.trained_folder().exists() else None
+    wanted = name or os.environ.get(VARIABLE) or trained or str(hub.cached(REAL) or "")
     if wanted:
         try:
             folder = _usable(hub.resolve(wanted), code)

@@ -15,8 +15,8 @@ from labkit.course.lang import tr
 from labkit.course.sealed import NotReady
 from labkit.course.syllabus import LABS, Exercise, Lab
 from labkit.learner import workspace
-from labkit.learner.wrapped import Wrapped
 from labkit.model import checkpoint, hub
+from labkit.model.chat.session import WordWrapper
 from labkit.model.chat.stream import Sampling, stream
 from labkit.model.tokenizer import Tokenizer
 from labkit.sandbox.inside.importer import PACKAGE, imported
@@ -40,7 +40,7 @@ class Author(Enum):
 
     COURSE = "course"  # nothing is written
     MIXED = "mixed"  # the reference fills what is empty
-    YOURS = "yours"
+    LEARNER = "yours"
 
 
 def author(labs: Sequence[Lab] = MODEL_LABS) -> tuple[Author, list[Lab]]:
@@ -48,7 +48,7 @@ def author(labs: Sequence[Lab] = MODEL_LABS) -> tuple[Author, list[Lab]]:
     if not any(written(lab) for lab in labs):
         return Author.COURSE, list(labs)
     empty = [lab for lab in labs if any(each.core for each in workspace.unfinished(lab))]
-    return (Author.MIXED if empty else Author.YOURS), empty
+    return (Author.MIXED if empty else Author.LEARNER), empty
 
 
 def your_code(
@@ -63,8 +63,8 @@ def your_code(
     tell        gets a line that says who wrote which part
     as_it_is    return the learner's model even if it is wrong
     """
-    whose, _ = author(labs)
-    if whose is Author.COURSE:
+    written_by, _ = author(labs)
+    if written_by is Author.COURSE:
         first, last = labs[0].number, labs[-1].number
         tell(
             tr(
@@ -75,7 +75,7 @@ def your_code(
         )
         return reference()
     try:
-        code = complete(labs) if as_it_is else _yours(labs)
+        code = complete(labs) if as_it_is else _tried(labs)
     except Exception as error:  # a learner's code may fail in any way
         known = isinstance(error, NotReady)
         problem = str(error) if known else tr("it raises {error}", error=error_text(error))
@@ -90,7 +90,7 @@ def your_code(
     mixed = tr(
         "{labs}. What stands in is the course's own.", labs=workspace.describe_authors(labs)
     )
-    tell(mixed if whose is Author.MIXED else tr("Every part of this model is yours."))
+    tell(mixed if written_by is Author.MIXED else tr("Every part of this model is yours."))
     return code
 
 
@@ -104,7 +104,7 @@ def reference() -> SimpleNamespace:
     return _namespace(importlib.import_module("solutions"), tr("the course's"))
 
 
-def _yours(labs: Sequence[Lab]) -> SimpleNamespace:
+def _tried(labs: Sequence[Lab]) -> SimpleNamespace:
     """tinyllm as its files are now, the reference in what is empty and in all later labs, once
     it has run. Errors: NotReady where its logits are not the reference's."""
     code = complete(labs)
@@ -125,9 +125,9 @@ def complete(labs: Sequence[Lab] = MODEL_LABS) -> SimpleNamespace:
         return _namespace(importlib.import_module(PACKAGE), "yours")
 
 
-def _namespace(package: Any, whose: str) -> SimpleNamespace:
+def _namespace(package: Any, author: str) -> SimpleNamespace:
     return SimpleNamespace(
-        whose=whose, **{name: checkpoint.part(package, name) for name in PARTS}
+        author=author, **{name: checkpoint.part(package, name) for name in PARTS}
     )
 
 
@@ -167,7 +167,7 @@ def say(
 
     temperature 0 always takes the best token; above it, the same seed draws the same text.
     """
-    generator, write = torch.Generator().manual_seed(seed), Wrapped()
+    generator, write = torch.Generator().manual_seed(seed), WordWrapper().print
     ids, sampling = tokenizer.encode(text), Sampling(temperature)
     text = stream(model, tokenizer, ids, _plain_generate, write, sampling, None, generator)
     print()

@@ -24,8 +24,8 @@ from labkit.course.syllabus import (
 from labkit.learner import hints, workspace
 from labkit.learner.check import assembly_report, check_exercise
 from labkit.learner.progress.finish import finish_report
+from labkit.learner.progress.model_answers import ModelAnswer, model_answer
 from labkit.learner.progress.predictions import outcome, predict
-from labkit.learner.progress.written import ModelAnswer, model_answer
 from labkit.learner.session import UNFINISHED, Session
 
 __all__ = ["assemble", "check", "finish", "hint", "outcome", "predict", "solution", "start"]

@@ -25,7 +25,7 @@ class Session:
         self.lab, self.shell = lab, shell
         self.unsaved: set[str] = set()  # exercises whose last run raised an error
         self.skipped = False  # whether a cell needed an exercise that is not written yet
-        self.executed: list[Cell] = []  # in the order in which they ran
+        self.history: list[Cell] = []  # in the order in which they ran
 
     def after_cell(self, result: Any) -> None:
         """IPython's post_run_cell event: save what the cell answers, or adds to an answer."""
@@ -53,19 +53,19 @@ class Session:
 
     def _remember(self, cell: Cell) -> None:
         """A cell that was run again, or that answers what another one did, replaces it."""
-        for other in self.executed:
+        for other in self.history:
             other.parts |= dict.fromkeys(cell.parts.keys() & other.parts.keys(), "")
         others = [
-            other for other in self.executed
+            other for other in self.history
             if other.text != cell.text
             and not (other.name and other.name == cell.name)
             and (any(other.parts.values()) or not other.parts)
         ]  # fmt: skip
-        self.executed = [*others, cell]
+        self.history = [*others, cell]
 
     def _answer(self, exercise: Exercise, cell: Cell) -> None:
         """Save what the cell just run answers, if it is the one that counts."""
-        found = workspace.notebook_of(self.lab, self.executed).answer(exercise)
+        found = workspace.notebook_of(self.lab, self.history).answer(exercise)
         if found is None or found.cell is not cell:
             self._say_what_counts(exercise, cell)
             return
@@ -102,7 +102,7 @@ class Session:
         block = cells.block(workspace.module_source(self.lab), exercise.id)
         if block is None or workspace.is_empty(exercise, block):
             return
-        found = workspace.notebook_of(self.lab, self.executed).answer(exercise)
+        found = workspace.notebook_of(self.lab, self.history).answer(exercise)
         texts = (found.text.rstrip(), block) if found else (block, block)
         same = [cells.fingerprint(cells.without_carried(text)) for text in texts]
         if same[0] == same[1] and len({*map(cells.carried_part, texts)}) > 1:

@@ -155,12 +155,12 @@ def notebook_of(lab: Lab, ran: Sequence[Cell]) -> Notebook:
     """The executed cells as a Notebook. Answers that only the module holds come first, the code
     that they took from other cells last."""
     source = module_source(lab)
-    here = [key for cell in ran for key, part in cell.parts.items()
+    answered = [key for cell in ran for key, part in cell.parts.items()
             if not is_empty(lab.exercise(key), part)]  # fmt: skip
     before, carried = [], []
     for key, text in cells.split(source):
         carried.append(Cell(cells.carried_part(text)))
-        if key and key not in here and not is_empty(lab.exercise(key), text):
+        if key and key not in answered and not is_empty(lab.exercise(key), text):
             loose = text.partition("\n")[0].endswith(cells.LOOSE)
             answer = cells.without_carried(text)
             before.append(Cell(answer, parts={} if loose else {key: answer}))

@@ -81,11 +81,11 @@ def _packed(folder: Path) -> tuple[dict[str, dict], str]:
         )
     places, parts, offset = {}, [], 0
     for name, tensor in weights.read(stored):
-        kept = tensor if tensor.dtype == torch.bfloat16 else tensor.float()
-        dtype = str(kept.dtype).removeprefix("torch.")
-        places[name] = {"shape": list(kept.shape), "dtype": dtype, "offset": offset}
-        parts.append(kept.contiguous().flatten().view(torch.uint8))
-        offset += math.prod(kept.shape) * kept.dtype.itemsize
+        values = tensor if tensor.dtype == torch.bfloat16 else tensor.float()
+        dtype = str(values.dtype).removeprefix("torch.")
+        places[name] = {"shape": list(values.shape), "dtype": dtype, "offset": offset}
+        parts.append(values.contiguous().flatten().view(torch.uint8))
+        offset += math.prod(values.shape) * values.dtype.itemsize
     return places, base64_of(torch.cat(parts))
 
 

@@ -40,14 +40,14 @@ def accelerate(model: nn.Module, last_logits_only: bool = False) -> nn.Module:
     """
     if any(parameter.is_cuda for parameter in model.parameters()):
         torch.backends.cuda.enable_cudnn_sdp(False)  # makes a plan per length: 60 ms a token
-    ours = [m for m in model.modules() if type(m).__module__.startswith(f"{REFERENCE}.")]
-    for module in ours:
+    modules = [m for m in model.modules() if type(m).__module__.startswith(f"{REFERENCE}.")]
+    for module in modules:
         name = type(module).__name__
         if name in FAST:
             module.forward = MethodType(FAST[name], module)
         if last_logits_only:
             store_by_columns(module)
-    for module in ours if last_logits_only else ():
+    for module in modules if last_logits_only else ():
         if hasattr(module, "experts"):
             stack_experts(module)
         if hasattr(module, "lm_head"):
@@ -73,13 +73,13 @@ def stack_experts(module: nn.Module) -> None:
     if any(length * weight.itemsize % 16 for length in weight.shape):
         return
     pairs = [torch.cat((x.gate_proj.weight, x.up_proj.weight)).mT for x in module.experts]
-    both = torch.stack(pairs)  # (X, E, 2 I)
+    matrices = torch.stack(pairs)  # (X, E, 2 I)
     down = torch.stack([x.down_proj.weight.mT for x in module.experts])  # (X, I, E)
-    for expert, gate_up, out in zip(module.experts, both, down, strict=True):
+    for expert, gate_up, out in zip(module.experts, matrices, down, strict=True):
         gate, up = gate_up.chunk(2, dim=-1)
         expert.gate_proj.weight.data, expert.up_proj.weight.data = gate.mT, up.mT
         expert.down_proj.weight.data = out.mT
-    vars(module)["stacks"] = both, down
+    vars(module)["stacks"] = matrices, down
 
 
 def is_plain(layer: nn.Module) -> bool:
@@ -200,18 +200,18 @@ def moe(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
 
 def grouped(self, tokens: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
     """The experts' weighted output (N, E), with one product for all experts."""
-    both, down = vars(self)["stacks"]
+    gate_up, down = vars(self)["stacks"]
     if len(tokens) <= FEW_TOKENS:
-        gate, up = (tokens @ both).chunk(2, dim=-1)  # (X, N, I)
+        gate, up = (tokens @ gate_up).chunk(2, dim=-1)  # (X, N, I)
         outputs = F.silu(gate) * up @ down  # (X, N, E)
         outputs = outputs[chosen, torch.arange(len(tokens))[:, None]]  # (N, k, E)
         return (weights[:, None] @ outputs).squeeze(1)
     expert, order = chosen.flatten().sort()  # (N * k,) slots of expert 0, of expert 1, ...
     ends = torch.searchsorted(
-        expert, torch.arange(len(both), device=expert.device), right=True, out_int32=True
+        expert, torch.arange(len(gate_up), device=expert.device), right=True, out_int32=True
     )  # (X,)
     token = order // self.top_k  # (N * k,) whose slot it is
-    gate, up = F.grouped_mm(tokens[token], both, offs=ends).chunk(2, dim=-1)
+    gate, up = F.grouped_mm(tokens[token], gate_up, offs=ends).chunk(2, dim=-1)
     gated = F.silu(gate) * up * weights.flatten()[order, None]
     outputs = F.grouped_mm(gated, down, offs=ends)  # (N * k, E)
     return torch.zeros_like(tokens).index_add(0, token, outputs)

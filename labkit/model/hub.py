@@ -17,7 +17,7 @@ WANTED = ("*.safetensors", "*.json", "tokenizer*", "merges.txt", "*.jinja")
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
-def mine() -> Path:
+def trained_folder() -> Path:
     """Where lab 08 keeps the model that was trained there: beside the learner's package."""
     return Path(find_spec("tinyllm").origin).parents[1] / "build" / "runs" / "mine"
 
@@ -38,8 +38,8 @@ def resolve(name: str | None = None) -> Path:
     if name in SHIPPED:
         return SHIPPED[name]
     if name == "mine":
-        if mine().exists():
-            return mine()
+        if trained_folder().exists():
+            return trained_folder()
         raise CheckpointError("there is no model of yours yet: lab 08 trains and keeps it")
     if HUB_NAME.fullmatch(name):
         return _from_hub(name)

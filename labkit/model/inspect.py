@@ -31,8 +31,8 @@ def shapes(model: nn.Module, input_ids: Tensor) -> list[tuple[str, str, tuple[in
     """What each part hands on: its name, the shape in letters and in numbers, as they run."""
     seen, hooks = [], []
     for name, module in model.named_modules():
-        own = name.rpartition(".")[2]
-        letters = next((key for key, names in LETTERS.items() if own in names.split()), None)
+        part = name.rpartition(".")[2]
+        letters = next((key for key, names in LETTERS.items() if part in names.split()), None)
 
         def hook(_module, _inputs, output, name=name, letters=letters) -> None:
             tensor = output if isinstance(output, Tensor) else output[-1]

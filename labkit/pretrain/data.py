@@ -49,8 +49,8 @@ class Validation:
         texts = split_text(split, documents)
         encoded = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
         encoded = sorted((text.ids[:longest] for text in encoded), key=len)  # little padding
-        kept = tokenizer.decode_batch(encoded, skip_special_tokens=False)
-        self.bytes = sum(len(text.encode()) for text in kept)
+        cut_texts = tokenizer.decode_batch(encoded, skip_special_tokens=False)
+        self.bytes = sum(len(text.encode()) for text in cut_texts)
         self.batches = [
             padded(encoded[start : start + VALIDATION_BATCH])
             for start in range(0, len(encoded), VALIDATION_BATCH)

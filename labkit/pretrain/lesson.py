@@ -25,7 +25,7 @@ from labkit.learner.models import (
     your_code,
 )
 from labkit.model import checkpoint
-from labkit.model.hub import SHIPPED, mine
+from labkit.model.hub import SHIPPED, trained_folder
 from labkit.model.saving import save
 from labkit.model.weights import CheckpointError
 from labkit.pretrain.measure import expert_shares as expert_shares
@@ -109,21 +109,21 @@ def build(seed: int = 0, **changes: Any) -> nn.Module:
 def keep(model: nn.Module) -> None:
     """Save a trained model, with the shipped tokenizer, where `tinyllm chat mine` finds it."""
     try:
-        save(model, model.config, mine(), next(iter(SHIPPED.values())))
+        save(model, model.config, trained_folder(), next(iter(SHIPPED.values())))
     except CheckpointError as error:
         print(f"Not kept: {error}")
         return
-    print(f"Kept in {mine()}\nTalk with it in a terminal: tinyllm chat mine")
+    print(f"Kept in {trained_folder()}\nTalk with it in a terminal: tinyllm chat mine")
 
 
-def kept() -> nn.Module:
+def load_kept() -> nn.Module:
     """The model that was kept, to be trained further; without one, a fresh one."""
     found, _ = decoder()
-    if not mine().exists():
+    if not trained_folder().exists():
         print("There is no model of yours to go on with: this one is fresh.")
         return build()
     code = SimpleNamespace(Qwen3Config=found[0], Qwen3ForCausalLM=found[1])
-    model = checkpoint.load(mine(), code, torch.float32).train()
+    model = checkpoint.load(trained_folder(), code, torch.float32).train()
     for weight in model.parameters():
         weight.data = weight.data.clone()  # those of the file stay as they are
     return model

@@ -40,7 +40,7 @@ def site(
     """
     try:
         from labkit.site.edition import write_site
-        from labkit.site.executed import execute_all
+        from labkit.site.execution import execute_all
     except ImportError as error:
         raise Problem(f"{error}; pip install -c constraints.txt -e '.[site]'") from error
     from labkit.author.reference import BuildError
@@ -52,9 +52,9 @@ def site(
             chosen = [lab for lab in NOTEBOOKS if lab in named]
         others = [known(lang)] if lang else []
         if None in others or ENGLISH in others:
-            there = ", ".join(languages()[1:])
+            names = ", ".join(languages()[1:])
             raise Problem(
-                tr("no catalog for {lang!r}: there are {there}", lang=lang, there=there)
+                tr("no catalog for {lang!r}: there are {names}", lang=lang, names=names)
             )
         execute_all(chosen, (ENGLISH, *others))
         write_site(folder, chosen, not without_answers, others=others)

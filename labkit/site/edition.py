@@ -18,13 +18,13 @@ from labkit.course.lang import ENGLISH, speaking
 from labkit.course.syllabus import NOTEBOOKS, Lab
 from labkit.look.page import write as write_look
 from labkit.model.hub import SHIPPED
-from labkit.site.executed import executed
+from labkit.site.execution import execute
 from labkit.site.front import front
 from labkit.site.pages import page_of
 from labkit.site.wrong import WrongAnswer, gallery
 
 LINK = re.compile(r"\[([^\]]+)\]\((\w+)\.ipynb[^)]*\)")  # from a notebook to another
-OURS = (".nojekyll", "search.html")  # a folder that holds them is a site
+SITE_FILES = (".nojekyll", "search.html")  # a folder that holds them is a site
 NOT_SHOWN = (
     ".buildinfo*",
     "_sources",
@@ -38,7 +38,7 @@ def write_site(
     folder: Path,
     labs: Sequence[Lab] = NOTEBOOKS,
     answers: bool = True,
-    notebook_of: Callable[[Lab], NotebookNode] = executed,
+    notebook_of: Callable[[Lab], NotebookNode] = execute,
     gallery_of: Callable[[Lab], list[WrongAnswer]] = gallery,
     others: Sequence[str] = (),
 ) -> None:
@@ -62,12 +62,12 @@ def write_site(
             place = made if spoken == ENGLISH else made / spoken
             ways = {ENGLISH: "", **{each: f"{each}/" for each in others}}
             up = "" if spoken == ENGLISH else "../"
-            there = {each: up + way for each, way in ways.items() if each != spoken}
+            addresses = {each: up + way for each, way in ways.items() if each != spoken}
             source = Path(name, f"source-{spoken}")
             with speaking(spoken), redirect_stdout(io.StringIO()):  # what a learner is told
-                write_source(source, labs, answers, notebook_of, gallery_of, there)
+                write_source(source, labs, answers, notebook_of, gallery_of, addresses)
             with speaking(spoken):
-                found = render(source, place, Path(name, f"trees-{spoken}"), there, ids)
+                found = render(source, place, Path(name, f"trees-{spoken}"), addresses, ids)
             ids = ids or found
         if folder.exists():
             shutil.rmtree(folder)
@@ -105,4 +105,4 @@ def drop_links(text: str, pages: Collection[str]) -> str:
 
 
 def is_site(folder: Path) -> bool:
-    return all((folder / name).is_file() for name in OURS)
+    return all((folder / name).is_file() for name in SITE_FILES)

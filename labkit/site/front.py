@@ -15,7 +15,7 @@ from labkit.learner.figures.architecture import alt_text, draw
 from labkit.learner.models import load_chat_model, say
 from labkit.stories import prompt
 
-HERE = Path(__file__).parent
+TEMPLATES = Path(__file__).parent
 REQUEST = "Tell me a story about Anna and a red ball."
 QUESTION = "Where is the red ball?"
 ASKED = re.compile(r"\*\*[^*]*?[:：]\s*(.+?)\*\*")
@@ -29,7 +29,7 @@ def front(labs: Sequence[Lab], folder: Path) -> str:
     answer = say(model, tokenizer, prompt(REQUEST, story, QUESTION))
     (folder / "map.svg").write_text(draw(), "utf-8")
     jinja = Environment(
-        loader=FileSystemLoader(HERE), undefined=StrictUndefined, autoescape=True
+        loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, autoescape=True
     )
     jinja.globals["tr"] = tr
     return jinja.get_template("front.md.jinja").render(

@@ -35,17 +35,17 @@ def find_cell(notebook: NotebookNode, name: str) -> NotebookNode:
 
 def page_of(
     lab: Lab,
-    executed: NotebookNode,
+    source: NotebookNode,
     wrong: Sequence[WrongAnswer] = (),
     answers: bool = True,
 ) -> NotebookNode:
     """The page of a lab, a notebook for MyST-NB.
 
-    executed   its notebook with the reference in it and its outputs
+    source     its notebook with the reference in it and its outputs
     wrong      the gallery
     answers    False: neither solutions, model answers nor the last rung of a ladder
     """
-    notebook = copy.deepcopy(executed)
+    notebook = copy.deepcopy(source)
     for exercise in lab.exercises:
         put_exercise(notebook, lab, exercise, answers)
     for question in lab.questions:

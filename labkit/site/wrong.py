@@ -53,7 +53,7 @@ def chosen(mistakes: Sequence[Mistake]) -> list[Mistake]:
     """One mistake of each exercise, then a second one of each, until there are enough."""
     by_exercise: dict[str, list[Mistake]] = {}
     for mistake in mistakes:
-        if mistake.costs and not mistake.sentence.startswith("two things"):
+        if not mistake.sentence.startswith("two things"):
             by_exercise.setdefault(mistake.exercise.id, []).append(mistake)
     rows = zip_longest(*by_exercise.values())
     found = [mistake for row in rows for mistake in row if mistake]

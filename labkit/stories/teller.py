@@ -135,21 +135,21 @@ class Teller:
 
     def friend(self, a: str, place: str) -> str:
         """A friend of a who is in a place; nobody has more than one."""
-        here = place == self.where(a)
+        is_near = place == self.where(a)
         if b := self.other(a):
             if self.where(b) != place:
                 self.go(b, place)
-            elif not here:
+            elif not is_near:
                 self("be", a=b, p=place)
             else:
                 self.maybe(0.5, "with", a=a, b=b)
             return b
         b = self.name()
-        if here and self.chance(0.6):
+        if is_near and self.chance(0.6):
             self("meet_new", a=a, b=b, k=self.kind(b))
         else:
             self("friend", a=a, b=b, k=self.kind(b))
-            self("with", a=a, b=b) if here else self("be", a=b, p=place)
+            self("with", a=a, b=b) if is_near else self("be", a=b, p=place)
         return b
 
     def other(self, a: str) -> str:

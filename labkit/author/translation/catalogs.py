@@ -41,9 +41,9 @@ def read(path: Path, language: str) -> Catalog:
 def templates() -> dict[str, Catalog]:
     """{catalog: its messages, without translations}"""
     found = {}
-    for name, said in messages.catalogs().items():
+    for name, entries in messages.catalogs().items():
         found[name] = Catalog(project="TinyLLM")
-        for text, where in said:
+        for text, where in entries:
             found[name].add(text, locations=[(where.replace(" ", "#"), 0)])
     return found
 

@@ -25,14 +25,15 @@ CODE = re.compile(
 
 def faults(language: str, message: Message) -> list[str]:
     """What is wrong with a message of a catalog; [] if nothing."""
-    one = isinstance(message.id, str)
-    english, said = ([message.id], [message.string]) if one else (message.id, message.string)
-    if not said or not all(said):
+    is_single = isinstance(message.id, str)
+    english = [message.id] if is_single else message.id
+    translations = [message.string] if is_single else message.string
+    if not translations or not all(translations):
         return ["not translated"]
     if message.fuzzy:
         return ["its English has changed"]
     found = []
-    for text in said:
+    for text in translations:
         codes, translated = (Counter(CODE.findall(each)) for each in (english[-1], text))
         different = [*(codes - translated), *(translated - codes)]
         found += [f"only in one of the two: {code!r}" for code in different]
@@ -50,12 +51,12 @@ def glossary(language: str) -> dict[str, list[str]]:
         return {row["term"]: row["translation"].split("|") for row in csv.DictReader(file)}
 
 
-def wrong_terms(language: str, english: str, said: str) -> list[str]:
+def wrong_terms(language: str, english: str, translation: str) -> list[str]:
     """Terms of the glossary that the English has and the translation says otherwise."""
     lower, found = english.lower(), []
     for term, accepted in glossary(language).items():
         if re.search(rf"\b{re.escape(term.lower())}s?\b", lower) and not any(
-            each.lower() in said.lower() for each in accepted
+            each.lower() in translation.lower() for each in accepted
         ):
             found.append(f"{term} is {' or '.join(accepted)} in the glossary")
     return found

@@ -15,7 +15,7 @@ from rich.cells import cell_len
 
 from labkit.author.translation.labels import is_prose
 from labkit.course.lang import ENGLISH, language, tr
-from labkit.course.lang.layout import padded
+from labkit.course.lang.layout import pad
 
 PLACE = re.compile(r"\{(\d)\}")
 # a place in the source of an f-string, {name:{width}}
@@ -146,4 +146,4 @@ def translated(node: ast.expr) -> str:
     """
     text, message = text_of(node), message_of(node)
     spoken = text.replace(message, tr(message)) if message else text
-    return padded(spoken.rstrip(" "), cell_len(text)) if text.endswith("  ") else spoken
+    return pad(spoken.rstrip(" "), cell_len(text)) if text.endswith("  ") else spoken

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from labkit.course.lang import ENGLISH, language, tr
-from labkit.course.lang.layout import wrapped
+from labkit.course.lang.layout import wrap_text
 
 WIDTH = 92
 # what begins so is contract, and so is what has indented lines: both stay as they are
@@ -53,9 +53,11 @@ def _docstring(node: ast.Constant) -> str:
     indent = " " * node.col_offset
     blocks = []
     for text, prose in paragraphs(node.value, node.col_offset):
-        said = tr(prose) if prose else prose
-        kept = text.split("\n") if said == prose else wrapped(said, WIDTH - len(indent))
-        blocks.append("\n".join((indent + line).rstrip() for line in kept))
+        translation = tr(prose) if prose else prose
+        lines = text.split("\n")
+        if translation != prose:
+            lines = wrap_text(translation, WIDTH - len(indent))
+        blocks.append("\n".join((indent + line).rstrip() for line in lines))
     text = "\n\n".join(blocks).removeprefix(indent)
     end = f"\n{indent}" if "\n" in text else ""
     return f'{indent}"""{text}{end}"""'

@@ -14,12 +14,12 @@ PIECE = re.compile(
 )
 
 
-def padded(text: str, width: int) -> str:
+def pad(text: str, width: int) -> str:
     """The text, with spaces behind it, `width` columns wide; a longer one stays as it is."""
     return text + " " * (width - cell_len(text))
 
 
-def wrapped(text: str, width: int) -> list[str]:
+def wrap_text(text: str, width: int) -> list[str]:
     """The text in lines of at most `width` columns; a longer word has a line of its own.
 
     No line begins with what closes a clause or ends with what opens one.

@@ -24,7 +24,7 @@ from pathlib import Path
 from rich.cells import cell_len
 
 from labkit.course.lang import said, tr
-from labkit.course.lang.layout import padded
+from labkit.course.lang.layout import pad
 
 UNKNOWN = "?"
 HUB = "https://huggingface.co/"
@@ -221,7 +221,7 @@ class Table:
     def __repr__(self) -> str:
         rows = [[text.removeprefix(HUB) for text in row] for row in self._rows()]
         widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-        lines = ("  ".join(map(padded, row, widths)).rstrip() for row in rows)
+        lines = ("  ".join(map(pad, row, widths)).rstrip() for row in rows)
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

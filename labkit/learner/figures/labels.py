@@ -58,8 +58,8 @@ def _font(chosen: str) -> str | None:
 
 def families() -> list[str]:
     """The fonts of a label: what one lacks is taken from the next."""
-    own = _font(language())
-    return ["sans-serif", own] if own else ["sans-serif"]
+    font = _font(language())
+    return ["sans-serif", font] if font else ["sans-serif"]
 
 
 def translate(figure: Figure) -> None:

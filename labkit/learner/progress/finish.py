@@ -6,7 +6,7 @@ from labkit.course.lang import tr
 from labkit.course.report import Report, Status
 from labkit.course.syllabus import LABS, NOTEBOOKS, Lab
 from labkit.learner.check import check_exercise
-from labkit.learner.progress import predictions, written
+from labkit.learner.progress import model_answers, predictions
 
 
 def finish_report(lab: Lab) -> Report:
@@ -45,8 +45,8 @@ def finish_report(lab: Lab) -> Report:
 
 def _questions(lab: Lab) -> str:
     points = sum(question.points for question in lab.questions)
-    state = written.answered(lab)
-    empty = [name for name, there in state.items() if there is False]
+    state = model_answers.answered(lab)
+    empty = [name for name, is_filled in state.items() if is_filled is False]
     line = tr(
         "{state}: {points:g} points more, given by a person",
         state=tr(", ").join(state),
@@ -57,7 +57,7 @@ def _questions(lab: Lab) -> str:
         if empty
         else ""
     )
-    if not written.has_open_answers(lab):
+    if not model_answers.has_open_answers(lab):
         return line
     first = lab.questions[0].id
     return line + tr('; solution("{first}") shows a model answer beside yours', first=first)

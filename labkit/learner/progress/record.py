@@ -41,9 +41,9 @@ def remember(part: str, name: str, value: Any) -> None:
 def without_predictions(names: Iterable[str]) -> str | None:
     """The file as it would be without these; None if it holds none of them."""
     content, known = _read(), remembered(PREDICTIONS)
-    others = {name: value for name, value in known.items() if name not in names}
-    content[PREDICTIONS] = others
-    return None if others == known else json.dumps(content, indent=1) + "\n"
+    rest = {name: value for name, value in known.items() if name not in names}
+    content[PREDICTIONS] = rest
+    return None if rest == known else json.dumps(content, indent=1) + "\n"
 
 
 def _read() -> dict[str, Any]:

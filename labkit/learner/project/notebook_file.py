@@ -80,10 +80,10 @@ def put(content: NotebookNode, lab: Lab, exercise: Exercise, code: str) -> None:
         content.cells.insert(place, new_cell(content, code))
 
 
-def are_same(lab: Lab, exercise: Exercise, here: str, there: str) -> bool:
+def are_same(lab: Lab, exercise: Exercise, first: str, second: str) -> bool:
     """Whether two answers are one code in a module, layout and comments aside."""
     skeleton = workspace.skeletons()[lab.module]
-    modules = (cells.with_block(skeleton, exercise, text) for text in (here, there))
+    modules = (cells.with_block(skeleton, exercise, text) for text in (first, second))
     first, second = (cells.block(module, exercise.id) or "" for module in modules)
     print_of = cells.fingerprint
     return first == second or None is not print_of(first) == print_of(second)

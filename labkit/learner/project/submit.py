@@ -19,7 +19,7 @@ from labkit.course.report import Report
 from labkit.course.syllabus import Exercise, Lab
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
-from labkit.learner.progress.written import notebook_path
+from labkit.learner.progress.model_answers import notebook_path
 from labkit.learner.project import notebook_file
 from labkit.learner.project.notebook_file import NotebookError
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-YOURS = "tinyllm"  # where it is a model that talks: made whole by the reference
+LEARNERS_PACKAGE = "tinyllm"  # where it is a model that talks: made whole by the reference
 PACKAGE = "solutions"  # whose code trains and measures by default
 
 # ruff: noqa: UP045  typer on Python 3.10 needs Optional
@@ -87,7 +87,7 @@ class ModelOptions:
     top_p: TopP = None
     seed: Seed = None
     device: Device = "cpu"
-    package: PackageName = YOURS
+    package: PackageName = LEARNERS_PACKAGE
     as_it_is: AsItIs = False
     int8: Int8 = False
 
@@ -103,7 +103,7 @@ class ModelOptions:
         from labkit.model.int8 import in_int8
         from labkit.model.tokenizer import Tokenizer
 
-        if self.package == YOURS:
+        if self.package == LEARNERS_PACKAGE:
             code = your_code(tell=note, as_it_is=self.as_it_is)
         else:
             code = named_package(self.package)
@@ -133,7 +133,7 @@ class ModelOptions:
 
 def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command, with an option for each of ModelOptions in place of its first parameter."""
-    _, *own = inspect.signature(command, eval_str=True).parameters.values()
+    _, *parameters = inspect.signature(command, eval_str=True).parameters.values()
     shared = inspect.signature(ModelOptions, eval_str=True).parameters
 
     @wraps(command)
@@ -142,7 +142,7 @@ def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
         with problems_told():
             command(options, **given)
 
-    run.__signature__ = inspect.Signature([*own, *shared.values()])
+    run.__signature__ = inspect.Signature([*parameters, *shared.values()])
     return run
 
 
@@ -163,8 +163,10 @@ def chat(options: ModelOptions, system: System = None, think: Think = True) -> N
     """
     from labkit.model.hub import SHIPPED
 
-    ours = options.model is None or options.model in (*SHIPPED, "mine")
-    hint = tr("try: {request}", request="Tell me a story about a rabbit.") if ours else ""
+    tells_stories = options.model is None or options.model in (*SHIPPED, "mine")
+    hint = (
+        tr("try: {request}", request="Tell me a story about a rabbit.") if tells_stories else ""
+    )
     ChatSession(options.chat_model(), system, think, hint=hint).run()
 
 

@@ -115,7 +115,7 @@ class ChatSession:
         """Print the answer and remember both; Ctrl-C keeps what was said until then."""
         written = []
         try:
-            kept, prompt_ids, new = self._fitting({"role": "user", "content": question})
+            history, prompt_ids, new = self._fitting({"role": "user", "content": question})
             if self.chat_model.say(prompt_ids, new, written).cut:
                 note(
                     tr(
@@ -132,14 +132,14 @@ class ChatSession:
             note(tr("interrupted"))
             if not written:
                 return
-        self.messages = [*kept, {"role": "assistant", "content": "".join(written)}]
+        self.messages = [*history, {"role": "assistant", "content": "".join(written)}]
 
     def _fitting(self, question: Message) -> tuple[list[Message], list[int], int]:
         """Messages, their prompt and the room for an answer; says what had to be dropped."""
         asked, limit = [*self.messages, question], self.chat_model.limit
         new = self.chat_model.max_new_tokens or NEW_TOKENS
         room = limit - min(new, max(1, limit // 4))  # an answer may take more, too
-        kept, prompt_ids = fit_history(self.chat_model.tokenizer, asked, room, self.think)
+        history, prompt_ids = fit_history(self.chat_model.tokenizer, asked, room, self.think)
         if len(prompt_ids) >= limit:
             raise ChatError(
                 "this message makes {count} tokens, the model has room for {limit} "
@@ -147,8 +147,8 @@ class ChatSession:
                 count=len(prompt_ids),
                 limit=limit,
             )
-        if len(kept) < len(asked):
-            dropped = len(asked) - len(kept)
+        if len(history) < len(asked):
+            dropped = len(asked) - len(history)
             note(
                 tr(
                     "the conversation and an answer outgrow {limit} tokens: the model forgets "
@@ -157,7 +157,7 @@ class ChatSession:
                     dropped=dropped,
                 )
             )
-        return kept, prompt_ids, min(new, limit - len(prompt_ids))
+        return history, prompt_ids, min(new, limit - len(prompt_ids))
 
 
 def typed_lines() -> Iterator[str]:
@@ -195,6 +195,9 @@ class WordWrapper:
         _, newline, tail = piece.rpartition("\n")
         self.column = cell_len(tail) + (0 if newline else self.column)
         return piece
+
+    def print(self, piece: str) -> None:
+        show(self.wrap(piece))
 
 
 def printable(text: str) -> str:

@@ -58,12 +58,12 @@ class Sampling:
             advised = {}
         if not (asked or advised):
             return cls()
-        own = {
+        defaults = {
             "temperature": advised.get("temperature", 1.0),
             "top_k": advised.get("top_k") or None,  # 0 means no limit
             "top_p": advised.get("top_p"),
         }
-        return cls(**{**own, **asked})
+        return cls(**{**defaults, **asked})
 
 
 @dataclass
@@ -193,11 +193,11 @@ def fit_history(
     Whole turns are dropped, the oldest first; a system message and the last question stay,
     and if they alone are too long the prompt is longer than `room`.
     """
-    kept = list(messages)
+    history = list(messages)
     while True:
-        prompt_ids = tokenizer.chat_prompt(kept, thinking)
-        first = 1 if kept[0]["role"] == "system" else 0
-        later = [i for i, m in enumerate(kept) if m["role"] == "user" and i > first]
+        prompt_ids = tokenizer.chat_prompt(history, thinking)
+        first = 1 if history[0]["role"] == "system" else 0
+        later = [i for i, m in enumerate(history) if m["role"] == "user" and i > first]
         if len(prompt_ids) <= room or not later:
-            return kept, prompt_ids
-        del kept[first : later[0]]
+            return history, prompt_ids
+        del history[first : later[0]]

@@ -27,7 +27,7 @@ from labkit.model import checkpoint, hub
 from labkit.model.chat.stream import Sampling
 from labkit.model.tokenizer import Tokenizer
 from labkit.pretrain.data import IGNORE, Validation
-from labkit.pretrain.living.page import Comparison, Heard
+from labkit.pretrain.living.page import Comparison, ModelRow
 from labkit.sandbox.inside.importer import PACKAGE, imported
 
 DENSE = "stories-dense"
@@ -47,7 +47,7 @@ def alive(name: str = DENSE, /, **parts: Any) -> Comparison:
     first, notes = as_it_ships(name), []
     empty = [exercise for lab in LABS for exercise in workspace.unfinished(lab)]
     missing = [e for e in empty if parts.keys() & set(e.symbols)]
-    own = {k: part for k, part in parts.items() if not any(k in e.symbols for e in missing)}
+    written = {k: part for k, part in parts.items() if not any(k in e.symbols for e in missing)}
     if missing:
         titles = ", ".join(f"{e.id} {e.title}" for e in missing)
         notes.append(
@@ -56,24 +56,26 @@ def alive(name: str = DENSE, /, **parts: Any) -> Comparison:
                 titles=titles,
             )
         )
-    if not own:
+    if not written:
         return Comparison([first], notes)
-    parts_named = next(iter(own)) if len(own) == 1 else tr("parts")
-    yours = heard(name, tr("with your {parts}", parts=parts_named), own)
-    if not abs(yours.nats - first.nats) < SAME:  # nan is not
-        checks = tr(" or ").join(f'check("{e.id}")' for e in _exercises(own))
+    parts_named = next(iter(written)) if len(written) == 1 else tr("parts")
+    model = measure_model(name, tr("with your {parts}", parts=parts_named), written)
+    if not abs(model.nats - first.nats) < SAME:  # nan is not
+        checks = tr(" or ").join(f'check("{e.id}")' for e in _exercises(written))
         notes.append(
             tr(
                 "That is not the same model: {checks} says what is wrong in yours.",
                 checks=checks,
             )
         )
-    return Comparison([first, yours], notes)
+    return Comparison([first, model], notes)
 
 
 def swapped(swaps: Mapping[str, Mapping[str, Any]], name: str = DENSE, /) -> Comparison:
     """A shipped model with parts that it was not trained with: {what: {part: its stand-in}}."""
-    return Comparison([as_it_ships(name), *(heard(name, *pair) for pair in swaps.items())])
+    return Comparison(
+        [as_it_ships(name), *(measure_model(name, *pair) for pair in swaps.items())]
+    )
 
 
 def _exercises(symbols: Mapping[str, Any]) -> list[Exercise]:
@@ -81,23 +83,27 @@ def _exercises(symbols: Mapping[str, Any]) -> list[Exercise]:
 
 
 @cache
-def as_it_ships(name: str) -> Heard:
-    return heard(name, tr(SHIPS), {})
+def as_it_ships(name: str) -> ModelRow:
+    return measure_model(name, tr(SHIPS), {})
 
 
-def heard(name: str, what: str, parts: Mapping[str, Any]) -> Heard:
+def measure_model(name: str, title: str, parts: Mapping[str, Any]) -> ModelRow:
     """Measure a shipped model with these parts in it, and let it speak."""
     code = course_with(parts)
     tokenizer = _tokenizer(name)
     try:
         model = checkpoint.load(hub.SHIPPED[name], code, torch.float32)
-        return Heard(what, nats_a_token(model, name), _story(model, tokenizer, code.generate))
+        return ModelRow(
+            title, nats_a_token(model, name), _story(model, tokenizer, code.generate)
+        )
     except NotImplementedError as stub:
-        return Heard(what, problem=tr("left out: {stub} is not written yet", stub=stub))
+        return ModelRow(title, problem=tr("left out: {stub} is not written yet", stub=stub))
     except checkpoint.CheckpointError as error:  # of several lines
-        return Heard(what, problem=tr("left out: {error}", error=" ".join(str(error).split())))
+        return ModelRow(
+            title, problem=tr("left out: {error}", error=" ".join(str(error).split()))
+        )
     except Exception as error:  # a learner's code may fail in any way
-        return Heard(what, problem=tr("left out: {error}", error=error_text(error)))
+        return ModelRow(title, problem=tr("left out: {error}", error=error_text(error)))
 
 
 def course_with(parts: Mapping[str, Any]) -> SimpleNamespace:

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from labkit.course.lang import said, tr
-from labkit.course.lang.layout import padded
+from labkit.course.lang.layout import pad
 from labkit.course.report import clean
 
 NATS, PERPLEXITY = said("nats per token"), said("perplexity")
 
 
 @dataclass(frozen=True)
-class Heard:
+class ModelRow:
     """A model with other parts in it: its loss, what it says; or what went wrong."""
 
     name: str
@@ -36,7 +36,7 @@ class Heard:
 class Comparison:
     """Models side by side, printed as a table and their words."""
 
-    models: Sequence[Heard]
+    models: Sequence[ModelRow]
     notes: Sequence[str] = ()
 
     def __repr__(self) -> str:
@@ -45,7 +45,7 @@ class Comparison:
         for each in self.models:
             nats, perplexity = each.numbers
             row = f"{nats:>12}  {perplexity:>10}"
-            lines.append(f"{padded(each.name, width)}  {each.problem or row}")
+            lines.append(f"{pad(each.name, width)}  {each.problem or row}")
         for each in self.models:
             if not each.problem:
                 lines += ["", f"{each.name}:", textwrap.fill(each.text, 76)]

@@ -9,12 +9,12 @@ from labkit.stories.words import EDIBLE, FOODS, INDOORS, OUTDOORS, PLURALS
 
 def meal(t: Teller) -> None:
     """Somebody is hungry and gets something to eat."""
-    here = t.place()
-    a, x = t.hero(here), t.thing(FOODS)
+    place = t.place()
+    a, x = t.hero(place), t.thing(FOODS)
     t("hungry", a=a)
-    place = t.elsewhere(here)
+    goal = t.elsewhere(place)
     if t.chance(0.3):
-        t.go(a, "kitchen" if here != "kitchen" else "bakery", "So " if t.chance(0.4) else "")
+        t.go(a, "kitchen" if place != "kitchen" else "bakery", "So " if t.chance(0.4) else "")
         t("cook", a=a, x=x)
         if t.chance(0.5):
             b = t.friend(a, t.where(a))
@@ -27,10 +27,10 @@ def meal(t: Teller) -> None:
         b = t.friend(a, t.elsewhere(t.where(a)))
         t.join(a, b)
         return t.ending(a, b)
-    b = t.friend(a, place if t.chance(0.7) else here)
+    b = t.friend(a, goal if t.chance(0.7) else place)
     t("cook" if t.chance(0.4) else "have", a=b, x=x)
-    if t.where(b) != here:
-        t.go(a, place, "So " if t.chance(0.4) else "")
+    if t.where(b) != place:
+        t.go(a, goal, "So " if t.chance(0.4) else "")
     t.maybe(0.3, "meet", a=a, b=b)
     if t.chance(0.4):
         t("share", a=b, b=a, x=x)
@@ -44,10 +44,10 @@ def meal(t: Teller) -> None:
 
 def counting(t: Teller) -> None:
     """Things are found, given away, eaten and counted."""
-    here = t.place(OUTDOORS)
-    a, f = t.hero(here), t.new(list(PLURALS))
+    place = t.place(OUTDOORS)
+    a, f = t.hero(place), t.new(list(PLURALS))
     t("count_find", a=a, n=number(t.rng.choice(range(3, 10))), f=f)
-    b = t.friend(a, here if t.chance(0.6) else t.elsewhere(here))
+    b = t.friend(a, place if t.chance(0.6) else t.elsewhere(place))
     if t.chance(0.3):
         t("count_have", a=b, n=number(t.rng.choice(range(1, 4))), f=f)
     t.join(a, b)
@@ -75,8 +75,8 @@ def change_counts(t: Teller, a: str, b: str, f: str, times: int) -> None:
 
 def rain(t: Teller) -> None:
     """Rain surprises somebody, with or without an umbrella."""
-    here, dry = t.place(OUTDOORS), t.place(INDOORS)
-    a = t.hero(here)
+    place, dry = t.place(OUTDOORS), t.place(INDOORS)
+    a = t.hero(place)
     x = t.toy() if t.chance(0.5) else ""
     covered = t.chance(0.4) and "umbrella" not in t.used
     if x:
@@ -106,5 +106,5 @@ def rain(t: Teller) -> None:
     if t.chance(0.5):
         t("clear")
         if t.chance(0.5):
-            t.go(a, here)
+            t.go(a, place)
     return t.ending(a)

@@ -8,25 +8,25 @@ from labkit.stories.words import CONTAINERS, OUTDOORS
 
 def search(t: Teller) -> None:
     """Somebody loses a thing, looks for it, and finds it with help."""
-    here = t.place()
-    a, x = t.owner(here)
+    place = t.place()
+    a, x = t.owner(place)
     t.maybe(0.4, "use", a=a, x=x)
     if t.chance(0.6):
-        t.go(a, t.elsewhere(here))
-    here = t.where(a)
+        t.go(a, t.elsewhere(place))
+    place = t.where(a)
     t("lose", a=a, x=x, prefix="But " if t.chance(0.2) else "")
     if t.chance(0.3):
         t("sad_lost", a=a, x=x)
     elif t.chance(0.4):
         t("sad", a=a)
-    t("look", a=a, x=x, s=t.spot(here), prefix="First, " if t.chance(0.2) else "")
+    t("look", a=a, x=x, s=t.spot(place), prefix="First, " if t.chance(0.2) else "")
     if t.chance(0.3):
-        t("look", a=a, x=x, s=t.spot(here))
-    last = t.elsewhere(here)
+        t("look", a=a, x=x, s=t.spot(place))
+    last = t.elsewhere(place)
     if t.chance(0.25):
-        t("find", "At last, " if t.chance(0.5) else "", a=a, x=x, s=t.spot(here))
+        t("find", "At last, " if t.chance(0.5) else "", a=a, x=x, s=t.spot(place))
         return t.ending(a, x=x)
-    b = t.friend(a, here if t.chance(0.7) else last)
+    b = t.friend(a, place if t.chance(0.7) else last)
     t.join(a, b)
     t.maybe(0.6, "ask", a=a, b=b, x=x)
     how = t.rng.choice(("spot", "place", "finds"))
@@ -54,25 +54,25 @@ def search(t: Teller) -> None:
 
 def gift(t: Teller) -> None:
     """A present, wrapped or not, for somebody who is sad or has a friend."""
-    here = t.place()
-    a, x = t.hero(here), t.toy()
-    wrapped = t.chance(0.5)
+    place = t.place()
+    a, x = t.hero(place), t.toy()
+    is_wrapped = t.chance(0.5)
     if t.chance(0.3):
-        t("find_new", a=a, x=x, s=t.spot(here))
+        t("find_new", a=a, x=x, s=t.spot(place))
     else:
         t("have", a=a, x=x)
     v = t.thing(CONTAINERS)
-    if wrapped:
+    if is_wrapped:
         t("have", a=a, x=v)
         t("put_in", a=a, x=x, v=v)
-    there = t.elsewhere(here)
-    b = t.friend(a, there if t.chance(0.7) else here)
+    goal = t.elsewhere(place)
+    b = t.friend(a, goal if t.chance(0.7) else place)
     t.maybe(0.4, "sad", a=b)
-    if t.where(b) != here:
-        t.go(a, there, "So " if t.chance(0.2) else "")
+    if t.where(b) != place:
+        t.go(a, goal, "So " if t.chance(0.2) else "")
         t.maybe(0.3, "meet", a=a, b=b)
-    t("give", a=a, b=b, x=v if wrapped else x)
-    if wrapped:
+    t("give", a=a, b=b, x=v if is_wrapped else x)
+    if is_wrapped:
         t("take_out", a=b, x=x, v=v)
     t.thanks(b, a)
     t.maybe(0.4, "like", a=b, x=x)
@@ -82,9 +82,9 @@ def gift(t: Teller) -> None:
 
 def trade(t: Teller) -> None:
     """Two people swap what they have."""
-    here = t.place()
-    a, x = t.owner(here)
-    b, y = t.friend(a, here if t.chance(0.5) else t.elsewhere(here)), t.toy()
+    place = t.place()
+    a, x = t.owner(place)
+    b, y = t.friend(a, place if t.chance(0.5) else t.elsewhere(place)), t.toy()
     t("have", a=b, x=y)
     t.join(a, b)
     t.maybe(0.5, "show", a=b, b=a, x=y)
@@ -104,16 +104,16 @@ def trade(t: Teller) -> None:
 
 def trip(t: Teller) -> None:
     """Two friends pack a thing and take it along."""
-    here = t.place()
-    there = t.elsewhere(here)
-    a = t.hero(here)
-    b = t.friend(a, here)
+    place = t.place()
+    goal = t.elsewhere(place)
+    a = t.hero(place)
+    b = t.friend(a, place)
     x, v = t.toy(), t.thing(CONTAINERS)
     t("have", a=a, x=x)
     t("have", a=b if t.chance(0.3) else a, x=v)
     if t.has(a, v):
         t("put_in", a=a, x=x, v=v)
-    t("go_both", a=a, b=b, p=there)
+    t("go_both", a=a, b=b, p=goal)
     if t.has(a, v):
         t("take_out", a=a, x=x, v=v)
     t.maybe(0.6, "use", a=a, x=x)
@@ -121,28 +121,28 @@ def trip(t: Teller) -> None:
         t("lend" if t.chance(0.4) else "give", a=a, b=b, x=x)
         t.maybe(0.5, "use", a=b, x=x)
     else:
-        t("see", a=b, x=t.toy(), s=t.spot(there))
+        t("see", a=b, x=t.toy(), s=t.spot(goal))
     if t.chance(0.4):
         t(
             "go_both",
             "In the evening, ",
             a=a,
             b=b,
-            p=t.elsewhere(there) if t.chance(0.5) else here,
+            p=t.elsewhere(goal) if t.chance(0.5) else place,
         )
     elif t.chance(0.5):
-        t.go(b, here)
+        t.go(b, place)
     t.ending(a, b)
 
 
 def hidden(t: Teller) -> None:
     """One hides a thing, another moves it, and the first looks in the wrong spot."""
-    here = t.place()
-    a, x = t.owner(here)
-    first, second = t.spot(here), t.spot(here)
+    place = t.place()
+    a, x = t.owner(place)
+    first, second = t.spot(place), t.spot(place)
     t("hide", a=a, x=x, s=first)
-    t.go(a, t.elsewhere(here))
-    b = t.stranger(a, here)
+    t.go(a, t.elsewhere(place))
+    b = t.stranger(a, place)
     t("take", a=b, x=x)
     how = t.rng.choice(("hide", "put", "keep"))
     if how != "keep":
@@ -150,7 +150,7 @@ def hidden(t: Teller) -> None:
     elif t.chance(0.5):
         t("use", a=b, x=x)
     if t.chance(0.75):
-        t.go(a, here)
+        t.go(a, place)
         t("look", a=a, x=x, s=first)
         t.maybe(0.5, "ask", a=a, b=b, x=x)
         if how == "keep":
@@ -166,14 +166,14 @@ def hidden(t: Teller) -> None:
 
 def repair(t: Teller) -> None:
     """A thing breaks and somebody mends it."""
-    here = t.place()
-    a, x = t.owner(here)
+    place = t.place()
+    a, x = t.owner(place)
     t.maybe(0.5, "use", a=a, x=x)
     t("break", a=a, x=x, prefix="But " if t.chance(0.2) else "")
     t.maybe(0.6, "sad", a=a)
-    there = t.place(["workshop"]) if t.chance(0.4) and here in OUTDOORS else t.elsewhere(here)
-    b = t.friend(a, there if t.chance(0.7) else here)
-    if t.where(b) != here:
+    goal = t.place(["workshop"]) if t.chance(0.4) and place in OUTDOORS else t.elsewhere(place)
+    b = t.friend(a, goal if t.chance(0.7) else place)
+    if t.where(b) != place:
         t.go(a, t.where(b), "So " if t.chance(0.3) else "")
     t.maybe(0.5, "show", a=a, b=b, x=x)
     t.maybe(0.4, "help", a=b, b=a)
@@ -186,15 +186,15 @@ def repair(t: Teller) -> None:
 
 def lending(t: Teller) -> None:
     """A thing is borrowed and, mostly, brought back."""
-    here = t.place()
-    a, x = t.owner(here)
-    b = t.friend(a, here)
+    place = t.place()
+    a, x = t.owner(place)
+    b = t.friend(a, place)
     t.maybe(0.4, "want", a=b, x=x)
     t("lend", a=a, b=b, x=x)
     t.thanks(b, a)
     t.maybe(0.3, "has_now", a=b, x=x)
     if t.chance(0.7):
-        t.go(b, t.elsewhere(here))
+        t.go(b, t.elsewhere(place))
     t("use", a=b, x=x)
     if t.chance(0.6):
         t.join(b, a)
@@ -207,11 +207,11 @@ def lending(t: Teller) -> None:
 
 def twins(t: Teller) -> None:
     """Two things of one sort go different ways."""
-    here = t.place()
-    a, (x, y) = t.hero(here), t.twins()
+    place = t.place()
+    a, (x, y) = t.hero(place), t.twins()
     t("have", a=a, x=x)
-    t("find_new", a=a, x=y, s=t.spot(here))
-    b = t.friend(a, here if t.chance(0.6) else t.elsewhere(here))
+    t("find_new", a=a, x=y, s=t.spot(place))
+    b = t.friend(a, place if t.chance(0.6) else t.elsewhere(place))
     t.join(a, b)
     one, other = (x, y) if t.chance(0.5) else (y, x)
     t("give", a=a, b=b, x=one)
@@ -227,9 +227,9 @@ def twins(t: Teller) -> None:
 
 def wandering(t: Teller) -> None:
     """A thing passes from hand to hand and from place to place."""
-    here = t.place()
-    a, x = t.owner(here)
-    holder, other = a, t.friend(a, here)
+    place = t.place()
+    a, x = t.owner(place)
+    holder, other = a, t.friend(a, place)
     for _ in range(t.rng.choice((2, 3, 3))):
         near = t.where(other) == t.where(holder)
         step = t.rng.choice(["go", "put", "give", "give"] if near else ["follow", "put"])

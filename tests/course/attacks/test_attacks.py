@@ -171,7 +171,7 @@ def success(submission, world, name):
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_layer_stops_what_it_claims_to_stop(layer, released, tmp_path, monkeypatch):
-    monkeypatch.setattr(launch, "WALL_SECONDS", 0)  # then 3 for a second of CPU
+    monkeypatch.setattr(launch, "WALL_SECONDS", -1)  # then 2 for a second of CPU
     sandbox = {"split": Split(), "kernel": Sandbox()}.get(layer) or best_sandbox()
     if layer == "bubblewrap" and sandbox.bubblewrap is None:
         pytest.skip(f"not checked: {sandbox.lacking}")
@@ -247,10 +247,10 @@ def state(course):
 
 
 @pytest.fixture(scope="module")
-def graded(released_course, workers, tmp_path_factory):
+def graded(template, workers, tmp_path_factory):
     """An honest class, alone in a judge of its own and then among all who are hostile."""
     folder = tmp_path_factory.mktemp("class")
-    course = Course(shutil.copytree(released_course.root, folder / "course"))
+    course = Course(shutil.copytree(template.root, folder / "course"))
     released = course.released(LAB)
     perfect, honest = solved(released, LAB), honest_class(released)
     judge = Judge(LAB, released, course.secret(), workers)

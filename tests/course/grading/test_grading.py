@@ -45,7 +45,7 @@ EXPECTED = {
 def mistaken(graded_class, released):
     """A learner of the class whose mistake costs points, and what is said of it."""
     learners = [x for x in small_class(LAB, released[LAB.name]) if x.name in graded_class[1]]
-    chosen = next(x for x in learners if x.mistake and x.mistake.costs
+    chosen = next(x for x in learners if x.mistake
                   and "{" not in x.mistake.sentence)  # fmt: skip
     return chosen.name, chosen.mistake.sentence
 
@@ -82,7 +82,7 @@ def test_table_gradebook_and_screen_have_the_verdicts(graded_class, mistaken):
         assert points == {verdict.id: verdict.score for verdict in submission.exercises}
     assert sentence in rows[mistaken[0]]["why"]
     assert "not JSON" in rows["not-a-notebook"]["look at"]
-    screen = printed.partition("\nThe class, lab by lab")[0].splitlines()
+    screen = printed.partition("\nThe decoder of the best")[0].splitlines()
     assert len(screen) <= 24 and f"{len(graded)} graded" in screen[0]
     assert any("not-a-notebook: the file is not a notebook" in line for line in screen)
     assert "Commonest reasons for lost points" in screen
@@ -95,9 +95,9 @@ def test_the_demo_ends_with_the_best_submissions_decoder(graded_class):
     assert graded[learner].score == ALL
     plain = " ".join(end.split())
     assert "plays what is missing of 02 rope, 03 gqa" in plain and "rmsnorm" not in plain
-    asked, answered = zip(
-        *(turn.split("\n")[:2] for turn in end.split("you> ")[1:]), strict=True
-    )
+    turns = [turn.partition("\n\n")[0].partition("\n") for turn in end.split("you> ")[1:]]
+    asked, _, answered = zip(*turns, strict=True)
+    answered = [" ".join(answer.split()) for answer in answered]  # they are wrapped
     reading = read_story(answered[0])
     assert asked == QUESTIONS and reading.sound
     assert reading.answer(QUESTIONS[1]) == answered[1]
@@ -155,13 +155,9 @@ def test_nbgrader_autograde_gives_the_very_same_scores(graded_class, mistaken, t
     nbgrader(copied.root, "autograde", LAB.name)
     same_as_ours(copied, course, chosen)
     assert len(copied.feedback(LAB)) == len(chosen) and not copied.remarks
-    nbgrader(copied.root, "generate_feedback", LAB.name, "--force")  # the same pages
+    assert copied.api().generate_feedback(LAB.name, force=True)["success"]  # the same pages
     ours = re.sub(r'<meta name="made-of".*\n', "", page_of(course, name).read_text())
     assert ours == page_of(copied, name).read_text()
-    nbgrader(copied.root, "export", "--to", str(tmp_path / "grades.csv"))
-    scores = {row["student_id"]: row["score"] for row in rows_of(tmp_path / "grades.csv")
-              if row["assignment"] == LAB.name}  # fmt: skip
-    assert float(scores[name]) == pytest.approx(course.standings(LAB)[name].total)
 
 
 def test_the_formgrader_button_gives_the_same_score_and_questions_go_to_a_person(

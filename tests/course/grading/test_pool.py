@@ -142,6 +142,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="not checked: needs kill -9")
 def test_after_kill_9_the_same_command_goes_on(course, pool, quiet):
     script = course.root / "grade.py"
@@ -299,21 +300,24 @@ def test_odd_files_in_submitted_are_remarks_and_stop_nobody(course, pool, quiet)
         assert f"{learner}: timestamp.txt holds no time" in remarks
 
 
-def test_two_dask_workers_of_which_one_dies(course, quiet):
+@pytest.mark.parametrize("dies", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_two_dask_workers_of_which_one_dies(course, quiet, dies):
+    """One that lives is a thread of this process."""
     distributed = pytest.importorskip("distributed", reason="not checked: needs .[dask]")
-    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True}
-    quiet_ = {"dashboard_address": None, "silence_logs": 50, "memory_limit": 0}
-    with distributed.LocalCluster(**options, **quiet_, host="127.0.0.1") as cluster:
+    options = {"n_workers": 1 + dies, "threads_per_worker": 1, "processes": dies}
+    options |= {"dashboard_address": None, "silence_logs": 50, "memory_limit": 0}
+    options |= {"host": "127.0.0.1", "protocol": "tcp://"}
+    with distributed.LocalCluster(**options) as cluster:
         killed = []
 
         def kill_one(done, total):
-            if not killed:
+            if dies and not killed:
                 killed.append(cluster.workers[0].pid)
                 os.kill(killed[0], signal.SIGKILL)
 
         with GradingPool(scheduler=cluster.scheduler_address, patience=120) as pool:
             graded = grade_lab(course, LAB, pool, kill_one)
-    assert killed and points(graded) == quiet == in_gradebook(course)
+    assert len(killed) == dies and points(graded) == quiet == in_gradebook(course)
 
 
 def test_a_scheduler_that_is_not_there_is_said_so(course, monkeypatch):

@@ -107,22 +107,24 @@ def test_an_expert_that_no_token_picked_stays_as_it_is():
 
 def test_a_trained_model_is_kept_found_and_trained_further(monkeypatch, tmp_path, capsys):
     for room in (hub, lesson):
-        monkeypatch.setattr(room, "mine", lambda: tmp_path / "runs" / "mine")
+        monkeypatch.setattr(room, "trained_folder", lambda: tmp_path / "runs" / "mine")
     with pytest.raises(CheckpointError, match="lab 08 trains and keeps it"):
         hub.resolve("mine")
-    assert not finale.hub.mine().exists() and lesson.kept() is not None
+    assert not finale.hub.trained_folder().exists() and lesson.load_kept() is not None
     assert "this one is fresh" in capsys.readouterr().out
     model, ids = lesson.build(seed=5), torch.arange(24)[None]
     lesson.keep(model)
     assert "tinyllm chat mine" in capsys.readouterr().out
-    assert hub.resolve("mine") == finale.choose(None, models.reference()) == hub.mine()
-    again = lesson.kept()
+    assert (
+        hub.resolve("mine") == finale.choose(None, models.reference()) == hub.trained_folder()
+    )
+    again = lesson.load_kept()
     assert torch.equal(again(ids), model(ids))
-    stored = (hub.mine() / "model.safetensors").read_bytes()
+    stored = (hub.trained_folder() / "model.safetensors").read_bytes()
     again(ids).sum().backward()
     torch.optim.SGD(again.parameters(), lr=1.0).step()
     assert not torch.equal(again(ids), model(ids))
-    assert (hub.mine() / "model.safetensors").read_bytes() == stored
+    assert (hub.trained_folder() / "model.safetensors").read_bytes() == stored
 
 
 def test_it_tells_as_many_stories_as_asked_and_the_same_again():

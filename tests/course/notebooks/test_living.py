@@ -98,11 +98,11 @@ def test_a_name_with_a_module_is_swapped_in_that_module_alone():
 
 def test_numbers_words_and_notes_are_printed():
     models = [
-        living.Heard("as it ships", 0.5, "Max & <b>Mia</b>."),
-        living.Heard("no size", 5.7e20, "a a"),
+        living.ModelRow("as it ships", 0.5, "Max & <b>Mia</b>."),
+        living.ModelRow("no size", 5.7e20, "a a"),
     ]
     found = living.Comparison(
-        [*models, living.Heard("x", problem="left out: 1 < 2")], ["Not yet."]
+        [*models, living.ModelRow("x", problem="left out: 1 < 2")], ["Not yet."]
     )
     text = repr(found)
     assert "0.500" in text and "1.65" in text and "Not yet." in text

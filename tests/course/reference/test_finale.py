@@ -168,7 +168,7 @@ def test_a_package_finished_in_part_borrows_the_rest(package, run):
 
 def test_a_wrong_part_is_told_and_the_reference_talks(package, capsys):
     finish(package, *(lab.module for lab in models.MODEL_LABS))
-    assert models.your_code().whose == "yours"
+    assert models.your_code().author == "yours"
     assert "Every part of this model is yours." in capsys.readouterr().out
     path = package / "gqa.py"
     source = path.read_text()
@@ -178,11 +178,11 @@ def test_a_wrong_part_is_told_and_the_reference_talks(package, capsys):
     ):
         assert right in source
         path.write_text(source.replace(right, wrong))
-        assert models.your_code().whose == "the course's"
+        assert models.your_code().author == "the course's"
         out = capsys.readouterr().out
         assert told in out and "The course's own code runs instead." in out
         wrong = models.your_code(as_it_is=True)
-        assert wrong.whose == "yours" and "of this model is yours" in capsys.readouterr().out
+        assert wrong.author == "yours" and "of this model is yours" in capsys.readouterr().out
 
 
 # What it takes

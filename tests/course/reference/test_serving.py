@@ -109,7 +109,7 @@ def test_a_fork_writes_into_its_own_copy():
     assert sorted(cache.free_blocks) == list(range(6)) and not any(cache.ref_count)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_every_answer_is_the_one_that_it_gets_alone(seed):
     model = oracle.ours(oracle.DENSE, seed)
     draw = oracle.rng(seed)
@@ -132,7 +132,7 @@ def test_every_answer_is_the_one_that_it_gets_alone(seed):
     assert max(rows for rows, _ in scheduler.passes) > 1
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_speculation_keeps_the_targets_distribution(seed):
     """Every pair of drafts, weighed by q, with the mean of many draws."""
     vocab, rows = 3, 30_000

@@ -130,18 +130,18 @@ RAN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("module", "road"), RAN)
-def test_what_ran_is_known_by_its_true_name(module, road):
-    found = find_lab(module)
-    source = f"import torch\nimport torch.nn.functional as F\ndef f(x): return {road}"
-    code = {"__name__": f"tinyllm.{module}"}
-    exec(source, code)
-    assert found_in(source, found.not_allowed) is None
-    watch, ran = Watch(found.not_allowed), RAN[module, road]
-    assert perform(Call("f", x=torch.rand(4, 4)), code, None, watch).failure is None
-    assert watch.odd.startswith(ran) and bool(watch.odd) == bool(ran)
-    refused = ran.startswith(("torch.export", "torch.optim"))
-    assert watch.refused == (watch.odd if refused else "")
+def test_what_ran_is_known_by_its_true_name():
+    for (module, road), ran in RAN.items():
+        found = find_lab(module)
+        source = f"import torch\nimport torch.nn.functional as F\ndef f(x): return {road}"
+        code = {"__name__": f"tinyllm.{module}"}
+        exec(source, code)
+        assert found_in(source, found.not_allowed) is None, road
+        watch = Watch(found.not_allowed)
+        assert perform(Call("f", x=torch.rand(4, 4)), code, None, watch).failure is None, road
+        assert watch.odd.startswith(ran) and bool(watch.odd) == bool(ran), road
+        refused = ran.startswith(("torch.export", "torch.optim"))
+        assert watch.refused == (watch.odd if refused else ""), road
 
 
 def test_to_stop_the_watch_is_shown_to_a_person():

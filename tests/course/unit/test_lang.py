@@ -23,7 +23,7 @@ from labkit.author.translation.texts import with_docstrings
 from labkit.cli import app
 from labkit.course import cells, lang
 from labkit.course.lang import language, ntr, speaking, tr
-from labkit.course.lang.layout import padded, wrapped
+from labkit.course.lang.layout import pad, wrap_text
 from labkit.course.paths import LABKIT
 from labkit.course.report import Report, Status
 from labkit.course.syllabus import LABS, NOTEBOOKS
@@ -239,9 +239,9 @@ def test_an_unknown_language_of_a_notebook_is_english(judges):
 
 
 def test_columns_line_up_with_wide_characters():
-    assert cell_len(padded("形状", 8)) == cell_len(padded("look", 8)) == 8
+    assert cell_len(pad("形状", 8)) == cell_len(pad("look", 8)) == 8
     text = "先把 x 转换为 float32，再求均方（`mean(-1)`），否则舍入误差很大。" * 3
-    lines = wrapped(text, 30)
+    lines = wrap_text(text, 30)
     assert all(cell_len(line) <= 30 for line in lines)
     assert not any(line[0] in "，。）；：" for line in lines)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")

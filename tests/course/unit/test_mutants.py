@@ -27,9 +27,8 @@ def made(cell):
     return {(mutant.before, mutant.after) for mutant in mutants(cell)}
 
 
-@pytest.mark.parametrize(
-    "after",
-    [
+def test_one_fault_at_a_time():
+    assert {
         *("wide = x", "wide = x.double()", "pass"),
         *("if size >= 2:", "if size > 3:", "if False:"),
         "return wide.mean(dim=-2, keepdim=True)[:, size:]",
@@ -37,10 +36,7 @@ def made(cell):
         "return wide.mean(dim=-1, keepdim=False)[:, size:]",
         "return wide.sum(dim=-1, keepdim=True)[:, size:]",
         "return wide[:, size:]",
-    ],
-)
-def test_one_fault_at_a_time(after):
-    assert after in {new for _, new in made(CELL)}
+    } <= {after for _, after in made(CELL)}
 
 
 def test_code_that_is_given_is_left_alone():

@@ -43,7 +43,7 @@ SENTENCES = {
 
 def test_the_page_says_where_your_code_differs(browser, tmp_path, monkeypatch):
     shown = []
-    monkeypatch.setattr(learner_code.models, "author", lambda: (Author.YOURS, []))
+    monkeypatch.setattr(learner_code.models, "author", lambda: (Author.LEARNER, []))
     for made in SENTENCES:
         monkeypatch.setattr(learner_code, "_code", lambda whose, made=made: code(made))
         found = learner_code.compute("stories-dense")

@@ -16,9 +16,9 @@ from labkit.learner.project import notebook_file
 
 def notebook_path(lab: Lab) -> Path:
     """The project's notebook, or the one in the current folder, where nbgrader puts it."""
-    here = Path(f"{lab.name}.ipynb")
-    project = Path(workspace.folder()).parent / "notebooks" / here
-    return here.absolute() if here.exists() and not project.exists() else project
+    file = Path(f"{lab.name}.ipynb")
+    project = Path(workspace.folder()).parent / "notebooks" / file
+    return file.absolute() if file.exists() and not project.exists() else project
 
 
 def answered(lab: Lab) -> dict[str, bool | None]:

@@ -30,7 +30,7 @@ from labkit.course.syllabus import NOTEBOOKS, Lab
 from labkit.grading.sample_class import solved
 from labkit.look.notebook import WRITTEN as LOOK
 
-KEPT = ROOT / "build" / "site"
+CACHE = ROOT / "build" / "site"
 SHOWN = (  # what a notebook runs or reads
     *(
         LABKIT / room
@@ -42,18 +42,18 @@ SHOWN = (  # what a notebook runs or reads
 LONGEST = 1800  # seconds for one cell; lab 08 trains for some minutes
 
 
-def executed(lab: Lab, run: Callable[[Lab], NotebookNode] | None = None) -> NotebookNode:
+def execute(lab: Lab, run: Callable[[Lab], NotebookNode] | None = None) -> NotebookNode:
     """The lab's notebook with the reference's answers and the outputs of every cell.
 
     run    executes it, where it was not kept
 
     Errors: a cell that raises: BuildError names it
     """
-    path = KEPT / f"{lab.name}-{language()}-{key(lab)}.ipynb"
+    path = CACHE / f"{lab.name}-{language()}-{key(lab)}.ipynb"
     if path.exists():
         return nbformat.read(path, as_version=4)
     notebook = (run or in_a_kernel)(lab)
-    for old in KEPT.glob(f"{lab.name}-{language()}-*.ipynb"):
+    for old in CACHE.glob(f"{lab.name}-{language()}-*.ipynb"):
         old.unlink()
     write_whole(path, nbformat.writes(notebook))
     return notebook
@@ -62,12 +62,12 @@ def executed(lab: Lab, run: Callable[[Lab], NotebookNode] | None = None) -> Note
 def execute_all(labs: Iterable[Lab], spoken: Iterable[str]) -> None:
     """Execute what is not kept, in each language, as many at a time as there are processors."""
 
-    def execute(job: tuple[Lab, str]) -> None:
+    def run_job(job: tuple[Lab, str]) -> None:
         with speaking(job[1]):
-            executed(job[0])
+            execute(job[0])
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(execute, product(labs, spoken)))
+        list(pool.map(run_job, product(labs, spoken)))
 
 
 def key(lab: Lab) -> str:
@@ -105,10 +105,10 @@ def in_a_kernel(lab: Lab) -> NotebookNode:
             resources={"metadata": {"path": name}}, extra_arguments=["--log-level=ERROR"],
         )  # fmt: skip
         path = os.pathsep.join([name, str(ROOT)])
-        own = {"PYTHONPATH": path, LOOK: "look/index.html", "TINYLLM_LANG": language()}
+        settings = {"PYTHONPATH": path, LOOK: "look/index.html", "TINYLLM_LANG": language()}
         threads = {"OMP_NUM_THREADS": "1"}  # several notebooks run at a time
         try:
-            client.execute(env={**os.environ, **own, **threads})
+            client.execute(env={**os.environ, **settings, **threads})
         except CellExecutionError as error:
             raise BuildError(f"{lab.name}: {error}") from error
         text = nbformat.writes(notebook).replace(f"{name}{os.sep}", "")
