@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 from functools import cache
 
 import nbgrader.api
@@ -18,6 +19,7 @@ from labkit.grading.nbgrader.course import Course
 from labkit.grading.sample_class import small_class
 from labkit.sandbox.launch import WorkerLauncher
 from labkit.sandbox.probe import best_sandbox
+from tests.course.grading.samples import set_due
 
 # The tests run side by side, and so do what they start: threads that wait for each other
 # would burn time.
@@ -63,12 +65,19 @@ def judges(workers, released):
 
 
 @pytest.fixture(scope="session")
-def released_course(tmp_path_factory):
-    """A course folder with the first lab released and nothing handed in, to be copied."""
-    course = Course(tmp_path_factory.mktemp("released") / "course")
+def template(tmp_path_factory):
+    """A course with the first lab released, due at a time, and nothing handed in."""
+    course = Course(tmp_path_factory.mktemp("template") / "course")
     write_source(course.root)
     course.release(LABS[0])
+    set_due(course)
     return course
+
+
+@pytest.fixture
+def released_course(template, tmp_path):
+    """A copy of it."""
+    return Course(shutil.copytree(template.root, tmp_path / "course"))
 
 
 @pytest.fixture(scope="session")

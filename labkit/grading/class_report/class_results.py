@@ -24,9 +24,10 @@ from labkit.grading.judge.graded import (
     GradedSubmission,
     common_layers,
 )
-from labkit.grading.nbgrader.course import Course, Remark
+from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
 from labkit.grading.nbgrader.standings import Standing, empty_standing
+from labkit.grading.nbgrader.submitted import Remark
 from labkit.grading.run.results import Results
 
 NAMES = 12  # of learners shown for one mistake

@@ -7,7 +7,6 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import quote
 
-from labkit.course.lang import tr
 from labkit.course.syllabus import LABS, Lab
 from labkit.grading.class_report.class_results import (
     NAMES,
@@ -25,28 +24,17 @@ from labkit.grading.class_report.columns import (
     write_csv,
 )
 from labkit.grading.collect.issues import OpenIssues
-from labkit.grading.nbgrader.course import Course, Remark
+from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.standings import stale_text
+from labkit.grading.nbgrader.submitted import Remark
 from labkit.grading.pages import write_page
-from labkit.grading.run.results import UnreadableResult
 
 MISTAKES, OTHERS, HARDEST = 12, 8, 10
 
 
 def write_reports(course: Course, only: Lab | None = None) -> list[Path]:
-    """The reports of all graded labs (or one) and of the course; the paths of the pages.
-
-    A lab whose results cannot be read is a remark: the others have their reports.
-    """
-    results = []
-    for lab in LABS:
-        try:
-            found = results_of(course, lab)
-        except UnreadableResult as error:
-            text = tr("{name} is not in the reports: {error}", name=lab.name, error=error)
-            course.remarks.append(Remark(text))
-            continue
-        results += [found] if found else []
+    """The reports of all graded labs (or one) and of the course; the paths of the pages."""
+    results = [*filter(None, (results_of(course, lab) for lab in LABS))]
     written = []
     for lab_results in results:
         name = lab_results.lab.name

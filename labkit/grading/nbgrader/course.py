@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import nbformat
 from nbformat import NotebookNode
@@ -22,11 +18,10 @@ from traitlets.config.loader import PyFileConfigLoader
 
 from labkit.author.course_rules import CourseRules, RulesError, read_rules
 from labkit.author.owned_cells import set_points
-from labkit.course.files import read_plain, write_whole
+from labkit.course.files import write_whole
 from labkit.course.paths import ROOT
 from labkit.course.syllabus import Lab
-from labkit.grading.judge.graded import GradedSubmission
-from labkit.grading.judge.intake import MAX_NOTEBOOK, cell_called, rebuild
+from labkit.grading.judge.intake import cell_called, rebuild
 from labkit.grading.nbgrader import standings
 from labkit.grading.nbgrader.exchange_files import copy_exchange_files, handed_in_at
 from labkit.grading.nbgrader.gradebook import connection
@@ -41,67 +36,8 @@ from labkit.grading.nbgrader.gradebook.rows import GradebookRow, record
 from labkit.grading.nbgrader.graded_notebook import file_content
 from labkit.grading.nbgrader.plugins import CoursePenalty
 from labkit.grading.nbgrader.standings import Standing
+from labkit.grading.nbgrader.submitted import GradedFile, Remark, SubmittedFile
 from labkit.grading.nbgrader.timestamp import read_manifest
-
-NO_NAME = re.compile(r"[\r\n\ud800-\udfff]")  # nbgrader and databases cannot keep it
-
-
-class Remark(NamedTuple):
-    """What the instructor should know: of a learner's work in a lab, or of the course.
-
-    lab    its name, where remarks on several labs may stand together
-    """
-
-    text: str
-    learner: str = ""
-    lab: str = ""
-
-    def __str__(self) -> str:
-        about = ", ".join(filter(None, [self.lab, self.learner]))
-        return f"{about}: {self.text}" if about else self.text
-
-
-@dataclass(frozen=True)
-class SubmittedFile:
-    """One submission as it lies in submitted/."""
-
-    learner: str
-    lab: Lab
-    path: Path
-
-    @property
-    def problem(self) -> str:
-        """Why it is nobody's work, or cannot be read; empty if all is well."""
-        if NO_NAME.search(self.learner):
-            return "the folder's name has line breaks, or letters that are no UTF-8"
-        if self.path.resolve() != self.path:
-            return "a link leads there, perhaps to another learner's work"
-        if not self.path.is_file() or not os.access(self.path, os.R_OK):
-            return f"{self.path.name} is no file to be read"
-        return ""
-
-    @property
-    def remark(self) -> Remark:
-        return Remark(f"{self.problem}; not graded", self.learner)
-
-    def read(self) -> bytes:
-        """What is in it; of a file that is too large as much as it takes to refuse it."""
-        try:
-            return b"" if self.problem else read_plain(self.path, MAX_NOTEBOOK + 1)
-        except OSError:  # or no more, while the class is graded
-            return b""
-
-
-class GradedFile(NamedTuple):
-    """A submission, what was found out, its graded notebook, and the one before that.
-
-    The same notebook twice: it is up to date.
-    """
-
-    handed: SubmittedFile
-    submission: GradedSubmission
-    notebook: NotebookNode
-    before: NotebookNode | None = None
 
 
 class Course:
@@ -305,16 +241,15 @@ class Course:
                 found[learner].handed_at = None
         return found
 
-    def feedback(
-        self, lab: Lab, progress: Callable[[int, int], None] = lambda *_: None
-    ) -> list[Path]:
-        """The page of every learner that was graded, made anew where something changed.
+    def feedback(self, lab: Lab, learners: Collection[str] = ()) -> list[Path]:
+        """The pages of these learners, by default of all that were graded, made anew where
+        something changed.
 
         A page that cannot be made is a remark: the others are there.
         """
         from labkit.grading.nbgrader.feedback import write_pages
 
         rules, standings = self.rules.of(lab), self.standings(lab)
-        pages, faults = write_pages(self.root, rules, self.people(), standings, progress)
+        pages, faults = write_pages(self.root, rules, self.people(), standings, learners)
         self.remarks += [Remark(fault, learner, lab.name) for learner, fault in faults.items()]
         return pages

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
@@ -228,7 +228,7 @@ def write_pages(
     rules: LabRules,
     people: Iterable[RosterEntry],
     standings: Mapping[str, Standing],
-    progress: Callable[[int, int], None],
+    only: Collection[str],
 ) -> tuple[list[Path], dict[str, str]]:
     """Write the pages of all graded notebooks in the course folder that are not up to date.
     The pages, and {learner: why there is none}: an error in one page stops no other.
@@ -237,9 +237,10 @@ def write_pages(
     """
     pages, faults, lab = [], {}, rules.lab
     known = {person.id: person for person in people}
-    graded = sorted((root / "autograded").glob(f"*/{lab.name}/{lab.name}.ipynb"))
-    for number, path in enumerate(graded, 1):
+    for path in sorted((root / "autograded").glob(f"*/{lab.name}/{lab.name}.ipynb")):
         learner = path.parent.parent.name
+        if only and learner not in only:
+            continue
         page = root / "feedback" / learner / lab.name / f"{lab.name}.html"
         try:
             if learner not in standings:
@@ -258,7 +259,6 @@ def write_pages(
             shutil.rmtree(page.parent, ignore_errors=True)  # it is out of date
             why = f"{type(error).__name__}: {error}"
             faults[learner] = f"no page of feedback could be made: {why}"
-        progress(number, len(graded))
     return pages, faults
 
 

@@ -27,10 +27,10 @@ from labkit.grading.nbgrader.feedback import page_of
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.nbgrader.graded_notebook import graded_notebook
 from labkit.grading.run.follow import apply_course_rules
-from labkit.grading.run.judge_process import ready_judge, running_workers
+from labkit.grading.run.judge_process import judge_for
 from labkit.grading.run.results import GradingSpec, Results
 from labkit.grading.run.schedule import as_json
-from labkit.sandbox.bubblewrap import GradingError, permitted
+from labkit.sandbox.bubblewrap import GradingError
 
 
 class InsertStubs(NbGraderPreprocessor):
@@ -144,7 +144,8 @@ def course_of(config: Config) -> Course:
 def judge_of(root: Path, lab_name: str) -> tuple[Judge, GradingSpec]:
     """One judge a lab for the life of nbgrader's process."""
     lab, course = find_lab(lab_name), Course(root)
-    for text in permitted(running_workers().sandbox).warnings:
+    spec = GradingSpec.of(lab, course.released(lab), course.secret())
+    judge = judge_for(spec)
+    for text in judge.workers.sandbox.warnings:
         logging.getLogger("traitlets").warning(text)
-    released, secret = course.released(lab), course.secret()
-    return ready_judge(lab, released, secret), GradingSpec.of(lab, released, secret)
+    return judge, spec

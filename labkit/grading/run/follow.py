@@ -10,9 +10,10 @@ from labkit.author.owned_cells import set_points
 from labkit.course.files import write_whole
 from labkit.course.lang import tr
 from labkit.course.syllabus import Lab
-from labkit.grading.nbgrader.course import Course, Remark
+from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.rows import apply_rules
 from labkit.grading.nbgrader.graded_notebook import file_content, read_content, show_verdicts
+from labkit.grading.nbgrader.submitted import Remark
 from labkit.grading.nbgrader.timestamp import stamp_marked
 from labkit.grading.run.results import Results
 
@@ -35,11 +36,10 @@ def apply_course_rules(course: Course, lab: Lab) -> None:
         if points[name] != wanted[name]
     }
     times = stamp_marked(course.root, lab.name, course.due_dates().get(lab.name))
-    for learner, stamp in times.items():
-        if stamp.now > stamp.file:
-            text = "LATE by Canvas, which counts; by the time of its file, "
-            text += f"{stamp.file:%Y-%m-%d %H:%M} UTC, it is before the deadline here"
-            course.remarks.append(Remark(text, learner))
+    early = [learner for learner, stamp in times.items() if stamp.now > stamp.file]
+    if early:
+        text = "marked LATE by Canvas, which counts, but before the deadline here by the times "
+        course.remarks.append(Remark(f"{text}of their files: {', '.join(sorted(early))}"))
     course.gradebook.do(lambda book: apply_rules(book, late, rules, graded, changed, times))
     for learner in sorted({learner for learner, _ in changed}):
         path = course.autograded(lab, learner)

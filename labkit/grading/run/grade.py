@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from rich import progress
@@ -13,10 +12,11 @@ from labkit.course.report import one_line
 from labkit.course.syllabus import LABS, Lab
 from labkit.grading.class_report.class_results import remarks_on, results_of
 from labkit.grading.class_report.report import write_reports
-from labkit.grading.nbgrader.course import Course, Remark
+from labkit.grading.nbgrader.course import Course
+from labkit.grading.nbgrader.submitted import Remark
 from labkit.grading.run.follow import apply_course_rules
 from labkit.grading.run.pool import GradingPool
-from labkit.grading.run.results import Results, UnreadableResult
+from labkit.grading.run.results import Results
 from labkit.grading.run.schedule import Class, grade_lab
 from labkit.grading.run.screen import print_line, print_screen, total_lines
 from labkit.sandbox.bubblewrap import Sandbox
@@ -50,9 +50,8 @@ def grade_and_report(
 
         graded = grade_lab(course, lab, pool, advance, fresh)
         apply_course_rules(course, lab)
-        task = bar.add_task("writing feedback", total=None)
         if graded:
-            course.feedback(lab, advance)
+            course.feedback(lab)
     results = results_of(course, lab)
     for entry in results.entries:
         course.remarks += [Remark(text, entry.learner) for text in remarks_on(entry)]
@@ -69,10 +68,9 @@ def report_again(course: Course) -> list[Path]:
     """Bring gradebook, feedback and reports of all graded labs up to date with points given
     by hand and with course.toml."""
     for lab in LABS:
-        with suppress(UnreadableResult):  # write_reports makes a remark of it
-            if Results(course.root, lab).of_class():
-                apply_course_rules(course, lab)
-                course.feedback(lab)
+        if Results(course.root, lab).keys():
+            apply_course_rules(course, lab)
+            course.feedback(lab)
     return write_reports(course)
 
 

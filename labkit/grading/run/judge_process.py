@@ -17,15 +17,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import nbformat
-from nbformat import NotebookNode
 
 from labkit.course.paths import fault
-from labkit.course.syllabus import Lab, find_lab
+from labkit.course.syllabus import find_lab
 from labkit.grading.judge.graded import GradedSubmission
 from labkit.grading.private_api import at_end_of_pool_process
 from labkit.grading.run.results import GradingSpec, judging
 from labkit.sandbox.bubblewrap import GradingError, Sandbox, permitted
-from labkit.sandbox.inside.limits import CPU_SECONDS
 from labkit.sandbox.probe import best_sandbox
 
 if TYPE_CHECKING:
@@ -45,23 +43,17 @@ def grade(spec: GradingSpec, data: bytes, before: str) -> GradedSubmission:
 
 @lru_cache(maxsize=4)
 def judge_for(spec: GradingSpec) -> Judge:
-    if judging(spec.lab) != spec.judging:
-        raise GradingError("this worker has another version of the course, or of torch")
-    workers = running_workers()
-    permitted(workers.sandbox, spec.unsandboxed)
-    released = nbformat.reads(spec.released, as_version=4)
-    return ready_judge(find_lab(spec.lab), released, spec.secret, spec.cpu_seconds)
-
-
-def ready_judge(
-    lab: Lab, released: NotebookNode, secret: bytes, cpu_seconds: int = CPU_SECONDS
-) -> Judge:
     """A judge with this process's workers. Errors: GradingError if its checks, its reference or
     its sandbox are not sound, since then every score would be wrong."""
     from labkit.grading.judge.judge import Judge
 
+    if judging(spec.lab) != spec.judging:
+        raise GradingError("this worker has another version of the course, or of torch")
+    workers = running_workers()
+    permitted(workers.sandbox, spec.unsandboxed)
     try:
-        judge = Judge(lab, released, secret, running_workers(), cpu_seconds)
+        released = nbformat.reads(spec.released, as_version=4)
+        judge = Judge(find_lab(spec.lab), released, spec.secret, workers, spec.cpu_seconds)
         judge.check_reference()
     except GradingError:
         raise

@@ -72,8 +72,9 @@ class GradingPool:
 
     @property
     def width(self) -> int:
-        """Submissions in flight: twice the slots, so that no process waits for the next."""
-        return 2 * (self.running.slots() if self.running else self.jobs)
+        """Submissions in flight: four times the slots, so that no process waits for the next
+        one while results are written."""
+        return 4 * (self.running.slots() if self.running else self.jobs)
 
     def start(self, submissions: int = 0) -> None:
         """Start the executor in a thread, with processes for this many submissions."""

@@ -24,6 +24,7 @@ from labkit.course.files import hash_of, write_whole
 from labkit.course.paths import ROOT
 from labkit.course.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
+from labkit.sandbox.bubblewrap import GradingError
 from labkit.sandbox.inside.limits import CPU_SECONDS
 
 # What can change a score; colours, commands and pages regrade nobody.
@@ -79,10 +80,6 @@ class GradingSpec:
         return hasher.hexdigest()
 
 
-class UnreadableResult(Exception):
-    """The list of results of a lab is damaged."""
-
-
 class Results:
     """The finished gradings of a lab, in the course folder; one process writes them.
 
@@ -108,20 +105,21 @@ class Results:
 
     def of_class(self) -> dict[str, GradedSubmission | None] | None:
         """{learner: record} as the lab was graded last, None where grading broke off or the
-        record cannot be read; None if the lab never was graded. Errors: UnreadableResult."""
+        record cannot be read; None if the lab never was graded."""
         if not self.learners.exists():
             return None
         return {learner: self.get(key or "") for learner, key in self.keys().items()}
 
     def keys(self) -> dict[str, str | None]:
-        """{learner: the key of their record} as the lab was graded last."""
+        """{learner: the key of their record} as the lab was graded last; GradingError if the
+        list is damaged."""
         if not self.learners.exists():
             return {}
         try:
             return dict(json.loads(self.learners.read_text("utf-8")))
         except (OSError, ValueError, TypeError) as error:
             again = f"`tinyllm grade {self.lab.module}` makes it again"
-            raise UnreadableResult(f"{self.learners} cannot be read: {again}") from error
+            raise GradingError(f"{self.learners} cannot be read: {again}") from error
 
     def put_learner(self, learner: str, key: str) -> None:
         """Record one learner, as nbgrader grades them one at a time."""

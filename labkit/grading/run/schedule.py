@@ -22,7 +22,7 @@ from labkit.course.paths import fault
 from labkit.course.syllabus import Lab
 from labkit.grading.judge.graded import BROKE_OFF, GradedSubmission
 from labkit.grading.judge.intake import earlier_labs
-from labkit.grading.nbgrader.course import Course, GradedFile, Remark, SubmittedFile
+from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.graded_notebook import (
     graded_notebook,
     mark_in,
@@ -30,12 +30,13 @@ from labkit.grading.nbgrader.graded_notebook import (
     remarks_on,
     set_mark,
 )
+from labkit.grading.nbgrader.submitted import GradedFile, Remark, SubmittedFile
 from labkit.grading.pages import mark_of
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.results import GradingSpec, Results
 from labkit.sandbox.bubblewrap import GradingError
 
-BATCH = 32  # results that the gradebook gets in one transaction
+BATCH = 16  # results that the gradebook gets in one transaction
 POOL_BROKE = (BrokenExecutor, CancelledError, asyncio.CancelledError, OSError)
 Class = dict[str, GradedSubmission]  # by learner, sorted
 
@@ -95,6 +96,7 @@ def grade_lab(
             progress(len(keys), len(files))
             if len(pending) == BATCH:
                 course.store(lab, pending)
+                course.feedback(lab, [file.handed.learner for file in pending])
                 pending = []
     finally:  # Ctrl-C loses nothing
         course.store(lab, pending)

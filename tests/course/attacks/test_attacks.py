@@ -247,10 +247,10 @@ def state(course):
 
 
 @pytest.fixture(scope="module")
-def graded(released_course, workers, tmp_path_factory):
+def graded(template, workers, tmp_path_factory):
     """An honest class, alone in a judge of its own and then among all who are hostile."""
     folder = tmp_path_factory.mktemp("class")
-    course = Course(shutil.copytree(released_course.root, folder / "course"))
+    course = Course(shutil.copytree(template.root, folder / "course"))
     released = course.released(LAB)
     perfect, honest = solved(released, LAB), honest_class(released)
     judge = Judge(LAB, released, course.secret(), workers)

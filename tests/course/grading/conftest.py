@@ -4,11 +4,10 @@ import shutil
 
 import pytest
 
-from labkit.author.edition import write_source
 from labkit.grading.collect import deliver
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.run.pool import EXECUTORS
-from tests.course.grading.samples import LAB, set_due, zipped
+from tests.course.grading.samples import LAB, zipped
 from tests.course.grading.two_learners import here, two_hand_in
 
 
@@ -16,23 +15,6 @@ from tests.course.grading.two_learners import here, two_hand_in
 def course(tmp_path):
     """A course folder with nothing in it."""
     (tmp_path / "course").mkdir()
-    return Course(tmp_path / "course")
-
-
-@pytest.fixture(scope="session")
-def template(tmp_path_factory):
-    """A course with a lab released, due at a time, and nothing handed in."""
-    course = Course(tmp_path_factory.mktemp("template") / "course")
-    write_source(course.root)
-    course.release(LAB)
-    set_due(course)
-    return course
-
-
-@pytest.fixture
-def released_course(template, tmp_path):
-    """A copy of it."""
-    shutil.copytree(template.root, tmp_path / "course")
     return Course(tmp_path / "course")
 
 

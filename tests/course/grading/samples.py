@@ -13,8 +13,8 @@ from labkit.course.report import Status
 from labkit.course.syllabus import LABS
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission
 from labkit.grading.judge.intake import cell_called
-from labkit.grading.nbgrader.course import GradedFile, SubmittedFile
 from labkit.grading.nbgrader.graded_notebook import graded_notebook, read_content
+from labkit.grading.nbgrader.submitted import GradedFile, SubmittedFile
 from labkit.grading.run.results import Results
 from labkit.grading.sample_class import encoded
 

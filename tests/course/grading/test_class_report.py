@@ -24,9 +24,9 @@ from labkit.grading.class_report.class_results import (
 )
 from labkit.grading.class_report.report import write_course, write_lab
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission
-from labkit.grading.nbgrader.course import Remark
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
 from labkit.grading.nbgrader.standings import CellGrade, Standing
+from labkit.grading.nbgrader.submitted import Remark
 from labkit.grading.run.results import Results
 from labkit.grading.run.screen import print_screen
 from tests.course.grading.samples import LAB, SECOND, rows_of

@@ -16,7 +16,7 @@ from labkit.grading.collect import issues
 from labkit.grading.collect.layouts import claims_of, lab_by_name
 from labkit.grading.collect.walk import Limits, files_of
 from labkit.grading.judge.intake import MAX_NOTEBOOK
-from labkit.grading.nbgrader.course import Remark
+from labkit.grading.nbgrader.submitted import Remark
 from labkit.grading.run.grade import print_remarks
 from tests.course.grading.samples import LAB, notebook, zipped
 

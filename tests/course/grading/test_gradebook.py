@@ -23,7 +23,6 @@ from labkit.grading.nbgrader.gradebook.connection import (
     GradebookConnection,
     LatePenalty,
 )
-from tests.course.grading.conftest import template  # noqa: F401  for test_robust
 from tests.course.grading.postgres import Server, binaries
 from tests.course.grading.samples import (
     DUE,
@@ -41,8 +40,6 @@ from tests.course.grading.samples import (
     stored,
     with_plugin,
 )
-
-# ruff: noqa: F811  fixtures
 
 RULES = CourseRules()
 COMMENT = "Nearly: *where* is eps? <script>alert(7)</script>"

@@ -23,9 +23,9 @@ from labkit.grading.judge.pictures import (
     NOT_SHOWN,
     Album,
 )
-from labkit.grading.nbgrader.course import Remark
 from labkit.grading.nbgrader.feedback import SanitizeAnswers, rendered
 from labkit.grading.nbgrader.graded_notebook import graded_notebook, remarks_on
+from labkit.grading.nbgrader.submitted import Remark
 from labkit.grading.run.grade import MAX_REMARK, print_remarks
 from labkit.grading.sample_class import encoded
 from tests.course.grading.samples import LAB, handed, judged, notebook, store

@@ -19,8 +19,9 @@ from labkit.grading.judge.intake import cell_called
 from labkit.grading.nbgrader import feedback
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.run import schedule
-from labkit.grading.run.judge_process import ready_judge
+from labkit.grading.run.judge_process import judge_for
 from labkit.grading.run.pool import EXECUTORS, GradingPool
+from labkit.grading.run.results import GradingSpec
 from labkit.grading.run.schedule import grade_lab
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
 from labkit.sandbox.bubblewrap import GradingError
@@ -40,6 +41,7 @@ from tests.course.grading.two_learners import (
     here,
     page_of,
     points,
+    submitted,
     tinyllm,
 )
 from tests.course.grading.two_learners import assert_refused as refused
@@ -157,7 +159,7 @@ TYPO = ("\n\n\n@check", "\n\n\ndef test_mine(rng)\n    pass\n\n\n@check")
 def test_nobody_is_graded_where_the_checks_are_not_sound(course, checks, find, instead, said):
     checks(find, instead)
     with pytest.raises(GradingError, match=said):
-        ready_judge(LAB, course.released(LAB), b"secret")
+        judge_for(GradingSpec.of(LAB, course.released(LAB), b"secret"))
 
 
 def test_nothing_is_written_where_the_checks_are_not_sound(course, checks, monkeypatch):
@@ -256,15 +258,43 @@ def test_a_notebook_that_we_stumble_over_is_a_remark(handed_in, monkeypatch):
     assert points(handed_in) == {"ada": 0, "bob": 14}
 
 
-def test_results_of_another_lab_that_cannot_be_read_are_a_remark(handed_in):
-    assert grade(handed_in)[0] == 0
+def test_only_what_has_changed_is_written_again(handed_in):
+    def written():
+        made = [graded_notebook_of(handed_in, name) for name in ("ada", "bob")]
+        made += [page_of(handed_in, name) for name in ("ada", "bob")]
+        return [(path.stat().st_mtime_ns, path.stat().st_ino) for path in made]
+
+    def same(before):
+        return [one == other for one, other in zip(before, written(), strict=True)]
+
+    grade(handed_in)
+    first = written()
+    assert grade(handed_in)[0] == 0 and same(first) == [True] * 4
+    hand_in(handed_in.root, LAB, Learner("ada", submitted(handed_in, "bob").read_bytes()))
+    assert grade(handed_in)[0] == 0 and same(first) == [False, True, False, True]
+    assert points(handed_in) == {"ada": 14, "bob": 14}
+    page = page_of(handed_in, "bob")
+    before = page.read_bytes()
+    page.write_text("of another program")
+    with closing(sqlite3.connect(handed_in.root / "gradebook.db")) as book:
+        book.execute("DELETE FROM grade")
+        book.execute("DELETE FROM comment")
+        book.execute("DELETE FROM submitted_notebook")
+        book.execute("DELETE FROM submitted_assignment")
+        book.commit()
+    assert grade(handed_in)[0] == 0 and page.read_bytes() == before
+    assert points(handed_in) == {"ada": 14, "bob": 14}
+
+
+def test_results_of_another_lab_that_cannot_be_read_are_named(handed_in):
     path = handed_in.root / ".results" / "02_rope.json"
+    path.parent.mkdir()
     for content in ("{", "[1]"):
         path.write_text(content)
         status, output = grade(handed_in)
-        assert status == 1 and "02_rope is not in the reports" in output
-        status, output = tinyllm("report", "--course", handed_in.root)
-        assert status == 1 and "`tinyllm grade rope` makes it again" in output
+        assert status == 2 and "`tinyllm grade rope` makes it again" in output
+    path.unlink()
+    assert grade(handed_in)[0] == 0
 
 
 def damaged(path):

@@ -1,0 +1,76 @@
+"""A submission on its way: the file that was handed in, and what becomes of it."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from nbformat import NotebookNode
+
+from labkit.course.files import read_plain
+from labkit.course.syllabus import Lab
+from labkit.grading.judge.graded import GradedSubmission
+from labkit.grading.judge.intake import MAX_NOTEBOOK
+
+NO_NAME = re.compile(r"[\r\n\ud800-\udfff]")  # nbgrader and databases cannot keep it
+
+
+class Remark(NamedTuple):
+    """What the instructor should know: of a learner's work in a lab, or of the course.
+
+    lab    its name, where remarks on several labs may stand together
+    """
+
+    text: str
+    learner: str = ""
+    lab: str = ""
+
+    def __str__(self) -> str:
+        about = ", ".join(filter(None, [self.lab, self.learner]))
+        return f"{about}: {self.text}" if about else self.text
+
+
+@dataclass(frozen=True)
+class SubmittedFile:
+    """One submission as it lies in submitted/."""
+
+    learner: str
+    lab: Lab
+    path: Path
+
+    @property
+    def problem(self) -> str:
+        """Why it is nobody's work, or cannot be read; empty if all is well."""
+        if NO_NAME.search(self.learner):
+            return "the folder's name has line breaks, or letters that are no UTF-8"
+        if self.path.resolve() != self.path:
+            return "a link leads there, perhaps to another learner's work"
+        if not self.path.is_file() or not os.access(self.path, os.R_OK):
+            return f"{self.path.name} is no file to be read"
+        return ""
+
+    @property
+    def remark(self) -> Remark:
+        return Remark(f"{self.problem}; not graded", self.learner)
+
+    def read(self) -> bytes:
+        """What is in it; of a file that is too large as much as it takes to refuse it."""
+        try:
+            return b"" if self.problem else read_plain(self.path, MAX_NOTEBOOK + 1)
+        except OSError:  # or no more, while the class is graded
+            return b""
+
+
+class GradedFile(NamedTuple):
+    """A submission, what was found out, its graded notebook, and the one before that.
+
+    The same notebook twice: it is up to date.
+    """
+
+    handed: SubmittedFile
+    submission: GradedSubmission
+    notebook: NotebookNode
+    before: NotebookNode | None = None
