@@ -163,10 +163,10 @@ def wrong_logits(mine: Outcome, right: Outcome) -> Found | None:
 
 def mixed_up(mine: Outcome, right: Outcome) -> Found | None:
     """The innermost part that has a wrong weight, and those with which it is shared."""
-    held = {name: weight.tolist() for name, weight in right.state.items()}
+    weights = {name: weight.tolist() for name, weight in right.state.items()}
     for name, weight in mine.state.items():
-        if weight.tolist() != held.get(name):
-            owners = [other for other in held if held[other] == weight.tolist()] or [""]
+        if weight.tolist() != weights.get(name):
+            owners = [other for other in weights if weights[other] == weight.tolist()] or [""]
             path = name
             while not all(f"{owner}.".startswith(path and f"{path}.") for owner in owners):
                 path = path.rpartition(".")[0]
@@ -240,7 +240,7 @@ def difference(
     """How an outcome differs from the right one at the real tokens of a step."""
     start, end = STEPS[step - 1]
     padding = MASK[:, start:end] == 0, MASK[:, :end] == 0
-    pair = [replace(each, values=blanked(each.values, *padding)) for each in (mine, right)]
+    pair = [replace(o, values=blanked(o.values, *padding)) for o in (mine, right)]
     try:
         assert_same(*pair, tolerance)
     except Difference as found:

@@ -34,8 +34,9 @@ from labkit.course.paths import TESTS, fault
 from labkit.course.syllabus import Exercise
 from labkit.sandbox.inside.call import Call, Given, New, Outcome
 
-__all__ = ["Call", "Given", "New", "Outcome", "Rng", "check", "rows"]
+__all__ = ["STRIDED", "Call", "Given", "New", "Outcome", "Rng", "check", "rows", "strided"]
 
+STRIDED = "an input that is not contiguous, and that stays as it was"
 View = Callable[[list[Outcome]], list[Outcome]]
 
 
@@ -78,8 +79,8 @@ class Declaration:
         for combination in product(*choices.values()):
             for case in self.cases:
                 differing = {**dict(zip(choices, combination, strict=True)), **case}
-                shown = ", ".join(f"{n}={_short(value)}" for n, value in differing.items())
-                yield shown, {**self.values, **differing}
+                text = ", ".join(f"{n}={_short(value)}" for n, value in differing.items())
+                yield text, {**self.values, **differing}
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +165,20 @@ def check(
     return declare
 
 
+def strided(builder: Callable[..., Call]) -> Callable[..., Call]:
+    """A builder of calls whose tensors do not lie in order in memory; they have to stay so."""
+
+    def build(rng: Rng, **values: Any) -> Call:
+        call = builder(rng, **values)
+        for _, inputs in call.steps:
+            for name, value in inputs.items():
+                if isinstance(value, Tensor) and value.dim() > 1:
+                    inputs[name] = value.transpose(0, -1).contiguous().transpose(0, -1)
+        return call
+
+    return build
+
+
 def rows(names: str, *values: Sequence[Any]) -> list[dict[str, Any]]:
     """Cases as a table: rows("start, new", (0, 8), (6, 2))."""
     return [dict(zip(names.split(", "), row, strict=True)) for row in values]
@@ -196,8 +211,8 @@ def _checks_of(path: Path) -> list[Check]:
 
 def _cases(name: str, value: Any, names: Mapping[str, Any]) -> Iterator[Check]:
     if isinstance(value, Declaration) and value.module == names["__name__"]:
-        for shown, values in value.combined():
-            yield Check(value, f"{name}[{shown}]" if shown else name, values)
+        for choice, values in value.combined():
+            yield Check(value, f"{name}[{choice}]" if choice else name, values)
 
 
 def _short(value: Any) -> str:
@@ -216,7 +231,7 @@ def prepared_checks(
     try:
         found = [c for c in checks_in(folder, module) if c.declaration.exercise == exercise.id]
         chosen = found if only is None else [found[only]]
-        prepared = [each.prepared(seed) for each in chosen]
+        prepared = [check.prepared(seed) for check in chosen]
     except Exception as error:  # whatever the file raises
         raise BrokenCheck(fault(error)) from error
     if not prepared:

@@ -108,9 +108,9 @@ def _bounds(search: Search, reasons: Sequence[Reason]) -> tuple[float, float]:
     A name limits the loss where it explains all that is wrong and the answer computes
     something: of one that mostly raises errors, what works counts.
     """
-    kinds = [[KINDS[version.mistake.kind] for version in each.versions] for each in reasons]
-    least = max((min(low for low, _ in each) for each in kinds), default=0.0)
-    most = sum(max(high for _, high in each) for each in kinds)
+    kinds = [[KINDS[version.mistake.kind] for version in r.versions] for r in reasons]
+    least = max((min(low for low, _ in bounds) for bounds in kinds), default=0.0)
+    most = sum(max(high for _, high in bounds) for bounds in kinds)
     raised = sum(check.points for check in search.failed if search.raised(check))
     computes = 2 * raised <= sum(check.points for check in search.failed)
     return least, min(most, 1.0) if kinds and computes and not search.unexplained else 1.0
@@ -168,7 +168,7 @@ class Search:
         return united(reasons)
 
     def reason(self, equals: Sequence[Evidence]) -> Reason:
-        likely = [each for each in equals if each.version.calls_only_what(self.cell)] or equals
+        likely = [e for e in equals if e.version.calls_only_what(self.cell)] or equals
         versions = {evidence.version.mistake: evidence.version for evidence in likely}
         explained = len(equals[0].checks)
         return Reason(tuple(versions.values())[:EQUALS], explained, len(self.failed))
@@ -202,12 +202,12 @@ class Search:
     ) -> list[Evidence]:
         """Of mistakes that no passed check contradicts, the one of most weight, and its equals;
         [] if none has enough."""
-        weights = sorted({each.weight(rest) for each in found}, reverse=True)
+        weights = sorted({evidence.weight(rest) for evidence in found}, reverse=True)
         for weight in [weight for weight in weights if weight >= enough - 1e-9]:
-            likely = [each for each in found if each.weight(rest) == weight]
-            left = [each for each in likely if self.holds(each.version, passed)]
+            likely = [evidence for evidence in found if evidence.weight(rest) == weight]
+            left = [evidence for evidence in likely if self.holds(evidence.version, passed)]
             if left:
-                best = min(left, key=lambda each: each.gap)
+                best = min(left, key=lambda evidence: evidence.gap)
                 limit = 1.5 * best.gap + 1e-6
                 return [e for e in left if e.checks == best.checks and e.gap <= limit]
         return []

@@ -35,9 +35,9 @@ def facts_about(result: Result, unexplained: list[CheckResult], oracle: Oracle) 
         found.append(tr(ONLY[kinds.pop()]))
     titles = list(dict.fromkeys(check.title for check in unexplained))
     if len(titles) > 1 and any(check.passed for check in result.checks):
-        shown = " | ".join(titles[:MOST_TITLES]) + (" | ..." if titles[MOST_TITLES:] else "")
+        listed = " | ".join(titles[:MOST_TITLES]) + (" | ..." if titles[MOST_TITLES:] else "")
         counts = {"failed": len(unexplained), "all": len(result.checks)}
-        found.append(tr("{failed} of {all} checks fail: {shown}", **counts, shown=shown))
+        found.append(tr("{failed} of {all} checks fail: {shown}", **counts, shown=listed))
     found = [text for text in found if text]
     if found and len(unexplained) < len(result.failed):
         found[0] = tr("what that leaves over: {found}", found=found[0])

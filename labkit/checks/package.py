@@ -67,8 +67,8 @@ def placed(module: str, line: int) -> tuple[str | None, int]:
     for exercise_id, text in cells.split(module):
         length = text.count("\n")
         if exercise_id and before < line <= before + length:
-            own = cells.line_in_cell(text, line - before)
-            return (exercise_id, own) if own else (None, line)
+            number = cells.line_in_cell(text, line - before)
+            return (exercise_id, number) if number else (None, line)
         before += length
     return None, line
 

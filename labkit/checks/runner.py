@@ -61,7 +61,7 @@ class Result:
     def share(self) -> float:
         """The weight of the checks that passed, as a share of all, within its bounds; that
         something is refused is worth nothing where no answer was right."""
-        right = [outcome for each in self.checks if each.passed for outcome in each.outcomes]
+        right = [o for check in self.checks if check.passed for o in check.outcomes]
         possible = sum(check.points for check in self.checks)
         lost = sum(check.points for check in self.failed) / possible if possible else 1.0
         if right and all(outcome.failure for outcome in right):

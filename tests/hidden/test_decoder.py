@@ -144,7 +144,7 @@ def test_count_random(rng):
     layers, experts, kv_heads, times, half = rng.integers(4, 20, 5).tolist()
     fields |= {"num_hidden_layers": layers, "num_experts": experts, "head_dim": 2 * half}
     fields |= {"num_attention_heads": kv_heads * times, "num_key_value_heads": kv_heads}
-    return count_call(**fields, attention_bias=True)
+    return count_call(rng, **fields, attention_bias=True)
 
 
 test_count_published = again(

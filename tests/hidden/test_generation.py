@@ -6,7 +6,7 @@ import torch
 from visible import test_generation as visible
 from visible.test_generation import check_sampling, generate_call, repeated, sample_call, seeded
 
-from labkit.checks.declared import check
+from labkit.checks.declared import STRIDED, check, strided
 
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
 SIZES = {"layers": [3], "max_length": [7], "shape": [(3, 2, 6)]}
@@ -32,17 +32,9 @@ test_cache_positions = check("7.1", **SIZES)(visible.test_cache_positions)
 test_refusal = check("7.1", steps=[((0, 4), (0, 3), (0, 1)), ((0, 2), (0, 2, 1))], **SIZES)(
     visible.test_cache_refusal
 )
-
-
-@check("7.1")
-def test_cache_strided(rng):
-    """keys and values that are not contiguous"""
-    call = visible.cache_call(rng)
-    for tokens in (3, 2):
-        key, value = (rng.normal(2, tokens, 4, 6).transpose(1, 2) for _ in range(2))
-        call.then("update", layer_idx=0, key=key, value=value)
-    return call
-
+test_cache_strided = check("7.1", STRIDED)(
+    strided(lambda rng: visible.cache_call(rng, (0, 3), (0, 2)))
+)
 
 EVEN = (0.24, 0.21, 0.18, 0.15, 0.1, 0.08, 0.04)
 STEEP = (0.55, 0.2, 0.1, 0.08, 0.07)
@@ -98,13 +90,13 @@ test_frequencies = check_sampling(points=2, draws=[2500], cases=[
 test_frequencies_of_bfloat16 = check_sampling(
     scores=[(128.0, 129.0, 130.0, 131.0)], settings=[{"temperature": 1.3}], dtype=[BF16]
 )(visible.test_sample_frequencies)
-
-
-@check_sampling()
-def test_sample_strided(rng):
-    """scores that are not contiguous"""
-    return sample_call(rng, rng.normal(9, 20).T, top_k=1, temperature=0.7)
-
+test_sample_strided = check_sampling(STRIDED, temperature=0.7)(
+    strided(
+        lambda rng, temperature: sample_call(
+            rng, rng.normal(20, 9), top_k=1, temperature=temperature
+        )
+    )
+)
 
 LINE = ((4, 8, 5, 6, 7, 5),)
 ROWS = ((4, 8, 6, 7, 5, 4, 3), (6, 5, 7, 4, 6, 3, 2), (4, 11, 8, 7, 4, 6, 1))

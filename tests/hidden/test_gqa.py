@@ -18,7 +18,7 @@ from visible.test_gqa import (
     window,
 )
 
-from labkit.checks.declared import check, rows
+from labkit.checks.declared import STRIDED, check, rows, strided
 
 SHAPE = (2, 3, 4, 7, 6)
 ODD = (1, 3, 5, 6, 4)
@@ -83,18 +83,9 @@ test_attention_large_scores = check("3.2", shape=ODD, size=150)(
 test_attention_low_scores = check("3.2", shape=ODD)(visible.test_attention_low_scores)
 test_attention_far_ahead = check("3.2", shape=ODD)(visible.test_attention_far_ahead)
 test_attention_half = check("3.2", points=0.5, shape=ODD)(visible.test_attention_half)
-
-
-@check("3.2", points=0.25)
-def test_attention_strided(rng):
-    """inputs that are not contiguous, and that stay as they were"""
-    call = attention_call(rng, SHAPE, window)
-    inputs = call.steps[0][1]
-    inputs["query"] = rng.normal(2, 4, 3, 6).transpose(1, 2)
-    inputs["key"] = rng.normal(2, 3, 6, 7).mT
-    inputs["value"] = rng.normal(2, 7, 3, 6).transpose(1, 2)
-    return call
-
+test_attention_strided = check("3.2", STRIDED, points=0.25, shape=SHAPE, mask=window)(
+    strided(attention_call)
+)
 
 test_attention_positions = check("3.2", shape=SHAPE, scale=0.6)(
     visible.test_attention_positions
@@ -115,15 +106,7 @@ test_repeat_nothing = check("3.3", heads=4)(visible.test_repeat_nothing)
 test_repeat_half = check("3.3", "{dtype}", heads=3, dtype=HALF)(repeat_call)
 test_repeat_positions = check("3.3", heads=3)(visible.test_repeat_positions)
 test_repeat_gradients = check("3.3", n_rep=[2, 3])(visible.test_repeat_gradients)
-
-
-@check("3.3")
-def test_repeat_strided(rng):
-    """an input that is not contiguous, and that stays as it was"""
-    call = repeat_call(rng)
-    call.steps[0][1]["hidden_states"] = rng.normal(2, 5, 3, 4).transpose(1, 2)
-    return call
-
+test_repeat_strided = check("3.3", STRIDED)(strided(repeat_call))
 
 test_qwen3_parameters = check("3.4")(visible.test_qwen3_parameters)
 test_qwen3_parameters_with_bias = check("3.4", points=0.5)(
@@ -164,15 +147,7 @@ test_qwen3_eps = check("3.4", points=0.5, cases=rows("eps, scale", (1e-5, 0.002)
     visible.test_qwen3_eps
 )
 test_qwen3_half = check("3.4", points=0.5, dtype=HALF)(visible.test_qwen3_half)
-
-
-@check("3.4", points=0.5)
-def test_qwen3_strided(rng):
-    """an input that is not contiguous, and that stays as it was"""
-    call = qwen3_call(rng)
-    call.steps[0][1]["hidden_states"] = (4 * rng.normal(E, 5, 2)).transpose(0, 2)
-    return call
-
+test_qwen3_strided = check("3.4", STRIDED, points=0.5)(strided(qwen3_call))
 
 test_qwen3_positions = check("3.4")(visible.test_qwen3_positions)
 test_qwen3_gradients = check("3.4", shape=(2, 6))(visible.test_qwen3_gradients)

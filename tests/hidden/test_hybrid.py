@@ -14,7 +14,7 @@ from visible.test_hybrid import (
     step_call,
 )
 
-from labkit.checks.declared import check, rows
+from labkit.checks.declared import STRIDED, check, rows, strided
 
 BF16, F16 = torch.bfloat16, torch.float16
 
@@ -70,15 +70,7 @@ test_attention_eps = check("12.2", "eps of q_norm and k_norm", points=0.5, eps=0
     attention_call
 )
 test_attention_gradients = check("12.2", shape=(2, 6))(visible.test_attention_gradients)
-
-
-@check("12.2", points=0.5)
-def test_attention_strided(rng):
-    """an input that is not contiguous, and that stays as it was"""
-    call = attention_call(rng)
-    call.steps[0][1]["hidden_states"] = (4 * rng.normal(12, 5, 2)).transpose(0, 2)
-    return call
-
+test_attention_strided = check("12.2", STRIDED, points=0.5)(strided(attention_call))
 
 SIZES = rows("lead, key_size, value_size", ((), 6, 3), ((4,), 3, 7), ((2, 1, 3), 5, 5))
 test_step = check("12.3", "sizes {lead}, a key of {key_size}, a value of {value_size}",
@@ -162,15 +154,7 @@ test_net_padding = loose("12.6", cases=rows("length, padding", (6, (3, 0)), (4, 
 test_net_padding_half = check("12.6", points=0.5, padding=(3, 1))(visible.test_net_padding_half)
 test_net_causality = loose("12.6", length=6, again=4)(visible.test_net_causality)
 test_net_gradients = loose("12.6", length=6, values=6)(visible.test_net_gradients)
-
-
-@loose("12.6", points=0.5)
-def test_net_strided(rng):
-    """an input that is not contiguous, and that stays as it was"""
-    call = net_call(rng)
-    call.steps[0][1]["hidden_states"] = rng.normal(12, 5, 2).transpose(0, 2)
-    return call
-
+test_net_strided = loose("12.6", STRIDED, points=0.5)(strided(net_call))
 
 test_shared_names = check("12.7", points=0.5)(visible.test_shared_names)
 test_shared = check("12.7", "{experts} experts, {top_k} per token, sizes {sizes}", points=3,
@@ -179,11 +163,4 @@ test_shared = check("12.7", "{experts} experts, {top_k} per token, sizes {sizes}
 test_shared_one = check("12.7", experts=6)(visible.test_shared_one)
 test_shared_half = check("12.7", points=0.5, dtype=[BF16, F16])(visible.test_shared_half)
 test_shared_gradients = check("12.7", experts=3, sizes=(4, 3))(visible.test_shared_gradients)
-
-
-@check("12.7", points=0.5)
-def test_shared_strided(rng):
-    """an input that is not contiguous, and that stays as it was"""
-    call = shared_call(rng)
-    call.steps[0][1]["hidden_states"] = rng.normal(6, 3, 2).transpose(0, 2)
-    return call
+test_shared_strided = check("12.7", STRIDED, points=0.5)(strided(shared_call))

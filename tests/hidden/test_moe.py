@@ -13,22 +13,24 @@ from visible.test_moe import (
     layers_call,
     route_call,
     sharp_logits,
+    some_balance_call,
+    some_route_call,
     state,
     with_a_stranger,
     with_idle_experts,
 )
 
-from labkit.checks.declared import check
+from labkit.checks.declared import check, rows
 
 BF16, F16 = torch.bfloat16, torch.float16
 BOTH = [True, False]
+MIXED = rows("top_k, norm", (2, True), (3, False), (1, False))
 
 
-@check("5.1", shape=[(9, 7, 3), (1, 8, 2), (3, 5, 3)], norm=BOTH)
-def test_route(rng, shape, norm):
-    """tokens, experts and top_k: {shape}, norm_topk_prob={norm}"""
-    tokens, experts, top_k = shape
-    return route_call(2 * rng.normal(tokens, experts), top_k, norm)
+test_route = check(
+    "5.1", "tokens and experts {shape}, top_k {top_k}, norm_topk_prob={norm}", norm=BOTH,
+    cases=rows("shape, top_k", ((9, 7), 3), ((1, 8), 2), ((3, 5), 3)),
+)(some_route_call)  # fmt: skip
 
 
 @check("5.1", points=2)
@@ -39,16 +41,13 @@ def test_route_all_count(rng):
     return [route_call(x.clone(), 2, norm) for norm in BOTH for x in (logits, higher)]
 
 
-@check("5.1", norm=BOTH)
-def test_route_every_expert(rng, norm):
-    """top_k is the number of experts, norm_topk_prob={norm}"""
-    return route_call(2 * rng.normal(4, 6), 6, norm)
-
-
-@check("5.1", points=0.5, norm=BOTH)
-def test_route_one_expert_in_all(rng, norm):
-    """one expert and nothing to choose, norm_topk_prob={norm}"""
-    return route_call(rng.normal(4, 1), 1, norm)
+test_route_every_expert = check(
+    "5.1", "top_k is the number of experts, norm_topk_prob={norm}", norm=BOTH, top_k=6
+)(some_route_call)
+test_route_one_expert_in_all = check(
+    "5.1", "one expert and nothing to choose, norm_topk_prob={norm}",
+    points=0.5, norm=BOTH, shape=(4, 1), top_k=1,
+)(some_route_call)  # fmt: skip
 
 
 def nearly_zero(outcomes):
@@ -60,15 +59,11 @@ def nearly_zero(outcomes):
     return outcomes
 
 
-@check("5.1", view=nearly_zero)
-def test_route_top_1(rng):
-    """top_k 1, norm_topk_prob=True: weight 1, and no gradient"""
-    return route_call(2 * rng.normal(5, 6), 1, True, grad=True)
-
-
-test_best_first = check("5.1", shape=[(6, 9)], top_k=[5], norm=[True])(
-    visible.test_route_best_first
-)
+test_route_top_1 = check(
+    "5.1", "top_k 1, norm_topk_prob=True: weight 1, and no gradient",
+    view=nearly_zero, top_k=1, grad=True,
+)(some_route_call)  # fmt: skip
+test_best_first = check("5.1", shape=(6, 9), top_k=5, norm=True)(visible.test_route_best_first)
 test_many_experts = check("5.1", tokens=[7])(visible.test_route_many_experts)
 test_large_logits = check("5.1")(visible.test_route_large_logits)
 
@@ -85,10 +80,9 @@ test_route_close_logits = check("5.1", "bfloat16 logits that lie close together"
 test_route_positions = check("5.1")(visible.test_route_positions)
 
 
-@check("5.1", cases=[{"top_k": k, "norm": norm} for k, norm in ((2, 1), (3, 0), (1, 0))])
-def test_route_gradients(rng, top_k, norm):
-    """gradients with top_k {top_k}, norm_topk_prob={norm}"""
-    return route_call(2 * rng.normal(5, 6), top_k, bool(norm), grad=True)
+test_route_gradients = check(
+    "5.1", "gradients with top_k {top_k}, norm_topk_prob={norm}", grad=True, cases=MIXED
+)(some_route_call)
 
 
 def large_block_call(rng, experts=5, top_k=2, norm=True, shape=(2, 5, 8), inner=6, **options):
@@ -149,10 +143,10 @@ def test_block_two_calls(rng, shape):
     return large_block_call(rng).then(hidden_states=rng.normal(*shape))
 
 
-@check("5.2", points=2, cases=[{"top_k": k, "norm": n} for k, n in ((2, 1), (2, 0), (1, 0))])
-def test_block_gradients(rng, top_k, norm):
-    """gradients of input, router and experts with top_k {top_k}, norm_topk_prob={norm}"""
-    return large_block_call(rng, top_k=top_k, norm=bool(norm), shape=(1, 6, 8), grad=True)
+test_block_gradients = check(
+    "5.2", "gradients of input, router and experts with top_k {top_k}, norm_topk_prob={norm}",
+    points=2, cases=MIXED, shape=(1, 6, 8), grad=True,
+)(large_block_call)  # fmt: skip
 
 
 def random_mask(rng, batch, tokens):
@@ -163,11 +157,9 @@ def random_mask(rng, batch, tokens):
     return mask.flip(-1) if rng.integers(0, 2, 1) else mask
 
 
-@check("5.3", shape=[(12, 6, 2), (1, 4, 2), (7, 5, 1), (6, 1, 1), (900, 6, 2)])
-def test_loss(rng, shape):
-    """tokens, experts and top_k: {shape}"""
-    tokens, experts, top_k = shape
-    return balance_call(2 * rng.normal(tokens, experts), top_k)
+test_loss = check("5.3", "tokens and experts {shape}, top_k {top_k}", cases=rows(
+    "shape, top_k", ((12, 6), 2), ((1, 4), 2), ((7, 5), 1), ((6, 1), 1), ((900, 6), 2)
+))(some_balance_call)  # fmt: skip
 
 
 @check("5.3", top_k=[1, 3])
@@ -184,11 +176,11 @@ def test_loss_collapse(rng, top_k):
 
 
 test_loss_below = check("5.3", tokens=[5])(visible.test_loss_below)
-test_loss_every_expert = check("5.3", "top_k is the number of experts")(
-    lambda rng: balance_call(2 * rng.normal(6, 4), 4)
+test_loss_every_expert = check("5.3", "top_k is the number of experts", top_k=5)(
+    some_balance_call
 )
 test_loss_layers = check("5.3", "{layers} layers are pooled", points=2, layers=[2, 4])(
-    lambda rng, layers: balance_call([2 * rng.normal(6, 5) for _ in range(layers)], 2)
+    some_balance_call
 )
 
 
@@ -199,7 +191,7 @@ def test_loss_tuple(rng):
     return balance_call(two, 2), balance_call([2 * rng.normal(6, 5)], 2)
 
 
-@check("5.3", cases=[{"batch": b, "tokens": t} for b, t in ((3, 4), (1, 5))])
+@check("5.3", cases=rows("batch, tokens", (3, 4), (1, 5)))
 def test_loss_mask(rng, batch, tokens):
     """padding in a batch of {batch}"""
     mask = random_mask(rng, batch, tokens)
@@ -213,9 +205,9 @@ def test_loss_layers_and_mask(rng):
     return balance_call(logits, 2, attention_mask=random_mask(rng, 2, 5))
 
 
-test_loss_mask_of_ones = check("5.3", "a mask without padding changes nothing")(
-    lambda rng: balance_call(2 * rng.normal(6, 5), 2, attention_mask=torch.ones(2, 3).long())
-)
+test_loss_mask_of_ones = check(
+    "5.3", "a mask without padding changes nothing", attention_mask=torch.ones(2, 4).long()
+)(some_balance_call)
 
 
 @check("5.3", points=0.5, dtype=[BF16, F16], masked=BOTH)

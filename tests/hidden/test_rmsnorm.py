@@ -3,7 +3,7 @@
 from visible import test_rmsnorm as visible
 from visible.test_rmsnorm import HALF, layer_norm_call, residual_call, rms_norm_call
 
-from labkit.checks.declared import check
+from labkit.checks.declared import STRIDED, check, strided
 
 SHAPES = [(2, 7, 32), (5,), (4, 4), (1, 3, 2, 6)]
 PLACEMENTS = ["pre", "post", "sandwich", "deepnorm"]
@@ -16,8 +16,6 @@ test_layer_norm_eps = check(
     "1.1", cases=[{"scale": s, "eps": e} for s, e in ((1e-3, 1e-4), (1e-2, 1e-4), (0.2, 0.4))],
     shape=[(3, 16)],
 )(visible.test_layer_norm_eps)  # fmt: skip
-
-
 test_layer_norm_constant = check(
     "1.1", "a constant vector gives the bias", shape=(2, 8), scale=0.0, shift=2.5
 )(layer_norm_call)
@@ -34,15 +32,7 @@ test_narrow_weight = check("1.1", points=0.25, shape=[(3, 5, 12)])(
 test_default_eps = check("1.1", points=0.5, shape=[(3, 16)])(
     visible.test_layer_norm_default_eps
 )
-
-
-@check("1.1")
-def test_layer_norm_strided(rng):
-    """an input that is not contiguous, and that stays as it was"""
-    call = layer_norm_call(rng, (6, 4))
-    call.steps[0][1]["x"] = rng.normal(4, 3, 6).transpose(0, 2)
-    return call
-
+test_layer_norm_strided = check("1.1", STRIDED, shape=(4, 3, 6))(strided(layer_norm_call))
 
 test_layer_norm_gradients = check(
     "1.1", "gradients of input, weight and bias", points=2, shape=(3, 5, 12), grad=True
@@ -65,15 +55,7 @@ test_half_precision = check("1.2", points=3, dtype=HALF, shape=[(2, 5, 64)])(
 test_half_precision_near_one = check(
     "1.2", "{dtype} with numbers near 1", dtype=HALF, shape=(3, 3, 64)
 )(rms_norm_call)
-
-
-@check("1.2")
-def test_strided_input(rng):
-    """an input that is not contiguous, and that stays as it was"""
-    call = rms_norm_call(rng, (6, 4))
-    call.steps[0][1]["hidden_states"] = rng.normal(4, 3, 6).transpose(0, 2)
-    return call
-
+test_strided = check("1.2", STRIDED, shape=(4, 3, 6))(strided(rms_norm_call))
 
 test_rms_norm_gradients = check(
     "1.2", "gradients of input and weight", points=2, shape=(3, 5, 12), grad=True

@@ -4,7 +4,7 @@ import torch
 from visible import test_serving as visible
 from visible.test_serving import column
 
-from labkit.checks.declared import check
+from labkit.checks.declared import STRIDED, check, strided
 
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
 
@@ -40,17 +40,7 @@ test_tiles_memory = check("10.1", points=3, cases=[
     {"shape": (1, 4, 2, 1, 120, 12), "most": 2400, "dtype": F16},
 ])(visible.test_tiles_memory)  # fmt: skip
 test_tiles_positions = check("10.1", scale=[0.9])(visible.test_tiles_positions)
-
-
-@check("10.1")
-def test_tiles_strided(rng):
-    """queries, keys and values that are not contiguous"""
-    call = visible.tiles_call(rng, block_size=3)
-    for name in ("query", "key", "value"):
-        tensor = call.steps[0][1][name]
-        call.steps[0][1][name] = tensor.transpose(1, 2).contiguous().transpose(1, 2)
-    return call
-
+test_tiles_strided = check("10.1", STRIDED, block_size=3)(strided(visible.tiles_call))
 
 test_quantize = check("10.2", points=2, rows=[5], columns=[12, 1])(visible.test_quantize)
 test_quantize_four = check("10.2", points=2, bits=[3, 4, 7], columns=[10])(
@@ -87,14 +77,7 @@ test_layer_stored = check("10.2", points=2, bits=[3, 8], group_size=[None, 2])(
 test_layer_loaded = check("10.2", points=2, bits=[8], group_size=[3], columns=[12])(
     visible.test_layer_loaded
 )
-
-
-@check("10.2")
-def test_quantize_strided(rng):
-    """a weight that is not contiguous"""
-    weight = visible.rounded(rng, 6, 4).T.contiguous().T
-    return visible.Call("quantize", weight=weight)
-
+test_quantize_strided = check("10.2", STRIDED)(strided(visible.quantize_call))
 
 test_one = check("10.3", block_size=[5, 3], heads=[1], dim=[5])(visible.test_pool_one)
 test_chunks = check("10.3", points=2, block_size=[4, 1], num_blocks=[9])(
@@ -120,19 +103,9 @@ test_pool_family = check(
     "10.3", "forks of forks, some of which leave", points=3, steps=FAMILY, layers=[2],
     num_blocks=12, block_size=[2, 3],
 )(visible.test_pool_one)  # fmt: skip
-
-
-@check("10.3", view=visible.books)
-def test_pool_strided(rng):
-    """keys and values that are not contiguous"""
-    steps = (("add", 0), ("append", 0, 3), ("append", 0, 2), ("gather", 0))
-    call = visible.pool(rng, steps)
-    for method, inputs in call.steps:
-        if method == "append":
-            for name in ("key", "value"):
-                inputs[name] = inputs[name].transpose(0, 1).contiguous().transpose(0, 1)
-    return call
-
+test_pool_strided = check("10.3", STRIDED, view=visible.books, steps=(
+    ("add", 0), ("append", 0, 3), ("append", 0, 2), ("gather", 0),
+))(strided(visible.pool))  # fmt: skip
 
 test_alone = check("10.4", requests=[((6, 5),)], rounds=[6])(visible.test_served_one)
 test_together = check("10.4", requests=[((4, 5),) * 3])(visible.test_served_together)
@@ -185,9 +158,6 @@ test_generator = check("10.5", rows=[12])(visible.test_speculative_generator)
 test_pack = check("10.6", points=2, rows=[1, 5], columns=[4, 10])(visible.test_pack)
 test_unpack = check("10.6", points=2, rows=[1, 4], size=[1, 7])(visible.test_unpack)
 test_pack_refused = check("10.6")(visible.test_pack_refused)
-
-
-@check("10.6")
-def test_pack_strided(rng):
-    """numbers that are not contiguous"""
-    return visible.Call("pack_int4", quantized=visible.four_bits(rng, 6, 4).T.contiguous().T)
+test_pack_strided = check("10.6", STRIDED)(
+    strided(lambda rng: visible.Call("pack_int4", quantized=visible.four_bits(rng)))
+)

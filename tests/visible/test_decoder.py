@@ -5,7 +5,7 @@ from itertools import accumulate, pairwise
 
 import torch
 
-from labkit.checks.declared import Call, Given, New, Outcome, check
+from labkit.checks.declared import Call, Given, New, Outcome, check, rows
 
 SIZES = {
     "vocab_size": 9, "hidden_size": 6, "intermediate_size": 7, "num_hidden_layers": 2,
@@ -105,52 +105,33 @@ def test_layer_parameters(rng, layer_idx, sparse, **fields):
     return Call("Qwen3DecoderLayer", init=init, names=True)
 
 
-@check("6.1", view=apart_from_input)
-def test_layer(rng, **values):
-    """a dense layer"""
-    return layer_call(rng, **values)
-
-
-@check("6.1", view=apart_from_input, cases=[MIXTURE])
-def test_layer_with_experts(rng, **values):
-    """a layer with experts, and its router logits"""
-    return layer_call(rng, **values)
-
-
-@check("6.1", view=apart_from_input, cases=[MIXTURE])
-def test_layer_one_token(rng, **values):
-    """one token of one text, no mask, {num_experts} experts"""
-    return layer_call(rng, pieces=(1,), batch=1, **values)
-
-
-@check("6.1", view=apart_from_input, pieces=[(2, 1, 1)], num_experts=[0])
-def test_layer_cache(rng, **values):
-    """with a cache, in pieces {pieces}, {num_experts} experts"""
-    return layer_call(rng, **values)
-
-
-@check("6.1", view=apart_from_input, pieces=[(3, 1)], reach=[2])
-def test_layer_one_query(rng, **values):
-    """one token after {pieces[0]} cached ones, only the last {reach} keys not hidden"""
-    return layer_call(rng, **values)
-
-
-@check("6.1", view=apart_from_input)
-def test_layer_positions(rng, **values):
-    """arguments by position: hidden_states, cos, sin, mask"""
-    return layer_call(rng, by_position=True, **values)
-
-
-@check("6.1", view=apart_from_input, rms_norm_eps=[0.3])
-def test_layer_eps(rng, **values):
-    """a large rms_norm_eps"""
-    return layer_call(rng, **values)
-
-
-@check("6.1")
-def test_layer_input(rng, **values):
-    """the hidden_states that came in stay as they were"""
-    return layer_call(rng, **values)
+test_layer = check("6.1", "a dense layer", view=apart_from_input)(layer_call)
+test_layer_with_experts = check(
+    "6.1", "a layer with experts, and its router logits",
+    view=apart_from_input, cases=[MIXTURE],
+)(layer_call)  # fmt: skip
+test_layer_one_token = check(
+    "6.1", "one token of one text, no mask, {num_experts} experts",
+    view=apart_from_input, cases=[MIXTURE], pieces=(1,), batch=1,
+)(layer_call)  # fmt: skip
+test_layer_cache = check(
+    "6.1", "with a cache, in pieces {pieces}, {num_experts} experts",
+    view=apart_from_input, pieces=[(2, 1, 1)], num_experts=[0],
+)(layer_call)  # fmt: skip
+test_layer_one_query = check(
+    "6.1",
+    "one token after {pieces[0]} cached ones, only the last {reach} keys not hidden",
+    view=apart_from_input, pieces=[(3, 1)], reach=[2],
+)(layer_call)  # fmt: skip
+test_layer_positions = check(
+    "6.1", "arguments by position: hidden_states, cos, sin, mask",
+    view=apart_from_input, by_position=True,
+)(layer_call)  # fmt: skip
+test_layer_eps = check(
+    "6.1", "a large rms_norm_eps",
+    view=apart_from_input, rms_norm_eps=[0.3],
+)(layer_call)  # fmt: skip
+test_layer_input = check("6.1", "the hidden_states that came in stay as they were")(layer_call)
 
 
 @check("6.1", view=apart_from_input)
@@ -163,10 +144,10 @@ def test_layer_half_precision(rng, **values):
     return call
 
 
-@check("6.1", cases=[{"num_experts": 0}, MIXTURE])
-def test_layer_gradients(rng, **values):
-    """gradients, {num_experts} experts"""
-    return layer_call(rng, grad=True, **values)
+test_layer_gradients = check(
+    "6.1", "gradients, {num_experts} experts",
+    cases=[{"num_experts": 0}, MIXTURE], grad=True,
+)(layer_call)  # fmt: skip
 
 
 def model_state(rng, fields, sparse=(), name=""):
@@ -210,28 +191,21 @@ def test_model_parameters(rng, sparse, **fields):
     return Call("Qwen3Model", init=init, names=True)
 
 
-@check("6.2", num_hidden_layers=[1], num_experts=[0])
-def test_model_one_token(rng, **values):
-    """one token of one text, {num_experts} experts"""
-    return model_call(rng, pieces=(1,), batch=1, **values)
-
-
-@check("6.2")
-def test_model(rng, **values):
-    """several tokens, dense"""
-    return model_call(rng, **values)
-
-
-@check("6.2", cases=[LATE_MIXTURE])
-def test_model_with_experts(rng, **values):
-    """a mixture, and the router logits of layers {sparse}, which hold experts"""
-    return model_call(rng, **values)
-
-
-@check("6.2", mask=[("00111", "11111"), ("01011", "11110")])
-def test_model_padding(rng, **values):
-    """texts with padding, attention_mask {mask}: positions count real tokens only"""
-    return model_call(rng, **values)
+test_model_one_token = check(
+    "6.2", "one token of one text, {num_experts} experts",
+    num_hidden_layers=[1], num_experts=[0], pieces=(1,), batch=1,
+)(model_call)  # fmt: skip
+test_model = check("6.2", "several tokens, dense")(model_call)
+test_model_with_experts = check(
+    "6.2",
+    "a mixture, and the router logits of layers {sparse}, which hold experts",
+    cases=[LATE_MIXTURE],
+)(model_call)  # fmt: skip
+test_model_padding = check(
+    "6.2",
+    "texts with padding, attention_mask {mask}: positions count real tokens only",
+    mask=[("00111", "11111"), ("01011", "11110")],
+)(model_call)  # fmt: skip
 
 
 @check("6.2", num_hidden_layers=[1], mask=[("11111", "00111")])
@@ -243,16 +217,15 @@ def test_model_boolean_mask(rng, **values):
     return call
 
 
-@check("6.2", pieces=[(2, 1, 2)], num_experts=[0])
-def test_model_cache(rng, **values):
-    """with a cache, in pieces {pieces}, {num_experts} experts"""
-    return model_call(rng, **values)
-
-
-@check("6.2", pieces=[(3, 1, 1)], mask=[("00111", "11111")])
-def test_model_cache_and_padding(rng, **values):
-    """with a cache and padding on the left, in pieces {pieces}"""
-    return model_call(rng, **values)
+test_model_cache = check(
+    "6.2", "with a cache, in pieces {pieces}, {num_experts} experts",
+    pieces=[(2, 1, 2)], num_experts=[0],
+)(model_call)  # fmt: skip
+test_model_cache_and_padding = check(
+    "6.2",
+    "with a cache and padding on the left, in pieces {pieces}",
+    pieces=[(3, 1, 1)], mask=[("00111", "11111")],
+)(model_call)  # fmt: skip
 
 
 @check("6.2", pieces=[(3, 2)], mask=[("11111", "11111")])
@@ -265,10 +238,10 @@ def test_model_mask_later(rng, **values):
     return call
 
 
-@check("6.2", num_hidden_layers=[1], rms_norm_eps=[0.3])
-def test_model_eps(rng, **values):
-    """a large rms_norm_eps"""
-    return model_call(rng, **values)
+test_model_eps = check(
+    "6.2", "a large rms_norm_eps",
+    num_hidden_layers=[1], rms_norm_eps=[0.3],
+)(model_call)  # fmt: skip
 
 
 def last_hidden_states(outcomes):
@@ -299,10 +272,10 @@ def test_model_refuses(rng, **values):
     return known, unknown
 
 
-@check("6.2", num_hidden_layers=[1], num_experts=[0])
-def test_model_gradients(rng, **values):
-    """gradients, {num_experts} experts"""
-    return model_call(rng, grad=True, **values)
+test_model_gradients = check(
+    "6.2", "gradients, {num_experts} experts",
+    num_hidden_layers=[1], num_experts=[0], grad=True,
+)(model_call)  # fmt: skip
 
 
 def lm_call(rng, tie_word_embeddings=True, **values):
@@ -317,10 +290,7 @@ def test_lm_parameters(rng, **fields):
     return Call("Qwen3ForCausalLM", init=init, names=True)
 
 
-@check("6.3", **TIED)
-def test_lm(rng, **values):
-    """logits, tie_word_embeddings={tie_word_embeddings}"""
-    return lm_call(rng, **values)
+test_lm = check("6.3", "logits, tie_word_embeddings={tie_word_embeddings}", **TIED)(lm_call)
 
 
 @check("6.3", cases=[{"num_experts": 0}, MIXTURE])
@@ -330,22 +300,15 @@ def test_lm_router_logits(rng, **values):
     return call.then(**call.steps[0][1], output_router_logits=True)
 
 
-@check("6.3", mask=[("0011", "1111")])
-def test_lm_padding(rng, **values):
-    """a shorter text, padded on the left"""
-    return lm_call(rng, **values)
-
-
-@check("6.3", pieces=[(3, 1)])
-def test_lm_cache(rng, **values):
-    """with a cache, in pieces {pieces}"""
-    return lm_call(rng, **values)
-
-
-@check("6.3", **TIED)
-def test_lm_gradients(rng, **values):
-    """gradients, tie_word_embeddings={tie_word_embeddings}"""
-    return lm_call(rng, grad=True, **values)
+test_lm_padding = check(
+    "6.3", "a shorter text, padded on the left",
+    mask=[("0011", "1111")],
+)(lm_call)  # fmt: skip
+test_lm_cache = check("6.3", "with a cache, in pieces {pieces}", pieces=[(3, 1)])(lm_call)
+test_lm_gradients = check(
+    "6.3", "gradients, tie_word_embeddings={tie_word_embeddings}",
+    **TIED, grad=True,
+)(lm_call)  # fmt: skip
 
 
 @check("6.3", tie_word_embeddings=[True])
@@ -375,7 +338,7 @@ PUBLISHED = {  # E, I, layers, query heads, KV heads, and what else differs
 }
 
 
-def count_call(**fields):
+def count_call(rng, **fields):
     return Call("count_parameters", config=New("Qwen3Config", **COUNTED | fields))
 
 
@@ -390,10 +353,7 @@ def growth(outcomes):
     return [Outcome([[new - old for old, new in zip(*pairs, strict=True)]])]
 
 
-@check("6.4")
-def test_count(rng, **fields):
-    """a dense model"""
-    return count_call(**fields)
+test_count = check("6.4", "a dense model")(count_call)
 
 
 @check("6.4", view=growth, cases=[
@@ -406,22 +366,19 @@ def test_count(rng, **fields):
 ])  # fmt: skip
 def test_count_growth(rng, field, value, **fields):
     """what {field}={value} adds to a model with {num_experts} experts"""
-    return count_call(**fields), count_call(**fields | {field: value})
+    return count_call(rng, **fields), count_call(rng, **fields | {field: value})
 
 
-@check("6.4", tie_word_embeddings=[True], num_experts=[0])
-def test_count_settings(rng, **fields):
-    """tie_word_embeddings={tie_word_embeddings}, {num_experts} experts"""
-    return count_call(**fields)
-
-
-@check("6.4", num_experts=[7], cases=[
-    {"decoder_sparse_step": step, "mlp_only_layers": dense}
-    for step, dense in ((1, ()), (2, ()), (1, (0, 3)))
-])  # fmt: skip
-def test_count_pattern(rng, **fields):
-    """experts, decoder_sparse_step {decoder_sparse_step}, mlp_only_layers {mlp_only_layers}"""
-    return count_call(**fields)
+test_count_settings = check(
+    "6.4", "tie_word_embeddings={tie_word_embeddings}, {num_experts} experts",
+    tie_word_embeddings=[True], num_experts=[0],
+)(count_call)  # fmt: skip
+test_count_pattern = check(
+    "6.4",
+    "experts, decoder_sparse_step {decoder_sparse_step}, mlp_only_layers {mlp_only_layers}",
+    num_experts=[7],
+    cases=rows("decoder_sparse_step, mlp_only_layers", (1, ()), (2, ()), (1, (0, 3))),
+)(count_call)
 
 
 @check("6.4", name=["Qwen3-0.6B"])
@@ -431,4 +388,4 @@ def test_count_published(rng, name):
     fields = {"hidden_size": size, "intermediate_size": inner, "num_hidden_layers": layers}
     fields |= {"num_attention_heads": heads, "num_key_value_heads": kv_heads}
     fields |= {"vocab_size": 151936, "head_dim": 128, "moe_intermediate_size": 768}
-    return count_call(**fields | more)
+    return count_call(rng, **fields | more)

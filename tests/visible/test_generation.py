@@ -290,10 +290,11 @@ def bag_call(rng, rows=600, new=1, probs=PROBS, **inputs):
     return generate_call(rng, new=new, **inputs)
 
 
-@check("7.3", use_cache=[False, True], cases=[{"rows": 2, "tokens": 4, "new": 3}])
-def test_generate_greedy(rng, **settings):
-    """{rows} prompts of {tokens} tokens, {new} new ones, use_cache {use_cache}"""
-    return generate_call(rng, **settings)
+test_generate_greedy = check(
+    "7.3",
+    "{rows} prompts of {tokens} tokens, {new} new ones, use_cache {use_cache}",
+    use_cache=[False, True], cases=[{"rows": 2, "tokens": 4, "new": 3}],
+)(generate_call)  # fmt: skip
 
 
 @check("7.3")

@@ -23,8 +23,8 @@ def route_call(logits, top_k, norm, summary="by index", **options):
     return call.returning("weights", "chosen")
 
 
-def some_route_call(rng, top_k=2, norm=True, shift=0.0, **options):
-    return route_call(2 * rng.normal(5, 6) + shift, top_k, norm, **options)
+def some_route_call(rng, shape=(5, 6), top_k=2, norm=True, shift=0.0, **options):
+    return route_call(2 * rng.normal(*shape) + shift, top_k, norm, **options)
 
 
 test_route = check("5.1", "norm_topk_prob=True", top_k=3)(some_route_call)
@@ -37,17 +37,14 @@ test_route_one_expert = check(
 
 
 @check("5.1")
-def test_route_best_first(rng, shape=(5, 8), top_k=4, norm=False):
-    """the best expert first"""
-    return route_call(2 * rng.normal(*shape), top_k, norm, summary=None)
-
-
-@check("5.1")
 def test_route_many_experts(rng, tokens=5):
     """128 experts of nearly the same probability, norm_topk_prob=True"""
     return route_call(torch.argsort(rng.normal(tokens, 128), dim=-1) / 1000, 2, True)
 
 
+test_route_best_first = check(
+    "5.1", "the best expert first", shape=(5, 8), top_k=4, norm=False, summary=None
+)(some_route_call)
 test_route_large_logits = check("5.1", "logits in the hundreds", norm=False, shift=200.0)(
     some_route_call
 )
@@ -202,8 +199,8 @@ def balance_call(logits, top_k, **options):
 MASK = torch.tensor([[0, 1, 1, 1], [0, 0, 1, 1]])  # left padding, two texts of four tokens
 
 
-def some_balance_call(rng, layers=1, top_k=2, **options):
-    logits = [2 * rng.normal(8, 5) for _ in range(layers)]
+def some_balance_call(rng, shape=(8, 5), layers=1, top_k=2, **options):
+    logits = [2 * rng.normal(*shape) for _ in range(layers)]
     return balance_call(logits[0] if layers == 1 else logits, top_k, **options)
 
 

@@ -5,50 +5,50 @@ import torch
 from labkit.checks.declared import Call, check, rows
 
 
-def cos_sin_call(position_ids, head_dim=6, rope_theta=1e4, **options):
-    inputs = {"head_dim": head_dim, "rope_theta": rope_theta}
-    call = Call("rope_cos_sin", position_ids=position_ids, **inputs, **options)
+def positions(rng, ids=None, low=1, high=60, shape=(5,)):
+    return rng.integers(low, high, *shape) if ids is None else torch.tensor(ids)
+
+
+def cos_sin_call(rng, head_dim=6, rope_theta=1e4, by_position=False, **ids):
+    call = Call("rope_cos_sin", by_position=by_position)
+    call.then(position_ids=positions(rng, **ids), head_dim=head_dim, rope_theta=rope_theta)
     return call.returning("cos", "sin")
 
 
-test_rope_cos_sin_values = check("2.1", "values for positions 0 to 4")(
-    lambda rng: cos_sin_call(torch.arange(5))
+FIRST, FAR = tuple(range(5)), (4097, 12345)
+test_rope_cos_sin_values = check("2.1", "values for positions 0 to 4", ids=FIRST)(cos_sin_call)
+test_rope_cos_sin_theta = check(
+    "2.1", "rope_theta 1000000, Qwen3's", ids=FIRST, rope_theta=1000000.0
+)(cos_sin_call)
+test_rope_cos_sin_cache = check("2.1", "positions that do not start at 0", ids=(7, 8, 9, 10))(
+    cos_sin_call
 )
-test_rope_cos_sin_theta = check("2.1", "rope_theta 1000000, Qwen3's")(
-    lambda rng: cos_sin_call(torch.arange(5), rope_theta=1000000.0)
-)
-test_rope_cos_sin_cache = check("2.1", "positions that do not start at 0")(
-    lambda rng: cos_sin_call(torch.arange(7, 11))
-)
-test_rope_cos_sin_gaps = check("2.1", "positions with gaps")(
-    lambda rng: cos_sin_call(torch.tensor([0, 1, 5, 20]))
-)
-test_rope_cos_sin_rows = check("2.1", "every text with positions of its own")(
-    lambda rng: cos_sin_call(rng.integers(0, 60, 2, 4))
-)
-test_rope_cos_sin_large = check("2.1", "large positions, where only float32 still counts")(
-    lambda rng: cos_sin_call(torch.tensor([4097, 12345]), 4, 1000000.0)
-)
+test_rope_cos_sin_gaps = check("2.1", "positions with gaps", ids=(0, 1, 5, 20))(cos_sin_call)
+test_rope_cos_sin_rows = check(
+    "2.1", "every text with positions of its own", low=0, shape=(2, 4)
+)(cos_sin_call)
+test_rope_cos_sin_large = check(
+    "2.1", "large positions, where only float32 still counts",
+    ids=FAR, head_dim=4, rope_theta=1000000.0,
+)(cos_sin_call)  # fmt: skip
+test_rope_cos_sin_by_position = check(
+    "2.1", "arguments by position: position_ids, head_dim, rope_theta",
+    ids=(3, 50), by_position=True,
+)(cos_sin_call)  # fmt: skip
 
 
-@check("2.1")
-def test_rope_cos_sin_by_position(rng):
-    """arguments by position: position_ids, head_dim, rope_theta"""
-    return cos_sin_call(torch.tensor([3, 50]), by_position=True)
+def rotate_call(rng, shape=(2, 4), dtype=torch.float32, **options):
+    return Call("rotate_half", x=rng.normal(*shape, dtype=dtype), **options)
 
 
 test_rotate_half_vector = check("2.2", "one vector, (1, 2, 3, 4, 5, 6)")(
     lambda rng: Call("rotate_half", x=torch.arange(1.0, 7.0))
 )
-test_rotate_half_values = check("2.2", "values for shape (B, H, T, D)")(
-    lambda rng: Call("rotate_half", x=rng.normal(2, 4, 6, 8))
+test_rotate_half_values = check("2.2", "values for shape (B, H, T, D)", shape=(2, 4, 6, 8))(
+    rotate_call
 )
-test_rotate_half_half_precision = check("2.2", "bfloat16")(
-    lambda rng: Call("rotate_half", x=rng.normal(2, 4, dtype=torch.bfloat16))
-)
-test_rotate_half_gradients = check("2.2", "gradients")(
-    lambda rng: Call("rotate_half", x=rng.normal(2, 4), grad=True)
-)
+test_rotate_half_half_precision = check("2.2", "{dtype}", dtype=[torch.bfloat16])(rotate_call)
+test_rotate_half_gradients = check("2.2", "gradients", grad=True)(rotate_call)
 
 
 def tables(angles):
@@ -64,39 +64,32 @@ def rotation_call(rng, angles, heads=(4, 2), length=3, batch=2, **options):
     return Call("apply_rotary_pos_emb", **given).returning("query", "key")
 
 
-def half_precision_rotation_call(rng, angles, dtype):
-    inputs = {}
+def half_precision_rotation_call(rng, dtype, angles):
+    """angles    (1, T, D/2)"""
+    inputs, angles = {}, torch.tensor(angles)
     for name, heads in (("query", 4), ("key", 2)):  # nothing cancels: roundings stay small
-        large, small = rng.uniform(2, 2, heads, 3, angles.size(-1), low=-0.1, high=0.1)
+        large, small = rng.uniform(2, 2, heads, *angles.shape[1:], low=-0.1, high=0.1)
         inputs[name] = torch.cat((1.5 + large, small), dim=-1).to(dtype)
     return Call("apply_rotary_pos_emb", **inputs, **tables(angles)).returning("query", "key")
 
 
-def some_rotation_call(rng, heads=(4, 2), length=3, batch=2, rows=None, **options):
-    angles = rng.uniform(*(rows or (batch, length)), 3, low=-3.0, high=3.0)
+def some_rotation_call(rng, heads=(4, 2), length=3, head_dim=6, batch=2, rows=None, **options):
+    angles = rng.uniform(*(rows or (batch, length)), head_dim // 2, low=-3.0, high=3.0)
     return rotation_call(rng, angles, heads, length, batch, **options)
 
 
 test_rotation_values = check("2.3", "values")(some_rotation_call)
 test_rotation_one_row = check(
-    "2.3", "one row of angles for all texts, shape (T, D)", rows=(3,)
+    "2.3", "one row of angles for all texts, shape {rows} without D", rows=[(3,)]
 )(some_rotation_call)
-
-
-@check("2.3", sizes=[(3, 5, 3), (2, 3, 3)])
-def test_rotation_equal_sizes(rng, sizes):
-    """as many texts or tokens as heads, where a wrong axis goes unnoticed"""
-    batch, length, heads = sizes
-    return some_rotation_call(rng, (heads, heads), length, batch)
-
-
-@check("2.3")
-def test_rotation_half_precision(rng):
-    """bfloat16 with tables in float32"""
-    angles = rng.uniform(1, 3, 3, low=0.3, high=1.2)
-    return half_precision_rotation_call(rng, angles, torch.bfloat16)
-
-
+test_rotation_equal_sizes = check(
+    "2.3", "as many texts or tokens as heads, where a wrong axis goes unnoticed",
+    cases=rows("batch, length, heads", (3, 5, (3, 3)), (2, 3, (3, 3))),
+)(some_rotation_call)  # fmt: skip
+test_rotation_half_precision = check(
+    "2.3", "{dtype} with tables in float32", dtype=[torch.bfloat16],
+    angles=(((0.3, 0.7, 1.2), (1.1, 0.4, 0.9), (0.5, 1.0, 0.6)),),
+)(half_precision_rotation_call)  # fmt: skip
 test_rotation_by_position = check(
     "2.3", "arguments by position: query, key, cos, sin", by_position=True
 )(some_rotation_call)
@@ -105,60 +98,46 @@ test_rotation_gradients = check("2.3", "gradients of query and key", grad=("quer
 )
 
 
-def sinusoidal_call(position_ids, hidden_size, **options):
-    inputs = {"position_ids": position_ids, "hidden_size": hidden_size}
-    return Call("sinusoidal_embedding", **inputs, **options)
+def sinusoidal_call(rng, hidden_size=6, by_position=False, **ids):
+    call = Call("sinusoidal_embedding", by_position=by_position)
+    return call.then(position_ids=positions(rng, **ids), hidden_size=hidden_size)
 
 
-test_sinusoidal_embedding_values = check("2.4", "values")(
-    lambda rng: sinusoidal_call(torch.arange(5), 6)
-)
-test_sinusoidal_embedding_odd_size = check("2.4", "an odd size, with a sine to spare")(
-    lambda rng: sinusoidal_call(torch.arange(4), 5)
-)
+test_sinusoidal_embedding_values = check("2.4", "hidden_size {hidden_size}", hidden_size=[6],
+                                         ids=FIRST)(sinusoidal_call)  # fmt: skip
+test_sinusoidal_embedding_odd_size = check(
+    "2.4", "hidden_size {hidden_size}, with a sine to spare", hidden_size=[5], ids=FIRST
+)(sinusoidal_call)
+test_sinusoidal_embedding_rows = check(
+    "2.4", "positions of shape {shape} that do not start at 0", low=5, shape=[(2, 3)]
+)(sinusoidal_call)
+test_sinusoidal_embedding_large = check(
+    "2.4", "large positions, where only float32 still counts", ids=FAR, hidden_size=2
+)(sinusoidal_call)
+test_sinusoidal_embedding_by_position = check(
+    "2.4", "arguments by position: position_ids, hidden_size",
+    ids=(3, 50), hidden_size=8, by_position=True,
+)(sinusoidal_call)  # fmt: skip
 
 
-@check("2.4")
-def test_sinusoidal_embedding_rows(rng):
-    """positions that do not start at 0, for each text its own"""
-    return sinusoidal_call(rng.integers(5, 60, 2, 3), 6)
-
-
-@check("2.4")
-def test_sinusoidal_embedding_large(rng):
-    """large positions, where only float32 still counts"""
-    return sinusoidal_call(torch.tensor([4097, 12345]), 2)
-
-
-@check("2.4")
-def test_sinusoidal_embedding_by_position(rng):
-    """arguments by position: position_ids, hidden_size"""
-    return sinusoidal_call(torch.tensor([3, 50]), 8, by_position=True)
-
-
-def alibi_call(num_heads, query_length, key_length, **options):
+def alibi_call(rng, num_heads=4, query_length=4, key_length=4, **options):
     lengths = {"query_length": query_length, "key_length": key_length}
     return Call("alibi_bias", num_heads=num_heads, **lengths, **options)
 
 
-test_alibi_bias_heads = check("2.5", "{num_heads} heads", num_heads=[8, 4, 12])(
-    lambda rng, num_heads: alibi_call(num_heads, 4, 4)
-)
-test_alibi_bias_cache = check("2.5", "the last 2 queries of 5 keys")(
-    lambda rng: alibi_call(4, 2, 5)
-)
-
-
-@check("2.5")
-def test_alibi_bias_long(rng):
-    """the last query of 2100 keys, where only float32 still counts"""
-    return alibi_call(2, 1, 2100)
-
-
-@check("2.5")
-def test_alibi_bias_by_position(rng):
-    """arguments by position: num_heads, query_length, key_length"""
-    return alibi_call(2, 3, 4, by_position=True)
+test_alibi_bias_heads = check("2.5", "{num_heads} heads", num_heads=[8, 4, 12])(alibi_call)
+test_alibi_bias_cache = check(
+    "2.5", "the last {query_length} queries of {key_length} keys",
+    cases=rows("query_length, key_length", (2, 5)),
+)(alibi_call)  # fmt: skip
+test_alibi_bias_long = check(
+    "2.5", "the last query of {key_length} keys, where only float32 still counts",
+    key_length=[2100], query_length=1, num_heads=2,
+)(alibi_call)  # fmt: skip
+test_alibi_bias_by_position = check(
+    "2.5", "arguments by position: num_heads, query_length, key_length",
+    num_heads=2, query_length=3, by_position=True,
+)(alibi_call)  # fmt: skip
 
 
 def relative_scores_call(rng, new, total, batch=2, heads=3, head_dim=4, **options):
@@ -184,9 +163,12 @@ test_relative_scores_gradients = check(
 )(relative_scores_call)
 
 
-def yarn_call(position_ids, trained=4096, theta=100.0, factor=4.0, head_dim=16, **options):
+def yarn_call(
+    rng, trained=4096, theta=100.0, factor=4.0, head_dim=16, ids=None, low=1, high=30,
+    shape=(2, 5), **options,
+):  # fmt: skip
     inputs = {
-        "position_ids": position_ids,
+        "position_ids": positions(rng, ids, low, high, shape),
         "head_dim": head_dim,
         "rope_theta": theta,
         "factor": factor,
@@ -195,46 +177,33 @@ def yarn_call(position_ids, trained=4096, theta=100.0, factor=4.0, head_dim=16, 
     return Call("yarn_cos_sin", **inputs, **options).returning("cos", "sin")
 
 
-def yarn_cos_sin_call(**options):
-    return yarn_call(torch.tensor([0, 1, 7, 29]), **options)
-
-
-test_yarn_cos_sin_values = check("2.7", "values")(
-    lambda rng: yarn_cos_sin_call(trained=1290, theta=10000.0, head_dim=10)
+SOME = (0, 1, 7, 29)
+test_yarn_cos_sin_sizes = check(
+    "2.7", "trained length {trained}, rope_theta {theta}, head_dim {head_dim}", ids=SOME,
+    cases=rows("trained, theta, head_dim", (1290, 10000.0, 10)),
+)(yarn_call)  # fmt: skip
+test_yarn_cos_sin_factor = check("2.7", "factor {factor}", factor=[1.0, 8.0], ids=SOME)(
+    yarn_call
 )
-test_yarn_cos_sin_factor = check("2.7", "factor {factor}", factor=[1.0, 8.0])(
-    lambda rng, factor: yarn_cos_sin_call(factor=factor)
-)
-
-
-@check("2.7", trained=[6, 100])
-def test_yarn_cos_sin_short(rng, trained):
-    """a trained length of {trained}, where the ramp begins at pair 0"""
-    return yarn_cos_sin_call(trained=trained)
-
-
-@check("2.7")
-def test_yarn_cos_sin_far_end(rng):
-    """a trained length of 800 with rope_theta 10, where the ramp ends at D - 1"""
-    return yarn_cos_sin_call(trained=800, theta=10.0)
-
-
-@check("2.7", attention_factor=[1.7, 1.0])
-def test_yarn_cos_sin_explicit_factor(rng, attention_factor):
-    """attention_factor {attention_factor}, not left to the formula"""
-    return yarn_cos_sin_call(attention_factor=attention_factor)
-
-
-test_yarn_cos_sin_betas = check("2.7", "other beta_fast and beta_slow")(
-    lambda rng: yarn_cos_sin_call(beta_fast=60.0, beta_slow=4.0)
-)
-
-
-@check("2.7")
-def test_yarn_cos_sin_by_position(rng):
-    """arguments by position"""
-    more = {"attention_factor": 1.3, "beta_fast": 20.0, "beta_slow": 2.0}
-    return yarn_cos_sin_call(**more, by_position=True)
+test_yarn_cos_sin_short = check(
+    "2.7", "a trained length of {trained}, where the ramp begins at pair 0",
+    trained=[6, 100], ids=SOME,
+)(yarn_call)  # fmt: skip
+test_yarn_cos_sin_far_end = check(
+    "2.7", "a trained length of {trained} with rope_theta 10, where the ramp ends at D - 1",
+    trained=[800], theta=10.0, ids=SOME,
+)(yarn_call)  # fmt: skip
+test_yarn_cos_sin_explicit_factor = check(
+    "2.7", "attention_factor {attention_factor}, not left to the formula",
+    attention_factor=[1.7, 1.0], ids=SOME,
+)(yarn_call)  # fmt: skip
+test_yarn_cos_sin_betas = check(
+    "2.7", "other beta_fast and beta_slow", beta_fast=60.0, beta_slow=4.0, ids=SOME
+)(yarn_call)
+test_yarn_cos_sin_by_position = check(
+    "2.7", "arguments by position",
+    attention_factor=1.3, beta_fast=20.0, beta_slow=2.0, ids=SOME, by_position=True,
+)(yarn_call)  # fmt: skip
 
 
 def learned_call(rng, start, new, rows=7, batch=2, size=5, dtype=torch.float32, **options):

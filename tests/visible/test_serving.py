@@ -59,12 +59,10 @@ def test_tiles_sums(rng, dtype, total=80):
     return call
 
 
-@check("10.1", dtype=[BF16])
-def test_tiles_half(rng, dtype, shape=(1, 4, 2, 6, 30, 8), size=3.0, block_size=4):
-    """{dtype}, with sums in float32"""
-    return tiles_call(rng, shape, dtype=dtype, size=size, block_size=block_size)
-
-
+test_tiles_half = check(
+    "10.1", "{dtype}, with sums in float32",
+    dtype=[BF16], shape=(1, 4, 2, 6, 30, 8), size=3.0, block_size=4,
+)(tiles_call)  # fmt: skip
 test_tiles_gradient = check("10.1", "gradients", block_size=2, grad=True)(tiles_call)
 
 
@@ -474,8 +472,6 @@ test_speculative_accepted = check(
     "10.5", "how often draft {drafted} passes, and what takes its place", view=column(0),
     drafted=[1, 3, 0],
 )(frequencies)  # fmt: skip
-
-
 test_speculative_second = check(
     "10.5", "how often the second draft passes, and what takes its place", drafted=3, before=1,
     view=column(1, columns=3),

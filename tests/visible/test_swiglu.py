@@ -2,7 +2,7 @@
 
 import torch
 
-from labkit.checks.declared import Call, New, check
+from labkit.checks.declared import STRIDED, Call, New, check, strided
 
 HALF = [torch.bfloat16, torch.float16]
 
@@ -52,12 +52,12 @@ def positive_pickers(*arguments, **options):
     return {name: weight.abs() for name, weight in pickers(*arguments, **options).items()}
 
 
-test_silu = check("4.1", "values")(
-    lambda rng, shape=(2, 3, 8): Call("silu", x=2 * rng.normal(*shape))
-)
-test_silu_gradients = check("4.1", "gradients")(
-    lambda rng, shape=(3, 6): Call("silu", x=2 * rng.normal(*shape), grad=True)
-)
+def silu_call(rng, shape=(2, 3, 8), **options):
+    return Call("silu", x=2 * rng.normal(*shape), **options)
+
+
+test_silu = check("4.1", "values")(silu_call)
+test_silu_gradients = check("4.1", "gradients", shape=(3, 6), grad=True)(silu_call)
 
 
 @check("4.1")
@@ -79,9 +79,7 @@ def test_silu_half(rng, dtype, shape=(6, 8)):
     return Call("silu", x=rng.uniform(*shape, low=-8, high=8).to(dtype))
 
 
-test_silu_strided = check("4.1", "an input that is not contiguous")(
-    lambda rng: Call("silu", x=rng.normal(4, 3).T)
-)
+test_silu_strided = check("4.1", STRIDED, shape=(3, 4))(strided(silu_call))
 
 
 @check("4.1")
@@ -121,8 +119,8 @@ def test_mlp_other_size(rng, size=5):
     )
 
 
-test_mlp_strided = check("4.2", "an input that is not contiguous")(
-    lambda rng, shape=(6, 3, 2): mlp_call(rng, x=rng.normal(*shape).transpose(0, 2))
+test_mlp_strided = check("4.2", STRIDED)(
+    strided(lambda rng, shape=(2, 3, 6): mlp_call(rng, x=rng.normal(*shape)))
 )
 
 
@@ -169,8 +167,8 @@ def test_kind_half(rng, kind):
     return feed_forward_call(rng, kind, dtype=torch.bfloat16, weights=positive_pickers, x=x)
 
 
-test_kind_strided = check("4.3", "kind geglu, an input that is not contiguous")(
-    lambda rng: feed_forward_call(rng, "geglu", x=rng.normal(6, 3, 2).transpose(0, 2))
+test_kind_strided = check("4.3", STRIDED)(
+    strided(lambda rng: feed_forward_call(rng, "geglu", x=rng.normal(2, 3, 6)))
 )
 
 

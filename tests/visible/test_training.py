@@ -2,105 +2,102 @@
 
 import torch
 
-from labkit.checks.declared import Call, Given, check
-
-VOCAB = 11
+from labkit.checks.declared import Call, Given, check, rows
 
 
-def causal_lm_loss_call(rng, scale=2.0, dtype=torch.float32, ignored=True, **options):
-    labels = rng.integers(1, VOCAB, 2, 6)
-    labels[0, 2] = 0
+def loss_call(
+    rng, shape=(2, 6), vocab=11, scale=2.0, dtype=torch.float32, ignored=True, **options
+):
+    labels = rng.integers(0, vocab, *shape)
+    labels[0, -1] = 0  # a token like any other
     if ignored:
-        labels[0, :2] = labels[0, 5] = labels[1, 5] = -100
-    logits = (scale * rng.normal(2, 6, VOCAB)).to(dtype)
+        is_dropped = rng.uniform(*shape) < 0.4
+        is_dropped[0] = True
+        is_dropped[0, -1] = False
+        is_dropped[-1, -2:] = True
+        is_dropped[-1, 2:4] = False
+        labels[is_dropped] = -100
+    logits = (scale * rng.normal(*shape, vocab)).to(dtype)
     return Call("causal_lm_loss", logits=logits, labels=labels, **options)
 
 
-test_causal_lm_loss_values = check("8.1", "every label counts", ignored=False)(
-    causal_lm_loss_call
-)
-test_causal_lm_loss_ignored = check("8.1", "labels of -100 do not count")(causal_lm_loss_call)
-test_causal_lm_loss_large = check("8.1", "large logits", scale=100.0)(causal_lm_loss_call)
+test_loss_values = check("8.1", "every label counts", ignored=False)(loss_call)
+test_loss_ignored = check("8.1", "labels of -100 do not count")(loss_call)
+test_loss_large = check("8.1", "large logits", scale=100.0)(loss_call)
 
 
 @check("8.1")
-def test_causal_lm_loss_sure(rng):
+def test_loss_sure(rng, shape=(2, 6), vocab=11):
     """a model that is sure and right"""
-    call = causal_lm_loss_call(rng, ignored=False)
+    call = loss_call(rng, shape, vocab, ignored=False)
     inputs = call.steps[0][1]
-    following = torch.nn.functional.one_hot(inputs["labels"].roll(-1, 1), VOCAB)
+    following = torch.nn.functional.one_hot(inputs["labels"].roll(-1, 1), vocab)
     inputs["logits"] = 200.0 * following + inputs["logits"]
     return call
 
 
-test_causal_lm_loss_bfloat16 = check(
-    "8.1", "logits in bfloat16", scale=4.0, dtype=torch.bfloat16
-)(causal_lm_loss_call)
-test_causal_lm_loss_by_position = check(
-    "8.1", "arguments by position: logits, labels", by_position=True
-)(causal_lm_loss_call)
-test_causal_lm_loss_gradients = check(
+test_loss_half = check("8.1", "logits in {dtype}", scale=4.0, dtype=[torch.bfloat16])(loss_call)
+test_loss_by_position = check("8.1", "arguments by position: logits, labels", by_position=True)(
+    loss_call
+)
+test_loss_gradients = check(
     "8.1", "gradients, of logits as large as {scale}", points=0.5, scale=[2.0, 100.0], grad=True
-)(causal_lm_loss_call)
+)(loss_call)
 
 
-def learning_rate_call(step, warmup_steps=4, total_steps=20, **options):
-    inputs = {"peak": 2.0, "warmup_steps": warmup_steps, "total_steps": total_steps}
+def rate_call(rng, step, warmup_steps=4, total_steps=20, peak=2.0, **options):
+    inputs = {"peak": peak, "warmup_steps": warmup_steps, "total_steps": total_steps}
     return Call("learning_rate", step=step, **inputs, **options)
 
 
-test_learning_rate_long_warmup = check("8.2", "in the middle of a long warm-up")(
-    lambda rng: learning_rate_call(700000, warmup_steps=1000000, total_steps=3000000)
-)
-test_learning_rate_warmup = check("8.2", "step {step} of 4 steps of warm-up", step=[0, 1, 3])(
-    lambda rng, step: learning_rate_call(step)
-)
-
-
-@check("8.2", step=[4, 5, 9, 12, 17, 19])
-def test_learning_rate_cosine(rng, step):
-    """step {step}, after 4 steps of warm-up, of 20"""
-    return learning_rate_call(step)
-
-
-@check("8.2", step=[0, 1, 4, 12, 17, 20, 25])
-def test_learning_rate_floor(rng, step):
-    """step {step} of 20, with a floor"""
-    return learning_rate_call(step, floor=0.6)
-
-
-test_learning_rate_beyond = check("8.2", "step {step}, when all 20 are done", step=[20, 23])(
-    lambda rng, step: learning_rate_call(step)
-)
-test_learning_rate_no_warmup = check("8.2", "step {step} without a warm-up", step=[0, 1])(
-    lambda rng, step: learning_rate_call(step, warmup_steps=0)
-)
-
-
-@check("8.2")
-def test_learning_rate_by_position(rng):
-    """arguments by position: step, peak, warmup_steps, total_steps, floor"""
-    return learning_rate_call(7, floor=0.6, by_position=True)
-
-
-def small_model(experts, groups=1, **options):
-    """A model of few weights: the recorded mistakes leave them behind in many copies."""
-    sizes = {"vocab_size": 7, "hidden_size": 4, "num_hidden_layers": 2 if experts else 1}
-    return Given("training.training", **sizes, num_experts=experts, groups=groups, **options)
+test_rate_long_warmup = check(
+    "8.2", "step {step} of a million steps of warm-up",
+    step=[700000], warmup_steps=1000000, total_steps=3000000,
+)(rate_call)  # fmt: skip
+test_rate_warmup = check(
+    "8.2", "step {step} of {warmup_steps} steps of warm-up", step=[0, 1, 3], warmup_steps=4
+)(rate_call)
+test_rate_cosine = check(
+    "8.2", "step {step} of {total_steps}, after a warm-up",
+    step=[4, 5, 9, 12, 17, 19], total_steps=20,
+)(rate_call)  # fmt: skip
+test_rate_floor = check(
+    "8.2", "step {step} of {total_steps}, with a floor",
+    step=[0, 1, 4, 12, 17, 20, 25], total_steps=20, floor=0.6,
+)(rate_call)  # fmt: skip
+test_rate_beyond = check(
+    "8.2", "step {step}, when all {total_steps} are done", step=[20, 23], total_steps=20
+)(rate_call)
+test_rate_no_warmup = check(
+    "8.2", "step {step} without a warm-up", step=[0, 1], warmup_steps=0
+)(rate_call)
+test_rate_by_position = check(
+    "8.2", "arguments by position: step, peak, warmup_steps, total_steps, floor",
+    step=7, floor=0.6, by_position=True,
+)(rate_call)  # fmt: skip
 
 
 def train_call(
-    rng, given, rates, shape, vocab=7, cut=2, padded=False, max_grad_norm=100.0,
-    parts=0, **options,
+    rng, rates=(0.1,), texts=3, tokens=5, vocab=7, size=4, layers=1, experts=0, top_k=2,
+    groups=1, watched=False, stale=False, weight=0.1, seed=0, cut=2, padded=False,
+    max_grad_norm=100.0, parts=0, **options,
 ):  # fmt: skip
     """One step for every rate, all on one model: the next shows what the last left behind.
 
+    size, layers     of the model; small ones, since mistakes leave weights in many copies
+    groups, watched, stale    see doubles.training.training
+    weight           of the balance loss
     cut    tokens at the beginning of a text that have no label, or are padding
     parts  0: train_step; otherwise train_step_in_parts, and no first label counts
     """
+    given = Given(
+        "training.training", vocab_size=vocab, hidden_size=size, num_hidden_layers=layers,
+        num_experts=experts, num_experts_per_tok=top_k, router_aux_loss_coef=weight,
+        groups=groups, watched=watched, stale=stale, seed=seed,
+    )  # fmt: skip
     call = Call("train_step_in_parts" if parts else "train_step", objects=given, **options)
     for lr in rates:
-        input_ids = rng.integers(0, vocab, *shape)
+        input_ids = rng.integers(0, vocab, texts, tokens)
         labels = input_ids.clone()
         labels[0, :cut] = -100
         inputs = {"input_ids": input_ids, "labels": labels, "lr": lr}
@@ -118,118 +115,92 @@ def train_call(
     return call
 
 
-def train_step_call(rng, experts=0, groups=1, rates=(0.1,), stale=False, top_k=2, **options):
-    given = small_model(experts, groups, stale=stale, num_experts_per_tok=top_k)
-    return train_call(rng, given, rates, (3, 5), **options)
-
-
-test_train_step_one_step = check("8.3", "one step, nothing to clip")(train_step_call)
-test_train_step_clipped = check(
-    "8.3", "gradients longer than max_grad_norm", max_grad_norm=0.25
-)(train_step_call)
-test_train_step_two_steps = check("8.3", "two steps in a row", rates=(0.1, 0.05))(
-    train_step_call
+TWO = {"rates": (0.1, 0.05)}
+BY_POSITION = "arguments by position, max_grad_norm left at its default"
+STALE = "a model that comes with gradients of something else"
+test_step = check("8.3", "one step, nothing to clip")(train_call)
+test_step_clipped = check("8.3", "gradients longer than max_grad_norm", max_grad_norm=0.25)(
+    train_call
 )
-test_train_step_stale = check(
-    "8.3", "a model that comes with gradients of something else", stale=True
-)(train_step_call)
-test_train_step_padded = check("8.3", "padding", padded=True)(train_step_call)
-test_train_step_experts = check("8.3", "a model with experts", experts=3)(train_step_call)
-test_train_step_experts_padded = check(
-    "8.3", "a model with experts, 1 a token, and padding", experts=3, top_k=1, padded=True
-)(train_step_call)
-test_train_step_groups = check("8.3", "an optimizer with two groups of parameters", groups=2)(
-    train_step_call
+test_step_several = check("8.3", "several steps in a row", **TWO)(train_call)
+test_step_stale = check("8.3", STALE, stale=True)(train_call)
+test_step_padded = check("8.3", "padding", padded=True)(train_call)
+test_step_experts = check(
+    "8.3", "a model with {experts} experts, {top_k} a token",
+    layers=2, cases=rows("experts, top_k", (3, 2)),
+)(train_call)  # fmt: skip
+test_step_experts_padded = check(
+    "8.3", "a model with experts, 1 a token, and padding",
+    layers=2, experts=3, top_k=1, padded=True,
+)(train_call)  # fmt: skip
+test_step_groups = check("8.3", "an optimizer with two groups of parameters", groups=2)(
+    train_call
 )
-test_train_step_by_position = check(
-    "8.3",
-    "arguments by position, max_grad_norm left at its default",
-    padded=True,
-    max_grad_norm=None,
-    by_position=True,
-)(train_step_call)
-
-
-def train_step_in_parts_call(
-    rng, parts, shape=(3, 5), experts=0, rates=(0.1,), watched=False, stale=False, **options
-):
-    given = small_model(experts, watched=watched, stale=stale, num_experts_per_tok=1)
-    return train_call(rng, given, rates, shape, parts=parts, **options)
-
-
-test_train_step_in_parts_whole = check("8.4", "a batch in a single part", parts=1)(
-    train_step_in_parts_call
-)
-test_train_step_in_parts_equal_parts = check(
-    "8.4", "2 parts that hold equally many labels", parts=2, shape=(4, 5), cut=0, watched=True
-)(train_step_in_parts_call)
+test_step_by_position = check(
+    "8.3", BY_POSITION, padded=True, max_grad_norm=None, by_position=True
+)(train_call)
+test_parts_whole = check("8.4", "a batch in a single part", parts=1)(train_call)
+test_parts_equal = check(
+    "8.4", "2 parts that hold equally many labels", parts=2, texts=4, cut=0, watched=True
+)(train_call)
 
 
 @check("8.4")
-def test_train_step_in_parts_unequal_parts(rng):
+def test_parts_unequal(rng):
     """3 parts that hold 3, 4 and 1 counted labels"""
-    call = train_step_in_parts_call(rng, 3, watched=True)
+    call = train_call(rng, parts=3, watched=True)
     call.steps[0][1]["labels"][2, 1:4] = -100
     return call
 
 
-test_train_step_in_parts_odd = check(
-    "8.4", "5 texts in 2 parts, two steps in a row", parts=2, shape=(5, 4), rates=(0.1, 0.05)
-)(train_step_in_parts_call)
-test_train_step_in_parts_clipped = check(
+test_parts_odd = check(
+    "8.4", "5 texts in 2 parts, two steps in a row", parts=2, texts=5, tokens=4, **TWO
+)(train_call)
+test_parts_clipped = check(
     "8.4", "gradients longer than max_grad_norm", parts=3, max_grad_norm=0.25, watched=True
-)(train_step_in_parts_call)
-test_train_step_in_parts_cut = check(
-    "8.4", "7 texts in 3 parts: 3, 3 and 1", points=0.5, parts=3, shape=(7, 3), watched=True
-)(train_step_in_parts_call)
-test_train_step_in_parts_fewer_parts = check(
-    "8.4", "5 texts in 4 parts, which are only 3", points=0.5, parts=4, shape=(5, 3)
-)(train_step_in_parts_call)
-
-
-test_train_step_in_parts_stale = check(
-    "8.4", "a model that comes with gradients of something else", parts=2, stale=True
-)(train_step_in_parts_call)
+)(train_call)
+test_parts_cut = check(
+    "8.4", "7 texts in 3 parts: 3, 3 and 1",
+    points=0.5, parts=3, texts=7, tokens=3, watched=True,
+)(train_call)  # fmt: skip
+test_parts_fewer = check(
+    "8.4", "5 texts in 4 parts, which are only 3", points=0.5, parts=4, texts=5, tokens=3
+)(train_call)
+test_parts_stale = check("8.4", STALE, parts=2, stale=True)(train_call)
 
 
 @check("8.4")
-def test_train_step_in_parts_first_label(rng):
+def test_parts_first_label(rng, **sizes):
     """first labels that are not -100: they are never scored"""
-    call = train_step_in_parts_call(rng, 3)
+    call = train_call(rng, parts=3, **sizes)
     inputs = call.steps[0][1]
     inputs["labels"][1:, 0] = inputs["input_ids"][1:, 0]
     return call
 
 
 @check("8.4", points=0.5, part=[1, 2, 3])
-def test_train_step_in_parts_a_part_without_labels(rng, part):
+def test_parts_without_labels(rng, part, **sizes):
     """two steps; in the second no label counts in part {part} of 3"""
-    call = train_step_in_parts_call(rng, 3, rates=(0.1, 0.05))
+    call = train_call(rng, parts=3, **TWO, **sizes)
     call.steps[1][1]["labels"][part - 1] = -100
     return call
 
 
-test_train_step_in_parts_padded = check("8.4", "padding", parts=3, padded=True)(
-    train_step_in_parts_call
-)
+test_parts_padded = check("8.4", "padding", parts=3, padded=True)(train_call)
 
 
 @check("8.4")
-def test_train_step_in_parts_experts(rng):
+def test_parts_experts(rng):
     """a model with experts, 1 a token, padding, and 2 parts that hold 7 and 3 counted labels"""
-    call = train_step_in_parts_call(rng, 2, shape=(6, 5), experts=3, padded=True, watched=True)
+    model = {"layers": 2, "experts": 3, "top_k": 1, "watched": True}
+    call = train_call(rng, parts=2, texts=6, padded=True, **model)
     call.steps[0][1]["labels"][2:, 1:4] = -100
     return call
 
 
-test_train_step_in_parts_by_position = check(
-    "8.4",
-    "arguments by position, max_grad_norm left at its default",
-    parts=3,
-    padded=True,
-    max_grad_norm=None,
-    by_position=True,
-)(train_step_in_parts_call)
+test_parts_by_position = check(
+    "8.4", BY_POSITION, parts=3, padded=True, max_grad_norm=None, by_position=True
+)(train_call)
 
 
 def adamw_call(rng, step, shape=(3, 4), fresh=False, size=1.0, **options):
@@ -243,28 +214,26 @@ def adamw_call(rng, step, shape=(3, 4), fresh=False, size=1.0, **options):
     return call.returning("weight", "exp_avg", "exp_avg_sq")
 
 
-test_adam_w_step_first = check(
+test_adamw_first = check(
     "8.5", "the first step, without decay", step=0, fresh=True, weight_decay=0.0
 )(adamw_call)
-test_adam_w_step_later = check(
-    "8.5", "step {step}, without decay", step=[1, 5], weight_decay=0.0
-)(adamw_call)
-test_adam_w_step_late = check(
-    "8.5", "step 100000, when nothing is left to correct", step=100000, weight_decay=0.0
-)(adamw_call)
-test_adam_w_step_decay = check("8.5", "step {step}, with a weight_decay of 2", step=[0, 7])(
-    lambda rng, step: adamw_call(rng, step, fresh=not step, weight_decay=2.0)
-)
-test_adam_w_step_betas = check(
-    "8.5", "other betas: 0.5 and 0.8", step=2, betas=(0.5, 0.8), weight_decay=0.0
-)(adamw_call)
-test_adam_w_step_eps = check("8.5", "a large eps: 0.5", step=3, eps=0.5, weight_decay=0.0)(
+test_adamw_later = check("8.5", "step {step}, without decay", step=[1, 5], weight_decay=0.0)(
     adamw_call
 )
-test_adam_w_step_idle = check(
+test_adamw_late = check(
+    "8.5", "step 100000, when nothing is left to correct", step=100000, weight_decay=0.0
+)(adamw_call)
+test_adamw_decay = check("8.5", "step {step}, with a weight_decay of 2", step=[0, 7])(
+    lambda rng, step: adamw_call(rng, step, fresh=not step, weight_decay=2.0)
+)
+test_adamw_betas = check(
+    "8.5", "other betas: 0.5 and 0.8", step=2, betas=(0.5, 0.8), weight_decay=0.0
+)(adamw_call)
+test_adamw_eps = check("8.5", "a large eps: 0.5", step=3, eps=0.5, weight_decay=0.0)(adamw_call)
+test_adamw_idle = check(
     "8.5", "a weight that never had a gradient", points=0.5, step=4, fresh=True, size=0.0
 )(adamw_call)
-test_adam_w_step_by_position = check(
+test_adamw_by_position = check(
     "8.5",
     "arguments by position, betas, eps and weight_decay left at their defaults",
     points=0.5,

@@ -138,6 +138,7 @@ def parameters_without_memory() -> Iterator[None]:
 # before it dispatches (kl_div), makes a call six times slower, and imports for seconds.
 
 HOME = os.path.dirname(torch.__file__) + os.sep
+set_profile, get_profile = sys.setprofile, sys.getprofile  # before learner code replaces them
 # Modules of torch in which usual operations are written in Python
 USUAL = re.compile(
     r"torch\.(__init__|__future__|_tensor|tensor|functional|random|types|overrides|special|storage|amp|"
@@ -175,13 +176,13 @@ class Watch:
         self.refused = self.odd = ""
 
     def __enter__(self) -> Watch:
-        sys.setprofile(self._note)
+        set_profile(self._note)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if sys.getprofile() != self._note:
+        if get_profile() != self._note:
             self.odd = "sys.setprofile"
-        sys.setprofile(None)
+        set_profile(None)
 
     def _note(self, frame: FrameType, event: str, function: Any) -> None:
         if event == "call":

@@ -17,17 +17,18 @@ What each layer claims to stop:
     bubblewrap  besides, namespaces: no network, no other process, no file that is not Python's
 
 What nothing here stops: a cell sees the inputs of its hidden checks while it is asked, and may
-forge its answers to them. That helps nobody: what earned points is asked once more with
-numbers that depend on all that was handed in with it, so that a forged answer has to be right
-for numbers that its author has not seen (test_intake.py learns a whole run by heart). Only one
+forge its answers to them. That helps nobody: what earned points is asked once more with numbers
+that depend on all that was handed in with it, so that a forged answer has to be right for
+numbers that its author has not seen (test_intake.py learns a whole run by heart). Only one
 check of an exercise is asked again, and all if it fails: an author who knows nearly all of an
 exercise may with luck keep a table for the rest. A cell may use the reference of what its
 module imports, which is there as code and not as text; it can take all the time that a cell is
-given. Some functions of torch that do the exercise are on no list: bans are a speed bump, and
-a way around them is shown to a person. Under the kernel layer alone a cell can also learn
-which files exist (Landlock does not cover `stat`), and read a copy of the course that is
-installed among Python's packages. The split alone does not protect the files, the network and
-the processes of the user who grades.
+given. Some functions of torch that do the exercise are on no list, and code that finds the
+worker's own modules can take the bans back: bans are a speed bump, and a way around them is
+shown to a person. Under the kernel layer alone a cell can also learn which files exist
+(Landlock does not cover `stat`), and read a copy of the course that is installed among Python's
+packages. The split alone does not protect the files, the network and the processes of the user
+who grades.
 """
 
 from __future__ import annotations

@@ -93,7 +93,10 @@ DOUBTFUL = {
     "__import__('x')": "__import__",
     "getattr(f, '__code__')": "__code__",
     "from torch import jit as quick": "jit",
-    "import dis": "dis",
+    "import pydoc": "pydoc",
+    "from unittest.mock import _importer": "unittest.mock",
+    "setattr(parent, name.rpartition('.')[2], layer)": "",
+    "from .rmsnorm import RMSNorm": "",
     "from sys import setprofile": "setprofile",
     "getattr(config, 'eps')": "",
     "import math, torch\nfrom torch import nn\nself.modules_ = 3": "",
@@ -147,6 +150,16 @@ def test_to_stop_the_watch_is_shown_to_a_person():
     watch = Watch(find_lab("rmsnorm").not_allowed)
     assert perform(Call("f", x=torch.ones(2)), code, None, watch).failure is None
     assert watch.odd == "sys.setprofile"
+
+
+def test_the_watch_sees_what_runs_whatever_became_of_sys(monkeypatch):
+    code = {"__name__": "tinyllm.rmsnorm"}
+    exec("import torch.nn.functional as F\ndef f(x): return F.normalize(x)", code)
+    for name in ("setprofile", "getprofile"):
+        monkeypatch.setattr(sys, name, lambda *_: None)
+    watch = Watch(find_lab("rmsnorm").not_allowed)
+    assert perform(Call("f", x=torch.rand(4, 4)), code, None, watch).failure is None
+    assert watch.odd == "torch.nn.functional.normalize"
 
 
 def test_the_courses_own_code_may_run_what_a_learners_may_not():
