@@ -140,7 +140,7 @@ class QuantizedLinear(nn.Module):
         whole, scale = quantize(weight, bits, group_size)
         self.register_buffer("quantized", whole)
         self.register_buffer("scale", scale)
-        self.register_buffer("bias", bias)
+        self.register_buffer("bias", bias.detach() if bias is not None else None)
 
     def forward(self, hidden_states):
         weight = dequantize(self.quantized, self.scale).type_as(hidden_states)

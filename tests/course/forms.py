@@ -318,6 +318,10 @@ FORMS = {
         "if TYPE_CHECKING:\n    from jaxtyping import Float\n"
         + norm(directive=False).replace("(x,", "(x: Float[Tensor, 'b e'],"),
     ),
+    "own tests under __main__": form(
+        '@1\nif __name__ == "__main__":\n    x = torch.ones(2, 3)\n'
+        "    nn.functional.layer_norm(x, (3,))"
+    ),
     "wrapped below": form(
         "import functools",
         norm() + "\ndef logged(f):\n    @functools.wraps(f)\n    def g(*a, **k):\n"

@@ -230,11 +230,11 @@ class Course:
         path = Path(make_url(self.database).database or "")
         return path.is_file() and path.stat().st_size > 0
 
-    def standings(self, lab: Lab) -> dict[str, Standing]:
-        """{learner: what they earned} of those in the gradebook; without a time where only a
-        mark says whether it came late."""
+    def standings(self, lab: Lab, only: Collection[str] = ()) -> dict[str, Standing]:
+        """{learner: what they earned} of those in the gradebook, or of some; without a time
+        where only a mark says whether it came late."""
         rules = self.rules.of(lab)
-        found = self.gradebook.do(lambda book: standings.standings(book, rules))
+        found = self.gradebook.do(lambda book: standings.standings(book, rules, only or None))
         for key, entry in read_manifest(self.root).items():
             learner, _, name = key.partition("/")
             if name == lab.name and entry.get("late") is not None and learner in found:
@@ -249,7 +249,7 @@ class Course:
         """
         from labkit.grading.nbgrader.feedback import write_pages
 
-        rules, standings = self.rules.of(lab), self.standings(lab)
+        rules, standings = self.rules.of(lab), self.standings(lab, learners)
         pages, faults = write_pages(self.root, rules, self.people(), standings, learners)
         self.remarks += [Remark(fault, learner, lab.name) for learner, fault in faults.items()]
         return pages

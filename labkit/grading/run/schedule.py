@@ -36,7 +36,7 @@ from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.results import GradingSpec, Results
 from labkit.sandbox.bubblewrap import GradingError
 
-BATCH = 16  # results that the gradebook gets in one transaction
+BATCH = 32  # results that the gradebook gets in one transaction
 POOL_BROKE = (BrokenExecutor, CancelledError, asyncio.CancelledError, OSError)
 Class = dict[str, GradedSubmission]  # by learner, sorted
 

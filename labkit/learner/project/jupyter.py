@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -25,14 +24,6 @@ class NoJupyter(Exception):
 
 def command(lab: Lab, extra: Sequence[str]) -> list[str]:
     """What starts JupyterLab with the lab's notebook open; extra goes to it as it is."""
-    if importlib.util.find_spec("jupyterlab") is None:
-        raise NoJupyter(
-            tr(
-                "JupyterLab is not installed in {prefix}: `pip install -c "
-                "constraints.txt -e .` installs what the course needs",
-                prefix=sys.prefix,
-            )
-        )
     other = kernels_python()
     if other:
         raise NoJupyter(

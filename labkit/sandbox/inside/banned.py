@@ -87,10 +87,9 @@ def _odd(node: ast.AST) -> str:
         return node.id if node.id in ODD_NAMES else ""
     if isinstance(node, ast.Attribute):
         return node.attr if node.attr in ODD_ATTRIBUTES else ""
-    function = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-    if function in ("getattr", "setattr") and node.args[1:]:
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr" and node.args[1:]:
         if not isinstance(node.args[1], ast.Constant):
-            return f"{function} of a computed name"
+            return "getattr of a computed name"
         return node.args[1].value if node.args[1].value in ODD_ATTRIBUTES else ""
     return ""
 

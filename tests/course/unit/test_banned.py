@@ -95,7 +95,7 @@ DOUBTFUL = {
     "from torch import jit as quick": "jit",
     "import pydoc": "pydoc",
     "from unittest.mock import _importer": "unittest.mock",
-    "setattr(sys, 'set' + 'profile', None)": "setattr of a computed name",
+    "setattr(parent, name.rpartition('.')[2], layer)": "",
     "from .rmsnorm import RMSNorm": "",
     "from sys import setprofile": "setprofile",
     "getattr(config, 'eps')": "",

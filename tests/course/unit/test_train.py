@@ -109,11 +109,7 @@ def dense_copy(dense_run, tmp_path):
 def test_an_impossible_recipe_is_refused(tmp_path):
     for number, (changes, message) in enumerate((
         ({"steps": 0}, "steps is 0; it must be positive"),
-        ({"steps": 2.5}, "steps is 2.5; expected a whole number"),
-        ({"batch_size": True}, "batch_size is True; expected a whole number"),
         ({"warmup_steps": 8}, "warmup_steps is 8; it must be less than the 8 steps"),
-        ({"model": []}, r"model is \[]; expected an object"),
-        ({"requests": -1}, "requests is -1; it must be 0 or more"),
         ({"temperature": 0}, "temperature is 0; it must be positive"),
         ({"sequence_length": 1030}, "max_position_embeddings 1024"),
         ({"model": DENSE | {"max_position_embeddings": 200}, "requests": 1}, "needs 256"),
