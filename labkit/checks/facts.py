@@ -41,7 +41,7 @@ def facts_about(result: Result, unexplained: list[CheckResult], oracle: Oracle) 
     found = [text for text in found if text]
     if len(unexplained) < len(result.failed):
         found = found or titles[:1]
-        found[0] = tr("fix that first: what is left may pass then, too: {found}", found=found[0])
+        found[0] = tr("fix that first, the rest may pass then: {found}", found=found[0])
     return found
 
 
