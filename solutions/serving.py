@@ -60,7 +60,7 @@ def tiled_attention(
         if is_causal:
             key_position = torch.arange(start, end, device=query.device)
             scores = scores.masked_fill(key_position > position, -torch.inf)
-        new_largest = torch.maximum(largest, scores.amax(dim=-1, keepdim=True)).detach()
+        new_largest = torch.maximum(largest, scores.amax(dim=-1, keepdim=True))
         shrink = (largest - new_largest).exp()
         weights = (scores - new_largest).exp()
         weight_sum = weight_sum * shrink + weights.sum(dim=-1, keepdim=True)

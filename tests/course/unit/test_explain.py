@@ -206,6 +206,22 @@ def test_a_passed_check_contradicts_a_mistake():
         )
 
 
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [("raise ValueError('mine')", ["refused"]), ("raise TypeError", []), ("int('mine')", [])],
+)
+def test_of_an_error_in_the_learners_words_the_kind_is_compared(line, names):
+    listed = "refused: it is\n+ def layer_norm(*_, **__):\n+     raise ValueError('listed')"
+    oracle, cell = (
+        Listed(f"## layer_norm\n\n{listed}\n"),
+        f"def layer_norm(*_, **__):\n    {line}",
+    )
+    exec(compile(cell, "cell", "exec"), wrong := {})
+    checks = [c.prepared("s") for c in checks_in("visible", "rmsnorm") if "layer" in c.address]
+    found = run_checks(EXERCISE, checks, lambda c: perform(c, wrong, "cell"), oracle.reference)
+    assert diagnose(found, oracle, cell).mistakes == names
+
+
 # Errors
 
 CELL = """def layer_norm(x, eps):
