@@ -30,14 +30,14 @@ class Reason:
 
     versions: tuple[Version, ...]
     explains: int = 0
-    failed: int = 0
+    failed_count: int = 0
 
     @property
     def text(self) -> str:
         text = tr("; or: ").join(map(sentence_of, self.versions))
-        if self.explains == self.failed:
+        if self.explains == self.failed_count:
             return text
-        counts = {"explains": self.explains, "failed": self.failed}
+        counts = {"explains": self.explains, "failed": self.failed_count}
         return tr(
             "{text} (that explains {explains} of the {failed} failed checks)",
             text=text,
@@ -246,13 +246,11 @@ class Search:
             others = check.viewed([self.oracle.mistaken(version, c) for c in check.calls])
             yield from zip(check.calls[-len(others) :], result.outcomes, others, strict=False)
             return
-        for call, mine in zip(check.calls, result.outcomes, strict=False):
-            yield call, mine, self.oracle.mistaken(version, call)
+        for call, answer in zip(check.calls, result.outcomes, strict=False):
+            yield call, answer, self.oracle.mistaken(version, call)
 
     def explains(self, version: Version, result: CheckResult) -> bool:
-        return all(
-            matches(call, mine, other) for call, mine, other in self.outcomes(version, result)
-        )
+        return all(matches(*triple) for triple in self.outcomes(version, result))
 
     def right(self, result: CheckResult):
         return result.check.viewed([self.oracle.reference(c) for c in result.check.calls])
@@ -260,9 +258,9 @@ class Search:
     def holds(self, version: Version, passed: Sequence[CheckResult]) -> bool:
         """Whether no passed check contradicts a mistake: it passes, or is passed alike."""
         return all(
-            agree(other, right) or matches(call, mine, other)
+            agree(other, right) or matches(call, answer, other)
             for result in passed
-            for (call, mine, other), right in zip(
+            for (call, answer, other), right in zip(
                 self.outcomes(version, result), self.right(result), strict=False
             )
         )
@@ -270,7 +268,7 @@ class Search:
     def raised(self, result: CheckResult) -> bool:
         """Whether the answer raised an error where the reference raises none."""
         pairs = zip(result.outcomes, self.right(result), strict=False)
-        return any(mine.failure and not right.failure for mine, right in pairs)
+        return any(answer.failure and not right.failure for answer, right in pairs)
 
     def changes(self, version: Version, result: CheckResult) -> bool:
         """Whether a mistake alone fails a check."""
@@ -283,9 +281,9 @@ def united(reasons: Sequence[Reason]) -> list[Reason]:
     by_sentence: dict[tuple[str, ...], Reason] = {}
     for reason in reasons:
         sentences = tuple(map(sentence_of, reason.versions))
-        before = by_sentence.get(sentences)
-        explains = min(reason.explains + (before.explains if before else 0), reason.failed)
-        by_sentence[sentences] = replace(before or reason, explains=explains)
+        before = by_sentence.get(sentences, replace(reason, explains=0))
+        explains = min(before.explains + reason.explains, reason.failed_count)
+        by_sentence[sentences] = replace(before, explains=explains)
     return list(by_sentence.values())
 
 

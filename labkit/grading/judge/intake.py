@@ -169,9 +169,9 @@ def _verdict(
         note += tr("; cell {many} defines it, too", many=many) if many else ""
         return answer.text, note, bool(many)
     if many:
-        note = tr("{number} cells answer this exercise, {many} and {place}; the last one, "
+        note = tr("cells {many} and {place} all answer this exercise; the last one, "
                   "{place}, counts",
-                  number=len(answer.others) + 1, many=many, place=place)  # fmt: skip
+                  many=many, place=place)  # fmt: skip
         return answer.text, note, True
     note = _elsewhere(exercise, answer, handed_in)
     return answer.text, note, bool(note)

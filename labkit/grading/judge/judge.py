@@ -22,7 +22,7 @@ from labkit.checks.diagnose import diagnose
 from labkit.checks.errors import advice_on
 from labkit.checks.messages import error_text, graded_report
 from labkit.checks.mistakes import Oracle
-from labkit.checks.package import localised, needed
+from labkit.checks.package import imported_by, localised
 from labkit.checks.runner import Result, run_checks
 from labkit.course import cells
 from labkit.course.files import of_the_disk
@@ -200,7 +200,7 @@ class Judge:
         reference what the released module imports, as code; to read, the learner's part alone.
         """
         name, exercise = self.lab.module, code.exercise
-        names = needed(self.packages[exercise.id], name) - {name}
+        names = imported_by(self.packages[exercise.id], name) - {name}
         codes = {module: self.codes[exercise.id][module] for module in sorted(names)}
         return LoadRequest({name: code.module}, name, codes, {name: code.readable})
 
@@ -211,7 +211,7 @@ class Judge:
         failure = localised(Outcome(failure=answers.loading), code.module, exercise.id).failure
         reasons = [error_text(failure), advice_on(failure, exercise, cell), note]
         graded = zero(exercise, "; ".join(filter(None, reasons)))
-        return replace(graded, needs_person=missed(failure))
+        return replace(graded, needs_person=is_name_or_file_missing(failure))
 
     def _end_worker(self) -> None:
         if self.worker is not None:
@@ -242,7 +242,7 @@ class Judge:
             tuple(report.rows),
             tuple(version.mistake.sentence for version in found.versions),
             look,
-            needs_person=always_missed(result),
+            needs_person=is_missing_in_each_check(result),
             values=tuple(version.value for version in found.versions),
         )
 
@@ -257,7 +257,7 @@ def lacked_machine(answers: Answers) -> bool:
     )
 
 
-def missed(failure: Failure | None) -> bool:
+def is_name_or_file_missing(failure: Failure | None) -> bool:
     """Whether something was not to be found: a name, a package, a file, a GPU, the end of a
     line. Then it was perhaps the form that cost the points; other errors are the answer's own.
     """
@@ -266,8 +266,9 @@ def missed(failure: Failure | None) -> bool:
     return "CUDA" in failure.text or not MISSING.isdisjoint((failure.kind, *failure.bases))
 
 
-def always_missed(result: Result) -> bool:
-    """Whether that is so in each check."""
+def is_missing_in_each_check(result: Result) -> bool:
+    """Whether every check lacks a name or a file, and no points are earned."""
     return not result.score and all(
-        any(missed(outcome.failure) for outcome in check.outcomes) for check in result.checks
+        any(is_name_or_file_missing(outcome.failure) for outcome in check.outcomes)
+        for check in result.checks
     )

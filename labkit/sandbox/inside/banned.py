@@ -186,7 +186,7 @@ class NotInGrading(NameError):
 def as_in_grading() -> Iterator[None]:
     """While open, code finds the names that it finds in grading: without a notebook, without a
     keyboard, with one thread. What would be harmless does nothing, the rest says why."""
-    ask, start, here = input, threading.Thread.start, threading.get_ident()
+    ask, start, this_thread = input, threading.Thread.start, threading.get_ident()
 
     def refuse_input(*prompt: Any) -> str:
         if sys._getframe(1).f_globals.get("__name__", "").startswith(PACKAGE + "."):
@@ -199,7 +199,7 @@ def as_in_grading() -> Iterator[None]:
     def refuse_thread(thread: threading.Thread) -> None:
         if isinstance(thread, threading.Timer):
             return  # it would only remind of something later, as matplotlib's does
-        if threading.get_ident() == here:
+        if threading.get_ident() == this_thread:
             raise NotInGrading("exercise code cannot start threads in grading")
         start(thread)
 
