@@ -140,7 +140,7 @@ PRONOUNS = {
     "own", "ours", "theirs", "mine", "yours", "whose", "here", "there", "all_",
     "kept", "held", "told", "heard", "executed", "wrapped",
 }  # fmt: skip
-ROOMS = ("author", "course", "learner", "look", "model", "pretrain", "site", "stories")
+UNREAD = {LABKIT / "grading" / name for name in ("collect", "export")}
 
 
 def names_in(tree):
@@ -154,6 +154,6 @@ def names_in(tree):
 
 
 def test_no_thing_is_called_by_a_pronoun_or_participle():
-    for path in (path for room in ROOMS for path in (LABKIT / room).rglob("*.py")):
+    for path in (path for path in LABKIT.rglob("*.py") if path.parent not in UNREAD):
         names = {path.stem, *names_in(ast.parse(path.read_text("utf-8")))}
         assert not PRONOUNS & {name.lstrip("_").lower() for name in names}, path
