@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from labkit.checks.compare import agree, distance, matches
-from labkit.checks.errors import advice_on, forgotten_self
+from labkit.checks.errors import advice_on, forgotten_self, raises
 from labkit.checks.facts import facts_about
 from labkit.checks.mistakes import KINDS, MistakeError, Oracle, Version
 from labkit.checks.runner import CheckResult, Result
@@ -242,12 +242,13 @@ class Search:
     def outcomes(self, version: Version, result: CheckResult):
         """(call, the learner's outcome, the mistake's) of a check; the last one lazily."""
         check = result.check
-        if check.declaration.view:
-            others = check.viewed([self.oracle.mistaken(version, c) for c in check.calls])
-            yield from zip(check.calls[-len(others) :], result.outcomes, others, strict=False)
-            return
-        for call, answer in zip(check.calls, result.outcomes, strict=False):
-            yield call, answer, self.oracle.mistaken(version, call)
+        wrong = (self.oracle.mistaken(version, call) for call in check.calls)
+        others = check.viewed([*wrong]) if check.declaration.view else wrong
+        calls = check.calls[-len(result.outcomes) :]
+        for call, answer, other in zip(calls, result.outcomes, others, strict=False):
+            if answer.failure and other.failure and raises(self.cell, answer.failure.line):
+                other = replace(other, failure=replace(other.failure, text=answer.failure.text))
+            yield call, answer, other
 
     def explains(self, version: Version, result: CheckResult) -> bool:
         return all(matches(*triple) for triple in self.outcomes(version, result))

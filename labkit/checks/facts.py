@@ -39,8 +39,9 @@ def facts_about(result: Result, unexplained: list[CheckResult], oracle: Oracle) 
         counts = {"failed": len(unexplained), "all": len(result.checks)}
         found.append(tr("{failed} of {all} checks fail: {shown}", **counts, shown=listed))
     found = [text for text in found if text]
-    if found and len(unexplained) < len(result.failed):
-        found[0] = tr("what that leaves over: {found}", found=found[0])
+    if len(unexplained) < len(result.failed):
+        found = found or titles[:1]
+        found[0] = tr("fix that first, the rest may pass then: {found}", found=found[0])
     return found
 
 

@@ -131,6 +131,7 @@ FORMS = {
     "parameters renamed": form(
         norm().replace("weight", "gamma"),
         lost={"1.1": "the arguments of `layer_norm` are not those of the stub"},
+        asked=("1.1",),
     ),
     "check and hint below": form('@1\ncheck("1.1")\nhint("1.1")'),
     "__main__": form('@1\nif __name__ == "__main__":\n    print(layer_norm)'),

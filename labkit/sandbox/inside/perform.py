@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -105,7 +106,7 @@ def _called(function: Callable, inputs: dict[str, Any], by_position: bool) -> An
 def _run(target: Any, method: str, inputs: dict[str, Any], by_position: bool) -> Any:
     """The value of one step, with the reports of the doubles among its inputs."""
     if method.startswith("."):
-        return getattr(target, method[1:])
+        return attrgetter(method[1:])(target)
     if method.startswith("?"):
         with suppress(ValueError):
             return _run(target, method[1:], inputs, by_position)
