@@ -20,13 +20,13 @@ from torch import Tensor
 from labkit.checks.compare import Difference, assert_same
 from labkit.checks.declared import Rng
 from labkit.checks.messages import LIMITS, error_text
-from labkit.checks.package import exercise_at, localised, reference_modules
+from labkit.checks.package import exercise_at, localize, reference_modules
 from labkit.checks.runner import Ask, package_in
 from labkit.course.lang import said, tr
 from labkit.course.syllabus import LABS, Exercise, find_exercise
 from labkit.sandbox.inside.call import Call, Given, New, Outcome
 from labkit.sandbox.inside.importer import PACKAGE, imported
-from labkit.sandbox.inside.perform import blanked
+from labkit.sandbox.inside.perform import mask_padding
 from labkit.sandbox.inside.wire import outcome_from
 
 PARTS = (  # of the models, by the exercises' symbols
@@ -86,7 +86,7 @@ def reference_models() -> dict[str, tuple[Call, Outcome]]:
         for name, config in CONFIGS.items():
             rng, init = Rng(f"assembly:{name}"), {"config": New("Qwen3Config", **config)}
             shapes = ask(HOME, Call(WHOLE, init=init, names=True)).names
-            weights = {key: drawn(rng, shape) for key, shape in shapes.items()}
+            weights = {key: random_weights(rng, shape) for key, shape in shapes.items()}
             if config.get("tie_word_embeddings"):
                 del weights["lm_head.weight"]
             call = Call(WHOLE, init=init, state=weights, trace=PARTS)
@@ -101,7 +101,7 @@ def reference_models() -> dict[str, tuple[Call, Outcome]]:
     return found
 
 
-def drawn(rng: Rng, shape: list[int]) -> Tensor:
+def random_weights(rng: Rng, shape: list[int]) -> Tensor:
     """Random weights; those of norms are around 1, never 1."""
     numbers = rng.normal(*shape)
     return 1 + 0.3 * numbers if len(shape) == 1 else 0.4 * numbers
@@ -132,9 +132,9 @@ def fault_in(
     """What is wrong with a model whose logits are wrong."""
     if answer.failure and answer.failure.kind in LIMITS:  # no answer says nothing about a part
         return error_text(answer.failure), "", None
-    if not answer.values and (fault := unloaded(ask, sources)):
+    if not answer.values and (fault := import_fault(ask, sources)):
         return fault
-    record, found = mixed_up(answer, right) or first_wrong(answer, right, sources) or wrong
+    record, found = wrong_weight(answer, right) or first_wrong(answer, right, sources) or wrong
     exercise, look, path = find_exercise(record["symbol"])[1], found.look, record["path"]
     if f": Exercise {exercise.id}: " in look:
         unwritten = "exercise {id}, {title}, is not written yet"
@@ -161,7 +161,7 @@ def wrong_logits(answer: Outcome, right: Outcome) -> Found | None:
     return None
 
 
-def mixed_up(answer: Outcome, right: Outcome) -> Found | None:
+def wrong_weight(answer: Outcome, right: Outcome) -> Found | None:
     """The innermost part that has a wrong weight, and those with which it is shared."""
     weights = {name: weight.tolist() for name, weight in right.state.items()}
     for name, weight in answer.state.items():
@@ -190,7 +190,7 @@ def first_wrong(answer: Outcome, right: Outcome, sources: Mapping[str, str]) -> 
     """The first call with right inputs and a wrong outcome."""
     for record in answer.values[-1] if answer.values else []:
         (lab, exercise), step = find_exercise(record["symbol"]), record["step"]
-        outcome = localised(outcome_from(record), sources.get(lab.module, ""), exercise.id)
+        outcome = localize(outcome_from(record), sources.get(lab.module, ""), exercise.id)
         same = [r for r in right.values[-1] if is_same_call(record, r)]
         same = same or [r for r in right.values[-1] if is_same_call(record, r, loose=True)]
         found = [difference(outcome, outcome_from(r), step) for r in same]
@@ -220,7 +220,7 @@ def is_same_call(answer: dict[str, Any], right: dict[str, Any], loose: bool = Fa
     return True
 
 
-def unloaded(ask: Ask, sources: Mapping[str, str]) -> Fault | None:
+def import_fault(ask: Ask, sources: Mapping[str, str]) -> Fault | None:
     """The first module that cannot even be imported, and the exercise that stops it."""
     homes = {find_exercise(symbol)[0].module for symbol in PARTS}
     for module in [lab.module for lab in LABS if lab.module in homes]:
@@ -240,7 +240,7 @@ def difference(
     """How an outcome differs from the right one at the real tokens of a step."""
     start, end = STEPS[step - 1]
     padding = MASK[:, start:end] == 0, MASK[:, :end] == 0
-    pair = [replace(o, values=blanked(o.values, *padding)) for o in (answer, right)]
+    pair = [replace(o, values=mask_padding(o.values, *padding)) for o in (answer, right)]
     try:
         assert_same(*pair, tolerance)
     except Difference as found:

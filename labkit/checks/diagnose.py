@@ -165,7 +165,7 @@ class Search:
             rest = [check for check in self.failed if check not in both.checks]
             reasons = [self.reason([Evidence(v, both.checks)]) for v in (first, second)]
         self.unexplained = rest
-        return united(reasons)
+        return merge_reasons(reasons)
 
     def reason(self, equals: Sequence[Evidence]) -> Reason:
         likely = [e for e in equals if e.version.calls_only_what(self.cell)] or equals
@@ -222,7 +222,7 @@ class Search:
         ]
         enough = max(ENOUGH * sum(c.points for c in self.failed), self._explained(rest))
         for first, second in list(combinations(at_work, 2))[:PAIRS]:
-            both = together(first, second)
+            both = combine(first, second)
             if both is None or not self.explains(both, probe):
                 continue
             found = self.evidence(both, self.failed)
@@ -277,7 +277,7 @@ class Search:
         return not all(agree(other, right) for (_, _, other), right in triples)
 
 
-def united(reasons: Sequence[Reason]) -> list[Reason]:
+def merge_reasons(reasons: Sequence[Reason]) -> list[Reason]:
     """One reason for each sentence: a mistake may have been made in two ways at once."""
     by_sentence: dict[tuple[str, ...], Reason] = {}
     for reason in reasons:
@@ -288,7 +288,7 @@ def united(reasons: Sequence[Reason]) -> list[Reason]:
     return list(by_sentence.values())
 
 
-def together(first: Version, second: Version) -> Version | None:
+def combine(first: Version, second: Version) -> Version | None:
     """Both mistakes at once, in the order in which their edits fit."""
     for both in (first.also(second), second.also(first)):
         with suppress(MistakeError, SyntaxError):

@@ -89,7 +89,7 @@ def look(key: str, data: Mapping[str, Any]) -> tuple[str, str]:
     if key == "no values" and data["where"] and isinstance(answer, (list, tuple)):
         shown["answer"] = str(len(answer))  # no return line, so no comma behind it
     if key == "no dict" and isinstance(answer, dict) and len(expected) > MOST_KEYS:
-        missing, extra = apart(expected, answer)
+        missing, extra = name_faults(expected, answer)
         key = "no entry" if missing else "extra entry"
         more = tr("; it has {extra}", extra=extra[0]) if extra else ""
         shown |= {"missing": (missing or [""])[0], "extra": (extra or [""])[0], "more": more}
@@ -152,7 +152,7 @@ def kind_of(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def apart(expected: Iterable[str], answer: Iterable[str]) -> tuple[list[str], list[str]]:
+def name_faults(expected: Iterable[str], answer: Iterable[str]) -> tuple[list[str], list[str]]:
     """The names that are missing, and those too many."""
     missing = [name for name in expected if name not in answer]
     return missing, [name for name in answer if name not in expected]
@@ -160,8 +160,8 @@ def apart(expected: Iterable[str], answer: Iterable[str]) -> tuple[list[str], li
 
 def values_apart(answer: Any, expected: Any) -> tuple[str, str]:
     if type(answer) is type(expected) is str:
-        apart = [a != b for a, b in zip(answer, expected, strict=False)] + [True]
-        begin = max(0, apart.index(True) - 24)
+        differs = [a != b for a, b in zip(answer, expected, strict=False)] + [True]
+        begin = max(0, differs.index(True) - 24)
         cut = lambda text: ("…" if begin else "") + repr(text[begin : begin + 60])  # noqa: E731
         return cut(answer), cut(expected)
     if type(answer) is type(expected) and isinstance(answer, (bool, int)):
@@ -234,12 +234,12 @@ def learner_report(result: Any, diagnosis: Any, next_step: str = "") -> Report:
     failure = result.first_failure
     titles = dict.fromkeys(check.title for check in result.checks if check.passed)
     facts = [*titles, *(failure.difference.right if failure else ())]
-    rows = [("ok", folded(facts, result))] if facts else []
+    rows = [("ok", fold_facts(facts, result))] if facts else []
     if failure is None:
         points = result.exercise.points
         verdict = tr("passed, {points} of {points} points", points=points) if points else ""
         return Report(heading, Status.PASSED, [*rows, ("next", next_step)], verdict)
-    rows = [("look", titled(failure.title, failure.difference.look)), *diagnosis.rows, *rows]
+    rows = [("look", add_title(failure.title, failure.difference.look)), *diagnosis.rows, *rows]
     return Report(heading, Status.NOT_YET, [*rows, ("next", next_step)])
 
 
@@ -265,20 +265,20 @@ def _looks(result: Any) -> Iterable[str]:
     for check in result.failed:
         text = check.difference.redacted
         if not seen & {check.title, text}:
-            texts.append(titled(check.title, text))
+            texts.append(add_title(check.title, text))
         seen |= {check.title, text}
     rest = len(texts) - MOST_LOOKS
     return texts[:MOST_LOOKS] + ([tr("and {rest} more", rest=rest)] if rest > 0 else [])
 
 
-def titled(title: str, text: str) -> str:
+def add_title(title: str, text: str) -> str:
     """What is wrong and in which check; "values: values differ" would stutter."""
     return (
         text if text.startswith(f"{title} ") else tr("{title}: {look}", title=title, look=text)
     )
 
 
-def folded(facts: list[str], result: Any) -> str:
+def fold_facts(facts: list[str], result: Any) -> str:
     """What is right in two lines; a longer list becomes a count."""
     text = " | ".join(facts)
     if len(text) <= FOLD:

@@ -73,7 +73,7 @@ def exercise_at(source: str, line: int) -> tuple[str | None, int]:
     return None, line
 
 
-def localised(outcome: Outcome, source: str, exercise_id: str) -> Outcome:
+def localize(outcome: Outcome, source: str, exercise_id: str) -> Outcome:
     """The outcome with its failure's line of `source` counted within the exercise's cell."""
     failure = outcome.failure
     if failure is None or failure.line is None:

@@ -14,7 +14,7 @@ from labkit.checks.diagnose import diagnose
 from labkit.checks.errors import advice_on
 from labkit.checks.messages import error_text, learner_report
 from labkit.checks.mistakes import Oracle
-from labkit.checks.package import exercise_at, localised
+from labkit.checks.package import exercise_at, localize
 from labkit.checks.runner import Result, package_in, run_checks
 from labkit.course import cells
 from labkit.course.lang import said, tr
@@ -112,7 +112,7 @@ def _checked(
     oracle, ask = oracle_of(lab), sandbox.limited(package_in(workspace.folder()))
 
     def student(call: Call) -> Outcome:
-        return localised(ask(lab.module, call), source, exercise.id)
+        return localize(ask(lab.module, call), source, exercise.id)
 
     package, not_allowed = workspace.judged_package(lab), lab.not_allowed
     with imported(package, workspace.folder()), banned.out_of_reach(not_allowed):

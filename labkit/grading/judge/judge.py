@@ -22,7 +22,7 @@ from labkit.checks.diagnose import diagnose
 from labkit.checks.errors import advice_on
 from labkit.checks.messages import error_text, graded_report
 from labkit.checks.mistakes import Oracle
-from labkit.checks.package import imported_by, localised
+from labkit.checks.package import imported_by, localize
 from labkit.checks.runner import Result, run_checks
 from labkit.course import cells
 from labkit.course.files import of_the_disk
@@ -34,7 +34,7 @@ from labkit.grading.judge import assembly
 from labkit.grading.judge.assembly import Answers as LabAnswers
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission, zero
 from labkit.grading.judge.intake import ASSEMBLED, Intake, language_of, rebuild
-from labkit.grading.judge.questions import QuestionMaker, checks_of, merged
+from labkit.grading.judge.questions import QuestionMaker, checks_of, merge
 from labkit.grading.judge.submitted_code import SubmittedCode, packages_of
 from labkit.sandbox.bubblewrap import ASK, GradingError
 from labkit.sandbox.inside import banned
@@ -179,7 +179,7 @@ class Judge:
         if answers.loading:
             return None, answers
         outcome_of = {
-            id(call): localised(outcome, code.module, exercise.id)
+            id(call): localize(outcome, code.module, exercise.id)
             for (call, _), outcome in zip(calls, answers.outcomes, strict=True)
         }
         result = run_checks(
@@ -192,7 +192,7 @@ class Judge:
             raise KeyboardInterrupt
         if result.broken:
             raise RuntimeError(result.broken)
-        result.checks = merged(questions, result.checks)
+        result.checks = merge(questions, result.checks)
         return result, answers
 
     def _request(self, code: SubmittedCode) -> LoadRequest:
@@ -208,7 +208,7 @@ class Judge:
         self, code: SubmittedCode, answers: Answers, note: str, cell: str
     ) -> GradedExercise:
         exercise = code.exercise
-        failure = localised(Outcome(failure=answers.loading), code.module, exercise.id).failure
+        failure = localize(Outcome(failure=answers.loading), code.module, exercise.id).failure
         reasons = [error_text(failure), advice_on(failure, exercise, cell), note]
         graded = zero(exercise, "; ".join(filter(None, reasons)))
         return replace(graded, needs_person=is_name_or_file_missing(failure))

@@ -203,23 +203,23 @@ def as_in_grading() -> Iterator[None]:
             raise NotInGrading("exercise code cannot start threads in grading")
         start(thread)
 
-    names = {"display": nothing, "get_ipython": refuse_shell, "input": refuse_input}
+    names = {"display": do_nothing, "get_ipython": refuse_shell, "input": refuse_input}
     values: dict[tuple[Any, str], Any] = {(builtins, name): names[name] for name in names}
     values[threading.Thread, "start"] = refuse_thread
     for name in ("set_num_threads", "set_num_interop_threads"):
-        values[torch, name] = nothing
-    values[torch, "compile"] = as_it_is  # grading has no compiler; what it makes is as right
+        values[torch, name] = do_nothing
+    values[torch, "compile"] = return_unchanged  # grading has no compiler
     with replaced(values):
         yield
 
 
-def nothing(*_: Any, **__: Any) -> None:
+def do_nothing(*_: Any, **__: Any) -> None:
     """Replaces what may be called without any effect."""
 
 
-def as_it_is(model: Any = None, **_: Any) -> Any:
+def return_unchanged(model: Any = None, **_: Any) -> Any:
     """Replaces torch.compile, with and without arguments: returns the code unchanged."""
-    return as_it_is if model is None else model
+    return return_unchanged if model is None else model
 
 
 MISSING = object()

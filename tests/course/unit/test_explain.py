@@ -13,7 +13,7 @@ from labkit.checks.errors import advice_on
 from labkit.checks.facts import facts_about
 from labkit.checks.messages import FOLD, MOST_LOOKS, graded_report, learner_report
 from labkit.checks.mistakes import MistakeError, Oracle, parse_mistakes
-from labkit.checks.package import exercise_at, localised
+from labkit.checks.package import exercise_at, localize
 from labkit.checks.runner import CheckResult, Result, run_checks
 from labkit.course.report import Report, Status, clean
 from labkit.course.syllabus import LABS
@@ -326,7 +326,7 @@ MODULE = (
 def test_a_line_of_the_module_becomes_one_of_the_cell(line, own, home):
     assert exercise_at(MODULE, line)[0] == home
     outcome = Outcome(failure=Failure("ValueError", "no", line))
-    assert localised(outcome, MODULE, "1.1").failure.line == own
+    assert localize(outcome, MODULE, "1.1").failure.line == own
     assert outcome.failure.line == line
 
 

@@ -53,9 +53,8 @@ class KVCache(Double):
         before = self.stored[layer_idx]
         if before is None:
             fill = zip(new, (-0.5, 2.0), strict=True)
-            before = [
-                t.new_full((*t.shape[:2], self.length_before, t.size(3)), x) for t, x in fill
-            ]
+            length = self.length_before
+            before = [t.new_full((*t.shape[:2], length, t.size(3)), x) for t, x in fill]
         joined = tuple(torch.cat(pair, dim=2) for pair in zip(before, new, strict=True))
         self.stored[layer_idx] = joined
         return joined
