@@ -181,7 +181,7 @@ FORMS = {
     "merged with directives": form("@1\n\n@2\n\n@3"),
     "right and blank": form("@1", "@s1"),
     "blank and right": form("@s1", "@1"),
-    "wrong and right": form(WRONG, "@1", seen="2 cells answer this exercise"),
+    "wrong and right": form(WRONG, "@1", seen="all answer this exercise"),
     "right, then a wrong experiment": form(
         "@1", WRONG, lost={"1.1": "the last one, 3, counts"}, asked=("1.1",)
     ),

@@ -190,9 +190,9 @@ def _verdict(
         note += tr("; cell {many} defines it, too", many=many) if many else ""
         return answer.text, note, bool(many)
     if many:
-        note = tr("{number} cells answer this exercise, {many} and {place}; the last one, "
+        note = tr("cells {many} and {place} all answer this exercise; the last one, "
                   "{place}, counts",
-                  number=len(answer.others) + 1, many=many, place=place)  # fmt: skip
+                  many=many, place=place)  # fmt: skip
         return answer.text, note, True
     note = _elsewhere(exercise, answer, handed_in)
     return answer.text, note, bool(note)
@@ -242,6 +242,7 @@ def cells_of(data: bytes) -> list[dict]:
     if values_in(data) > MAX_VALUES:
         text = tr("the file holds more than {MAX_VALUES:,} values", MAX_VALUES=MAX_VALUES)
         raise NotANotebook(text)
+    data = data.rstrip(b"\0")  # a crash while it was saved leaves them
     try:
         content = json.loads(data.decode(json.detect_encoding(data), errors="replace"))
     except (ValueError, RecursionError) as error:

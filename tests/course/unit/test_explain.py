@@ -13,7 +13,7 @@ from labkit.checks.errors import advice_on
 from labkit.checks.facts import facts_about
 from labkit.checks.messages import FOLD, MOST_LOOKS, graded_report, learner_report
 from labkit.checks.mistakes import MistakeError, Oracle, parse_mistakes
-from labkit.checks.package import localised, placed
+from labkit.checks.package import exercise_at, localize
 from labkit.checks.runner import CheckResult, Result, run_checks
 from labkit.course.report import Report, Status, clean
 from labkit.course.syllabus import LABS
@@ -22,7 +22,7 @@ from labkit.sandbox.inside.perform import perform
 
 LAB = LABS[0]
 EXERCISE = LAB.exercises[0]  # 1.1 layer_norm, 4 points
-WRONG = Difference("values", "number", ["shape (2,)"], where="", mine=1.0, theirs=0.1875)
+WRONG = Difference("values", "number", ["shape (2,)"], where="", answer=1.0, expected=0.1875)
 T = torch.tensor
 
 
@@ -340,9 +340,9 @@ MODULE = (
     [(4, 1, "1.1"), (5, 2, "1.1"), (8, None, "1.2"), (1, None, None), (99, None, None)],
 )
 def test_a_line_of_the_module_becomes_one_of_the_cell(line, own, home):
-    assert placed(MODULE, line)[0] == home
+    assert exercise_at(MODULE, line)[0] == home
     outcome = Outcome(failure=Failure("ValueError", "no", line))
-    assert localised(outcome, MODULE, "1.1").failure.line == own
+    assert localize(outcome, MODULE, "1.1").failure.line == own
     assert outcome.failure.line == line
 
 
