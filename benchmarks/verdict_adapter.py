@@ -34,7 +34,7 @@ from labkit.checks import assembly
 from labkit.checks.declared import prepared_checks
 from labkit.checks.diagnose import diagnose
 from labkit.checks.mistakes import Oracle, mistakes_of
-from labkit.checks.package import compose, localised, reference_modules
+from labkit.checks.package import compose, localize, reference_modules
 from labkit.checks.runner import package_in, run_checks
 from labkit.course import cells
 from labkit.course.paths import ROOT
@@ -112,7 +112,7 @@ def judge(folder, lab_name, exercise_id, cell):
 
     def student(call):
         outcome = Outcome(failure=failure) if failure else perform(call, names, path)
-        return localised(outcome, module, exercise_id)
+        return localize(outcome, module, exercise_id)
 
     checks = checks_of(folder, lab_name, exercise_id)
     result = run_checks(exercise, checks, student, oracle.reference)
