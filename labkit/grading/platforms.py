@@ -7,7 +7,7 @@ LAYOUTS of tests/course/grading/test_collect.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from labkit.course.lang import said
@@ -56,8 +56,8 @@ class Platform:
     metadata      the file beside its folders that says who handed in
 
     table         what its own table of people is called there
-    needs         titles by which this table is known; the first has something in it in every
-                  row of a person
+    needs         titles by which this table is known, `A|B` one of several; the first has
+                  something in it in every row of a person
     columns       {field of nbgrader's students, or `name`: titles}, the most certain first
     users         titles, there or in any roster, of what `user` is in its layouts
 
@@ -92,6 +92,10 @@ class Platform:
     upload: str = ""
     page: str = ""
 
+    def lacks(self, titles: Iterable[str]) -> list[str]:
+        """The titles that are needed and missing."""
+        return [need for need in self.needs if not {*need.split("|")} & {*titles}]
+
     @property
     def has_users(self) -> bool:
         """Whether its files say more of a person than a name."""
@@ -121,7 +125,7 @@ PLATFORMS = (
                         r"(?P<file>\d{3,18})_", first=True),),
         one_number=True,
         table=said("gradebook export"),
-        needs=("ID", "Student", "Section"),
+        needs=("ID", "Student", "Section|SIS Login ID|SIS User ID"),
         columns={"lms_user_id": ("ID",), "id": ("SIS Login ID", "SIS User ID", "ID"),
                  "name": ("Student",)},
         column=r".+ \(\d+\)",
@@ -189,5 +193,5 @@ def takes_grades() -> dict[str, Platform]:
     return {platform.name.lower(): platform for platform in PLATFORMS if platform.column}
 
 
-def names_of(platforms: Sequence[Platform]) -> str:
+def names_of(platforms: Iterable[Platform]) -> str:
     return " and ".join(platform.name for platform in platforms)

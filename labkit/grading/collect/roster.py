@@ -91,10 +91,10 @@ def read_roster(path: Path, known: Sequence[RosterEntry] = ()) -> Roster:
     lms_user_id, or a platform's own table. Who is known by id, e-mail or name keeps the id they
     have."""
     table = Table.read(path, "the roster")
+    fits = (one for one in PLATFORMS if one.needs and not one.lacks(table.titles))
+    platform = next(fits, None)
     titles = [title.casefold() for title in table.titles]
     table.rename(dict(zip(table.titles, titles, strict=True)))
-    platform = next((platform for platform in PLATFORMS if platform.needs
-                     and {*map(str.casefold, platform.needs)} <= {*titles}), None)  # fmt: skip
     users = {one.name: one.users for one in ([platform] if platform else PLATFORMS)}
     wanted = COLUMNS | (platform.columns if platform else {}) | users
     columns = {key: [title for title in map(str.casefold, names) if title in titles]

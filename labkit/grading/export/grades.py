@@ -59,11 +59,13 @@ def own_table(path: Path | None, platform: Platform, labs: int) -> Table:
     if path is None:
         raise CourseError(f"--roster FILE is needed: {platform.name}'s {platform.table}")
     table = Table.read(path)
-    needs = (*platform.needs, platform.column) if not platform.new else platform.needs
-    if not set(needs) <= set(table.titles):
+    lacks = platform.lacks(table.titles)
+    if not (platform.new or platform.column in table.titles):
+        lacks.append(platform.column)
+    if lacks:
         raise CourseError(
             f"{path} is not {platform.name}'s own table: it has no columns "
-            f"{' and '.join(needs)}, but {', '.join(table.titles)}"
+            f"{' and '.join(lacks)}, but {', '.join(table.titles)}"
         )
     if not platform.new and labs > 1:
         raise CourseError(f"{path} is of one assignment: say which with --lab")
