@@ -60,7 +60,7 @@ def tiled_attention(
         if is_causal:
             key_position = torch.arange(start, end, device=query.device)
             scores = scores.masked_fill(key_position > position, -torch.inf)
-        new_largest = torch.maximum(largest, scores.amax(dim=-1, keepdim=True)).detach()
+        new_largest = torch.maximum(largest, scores.amax(dim=-1, keepdim=True))
         shrink = (largest - new_largest).exp()
         weights = (scores - new_largest).exp()
         weight_sum = weight_sum * shrink + weights.sum(dim=-1, keepdim=True)
@@ -125,7 +125,8 @@ class QuantizedLinear(nn.Module):
     are loaded later count at once. The bias, if there is one, is not rounded.
 
     Buffers: quantized (out_features, in_features) int8, scale (out_features, groups) float32,
-             bias (out_features) or None; no Parameters: a quantized layer is not trained
+             bias (out_features) or None; no Parameters, and no buffer requires grad, so that
+             the float weight can be freed: a quantized layer is not trained
     Shapes:  hidden_states (..., in_features) -> (..., out_features)
     dtype:   that of hidden_states
     """

@@ -93,7 +93,8 @@ class QuantizedLinear(nn.Module):
     are loaded later count at once. The bias, if there is one, is not rounded.
 
     Buffers: quantized (out_features, in_features) int8, scale (out_features, groups) float32,
-             bias (out_features) or None; no Parameters: a quantized layer is not trained
+             bias (out_features) or None; no Parameters, and no buffer requires grad, so that
+             the float weight can be freed: a quantized layer is not trained
     Shapes:  hidden_states (..., in_features) -> (..., out_features)
     dtype:   that of hidden_states
     """

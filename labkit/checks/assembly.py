@@ -20,13 +20,13 @@ from torch import Tensor
 from labkit.checks.compare import Difference, assert_same
 from labkit.checks.declared import Rng
 from labkit.checks.messages import LIMITS, error_text
-from labkit.checks.package import localised, placed, reference_modules
+from labkit.checks.package import exercise_at, localize, reference_modules
 from labkit.checks.runner import Ask, package_in
 from labkit.course.lang import said, tr
 from labkit.course.syllabus import LABS, Exercise, find_exercise
 from labkit.sandbox.inside.call import Call, Given, New, Outcome
 from labkit.sandbox.inside.importer import PACKAGE, imported
-from labkit.sandbox.inside.perform import blanked
+from labkit.sandbox.inside.perform import mask_padding
 from labkit.sandbox.inside.wire import outcome_from
 
 PARTS = (  # of the models, by the exercises' symbols
@@ -64,7 +64,7 @@ Fault = tuple[str, str, Exercise | None]  # what is wrong, why, the exercise to 
 WHAT = {  # was wrong about a part, by the kind of difference
     "error": said("got what it should and raised an error"),
     "names": said("makes it"),
-    "changed": said("gave the right result, but others need the input, too"),
+    "changed": said("gave the right result, but changed its input, which other parts need"),
 }
 OTHERWISE = said("got what it should and gave something else")
 
@@ -86,7 +86,7 @@ def reference_models() -> dict[str, tuple[Call, Outcome]]:
         for name, config in CONFIGS.items():
             rng, init = Rng(f"assembly:{name}"), {"config": New("Qwen3Config", **config)}
             shapes = ask(HOME, Call(WHOLE, init=init, names=True)).names
-            weights = {key: drawn(rng, shape) for key, shape in shapes.items()}
+            weights = {key: random_weights(rng, shape) for key, shape in shapes.items()}
             if config.get("tie_word_embeddings"):
                 del weights["lm_head.weight"]
             call = Call(WHOLE, init=init, state=weights, trace=PARTS)
@@ -101,7 +101,7 @@ def reference_models() -> dict[str, tuple[Call, Outcome]]:
     return found
 
 
-def drawn(rng: Rng, shape: list[int]) -> Tensor:
+def random_weights(rng: Rng, shape: list[int]) -> Tensor:
     """Random weights; those of norms are around 1, never 1."""
     numbers = rng.normal(*shape)
     return 1 + 0.3 * numbers if len(shape) == 1 else 0.4 * numbers
@@ -114,9 +114,9 @@ def judged(ask: Ask, sources: Mapping[str, str]) -> AssemblyResult:
     """
     agreed = []
     for name, (call, right) in reference_models().items():
-        mine, ok = ask(HOME, call), [("ok", " | ".join(agreed))][: len(agreed)]
-        if wrong := wrong_logits(mine, right):
-            look, why, exercise = fault_in(mine, right, wrong, ask, sources)
+        answer, ok = ask(HOME, call), [("ok", " | ".join(agreed))][: len(agreed)]
+        if wrong := wrong_logits(answer, right):
+            look, why, exercise = fault_in(answer, right, wrong, ask, sources)
             rows = [*ok, ("look", name + tr(": ") + look), *[("why", why)][: len(why)]]
             return AssemblyResult(rows, False, exercise)
         layers = CONFIGS[name]["num_hidden_layers"]
@@ -127,14 +127,14 @@ def judged(ask: Ask, sources: Mapping[str, str]) -> AssemblyResult:
 
 
 def fault_in(
-    mine: Outcome, right: Outcome, wrong: Found, ask: Ask, sources: Mapping[str, str]
+    answer: Outcome, right: Outcome, wrong: Found, ask: Ask, sources: Mapping[str, str]
 ) -> Fault:
     """What is wrong with a model whose logits are wrong."""
-    if mine.failure and mine.failure.kind in LIMITS:  # no answer says nothing about a part
-        return error_text(mine.failure), "", None
-    if not mine.values and (fault := unloaded(ask, sources)):
+    if answer.failure and answer.failure.kind in LIMITS:  # no answer says nothing about a part
+        return error_text(answer.failure), "", None
+    if not answer.values and (fault := import_fault(ask, sources)):
         return fault
-    record, found = mixed_up(mine, right) or first_wrong(mine, right, sources) or wrong
+    record, found = wrong_weight(answer, right) or first_wrong(answer, right, sources) or wrong
     exercise, look, path = find_exercise(record["symbol"])[1], found.look, record["path"]
     if f": Exercise {exercise.id}: " in look:
         unwritten = "exercise {id}, {title}, is not written yet"
@@ -150,21 +150,21 @@ def fault_in(
     return later + place + tr(": ") + look, why, exercise
 
 
-def wrong_logits(mine: Outcome, right: Outcome) -> Found | None:
+def wrong_logits(answer: Outcome, right: Outcome) -> Found | None:
     """The first step in which they differ."""
     for step, logits in enumerate(right.values[:-1], 1):
-        values = mine.values[:-1][step - 1 : step]
-        failure = None if values or not mine.failure else replace(mine.failure, line=None)
+        values = answer.values[:-1][step - 1 : step]
+        failure = None if values or not answer.failure else replace(answer.failure, line=None)
         found = difference(Outcome(values, failure=failure), Outcome([logits]), step, TOLERANCE)
         if found:
             return module_at("", step, right), found
     return None
 
 
-def mixed_up(mine: Outcome, right: Outcome) -> Found | None:
+def wrong_weight(answer: Outcome, right: Outcome) -> Found | None:
     """The innermost part that has a wrong weight, and those with which it is shared."""
     weights = {name: weight.tolist() for name, weight in right.state.items()}
-    for name, weight in mine.state.items():
+    for name, weight in answer.state.items():
         if weight.tolist() != weights.get(name):
             owners = [other for other in weights if weights[other] == weight.tolist()] or [""]
             path = name
@@ -186,11 +186,11 @@ def is_function(record: dict[str, Any]) -> bool:
     return record["symbol"].islower()
 
 
-def first_wrong(mine: Outcome, right: Outcome, sources: Mapping[str, str]) -> Found | None:
+def first_wrong(answer: Outcome, right: Outcome, sources: Mapping[str, str]) -> Found | None:
     """The first call with right inputs and a wrong outcome."""
-    for record in mine.values[-1] if mine.values else []:
+    for record in answer.values[-1] if answer.values else []:
         (lab, exercise), step = find_exercise(record["symbol"]), record["step"]
-        outcome = localised(outcome_from(record), sources.get(lab.module, ""), exercise.id)
+        outcome = localize(outcome_from(record), sources.get(lab.module, ""), exercise.id)
         same = [r for r in right.values[-1] if is_same_call(record, r)]
         same = same or [r for r in right.values[-1] if is_same_call(record, r, loose=True)]
         found = [difference(outcome, outcome_from(r), step) for r in same]
@@ -200,32 +200,32 @@ def first_wrong(mine: Outcome, right: Outcome, sources: Mapping[str, str]) -> Fo
     return None
 
 
-def is_same_call(mine: dict[str, Any], right: dict[str, Any], loose: bool = False) -> bool:
+def is_same_call(answer: dict[str, Any], right: dict[str, Any], loose: bool = False) -> bool:
     """Whether it is of the same part, with the same inputs.
 
     loose    None, a default, is the same as any number
     """
-    if (mine["symbol"], mine["step"]) != (right["symbol"], right["step"]):
+    if (answer["symbol"], answer["step"]) != (right["symbol"], right["step"]):
         return False
-    if mine["step"] and not is_function(right) and mine["path"] != right["path"]:
+    if answer["step"] and not is_function(right) and answer["path"] != right["path"]:
         return False
-    for pair in zip(mine["inputs"], right["inputs"], strict=False):
+    for pair in zip(answer["inputs"], right["inputs"], strict=False):
         given, wanted = list(pair[0][: len(pair[1])]), list(pair[1])
         for i, two in enumerate(zip(given, wanted, strict=False)):
             numbers = sum(isinstance(value, (int, float)) for value in two)
             if loose and numbers == 1 and any(value is None for value in two):
                 given[i] = wanted[i]
-        if difference(Outcome(given), Outcome(wanted), mine["step"]):
+        if difference(Outcome(given), Outcome(wanted), answer["step"]):
             return False
     return True
 
 
-def unloaded(ask: Ask, sources: Mapping[str, str]) -> Fault | None:
+def import_fault(ask: Ask, sources: Mapping[str, str]) -> Fault | None:
     """The first module that cannot even be imported, and the exercise that stops it."""
     homes = {find_exercise(symbol)[0].module for symbol in PARTS}
     for module in [lab.module for lab in LABS if lab.module in homes]:
         if failure := ask(module, Call("__name__")).failure:  # of nothing in it
-            key, line = placed(sources.get(module, ""), failure.line or 0)
+            key, line = exercise_at(sources.get(module, ""), failure.line or 0)
             if missing := re.search(f"cannot import name '({'|'.join(PARTS)})'", failure.text):
                 key, line = missing[1], None
             text = error_text(replace(failure, line=line if key else None))
@@ -235,12 +235,12 @@ def unloaded(ask: Ask, sources: Mapping[str, str]) -> Fault | None:
 
 
 def difference(
-    mine: Outcome, right: Outcome, step: int, tolerance: float = FINE
+    answer: Outcome, right: Outcome, step: int, tolerance: float = FINE
 ) -> Difference | None:
     """How an outcome differs from the right one at the real tokens of a step."""
     start, end = STEPS[step - 1]
     padding = MASK[:, start:end] == 0, MASK[:, :end] == 0
-    pair = [replace(o, values=blanked(o.values, *padding)) for o in (mine, right)]
+    pair = [replace(o, values=mask_padding(o.values, *padding)) for o in (answer, right)]
     try:
         assert_same(*pair, tolerance)
     except Difference as found:

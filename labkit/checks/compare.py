@@ -91,17 +91,18 @@ def assert_same(
         raise Difference("type", "no return")
     pairs: list[Pair] = []
     total = len(reference.values)
-    for number, (mine, theirs) in enumerate(zip(student.values, reference.values, strict=True)):
+    values = zip(student.values, reference.values, strict=True)
+    for number, (answer, expected) in enumerate(values):
         done = steps[number] if len(steps) == total else ()
         where = messages.step(number + 1, *done) if total > 1 else ""
-        pairs += _same_structure(mine, theirs, where, returns)
+        pairs += _same_structure(answer, expected, where, returns)
     right = _same_form(pairs)
     new = [name for name in student.changed if name not in reference.changed]
     if new:
         raise Difference("changed", "changed", right, new=new[0])
     right.append(messages.right("input left unchanged"))
-    for where, mine, theirs in pairs:
-        _same_values(where, mine, theirs, right, tolerance)
+    for where, answer, expected in pairs:
+        _same_values(where, answer, expected, right, tolerance)
     right += [messages.right("values")] if pairs else []
     _same_named("state", student.state, reference.state, right)
     extra = [name for name in student.grads if name not in reference.grads]
@@ -116,18 +117,17 @@ def assert_drawn(student: Outcome, reference: Outcome, probs: Tensor) -> None:
     Both outcomes hold counts (summary "counts"). The reference's serve for errors and shapes
     only: a right answer may draw other numbers.
     """
-    mine, theirs = student.value, reference.value
-    if student.failure or not isinstance(mine, Tensor) or mine.dim() != 1:
+    drawn, draws = student.value, int(reference.value.sum())
+    if student.failure or not isinstance(drawn, Tensor) or drawn.dim() != 1:
         assert_same(student, reference)
-    draws = int(theirs.sum())
-    if int(mine.sum()) != draws or len(mine) > len(probs):
-        raise Difference("values", "drawn", drawn=int(mine.sum()), last=len(mine) - 1)
+    if int(drawn.sum()) != draws or len(drawn) > len(probs):
+        raise Difference("values", "drawn", drawn=int(drawn.sum()), last=len(drawn) - 1)
     counts = torch.zeros(len(probs))
-    counts[: len(mine)] = mine.float()
+    counts[: len(drawn)] = drawn.float()
     expected = draws * probs / probs.sum()
     forbidden = (counts > 0) & (expected == 0)
     if forbidden.any():
-        raise Difference("values", "forbidden", token=index_of(forbidden)[0])
+        raise Difference("values", "forbidden", token=first_true(forbidden)[0])
     gaps = (counts - expected).square() / expected
     if not by_chance(gaps):
         token = int(gaps.nan_to_num().argmax())
@@ -156,117 +156,117 @@ def matches(call: Call, student: Outcome, other: Outcome) -> bool:
     return len(errors) < 2 and agree(student, other)
 
 
-def same_distribution(mine: Outcome, theirs: Outcome) -> bool:
+def same_distribution(first: Outcome, second: Outcome) -> bool:
     """Whether two counts of draws may come from the same probabilities."""
-    counts = [value for value in (mine.value, theirs.value) if isinstance(value, Tensor)]
-    if mine.failure or theirs.failure or [count.dim() for count in counts] != [1, 1]:
-        return agree(mine, theirs)
+    counts = [value for value in (first.value, second.value) if isinstance(value, Tensor)]
+    if first.failure or second.failure or [count.dim() for count in counts] != [1, 1]:
+        return agree(first, second)
     size = max(map(len, counts))
     a, b = (torch.nn.functional.pad(count, (0, size - len(count))).double() for count in counts)
     return bool(a.sum() == b.sum()) and by_chance((a - b).square() / (a + b))
 
 
-def agree(mine: Outcome, theirs: Outcome, tolerance: float | None = None) -> bool:
+def agree(answer: Outcome, expected: Outcome, tolerance: float | None = None) -> bool:
     try:
-        assert_same(mine, theirs, tolerance)
+        assert_same(answer, expected, tolerance)
     except Difference:
         return False
     return True
 
 
-def distance(mine: Outcome, theirs: Outcome) -> float:
+def distance(first: Outcome, second: Outcome) -> float:
     """How far two agreeing outcomes are apart: the mean difference of all numbers."""
     total = count = 0.0
-    x, y = (dict(tensors_in([o.values, o.grads, o.state], "")) for o in (mine, theirs))
+    x, y = (dict(tensors_in([o.values, o.grads, o.state], "")) for o in (first, second))
     for path in y:
         gap = (x[path].double() - y[path].double()).nan_to_num(posinf=0, neginf=0).abs()
         total, count = total + float(gap.sum()), count + gap.numel()
     return total / max(count, 1)
 
 
-def _same_names(mine: dict[str, list[int]], theirs: dict[str, list[int]]) -> None:
-    missing = [name for name in theirs if name not in mine]
-    extra = [name for name in mine if name not in theirs]
+def _same_names(answer: dict[str, list[int]], expected: dict[str, list[int]]) -> None:
+    missing = [name for name in expected if name not in answer]
+    extra = [name for name in answer if name not in expected]
     if missing:
         raise Difference("names", "missing name", missing=missing[0], extra=extra)
     if extra:
         raise Difference("names", "extra name", extra=extra[0])
-    for name, shape in theirs.items():
-        if mine[name] != shape:
-            shapes = {"mine": tuple(mine[name]), "shape": tuple(shape)}
+    for name, shape in expected.items():
+        if answer[name] != shape:
+            shapes = {"answer": tuple(answer[name]), "shape": tuple(shape)}
             raise Difference("names", "name shape", name=name, **shapes)
 
 
 def _same_structure(
-    mine: Any, theirs: Any, where: str, names: Sequence[str] = ()
+    answer: Any, expected: Any, where: str, names: Sequence[str] = ()
 ) -> list[Pair]:
     """The pairs of tensors in two values, after the place where they are."""
-    if isinstance(theirs, Tensor):
-        if not isinstance(mine, Tensor):
-            raise Difference("type", "no tensor", where=where, mine=mine)
-        return [(where, mine, theirs)]
-    if isinstance(theirs, dict):
-        if not isinstance(mine, dict) or set(mine) != set(theirs):
-            raise Difference("type", "no dict", where=where, theirs=list(theirs), mine=mine)
-        keys = list(theirs)
-    elif isinstance(theirs, (list, tuple)):
-        if not isinstance(mine, (list, tuple)):
-            raise Difference("type", "no values", where=where, count=len(theirs), mine=mine)
-        keys = list(range(min(len(mine), len(theirs))))
-    elif isinstance(theirs, float) and type(mine) in (int, float):
-        if not abs(mine - theirs) <= 1e-5 * max(1.0, abs(theirs)):  # NaN is near nothing
-            raise Difference("values", "number", where=where, mine=mine, theirs=theirs)
+    data = {"where": where, "answer": answer}
+    if isinstance(expected, Tensor):
+        if not isinstance(answer, Tensor):
+            raise Difference("type", "no tensor", **data)
+        return [(where, answer, expected)]
+    if isinstance(expected, dict):
+        if not isinstance(answer, dict) or set(answer) != set(expected):
+            raise Difference("type", "no dict", **data, expected=list(expected))
+        keys = list(expected)
+    elif isinstance(expected, (list, tuple)):
+        if not isinstance(answer, (list, tuple)):
+            raise Difference("type", "no values", **data, count=len(expected))
+        keys = list(range(min(len(answer), len(expected))))
+    elif isinstance(expected, float) and type(answer) in (int, float):
+        if not abs(answer - expected) <= 1e-5 * max(1.0, abs(expected)):  # NaN is near nothing
+            raise Difference("values", "number", **data, expected=expected)
         return []
     else:
-        if type(mine) is not type(theirs) or mine != theirs:
-            raise Difference("values", "value", where=where, mine=mine, theirs=theirs)
+        if type(answer) is not type(expected) or answer != expected:
+            raise Difference("values", "value", **data, expected=expected)
         return []
     found = []
     for key in keys:
-        found += _same_structure(mine[key], theirs[key], where + messages.place(key, names))
-    if len(mine) != len(theirs):  # after what differs in the values that both have
-        raise Difference("type", "no values", where=where, count=len(theirs), mine=mine)
+        found += _same_structure(answer[key], expected[key], where + messages.place(key, names))
+    if len(answer) != len(expected):  # after what differs in the values that both have
+        raise Difference("type", "no values", **data, count=len(expected))
     return found
 
 
 def _same_form(pairs: list[Pair]) -> list[str]:
     """Compare all shapes, then dtypes, then NaN; what is right about the last pair."""
-    for where, mine, theirs in pairs:
-        if mine.shape != theirs.shape:
-            shapes = {"mine": tuple(mine.shape), "wanted": tuple(theirs.shape)}
+    for where, answer, expected in pairs:
+        if answer.shape != expected.shape:
+            shapes = {"answer": tuple(answer.shape), "wanted": tuple(expected.shape)}
             raise Difference("shape", "shape", where=where, **shapes)
-    right = [messages.right("shape", shape=tuple(mine.shape)) for _, mine, _ in pairs[-1:]]
-    for where, mine, theirs in pairs:
-        if mine.dtype != theirs.dtype:
-            dtypes = {"mine": short(mine.dtype), "wanted": short(theirs.dtype)}
+    right = [messages.right("shape", shape=tuple(answer.shape)) for _, answer, _ in pairs[-1:]]
+    for where, answer, expected in pairs:
+        if answer.dtype != expected.dtype:
+            dtypes = {"answer": short(answer.dtype), "wanted": short(expected.dtype)}
             raise Difference("dtype", "dtype", right, where=where, **dtypes)
-    right += [messages.right("dtype", dtype=short(mine.dtype)) for _, mine, _ in pairs[-1:]]
-    for where, mine, theirs in pairs:
-        bad = ~mine.isfinite()
-        if bad.any() and (bad := bad & theirs.isfinite()).any():
-            place = index_of(bad)
-            found = {"bad": int(bad.sum()), "all": mine.numel(), "entry": float(mine[place])}
+    right += [messages.right("dtype", dtype=short(answer.dtype)) for _, answer, _ in pairs[-1:]]
+    for where, answer, expected in pairs:
+        bad = ~answer.isfinite()
+        if bad.any() and (bad := bad & expected.isfinite()).any():
+            place = first_true(bad)
+            found = {"bad": int(bad.sum()), "all": bad.numel(), "entry": float(answer[place])}
             raise Difference("nan", "nan", right, where=where, **found, place=list(place))
     return right
 
 
-def close(mine: Tensor, theirs: Tensor, tolerance: float | None = None) -> Tensor:
+def close(answer: Tensor, expected: Tensor, tolerance: float | None = None) -> Tensor:
     """Where two tensors of one shape agree, entry by entry."""
-    if not theirs.is_floating_point() or torch.equal(mine, theirs):
-        return mine == theirs
-    if tolerance is None:
-        tolerance = TOLERANCE[theirs.dtype]
-    a, b = mine.double(), theirs.double()
+    if not expected.is_floating_point() or torch.equal(answer, expected):
+        return answer == expected
+    tolerance = TOLERANCE[expected.dtype] if tolerance is None else tolerance
+    a, b = answer.double(), expected.double()
     size, finite = b.abs(), b.isfinite()
     scale = float(size.where(finite, 0.0).max()) if b.numel() else 0.0
-    slack = 0.5 * scale if theirs.dtype in (torch.float32, torch.float64) else 2**-5 * scale
+    slack = 0.5 * scale if expected.dtype in (torch.float32, torch.float64) else 2**-5 * scale
     near = (a - b).abs() <= tolerance * (size + slack)
     return (a == b) | (near & finite) | (a.isnan() & b.isnan())
 
 
-def index_of(where: Tensor) -> tuple[int, ...]:
-    """The first True."""
-    return tuple(where.nonzero()[0].tolist())
+def first_true(mask: Tensor) -> tuple[int, ...]:
+    """The index of its first True."""
+    return tuple(mask.nonzero()[0].tolist())
 
 
 def short(dtype: torch.dtype) -> str:
@@ -274,22 +274,22 @@ def short(dtype: torch.dtype) -> str:
 
 
 def _same_values(
-    where: str, mine: Tensor, theirs: Tensor, right: list[str], tolerance: float | None
+    where: str, answer: Tensor, expected: Tensor, right: list[str], tolerance: float | None
 ) -> None:
-    off = ~close(mine, theirs, tolerance)
+    off = ~close(answer, expected, tolerance)
     if off.any():
-        place = index_of(off)
-        key = "scalar" if mine.dim() == 0 else "values"
-        numbers = {"mine": mine[place], "theirs": theirs[place]}
+        place = first_true(off)
+        key = "scalar" if answer.dim() == 0 else "values"
+        numbers = {"answer": answer[place], "expected": expected[place]}
         raise Difference("values", key, right, where=where, off=off, at=list(place), **numbers)
 
 
 def _same_named(
-    kind: str, mine: dict[str, Tensor], theirs: dict[str, Tensor], right: list[str]
+    kind: str, answer: dict[str, Tensor], expected: dict[str, Tensor], right: list[str]
 ) -> None:
     """Of the kind "state" what the call left behind, of "grad" gradients, by their names."""
-    for name, wanted in theirs.items():
-        got = mine.get(name)
+    for name, wanted in expected.items():
+        got = answer.get(name)
         if got is None or got.shape != wanted.shape:
             raise Difference(kind, f"no {kind}", right, name=name)
         if kind == "grad" and not got.any() and wanted.any():
@@ -297,4 +297,4 @@ def _same_named(
         off = ~close(got, wanted, max(GRAD_TOLERANCE, TOLERANCE.get(wanted.dtype, 0.0)))
         if off.any():
             key = "scalar state" if kind == "state" and got.dim() == 0 else kind
-            raise Difference(kind, key, right, name=name, off=off, mine=got, theirs=wanted)
+            raise Difference(kind, key, right, name=name, off=off, answer=got, expected=wanted)

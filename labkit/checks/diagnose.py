@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from labkit.checks.compare import agree, distance, matches
-from labkit.checks.errors import advice_on, forgotten_self
+from labkit.checks.errors import advice_on, forgotten_self, raises
 from labkit.checks.facts import facts_about
 from labkit.checks.mistakes import KINDS, MistakeError, Oracle, Version
 from labkit.checks.runner import CheckResult, Result
@@ -30,14 +30,14 @@ class Reason:
 
     versions: tuple[Version, ...]
     explains: int = 0
-    failed: int = 0
+    failed_count: int = 0
 
     @property
     def text(self) -> str:
         text = tr("; or: ").join(map(sentence_of, self.versions))
-        if self.explains == self.failed:
+        if self.explains == self.failed_count:
             return text
-        counts = {"explains": self.explains, "failed": self.failed}
+        counts = {"explains": self.explains, "failed": self.failed_count}
         return tr(
             "{text} (that explains {explains} of the {failed} failed checks)",
             text=text,
@@ -165,7 +165,7 @@ class Search:
             rest = [check for check in self.failed if check not in both.checks]
             reasons = [self.reason([Evidence(v, both.checks)]) for v in (first, second)]
         self.unexplained = rest
-        return united(reasons)
+        return merge_reasons(reasons)
 
     def reason(self, equals: Sequence[Evidence]) -> Reason:
         likely = [e for e in equals if e.version.calls_only_what(self.cell)] or equals
@@ -222,7 +222,7 @@ class Search:
         ]
         enough = max(ENOUGH * sum(c.points for c in self.failed), self._explained(rest))
         for first, second in list(combinations(at_work, 2))[:PAIRS]:
-            both = together(first, second)
+            both = combine(first, second)
             if both is None or not self.explains(both, probe):
                 continue
             found = self.evidence(both, self.failed)
@@ -242,17 +242,16 @@ class Search:
     def outcomes(self, version: Version, result: CheckResult):
         """(call, the learner's outcome, the mistake's) of a check; the last one lazily."""
         check = result.check
-        if check.declaration.view:
-            others = check.viewed([self.oracle.mistaken(version, c) for c in check.calls])
-            yield from zip(check.calls[-len(others) :], result.outcomes, others, strict=False)
-            return
-        for call, mine in zip(check.calls, result.outcomes, strict=False):
-            yield call, mine, self.oracle.mistaken(version, call)
+        wrong = (self.oracle.mistaken(version, call) for call in check.calls)
+        others = check.viewed([*wrong]) if check.declaration.view else wrong
+        calls = check.calls[-len(result.outcomes) :]
+        for call, answer, other in zip(calls, result.outcomes, others, strict=False):
+            if answer.failure and other.failure and raises(self.cell, answer.failure.line):
+                other = replace(other, failure=replace(other.failure, text=answer.failure.text))
+            yield call, answer, other
 
     def explains(self, version: Version, result: CheckResult) -> bool:
-        return all(
-            matches(call, mine, other) for call, mine, other in self.outcomes(version, result)
-        )
+        return all(matches(*triple) for triple in self.outcomes(version, result))
 
     def right(self, result: CheckResult):
         return result.check.viewed([self.oracle.reference(c) for c in result.check.calls])
@@ -260,9 +259,9 @@ class Search:
     def holds(self, version: Version, passed: Sequence[CheckResult]) -> bool:
         """Whether no passed check contradicts a mistake: it passes, or is passed alike."""
         return all(
-            agree(other, right) or matches(call, mine, other)
+            agree(other, right) or matches(call, answer, other)
             for result in passed
-            for (call, mine, other), right in zip(
+            for (call, answer, other), right in zip(
                 self.outcomes(version, result), self.right(result), strict=False
             )
         )
@@ -270,7 +269,7 @@ class Search:
     def raised(self, result: CheckResult) -> bool:
         """Whether the answer raised an error where the reference raises none."""
         pairs = zip(result.outcomes, self.right(result), strict=False)
-        return any(mine.failure and not right.failure for mine, right in pairs)
+        return any(answer.failure and not right.failure for answer, right in pairs)
 
     def changes(self, version: Version, result: CheckResult) -> bool:
         """Whether a mistake alone fails a check."""
@@ -278,18 +277,18 @@ class Search:
         return not all(agree(other, right) for (_, _, other), right in triples)
 
 
-def united(reasons: Sequence[Reason]) -> list[Reason]:
+def merge_reasons(reasons: Sequence[Reason]) -> list[Reason]:
     """One reason for each sentence: a mistake may have been made in two ways at once."""
     by_sentence: dict[tuple[str, ...], Reason] = {}
     for reason in reasons:
         sentences = tuple(map(sentence_of, reason.versions))
-        before = by_sentence.get(sentences)
-        explains = min(reason.explains + (before.explains if before else 0), reason.failed)
-        by_sentence[sentences] = replace(before or reason, explains=explains)
+        before = by_sentence.get(sentences, replace(reason, explains=0))
+        explains = min(before.explains + reason.explains, reason.failed_count)
+        by_sentence[sentences] = replace(before, explains=explains)
     return list(by_sentence.values())
 
 
-def together(first: Version, second: Version) -> Version | None:
+def combine(first: Version, second: Version) -> Version | None:
     """Both mistakes at once, in the order in which their edits fit."""
     for both in (first.also(second), second.also(first)):
         with suppress(MistakeError, SyntaxError):

@@ -57,6 +57,12 @@ def advice_on(failure: Failure, exercise: Exercise, cell: str) -> str:
     return ""
 
 
+def raises(cell: str, line: int | None) -> bool:
+    """Whether a line of the cell raises an error itself, in words of the learner's."""
+    text = cell.splitlines()[line - 1 : line] if line else []
+    return bool(re.search(r"\b(raise|assert)\b", "".join(text)))
+
+
 def _not_written(case: Case) -> str:
     if case.match[1] == case.exercise.id:
         return tr("a `raise NotImplementedError` line of the stub is still there: delete it")

@@ -39,8 +39,9 @@ def facts_about(result: Result, unexplained: list[CheckResult], oracle: Oracle) 
         counts = {"failed": len(unexplained), "all": len(result.checks)}
         found.append(tr("{failed} of {all} checks fail: {shown}", **counts, shown=listed))
     found = [text for text in found if text]
-    if found and len(unexplained) < len(result.failed):
-        found[0] = tr("what that leaves over: {found}", found=found[0])
+    if len(unexplained) < len(result.failed):
+        found = found or titles[:1]
+        found[0] = tr("fix that first, the rest may pass then: {found}", found=found[0])
     return found
 
 
@@ -59,14 +60,14 @@ def _view(check: CheckResult) -> bool:
 
 def _optional(call: Call) -> list[str]:
     """Arguments that a call names: of its steps and its constructor."""
-    inputs = [] if call.by_position else [name for _, given in call.steps for name in given]
+    inputs = [] if call.by_position else [name for _, step in call.steps for name in step]
     init = call.init if isinstance(call.init, Mapping) and not call.by_position else {}
     return [*inputs, *(name for name in init if name != "config")]
 
 
 def _same_without(check: CheckResult, name: str, oracle: Oracle) -> bool:
-    call, mine = check.failure_call, check.outcomes[check.differing]
-    if mine.failure or check.difference.kind in ("grad", "state"):  # the values are right
+    call, answer = check.failure_call, check.outcomes[check.differing]
+    if answer.failure or check.difference.kind in ("grad", "state"):  # the values are right
         return False
     fewer = Call(call.symbol)
     fewer.__dict__ |= {**vars(call), "key": "", "hash": ""}
@@ -74,10 +75,10 @@ def _same_without(check: CheckResult, name: str, oracle: Oracle) -> bool:
     if isinstance(call.init, Mapping):
         fewer.init = {key: value for key, value in call.init.items() if key != name}
     other = perform(fewer, oracle.namespace)
-    mine = Outcome(mine.values)  # gradients name an input that the other does not have
-    if other.failure or not agree(mine, Outcome(other.values)):
+    answer = Outcome(answer.values)  # gradients name an input that the other does not have
+    if other.failure or not agree(answer, Outcome(other.values)):
         return False
-    return not agree(mine, Outcome(oracle.reference(call).values))
+    return not agree(answer, Outcome(oracle.reference(call).values))
 
 
 def related(check: CheckResult, oracle: Oracle) -> str:
@@ -85,34 +86,34 @@ def related(check: CheckResult, oracle: Oracle) -> str:
     if check.difference is None or check.difference.kind not in ("values", "shape"):
         return ""
     right = check.check.viewed([oracle.reference(call) for call in check.check.calls])
-    mine = tensors_in(check.outcomes[check.differing].values, "")
-    theirs = tensors_in(right[check.differing].values, "")
-    for (_, a), (_, b) in zip(mine, theirs, strict=False):
+    answer = tensors_in(check.outcomes[check.differing].values, "")
+    expected = tensors_in(right[check.differing].values, "")
+    for (_, a), (_, b) in zip(answer, expected, strict=False):
         if a.shape != b.shape or a.dtype != b.dtype or not close(a, b).all():
-            inputs = [t for _, given in check.failure_call.steps for t in _named(given)]
+            inputs = [t for _, step in check.failure_call.steps for t in _tensors(step)]
             return _relation(a, b, inputs)
     return ""
 
 
-def _named(given: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
-    return [(name, value) for name, value in given.items() if isinstance(value, Tensor)]
+def _tensors(inputs: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
+    return [(name, value) for name, value in inputs.items() if isinstance(value, Tensor)]
 
 
-def _relation(mine: Tensor, right: Tensor, inputs: list[tuple[str, Tensor]]) -> str:
-    for name, given in inputs:
-        if given.shape == mine.shape and torch.equal(given.to(mine.dtype), mine):
+def _relation(answer: Tensor, right: Tensor, inputs: list[tuple[str, Tensor]]) -> str:
+    for name, value in inputs:
+        if value.shape == answer.shape and torch.equal(value.to(answer.dtype), answer):
             return tr("the result is `{name}`, unchanged", name=name)
-    for a, b in combinations(range(mine.dim()), 2):
-        if _equal(mine.transpose(a, b), right):
+    for a, b in combinations(range(answer.dim()), 2):
+        if _equal(answer.transpose(a, b), right):
             return tr("the values are right once axes {a} and {b} are swapped", a=a, b=b)
-    if mine.shape != right.shape or not mine.is_floating_point() or mine.numel() < 2:
+    if answer.shape != right.shape or not answer.is_floating_point() or answer.numel() < 2:
         return ""
-    for axis in range(mine.dim()):
-        if mine.size(axis) > 1 and _equal(mine.sort(axis).values, right.sort(axis).values):
+    for axis in range(answer.dim()):
+        if answer.size(axis) > 1 and _equal(answer.sort(axis).values, right.sort(axis).values):
             return tr("along axis {axis} the right entries are in another order", axis=axis)
-    if place := _located(mine, right):
+    if place := _located(answer, right):
         return place
-    x, y = mine.double(), right.double()
+    x, y = answer.double(), right.double()
     sure = y.abs() > 1e-3 * y.abs().max()
     ratio = (x / y).where(sure, torch.nan)
     if not sure.all() and (x.abs() > 1e-3 * x.abs().max())[~sure].any():
@@ -125,26 +126,26 @@ def _relation(mine: Tensor, right: Tensor, inputs: list[tuple[str, Tensor]]) -> 
     gap = x - y
     if ((gap - gap.mean()).abs() <= 1e-3 * gap.mean().abs()).all():
         return tr("every entry is the right one plus {gap:.4g}", gap=float(gap.mean()))
-    if mine.dim() > 1 and mine.size(-1) > 2:
+    if answer.dim() > 1 and answer.size(-1) > 2:
         row = ratio.nanmedian(dim=-1, keepdim=True).values
         if ((ratio - row).abs().nan_to_num() <= 1e-3 * row.abs()).all():
             return tr("along the last axis all entries are off by one factor, per vector")
-    if mine.dtype == torch.float32 and close(mine, right, ROUNDED).all():
+    if answer.dtype == torch.float32 and close(answer, right, ROUNDED).all():
         return tr("every entry is near the right one, as if something was rounded to bfloat16")
     return ""
 
 
-def _equal(mine: Tensor, right: Tensor) -> bool:
+def _equal(answer: Tensor, right: Tensor) -> bool:
     return (
-        mine.shape == right.shape
-        and mine.dtype == right.dtype
-        and bool(close(mine.contiguous(), right).all())
+        answer.shape == right.shape
+        and answer.dtype == right.dtype
+        and bool(close(answer.contiguous(), right).all())
     )
 
 
-def _located(mine: Tensor, right: Tensor) -> str:
+def _located(answer: Tensor, right: Tensor) -> str:
     """Along which axis wrong entries are at some places only, most sharply."""
-    off = ~close(mine, right)
+    off = ~close(answer, right)
     best, share = "", 1.0
     for axis, size in enumerate(off.shape):
         others = [other for other in range(off.dim()) if other != axis]

@@ -30,32 +30,32 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "extra name": (
         said("there is a parameter too many: {extra} (a buffer takes `persistent=False`)"),
     ),
-    "name shape": (said("parameter {name} has shape {mine} instead of {shape}"),),
+    "name shape": (said("parameter {name} has shape {answer} instead of {shape}"),),
     "not the weights": (said("{name} does not hold the weights that were loaded"),),
-    "no tensor": (said("{where}a tensor was expected, not {mine}"),),
-    "no values": (said("{where}{count} values were expected, not {mine}"),),
+    "no tensor": (said("{where}a tensor was expected, not {answer}"),),
+    "no values": (said("{where}{count} values were expected, not {answer}"),),
     "no entry": (said("{where}there is no {missing}{more}"),),
     "extra entry": (said("{where}there is a {extra} too many"),),
-    "no dict": (said("{where}a dict with {theirs} was expected, not {mine}"),),
-    "number": (said("{where}{mine:.5g} instead of {theirs:.5g}"), "{where}{mine:.5g}"),
-    "value": (said("{where}{mine} instead of {theirs}"), said("{where}{mine} is wrong")),
-    "shape": (said("{where}the shape is {mine} instead of {wanted}"),),
-    "dtype": (said("{where}the dtype is {mine} instead of {wanted}"),),
+    "no dict": (said("{where}a dict with {expected} was expected, not {answer}"),),
+    "number": (said("{where}{answer:.5g} instead of {expected:.5g}"), "{where}{answer:.5g}"),
+    "value": (said("{where}{answer} instead of {expected}"), said("{where}{answer} is wrong")),
+    "shape": (said("{where}the shape is {answer} instead of {wanted}"),),
+    "dtype": (said("{where}the dtype is {answer} instead of {wanted}"),),
     "nan": (said("{where}{bad} of {all} entries are {entry}, first at {place}"),),
     "changed": (said("the call changed its input {new} in place"),),
     "values": (
-        said("{where}values differ in {share}, first at {at}: {mine} instead of {theirs}"),
+        said("{where}values differ in {share}, first at {at}: {answer} instead of {expected}"),
         said("{where}values differ in {share}, first at {at}"),
     ),
     "scalar": (
-        said("{where}the value is {mine} instead of {theirs}"),
+        said("{where}the value is {answer} instead of {expected}"),
         said("{where}the value differs"),
     ),
     "no state": (said("afterwards there is no {name} of its old shape"),),
     "state": (said("after the call, {name} differs in {percent} of its entries"),),
     "scalar state": (
-        said("after the call, {name} is {mine} instead of {theirs}"),
-        said("after the call, {name} is {mine}"),
+        said("after the call, {name} is {answer} instead of {expected}"),
+        said("after the call, {name} is {answer}"),
     ),
     "extra gradient": (said("there is a {extra} too many"),),
     "no grad": (said("no gradient reaches {name}"),),
@@ -78,35 +78,35 @@ RIGHT = {
 
 def look(key: str, data: Mapping[str, Any]) -> tuple[str, str]:
     """How two outcomes differ, and the same without numbers of the reference."""
-    shown = dict(data)
+    shown, answer, expected = dict(data), data.get("answer"), data.get("expected")
     if "failure" in data:
         shown["failure"] = error_text(data["failure"])
     if key == "missing name":
         extra = data["extra"]
         shown["more"] = tr("; it has {extra}", extra=tr(", ").join(extra)) if extra else ""
     if key in ("no tensor", "no values"):
-        shown["mine"] = kind_of(data["mine"])
-    if key == "no values" and data["where"] and isinstance(data["mine"], (list, tuple)):
-        shown["mine"] = str(len(data["mine"]))  # no return line, so no comma behind it
-    if key == "no dict" and isinstance(data["mine"], dict) and len(data["theirs"]) > MOST_KEYS:
-        missing, extra = apart(data["theirs"], data["mine"])
+        shown["answer"] = kind_of(answer)
+    if key == "no values" and data["where"] and isinstance(answer, (list, tuple)):
+        shown["answer"] = str(len(answer))  # no return line, so no comma behind it
+    if key == "no dict" and isinstance(answer, dict) and len(expected) > MOST_KEYS:
+        missing, extra = name_faults(expected, answer)
         key = "no entry" if missing else "extra entry"
         more = tr("; it has {extra}", extra=extra[0]) if extra else ""
         shown |= {"missing": (missing or [""])[0], "extra": (extra or [""])[0], "more": more}
     elif key == "no dict":
-        mine, shown["theirs"] = data["mine"], tr(", ").join(data["theirs"])
-        names = tr(", ").join(mine) or tr("nothing") if isinstance(mine, dict) else ""
-        shown["mine"] = tr("one with {names}", names=names) if names else kind_of(mine)
+        shown["expected"] = tr(", ").join(expected)
+        names = tr(", ").join(answer) or tr("nothing") if isinstance(answer, dict) else ""
+        shown["answer"] = tr("one with {names}", names=names) if names else kind_of(answer)
     if key == "value":
-        shown["mine"], shown["theirs"] = values_apart(data["mine"], data["theirs"])
+        shown["answer"], shown["expected"] = values_apart(answer, expected)
     if "off" in data:
         off = data["off"]
         shown["percent"] = percent(off)
         every = tr("all entries")
         shown["share"] = every if off.all() else tr("{off} of the entries", off=percent(off))
-    if isinstance(data.get("mine"), Tensor) and key in ("values", "scalar", "scalar state"):
-        shown["mine"] = number(data["mine"])
-        shown["theirs"] = number(data["theirs"], shown["mine"])
+    if isinstance(answer, Tensor) and key in ("values", "scalar", "scalar state"):
+        shown["answer"] = number(answer)
+        shown["expected"] = number(expected, shown["answer"])
     texts = [tr(text).format(**shown) for text in LOOKS[key]]
     return texts[0], texts[-1]
 
@@ -152,21 +152,21 @@ def kind_of(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def apart(theirs: Iterable[str], mine: Iterable[str]) -> tuple[list[str], list[str]]:
+def name_faults(expected: Iterable[str], answer: Iterable[str]) -> tuple[list[str], list[str]]:
     """The names that are missing, and those too many."""
-    missing = [name for name in theirs if name not in mine]
-    return missing, [name for name in mine if name not in theirs]
+    missing = [name for name in expected if name not in answer]
+    return missing, [name for name in answer if name not in expected]
 
 
-def values_apart(mine: Any, theirs: Any) -> tuple[str, str]:
-    if type(mine) is type(theirs) is str:
-        apart = [a != b for a, b in zip(mine, theirs, strict=False)] + [True]
-        begin = max(0, apart.index(True) - 24)
+def values_apart(answer: Any, expected: Any) -> tuple[str, str]:
+    if type(answer) is type(expected) is str:
+        differs = [a != b for a, b in zip(answer, expected, strict=False)] + [True]
+        begin = max(0, differs.index(True) - 24)
         cut = lambda text: ("…" if begin else "") + repr(text[begin : begin + 60])  # noqa: E731
-        return cut(mine), cut(theirs)
-    if type(mine) is type(theirs) and isinstance(mine, (bool, int)):
-        return str(mine)[:60], str(theirs)[:60]
-    return kind_of(mine), kind_of(theirs)
+        return cut(answer), cut(expected)
+    if type(answer) is type(expected) and isinstance(answer, (bool, int)):
+        return str(answer)[:60], str(expected)[:60]
+    return kind_of(answer), kind_of(expected)
 
 
 def percent(off: Tensor) -> str:
@@ -234,12 +234,12 @@ def learner_report(result: Any, diagnosis: Any, next_step: str = "") -> Report:
     failure = result.first_failure
     titles = dict.fromkeys(check.title for check in result.checks if check.passed)
     facts = [*titles, *(failure.difference.right if failure else ())]
-    rows = [("ok", folded(facts, result))] if facts else []
+    rows = [("ok", fold_facts(facts, result))] if facts else []
     if failure is None:
         points = result.exercise.points
         verdict = tr("passed, {points} of {points} points", points=points) if points else ""
         return Report(heading, Status.PASSED, [*rows, ("next", next_step)], verdict)
-    rows = [("look", titled(failure.title, failure.difference.look)), *diagnosis.rows, *rows]
+    rows = [("look", add_title(failure.title, failure.difference.look)), *diagnosis.rows, *rows]
     return Report(heading, Status.NOT_YET, [*rows, ("next", next_step)])
 
 
@@ -260,25 +260,25 @@ def graded_report(result: Any, diagnosis: Any, intake: str = "") -> Report:
 
 
 def _looks(result: Any) -> Iterable[str]:
-    """The first failed checks, no check twice and no fault twice."""
+    """The `look` lines of the first failed checks, repeats left out."""
     texts, seen = [], set[str]()
     for check in result.failed:
         text = check.difference.redacted
         if not seen & {check.title, text}:
-            texts.append(titled(check.title, text))
+            texts.append(add_title(check.title, text))
         seen |= {check.title, text}
     rest = len(texts) - MOST_LOOKS
     return texts[:MOST_LOOKS] + ([tr("and {rest} more", rest=rest)] if rest > 0 else [])
 
 
-def titled(title: str, text: str) -> str:
+def add_title(title: str, text: str) -> str:
     """What is wrong and in which check; "values: values differ" would stutter."""
     return (
         text if text.startswith(f"{title} ") else tr("{title}: {look}", title=title, look=text)
     )
 
 
-def folded(facts: list[str], result: Any) -> str:
+def fold_facts(facts: list[str], result: Any) -> str:
     """What is right in two lines; a longer list becomes a count."""
     text = " | ".join(facts)
     if len(text) <= FOLD:

@@ -49,7 +49,7 @@ def compose(
     return package
 
 
-def needed(modules: Mapping[str, str], module: str) -> set[str]:
+def imported_by(modules: Mapping[str, str], module: str) -> set[str]:
     """The names of the modules that one imports, itself among them, however indirectly."""
     found, new = set[str](), [module]
     while new:
@@ -60,11 +60,11 @@ def needed(modules: Mapping[str, str], module: str) -> set[str]:
     return found
 
 
-def placed(module: str, line: int) -> tuple[str | None, int]:
-    """The exercise in whose cell a line of a module stands, and its number in there; None and
-    the line as it is for lines that are in no exercise's cell."""
+def exercise_at(source: str, line: int) -> tuple[str | None, int]:
+    """The exercise whose cell a line of a module is in, and its number in that cell; None and
+    the line as it is for lines outside of all these cells."""
     before = 0
-    for exercise_id, text in cells.split(module):
+    for exercise_id, text in cells.split(source):
         length = text.count("\n")
         if exercise_id and before < line <= before + length:
             number = cells.line_in_cell(text, line - before)
@@ -73,12 +73,12 @@ def placed(module: str, line: int) -> tuple[str | None, int]:
     return None, line
 
 
-def localised(outcome: Outcome, module: str, exercise_id: str) -> Outcome:
-    """The outcome with its failure's line counted within the exercise's cell."""
+def localize(outcome: Outcome, source: str, exercise_id: str) -> Outcome:
+    """The outcome with its failure's line of `source` counted within the exercise's cell."""
     failure = outcome.failure
     if failure is None or failure.line is None:
         return outcome
-    home, line = placed(module, failure.line)
+    home, line = exercise_at(source, failure.line)
     return replace(
         outcome, failure=replace(failure, line=line if home == exercise_id else None)
     )

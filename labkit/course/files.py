@@ -49,7 +49,7 @@ def write_whole(path: Path, content: str | bytes | memoryview, sync: bool = Fals
     """Write so that a crash leaves the old file or the new one, never half of it; an
     OSError says which file could not be written.
 
-    sync    even where the machine itself stops; this takes some milliseconds
+    sync    survive a power failure too; costs some milliseconds
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name[:60]}.{os.getpid()}.part")

@@ -14,7 +14,7 @@ from labkit.checks.diagnose import diagnose
 from labkit.checks.errors import advice_on
 from labkit.checks.messages import error_text, learner_report
 from labkit.checks.mistakes import Oracle
-from labkit.checks.package import localised, placed
+from labkit.checks.package import exercise_at, localize
 from labkit.checks.runner import Result, package_in, run_checks
 from labkit.course import cells
 from labkit.course.lang import said, tr
@@ -68,7 +68,7 @@ def stopped_rows(stopped: OutOfTime, exercise: Exercise | None) -> list[tuple[st
     exercise    the one that is checked
     """
     path = Path(stopped.path)
-    home, line = placed(workspace.source_in(path), stopped.line)
+    home, line = exercise_at(workspace.source_in(path), stopped.line)
     where = (
         tr("line {line} of your cell", line=line)
         if home
@@ -112,7 +112,7 @@ def _checked(
     oracle, ask = oracle_of(lab), sandbox.limited(package_in(workspace.folder()))
 
     def student(call: Call) -> Outcome:
-        return localised(ask(lab.module, call), source, exercise.id)
+        return localize(ask(lab.module, call), source, exercise.id)
 
     package, not_allowed = workspace.judged_package(lab), lab.not_allowed
     with imported(package, workspace.folder()), banned.out_of_reach(not_allowed):
@@ -148,7 +148,7 @@ def _does_not_load(failure: Failure, lab: Lab, exercise: Exercise) -> Report:
     """
     source = workspace.module_source(lab)
     file = workspace.short_path(workspace.module_path(lab))
-    home, line = placed(source, failure.line) if failure.line else (None, None)
+    home, line = exercise_at(source, failure.line) if failure.line else (None, None)
     blamed = next((each for each in lab.exercises if each.id == home), exercise)
     where = tr("{file} does not load: ", file=file)
     if home:

@@ -56,7 +56,7 @@ def accelerate(model: nn.Module, last_logits_only: bool = False) -> nn.Module:
 
 
 def store_by_columns(module: nn.Module) -> None:
-    """Let a product with one token read each matrix from its beginning to its end."""
+    """Store each matrix column by column: for a single token the product reads it in order."""
     for layer in module.children():
         if is_plain(layer):
             layer.weight.data = layer.weight.mT.contiguous().mT

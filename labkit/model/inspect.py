@@ -58,7 +58,7 @@ def attention_weights(model: nn.Module, input_ids: Tensor) -> Tensor:
 
 @contextmanager
 def attention_recorded(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Within it, the list that it gives gets the weights (B, H, T, S) of each layer in turn.
+    """Yields a list; each attention layer that runs in the block appends weights (B, H, T, S).
 
     Attention mixes values; over an identity matrix in their place it gives the weights
     themselves, whoever wrote it.

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from labkit.course.lang import tr
 from labkit.learner.models import (
     DECODER_LABS,
     error_text,
@@ -111,16 +112,17 @@ def keep(model: nn.Module) -> None:
     try:
         save(model, model.config, trained_folder(), next(iter(SHIPPED.values())))
     except CheckpointError as error:
-        print(f"Not kept: {error}")
+        print(tr("Not kept: {error}", error=error))
         return
-    print(f"Kept in {trained_folder()}\nTalk with it in a terminal: tinyllm chat mine")
+    print(tr("Kept in {folder}", folder=trained_folder()))
+    print(tr("Talk with it in a terminal: {command}", command="tinyllm chat mine"))
 
 
 def load_kept() -> nn.Module:
     """The model that was kept, to be trained further; without one, a fresh one."""
     found, _ = decoder()
     if not trained_folder().exists():
-        print("There is no model of yours to go on with: this one is fresh.")
+        print(tr("There is no model of yours to go on with: this one is fresh."))
         return build()
     code = SimpleNamespace(Qwen3Config=found[0], Qwen3ForCausalLM=found[1])
     model = checkpoint.load(trained_folder(), code, torch.float32).train()

@@ -32,7 +32,7 @@ class GradingError(Exception):
     """Nothing can be graded like this; the message says why and what to do."""
 
 
-def start_fault(error: str) -> GradingError:
+def sandbox_start_error(error: str) -> GradingError:
     """Why Python does not start in the sandbox, by its last words, and what to do about it.
 
     error    what it wrote to standard error

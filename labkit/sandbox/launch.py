@@ -20,7 +20,7 @@ from types import CodeType
 from typing import Any
 
 from labkit.course.paths import ROOT
-from labkit.sandbox.bubblewrap import ONE_THREAD, SCRATCH, Sandbox, start_fault
+from labkit.sandbox.bubblewrap import ONE_THREAD, SCRATCH, Sandbox, sandbox_start_error
 from labkit.sandbox.inside.call import Call, Failure, Outcome
 from labkit.sandbox.inside.importer import filename
 from labkit.sandbox.inside.limits import CPU_SECONDS
@@ -121,7 +121,7 @@ class WorkerLauncher:
             self._stop_parent()
         self.errors.seek(0)
         error = self.errors.read().decode("utf-8", "replace")
-        raise start_fault(error) if error else Gone("no process starts")
+        raise sandbox_start_error(error) if error else Gone("no process starts")
 
     def answer(
         self,
@@ -158,10 +158,10 @@ class WorkerLauncher:
     def _fork(self) -> socket.socket:
         self.prepare()
         assert self.control is not None
-        ours, theirs = socket.socketpair()
-        with theirs:
-            socket.send_fds(self.control, [b"f"], [theirs.fileno()])
-        return ours
+        judge_end, worker_end = socket.socketpair()
+        with worker_end:
+            socket.send_fds(self.control, [b"f"], [worker_end.fileno()])
+        return judge_end
 
     def _spawn(self) -> socket.socket:
         token = secrets.token_bytes(32)

@@ -42,7 +42,7 @@ def page_of(
     """The page of a lab, a notebook for MyST-NB.
 
     source     its notebook with the reference in it and its outputs
-    wrong      the gallery
+    wrong      the wrong answers to show, each with what the check says of it
     answers    False: neither solutions, model answers nor the last rung of a ladder
     """
     notebook = copy.deepcopy(source)

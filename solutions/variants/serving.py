@@ -100,10 +100,10 @@ class QuantizedLinear(nn.Module):
     def __init__(self, weight, bias=None, bits=8, group_size=None):
         super().__init__()
         for name, tensor in zip(
-            ("quantized", "scale"), quantize(weight, bits, group_size), strict=True
+            ("quantized", "scale"), quantize(weight.detach(), bits, group_size), strict=True
         ):
             self.register_buffer(name, tensor)
-        self.register_buffer("bias", bias)
+        self.register_buffer("bias", bias if bias is None else bias.detach())
 
     def forward(self, hidden_states):
         x = hidden_states
@@ -140,7 +140,7 @@ class QuantizedLinear(nn.Module):
         whole, scale = quantize(weight, bits, group_size)
         self.register_buffer("quantized", whole)
         self.register_buffer("scale", scale)
-        self.register_buffer("bias", bias)
+        self.register_buffer("bias", bias.detach() if bias is not None else None)
 
     def forward(self, hidden_states):
         weight = dequantize(self.quantized, self.scale).type_as(hidden_states)
@@ -152,9 +152,9 @@ class QuantizedLinear(nn.Module):
 class QuantizedLinear(nn.Module):
     def __init__(self, weight, bias=None, bits=8, group_size=None):
         nn.Module.__init__(self)
-        pair = quantize(weight, bits=bits, group_size=group_size)
+        pair = quantize(weight.data, bits=bits, group_size=group_size)
         self.quantized, self.scale = (nn.Buffer(t) for t in pair)
-        self.bias = bias if bias is None else nn.Buffer(bias)
+        self.bias = bias if bias is None else nn.Buffer(bias.data)
 
     @property
     def weight(self):

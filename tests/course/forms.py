@@ -131,6 +131,7 @@ FORMS = {
     "parameters renamed": form(
         norm().replace("weight", "gamma"),
         lost={"1.1": "the arguments of `layer_norm` are not those of the stub"},
+        asked=("1.1",),
     ),
     "check and hint below": form('@1\ncheck("1.1")\nhint("1.1")'),
     "__main__": form('@1\nif __name__ == "__main__":\n    print(layer_norm)'),
@@ -180,7 +181,7 @@ FORMS = {
     "merged with directives": form("@1\n\n@2\n\n@3"),
     "right and blank": form("@1", "@s1"),
     "blank and right": form("@s1", "@1"),
-    "wrong and right": form(WRONG, "@1", seen="2 cells answer this exercise"),
+    "wrong and right": form(WRONG, "@1", seen="all answer this exercise"),
     "right, then a wrong experiment": form(
         "@1", WRONG, lost={"1.1": "the last one, 3, counts"}, asked=("1.1",)
     ),

@@ -69,6 +69,7 @@ test_layer_bias = check("10.2", rows=[3], group_size=[2])(visible.test_layer_bia
 test_layer_names = check("10.2", bits=[8], group_size=[4])(visible.test_layer_names)
 test_layer_half = check("10.2", dtype=[BF16, F16])(visible.test_layer_half)
 test_layer_plain = check("10.2", rows=[4], columns=[10])(visible.test_layer_plain)
+test_layer_detached = check("10.2", bits=[4])(visible.test_layer_detached)
 test_layer_stored = check("10.2", points=2, bits=[3, 8], group_size=[None, 2])(
     visible.test_layer_stored
 )

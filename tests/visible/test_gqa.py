@@ -199,7 +199,7 @@ def module_call(
         x = (1.5 + x / 20).to(dtype)
         state = {name: weight.abs() + 0.1 for name, weight in state.items()}
     call = Call(symbol, init=init, state=state, dtype=dtype, **options)
-    cache = Given("gqa.KVCache", layers=[2], numbers=cached, held=held)
+    cache = Given("gqa.KVCache", layers=[2], numbers=cached, length_before=held)
     for start, end in pairwise(cuts or (0, shape[1])):
         where = torch.arange(3 + start, 3 + end)[None] if positions is None else positions
         inputs = {"hidden_states": x[:, start:end], **rotary(where, rotated)}

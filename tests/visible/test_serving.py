@@ -186,6 +186,16 @@ def float_matrices(outcomes):
     return [Outcome([*values, {"float matrices": str(kept)}], changed=outcomes[0].changed)]
 
 
+@check("10.2")
+def test_layer_detached(rng, rows=5, columns=8, **how):
+    """QuantizedLinear made of Parameters: no buffer requires grad"""
+    weight, bias = rounded(rng, rows, columns), rng.normal(rows)
+    init = {"weight": Given("torch.nn.Parameter", data=weight)}
+    init["bias"] = Given("torch.nn.Parameter", data=bias)
+    call = Call("QuantizedLinear", init=init | how)
+    return call.then(".scale.requires_grad").then(".bias.requires_grad")
+
+
 @check("10.2", view=float_matrices)
 def test_layer_loaded(rng, bits=4, group_size=4, rows=5, columns=8):
     """QuantizedLinear after other whole numbers were loaded: no float copy of the first ones"""

@@ -70,7 +70,8 @@ test_train_none = check("9.1", "train_bpe, vocab_size {vocab_size}", points=0.5,
 
 test_train_pattern = check(
     "9.1", "train_bpe with the pattern {pattern}",
-    pattern=[r"\p{L}+|\p{N}|\s", r"[^\s]+|\s+"], points=0.5, texts=['ab ab, ab, 12 12'], new=3,
+    pattern=[r"\p{L}+|\p{N}|\s", r"[^\s]+|\s+"], texts=[["ab ab, ab, 12 12"]], new=3,
+    points=0.5,
 )(train_call)  # fmt: skip
 
 

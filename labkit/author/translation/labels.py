@@ -1,7 +1,7 @@
 """The labels of the notebooks' figures: what the cells that draw write into a picture.
 
 An f-string is a message with places, f"layer {i}" is "layer {0}"; one that chooses between two
-words is two messages. Names, formulas and numbers are none.
+words is two messages. Names, formulas and numbers are not messages.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from rich.cells import cell_len
 
-from labkit.author.translation.labels import is_prose
+from labkit.author.translation.labels import WRITTEN, is_prose
 from labkit.course.lang import ENGLISH, language, tr
 from labkit.course.lang.layout import pad
 
@@ -43,6 +43,11 @@ def printed_nodes(tree: ast.AST) -> list[ast.expr]:
     shown = {argument for call in calls for argument in call.args}
     shown |= {
         node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.keyword) and node.arg in WRITTEN
+    }
+    shown |= {
+        node.value
         for call in calls
         for node in ast.walk(call)
         if isinstance(node, ast.FormattedValue)
@@ -64,8 +69,8 @@ def literals(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def words_of(loop: ast.For, tree: ast.AST, shown: set[ast.expr]) -> Iterator[ast.Constant]:
-    """The words of `for name, x in (("plain", 1), ("tiles", 2))`, if the name is only shown: it
-    is no key of a table, too."""
+    """The words of `for name, x in (("plain", 1), ("tiles", 2))`, if the name is only shown,
+    printed or as a label, and no key of a table."""
     targets = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
     rows = loop.iter.elts if isinstance(loop.iter, (ast.Tuple, ast.List)) else []
     for column, target in enumerate(targets):

@@ -218,7 +218,7 @@ def results_of(course: Course, lab: Lab) -> LabResults | None:
     submissions = {learner: submission for learner, submission in found.items() if submission}
     ungraded = dict.fromkeys(found.keys() - submissions.keys(), tr(BROKE_OFF))
     ungraded |= OpenIssues(course.root).of_lab(lab.name)
-    people, missing = course.people(), [*course.missing(lab), *ungraded]
+    people, missing = course.people(), [*course.without_notebook(lab), *ungraded]
     rules, standings = course.rules.of(lab), course.standings(lab)
     results = join_class(rules, submissions, standings, people, missing)
     fewer = {issue.learner: issue.reason for issue in OpenIssues(course.root).open()

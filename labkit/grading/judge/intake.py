@@ -7,6 +7,7 @@ course/answers.py. What is missing or odd becomes a note that the learner will r
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections import defaultdict
@@ -25,6 +26,8 @@ from labkit.course.cells import (
     given_cells,
     given_names,
     is_empty,
+    parsed,
+    tidied,
 )
 from labkit.course.lang import ENGLISH, known, tr
 from labkit.course.paths import TESTS
@@ -96,7 +99,7 @@ def rebuild(data: bytes, released: NotebookNode, lab: Lab) -> Intake:
         intake.answers[exercise.id] = text
         if note:
             intake.notes[exercise.id] = note
-        if odd:
+        if odd or renames(text or "", cell_called(released, exercise.answer_cell).source):
             intake.odd.add(exercise.id)
         if answer and text is not None:
             cell_called(intake.notebook, exercise.answer_cell).source = answer.source
@@ -112,6 +115,24 @@ def rebuild(data: bytes, released: NotebookNode, lab: Lab) -> Intake:
             if pictures:
                 cell.attachments = from_dict(pictures)
     return intake
+
+
+def renames(answer: str, stub: str) -> bool:
+    """Whether a function of an answer has other parameters than in the stub."""
+    answered, asked = parameters(answer), parameters(stub)
+    return any(answered.get(name, names) != names for name, names in asked.items())
+
+
+def parameters(source: str) -> dict[str, list[str]]:
+    """{function or method: the names of its parameters}"""
+    nodes = ast.walk(parsed(tidied(source)) or ast.Module([], []))
+    return {
+        node.name: [
+            p.arg for p in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+        ]
+        for node in nodes
+        if isinstance(node, ast.FunctionDef)
+    }
 
 
 def written(text: str) -> str:
@@ -169,9 +190,9 @@ def _verdict(
         note += tr("; cell {many} defines it, too", many=many) if many else ""
         return answer.text, note, bool(many)
     if many:
-        note = tr("{number} cells answer this exercise, {many} and {place}; the last one, "
+        note = tr("cells {many} and {place} all answer this exercise; the last one, "
                   "{place}, counts",
-                  number=len(answer.others) + 1, many=many, place=place)  # fmt: skip
+                  many=many, place=place)  # fmt: skip
         return answer.text, note, True
     note = _elsewhere(exercise, answer, handed_in)
     return answer.text, note, bool(note)
@@ -221,6 +242,7 @@ def cells_of(data: bytes) -> list[dict]:
     if values_in(data) > MAX_VALUES:
         text = tr("the file holds more than {MAX_VALUES:,} values", MAX_VALUES=MAX_VALUES)
         raise NotANotebook(text)
+    data = data.rstrip(b"\0")  # a crash while it was saved leaves them
     try:
         content = json.loads(data.decode(json.detect_encoding(data), errors="replace"))
     except (ValueError, RecursionError) as error:

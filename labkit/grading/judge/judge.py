@@ -22,7 +22,7 @@ from labkit.checks.diagnose import diagnose
 from labkit.checks.errors import advice_on
 from labkit.checks.messages import error_text, graded_report
 from labkit.checks.mistakes import Oracle
-from labkit.checks.package import localised, needed
+from labkit.checks.package import imported_by, localize
 from labkit.checks.runner import Result, run_checks
 from labkit.course import cells
 from labkit.course.files import of_the_disk
@@ -34,7 +34,7 @@ from labkit.grading.judge import assembly
 from labkit.grading.judge.assembly import Answers as LabAnswers
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission, zero
 from labkit.grading.judge.intake import ASSEMBLED, Intake, language_of, rebuild
-from labkit.grading.judge.questions import QuestionMaker, checks_of, merged
+from labkit.grading.judge.questions import QuestionMaker, checks_of, merge
 from labkit.grading.judge.submitted_code import SubmittedCode, packages_of
 from labkit.sandbox.bubblewrap import ASK, GradingError
 from labkit.sandbox.inside import banned
@@ -179,7 +179,7 @@ class Judge:
         if answers.loading:
             return None, answers
         outcome_of = {
-            id(call): localised(outcome, code.module, exercise.id)
+            id(call): localize(outcome, code.module, exercise.id)
             for (call, _), outcome in zip(calls, answers.outcomes, strict=True)
         }
         result = run_checks(
@@ -192,7 +192,7 @@ class Judge:
             raise KeyboardInterrupt
         if result.broken:
             raise RuntimeError(result.broken)
-        result.checks = merged(questions, result.checks)
+        result.checks = merge(questions, result.checks)
         return result, answers
 
     def _request(self, code: SubmittedCode) -> LoadRequest:
@@ -200,7 +200,7 @@ class Judge:
         reference what the released module imports, as code; to read, the learner's part alone.
         """
         name, exercise = self.lab.module, code.exercise
-        names = needed(self.packages[exercise.id], name) - {name}
+        names = imported_by(self.packages[exercise.id], name) - {name}
         codes = {module: self.codes[exercise.id][module] for module in sorted(names)}
         return LoadRequest({name: code.module}, name, codes, {name: code.readable})
 
@@ -208,10 +208,10 @@ class Judge:
         self, code: SubmittedCode, answers: Answers, note: str, cell: str
     ) -> GradedExercise:
         exercise = code.exercise
-        failure = localised(Outcome(failure=answers.loading), code.module, exercise.id).failure
+        failure = localize(Outcome(failure=answers.loading), code.module, exercise.id).failure
         reasons = [error_text(failure), advice_on(failure, exercise, cell), note]
         graded = zero(exercise, "; ".join(filter(None, reasons)))
-        return replace(graded, needs_person=missed(failure))
+        return replace(graded, needs_person=is_name_or_file_missing(failure))
 
     def _end_worker(self) -> None:
         if self.worker is not None:
@@ -242,7 +242,7 @@ class Judge:
             tuple(report.rows),
             tuple(version.mistake.sentence for version in found.versions),
             look,
-            needs_person=always_missed(result),
+            needs_person=is_missing_in_each_check(result),
             values=tuple(version.value for version in found.versions),
         )
 
@@ -257,7 +257,7 @@ def lacked_machine(answers: Answers) -> bool:
     )
 
 
-def missed(failure: Failure | None) -> bool:
+def is_name_or_file_missing(failure: Failure | None) -> bool:
     """Whether something was not to be found: a name, a package, a file, a GPU, the end of a
     line. Then it was perhaps the form that cost the points; other errors are the answer's own.
     """
@@ -266,8 +266,9 @@ def missed(failure: Failure | None) -> bool:
     return "CUDA" in failure.text or not MISSING.isdisjoint((failure.kind, *failure.bases))
 
 
-def always_missed(result: Result) -> bool:
-    """Whether that is so in each check."""
+def is_missing_in_each_check(result: Result) -> bool:
+    """Whether every check lacks a name or a file, and no points are earned."""
     return not result.score and all(
-        any(missed(outcome.failure) for outcome in check.outcomes) for check in result.checks
+        any(is_name_or_file_missing(outcome.failure) for outcome in check.outcomes)
+        for check in result.checks
     )

@@ -48,7 +48,7 @@ class Album:
     def collect(self, text: str, attachments: Any) -> tuple[str, dict[str, dict[str, str]]]:
         """A written answer with its pictures as attachments of a Markdown cell, those in the
         text among them; in the place of one that cannot be shown the text says why."""
-        kept: dict[str, dict[str, str]] = {}
+        pictures: dict[str, dict[str, str]] = {}
 
         def attach(found: re.Match[str]) -> str:
             try:
@@ -60,10 +60,10 @@ class Album:
             except NotShown as error:
                 return f"({NOT_SHOWN}: {error})"
             name = f"picture-{self.count}.{kind}"
-            kept[name] = {f"image/{kind}": base64.b64encode(data).decode()}
+            pictures[name] = {f"image/{kind}": base64.b64encode(data).decode()}
             return f"![{found['alt'] or ''}](attachment:{name})"
 
-        return REFERENCE.sub(attach, text[:MAX_TEXT]) + text[MAX_TEXT:], kept
+        return REFERENCE.sub(attach, text[:MAX_TEXT]) + text[MAX_TEXT:], pictures
 
     def kind_of(self, data: bytes) -> str:
         """png, jpeg, gif or webp, if there is still room for it."""

@@ -48,7 +48,7 @@ def checks_of(questions: Sequence[Question]) -> list[Check]:
     return [q.check for q in questions] + [q.twin for q in questions if q.twin]
 
 
-def merged(questions: Sequence[Question], results: Sequence[CheckResult]) -> list[CheckResult]:
+def merge(questions: Sequence[Question], results: Sequence[CheckResult]) -> list[CheckResult]:
     """Of the results of `checks_of` one for each question: that of the twin where it alone did
     not pass."""
     of_twins = iter(results[len(questions) :])
@@ -80,7 +80,7 @@ class QuestionMaker:
             plain = plain or chosen
             chosen = [plain[int(seed[:8], 16) % len(plain)]]
         for index in chosen:
-            (twin,) = self._prepared(exercise, seed, index)
+            (twin,) = self._prepare(exercise, seed, index)
             questions[index] = replace(questions[index], twin=twin)
         return questions
 
@@ -99,8 +99,8 @@ class QuestionMaker:
 
     def _shared(self, exercise: Exercise) -> list[Question]:
         try:
-            checks = self._prepared(exercise, self.seed(exercise))
-            others = self._prepared(exercise, self.seed(exercise, "another"))
+            checks = self._prepare(exercise, self.seed(exercise))
+            others = self._prepare(exercise, self.seed(exercise, "another"))
             tried = [run_checks(exercise, c, *[self.reference] * 2) for c in (checks, others)]
             unfair = tried[0].unfair or tried[1].unfair
         except BrokenCheck as error:
@@ -116,5 +116,5 @@ class QuestionMaker:
             questions.append(Question(check, messages, is_drawn))
         return questions
 
-    def _prepared(self, exercise: Exercise, seed: str, only: int | None = None) -> list[Check]:
+    def _prepare(self, exercise: Exercise, seed: str, only: int | None = None) -> list[Check]:
         return prepared_checks("hidden", self.lab.module, exercise, seed, only)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from labkit.author.reference import reference_block
-from labkit.checks.package import compose, placed, reference_modules
+from labkit.checks.package import compose, exercise_at, reference_modules
 from labkit.course import cells
 from labkit.course.lang import tr
 from labkit.course.syllabus import Exercise, Lab
@@ -53,6 +53,6 @@ class SubmittedCode:
         found = banned.found_in(self.module, not_allowed)
         if found is None:
             return ""
-        home, line = placed(self.module, found[1])
+        home, line = exercise_at(self.module, found[1])
         where = tr("line {found}: ", found=line) if home == self.exercise.id else ""
         return (where or tr("in another cell: ")) + banned.message(found[0], tr)

@@ -49,7 +49,7 @@ class Course:
 
     def __init__(self, root: Path, database: str | None = None):
         self.root = root.resolve()
-        self.named = database
+        self.database_option = database
         self.remarks: list[Remark] = []  # what the instructor should know
 
     @property
@@ -88,8 +88,8 @@ class Course:
         folder = self.root if path.exists() else ROOT
         config = PyFileConfigLoader("nbgrader_config.py", str(folder)).load_config()
         config.CourseDirectory.root = str(self.root)
-        if self.named:
-            config.CourseDirectory.db_url = self.named
+        if self.database_option:
+            config.CourseDirectory.db_url = self.database_option
         return config
 
     def api(self) -> NbGraderAPI:
@@ -175,7 +175,7 @@ class Course:
                 found[lab] = rebuild(handed.read(), self.released(lab), lab).answers
         return found
 
-    def missing(self, lab: Lab) -> list[str]:
+    def without_notebook(self, lab: Lab) -> list[str]:
         """Learners with a folder in submitted/ and no notebook of this lab in it."""
         folders = {path.name for path in (self.root / "submitted").glob("*") if path.is_dir()}
         return sorted(folders - {handed.learner for handed in self.submitted(lab)})

@@ -45,7 +45,12 @@ DRAWN = {
     "training": ("#000000", said("training"), said("the loss and the step that learns")),
 }
 # a lab that writes no part of the decoder is in the legend alone
-PARTS = {lab.module: DRAWN.get(lab.module, (GREY, lab.module, lab.title)) for lab in LABS}
+LEGEND = {"tokenizer": said("tokenizer"), "serving": said("serving"),
+          "posttraining": said("post-training"), "hybrid": said("after Qwen3")}  # fmt: skip
+PARTS = {
+    lab.module: DRAWN.get(lab.module, (GREY, LEGEND.get(lab.module, lab.module), lab.title))
+    for lab in LABS
+}
 STREAMS = ("query", "key", "value")  # wires of attention with a color of their own
 LETTERS = {
     "B": said("texts"), "T": said("new tokens"), "N": "B·T", "S": said("cached + new"),
@@ -178,17 +183,24 @@ def add_legend(root: ElementTree.Element, lab: str | None, lit: str | None) -> N
         place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "font-size": f"{size:.1f}"}
         ElementTree.SubElement(group, "text", place).text = words
 
-    step = (WIDTH - 2 * MARGIN) / len(LABS)
-    size = min(12.5, 98 / len(LABS))
+    columns = -(-len(LABS) // 2)  # in two rows
+    step = (WIDTH - 2 * MARGIN) / columns
     for place, each in enumerate(LABS):
-        x, module = MARGIN + place * step, each.module
+        row, column = divmod(place, columns)
+        x, y, module = MARGIN + column * step, 8 + 24 * row, each.module
         group = ElementTree.SubElement(root, "g", style=style([module], lit))
         ElementTree.SubElement(
-            group, "rect", x=f"{x:.1f}", y="18", width="14", height="14", rx="3"
+            group, "rect", x=f"{x:.1f}", y=f"{y}", width="14", height="14", rx="3"
         )
         weight = "bold" if lab == module and language() == ENGLISH else "normal"
         label = {"text-anchor": "start", "font-weight": weight}
-        write(ElementTree.SubElement(group, "g", label), legend_label(each), x + 20, 29.5, size)
+        write(
+            ElementTree.SubElement(group, "g", label),
+            legend_label(each),
+            x + 20,
+            y + 11.5,
+            12.5,
+        )
     letters = ElementTree.SubElement(root, "g")
     meanings = [f"{letter}  {tr(meaning)}" for letter, meaning in LETTERS.items()]
     for y, row in ((620, meanings[:6]), (636, meanings[6:])):

@@ -55,7 +55,12 @@ def model_answer(lab: Lab, question: Question) -> ModelAnswer:
     Errors: LookupError where it may not be shown
     """
     if not has_open_answers(lab):
-        raise LookupError(tr("the model answers of lab {number} are sealed", number=lab.number))
+        raise LookupError(
+            tr(
+                "the model answers of lab {number} are sealed: ask your instructor for them",
+                number=lab.number,
+            )
+        )
     if not answered(lab)[question.id]:
         raise LookupError(
             tr(

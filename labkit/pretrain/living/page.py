@@ -41,10 +41,13 @@ class Comparison:
 
     def __repr__(self) -> str:
         width = max(cell_len(each.name) for each in self.models)
-        lines = [f"{'':{width}}  {tr(NATS):>12}  {tr(PERPLEXITY):>10}"]
+        titles = tr(NATS), tr(PERPLEXITY)
+        first, second = (max(10, cell_len(title)) for title in titles)
+        padding = (" " * (10 - cell_len(title)) + title for title in titles)
+        lines = [" " * (width + 2) + "  ".join(padding)]
         for each in self.models:
             nats, perplexity = each.numbers
-            row = f"{nats:>12}  {perplexity:>10}"
+            row = f"{nats:>{first}}  {perplexity:>{second}}"
             lines.append(f"{pad(each.name, width)}  {each.problem or row}")
         for each in self.models:
             if not each.problem:

@@ -186,7 +186,7 @@ class NotInGrading(NameError):
 def as_in_grading() -> Iterator[None]:
     """While open, code finds the names that it finds in grading: without a notebook, without a
     keyboard, with one thread. What would be harmless does nothing, the rest says why."""
-    ask, start, here = input, threading.Thread.start, threading.get_ident()
+    ask, start, this_thread = input, threading.Thread.start, threading.get_ident()
 
     def refuse_input(*prompt: Any) -> str:
         if sys._getframe(1).f_globals.get("__name__", "").startswith(PACKAGE + "."):
@@ -199,27 +199,27 @@ def as_in_grading() -> Iterator[None]:
     def refuse_thread(thread: threading.Thread) -> None:
         if isinstance(thread, threading.Timer):
             return  # it would only remind of something later, as matplotlib's does
-        if threading.get_ident() == here:
+        if threading.get_ident() == this_thread:
             raise NotInGrading("exercise code cannot start threads in grading")
         start(thread)
 
-    names = {"display": nothing, "get_ipython": refuse_shell, "input": refuse_input}
+    names = {"display": do_nothing, "get_ipython": refuse_shell, "input": refuse_input}
     values: dict[tuple[Any, str], Any] = {(builtins, name): names[name] for name in names}
     values[threading.Thread, "start"] = refuse_thread
     for name in ("set_num_threads", "set_num_interop_threads"):
-        values[torch, name] = nothing
-    values[torch, "compile"] = as_it_is  # grading has no compiler; what it makes is as right
+        values[torch, name] = do_nothing
+    values[torch, "compile"] = return_unchanged  # grading has no compiler
     with replaced(values):
         yield
 
 
-def nothing(*_: Any, **__: Any) -> None:
+def do_nothing(*_: Any, **__: Any) -> None:
     """Replaces what may be called without any effect."""
 
 
-def as_it_is(model: Any = None, **_: Any) -> Any:
+def return_unchanged(model: Any = None, **_: Any) -> Any:
     """Replaces torch.compile, with and without arguments: returns the code unchanged."""
-    return as_it_is if model is None else model
+    return return_unchanged if model is None else model
 
 
 MISSING = object()

@@ -139,9 +139,9 @@ def limit_resources(cpu_seconds: int, memory: int) -> None:
 
 def drop_capabilities() -> None:
     """Give up the rights of root, and those that a namespace gave."""
-    version_3, this_process, none = 0x20080522, 0, (ctypes.c_uint32 * 6)()
+    version_3, this_process, no_rights = 0x20080522, 0, (ctypes.c_uint32 * 6)()
     header = (ctypes.c_uint32 * 2)(version_3, this_process)
-    ctypes.CDLL(None).capset(header, none)
+    ctypes.CDLL(None).capset(header, no_rights)
 
 
 def package_folders() -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -105,7 +106,7 @@ def _called(function: Callable, inputs: dict[str, Any], by_position: bool) -> An
 def _run(target: Any, method: str, inputs: dict[str, Any], by_position: bool) -> Any:
     """The value of one step, with the reports of the doubles among its inputs."""
     if method.startswith("."):
-        return getattr(target, method[1:])
+        return attrgetter(method[1:])(target)
     if method.startswith("?"):
         with suppress(ValueError):
             return _run(target, method[1:], inputs, by_position)
@@ -208,13 +209,13 @@ def _repeats(values: list[Any], steps: list[Step]) -> list[Any]:
 def _real_tokens(values: list[Any], steps: list[Step]) -> list[Any]:
     """Of each step, zeros where its attention_mask is 0: any output is right at padding."""
     masks = [i["attention_mask"][:, -i["input_ids"].size(1) :] for _, i in steps]
-    return [blanked(v, mask == 0) for v, mask in zip(values, masks, strict=True)]
+    return [mask_padding(v, mask == 0) for v, mask in zip(values, masks, strict=True)]
 
 
-def blanked(value: Any, *paddings: Tensor) -> Any:
+def mask_padding(value: Any, *paddings: Tensor) -> Any:
     """`value` with zeros where one of these masks (B, T) says that there is padding."""
     if isinstance(value, (list, tuple)):
-        return [blanked(item, *paddings) for item in value]
+        return [mask_padding(item, *paddings) for item in value]
     for where in [w for p in paddings for w in (p, p.flatten(), p[:, None])]:
         if not isinstance(value, Tensor) or value.dim() < where.dim():
             continue  # no (B, T, ...), (N, ...), (B, H, T, ...)

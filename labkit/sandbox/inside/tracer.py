@@ -76,7 +76,7 @@ class Tracer:
         home = getattr(owner if of_module else function, "__module__", "")
         file = getattr(sys.modules.get(home), "__file__", None)
 
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
+        def call_and_record(*args: Any, **kwargs: Any) -> Any:
             if len(self.records) >= self.MOST:
                 return function(*args, **kwargs)
             inputs, outcome = arguments(function, args, kwargs), Outcome()
@@ -106,7 +106,7 @@ class Tracer:
                     self.made[id(module)] = self.records[-1]
             return value
 
-        return wrapped
+        return call_and_record
 
     def begin_step(self, model: nn.Module) -> None:
         self.step += 1

@@ -119,10 +119,10 @@ def _to_json(value: Any, tensors: dict[str, Tensor]) -> Any:
     raise Malformed(f"a {type(value).__name__} cannot cross")
 
 
-def unpack(blob: bytes, ours: bool = True) -> Any:
+def unpack(blob: bytes, is_trusted: bool = True) -> Any:
     """The values in such a file; Malformed for anything else.
 
-    ours    False for what a learner's process sends: texts are cut, strides dropped
+    is_trusted    False for what a learner's process sends: texts are cut, strides dropped
     """
     if len(blob) > MAX_BYTES:
         raise Malformed(f"{len(blob)} bytes are more than {MAX_BYTES}")
@@ -130,7 +130,7 @@ def unpack(blob: bytes, ours: bool = True) -> Any:
         size = int.from_bytes(blob[:8], "little")
         header = json.loads(blob[8 : 8 + size])
         packed = json.loads(header["__metadata__"]["value"], parse_constant=_refuse_number)
-        return _from_json(packed, load(blob), ours)
+        return _from_json(packed, load(blob), is_trusted)
     except Malformed:
         raise
     except (SafetensorError, ValueError, LookupError, TypeError, AttributeError,
@@ -142,35 +142,37 @@ def _refuse_number(name: str) -> Any:
     raise Malformed(f"{name} is no number that JSON knows")
 
 
-def _from_json(packed: Any, tensors: Mapping[str, Tensor], ours: bool, depth: int = 0) -> Any:
+def _from_json(
+    packed: Any, tensors: Mapping[str, Tensor], is_trusted: bool, depth: int = 0
+) -> Any:
     if depth > MAX_DEPTH:
         raise Malformed("nested too deeply")
     if packed is None or type(packed) in (bool, int, float):
         return packed
     if type(packed) is str:
-        return packed if ours else packed[:MAX_TEXT]  # line breaks count
+        return packed if is_trusted else packed[:MAX_TEXT]  # line breaks count
 
     def inner(items: Any) -> list[Any]:
-        if type(items) is not list or (len(items) > MAX_ITEMS and not ours):
+        if type(items) is not list or (len(items) > MAX_ITEMS and not is_trusted):
             raise Malformed("no list, or one that is too long")
-        return [_from_json(item, tensors, ours, depth + 1) for item in items]
+        return [_from_json(item, tensors, is_trusted, depth + 1) for item in items]
 
     if type(packed) is list:
         return inner(packed)
     if "tensor" in packed:
-        return _tensor(tensors[packed["tensor"]], packed.get("strides") if ours else None)
+        return _tensor(tensors[packed["tensor"]], packed.get("strides") if is_trusted else None)
     ((kind, body),) = packed.items()
     if kind == "dtype":
         return DTYPES[body]
     if kind == "tuple":
         return tuple(inner(body))
     if kind == "dict":
-        names = [key if ours else one_line(key, MAX_NAME) for key, _ in body]
+        names = [key if is_trusted else one_line(key, MAX_NAME) for key, _ in body]
         return dict(zip(names, inner([item for _, item in body]), strict=True))
-    if kind in ("new", "given") and ours:
+    if kind in ("new", "given") and is_trusted:
         name, arguments = body
         made = New if kind == "new" else Given
-        return made(name, **_from_json(arguments, tensors, ours, depth + 1))
+        return made(name, **_from_json(arguments, tensors, is_trusted, depth + 1))
     raise Malformed(f"unknown kind {kind!r}")
 
 
@@ -208,7 +210,7 @@ def encode_outcome(outcome: Outcome) -> bytes:
 def decode_outcome(blob: bytes) -> Outcome:
     if int.from_bytes(blob[:8], "little") > MAX_HEADER:
         raise Malformed("an outcome with too much text in it")
-    return outcome_from(unpack(blob, ours=False))
+    return outcome_from(unpack(blob, is_trusted=False))
 
 
 def outcome_from(fields: Any) -> Outcome:

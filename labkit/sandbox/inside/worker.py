@@ -65,7 +65,7 @@ def serve(channel: socket.socket, confinement: limits.Confinement) -> None:
     banned.refuse_operators(setup["banned"])
     layers = confinement.enter(setup["cpu_seconds"])
     send(channel, json.dumps(layers).encode())
-    sys.breakpointhook = banned.nothing
+    sys.breakpointhook = banned.do_nothing
     watch = Watch(setup["banned"])
     with banned.as_in_grading(), banned.out_of_reach(setup["banned"]):
         while True:

@@ -86,6 +86,12 @@ def takes_small_memory(aim):
     return "three gigabytes"
 
 
+@attack("opens ever more files")
+def takes_descriptors(aim):
+    files = [open("/dev/null") for _ in range(5000)]
+    return f"{len(files)} files"
+
+
 @attack("answers half a gigabyte", unbared="it would take the memory of this machine")
 def long_answer(aim, x, weight, bias, eps):
     return torch.zeros(1 << 27)

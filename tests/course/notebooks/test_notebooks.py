@@ -103,7 +103,7 @@ CUTS = {
     },
     "10_serving": {
         "arrivals-code": ("56 *", "12 *"),
-        "preempt-run": ("(20, 40, 80)", "(9, 80)"),
+        "preempt-run": ("(20, 40, 80, 140)", "(9, 80)"),
         "bits-run": ("documents=12, longest=128", "documents=2, longest=32"),
         "pay-code": ("new=48", "new=8"),
         "batch-run": ("new=24", "new=4"),

@@ -13,7 +13,7 @@ from labkit.checks.errors import advice_on
 from labkit.checks.facts import facts_about
 from labkit.checks.messages import FOLD, MOST_LOOKS, graded_report, learner_report
 from labkit.checks.mistakes import MistakeError, Oracle, parse_mistakes
-from labkit.checks.package import localised, placed
+from labkit.checks.package import exercise_at, localize
 from labkit.checks.runner import CheckResult, Result, run_checks
 from labkit.course.report import Report, Status, clean
 from labkit.course.syllabus import LABS
@@ -22,7 +22,7 @@ from labkit.sandbox.inside.perform import perform
 
 LAB = LABS[0]
 EXERCISE = LAB.exercises[0]  # 1.1 layer_norm, 4 points
-WRONG = Difference("values", "number", ["shape (2,)"], where="", mine=1.0, theirs=0.1875)
+WRONG = Difference("values", "number", ["shape (2,)"], where="", answer=1.0, expected=0.1875)
 T = torch.tensor
 
 
@@ -206,6 +206,22 @@ def test_a_passed_check_contradicts_a_mistake():
         )
 
 
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [("raise ValueError('mine')", ["refused"]), ("raise TypeError", []), ("int('mine')", [])],
+)
+def test_of_an_error_in_the_learners_words_the_kind_is_compared(line, names):
+    listed = "refused: it is\n+ def layer_norm(*_, **__):\n+     raise ValueError('listed')"
+    oracle, cell = (
+        Listed(f"## layer_norm\n\n{listed}\n"),
+        f"def layer_norm(*_, **__):\n    {line}",
+    )
+    exec(compile(cell, "cell", "exec"), wrong := {})
+    checks = [c.prepared("s") for c in checks_in("visible", "rmsnorm") if "layer" in c.address]
+    found = run_checks(EXERCISE, checks, lambda c: perform(c, wrong, "cell"), oracle.reference)
+    assert diagnose(found, oracle, cell).mistakes == names
+
+
 # Errors
 
 CELL = """def layer_norm(x, eps):
@@ -324,9 +340,9 @@ MODULE = (
     [(4, 1, "1.1"), (5, 2, "1.1"), (8, None, "1.2"), (1, None, None), (99, None, None)],
 )
 def test_a_line_of_the_module_becomes_one_of_the_cell(line, own, home):
-    assert placed(MODULE, line)[0] == home
+    assert exercise_at(MODULE, line)[0] == home
     outcome = Outcome(failure=Failure("ValueError", "no", line))
-    assert localised(outcome, MODULE, "1.1").failure.line == own
+    assert localize(outcome, MODULE, "1.1").failure.line == own
     assert outcome.failure.line == line
 
 

@@ -130,9 +130,9 @@ def test_what_no_worker_packs_does_not_come_in():
     tensors = {"17 axes": torch.ones([1] * 17), "float8": two.to(torch.float8_e4m3fn),
                "int16": two.to(torch.int16)}  # fmt: skip
     cases = {name: message([{"tensor": "t0"}], t0=tensor) for name, tensor in tensors.items()}
-    refused(lambda blob: unpack(blob, ours=False), cases)
+    refused(lambda blob: unpack(blob, is_trusted=False), cases)
     blob = message({"tensor": "t0", "strides": [16, 5]}, t0=X)
-    assert unpack(blob, ours=False).is_contiguous() and not unpack(blob).is_contiguous()
+    assert unpack(blob, is_trusted=False).is_contiguous() and not unpack(blob).is_contiguous()
 
 
 def message(value, **tensors):

@@ -25,7 +25,7 @@ def _config(vocab_size: int, layers: int) -> SimpleNamespace:
 
 
 def _columns(input_ids: Tensor, attention_mask: Tensor | None, cache: Any) -> tuple[int, int]:
-    """Cached and all columns; raises ValueError where a decoder would."""
+    """(cached columns, all columns); ValueError where the mask has another width."""
     cached = 0 if cache is None else cache.length
     total = cached + input_ids.size(1)
     if attention_mask is not None and attention_mask.shape != (input_ids.size(0), total):

@@ -13,19 +13,19 @@ class KVCache(Double):
 
     layers      the only ones that may use it
     numbers     how many it stores for each token of a layer, keys and values together
-    held        tokens that it holds from before, whose keys are not like their values
+    length_before   tokens that are cached already, whose keys differ from their values
     """
 
     shared = True
 
-    def __init__(self, layers: list[int], numbers: int, held: int = 0):
-        self.numbers, self.held = numbers, held
+    def __init__(self, layers: list[int], numbers: int, length_before: int = 0):
+        self.numbers, self.length_before = numbers, length_before
         self.stored: dict[int, tuple[Tensor, Tensor] | None] = dict.fromkeys(layers)
 
     def lengths(self) -> dict[int, int]:
         """How many tokens each layer holds."""
         pairs = self.stored.items()
-        return {n: self.held if pair is None else pair[0].size(2) for n, pair in pairs}
+        return {n: self.length_before if pair is None else pair[0].size(2) for n, pair in pairs}
 
     @property
     def length(self) -> int:
@@ -34,7 +34,7 @@ class KVCache(Double):
 
     def state(self) -> dict[str, Tensor]:
         name = "the number of cached tokens of layer {}"
-        return {name.format(n): torch.tensor(held) for n, held in self.lengths().items()}
+        return {name.format(n): torch.tensor(length) for n, length in self.lengths().items()}
 
     def update(self, layer_idx: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         if layer_idx not in self.stored:
@@ -53,7 +53,8 @@ class KVCache(Double):
         before = self.stored[layer_idx]
         if before is None:
             fill = zip(new, (-0.5, 2.0), strict=True)
-            before = [t.new_full((*t.shape[:2], self.held, t.size(3)), x) for t, x in fill]
+            length = self.length_before
+            before = [t.new_full((*t.shape[:2], length, t.size(3)), x) for t, x in fill]
         joined = tuple(torch.cat(pair, dim=2) for pair in zip(before, new, strict=True))
         self.stored[layer_idx] = joined
         return joined
