@@ -14,11 +14,13 @@ from labkit.course.lang import tr
 from labkit.course.report import clean
 from labkit.course.syllabus import Lab
 from labkit.course.terminal import Jobs, LabName, Problem, console, ending_on, lab_called
+from labkit.grading.platforms import names_of, takes_grades
 
 if TYPE_CHECKING:
     from labkit.grading.nbgrader.course import Course
 
 app = typer.Typer()
+TAKERS = takes_grades().values()
 
 # ruff: noqa: UP045  typer on Python 3.10 needs Optional
 CourseFolder = Annotated[
@@ -32,7 +34,7 @@ Database = Annotated[
 ]
 Sources = Annotated[
     Optional[list[Path]],
-    typer.Argument(help="folders, notebooks, zips as Canvas and Moodle export them"),
+    typer.Argument(help=f"folders, notebooks, zips as {names_of(TAKERS)} export them"),
 ]
 
 
@@ -112,12 +114,13 @@ def export(
         list[str],
         typer.Argument(
             metavar="WHAT...",
-            help="canvas, moodle: grades for it; feedback: pages for it; answers: all code",
+            help=f"{', '.join(takes_grades())}: grades for it; feedback: pages for it; "
+            "answers: all code",
         ),
     ],
     roster: Annotated[
         Optional[Path],
-        typer.Option(help="Canvas's gradebook export; Moodle's grading worksheet"),
+        typer.Option(help="; ".join(f"{one.name}'s {one.table}" for one in TAKERS)),
     ] = None,
     lab: Annotated[Optional[str], typer.Option(help="only this lab")] = None,
     course: CourseFolder = Path("course"),

@@ -16,8 +16,8 @@ from labkit.grading.nbgrader.gradebook.connection import CourseError
 
 PLAIN = re.compile(r"[\w.@+-]*")  # an id that no spreadsheet reckons with
 NUMBER = re.compile(r"\d+([.,]\d+)?")
-# A word and a number, in any language: `Participant 8060`, `Teilnehmer/in8060`, no plain id
-PARTICIPANT = re.compile(r"(?=.*[^A-Za-z0-9_.@+-])\D+\d+")
+# A word and a number, in any language: `Participant 8060`, `Teilnehmer/in8060`, no id
+PARTICIPANT = re.compile(r"(?=.*[^A-Za-z0-9_.@+#-])\D+\d+")
 Row = dict[str, str]
 
 

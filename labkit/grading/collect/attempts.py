@@ -13,6 +13,7 @@ from labkit.course.cells import DIRECTIVE
 from labkit.course.files import write_whole
 from labkit.course.lang import tr
 from labkit.course.syllabus import LABS, NOTEBOOKS, Lab
+from labkit.grading import platforms
 from labkit.grading.collect import layouts
 from labkit.grading.collect.walk import GIT, STAMP, Found, files_of
 from labkit.grading.judge.intake import NotANotebook, cells_of, text_of
@@ -51,7 +52,7 @@ class Attempt:
 
     @property
     def order(self) -> list[float]:
-        """Later attempts are greater: by the system's count of files, else by time."""
+        """Later attempts are greater: by the platform's count of files, else by time."""
         return [self.claim.number, self.when.timestamp() if self.when else 0.0]
 
     @property
@@ -78,14 +79,15 @@ class Attempt:
 def attempts_in(source: Path, wanted: Lab | None, spool: Path) -> list[Attempt]:
     """Everything in a source that somebody may have handed in, whole notebooks in `spool`."""
     attempts, stamps, metadata, clones = [], {}, {}, set()
+    lists = {platform.metadata: platform for platform in platforms.PLATFORMS}
     for found in files_of(source):
         folder, name = found.parts[:-1], found.parts[-1]
         if name == GIT:
             clones.add(folder)
         elif found.data is not None and name == STAMP and not found.learners:
             stamps[folder] = found.data
-        elif found.data is not None and name == layouts.METADATA and not found.learners:
-            metadata[folder] = layouts.gradescope_claims(found.data)
+        elif found.data is not None and name in lists and not found.learners:
+            metadata[folder] = layouts.members_in(lists[name], found.data)
         elif name != STAMP:
             attempts.append(attempt_of(found, source.name, wanted, spool))
     if not attempts:
@@ -95,11 +97,11 @@ def attempts_in(source: Path, wanted: Lab | None, spool: Path) -> list[Attempt]:
     result: list[Attempt] = []
     for attempt, claim in zip(attempts, claims, strict=True):
         members: list[layouts.Claim | None] = [claim]
-        if claim and claim.system == layouts.GRADESCOPE:
+        if claim and claim.platform.metadata:
             people = metadata.get(attempt.parts[:base], {}).get(attempt.parts[base])
             members = people or [None]
             if not people:
-                note = tr("submission_metadata.yml does not say whose it is")
+                note = tr("{file} does not say whose it is", file=claim.platform.metadata)
                 attempt = replace(attempt, note=note)
         result += [with_time(attempt, member, stamps, clones) for member in members]
     return result
@@ -165,11 +167,11 @@ def with_time(
     stamps: dict[layouts.Parts, bytes],
     clones: set[layouts.Parts],
 ) -> Attempt:
-    """With its learner, and the time at which it was handed in: that of the system, else the
-    file's. nbgrader's timestamp.txt counts in its own folders, and never in a clone, where it
-    is the learner's."""
+    """With its learner, and the time at which it was handed in: that of the platform, else
+    the file's. nbgrader's timestamp.txt counts in its own folders, and never in a clone, where
+    it is the learner's."""
     when, folder = claim and claim.when, attempt.parts[:-1]
     is_cloned = any(folder[:end] in clones for end in range(len(folder)))
-    if claim and claim.system == "nbgrader" and not (when or is_cloned):
+    if claim and claim.platform.stamped and not (when or is_cloned):
         when = parse_timestamp(stamps.get(folder, b""))
     return replace(attempt, claim=claim, when=when or attempt.when)

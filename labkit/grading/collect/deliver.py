@@ -26,13 +26,13 @@ from labkit.course.syllabus import LABS, Lab
 from labkit.grading.collect import issues
 from labkit.grading.collect.attempts import Attempt, attempts_in
 from labkit.grading.collect.folders import CollectFolders, is_later, order_of
-from labkit.grading.collect.layouts import LAYOUTS, Claim
+from labkit.grading.collect.layouts import Claim, claim_called
 from labkit.grading.collect.roster import Roster, roster_of
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.nbgrader.timestamp import sha_of
+from labkit.grading.platforms import platform_of
 
-NUMBERED = {layout.system for layout in LAYOUTS if "<user>" in layout.pattern}
 LABS_BY_NAME = {lab.name: lab for lab in LABS}
 LACKS = said("{names} answered in an earlier attempt and not in this one, which counts; ")
 CHOOSE = said("`tinyllm collect --replace --as {learner} FILE` says which of {folder} does")
@@ -114,9 +114,9 @@ class Run:
         for attempt in attempts:
             before = self.folders.manifest.get(f"{learner}/{attempt.lab_name}", {})
             claim = claim_called(asked.get(attempt.sha, "")) or attempt.claim
-            claim = claim or claim_called(before.get("claim", "")) or Claim("--as", (learner,))
+            claim = claim or claim_called(before.get("claim", "")) or Claim((learner,))
             self.issues.given[f"{claim.key}/{attempt.sha}"] = learner
-            if claim.system in NUMBERED:
+            if claim.user:
                 self.issues.given[claim.key] = learner
             assigned.append(replace(attempt, claim=claim, learner=learner))
         return assigned
@@ -126,7 +126,7 @@ class Run:
             return attempt
         key = attempt.claim.key
         given = self.issues.given.get(f"{key}/{attempt.sha}") or self.issues.given.get(key)
-        ids = {given} if given else self.roster.find(attempt.claim)
+        ids = {given} if given else self.roster.find(attempt.claim.names, attempt.claim.key)
         if len(ids) == 1:
             return replace(attempt, learner=next(iter(ids)))
         if ids or self.roster.closed or not any(attempt.claim.names):
@@ -138,11 +138,14 @@ class Run:
         if attempt.claim is None:
             odd = tr("its path is not like those of the others, or of no known layout")
             return attempt.note or odd
-        ids = sorted(self.roster.find(attempt.claim))
+        ids = sorted(self.roster.find(attempt.claim.names, attempt.claim.key))
         if ids:
             return tr("{shown} may be {names}", shown=attempt.shown, names=tr(" or ").join(ids))
-        if attempt.claim.system == "Moodle":
-            return tr("not on the roster; Moodle's grading worksheet as --roster may tell")
+        platform = attempt.claim.platform
+        if platform.table:
+            table = tr(platform.table)
+            return tr("not on the roster; {platform}'s {table} as --roster may tell",
+                      platform=platform.name, table=table)  # fmt: skip
         return tr("not on the roster, so not graded")
 
     def ask(self, attempt: Attempt, reason: str) -> None:
@@ -235,11 +238,11 @@ class Run:
         hashes = {attempt.sha for attempt in new} | {current.get("sha", new[0].sha)}
         claims = [entry.get("claim", "") for key, entry in self.folders.manifest.items()
                   if key.rpartition("/")[0] == new[0].learner]  # fmt: skip
-        canvas = {claim for claim in claims if claim.startswith("Canvas ")}  # one in all labs
         good = []
         for attempt in new:
-            key = attempt.claim.key
-            others = canvas - {key} if attempt.claim.system == "Canvas" else set()
+            key, platform = attempt.claim.key, attempt.claim.platform
+            others = {claim for claim in claims if platform_of(claim) == platform} - {key}
+            others = others if platform.one_number else set()
             is_one = len(hashes) == 1 or keys == {key} or attempt.sha == current.get("sha")
             if is_one and not others:
                 good.append(attempt)
@@ -247,7 +250,7 @@ class Run:
                 names = " / ".join(sorted({*keys, *others, key}))
                 why = tr("several people may go by this name: {claims}", claims=names)
                 self.ask(attempt, why)
-        timed = all(attempt.claim.timed for attempt in good)
+        timed = all(attempt.claim.platform.timed for attempt in good)
         latest = max((attempt.order for attempt in good), default=[])
         rivals = [attempt for attempt in good if not timed or attempt.order == latest]
         if len({attempt.sha for attempt in rivals}) < 2:
@@ -288,12 +291,3 @@ class Run:
             only = LABS_BY_NAME[next(iter(labs))] if len(labs) == 1 else None
             attempt = replace(attempt, lab=lab or attempt.lab or only)
             self.report_issue(attempt, issues.UNGRADED if mild else issues.REFUSED, note)
-
-
-def claim_called(key: str) -> Claim | None:
-    """The claim that an issue was about."""
-    for layout in LAYOUTS:
-        if key.startswith(f"{layout.system} "):
-            name, late = key[len(layout.system) + 1 :], None if layout.clock else False
-            return Claim(layout.system, (name,), late=late)
-    return None

@@ -20,6 +20,7 @@ from labkit.course.report import csv_safe, one_line
 from labkit.course.syllabus import LABS
 from labkit.grading.nbgrader.timestamp import read_timestamp, sha_of
 from labkit.grading.pages import write_page
+from labkit.grading.platforms import platform_of
 
 FILE, LOG = Path("collected", "needs_a_look.json"), Path("collected", "last.csv")
 NEW, SAME, NEWER = "new", "unchanged", "replaces the one before"
@@ -187,7 +188,8 @@ def show(
         states = Counter(line.state for line in lines if line.lab == lab)
         counts = ", ".join(f"{states[state]} {state}" for state in states)
         print_line(f"{lab}: {counts}", console)
-    if any(x.claim.startswith("GitHub") and x.state in (NEW, NEWER) for x in lines):
+    new = [platform_of(line.claim) for line in lines if line.state in (NEW, NEWER)]
+    if not all(platform is None or platform.clock for platform in new):
         print_line("a clone has no time of handing in: nobody is late", console)
     looks = ["  " + ": ".join(filter(None, (x.learner or "?", x.state, x.note, x.source)))
              for x in trouble]  # fmt: skip

@@ -1,8 +1,4 @@
-"""Whose is a file? One table of layouts: how a system names what its users hand in.
-
-To read the export of another system, add a row to LAYOUTS, and a case to LAYOUTS in
-tests/course/grading/test_collect.py.
-"""
+"""Whose is a file? By the layouts of the platforms, and what a platform puts beside them."""
 
 from __future__ import annotations
 
@@ -18,61 +14,10 @@ import yaml
 from labkit.course.syllabus import NOTEBOOKS, Lab
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.nbgrader.timestamp import parse_timestamp
+from labkit.grading.platforms import WRAPPER, Layout, Platform, all_layouts, platform_of
 
 Parts = tuple[str, ...]
-LAB = "|".join(lab.name for lab in NOTEBOOKS)
-MODULE = "|".join(lab.module for lab in NOTEBOOKS)
-LAB_SLUG = rf"(?:\d\d[-_])?(?:{MODULE})[-_]"
-SLUG = rf"(?:(?:lab|hw|homework|assignment|tinyllm)[-_]?\d*[-_](?:{LAB_SLUG})?|{LAB_SLUG})"
-WRAPPER = re.compile(r"submitted|submissions|inbound|assignment_\d+_export")
 ARCHIVE = re.compile(r"(?:\.(?:zip|tar|gz|tgz))+$", re.IGNORECASE)
-GRADESCOPE, METADATA = "Gradescope", "submission_metadata.yml"
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a system names the files that it exports.
-
-    system     its name
-    pattern    matches the start of a file's path. Groups: `who` is a name or an id, `user` the
-               system's number for a person, `file` a number that grows with each file, `late`
-               a mark, `time` a time in UTC, `slug` the name that all clones begin with
-    timed      of several notebooks of a learner the latest counts; else a person is asked
-    whole      it is taken only where it fits every learner
-    clock      whether the time of a file is when it was handed in; that of a clone is not, and
-               then nobody is late
-    """
-
-    system: str
-    pattern: str
-    timed: bool = True
-    whole: bool = False
-    clock: bool = True
-
-    def match(self, path: str) -> re.Match[str] | None:
-        return re.match(self.pattern, path, re.IGNORECASE)
-
-
-LAYOUTS = (
-    # John Doe_12345_assignsubmission_file_/x.ipynb, or flat: ..._assignsubmission_file_x.ipynb
-    Layout("Moodle", r"(?!.*_assignsubmission_.*_assignsubmission_)"
-                     r"(?P<who>[^/]*)_(?P<user>\d+)_assignsubmission_(?:file|onlinetext)"),
-    # doejohn_LATE_12345_67890_x.ipynb
-    Layout("Canvas", r"(?P<who>[^_/]*)_(?:(?P<late>late)_)?(?P<user>\d{3,})_"
-                     r"(?P<file>\d{3,18})_"),
-    # submission_12345/x.ipynb, and submission_metadata.yml beside it
-    Layout(GRADESCOPE, r"submission_(?P<user>\d+)/"),
-    # ann+01_rmsnorm+2026-03-01 12:00:00 UTC+0a1b2c/01_rmsnorm.ipynb
-    Layout("nbgrader", rf"(?P<who>[^+/]+)\+(?:{LAB})\+(?P<time>[^+/]+)(?:\+[^/]*)?/"),
-    # lab1-octocat/notebooks/01_rmsnorm.ipynb
-    Layout("GitHub Classroom", rf"(?P<slug>{SLUG})(?P<user>[\w.-]+)/", timed=False,
-           clock=False),
-    # ann/01_rmsnorm/01_rmsnorm.ipynb, with timestamp.txt
-    Layout("nbgrader", rf"(?!{SLUG})(?P<who>[^/]+)/(?:{LAB})/", whole=True),
-    # ann/x.ipynb
-    Layout("folder", rf"(?!(?:{WRAPPER.pattern}|notebooks|{LAB})/)(?P<who>[^/]+)/",
-           timed=False),
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,25 +25,25 @@ class Claim:
     """What a path says of its learner.
 
     names    to be looked up in a roster, in this order
-    user     the system's number for the person; empty where it has none
-    number   of the file: later ones are larger; 0 where the system does not count
-    late     the system's own mark, or False where no time is known; None: the time decides
-    when     the system's own time, in UTC
-    timed    see Layout
+    user     the platform's number for the person; empty where it has none
+    number   of the file: later ones are larger; 0 where the platform does not count
+    late     the platform's own mark, or False where no time is known; None: the time decides
+    when     the platform's own time, in UTC
+    platform what it was named by; None where a person said it
     """
 
-    system: str
     names: Parts
     user: str = ""
     number: int = 0
     late: bool | None = None
     when: datetime | None = None
-    timed: bool = True
+    platform: Platform | None = None
 
     @property
     def key(self) -> str:
-        """Tells people apart, namesakes in one system too: `Canvas 12345`, `folder ann`."""
-        return f"{self.system} {self.user or self.shown}"
+        """Tells people apart, namesakes on one platform too: `Canvas 12345`, `folder ann`."""
+        platform = self.platform.name if self.platform else "--as"
+        return f"{platform} {self.user or self.shown}"
 
     @property
     def shown(self) -> str:
@@ -118,33 +63,34 @@ def claims_of(
     texts = ["/".join(unicodedata.normalize("NFC", part) for part in parts[base:])
              for parts in paths]  # fmt: skip
     certain = [text for text, tells in zip(texts, telling, strict=True) if tells]
-    layout = layout_of(certain or texts)
+    platform, layout = layout_of(certain or texts)
     found = [layout.match(text) if layout else None for text in texts]
     slugs = Counter(match["slug"] for match in found if match and "slug" in match.groupdict())
     slug = max(slugs, key=lambda slug: (slugs[slug], -len(slug))) if slugs else None
-    return [claim(layout, match, slug) if match else None for match in found], base
+    return [claim(platform, match, slug) if match else None for match in found], base
 
 
-def layout_of(texts: Sequence[str]) -> Layout | None:
-    """The first layout that fits most of what lies side by side in a source; but first one of
-    an LMS that fits all of it: what it puts before a name, no learner can leave out."""
-    moodles = all("_assignsubmission_" in text for text in texts)
+def layout_of(texts: Sequence[str]) -> tuple[Platform | None, Layout | None]:
+    """The first layout that fits most of what lies side by side in a source; but before it one
+    that fits all of it and that no learner can leave."""
     entries: dict[str, list[str]] = defaultdict(list)
     for text in texts:
         entries[text.partition("/")[0]].append(text)
-    found = {}
-    for layout in LAYOUTS[:1] if moodles else LAYOUTS:
+    layouts = [*all_layouts()]
+    marked = [(platform, layout) for platform, layout in layouts
+              if layout.mark and all(layout.mark in text for text in texts)]  # fmt: skip
+    found = []
+    for platform, layout in marked or layouts:
         count = sum(all(map(layout.match, inside)) for inside in entries.values())
-        if count == len(entries) or (2 * count > len(entries) and not layout.whole):
-            found[layout] = count == len(entries)
-    return next(
-        (layout for layout in LAYOUTS[:2] if found.get(layout)), next(iter(found), None)
-    )
+        is_whole = count == len(entries)
+        if is_whole or (2 * count > len(entries) and not layout.whole):
+            found.append((not (is_whole and layout.first), len(found), platform, layout))
+    return min(found, default=(0, 0, None, None))[2:]
 
 
-def claim(layout: Layout, match: re.Match[str], slug: str | None) -> Claim | None:
+def claim(platform: Platform, match: re.Match[str], slug: str | None) -> Claim | None:
     groups = match.groupdict()
-    user, late = groups.get("user") or "", None if layout.clock else False
+    user, late = groups.get("user") or "", None if platform.clock else False
     if slug is not None:  # clones of one assignment begin with the same words
         name = match.string.partition("/")[0]
         if not name.startswith(slug) or name == slug:
@@ -154,17 +100,24 @@ def claim(layout: Layout, match: re.Match[str], slug: str | None) -> Claim | Non
         late = bool(groups["late"])
     when = parse_timestamp(groups["time"].encode()) if "time" in groups else None
     name = ARCHIVE.sub("", groups.get("who", user) or "").strip()
-    return Claim(layout.system, (name,), user, int(groups.get("file") or 0), late, when,
-                 layout.timed)  # fmt: skip
+    return Claim((name,), user, int(groups.get("file") or 0), late, when, platform)
 
 
-def gradescope_claims(data: bytes) -> dict[str, list[Claim]]:
-    """{folder: who handed it in} of submission_metadata.yml; a group has several members."""
+def claim_called(key: str) -> Claim | None:
+    """The claim with this key."""
+    if (platform := platform_of(key)) is None:
+        return None
+    name, late = key[len(platform.name) + 1 :], None if platform.clock else False
+    return Claim((name,), name * platform.has_users, late=late, platform=platform)
+
+
+def members_in(platform: Platform, data: bytes) -> dict[str, list[Claim]]:
+    """{folder: who handed it in} of Gradescope's metadata; a group has several members."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         table = yaml.load(data.decode("utf-8-sig", "replace"), loader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise CourseError(f"{METADATA} cannot be read: {error}") from error
+        raise CourseError(f"{platform.metadata} cannot be read: {error}") from error
     found: dict[str, list[Claim]] = defaultdict(list)
     for folder, about in table.items() if isinstance(table, dict) else ():
         about = plain_keys(about)
@@ -176,9 +129,8 @@ def gradescope_claims(data: bytes) -> dict[str, list[Claim]]:
             names = [str(person.get(key) or "").strip() for key in ("sid", "email", "name")]
             if any(names):
                 user = next(filter(None, names))
-                found[str(folder)].append(
-                    Claim(GRADESCOPE, tuple(names[::-1]), user, when=when)
-                )
+                person = Claim(tuple(names[::-1]), user, when=when, platform=platform)
+                found[str(folder)].append(person)
     return found
 
 

@@ -6,17 +6,17 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from labkit.course.files import safe_id
-from labkit.grading.collect.layouts import Claim
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry, enrol
-from labkit.grading.tables import Table
+from labkit.grading.platforms import PLATFORMS
+from labkit.grading.tables import PARTICIPANT, Row, Table
 
-# The titles that a column may have, most telling first
+# The titles that a column may have in any table, most telling first
 COLUMNS = {
     "id": ("id", "student_id", "student id", "username", "login", "user name", "sid",
            "id number"),
@@ -25,15 +25,7 @@ COLUMNS = {
     "last_name": ("last_name", "last name", "lastname", "surname", "family name"),
     "email": ("email", "e-mail", "email address", "mail"),
     "lms_user_id": ("lms_user_id", "lms user id", "canvas id", "canvas_id"),
-    "GitHub Classroom": ("github_username", "github username", "github"),
 }  # fmt: skip
-# What an LMS's own table has instead, known by the titles that it must have
-TABLES = (
-    ({"sis login id"}, {"id": ("sis login id", "sis user id"), "lms_user_id": ("id",)}),
-    ({"sis user id"}, {"id": ("sis user id", "id"), "lms_user_id": ("id",)}),
-    ({"identifier", "full name"}, {"id": ("id number",), "Moodle": ("identifier",)}),
-    ({"identifier", "github_username"}, {"id": ("identifier",)}),
-)  # fmt: skip
 
 
 @dataclass
@@ -41,8 +33,8 @@ class Roster:
     """Who is in the class.
 
     closed     a name that is not in it is unknown
-    keys       {id, e-mail, name or `SYSTEM NUMBER`: the ids that go by it}
-    numbers    {`SYSTEM NUMBER`: id}, of systems whose numbers nbgrader's students lack
+    keys       {id, e-mail, name or `PLATFORM NUMBER`: the ids that go by it}
+    numbers    {`PLATFORM NUMBER`: id}, of platforms whose numbers nbgrader's students lack
     """
 
     people: Sequence[RosterEntry] = ()
@@ -59,14 +51,17 @@ class Roster:
         for key in (person.id, first + last, last + first):
             self.keys[normalize_name(key)].add(person.id)
         self.keys[person.email.casefold()].add(person.id)
-        self.keys[f"Canvas {person.lms_user_id}" * bool(person.lms_user_id)].add(person.id)
+        owners = [platform.name for platform in PLATFORMS if "lms_user_id" in platform.columns]
+        for owner in ("lms_user_id", *owners) if person.lms_user_id else ():
+            self.keys[f"{owner} {person.lms_user_id}"].add(person.id)
 
-    def find(self, claim: Claim) -> set[str]:
-        """The ids that fit: one is a match, none is unknown, several are a question."""
+    def find(self, names: Iterable[str], key: str) -> set[str]:
+        """The ids that go by a `PLATFORM NUMBER`, else by the first of the names that fits: one
+        is a match, none is unknown, several are a question."""
         ids = {person.id for person in self.people}
-        if found := self.keys.get(claim.key):
+        if found := self.keys.get(key):
             return found
-        for name in filter(None, claim.names):
+        for name in filter(None, names):
             for found in ({name} & ids, self.keys.get(name.casefold()) if "@" in name else (),
                           self.keys.get(normalize_name(name))):  # fmt: skip
                 if found and normalize_name(name):
@@ -93,46 +88,51 @@ def roster_of(course: Course, file: Path | None) -> Roster:
 
 def read_roster(path: Path, known: Sequence[RosterEntry] = ()) -> Roster:
     """A CSV with the columns id and name (or first_name, last_name), perhaps email and
-    lms_user_id; gradebook exports of Canvas, Moodle and Gradescope, Moodle's grading worksheet,
-    GitHub Classroom's roster. Who is known by id, e-mail or name keeps the id they have."""
+    lms_user_id, or a platform's own table. Who is known by id, e-mail or name keeps the id they
+    have."""
     table = Table.read(path, "the roster")
+    fits = (one for one in PLATFORMS if one.needs and not one.lacks(table.titles))
+    platform = next(fits, None)
     titles = [title.casefold() for title in table.titles]
     table.rename(dict(zip(table.titles, titles, strict=True)))
-    special = next((own for needed, own in TABLES if needed <= {*titles}), {})
-    if not special and {"student", "id", "section"} <= {*titles}:  # Canvas without SIS
-        special = {"lms_user_id": ("id",)}
-    columns = {key: [title for title in names if title in titles]
-               for key, names in (COLUMNS | special).items()}  # fmt: skip
-    if not columns["id"] and "Moodle" not in special:
+    users = {one.name: one.users for one in ([platform] if platform else PLATFORMS)}
+    wanted = COLUMNS | (platform.columns if platform else {}) | users
+    columns = {key: [title for title in map(str.casefold, names) if title in titles]
+               for key, names in wanted.items()}  # fmt: skip
+    if not (columns["id"] or platform):
         raise CourseError(f"the roster {path} has no column id; it has {', '.join(titles)}")
     before, roster, taken = Roster(known), Roster(), {}
     for row in table.rows:
-        values = {key: [row[title] for title in titles if row[title]]
-                  for key, titles in columns.items()}  # fmt: skip
+        values = values_of(row, columns)
         entry = {key: next(iter(found), "") for key, found in values.items()}
         name = entry.pop("name")
         if name and not entry["last_name"]:
             entry |= split_name(name)
-        systems = {
-            key: entry.pop(key) for key in ("Moodle", "GitHub Classroom") if key in entry
-        }
-        names = (*values["id"], entry["email"], name if any(systems.values()) else "")
+        numbers = {system: entry.pop(system) for system in users}
+        names = (*values["id"], entry["email"], name if any(numbers.values()) else "")
         entry["id"] = entry["id"] or entry["email"].split("@")[0] or name
-        if not entry["id"] or name == "Points Possible":
+        if not entry["id"] or (platform and name and name == platform.possible_row):
             continue
-        same = before.find(Claim("Canvas", names, entry["lms_user_id"])) - taken.keys()
+        same = before.find(names, f"lms_user_id {entry['lms_user_id']}") - taken.keys()
         same = {id_ for id_ in same if not other_email(id_, entry["email"], known)}
         entry["id"] = same.pop() if len(same) == 1 else safe_id(entry["id"])
         person = taken[entry["id"]] = RosterEntry(**entry)
         roster.add(person)
-        for system, text in systems.items():
-            number = re.sub(r"^\D*(?=\d+$)", "", text) if system == "Moodle" else text
-            if number:
-                roster.numbers[f"{system} {number}"] = person.id
+        for system, text in numbers.items():
+            if PARTICIPANT.fullmatch(text):
+                text = re.sub(r"^\D*", "", text)
+            if text:
+                roster.numbers[f"{system} {text}"] = person.id
     if not taken:
         raise CourseError(f"the roster {path} has nobody in it")
     roster.people = list(taken.values())
     return roster
+
+
+def values_of(row: Row, columns: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """{field: what a row has of it}; Brightspace puts a # before an id."""
+    return {key: [row[title].lstrip("#") for title in titles if row.get(title)]
+            for key, titles in columns.items()}  # fmt: skip
 
 
 def other_email(learner: str, email: str, known: Sequence[RosterEntry]) -> bool:

@@ -23,12 +23,14 @@ from typing import BinaryIO
 
 from labkit.course.files import read_plain
 from labkit.course.lang import tr
-from labkit.grading.collect.layouts import ARCHIVE, METADATA, Parts
+from labkit.grading.collect.layouts import ARCHIVE, Parts
 from labkit.grading.judge.intake import MAX_NOTEBOOK
 from labkit.grading.nbgrader.timestamp import STAMP_BYTES
+from labkit.grading.platforms import PLATFORMS
 
 MEGABYTE = 1 << 20
 STAMP, GIT = "timestamp.txt", ".git"
+READ_BESIDE = {STAMP} | {platform.metadata for platform in PLATFORMS if platform.metadata}
 LONGEST_NAME, MOST_PARTS = 255, 20
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 SYSTEM = {"__MACOSX", "Icon\r", "Thumbs.db", "site-packages", "node_modules", "__pycache__"}
@@ -150,7 +152,7 @@ def read_members(
         is_notebook = is_named or (b'"nbformat"' in data and b'"cells"' in data)
         if budget and is_notebook:
             budget.spend(0, files=1)
-        is_read = is_notebook or parts[-1] in (STAMP, METADATA)
+        is_read = is_notebook or parts[-1] in READ_BESIDE
         yield Found(parts, data if is_read and not reason else None, when, reason, in_zip)
 
 
@@ -181,7 +183,7 @@ def too_large(member: Member, kind: str, limits: Limits) -> str:
 
 def kind_of(name: str) -> str:
     """What a file may be by its name; empty for what is not read."""
-    if name in (STAMP, METADATA):
+    if name in READ_BESIDE:
         return name
     if ARCHIVE.search(name):
         return "archive"

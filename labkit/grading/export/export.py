@@ -10,9 +10,9 @@ from labkit.grading.class_report.class_results import results_of
 from labkit.grading.export.answers import export_answers
 from labkit.grading.export.feedback import feedback_zips
 from labkit.grading.export.grades import write_grades
-from labkit.grading.export.platforms import PLATFORMS
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError
+from labkit.grading.platforms import takes_grades
 
 FEEDBACK, ANSWERS = "feedback", "answers"
 
@@ -25,7 +25,7 @@ def export(
     kind      "canvas" and the like, "feedback" or "answers"
     roster    the platform's own table of its people, whose ids and rows are kept
     """
-    platforms = {platform.name: platform for platform in PLATFORMS}
+    platforms = takes_grades()
     kinds = [*platforms, FEEDBACK, ANSWERS]
     if kind not in kinds:
         raise CourseError(f"{kind!r} cannot be exported: expected {', '.join(kinds)}")

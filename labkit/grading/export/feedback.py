@@ -9,12 +9,13 @@ import io
 import re
 import zipfile
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 from labkit.course.files import write_whole
 from labkit.grading.class_report.class_results import LabResults
-from labkit.grading.export.platforms import PLATFORMS
 from labkit.grading.nbgrader.timestamp import read_manifest
+from labkit.grading.platforms import PLATFORMS, names_of, platform_of
 
 
 def feedback_zips(course: Path, results: LabResults) -> tuple[list[Path], list[str]]:
@@ -23,9 +24,7 @@ def feedback_zips(course: Path, results: LabResults) -> tuple[list[Path], list[s
     manifest = read_manifest(course)
     for entry in results.handed:
         page = course / "feedback" / entry.learner / lab / f"{lab}.html"
-        platform, name = page_name(
-            manifest.get(f"{entry.learner}/{lab}", {}).get("source", ""), lab
-        )
+        platform, name = page_name(manifest.get(f"{entry.learner}/{lab}", {}), lab)
         if name and page.is_file():
             zips[platform][name] = page.read_bytes()
         else:
@@ -39,16 +38,16 @@ def feedback_zips(course: Path, results: LabResults) -> tuple[list[Path], list[s
         written.append(course / "export" / f"{lab}_feedback_{platform}.zip")
         write_whole(written[-1], buffer.getvalue())
     lost += [f"{entry.learner} (not graded)" for entry in results.missing if entry.ungraded]
-    names = " and ".join(platform.title for platform in PLATFORMS if platform.page)
+    names = names_of([platform for platform in PLATFORMS if platform.upload])
     why = f"{lab}: in no zip, as no export of {names} names them"
     return written, [f"{why}: {', '.join(lost)}"] * bool(lost)
 
 
-def page_name(source: str, lab: str) -> tuple[str, str]:
-    """(platform, the page's name in its zip) for a file that had this path in its export."""
-    for part in source.split("/"):
-        for platform in reversed(PLATFORMS):  # the last one added is the most particular
-            found = re.fullmatch(platform.upload, part) if platform.upload else None
-            if found:
-                return platform.name, platform.page.format(found[1], lab=lab)
+def page_name(entry: Mapping[str, str], lab: str) -> tuple[str, str]:
+    """(platform, the page's name in its zip) for what counts, by its path in the export."""
+    platform = platform_of(entry.get("claim", ""))
+    if platform and platform.upload:
+        for part in entry["source"].split("/"):
+            if found := re.fullmatch(platform.upload, part):
+                return platform.name.lower(), platform.page.format(found[1], lab=lab)
     return "", ""

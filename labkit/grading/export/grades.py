@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from labkit.course.files import safe_id
 from labkit.course.syllabus import Lab
 from labkit.grading.class_report.class_results import LabResults
-from labkit.grading.export.platforms import Platform
+from labkit.grading.collect.roster import Roster, values_of
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry
+from labkit.grading.platforms import Platform
 from labkit.grading.tables import NUMBER, Row, Table
 
 SHOWN = 8  # learners in a remark
@@ -36,20 +35,21 @@ def write_grades(
         title = column_of(table, platform, results.lab)
         possible = f"{results.possible + results.written:g}"
         if title not in table.titles:
-            new = f"{title}: {platform.title} has no such assignment, it will be new"
+            new = f"{title}: {platform.name} has no such assignment, it will be new"
             remarks.append(f"{new}; one called {results.lab.name} or {title} is found")
         there = {as_number(row.get(platform.possible, "")) for row in rows}
         there |= {as_number(row.get(title, "")) for row in special}
         if there - {"", possible}:
             points = " and ".join(sorted(there - {""}))
             remarks.append(
-                f"{title}: worth {points} points in {platform.title}, here {possible}"
+                f"{title}: worth {points} points in {platform.name}, here {possible}"
             )
         titles += [title] * (title not in titles)
         totals[title] = possible
         fill_column(rows, learners, results, platform, title)
     remarks += missing_grades(graded, learners, roster.name)
     rows = [totals] * bool(platform.possible_row) + rows
+    titles.sort(key=lambda title: title == platform.last)
     Table(titles, rows, table.delimiter, table.written).write(path)
     return remarks
 
@@ -57,56 +57,45 @@ def write_grades(
 def own_table(path: Path | None, platform: Platform, labs: int) -> Table:
     """The platform's table of its people; CourseError without it, or if it is another one."""
     if path is None:
-        raise CourseError(f"--roster FILE is needed: {platform.title}'s {platform.table}")
+        raise CourseError(f"--roster FILE is needed: {platform.name}'s {platform.table}")
     table = Table.read(path)
-    if not set(platform.needs) <= set(table.titles):
+    lacks = platform.lacks(table.titles)
+    if not (platform.new or platform.column in table.titles):
+        lacks.append(platform.column)
+    if lacks:
         raise CourseError(
-            f"{path} is not {platform.title}'s own table: it has no columns "
-            f"{' and '.join(platform.needs)}, but {', '.join(table.titles)}"
+            f"{path} is not {platform.name}'s own table: it has no columns "
+            f"{' and '.join(lacks)}, but {', '.join(table.titles)}"
         )
-    if platform.grade and labs > 1:
+    if not platform.new and labs > 1:
         raise CourseError(f"{path} is of one assignment: say which with --lab")
     return table
 
 
 def column_of(table: Table, platform: Platform, lab: Lab) -> str:
-    """The title of the lab's column, with the platform's number if there is one."""
-    if platform.grade:
-        return platform.grade
+    """The title of the lab's column as the platform has it, or that of a new one."""
+    if not platform.new:
+        return platform.column
     number = int(lab.number)
     pattern = rf"^0*{number}\b|\blab\W*0*{number}\b|\b{lab.name}\b|\b{lab.module}\b"
-    numbered = [title for title in table.titles if re.search(r" \(\d+\)$", title)]
-    found = [title for title in numbered if re.search(pattern, title, re.IGNORECASE)]
-    return found[0] if len(found) == 1 else f"Lab {lab.number}"
+    columns = [title for title in table.titles if re.fullmatch(platform.column, title)]
+    found = [title for title in columns if re.search(pattern, title, re.IGNORECASE)]
+    return found[0] if len(found) == 1 else platform.new.format(lab.number)
 
 
 def match_learners(
-    rows: Sequence[Row], platform: Platform, people: Iterable[RosterEntry]
+    rows: Sequence[Row], platform: Platform, people: Sequence[RosterEntry]
 ) -> list[str]:
     """The learner's id for each row; "" where nobody or several fit, or it fits two rows."""
-    index: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for person in people:
-        for field in ("id", "lms_user_id", "email"):
-            index[field, getattr(person, field).casefold()].add(person.id)
-        index["name", sorted_words(person.name)].add(person.id)
-
-    def owner(row: Row) -> str:
-        for title, field in platform.keys:
-            text = row.get(title, "").strip()
-            forms = (text, safe_id(text), text.partition("@")[0])
-            for form in (sorted_words(text),) if field == "name" else forms:
-                found = index.get((field, form.casefold()), ()) if text else ()
-                if len(found) == 1:
-                    return next(iter(found))
-        return ""
-
-    found = [owner(row) for row in rows]
+    roster, found = Roster(people), []
+    for row in rows:
+        values = values_of(row, platform.columns)
+        number = next(iter(values.pop("lms_user_id", ())), "")
+        names = [form for texts in values.values() for text in texts
+                 for form in (text, text.partition("@")[0])]  # fmt: skip
+        ids = roster.find(names, f"lms_user_id {number}")
+        found.append(next(iter(ids)) if len(ids) == 1 else "")
     return [learner if found.count(learner) == 1 else "" for learner in found]
-
-
-def sorted_words(name: str) -> str:
-    """A name whatever the order and case of its words."""
-    return " ".join(sorted(re.findall(r"\w+", name.casefold())))
 
 
 def fill_column(

@@ -1,4 +1,4 @@
-"""When a submission was handed in: nbgrader's timestamp.txt, and Canvas's own mark."""
+"""When a submission was handed in: nbgrader's timestamp.txt, and a platform's mark."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def timestamp_text(when: datetime) -> str:
 
 
 def read_manifest(root: Path) -> dict[str, dict[str, Any]]:
-    """{LEARNER/LAB: where the attempt that counts came from, its time, Canvas's mark}"""
+    """{LEARNER/LAB: where the attempt that counts came from, its time, a late mark}"""
     try:
         return json.loads((root / MANIFEST).read_text("utf-8"))
     except (FileNotFoundError, ValueError):
@@ -62,7 +62,7 @@ class Stamp(NamedTuple):
 
 
 def stamp_marked(root: Path, lab: str, due: datetime | None) -> dict[str, Stamp]:
-    """Write the times of a lab's submissions with a mark of Canvas's: after the deadline where
+    """Write the times of a lab's submissions with a platform's mark: after the deadline where
     it says late, else not after it, whatever time the file has."""
     times = {}
     for key, entry in read_manifest(root).items():

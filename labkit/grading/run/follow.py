@@ -38,8 +38,8 @@ def apply_course_rules(course: Course, lab: Lab) -> None:
     times = stamp_marked(course.root, lab.name, course.due_dates().get(lab.name))
     early = [learner for learner, stamp in times.items() if stamp.now > stamp.file]
     if early:
-        text = "marked LATE by Canvas, which counts, but before the deadline here by the times "
-        course.remarks.append(Remark(f"{text}of their files: {', '.join(sorted(early))}"))
+        text = "marked LATE, which counts, but before the deadline by the times of their files"
+        course.remarks.append(Remark(f"{text}: {', '.join(sorted(early))}"))
     course.gradebook.do(lambda book: apply_rules(book, late, rules, graded, changed, times))
     for learner in sorted({learner for learner, _ in changed}):
         path = course.autograded(lab, learner)

@@ -1,4 +1,4 @@
-"""Collecting: whose each notebook is, by the table of layouts and a roster; which attempt
+"""Collecting: whose each notebook is, by the layouts of platforms and a roster; which attempt
 counts; what a person has to settle."""
 
 import csv
@@ -13,6 +13,7 @@ from labkit.cli import app
 from labkit.course import cells
 from labkit.course.files import safe_id
 from labkit.course.paths import NOTEBOOKS
+from labkit.grading import platforms
 from labkit.grading.class_report.report import write_reports
 from labkit.grading.collect import deliver, issues
 from labkit.grading.collect.issues import OpenIssues
@@ -22,6 +23,7 @@ from labkit.grading.judge.graded import GradedSubmission, zero
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry
 from labkit.grading.nbgrader.timestamp import parse_timestamp
+from labkit.grading.platforms import Layout, Platform
 from labkit.grading.run.follow import apply_course_rules
 from labkit.grading.run.results import Results
 from tests.course.grading.samples import (
@@ -149,6 +151,24 @@ def test_whose_it_is(inboxes, source):
         asked = [line for line in lines if line.state == issues.WHOSE]
         assert len(inbox.kept("collected/unknown")) == lost == len(asked), row
         assert all("--as" in line.note for line in asked), row
+
+
+def test_another_layout_is_one_record(inbox, monkeypatch):
+    """Wherever it is put: nothing depends on its place; --as remembers its number."""
+    pattern = r"(?P<who>[a-z]+_[a-z]+)_(?P<user>\d+)/"
+    record = Platform("Canvas Files", layouts=(Layout(pattern),))
+    monkeypatch.setattr(platforms, "PLATFORMS", (record, *platforms.PLATFORMS))
+    known(monkeypatch, ("s1", "Ann", "Lee"), ("s2", "Eve", "Low"))
+    inbox.take({f"lee_ann_17/{FILE}": A, f"day_bob_18/{FILE}": B})
+    assert inbox.handed_in() == {"s1": A}
+    (issue,) = OpenIssues(inbox.root).open()
+    deliver.collect(inbox.course, [inbox.root / issue.kept], learner="s2")
+    inbox.take({f"bob_day_18/{SECOND.name}.ipynb": notebook("b", SECOND)}, "next")
+    assert set(inbox.handed_in(SECOND)) == {"s2"}
+    inbox.take({f"{ANN}/{FILE}": C})  # and the others are known as before
+    assert inbox.handed_in()["s1"] == A and "Moodle 7001" in (
+        OpenIssues(inbox.root).open()[0].claim
+    )
 
 
 # Rosters
@@ -550,11 +570,6 @@ def test_what_cannot_be_graded_is_told_with_its_learner(inboxes):
         assert why in reason and name in page_of(inbox, "Ann Lee").read_text(), name
         inbox.take({f"{ANN}/x/{FILE}": B}, "later.zip")
         assert not OpenIssues(inbox.root).open() and "Ann Lee" in inbox.handed_in(), name
-
-
-def test_nul_bytes_behind_a_notebook_are_no_matter(inbox):
-    inbox.take({f"{ANN}/{FILE}": A, f"{BOB}/{FILE}": B + bytes(9)})
-    assert inbox.handed_in() == {"Ann Lee": A, "Bob Day": B + bytes(9)}
 
 
 def test_what_lies_beside_a_notebook_is_no_matter(inbox):

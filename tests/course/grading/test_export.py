@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 from labkit.cli import app
 from labkit.grading.collect.deliver import collect
+from labkit.grading.collect.roster import read_roster
 from labkit.grading.export import export as exports
-from labkit.grading.export import platforms
-from labkit.grading.export.platforms import Platform
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry, enrol
+from labkit.grading.platforms import takes_grades
 from labkit.grading.run.results import Results
 from tests.course.grading.samples import (
     LAB,
@@ -138,8 +138,14 @@ def test_pages_bear_the_names_of_the_export(handed_in):
     course, path = handed_in, handed_in.root / "collected" / "manifest.json"
     manifest = json.loads(path.read_text())
     manifest |= {
-        f"mia/{LAB.name}": {"source": "Mia M_7001_assignsubmission_file/x.ipynb"},
-        f"zoe/{LAB.name}": {"source": "a.zip/Zoe_7002_assignsubmission_file_x.ipynb"},
+        f"mia/{LAB.name}": {
+            "claim": "Moodle 7001",
+            "source": "Mia M_7001_assignsubmission_file/x.ipynb",
+        },
+        f"zoe/{LAB.name}": {
+            "claim": "Moodle 7002",
+            "source": "a.zip/Zoe_7002_assignsubmission_file_x.ipynb",
+        },
     }
     path.write_text(json.dumps(manifest))
     graded_class(course, SCORES | dict.fromkeys(("mia", "zoe"), (4.0, 6.0, 4.0)))
@@ -172,7 +178,7 @@ def test_the_command(handed_in, tmp_path):
     with pytest.raises(CourseError, match="cannot be read: No such file"):
         written(handed_in, "canvas", tmp_path / "none.csv")
     code, text = export("teams")
-    assert code == 2 and "expected canvas, moodle, feedback, answers" in text
+    assert code == 2 and f"expected {', '.join(takes_grades())}, feedback, answers" in text
     code, text = export("canvas", "feedback", "--roster", str(tmp_path / "canvas.csv"))
     assert code == 1 and "canvas.csv" in text and "canvas.zip" in text and "by hand" in text
     assert export("feedback")[0] == 0
@@ -180,25 +186,29 @@ def test_the_command(handed_in, tmp_path):
     assert code == 2 and "nothing is graded yet" in text
 
 
-def test_another_platform_is_one_record(handed_in, monkeypatch, tmp_path):
-    """With a login, and pages by the login."""
-    teams = Platform(
-        name="teams",
-        table="list of members",
-        keys=(("Login", "id"),),
-        needs=("Login",),
-        upload=r"[a-z]+_(\d+)_\d+_.*",
-        page="{0}/{lab}.html",
-    )
-    monkeypatch.setattr(exports, "PLATFORMS", (*platforms.PLATFORMS, teams))
-    monkeypatch.setattr("labkit.grading.export.feedback.PLATFORMS", (teams,))
-    (tmp_path / "members.csv").write_text("Login,Person\nann7,Ann Able\n")
-    found, remarks = written(handed_in, "teams", tmp_path / "members.csv")
-    (row,) = found[f"{LAB.name}_teams.csv"]
-    assert row == {"Login": "ann7", "Person": "Ann Able", "Lab 01": "14"}
-    assert "not in members.csv, so no grade there: bob8" in remarks
-    found, _ = written(handed_in, "feedback")
-    assert f"501/{LAB.name}.html" in found[f"{LAB.name}_feedback_teams.zip"]
+def test_brightspace_gets_points_by_its_ids(handed_in, tmp_path):
+    """Into the column of the lab, or a new one before the end of the line."""
+    path, end = tmp_path / "grades.csv", "End-of-Line Indicator"
+    for column, title in {
+        "01 Norms Points Grade <Numeric MaxPoints:20 Weight:10>,": "01 Norms Points Grade",
+        "02 Rope Points Grade,": f"Lab {LAB.number} Points Grade",
+    }.items():
+        path.write_text(f"OrgDefinedId,Username,Email,{column}{end}\n"
+                        "#ann7,#ann,ann@x.edu,,#\n#17,#b,bob8@x.edu,,#\n"
+                        "#9,#cy,,,#\n")  # fmt: skip
+        found, remarks = written(handed_in, "brightspace", path)
+        rows = found[f"{LAB.name}_brightspace.csv"]
+        (title,) = (name for name in rows[0] if name.startswith(title))
+        assert [row[title] for row in rows] == ["14", "4.55", ""]
+        assert [*rows[0]][-1] == end and rows[0][end] == "#"
+        assert [row["OrgDefinedId"] for row in rows] == ["#ann7", "#17", "#9"]
+        assert ("it will be new" in remarks) == title.startswith("Lab")
+    assert [person.id for person in read_roster(path).people] == ["ann7", "17", "9"]
+
+
+def test_every_platform_is_in_the_help(handed_in):
+    shown = CliRunner().invoke(app, ["export", "--help"], terminal_width=200).output
+    assert all(name in shown for name in takes_grades())
 
 
 def test_answers_leave_as_code(handed_in):

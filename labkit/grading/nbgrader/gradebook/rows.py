@@ -206,7 +206,7 @@ def apply_rules(
 
     graded     {learner: what was found out, with the points of the rules}
     changed    (learner, grade cell) of all whose points have changed
-    times      of attempts with a mark of Canvas's; others keep theirs
+    times      of attempts with a late mark; others keep theirs
     """
     assignment = gradebook.find_assignment(rules.lab.name)
     parts = (*rules.lab.exercises, *rules.lab.questions)

@@ -1,0 +1,197 @@
+"""The learning platforms: one record has all that is known of a platform.
+
+A new platform, or one more way to name files, is a record or a layout here, and a row in
+LAYOUTS of tests/course/grading/test_collect.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from labkit.course.lang import said
+from labkit.course.syllabus import NOTEBOOKS
+
+LAB = "|".join(lab.name for lab in NOTEBOOKS)
+MODULE = "|".join(lab.module for lab in NOTEBOOKS)
+LAB_SLUG = rf"(?:\d\d[-_])?(?:{MODULE})[-_]"
+SLUG = rf"(?:(?:lab|hw|homework|assignment|tinyllm)[-_]?\d*[-_](?:{LAB_SLUG})?|{LAB_SLUG})"
+WRAPPER = re.compile(r"submitted|submissions|inbound|assignment_\d+_export")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a platform names the files that it exports.
+
+    pattern    matches the start of a file's path. Groups: `who` is what a roster knows, a name,
+               an id or an e-mail address; `user` is what the platform alone knows, its number
+               for a person, looked up as `PLATFORM NUMBER`; `file` a number that grows with
+               each file, `late` a mark, `time` a time in UTC, `slug` the name that all clones
+               begin with
+    whole      it is taken only where it fits every learner
+    first      where it fits all of a source, it comes before others: what the platform puts
+               before a name, no learner can leave out
+    mark       where every file has it, no other layout is tried
+    """
+
+    pattern: str
+    whole: bool = False
+    first: bool = False
+    mark: str = ""
+
+    def match(self, path: str) -> re.Match[str] | None:
+        return re.match(self.pattern, path, re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Platform:
+    """What a platform hands over, and takes back.
+
+    layouts       see Layout; of all platforms' the first that fits is taken
+    timed         of several notebooks of a learner the latest counts; else a person is asked
+    clock         whether the time of a file is when it was handed in; else nobody is late
+    stamped       whether a timestamp.txt in its folders is its own, and no learner's
+    one_number    whether a person has the same number in all labs
+    metadata      the file beside its folders that says who handed in
+
+    table         what its own table of people is called there
+    needs         titles by which this table is known, `A|B` one of several; the first has
+                  something in it in every row of a person
+    columns       {field of nbgrader's students, or `name`: titles}, the most certain first
+    users         titles, there or in any roster, of what `user` is in its layouts
+
+    column        pattern of the titles of the columns for grades; "" if it takes none
+    new           title of a new column, {0} is the lab's number; "" where the table is of one
+                  assignment, with one column
+    titles        the columns that go back beside the grades; by default all
+    last          title of the column that stays behind all others
+    possible_row  what its column of names has in the row with the points that can be had
+    possible      title of the column with the points that can be had
+    upload        pattern of the name of a file or folder, for feedback; "" if it takes none
+    page          the name of a feedback page in a zip: {0} is the first group of `upload`
+    """
+
+    name: str
+    layouts: tuple[Layout, ...] = ()
+    timed: bool = True
+    clock: bool = True
+    stamped: bool = False
+    one_number: bool = False
+    metadata: str = ""
+    table: str = ""
+    needs: tuple[str, ...] = ()
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    users: tuple[str, ...] = ()
+    column: str = ""
+    new: str = ""
+    titles: tuple[str, ...] = ()
+    last: str = ""
+    possible_row: str = ""
+    possible: str = ""
+    upload: str = ""
+    page: str = ""
+
+    def lacks(self, titles: Iterable[str]) -> list[str]:
+        """The titles that are needed and missing."""
+        return [need for need in self.needs if not {*need.split("|")} & {*titles}]
+
+    @property
+    def has_users(self) -> bool:
+        """Whether its files say more of a person than a name."""
+        return any("<user>" in layout.pattern for layout in self.layouts)
+
+
+PLATFORMS = (
+    Platform(
+        "Moodle",
+        # John Doe_12345_assignsubmission_file_/x.ipynb, or ..._assignsubmission_file_x.ipynb
+        layouts=(Layout(r"(?!.*_assignsubmission_.*_assignsubmission_)(?P<who>[^/]*)_"
+                        r"(?P<user>\d+)_assignsubmission_(?:file|onlinetext)",
+                        first=True, mark="_assignsubmission_"),),
+        table=said("grading worksheet"),
+        needs=("Identifier", "Full name"),
+        columns={"id": ("ID number",), "email": ("Email address",), "name": ("Full name",)},
+        users=("Identifier",),
+        column="Grade",
+        possible="Maximum Grade",
+        upload=r"(.+_\d+_assignsubmission_file_?).*",
+        page="{0}/{lab}.html",
+    ),
+    Platform(
+        "Canvas",
+        # doejohn_LATE_12345_67890_x.ipynb
+        layouts=(Layout(r"(?P<who>[^_/]*)_(?:(?P<late>late)_)?(?P<user>\d{3,})_"
+                        r"(?P<file>\d{3,18})_", first=True),),
+        one_number=True,
+        table=said("gradebook export"),
+        needs=("ID", "Student", "Section|SIS Login ID|SIS User ID"),
+        columns={"lms_user_id": ("ID",), "id": ("SIS Login ID", "SIS User ID", "ID"),
+                 "name": ("Student",)},
+        column=r".+ \(\d+\)",
+        new="Lab {0}",
+        titles=("Student", "ID", "SIS User ID", "SIS Login ID", "Section"),
+        possible_row="Points Possible",
+        upload=r"(.+_\d+_\d+_.+)\.\w+",
+        page="{0}.html",
+    ),
+    Platform(
+        "Brightspace",
+        table=said("grades export"),
+        needs=("OrgDefinedId",),
+        columns={"id": ("OrgDefinedId", "Username"), "email": ("Email",)},
+        column=r".+ Points Grade\b.*",
+        new="Lab {0} Points Grade",
+        last="End-of-Line Indicator",
+    ),
+    Platform(
+        "Gradescope",
+        # submission_12345/x.ipynb
+        layouts=(Layout(r"submission_(?P<user>\d+)/"),),
+        metadata="submission_metadata.yml",
+    ),
+    Platform(
+        "GitHub Classroom",
+        # lab1-octocat/notebooks/01_rmsnorm.ipynb
+        layouts=(Layout(rf"(?P<slug>{SLUG})(?P<user>[\w.-]+)/"),),
+        timed=False,
+        clock=False,
+        table=said("roster"),
+        needs=("identifier", "github_username"),
+        columns={"id": ("identifier",)},
+        users=("github_username", "github username", "github"),
+    ),
+    Platform(
+        "nbgrader",
+        # ann+01_rmsnorm+2026-03-01 12:00:00 UTC+0a1b2c/01_rmsnorm.ipynb
+        layouts=(Layout(rf"(?P<who>[^+/]+)\+(?:{LAB})\+(?P<time>[^+/]+)(?:\+[^/]*)?/"),
+                 # ann/01_rmsnorm/01_rmsnorm.ipynb, with timestamp.txt
+                 Layout(rf"(?!{SLUG})(?P<who>[^/]+)/(?:{LAB})/", whole=True)),
+        stamped=True,
+    ),
+    Platform(
+        "folder",
+        # ann/x.ipynb
+        layouts=(Layout(rf"(?!(?:{WRAPPER.pattern}|notebooks|{LAB})/)(?P<who>[^/]+)/"),),
+        timed=False,
+    ),
+)  # fmt: skip
+
+
+def all_layouts() -> Iterator[tuple[Platform, Layout]]:
+    return ((platform, layout) for platform in PLATFORMS for layout in platform.layouts)
+
+
+def platform_of(key: str) -> Platform | None:
+    """The platform of `PLATFORM NUMBER`; None for any other text."""
+    fits = [platform for platform in PLATFORMS if key.startswith(f"{platform.name} ")]
+    return max(fits, key=lambda platform: len(platform.name), default=None)
+
+
+def takes_grades() -> dict[str, Platform]:
+    """{what `tinyllm export` calls it: platform}"""
+    return {platform.name.lower(): platform for platform in PLATFORMS if platform.column}
+
+
+def names_of(platforms: Iterable[Platform]) -> str:
+    return " and ".join(platform.name for platform in platforms)
