@@ -41,7 +41,7 @@ from labkit.course.paths import ROOT
 from labkit.course.syllabus import LABS as GRADED
 from labkit.course.syllabus import NOTEBOOKS
 from labkit.grading.judge.assembly import assembly_rows
-from labkit.grading.judge.judge import Judge, always_missed
+from labkit.grading.judge.judge import Judge, is_missing_in_each_check
 from labkit.grading.sample_class import encoded, solved, with_answer
 from labkit.sandbox.bubblewrap import Sandbox
 from labkit.sandbox.inside.call import Outcome, describe
@@ -125,7 +125,7 @@ def judge(folder, lab_name, exercise_id, cell):
         why=[*(v.mistake.sentence for v in found.versions), *filter(None, [found.advice])],
         names=found.mistakes, look=failed.difference.look if failed else "",
         facts=list(found.facts),
-        person=bool(result.broken) or (folder == "hidden" and always_missed(result)),
+        person=bool(result.broken) or (folder == "hidden" and is_missing_in_each_check(result)),
     )  # fmt: skip
 
 
