@@ -572,6 +572,11 @@ def test_what_cannot_be_graded_is_told_with_its_learner(inboxes):
         assert not OpenIssues(inbox.root).open() and "Ann Lee" in inbox.handed_in(), name
 
 
+def test_nul_bytes_behind_a_notebook_are_no_matter(inbox):
+    inbox.take({f"{ANN}/{FILE}": A, f"{BOB}/{FILE}": B + bytes(9)})
+    assert inbox.handed_in() == {"Ann Lee": A, "Bob Day": B + bytes(9)}
+
+
 def test_what_lies_beside_a_notebook_is_no_matter(inbox):
     lines = inbox.take({f"{ANN}/{FILE}": A, f"{ANN}/essay.pdf": b"%PDF-1",
                         f"{ANN}/tour.ipynb": TOUR,
