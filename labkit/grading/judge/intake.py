@@ -242,7 +242,8 @@ def cells_of(data: bytes) -> list[dict]:
     if values_in(data) > MAX_VALUES:
         text = tr("the file holds more than {MAX_VALUES:,} values", MAX_VALUES=MAX_VALUES)
         raise NotANotebook(text)
-    data = data.rstrip(b"\0")  # a crash while it was saved leaves them
+    if data.endswith(bytes(4)):  # a crash while it was saved leaves them
+        data = data.rstrip(b"\0")
     try:
         content = json.loads(data.decode(json.detect_encoding(data), errors="replace"))
     except (ValueError, RecursionError) as error:

@@ -84,7 +84,7 @@ def test_table_gradebook_and_screen_have_the_verdicts(graded_class, mistaken):
     assert "not JSON" in rows["not-a-notebook"]["look at"]
     screen = printed.partition("\nThe decoder of the best")[0].splitlines()
     assert len(screen) <= 24 and f"{len(graded)} graded" in screen[0]
-    assert any("not-a-notebook: the file is not a notebook" in line for line in screen)
+    assert any("no-exercise-cells: exercise 1.1: the cell of" in line for line in screen)
     assert "Commonest reasons for lost points" in screen
 
 
