@@ -282,4 +282,4 @@ def judge_attacks(cases):
 def aimed(cell, aim):
     """The cell with this world's canaries in its table."""
     row = re.compile(r"^(    (\w+) = )'<\2>'$", re.MULTILINE)
-    return row.sub(lambda found: found[1] + repr(aim[found[2]]), cell)
+    return row.sub(lambda found: found[1] + repr(aim.get(found[2], "")), cell)
