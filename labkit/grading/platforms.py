@@ -46,7 +46,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Platform:
-    """What a platform hands over, and takes back.
+    """What is read from a platform, and written for it.
 
     layouts       see Layout; of all platforms' the first that fits is taken
     timed         of several notebooks of a learner the latest counts; else a person is asked

@@ -280,6 +280,6 @@ def used_by(lab: Lab, exercise: Exercise) -> list[Exercise]:
 
 
 def labs_used(lab: Lab) -> list[Lab]:
-    """The earlier labs that this one's module imports from."""
+    """The earlier labs from which this lab's module imports."""
     modules = set(re.findall(r"^from \.(\w+) import", module_source(lab), re.MULTILINE))
     return [other for other in LABS if other.number < lab.number and other.module in modules]

@@ -37,10 +37,10 @@ def write_grades(
         if title not in table.titles:
             new = f"{title}: {platform.name} has no such assignment, it will be new"
             remarks.append(f"{new}; one called {results.lab.name} or {title} is found")
-        there = {as_number(row.get(platform.possible, "")) for row in rows}
-        there |= {as_number(row.get(title, "")) for row in special}
-        if there - {"", possible}:
-            points = " and ".join(sorted(there - {""}))
+        found_points = {as_number(row.get(platform.possible, "")) for row in rows}
+        found_points |= {as_number(row.get(title, "")) for row in special}
+        if found_points - {"", possible}:
+            points = " and ".join(sorted(found_points - {""}))
             remarks.append(
                 f"{title}: worth {points} points in {platform.name}, here {possible}"
             )

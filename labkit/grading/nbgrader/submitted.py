@@ -43,7 +43,7 @@ class SubmittedFile:
 
     @property
     def problem(self) -> str:
-        """Why it is nobody's work, or cannot be read; empty if all is well."""
+        """Why it belongs to no learner, or cannot be read; empty if all is well."""
         if NO_NAME.search(self.learner):
             return "the folder's name has line breaks, or letters that are no UTF-8"
         if self.path.resolve() != self.path:
