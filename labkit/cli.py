@@ -11,13 +11,18 @@ import typer
 
 import labkit
 from labkit.course.lang import said, tr
-from labkit.course.paths import LABKIT, NOT_IN_ITS_FOLDER, NOTEBOOKS
+from labkit.course.paths import NOT_IN_ITS_FOLDER, NOTEBOOKS, ROOT
 from labkit.course.terminal import Problem
 
-GROUPS = {  # of the commands in the help, and the rooms that they come from
-    said("Learning"): ("learner", "learner/project", "learner/talk", "look"),
-    said("Teaching"): ("grading",),
-    said("Working on the course"): ("pretrain", "author", "site"),
+GROUPS = {  # of the commands in the help, and the packages that they come from
+    said("Learning"): (
+        "labkit.learner",
+        "labkit.learner.project",
+        "labkit.learner.talk",
+        "labkit.look",
+    ),
+    said("Teaching"): ("labkit.grading",),
+    said("Working on the course"): ("training", "labkit.author", "labkit.site"),
 }
 
 app = typer.Typer(
@@ -25,10 +30,10 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for group, rooms in GROUPS.items():
-    for room in rooms:
-        if (LABKIT / room / "commands.py").exists():
-            mounted = import_module(f"labkit.{room.replace('/', '.')}.commands").app
+for group, packages in GROUPS.items():
+    for package in packages:
+        if (ROOT / package.replace(".", "/") / "commands.py").exists():
+            mounted = import_module(f"{package}.commands").app
             for command in mounted.registered_commands:
                 command.rich_help_panel = group
             app.add_typer(mounted)

@@ -32,10 +32,8 @@ from labkit.look.notebook import WRITTEN as LOOK
 
 CACHE = ROOT / "build" / "site"
 SHOWN = (  # what a notebook runs or reads
-    *(
-        LABKIT / room
-        for room in ("course", "sandbox", "checks", "model", "learner", "pretrain", "stories")
-    ),
+    *(LABKIT / room for room in ("course", "sandbox", "checks", "model", "learner")),
+    ROOT / "storyworld",
     *(LABKIT / "look").glob("*.py"),
     *(SOLUTIONS, ROOT / "tinyllm", TESTS / "visible", CHECKPOINTS),
 )

@@ -13,7 +13,7 @@ from labkit.course.lang import tr
 from labkit.course.syllabus import Lab
 from labkit.learner.figures.architecture import alt_text, draw
 from labkit.learner.models import load_chat_model, say
-from labkit.stories import prompt
+from storyworld import prompt
 
 TEMPLATES = Path(__file__).parent
 REQUEST = "Tell me a story about Anna and a red ball."

@@ -17,7 +17,7 @@ from labkit.grading.demo import QUESTIONS
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.sample_class import ODD, small_class
-from labkit.stories.reader import read_story
+from storyworld.reader import read_story
 from tests.course.grading.samples import by_hand, page_of, rows_of
 
 LAB = LABS[0]

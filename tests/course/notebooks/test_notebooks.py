@@ -71,7 +71,7 @@ def finished(lab):
 
 
 # run below the first cell: less to measure on, shorter stories, a smaller model for lab 08
-QUICK = """from labkit.pretrain import lesson, living, rewards
+QUICK = """from labkit.learner.lessons import lesson, living, rewards
 living.DOCUMENTS, living.TOKENS, rewards.MOST = 2, 12, 40
 lesson.SHAPE |= {"hidden_size": 64, "intermediate_size": 128, "head_dim": 32}
 lesson.tell.__defaults__ = ("Tell me a story.", 1, 20, 0.7, 0)"""

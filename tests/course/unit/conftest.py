@@ -2,7 +2,7 @@
 
 import pytest
 
-from labkit.pretrain import lesson
+from labkit.learner.lessons import lesson
 
 
 @pytest.fixture(scope="session")

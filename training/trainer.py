@@ -13,15 +13,15 @@ from typing import Any
 import torch
 
 from labkit.course.files import write_whole
+from labkit.learner.lessons import rewards
+from labkit.learner.lessons.data import Rows, Validation
+from labkit.learner.lessons.muon import MuonAdamW
 from labkit.model import checkpoint
 from labkit.model.fast import accelerate
 from labkit.model.hub import SHIPPED
 from labkit.model.tokenizer import Tokenizer
-from labkit.pretrain import rewards
-from labkit.pretrain.data import Rows, Validation
-from labkit.pretrain.muon import MuonAdamW
-from labkit.pretrain.recipe import TrainError
-from labkit.pretrain.run_folder import Run
+from training.recipe import TrainError
+from training.run_folder import Run
 
 VALIDATION = 50  # documents
 ROOM = 256  # tokens for a request and a story

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from labkit.stories.words import VERBS
+from storyworld.words import VERBS
 
 _ROWS = re.findall(
     r"^(\w+):(.*)((?:\n  .*)*)",

@@ -15,12 +15,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from labkit.stories import FEWEST, words
-from labkit.stories.events import SENTENCES
-from labkit.stories.grammar import ALL_ADJECTIVES, SLOT, Args, Scene, at, capital, key, noun
-from labkit.stories.questions import answer
-from labkit.stories.words import GENDER, NUMBERS, PLURALS
-from labkit.stories.world import World
+from storyworld import FEWEST, words
+from storyworld.events import SENTENCES
+from storyworld.grammar import ALL_ADJECTIVES, SLOT, Args, Scene, at, capital, key, noun
+from storyworld.questions import answer
+from storyworld.words import GENDER, NUMBERS, PLURALS
+from storyworld.world import World
 
 QUOTED = re.compile(r'"[^"]*"')
 SINGULAR = {plural: single for single, plural in PLURALS.items()}

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from itertools import islice
 from random import Random
 
-from labkit.stories import plots
-from labkit.stories.grammar import Writer, articles, noun
-from labkit.stories.questions import ask
-from labkit.stories.teller import Teller
-from labkit.stories.words import GENDER, read_table
-from labkit.stories.world import World
+from storyworld import plots
+from storyworld.grammar import Writer, articles, noun
+from storyworld.questions import ask
+from storyworld.teller import Teller
+from storyworld.words import GENDER, read_table
+from storyworld.world import World
 
 END_OF_TEXT, START_OF_TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 FEWEST, MOST = 5, 12  # sentences in a story, in each chapter of a long one

@@ -9,10 +9,10 @@ from types import ModuleType
 
 from labkit.course.files import write_whole
 from labkit.model import checkpoint
-from labkit.pretrain.measure import SHARES, WAYS, visitors
-from labkit.pretrain.recipe import Recipe
-from labkit.stories import LONG_REQUESTS, REQUESTS, words
-from labkit.stories.questions import UNTOLD
+from storyworld import LONG_REQUESTS, REQUESTS, words
+from storyworld.questions import UNTOLD
+from training.measure import SHARES, WAYS, visitors
+from training.recipe import Recipe
 
 LITTLE_WORLD = {
     "names": sorted(words.GENDER),

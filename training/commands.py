@@ -19,7 +19,7 @@ from labkit.learner.talk import commands as talk
 from labkit.model.chat.session import note
 
 if TYPE_CHECKING:
-    from labkit.pretrain.trainer import Trainer
+    from training.trainer import Trainer
 
 # ruff: noqa: UP045  typer on Python 3.10 needs Optional
 
@@ -53,9 +53,9 @@ def train(
     import torch
 
     from labkit.model import checkpoint
-    from labkit.pretrain.recipe import Recipe, TrainError
-    from labkit.pretrain.run_folder import Run
-    from labkit.pretrain.trainer import Trainer
+    from training.recipe import Recipe, TrainError
+    from training.run_folder import Run
+    from training.trainer import Trainer
 
     with ending_on(TrainError, ValueError), talk.problems_told():
         path = _recipe_file(checkpoint, recipe)
@@ -81,8 +81,8 @@ def measure(model: talk.ModelName = None, package: talk.PackageName = talk.PACKA
 
     from labkit.course.files import write_whole
     from labkit.model import checkpoint
-    from labkit.pretrain import measure as measuring
-    from labkit.pretrain.card import write_card
+    from training import measure as measuring
+    from training.card import write_card
 
     console = Console()
     with talk.problems_told():
@@ -104,7 +104,7 @@ def measure(model: talk.ModelName = None, package: talk.PackageName = talk.PACKA
 def _print_scores(console: Console, found: dict) -> None:
     from rich.table import Table
 
-    from labkit.pretrain.measure import SHARES, WAYS
+    from training.measure import SHARES, WAYS
 
     title = tr(
         "{stories} stories, {bits:.3f} bits per byte",

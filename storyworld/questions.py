@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import product
 from random import Random
 
-from labkit.stories.grammar import SLOT, Args, articles, at, key, noun, number
-from labkit.stories.words import COLOURS, GENDER, PLURALS, QUESTIONS
-from labkit.stories.world import World
+from storyworld.grammar import SLOT, Args, articles, at, key, noun, number
+from storyworld.words import COLOURS, GENDER, PLURALS, QUESTIONS
+from storyworld.world import World
 
 GIFTS = ("give", "give_back")
 FINDS = ("find", "find_in", "find_new")

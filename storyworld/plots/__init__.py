@@ -3,8 +3,8 @@
 A plot rolls dice at every turn, so that no two of its stories need be alike.
 """
 
-from labkit.stories.plots.needs import counting, meal, rain
-from labkit.stories.plots.things import (
+from storyworld.plots.needs import counting, meal, rain
+from storyworld.plots.things import (
     gift,
     hidden,
     lending,

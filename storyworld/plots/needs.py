@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from labkit.stories.grammar import number
-from labkit.stories.teller import Teller
-from labkit.stories.words import EDIBLE, FOODS, INDOORS, OUTDOORS, PLURALS
+from storyworld.grammar import number
+from storyworld.teller import Teller
+from storyworld.words import EDIBLE, FOODS, INDOORS, OUTDOORS, PLURALS
 
 
 def meal(t: Teller) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from labkit.stories.teller import Teller
-from labkit.stories.words import CONTAINERS, OUTDOORS
+from storyworld.teller import Teller
+from storyworld.words import CONTAINERS, OUTDOORS
 
 
 def search(t: Teller) -> None:

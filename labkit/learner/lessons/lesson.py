@@ -10,15 +10,16 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from labkit.course.lang import tr
+from labkit.learner.lessons.muon import MuonAdamW as MuonAdamW
 from labkit.learner.models import (
     DECODER_LABS,
     error_text,
@@ -29,10 +30,8 @@ from labkit.model import checkpoint
 from labkit.model.hub import SHIPPED, trained_folder
 from labkit.model.saving import save
 from labkit.model.weights import CheckpointError
-from labkit.pretrain.measure import expert_shares as expert_shares
-from labkit.pretrain.muon import MuonAdamW as MuonAdamW
-from labkit.stories import END_OF_TURN, prompt
-from labkit.stories.scores import score_story, shares
+from storyworld import END_OF_TURN, prompt
+from storyworld.scores import score_story, shares
 
 
 def minutes(default: float) -> float:
@@ -169,3 +168,12 @@ def truth(stories: list[str]) -> Mapping[str, float]:
 def recorded() -> dict[str, Any]:
     """A longer run, and runs of five sizes, made by tests/course/claims."""
     return json.loads(Path(__file__).with_name("training.json").read_text("utf-8"))
+
+
+def expert_shares(router_logits: list[Tensor], top_k: int) -> Sequence[Tensor]:
+    """The share of each layer's picks that each expert got: (layers, X), rows sum to 1."""
+    rows = []
+    for scores in router_logits:
+        picks = scores.topk(top_k, dim=-1).indices.flatten()
+        rows.append(torch.bincount(picks, minlength=scores.size(-1)) / picks.numel())
+    return torch.stack(rows) if rows else ()

@@ -13,8 +13,8 @@ import re
 from dataclasses import dataclass, field
 from random import Random
 
-from labkit.stories.events import SENTENCES
-from labkit.stories.words import ADJECTIVES, GENDER, NUMBERS, PLACES, PLURALS
+from storyworld.events import SENTENCES
+from storyworld.words import ADJECTIVES, GENDER, NUMBERS, PLACES, PLURALS
 
 Args = dict[str, str]
 ALL_ADJECTIVES = [word for words in ADJECTIVES.values() for word in words]

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from labkit.model.tokenizer import Tokenizer
-from labkit.stories import LONG_REQUESTS, SPLITS, prompt, request
-from labkit.stories.reader import read_story
-from labkit.stories.scores import reply, tasks
+from storyworld import LONG_REQUESTS, SPLITS, prompt, request
+from storyworld.reader import read_story
+from storyworld.scores import reply, tasks
 
 MOST = 160  # tokens of a story; nearly all stories with one chapter have fewer
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from labkit.stories import words
-from labkit.stories.grammar import Args, noun
-from labkit.stories.world import World
+from storyworld import words
+from storyworld.grammar import Args, noun
+from storyworld.world import World
 
 OPENINGS = ("One day, ", "One morning, ", "Early in the morning, ", "One afternoon, ")
 NEXT = ("Then ", "After that, ", "Soon ", "A little later, ", "Next, ", "Later, ")

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from labkit.stories import words
-from labkit.stories.events import RULES
-from labkit.stories.grammar import Args, at, noun
-from labkit.stories.state import Person, Thing
+from storyworld import words
+from storyworld.events import RULES
+from storyworld.grammar import Args, at, noun
+from storyworld.state import Person, Thing
 
 
 class World:

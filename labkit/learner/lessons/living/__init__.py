@@ -22,12 +22,12 @@ from torch.nn import functional as F
 from labkit.course.lang import said, tr
 from labkit.course.syllabus import LABS, Exercise
 from labkit.learner import workspace
+from labkit.learner.lessons.data import IGNORE, Validation
+from labkit.learner.lessons.living.page import Comparison, ModelRow
 from labkit.learner.models import PARTS, error_text
 from labkit.model import checkpoint, hub
 from labkit.model.chat.stream import Sampling
 from labkit.model.tokenizer import Tokenizer
-from labkit.pretrain.data import IGNORE, Validation
-from labkit.pretrain.living.page import Comparison, ModelRow
 from labkit.sandbox.inside.importer import PACKAGE, imported
 
 DENSE = "stories-dense"

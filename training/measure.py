@@ -15,14 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from labkit.learner.lessons.data import IGNORE, Validation
+from labkit.learner.lessons.lesson import expert_shares
 from labkit.model import checkpoint
 from labkit.model.chat.stream import Sampling
 from labkit.model.fast import accelerate
 from labkit.model.tokenizer import Tokenizer
-from labkit.pretrain.data import IGNORE, Validation
-from labkit.stories import SPLITS, prompt
-from labkit.stories.questions import UNTOLD
-from labkit.stories.scores import measure, right_when_shuffled, shares
+from storyworld import SPLITS, prompt
+from storyworld.questions import UNTOLD
+from storyworld.scores import measure, right_when_shuffled, shares
 
 AT_ONCE = 64  # prompts in a batch
 NEW_TOKENS = 280  # the longest story has fewer
@@ -123,15 +124,6 @@ def picks_of(model: nn.Module, validation: Validation) -> list[list[float]]:
             layer.append(scores[real])
     shares = expert_shares(list(map(torch.cat, layers)), model.config.num_experts_per_tok)
     return [[round(share, 4) for share in layer.tolist()] for layer in shares]
-
-
-def expert_shares(router_logits: list[Tensor], top_k: int) -> Sequence[Tensor]:
-    """Of every layer, which share of the picks each expert got: (layers, X), rows sum to 1."""
-    rows = []
-    for scores in router_logits:
-        picks = scores.topk(top_k, dim=-1).indices.flatten()
-        rows.append(torch.bincount(picks, minlength=scores.size(-1)) / picks.numel())
-    return torch.stack(rows) if rows else ()
 
 
 def prompts(stories: int, long: bool) -> list[str]:

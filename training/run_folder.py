@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from labkit.course.files import write_whole
-from labkit.pretrain.recipe import Recipe, TrainError
+from training.recipe import Recipe, TrainError
 
 COLUMNS = (
     "step", "tokens", "loss", "balance_loss", "grad_norm", "learning_rate",

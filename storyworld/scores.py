@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from random import Random
 
-from labkit.stories import (
+from storyworld import (
     END_OF_TEXT,
     END_OF_TURN,
     FEWEST,
@@ -19,8 +19,8 @@ from labkit.stories import (
     stories,
     unknown_request,
 )
-from labkit.stories.grammar import noun
-from labkit.stories.reader import read_story, split_sentences
+from storyworld.grammar import noun
+from storyworld.reader import read_story, split_sentences
 
 UNKNOWN = 4  # stories for every request that no story answers
 SHARES = {  # share: what is counted, and of how many

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from labkit.stories import SPLITS, split_text, training_text
+from storyworld import SPLITS, split_text, training_text
 
 IGNORE = -100
 VALIDATION_BATCH = 16
