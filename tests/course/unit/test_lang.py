@@ -94,6 +94,7 @@ def own(tmp_path, monkeypatch):
     lang._catalog.cache_clear()
 
 
+@pytest.mark.release
 def test_every_message_is_translated_and_says_what_its_english_says():
     with speaking("en"):
         assert catalogs.unfinished() == []
