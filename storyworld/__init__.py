@@ -43,7 +43,7 @@ REQUESTS, LONG_REQUESTS, HONEST = TALK["requests"], TALK["long_requests"], TALK[
 
 @dataclass(frozen=True)
 class Story:
-    """A text, the questions it answers, and what a request for it would name."""
+    """A text, the questions that it answers, and the words that a request for it may use."""
 
     text: str
     questions: tuple[tuple[str, str], ...]
@@ -62,7 +62,7 @@ def stories(seed: int, long: bool = False) -> Iterator[Story]:
 
 
 def tell(rng: Random, long: bool = False) -> Story | None:
-    """One story; None where the dice gave too few or too many sentences."""
+    """Make one story; returns None if it came out too short or too long."""
     teller = Teller(rng, World())
     rng.choice(plots.PLOTS)(teller)
     if long:

@@ -51,7 +51,7 @@ def capital(text: str) -> str:
 
 @dataclass
 class Scene:
-    """Who and what can be meant: all that the story named, and the last sentence's share."""
+    """The people and things that a phrase can refer to: all of the story's, and the last sentence's."""
 
     kinds: dict[str, str] = field(default_factory=dict)  # person -> rabbit, girl ...
     things: list[str] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Scene:
     things_now: list[str] = field(default_factory=list)
 
     def person(self, words: str) -> str | None:
-        """The person a phrase stands for; None where nobody or more than one fits."""
+        """The person that a phrase refers to; None if nobody or more than one fits."""
         if words.lower() in PRONOUNS:
             gender = PRONOUNS[words.lower()]
             return only(p for p in self.persons_now if GENDER[p] == gender)
@@ -68,7 +68,7 @@ class Scene:
         return words
 
     def thing(self, words: str) -> str | None:
-        """The thing a phrase stands for; None where nothing or more than one fits."""
+        """The thing that a phrase refers to; None if nothing or more than one fits."""
         if words == "it":
             return only(self.things_now)
         if words in self.things:
@@ -135,7 +135,7 @@ class Writer:
         return self.rng.choice(fitting)
 
     def clause(self, template: str, args: Args, fresh: bool) -> str:
-        """Fill one template, then remember what it mentioned."""
+        """Fill one template, and remember the people and things it mentions."""
         both = [args.get("a"), args.get("b")]
         if template.startswith("{A} and {B} ") and self.scene.persons_now == both and fresh:
             template = "They " + template.removeprefix("{A} and {B} ")

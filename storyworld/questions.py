@@ -15,7 +15,7 @@ UNTOLD = "I do not know. The story does not say."
 
 
 def answer(world: World, kind: str, args: Args) -> str | None:
-    """The answer, or None where the story does not say or more than one would be right."""
+    """The answer, or None if the story gives none or more than one would be right."""
     known = {**world.people, **world.things}
     if any(args[k] not in known for k in "abxv" if k in args):
         return None
@@ -112,7 +112,7 @@ def why_sad(world: World, a: str) -> str | None:
 
 
 def colour(world: World, x: str) -> str | None:
-    """The question names the noun; the story said the colour."""
+    """Ask for the color of a thing that the story mentioned with its color."""
     first = x.split()[0]
     return f"It is {first}." if first in COLOURS else None
 

@@ -31,7 +31,7 @@ ARTICLE = re.compile(r"\b([Aa])(n?) (?=(\w))")
 
 @dataclass
 class Reading:
-    """What a reader makes of a story."""
+    """The result of reading a story."""
 
     world: World
     scene: Scene
@@ -46,7 +46,7 @@ class Reading:
 
     @property
     def flawless(self) -> bool:
-        """All of it understood, nothing said twice, nothing contradicted."""
+        """Whether every sentence was understood, none repeats and none contradicts another."""
         is_repeated = len(self.sentences) > len(set(self.sentences))
         return not (self.not_understood or self.contradictions or is_repeated)
 

@@ -1,4 +1,4 @@
-"""Scores of a storyteller: what the reader makes of its stories and of its answers."""
+"""Scores of a storyteller, computed by the reader from its stories and its answers."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def score_story(text: str, asked_for: Iterable[str] = (), least: int = FEWEST) -
 
 
 def asked_for(story: Story, words: str) -> list[str]:
-    """What a request for a story names: its hero, what that is, its thing, or none of them."""
+    """The parts of a request for a story: its hero, the hero's kind, its thing; each may be missing."""
     thing = next((t for t in (story.thing, noun(story.thing)) if t and t in words), "")
     named = set(re.findall(r"\w+", words))
     return [word for word in (story.hero, story.kind) if word in named] + [thing] * bool(thing)
 
 
 def reply(text: str) -> str:
-    """What the assistant writes before its turn ends."""
+    """The text that the assistant writes before its turn ends."""
     return text.split(END_OF_TURN)[0].split(END_OF_TEXT)[0].strip()
 
 

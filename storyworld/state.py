@@ -1,4 +1,4 @@
-"""What a story says of a person and of a thing."""
+"""The facts that a story gives about a person and about a thing."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Teller:
         return child if self.chance(0.65) or taken & set(words.JOBS) else self.new(words.JOBS)
 
     def thing(self, nouns: list[str]) -> str:
-        """A thing of its own noun, mostly with an adjective that suits it."""
+        """A thing whose noun no other thing has, mostly with an adjective that suits it."""
         word = self.new(nouns)
         adjective = self.rng.choice(words.ADJECTIVES[words.GROUPS[word]])
         return f"{adjective} {word}" if self.chance(0.75) else word
@@ -108,7 +108,7 @@ class Teller:
 
     # beats that many plots share
     def chapter(self) -> None:
-        """What comes next is another day's: it begins with one of the people we know."""
+        """Begin another day with one of the people that the story already has."""
         self.lead = self.rng.choice(list(self.world.people))
 
     def hero(self, place: str) -> str:
@@ -153,7 +153,7 @@ class Teller:
         return b
 
     def other(self, a: str) -> str:
-        """Who is in the story beside a, "" for nobody."""
+        """The other person of the story, "" if there is none."""
         return next((name for name in self.world.people if name != a), "")
 
     def stranger(self, a: str, place: str) -> str:

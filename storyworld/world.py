@@ -1,4 +1,4 @@
-"""What is true in a story: who is where, who has what, and why somebody is sad.
+"""The facts of a story: where people and things are, who has them, and why somebody is sad.
 
 events.txt lists the steps of every event: methods of World, or short functions in STEPS. A step
 changes something, or returns a contradiction in words; the latest statement is believed. The
@@ -71,7 +71,7 @@ class World:
         return self.things.setdefault(name, Thing())
 
     def place_of(self, thing: str, depth: int = 0) -> str | None:
-        """The place in which a thing is, through pockets and boxes; None where unknown."""
+        """The place of a thing, looked up through pockets and boxes; None if unknown."""
         sort, name = self.thing(thing).where or ("", "")
         if sort == "person":
             return self.person(name).place

@@ -25,7 +25,7 @@ LITTLE_WORLD = {
 
 
 def write_card(folder: Path, package: ModuleType) -> None:
-    """Write README.md, rendered from what is beside it."""
+    """Write README.md from the files beside it."""
     write_whole(folder / "README.md", card(folder, package).encode())
 
 
@@ -73,7 +73,7 @@ def card(folder: Path, package: ModuleType) -> str:
 
 
 def examples() -> dict[str, list[str]]:
-    """Of every kind of request, and of every kind of question, one."""
+    """One example for each kind of request and each kind of question."""
     wanted = ((REQUESTS, "Mia and a red kite"), (LONG_REQUESTS, "a fox named Felix"))
     names = {"A": "Mia", "B": "Felix", "x": "kite", "f": "apples", "v": "box"}
     return {

@@ -184,7 +184,7 @@ def stopped_gently(trainer: Trainer) -> Iterator[None]:
 
 
 def _watched(trainer: Trainer, console: Console) -> None:
-    """Run all steps under a progress bar; a line for every save where there is no terminal."""
+    """Run all steps under a progress bar; without a terminal, print a line for each save."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as TimeLeft
 

@@ -114,7 +114,7 @@ def visitor_shares(answers: dict[str, str], accepted: dict[str, list[str]]) -> d
 
 @torch.no_grad()
 def picks_of(model: nn.Module, validation: Validation) -> list[list[float]]:
-    """Of every layer with experts, which share of the picks each expert got on these texts."""
+    """For each layer with experts, the share of the picks that each expert got on these texts."""
     layers: list[list[Tensor]] = []
     for labels in validation.batches:
         real = (labels != IGNORE).flatten()
@@ -146,7 +146,7 @@ def continuations(
     sampling: Sampling,
     progress: Callable[[int], None] = lambda written: None,
 ) -> dict[str, str]:
-    """What the model writes to each prompt; "" where the prompt fills its context."""
+    """The text that the model writes for each prompt; "" if the prompt fills its context."""
     limit = model.config.max_position_embeddings
     pairs = ((tokenizer.encode(text), text) for text in prompts)
     encoded = sorted(pairs, key=lambda pair: len(pair[0]))

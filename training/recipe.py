@@ -1,4 +1,4 @@
-"""A recipe: all that decides what a training run gives, in one JSON file."""
+"""A recipe: everything that a training run depends on, in one JSON file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TrainError(ValueError):
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is trained, on how much, and how.
+    """The model to train, the amount of text, and the schedule.
 
     model            the fields of its config.json
     seed             of the random weights; runs with different seeds see different stories
@@ -92,5 +92,5 @@ class Recipe:
         return self.batch_size * self.sequence_length
 
     def text(self) -> str:
-        """As it stands in recipe.json."""
+        """The text of recipe.json."""
         return json.dumps(dataclasses.asdict(self), indent=2) + "\n"

@@ -1,4 +1,4 @@
-"""The folder of a training run: what it needs to go on, what it has seen, what it made.
+"""The folder of a training run: its state, its log and the model it made.
 
 recipe.json  state.pt        the run goes on from here
 log.csv      loss.png        a line and a point for every save
@@ -53,7 +53,7 @@ class Run:
             )
 
     def state(self) -> dict[str, Any] | None:
-        """What was saved last, None at the beginning."""
+        """The last saved state; None at the beginning."""
         path = self.folder / "state.pt"
         if not path.exists():
             return None

@@ -1,4 +1,4 @@
-"""The plots: what happens in a story, told event by event to a world that refuses nonsense.
+"""The plots: the events of a story, one by one, in a world that refuses nonsense.
 
 A plot rolls dice at every turn, so that no two of its stories need be alike.
 """

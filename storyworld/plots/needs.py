@@ -56,7 +56,7 @@ def counting(t: Teller) -> None:
 
 
 def change_counts(t: Teller, a: str, b: str, f: str, times: int) -> None:
-    """Let what a has of one sort become more or less, and say how many there are."""
+    """Give person `a` more or fewer things of one kind, and say how many there are."""
     for _ in range(times):
         n = t.world.number(a, f)
         steps = ["give"] * (n > 1) + ["lose"] * (n > 2) + ["more"] * (n < 7)

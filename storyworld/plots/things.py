@@ -81,7 +81,7 @@ def gift(t: Teller) -> None:
 
 
 def trade(t: Teller) -> None:
-    """Two people swap what they have."""
+    """Two people swap their things."""
     place = t.place()
     a, x = t.owner(place)
     b, y = t.friend(a, place if t.chance(0.5) else t.elsewhere(place)), t.toy()
@@ -165,7 +165,7 @@ def hidden(t: Teller) -> None:
 
 
 def repair(t: Teller) -> None:
-    """A thing breaks and somebody mends it."""
+    """A thing breaks and somebody repairs it."""
     place = t.place()
     a, x = t.owner(place)
     t.maybe(0.5, "use", a=a, x=x)
