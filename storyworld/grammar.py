@@ -51,7 +51,7 @@ def capital(text: str) -> str:
 
 @dataclass
 class Scene:
-    """The people and things that a phrase can refer to: all of the story's, and the last sentence's."""
+    """People and things that a phrase can refer to: the story's and the last sentence's."""
 
     kinds: dict[str, str] = field(default_factory=dict)  # person -> rabbit, girl ...
     things: list[str] = field(default_factory=list)

@@ -60,7 +60,7 @@ def score_story(text: str, asked_for: Iterable[str] = (), least: int = FEWEST) -
 
 
 def asked_for(story: Story, words: str) -> list[str]:
-    """The parts of a request for a story: its hero, the hero's kind, its thing; each may be missing."""
+    """The parts of a request: the hero, its kind, the thing; each may be missing."""
     thing = next((t for t in (story.thing, noun(story.thing)) if t and t in words), "")
     named = set(re.findall(r"\w+", words))
     return [word for word in (story.hero, story.kind) if word in named] + [thing] * bool(thing)

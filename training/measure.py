@@ -114,7 +114,7 @@ def visitor_shares(answers: dict[str, str], accepted: dict[str, list[str]]) -> d
 
 @torch.no_grad()
 def picks_of(model: nn.Module, validation: Validation) -> list[list[float]]:
-    """For each layer with experts, the share of the picks that each expert got on these texts."""
+    """For each layer with experts, each expert's share of the picks on these texts."""
     layers: list[list[Tensor]] = []
     for labels in validation.batches:
         real = (labels != IGNORE).flatten()
