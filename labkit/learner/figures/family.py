@@ -77,13 +77,13 @@ class Model:
 
     @property
     def attention(self) -> str:
-        """MHA, MQA, GQA or MLA: how many queries share what is cached."""
+        """MHA, MQA, GQA or MLA: how many queries share a cached key and value."""
         kinds = {None: "MLA", 1: "MQA", self.heads: "MHA", UNKNOWN: UNKNOWN}
         return kinds.get(self.kv_heads, "GQA")
 
     @property
     def parameters(self) -> float:
-        """Numbers learnt, in all matrices and tables; norms and biases are a thousandth more.
+        """Learned numbers in all matrices and tables; norms and biases add a thousandth.
 
         An activation that is not known counts as ungated; a table, as shared by input and
         output where the source does not say so.

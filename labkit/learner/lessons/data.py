@@ -15,7 +15,7 @@ VALIDATION_BATCH = 16
 
 
 class Rows:
-    """Sequences of documents, each beginning with a whole one and cut where it is full.
+    """Sequences of documents; each begins with a whole document and is cut at its length.
 
     Row i is the same on every machine, so a run can go on from any step.
     """
@@ -40,9 +40,9 @@ class Rows:
 
 
 class Validation:
-    """Documents that no training row holds, and how well a model foresees them.
+    """Documents outside the training rows, and a model's loss on them.
 
-    What is longer than `longest` tokens is cut there.
+    A document longer than `longest` tokens is cut.
     """
 
     def __init__(self, tokenizer, documents: int, longest: int, split: str = "validation"):

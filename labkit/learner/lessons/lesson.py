@@ -1,7 +1,6 @@
-"""What lab 08 trains with: a tokenizer, a model, an optimizer, a way to hear it speak.
+"""What lab 08 needs to train: a tokenizer, a model, an optimizer, and sample answers.
 
-Nothing here is needed by `tinyllm train`. The notebook brings the loss, the schedule and the
-step, the learner's own.
+The notebook brings the learner's own loss, schedule and step.
 """
 
 from __future__ import annotations
@@ -140,7 +139,7 @@ def tell(
     temperature: float = 0.7,
     seed: int = 0,
 ) -> list[str]:
-    """What the model answers to a request, `count` times; the dice depend on the seed."""
+    """Print `count` answers of the model to a request, sampled with this seed."""
     ids = tokenizer.encode(prompt(request), add_special_tokens=False).ids
     start, end = len(ids), tokenizer.token_to_id(END_OF_TURN)
     rows = torch.tensor([ids] * count)

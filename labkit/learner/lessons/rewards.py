@@ -1,4 +1,4 @@
-"""Rewards for stories: requests, the reader's verdict on an answer, and what a lesson costs.
+"""Rewards for stories: requests, the reader's verdict on an answer, and the cost of a lesson.
 
 Lab 11 teaches with these, and `tinyllm train` where a recipe has requests.
 """
@@ -62,7 +62,7 @@ def answers(
     seed: int = 0,
     most: int = MOST,
 ) -> list[str]:
-    """What a model answers to each of these messages."""
+    """The model's answers to these messages."""
     found: list[str] = []
     generator = torch.Generator().manual_seed(seed)
     for first in range(0, len(texts), 50):

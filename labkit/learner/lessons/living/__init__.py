@@ -1,4 +1,4 @@
-"""The living model: a shipped model with other parts in it, measured and heard.
+"""The living model: a shipped model with other parts, its loss and its text.
 
     alive(RMSNorm=RMSNorm)                                  # yours in the place of the course's
     swapped({"ReLU for silu": {"silu": torch.relu}})        # anything else
@@ -40,9 +40,9 @@ SAME = 1e-3  # nats; right parts that compute in another order stay far below
 
 
 def alive(name: str = DENSE, /, **parts: Any) -> Comparison:
-    """The learner's parts in a shipped model, beside the model as it ships.
+    """Run a shipped model with the learner's parts, beside the model as it ships.
 
-    What is not written yet is left to the course's own, and a note says so.
+    Parts that are not written yet come from the course, and a note lists them.
     """
     first, notes = as_it_ships(name), []
     empty = [exercise for lab in LABS for exercise in workspace.unfinished(lab)]
@@ -72,7 +72,7 @@ def alive(name: str = DENSE, /, **parts: Any) -> Comparison:
 
 
 def swapped(swaps: Mapping[str, Mapping[str, Any]], name: str = DENSE, /) -> Comparison:
-    """A shipped model with parts that it was not trained with: {what: {part: its stand-in}}."""
+    """Run a shipped model with parts that it was not trained with: {label: {part: substitute}}."""
     return Comparison(
         [as_it_ships(name), *(measure_model(name, *pair) for pair in swaps.items())]
     )
@@ -107,7 +107,7 @@ def measure_model(name: str, title: str, parts: Mapping[str, Any]) -> ModelRow:
 
 
 def course_with(parts: Mapping[str, Any]) -> SimpleNamespace:
-    """What a model takes, from the course's code with these parts in it."""
+    """The course's classes for a model, with these parts in place of its own."""
     sources = workspace.reference_modules()
     with imported(sources, workspace.folder()):
         package = importlib.import_module(PACKAGE)

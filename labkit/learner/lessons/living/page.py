@@ -18,7 +18,7 @@ NATS, PERPLEXITY = said("nats per token"), said("perplexity")
 
 @dataclass(frozen=True)
 class ModelRow:
-    """A model with other parts in it: its loss, what it says; or what went wrong."""
+    """A model with other parts: its loss and its text, or the error."""
 
     name: str
     nats: float = math.nan
