@@ -72,7 +72,7 @@ def alive(name: str = DENSE, /, **parts: Any) -> Comparison:
 
 
 def swapped(swaps: Mapping[str, Mapping[str, Any]], name: str = DENSE, /) -> Comparison:
-    """Run a shipped model with parts that it was not trained with: {label: {part: substitute}}."""
+    """Run a shipped model with other parts than in training: {label: {part: substitute}}."""
     return Comparison(
         [as_it_ships(name), *(measure_model(name, *pair) for pair in swaps.items())]
     )
