@@ -13,11 +13,11 @@ from itertools import product
 from math import ceil
 from statistics import median
 
-from labkit.author.course_rules import LabRules
 from labkit.course.lang import said, tr
 from labkit.course.report import Status
 from labkit.course.syllabus import Exercise, Lab
 from labkit.grading.collect.issues import OpenIssues
+from labkit.grading.course_rules import LabRules
 from labkit.grading.judge.graded import (
     BROKE_OFF,
     GradedExercise,

@@ -16,11 +16,11 @@ from sqlalchemy import make_url
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
-from labkit.author.course_rules import CourseRules, RulesError, read_rules
 from labkit.author.owned_cells import set_points
 from labkit.course.files import write_whole
 from labkit.course.paths import ROOT
 from labkit.course.syllabus import Lab
+from labkit.grading.course_rules import CourseRules, RulesError, read_rules
 from labkit.grading.judge.intake import cell_called, rebuild
 from labkit.grading.nbgrader import standings
 from labkit.grading.nbgrader.exchange_files import copy_exchange_files, handed_in_at

@@ -25,13 +25,13 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from labkit.author.course_rules import LabRules
 from labkit.author.owned_cells import written_answer
 from labkit.course.cells import EMPTY_ANSWER
 from labkit.course.files import of_the_disk, write_whole
 from labkit.course.lang import ENGLISH, speaking, tr
 from labkit.course.report import clean
 from labkit.course.syllabus import LABS, Exercise, Question
+from labkit.grading.course_rules import LabRules
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.nbgrader.exchange_files import copy_exchange_files
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry

@@ -9,8 +9,8 @@ from pathlib import Path
 from nbgrader.exchange.default import ExchangeReleaseFeedback
 from nbgrader.plugins import LateSubmissionPlugin
 
-from labkit.author.course_rules import read_rules
 from labkit.course.report import clean
+from labkit.grading.course_rules import read_rules
 from labkit.grading.nbgrader.exchange_files import EXCHANGE_FILES
 
 DAY = 24 * 60 * 60

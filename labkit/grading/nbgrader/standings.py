@@ -15,7 +15,7 @@ from typing import Any
 
 from nbgrader import api
 
-from labkit.author.course_rules import LabRules
+from labkit.grading.course_rules import LabRules
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from labkit.author.course_rules import CourseRules
 from labkit.course.report import Status, csv_safe
 from labkit.grading.class_report import columns
 from labkit.grading.class_report.class_results import (
@@ -23,6 +22,7 @@ from labkit.grading.class_report.class_results import (
     state,
 )
 from labkit.grading.class_report.report import write_course, write_lab
+from labkit.grading.course_rules import CourseRules
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
 from labkit.grading.nbgrader.standings import CellGrade, Standing

@@ -10,9 +10,10 @@ import pytest
 from nbgrader.plugins import CsvExportPlugin
 from rich.console import Console
 
-from labkit.author.course_rules import EXAMPLE, RulesError, read_rules
+from labkit.course.paths import LABKIT
 from labkit.grading.class_report.class_results import results_of
 from labkit.grading.class_report.report import write_reports
+from labkit.grading.course_rules import RulesError, read_rules
 from labkit.grading.nbgrader.course import Course, CourseError
 from labkit.grading.nbgrader.plugins import CoursePenalty
 from labkit.grading.run.follow import apply_course_rules
@@ -44,9 +45,10 @@ def ruled(course, text):
 
 
 def test_the_example_says_nothing_until_its_marks_are_taken_away(tmp_path):
-    (tmp_path / "course.toml").write_text(EXAMPLE)
+    example = (LABKIT / "author" / "course.toml").read_text()
+    (tmp_path / "course.toml").write_text(example)
     assert read_rules(tmp_path) == read_rules(tmp_path / "nowhere")
-    (tmp_path / "course.toml").write_text(re.sub(r"(?m)^# (?=[\[\"\w]+.*[=\]])", "", EXAMPLE))
+    (tmp_path / "course.toml").write_text(re.sub(r"(?m)^# (?=[\[\"\w]+.*[=\]])", "", example))
     rules = read_rules(tmp_path)
     assert rules.points == {"1.2": 8, "1.c": 0} and rules.percent_a_day == 10
     assert rules.excused["s017"] >= {"1.3", "2.1", "2.c"} and rules.learners == {"s017"}

@@ -20,7 +20,7 @@ from nbgrader.utils import compute_checksum, is_grade, is_solution
 from sqlalchemy import insert
 from sqlalchemy.orm import Session
 
-from labkit.author.course_rules import LabRules
+from labkit.grading.course_rules import LabRules
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission
 from labkit.grading.nbgrader.gradebook.connection import CourseError, LatePenalty
 from labkit.grading.nbgrader.standings import Standing, rows, standings

@@ -30,29 +30,6 @@ WITHOUT_SECONDS = re.compile(
     r"(=\s*\d{4}-\d\d-\d\d[T ]\d\d:\d\d)(?=(?:Z|[+-]\d\d:\d\d)?[ \t]*(?:#.*)?$)", re.MULTILINE
 )
 WHEN = "a day, 2026-12-01 (until it ends), or a time, 2026-12-01T18:00, by this machine's clock"
-EXAMPLE = """\
-# What this course does otherwise than the syllabus. Take away a '# ' to begin; after a change
-# `tinyllm report` brings gradebook, feedback and tables up to date. Nothing is judged again.
-
-# [points]                      # of an exercise or question; 0: practice, not counted
-# "1.2" = 8
-# "1.c" = 0
-
-# [deadlines]                   # a day (until it ends), or a time by this machine's clock
-# rmsnorm = 2026-12-01T18:00
-
-# [extensions.rmsnorm]          # another deadline for single learners, by their ids
-# s017 = 2026-12-08T18:00
-
-# [excused]                     # not counted: neither their points nor what could be had
-# s017 = ["1.3", "rope"]        # exercises, questions, whole labs
-
-# [late]                        # else what nbgrader's plugin says
-# percent_a_day = 10            # of the points, for each day begun
-
-# [feedback]
-# model_answers = ["rmsnorm"]   # labs whose feedback pages show them to learners
-"""
 
 
 class RulesError(BuildError):
