@@ -96,13 +96,14 @@ def report(course: CourseFolder = Path("course"), db: Database = None) -> None:
     Points given by hand since and course.toml as it is now count. Nothing is judged again.
     """
     folder = existing_course(course, db)
-    from labkit.grading.run.grade import print_remarks, report_again
+    from labkit.grading.run.grade import print_changes, print_remarks, report_again
 
     with writing(folder):
-        written = report_again(folder)
+        written, results = report_again(folder)
     if not written:
         raise Problem(tr("nothing is graded yet: `tinyllm grade LAB`"))
     print(f"{written[-1]}, with the pages of {len(written) - 1} labs")
+    print_changes(results, console)
     print_remarks(folder.remarks, console)
     if folder.remarks:
         raise typer.Exit(1)
@@ -164,6 +165,12 @@ def grade(
     fresh: Annotated[
         bool, typer.Option("--fresh/--resume", help="grade again what is graded already")
     ] = False,
+    as_published: Annotated[
+        bool,
+        typer.Option(
+            "--as-published", help="leave what was given out for the same notebook as it is"
+        ),
+    ] = False,
 ) -> None:
     """Grade what was handed in for a lab into the gradebook.
 
@@ -173,6 +180,8 @@ def grade(
     2: it could not be done, with the reason; 130: stopped.
     """
     found = lab_called(lab)
+    if fresh and as_published:
+        raise Problem("--fresh judges all again, --as-published does not: take one away")
     with grading_extra():
         from labkit.grading.run.pool import GradingPool
 
@@ -189,7 +198,9 @@ def grade(
                 folder.ready(found)
                 if sources:
                     all_well = collected(folder, sources, found)
-                rows = grade_and_report(folder, found, console, pool, fresh)
+                rows = grade_and_report(
+                    folder, found, console, pool, fresh, as_published=as_published
+                )
     except KeyboardInterrupt:
         console.print("stopped; what is graded is kept, and the same command goes on")
         raise typer.Exit(130) from None

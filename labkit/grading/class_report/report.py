@@ -15,7 +15,6 @@ from labkit.grading.class_report.class_results import (
     by_learner,
     causes,
     remarks_on,
-    results_of,
 )
 from labkit.grading.class_report.columns import (
     course_columns,
@@ -23,6 +22,7 @@ from labkit.grading.class_report.columns import (
     page_table,
     write_csv,
 )
+from labkit.grading.class_report.read_results import results_of
 from labkit.grading.collect.issues import OpenIssues
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.standings import stale_text

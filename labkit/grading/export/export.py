@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from labkit.course.syllabus import LABS, Lab
-from labkit.grading.class_report.class_results import results_of
+from labkit.grading.class_report.read_results import remember_grades, results_of
 from labkit.grading.export.answers import export_answers
 from labkit.grading.export.feedback import feedback_zips
 from labkit.grading.export.grades import write_grades
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.platforms import takes_grades
+from labkit.grading.published import Published
 
 FEEDBACK, ANSWERS = "feedback", "answers"
 
@@ -39,8 +40,14 @@ def export(
         remarks = write_grades(path, platform, graded, course.people(), roster)
         yield from (path, *remarks)
     for results in graded:
+        for entry in results.entries:
+            if entry.fell:
+                yield f"{results.lab.name} {entry.learner}: {entry.fell}"
+        if platform:
+            remember_grades(course, results).give_out()
         if kind == FEEDBACK:
             paths, remarks = feedback_zips(course.root, results)
             yield from (*paths, *remarks)
+            Published(course.root, results.lab.name).give_out()
         if kind == ANSWERS:
             yield export_answers(course, results.lab)

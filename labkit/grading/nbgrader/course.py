@@ -38,6 +38,7 @@ from labkit.grading.nbgrader.plugins import CoursePenalty
 from labkit.grading.nbgrader.standings import Standing
 from labkit.grading.nbgrader.submitted import GradedFile, Remark, SubmittedFile
 from labkit.grading.nbgrader.timestamp import read_manifest
+from labkit.grading.published import Published
 
 
 class Course:
@@ -231,14 +232,17 @@ class Course:
         return path.is_file() and path.stat().st_size > 0
 
     def standings(self, lab: Lab, only: Collection[str] = ()) -> dict[str, Standing]:
-        """{learner: what they earned} of those in the gradebook, or of some; without a time
-        where only a mark says whether it came late."""
+        """{learner: what they earned} of those in the gradebook, or of some, with what they
+        were given before; without a time where only a mark says whether it came late."""
         rules = self.rules.of(lab)
         found = self.gradebook.do(lambda book: standings.standings(book, rules, only or None))
         for key, entry in read_manifest(self.root).items():
             learner, _, name = key.partition("/")
             if name == lab.name and entry.get("late") is not None and learner in found:
                 found[learner].handed_at = None
+        published = Published(self.root, lab.name)
+        for learner, standing in found.items():
+            standing.given_out = published.other_totals(learner, standing.total)
         return found
 
     def feedback(self, lab: Lab, learners: Collection[str] = ()) -> list[Path]:

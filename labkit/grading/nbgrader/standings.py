@@ -71,6 +71,7 @@ class Standing:
     """One learner in one lab, by the ids of its exercises and questions.
 
     comments    {answer cell: what a person, or nbgrader, said of it}
+    given_out   (day, total) of the last grade that its learner got and that was different
     """
 
     exercises: dict[str, CellGrade] = field(default_factory=dict)
@@ -78,6 +79,7 @@ class Standing:
     late_penalty: float = 0.0
     handed_at: datetime | None = None  # in UTC
     comments: dict[str, str] = field(default_factory=dict)
+    given_out: tuple[str, float] | None = None
 
     @property
     def counted(self) -> list[CellGrade]:

@@ -13,7 +13,12 @@ from rich.console import Console
 from rich.text import Text
 
 from labkit.course.report import one_line
-from labkit.grading.class_report.class_results import LabResults, causes, remarks_on
+from labkit.grading.class_report.class_results import (
+    LabResults,
+    causes,
+    change_line,
+    remarks_on,
+)
 from labkit.grading.nbgrader.course import Course
 
 MISTAKES = 4  # the commonest that are printed
@@ -25,7 +30,7 @@ def print_screen(
     results: LabResults, course: Course, written: Sequence[Path], console: Console
 ) -> None:
     """Print totals, the commonest mistakes, who needs a look, and the paths of the rest."""
-    lines = total_lines(results)
+    lines = total_lines(results) + [change_line(results)] * bool(change_line(results))
     if found := causes([results]):
         lines += ["", "Commonest reasons for lost points"]
         lines += [
@@ -78,7 +83,7 @@ def look_lines(results: LabResults, course: Course) -> list[str]:
     """Remarks by learner, a line for each of the first, and those on the whole course."""
     by_learner = {
         entry.learner: texts
-        for entry in results.entries
+        for entry in sorted(results.entries, key=lambda entry: not entry.fell)
         if (texts := remarks_on(entry, course.remarks))
     }
     rest = dict.fromkeys(x for x in course.remarks if x.learner not in by_learner)

@@ -18,9 +18,9 @@ from labkit.grading.class_report.class_results import (
     PART,
     Entry,
     causes,
-    join_class,
     state,
 )
+from labkit.grading.class_report.read_results import join_class
 from labkit.grading.class_report.report import write_course, write_lab
 from labkit.grading.course_rules import CourseRules
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission

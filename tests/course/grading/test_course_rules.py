@@ -11,7 +11,7 @@ from nbgrader.plugins import CsvExportPlugin
 from rich.console import Console
 
 from labkit.course.paths import LABKIT
-from labkit.grading.class_report.class_results import results_of
+from labkit.grading.class_report.read_results import results_of
 from labkit.grading.class_report.report import write_reports
 from labkit.grading.course_rules import RulesError, read_rules
 from labkit.grading.nbgrader.course import Course, CourseError
