@@ -62,6 +62,7 @@ COLUMNS = (
     points(said("by hand"), "by_hand"),
     points(said("written"), "written"),
     points(said("extra credit"), "extra"),
+    points(said("late days"), "late_days"),
     points(said("late penalty"), "late_penalty"),
     Column(
         said("total"),

@@ -32,6 +32,7 @@ from labkit.grading.nbgrader.gradebook.connection import (
     LatePenalty,
     RosterEntry,
 )
+from labkit.grading.nbgrader.gradebook.lateness import lateness
 from labkit.grading.nbgrader.gradebook.rows import GradebookRow, record
 from labkit.grading.nbgrader.graded_notebook import file_content
 from labkit.grading.nbgrader.plugins import CoursePenalty
@@ -240,6 +241,10 @@ class Course:
             learner, _, name = key.partition("/")
             if name == lab.name and entry.get("late") is not None and learner in found:
                 found[learner].handed_at = None
+        if rules.grace_minutes or rules.late_days:
+            for learner, late in self.gradebook.do(lambda book: lateness(book, rules)).items():
+                if learner in found:
+                    found[learner].lateness = late
         published = Published(self.root, lab.name)
         for learner, standing in found.items():
             standing.given_out = published.other_totals(learner, standing.total)

@@ -177,7 +177,7 @@ def page_of(
         return template("feedback.html").render(
             lab=lab, learner=clean(person.id), name=clean(person.name), standing=standing,
             exercises=exercises, questions=questions,
-            code_css=CODE_CSS, mark=mark,
+            grace=rules.grace_minutes, late_days=rules.late_days, code_css=CODE_CSS, mark=mark,
         )  # fmt: skip
 
 
@@ -247,7 +247,8 @@ def write_pages(
                 raise LookupError("the gradebook has no row for this graded notebook")
             person = known.get(learner, RosterEntry(learner))
             data, standing = path.read_bytes(), standings[learner]
-            mark = mark_of(data, lab, rules.model_answers, person, standing)
+            late = (rules.grace_minutes, rules.late_days)
+            mark = mark_of(data, lab, rules.model_answers, late, person, standing)
             if not has_mark(page, mark):
                 html = page_of(reads_json(data), rules, person, standing, mark)
                 write_whole(page, html)
