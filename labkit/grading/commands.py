@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from labkit.course.files import of_the_disk
 from labkit.course.lang import tr
 from labkit.course.report import clean
 from labkit.course.syllabus import Lab
 from labkit.course.terminal import Jobs, LabName, Problem, console, ending_on, lab_called
+from labkit.grading.course_folder import existing_course, grading_extra, writing
 from labkit.grading.platforms import names_of, takes_grades
 
 if TYPE_CHECKING:
@@ -110,13 +109,32 @@ def report(course: CourseFolder = Path("course"), db: Database = None) -> None:
 
 
 @app.command()
+def points(
+    tables: Annotated[list[Path], typer.Argument(help="what `export written` wrote")],
+    course: CourseFolder = Path("course"),
+    db: Database = None,
+) -> None:
+    """Take points and comments for written answers from tables, then report.
+
+    An empty cell changes nothing. If a row cannot be taken, nothing is changed.
+    """
+    folder = existing_course(course, db)
+    from labkit.grading.export.written import take_points
+
+    with writing(folder):
+        count = len(take_points(folder, tables))
+    print(f"{count} answer{'s' * (count != 1)} with new points or comments")
+    report(course, db)
+
+
+@app.command()
 def export(
     kinds: Annotated[
         list[str],
         typer.Argument(
             metavar="WHAT...",
             help=f"{', '.join(takes_grades())}: grades for it; feedback: pages for it; "
-            "answers: all code",
+            "answers: all code; written: a table of the written answers",
         ),
     ],
     roster: Annotated[
@@ -124,6 +142,9 @@ def export(
         typer.Option(help="; ".join(f"{one.name}'s {one.table}" for one in TAKERS)),
     ] = None,
     lab: Annotated[Optional[str], typer.Option(help="only this lab")] = None,
+    shares: Annotated[
+        int, typer.Option(min=1, help="tables of written answers, one for each who grades")
+    ] = 1,
     course: CourseFolder = Path("course"),
     db: Database = None,
 ) -> None:
@@ -137,7 +158,9 @@ def export(
     remarks = []
     with writing(folder):
         for each in (
-            part for kind in kinds for part in exports.export(folder, kind, only, roster)
+            part
+            for kind in kinds
+            for part in exports.export(folder, kind, only, roster, shares)
         ):
             if isinstance(each, Path):
                 print(each)
@@ -235,49 +258,3 @@ def collected(
     still_open = OpenIssues(course.root).open()
     show(course.root, lines, still_open, console)
     return not still_open and not any(line.trouble for line in lines)
-
-
-@contextmanager
-def writing(course: Course) -> Iterator[None]:
-    """Work alone in the course folder; what stops everything ends the command with one line."""
-    from filelock import FileLock, Timeout
-
-    from labkit.grading.nbgrader.course import CourseError
-    from labkit.sandbox.bubblewrap import GradingError
-
-    try:
-        with ending_on(CourseError, GradingError), FileLock(course.root / ".lock", timeout=0):
-            yield
-    except Timeout as error:
-        raise Problem(
-            f"{course.root} is in use by another command; wait for it or stop it, then give "
-            "the same command again"
-        ) from error
-    except OSError as error:
-        ending = "; what is written is whole, and the same command goes on from here"
-        where, what = error.filename or course.root, error.strerror or error
-        raise Problem(f"{where}: {what}{ending if of_the_disk(error) else ''}") from error
-
-
-def existing_course(folder: Path, database: str | None) -> Course:
-    with grading_extra():
-        from labkit.grading.nbgrader.course import Course, CourseError
-
-    course = Course(folder, database)
-    if not course.root.exists():
-        raise Problem(f"there is no folder {course.root}; `tinyllm build --course` makes one")
-    with ending_on(CourseError):
-        _ = course.rules  # an error in course.toml ends the command before anything is done
-    return course
-
-
-@contextmanager
-def grading_extra() -> Iterator[None]:
-    """Imports that need nbgrader; where it is missing, the command says how to install it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        install = "pip install -c constraints.txt -e '.[grading]'"
-        raise Problem(
-            f"{error.name} is not installed; `{install}` installs what grading needs"
-        ) from error
