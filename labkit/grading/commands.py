@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 TAKERS = takes_grades().values()
+NAMES = 8  # of people who are not on a roster
 
 # ruff: noqa: UP045  typer on Python 3.10 needs Optional
 CourseFolder = Annotated[
@@ -257,4 +258,22 @@ def collected(
     lines = collect(course, sources, lab, roster, replace, learner)
     still_open = OpenIssues(course.root).open()
     show(course.root, lines, still_open, console)
+    for text in roster_lines(course, roster) if roster else ():
+        console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
     return not still_open and not any(line.trouble for line in lines)
+
+
+def roster_lines(course: Course, roster: Path) -> Iterator[str]:
+    """Who is in the class and not on this roster; perhaps it is of another section."""
+    from labkit.grading.collect.roster import read_roster
+
+    people, left = course.people(), course.rules.left
+    listed = {person.id for person in read_roster(roster, people).people}
+    named = {person.id for person in people if person.name or person.email}
+    if gone := sorted(named - listed - left):
+        more = f" and {len(gone) - NAMES} more" * (len(gone) > NAMES)
+        names = ", ".join(f'"{learner}"' for learner in gone[:NAMES])
+        yield f"in the class and not on {roster.name}: {names}{more}"
+        yield "who left the course goes into course.toml: [roster], left = [...]"
+    if back := sorted(left & listed):
+        yield f"on {roster.name}, though course.toml says that they left: {', '.join(back)}"

@@ -80,6 +80,7 @@ class CourseRules:
     grace_minutes: float = 0
     late_days: int = 0
     model_answers: frozenset[str] = frozenset()
+    left: frozenset[str] = frozenset()
 
     def lab(self, lab: Lab) -> Lab:
         """The lab with this course's points."""
@@ -106,7 +107,11 @@ class CourseRules:
     @property
     def learners(self) -> set[str]:
         """All whom the file names."""
-        return {*self.excused, *(who for each in self.extensions.values() for who in each)}
+        return {
+            *self.left,
+            *self.excused,
+            *(who for each in self.extensions.values() for who in each),
+        }
 
 
 def excused_labs(parts: frozenset[str]) -> frozenset[str]:
@@ -133,12 +138,13 @@ def read_rules(course: Path) -> CourseRules:
 
 
 def rules_in(content: dict[str, Any]) -> CourseRules:
-    known = ("points", "deadlines", "extensions", "excused", "late", "feedback")
+    known = ("points", "deadlines", "extensions", "excused", "late", "feedback", "roster")
     tables = {key: table(key, content.get(key, {})) for key in known}
     keys(content, known)
     late = tables["late"]
     keys(late, ["percent_a_day", "grace_minutes", "days"], "late.")
     keys(tables["feedback"], ["model_answers"], "feedback.")
+    keys(tables["roster"], ["left"], "roster.")
     rules = CourseRules(
         {part(key, "points"): points(key, value) for key, value in tables["points"].items()},
         {lab(key, "deadlines"): moment(f"deadlines.{key}", value)
@@ -152,6 +158,7 @@ def rules_in(content: dict[str, Any]) -> CourseRules:
         whole("late.days", late.get("days", 0), MOST_DAYS),
         frozenset(lab(name, "feedback.model_answers") for name in
                   names("feedback.model_answers", tables["feedback"].get("model_answers", []))),
+        frozenset(names("roster.left", tables["roster"].get("left", []), '["s019"]')),
     )  # fmt: skip
     consistent(rules)
     return rules
@@ -242,9 +249,9 @@ def moment(key: str, value: Any) -> datetime:
     return value.astimezone(timezone.utc)
 
 
-def names(key: str, value: Any) -> list[str]:
+def names(key: str, value: Any, such_as: str = '["1.3", "rope"]') -> list[str]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise wrong(key, value, 'a list of names in quotes, such as ["1.3", "rope"]')
+        raise wrong(key, value, f"a list of names in quotes, such as {such_as}")
     return value
 
 

@@ -21,7 +21,6 @@ from labkit.grading.judge.graded import (
     GradedSubmission,
 )
 from labkit.grading.nbgrader.standings import Standing
-from labkit.grading.nbgrader.submitted import Remark
 from labkit.grading.published import Change, Grade, Part
 
 NAMES = 12  # of learners shown for one mistake
@@ -151,6 +150,7 @@ class LabResults:
     lab: Lab
     entries: list[Entry]
     layers: list[str] = field(default_factory=list)  # of protection round learners' code
+    left: list[str] = field(default_factory=list)  # who left the course, and is in no count
 
     @property
     def handed(self) -> list[Entry]:
@@ -158,6 +158,16 @@ class LabResults:
 
     @property
     def missing(self) -> list[Entry]:
+        """Who handed in no file."""
+        return [entry for entry in self.without_grade if not entry.ungraded]
+
+    @property
+    def not_gradable(self) -> list[Entry]:
+        """Whose file could not be read or graded."""
+        return [entry for entry in self.without_grade if entry.ungraded]
+
+    @property
+    def without_grade(self) -> list[Entry]:
         return [e for e in self.entries if not e.submission and not e.standing.excused]
 
     @property
@@ -235,43 +245,6 @@ class Cause:
         names = ", ".join(self.learners[:NAMES])
         more = len(self.learners) - NAMES
         return tr("{names} and {more} more", names=names, more=more) if more > 0 else names
-
-
-# What is asked of them
-
-
-def change_line(results: LabResults) -> str:
-    """How many grades are not what they were; "" if all are."""
-    changes = [entry.change for entry in results.entries if entry.change]
-    if not changes:
-        return ""
-    since = " and ".join(sorted({change.since for change in changes}))
-    fell = sum(change.fell for change in changes) or "none"
-    text = f"{len(changes)} grade{'s' * (len(changes) != 1)} changed since {since}, {fell} fell"
-    return f'{text}: column "before" of the table'
-
-
-def remarks_on(entry: Entry, remarks: Iterable[Remark] = ()) -> list[str]:
-    """What a person should look at: remarks of grading on this learner's work, what could not
-    be graded, ways around what is not allowed."""
-    doubtful = doubts(entry) if entry.submission else []
-    about = [remark.text for remark in remarks if remark.learner == entry.learner]
-    first = filter(None, [entry.fell, entry.ungraded, entry.unsettled])
-    return list(dict.fromkeys([*first, *doubtful, *about]))
-
-
-def doubts(entry: Entry) -> list[str]:
-    """Verdicts that a person should look at, until they have given points."""
-    if entry.submission.problem:
-        return [entry.submission.problem]
-    grades = entry.standing.exercises
-    is_open = {key: not grade.overridden or grade.stale for key, grade in grades.items()}
-    found = [e for e in entry.submission.exercises if is_open.get(e.id, True)]
-    return [f"exercise {e.id}: {e.reason}" for e in found if e.needs_person] + [
-        f"exercise {e.id} uses {e.doubtful}, which no exercise needs: have a look"
-        for e in found
-        if e.doubtful and e.score
-    ]
 
 
 def by_learner(results: Iterable[LabResults]) -> list[CourseEntry]:

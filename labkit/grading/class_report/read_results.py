@@ -29,9 +29,11 @@ def results_of(course: Course, lab: Lab) -> LabResults | None:
     keys, published = Results(course.root, lab).keys(), Published(course.root, lab.name)
     rules, standings = course.rules.of(lab), course.standings(lab)
     results = join_class(rules, submissions, standings, people, missing)
+    results.left = [e.learner for e in results.entries if e.learner in course.rules.left]
+    results.entries = [e for e in results.entries if e.learner not in course.rules.left]
     fewer = {issue.learner: issue.reason for issue in OpenIssues(course.root).open()
              if issue.lab == lab.name and issue.sha and not issue.kept}  # fmt: skip
-    for entry in results.missing:
+    for entry in results.without_grade:
         entry.ungraded = ungraded.get(entry.learner, "")
     for entry in results.handed:
         entry.unsettled = fewer.get(entry.learner, "")

@@ -10,8 +10,9 @@ from rich.console import Console
 
 from labkit.course.report import one_line
 from labkit.course.syllabus import LABS, Lab
-from labkit.grading.class_report.class_results import LabResults, change_line, remarks_on
+from labkit.grading.class_report.class_results import LabResults
 from labkit.grading.class_report.read_results import remember_grades, results_of
+from labkit.grading.class_report.remarks import change_line, remarks_on
 from labkit.grading.class_report.report import write_reports
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.submitted import Remark

@@ -13,12 +13,8 @@ from rich.console import Console
 from rich.text import Text
 
 from labkit.course.report import one_line
-from labkit.grading.class_report.class_results import (
-    LabResults,
-    causes,
-    change_line,
-    remarks_on,
-)
+from labkit.grading.class_report.class_results import LabResults, causes
+from labkit.grading.class_report.remarks import change_line, remarks_on
 from labkit.grading.nbgrader.course import Course
 
 MISTAKES = 4  # the commonest that are printed
@@ -63,12 +59,12 @@ def print_line(console: Console, text: str) -> None:
 
 def total_lines(results: LabResults) -> list[str]:
     """How many were graded and how many were not; the points by checks; what waits."""
-    failed = sum(bool(entry.ungraded) for entry in results.missing)
     late = sum(bool(entry.standing.late_penalty) for entry in results.handed)
     counts = {
-        "not gradable": failed,
-        "without a file of theirs": len(results.missing) - failed,
+        "not gradable": len(results.not_gradable),
+        "without a file of theirs": len(results.missing),
         "excused": len(results.excused),
+        "left the course": len(results.left),
         "late": late,
     }
     head = f"{results.lab.name}: {len(results.handed)} graded, median {results.median:g} of "

@@ -104,7 +104,7 @@ def test_pages_say_what_an_instructor_asks_and_run_nothing(tmp_path, small):
         assert words in lab, words
     assert "2 labs" in course and f'href="{SECOND.name}.html"' in course
     row = course.partition(f"{LAB.name}.html")[2].partition("</tr>")[0]
-    assert re.findall(">([^<>]+)</td>", row) == ["4", "2", "1", "2.8 of 14"]
+    assert re.findall(">([^<>]+)</td>", row) == ["4", "2", "0", "1", "2.8 of 14"]
     assert re.search(rf"{LAB.name}</th><td class=\"number\">2</td><td>gone, silent", course)
     hardest = course.partition("The hardest exercises")[2].partition("1.2 RMSNorm")[2]
     numbers = re.findall('<td class="number">(.*?)</td>', hardest)

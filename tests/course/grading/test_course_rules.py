@@ -19,6 +19,7 @@ from labkit.grading.nbgrader.plugins import CoursePenalty
 from labkit.grading.run.follow import apply_course_rules
 from labkit.grading.run.grade import print_remarks, report_again
 from labkit.grading.run.results import GradingSpec
+from labkit.grading.run.screen import total_lines
 from tests.course.grading.samples import (
     FULL,
     LAB,
@@ -29,6 +30,7 @@ from tests.course.grading.samples import (
     rows_of,
     with_plugin,
 )
+from tests.course.grading.two_learners import tinyllm
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def test_the_example_says_nothing_until_its_marks_are_taken_away(tmp_path):
     rules = read_rules(tmp_path)
     assert rules.points == {"1.2": 8, "1.c": 0} and rules.percent_a_day == 10
     assert (rules.grace_minutes, rules.late_days) == (15, 3)
-    assert rules.excused["s017"] >= {"1.3", "2.1", "2.c"} and rules.learners == {"s017"}
+    assert rules.excused["s017"] >= {"1.3", "2.1", "2.c"} and rules.learners == {"s017", "s019"}
     assert rules.extensions["01_rmsnorm"]["s017"] > rules.deadlines["01_rmsnorm"]
     assert rules.model_answers == {"01_rmsnorm"}
 
@@ -80,6 +82,7 @@ WRONG = {
     "[late]\ndays = 1.5": "late.days = '1.5': expected a whole number from 0 to 365",
     "[late]\ngrace_minutes = -1": "late.grace_minutes = '-1': expected a number from 0 to 1440",
     "[late]\npercent_a_day = 101": "late.percent_a_day = '101': expected a number from 0",
+    '[roster]\nleft = "s019"': r"roster.left = 's019': expected a list of names in quotes",
     '[feedback]\nmodel_answers = ["x"]': "feedback.model_answers: there is no lab 'x'",
     "[points\n": r"is no TOML: .*line 1",
 }
@@ -380,3 +383,49 @@ def test_model_answers_are_shown_to_learners_only_where_the_file_says_so(course)
     assert "four equal numbers" not in page_of(course, "ada").read_text()
     ruled(course, '[feedback]\nmodel_answers = ["1"]').feedback(LAB)
     assert "four equal numbers" in page_of(course, "ada").read_text()
+
+
+# People
+
+
+def test_who_left_is_named_leaves_all_counts_and_may_come_back(course, tmp_path):
+    """A roster names who is not on it; who left is for a person to say, as a roster may be of
+    one section."""
+    roster = tmp_path / "autumn.csv"
+    roster.write_text("id,name\nada,Ada L\neve,Eve E\ncy,Cy N\n")
+    command = ("collect", "--course", course.root, "--roster", roster)
+    assert "not on" not in tinyllm(*command)[1]
+    for learner in ("ada", "eve"):
+        graded(course, learner)
+    roster.write_text("id,name\nada,Ada L\ncy,Cy N\n")
+    _, text = tinyllm(*command)
+    assert 'in the class and not on autumn.csv: "eve"\n' in text
+    assert "goes into course.toml: [roster], left = [...]" in text
+    report_again(course)
+    assert [row["learner"] for row in rows_of(course.root / "class.csv")] == [
+        "ada",
+        "cy",
+        "eve",
+    ]
+
+    course = ruled(course, '[roster]\nleft = ["eve"]\n')
+    _, text = tinyllm(*command)
+    assert "eve" not in text
+    report_again(course)
+    assert not course.remarks
+    for name in (LAB.name, "class"):
+        rows = rows_of(course.root / f"{name}.csv")
+        assert [row["learner"] for row in rows] == ["ada", "cy"]
+    results = results_of(course, LAB)
+    assert [e.learner for e in results.missing] == ["cy"] and results.left == ["eve"]
+    assert "1 without a file of theirs, 1 left the course" in " ".join(total_lines(results))
+    page = (course.root / f"{LAB.name}.html").read_text()
+    assert "Left the course, and in no count: eve" in page and page.count("eve") == 1
+    assert "of 2 learners handed in" in page
+    assert "eve" not in (course.root / "class.html").read_text()
+
+    roster.write_text("id,name\nada,Ada L\neve,Eve E\ncy,Cy N\n")
+    assert "though course.toml says that they left: eve" in tinyllm(*command)[1]
+    course = ruled(course, "")
+    assert course.standings(LAB)["eve"].total == 14
+    assert [e.learner for e in results_of(course, LAB).handed] == ["ada", "eve"]
