@@ -102,7 +102,8 @@ def report(course: CourseFolder = Path("course"), db: Database = None) -> None:
         written, results = report_again(folder)
     if not written:
         raise Problem(tr("nothing is graded yet: `tinyllm grade LAB`"))
-    print(f"{written[-1]}, with the pages of {len(written) - 1} labs")
+    count = len(written) - 1
+    print(f"{written[-1]}, with the pages of {count} lab{'s' * (count != 1)}")
     print_changes(results, console)
     print_remarks(folder.remarks, console)
     if folder.remarks:

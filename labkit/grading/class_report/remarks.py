@@ -16,7 +16,7 @@ def change_line(results: LabResults) -> str:
     since = " and ".join(sorted({change.since for change in changes}))
     fell = sum(change.fell for change in changes) or "none"
     text = f"{len(changes)} grade{'s' * (len(changes) != 1)} changed since {since}, {fell} fell"
-    return f'{text}: column "before" of the table'
+    return f'{text} (column "before")'
 
 
 def remarks_on(entry: Entry, remarks: Iterable[Remark] = ()) -> list[str]:

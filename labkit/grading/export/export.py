@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from labkit.course.syllabus import LABS, Lab
+from labkit.grading.class_report.class_results import LabResults
 from labkit.grading.class_report.read_results import remember_grades, results_of
 from labkit.grading.export.answers import export_answers
 from labkit.grading.export.feedback import feedback_zips
@@ -17,6 +18,7 @@ from labkit.grading.platforms import takes_grades
 from labkit.grading.published import Published
 
 FEEDBACK, ANSWERS, WRITTEN = "feedback", "answers", "written"
+SHOWN = 3  # learners of a lab whose grade fell
 
 
 def export(
@@ -46,9 +48,7 @@ def export(
         remarks = write_grades(path, platform, graded, course.people(), roster)
         yield from (path, *remarks)
     for results in graded:
-        for entry in results.entries:
-            if entry.fell:
-                yield f"{results.lab.name} {entry.learner}: {entry.fell}"
+        yield from fallen(results)
         if platform:
             remember_grades(course, results).give_out()
         if kind == FEEDBACK:
@@ -59,3 +59,11 @@ def export(
             yield export_answers(course, results.lab)
         if kind == WRITTEN:
             yield from export_written(course, results, shares)
+
+
+def fallen(results: LabResults) -> Iterator[str]:
+    """The first learners whose grade fell since it was given out, and how many more did."""
+    lab, fell = results.lab.name, [entry for entry in results.entries if entry.fell]
+    yield from (f"{lab} {entry.learner}: {entry.fell}" for entry in fell[:SHOWN])
+    if len(fell) > SHOWN:
+        yield f'{lab}: and {len(fell) - SHOWN} more fell (column "before")'

@@ -49,12 +49,7 @@ def export_written(course: Course, results: LabResults, shares: int = 1) -> list
     where a table that is there has points which are not in the gradebook."""
     folder, name = course.root / "export" / "written", results.lab.name
     old = [*folder.glob(f"{name}*.csv")]
-    for path in old:
-        if pending := [*new_points(course, [path])]:
-            raise CourseError(
-                f"{path} has points for {len(pending)} answers that are not in the gradebook: "
-                f"`tinyllm points {path}` takes them, or move the file away"
-            )
+    refuse_to_overwrite(course, old)
     every = [row for question in results.lab.questions
              for row in rows_of(course, results, question)]  # fmt: skip
     written = []
@@ -66,6 +61,20 @@ def export_written(course: Course, results: LabResults, shares: int = 1) -> list
     for path in {*old} - {*written}:
         path.unlink()
     return written
+
+
+def refuse_to_overwrite(course: Course, paths: Sequence[Path]) -> None:
+    """CourseError for a table with points that are not in the gradebook, or cannot go there."""
+    for path in paths:
+        try:
+            count = len([*new_points(course, [path])])
+        except CourseError as error:
+            raise CourseError(f"{path} would be overwritten: move it away; {error}") from error
+        if count:
+            raise CourseError(
+                f"{path} has points for {count} answers that are not in the gradebook: "
+                f"`tinyllm points {path}` takes them, or move the file away"
+            )
 
 
 def rows_of(course: Course, results: LabResults, question: Question) -> list[Row]:

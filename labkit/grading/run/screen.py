@@ -71,7 +71,8 @@ def total_lines(results: LabResults) -> list[str]:
     head += f"{results.possible:g} points by checks, {results.full} with all of them"
     shown = [f"{count} {what}" for what, count in counts.items() if count]
     lines = [head, *[f"  {', '.join(shown)}"] * bool(shown)]
-    wait = f"  {results.waiting} written answers wait for a person in formgrader"
+    wait = f"  {results.waiting} written answers wait for a person: "
+    wait += "formgrader, or `tinyllm export written`"
     return lines + [wait] * bool(results.waiting)
 
 

@@ -27,6 +27,7 @@ from labkit.grading.judge.graded import GradedExercise, GradedSubmission
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
 from labkit.grading.nbgrader.standings import CellGrade, Standing
 from labkit.grading.nbgrader.submitted import Remark
+from labkit.grading.published import Change, Grade
 from labkit.grading.run.results import Results
 from labkit.grading.run.screen import print_screen
 from tests.course.grading.samples import LAB, SECOND, rows_of
@@ -158,6 +159,9 @@ def test_the_terminal_shows_one_screen_of_any_class(tmp_path):
     results = of_class(LAB, learners)
     results.entries += [Entry(f"odd{n}", standing, submission=odd) for n in range(150)]
     results.entries.append(Entry("late", replace(standing, late_penalty=1.0), "", submission))
+    for entry in results.entries[200:]:
+        entry.change = Change(Grade(14.0, day="2026-11-20"), entry.grade, True)
+    results.left = ["eve"]
     results.layers = ["limits"]
     remarks = [Remark("an old remark " * 9, f"odd{n}") for n in range(150)]
     remarks += [Remark(f"course.toml names '{n}', whom nobody knows") for n in range(30)]
@@ -168,6 +172,7 @@ def test_the_terminal_shows_one_screen_of_any_class(tmp_path):
     lines = seen.export_text().splitlines()
     assert len(lines) <= 24 and all(cell_len(line) <= 80 for line in lines[:-4])
     text = "\n".join(lines)
-    assert "351 graded" in text and "Needs a look: 150 learners" in text
-    assert "  odd0: it is not JSON" in text and "and 147 more" in text and "1 late" in text
+    assert "351 graded" in text and "Needs a look: 151 learners" in text
+    assert "151 grades changed since 2026-11-20, 151 fell" in text
+    assert "the grade fell, 14 to " in text and "and 148 more" in text and "1 late" in text
     assert "29 more remarks" in text and "NO SANDBOX" in text and "\x1b" not in text

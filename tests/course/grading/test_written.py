@@ -167,7 +167,11 @@ def test_nothing_typed_is_overwritten(course):
     status, text = tinyllm("export", "written", "--course", course.root)
     assert status == 2 and path.read_bytes() == typed
     assert "has points for 1 answers that are not in the gradebook: `tinyllm points" in text
-    take(course, path)
+    fill(path, {"ann": ("9", "")})
+    typed = path.read_bytes()
+    status, text = tinyllm("export", "written", "--course", course.root)
+    assert status == 2 and path.read_bytes() == typed and "move it away; nothing was" in text
+    take(course, fill(path, {"ann": ("1", "")}))
     assert tinyllm("export", "written", "--course", course.root)[0] == 0
 
 
