@@ -9,7 +9,7 @@ import io
 import re
 import zipfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from labkit.course.files import write_whole
@@ -18,6 +18,8 @@ from labkit.grading.collect.issues import OpenIssues
 from labkit.grading.nbgrader.timestamp import read_manifest
 from labkit.grading.platforms import PLATFORMS, names_of, platform_of
 
+SHOWN = 12  # learners in a remark
+
 
 def feedback_zips(course: Path, results: LabResults) -> tuple[list[Path], list[str]]:
     """A zip for each platform in which the lab was handed in; remarks on who is in none."""
@@ -25,9 +27,11 @@ def feedback_zips(course: Path, results: LabResults) -> tuple[list[Path], list[s
     manifest, unnamed, without_page = read_manifest(course), [], []
     for entry in results.handed + results.not_gradable:
         page = course / "feedback" / entry.learner / lab / f"{lab}.html"
-        handed = manifest.get(f"{entry.learner}/{lab}") or issue_of(course, entry.learner, lab)
+        handed = manifest.get(f"{entry.learner}/{lab}", {})
+        if not entry.is_graded:  # a page that is older than its file stays here
+            handed = issue_of(course, entry.learner, lab)
         platform, name = page_name(handed, lab)
-        if not page.is_file():
+        if not page.is_file() or not (handed or entry.is_graded):
             without_page.append(entry.learner)
         elif not name:
             unnamed.append(entry.learner)
@@ -43,8 +47,13 @@ def feedback_zips(course: Path, results: LabResults) -> tuple[list[Path], list[s
         write_whole(written[-1], buffer.getvalue())
     names = names_of([platform for platform in PLATFORMS if platform.upload])
     lost = {f"no export of {names} names": unnamed, "there is no page of": without_page}
-    return written, [f"{lab}: in no zip, as {why}: {', '.join(learners)}"
+    return written, [f"{lab}: in no zip, as {why}: {first_of(learners)}"
                      for why, learners in lost.items() if learners]  # fmt: skip
+
+
+def first_of(learners: Sequence[str]) -> str:
+    more = f" and {len(learners) - SHOWN} more" if len(learners) > SHOWN else ""
+    return ", ".join(learners[:SHOWN]) + more
 
 
 def issue_of(course: Path, learner: str, lab: str) -> dict[str, str]:

@@ -182,6 +182,19 @@ def test_the_page_of_a_file_that_could_not_be_read_goes_back_too(handed_in, tmp_
     assert "wei9" not in [entry.learner for entry in results.missing]
 
 
+def test_a_remark_on_many_is_one_line(course):
+    graded_class(course, {f"s{number:03}": (4.0, 6.0, 4.0) for number in range(15)})
+    remarks = written(course, "feedback")[1]
+    assert "names: s000, s001," in remarks and remarks.endswith(", s011 and 3 more")
+
+
+def test_an_older_page_of_somebody_whose_grading_broke_off_stays(handed_in):
+    Results(handed_in.root, LAB).put_class({"ann7": "ann7", "bob8": None})
+    found, remarks = written(handed_in, "feedback")
+    assert len(found[f"{LAB.name}_feedback_canvas.zip"]) == 1
+    assert "there is no page of: bob8" in remarks
+
+
 def test_the_command(handed_in, tmp_path):
     def export(*arguments):
         done = CliRunner().invoke(app, ["export", "--course", str(handed_in.root), *arguments])
