@@ -120,7 +120,8 @@ class CourseEntry:
         return next((entry.name for entry in self.labs.values() if entry.name), "")
 
     @property
-    def handed_in(self) -> int:
+    def graded(self) -> int:
+        """In how many labs."""
         return sum(bool(entry.submission) for entry in self.labs.values())
 
     @property

@@ -89,7 +89,7 @@ LAB = (
 )
 COURSE = (
     Column(said("changed"), lambda row: row.changed),
-    Column(said("handed in"), lambda row: row.handed_in),
+    Column(said("graded"), lambda row: row.graded),
 )
 
 

@@ -98,7 +98,7 @@ def test_pages_say_what_an_instructor_asks_and_run_nothing(tmp_path, small):
         assert not re.search(r"<script|javascript:|https?://|\x1b|\u202e| on\w+=", page)
         assert "{{" not in page and "{%" not in page
     lab, course = (" ".join(page.split()) for page in (lab, course))
-    for words in ("<b>4</b><span>of 6 learners handed in", "eps is left out", "(bob, cyd)",
+    for words in ("<b>4</b><span>of 6 learners are graded", "eps is left out", "(bob, cyd)",
                   '<b>12</b><span><a href="#grade">written answers to be graded</a>',
                   "gone (Go Ne), silent", '12 – 14</td><td class="number">1</td>',
                   f'<a href="feedback/ada/{LAB.name}/{LAB.name}.html">ada</a>'):  # fmt: skip

@@ -421,7 +421,7 @@ def test_who_left_is_named_leaves_all_counts_and_may_come_back(course, tmp_path)
     assert "1 without a file of theirs, 1 left the course" in " ".join(total_lines(results))
     page = (course.root / f"{LAB.name}.html").read_text()
     assert "Left the course, and in no count: eve" in page and page.count("eve") == 1
-    assert "of 2 learners handed in" in page
+    assert "of 2 learners are graded" in page
     assert "eve" not in (course.root / "class.html").read_text()
 
     roster.write_text("id,name\nada,Ada L\neve,Eve E\ncy,Cy N\n")
