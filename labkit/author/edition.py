@@ -9,13 +9,11 @@ import subprocess
 from pathlib import Path
 
 from labkit.author.build import skeletons, stubs
-from labkit.author.course_rules import EXAMPLE, FILE, read_rules
 from labkit.author.owned_cells import (
     filled,
     notebook_path,
     read_notebook,
     serialised,
-    set_points,
     written_answer,
 )
 from labkit.author.reference import BuildError, references
@@ -52,25 +50,25 @@ LEARNERS_FILES = {
     "gitignore": ".gitignore",
     "fast.py": "labkit/model/fast.py",
 }
+COURSE_TOML = "course.toml"
 EXTRAS = ("hub",)  # of pyproject.toml, those whose rooms learners have
 
 
 def write_source(course: Path) -> list[Path]:
-    """The instructor's edition: source/LAB/LAB.ipynb with the reference in every answer, and
-    the points of its course.toml; of that, where there is none, an example."""
+    """The instructor's edition: source/LAB/LAB.ipynb with the reference in every answer, and an
+    example of course.toml where there is none. Points of a course are put into what learners
+    get, by `nbgrader generate_assignment`."""
     course, written = course.resolve(), []
-    rules = read_rules(course)
     for lab in LABS:
         path = course / "source" / lab.name / f"{lab.name}.ipynb"
         path.parent.mkdir(parents=True, exist_ok=True)
         with speaking(ENGLISH):
             notebook = filled(lab, read_notebook(notebook_path(lab)), solved=True)
-        set_points(notebook, rules.lab(lab))
         path.write_bytes(serialised(notebook))
         written.append(path)
     shutil.copyfile(ROOT / "nbgrader_config.py", course / "nbgrader_config.py")
-    if not (course / FILE).exists():
-        (course / FILE).write_text(EXAMPLE, "utf-8")
+    if not (course / COURSE_TOML).exists():
+        shutil.copyfile(LABKIT / "author" / COURSE_TOML, course / COURSE_TOML)
     return written
 
 

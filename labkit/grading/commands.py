@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from labkit.course.files import of_the_disk
 from labkit.course.lang import tr
 from labkit.course.report import clean
 from labkit.course.syllabus import Lab
 from labkit.course.terminal import Jobs, LabName, Problem, console, ending_on, lab_called
+from labkit.grading.course_folder import existing_course, grading_extra, writing
 from labkit.grading.platforms import names_of, takes_grades
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 TAKERS = takes_grades().values()
+NAMES = 8  # of people who are not on a roster
 
 # ruff: noqa: UP045  typer on Python 3.10 needs Optional
 CourseFolder = Annotated[
@@ -96,16 +96,37 @@ def report(course: CourseFolder = Path("course"), db: Database = None) -> None:
     Points given by hand since and course.toml as it is now count. Nothing is judged again.
     """
     folder = existing_course(course, db)
-    from labkit.grading.run.grade import print_remarks, report_again
+    from labkit.grading.run.grade import print_changes, print_remarks, report_again
 
     with writing(folder):
-        written = report_again(folder)
+        written, results = report_again(folder)
     if not written:
         raise Problem(tr("nothing is graded yet: `tinyllm grade LAB`"))
-    print(f"{written[-1]}, with the pages of {len(written) - 1} labs")
+    count = len(written) - 1
+    print(f"{written[-1]}, with the pages of {count} lab{'s' * (count != 1)}")
+    print_changes(results, console)
     print_remarks(folder.remarks, console)
     if folder.remarks:
         raise typer.Exit(1)
+
+
+@app.command()
+def points(
+    tables: Annotated[list[Path], typer.Argument(help="what `export written` wrote")],
+    course: CourseFolder = Path("course"),
+    db: Database = None,
+) -> None:
+    """Take points and comments for written answers from tables, then report.
+
+    An empty cell changes nothing. If a row cannot be taken, nothing is changed.
+    """
+    folder = existing_course(course, db)
+    from labkit.grading.export.written import take_points
+
+    with writing(folder):
+        count = len(take_points(folder, tables))
+    print(f"{count} answer{'s' * (count != 1)} with new points or comments")
+    report(course, db)
 
 
 @app.command()
@@ -115,7 +136,7 @@ def export(
         typer.Argument(
             metavar="WHAT...",
             help=f"{', '.join(takes_grades())}: grades for it; feedback: pages for it; "
-            "answers: all code",
+            "answers: all code; written: a table of the written answers",
         ),
     ],
     roster: Annotated[
@@ -123,6 +144,9 @@ def export(
         typer.Option(help="; ".join(f"{one.name}'s {one.table}" for one in TAKERS)),
     ] = None,
     lab: Annotated[Optional[str], typer.Option(help="only this lab")] = None,
+    shares: Annotated[
+        int, typer.Option(min=1, help="tables of written answers, one for each who grades")
+    ] = 1,
     course: CourseFolder = Path("course"),
     db: Database = None,
 ) -> None:
@@ -136,7 +160,9 @@ def export(
     remarks = []
     with writing(folder):
         for each in (
-            part for kind in kinds for part in exports.export(folder, kind, only, roster)
+            part
+            for kind in kinds
+            for part in exports.export(folder, kind, only, roster, shares)
         ):
             if isinstance(each, Path):
                 print(each)
@@ -164,6 +190,12 @@ def grade(
     fresh: Annotated[
         bool, typer.Option("--fresh/--resume", help="grade again what is graded already")
     ] = False,
+    as_published: Annotated[
+        bool,
+        typer.Option(
+            "--as-published", help="leave what was given out for the same notebook as it is"
+        ),
+    ] = False,
 ) -> None:
     """Grade what was handed in for a lab into the gradebook.
 
@@ -173,6 +205,8 @@ def grade(
     2: it could not be done, with the reason; 130: stopped.
     """
     found = lab_called(lab)
+    if fresh and as_published:
+        raise Problem("--fresh judges all again, --as-published does not: take one away")
     with grading_extra():
         from labkit.grading.run.pool import GradingPool
 
@@ -189,7 +223,9 @@ def grade(
                 folder.ready(found)
                 if sources:
                     all_well = collected(folder, sources, found)
-                rows = grade_and_report(folder, found, console, pool, fresh)
+                rows = grade_and_report(
+                    folder, found, console, pool, fresh, as_published=as_published
+                )
     except KeyboardInterrupt:
         console.print("stopped; what is graded is kept, and the same command goes on")
         raise typer.Exit(130) from None
@@ -223,50 +259,22 @@ def collected(
     lines = collect(course, sources, lab, roster, replace, learner)
     still_open = OpenIssues(course.root).open()
     show(course.root, lines, still_open, console)
+    for text in roster_lines(course, roster) if roster else ():
+        console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
     return not still_open and not any(line.trouble for line in lines)
 
 
-@contextmanager
-def writing(course: Course) -> Iterator[None]:
-    """Work alone in the course folder; what stops everything ends the command with one line."""
-    from filelock import FileLock, Timeout
+def roster_lines(course: Course, roster: Path) -> Iterator[str]:
+    """Who is in the class and not on this roster; perhaps it is of another section."""
+    from labkit.grading.collect.roster import read_roster
 
-    from labkit.grading.nbgrader.course import CourseError
-    from labkit.sandbox.bubblewrap import GradingError
-
-    try:
-        with ending_on(CourseError, GradingError), FileLock(course.root / ".lock", timeout=0):
-            yield
-    except Timeout as error:
-        raise Problem(
-            f"{course.root} is in use by another command; wait for it or stop it, then give "
-            "the same command again"
-        ) from error
-    except OSError as error:
-        ending = "; what is written is whole, and the same command goes on from here"
-        where, what = error.filename or course.root, error.strerror or error
-        raise Problem(f"{where}: {what}{ending if of_the_disk(error) else ''}") from error
-
-
-def existing_course(folder: Path, database: str | None) -> Course:
-    with grading_extra():
-        from labkit.grading.nbgrader.course import Course, CourseError
-
-    course = Course(folder, database)
-    if not course.root.exists():
-        raise Problem(f"there is no folder {course.root}; `tinyllm build --course` makes one")
-    with ending_on(CourseError):
-        _ = course.rules  # an error in course.toml ends the command before anything is done
-    return course
-
-
-@contextmanager
-def grading_extra() -> Iterator[None]:
-    """Imports that need nbgrader; where it is missing, the command says how to install it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        install = "pip install -c constraints.txt -e '.[grading]'"
-        raise Problem(
-            f"{error.name} is not installed; `{install}` installs what grading needs"
-        ) from error
+    people, left = course.people(), course.rules.left
+    listed = {person.id for person in read_roster(roster, people).people}
+    named = {person.id for person in people if person.name or person.email}
+    if gone := sorted(named - listed - left):
+        more = f" and {len(gone) - NAMES} more" * (len(gone) > NAMES)
+        names = ", ".join(f'"{learner}"' for learner in gone[:NAMES])
+        yield f"in the class and not on {roster.name}: {names}{more}"
+        yield "who left the course goes into course.toml: [roster], left = [...]"
+    if back := sorted(left & listed):
+        yield f"on {roster.name}, though course.toml says that they left: {', '.join(back)}"

@@ -7,28 +7,21 @@ given by hand and late penalties are in them.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import ceil
 from statistics import median
 
-from labkit.author.course_rules import LabRules
 from labkit.course.lang import said, tr
 from labkit.course.report import Status
 from labkit.course.syllabus import Exercise, Lab
-from labkit.grading.collect.issues import OpenIssues
 from labkit.grading.judge.graded import (
-    BROKE_OFF,
     GradedExercise,
     GradedSubmission,
-    common_layers,
 )
-from labkit.grading.nbgrader.course import Course
-from labkit.grading.nbgrader.gradebook.connection import RosterEntry
-from labkit.grading.nbgrader.standings import Standing, empty_standing
-from labkit.grading.nbgrader.submitted import Remark
-from labkit.grading.run.results import Results
+from labkit.grading.nbgrader.standings import Standing
+from labkit.grading.published import Change, Grade, Part
 
 NAMES = 12  # of learners shown for one mistake
 STEPS = 10  # in which points are counted
@@ -44,6 +37,8 @@ class Entry:
 
     ungraded    why what was handed in cannot be graded
     unsettled   what collect still asks about the file that counts
+    key         of the stored result
+    change      of the grade since it was given out
     remarks     what a person should look at
     """
 
@@ -53,6 +48,8 @@ class Entry:
     submission: GradedSubmission | None = None
     ungraded: str = ""
     unsettled: str = ""
+    key: str = ""
+    change: Change | None = None
     remarks: list[str] = field(default_factory=list)
 
     @property
@@ -68,6 +65,26 @@ class Entry:
     def points(self, attribute: str) -> float:
         """A number of the standing, such as "total"."""
         return round(getattr(self.standing, attribute), 2)
+
+    @property
+    def fell(self) -> str:
+        """From which grade to which, and why; "" if it did not fall."""
+        change = self.change
+        return f"the grade fell, {change.text}" if change and change.fell else ""
+
+    @property
+    def grade(self) -> Grade:
+        """What is compared with the grade that was given out."""
+        standing, found = self.standing, self.exercises
+        if not self.is_graded:
+            return Grade(excused=standing.excused)
+        parts = {}
+        for name, part in {**standing.exercises, **standing.questions}.items():
+            possible = part.possible if part.counted else 0.0
+            reason = found[name].reason if name in found else ""
+            parts[name] = Part(part.points, possible, part.manual is not None, reason)
+        made_by = self.submission.made_by
+        return Grade(standing.total, parts, standing.late_penalty, self.key, made_by)
 
     @property
     def why(self) -> str:
@@ -103,8 +120,15 @@ class CourseEntry:
         return next((entry.name for entry in self.labs.values() if entry.name), "")
 
     @property
-    def handed_in(self) -> int:
+    def graded(self) -> int:
+        """In how many labs."""
         return sum(bool(entry.submission) for entry in self.labs.values())
+
+    @property
+    def changed(self) -> str:
+        """The labs whose grades are not what they were."""
+        changes = [(name, entry.change) for name, entry in self.labs.items() if entry.change]
+        return "; ".join(f"{name}: {x.before.shown} to {x.now.shown}" for name, x in changes)
 
     def points(self, attribute: str) -> float:
         """A number of the standings, summed over the labs."""
@@ -127,6 +151,7 @@ class LabResults:
     lab: Lab
     entries: list[Entry]
     layers: list[str] = field(default_factory=list)  # of protection round learners' code
+    left: list[str] = field(default_factory=list)  # who left the course, and is in no count
 
     @property
     def handed(self) -> list[Entry]:
@@ -134,6 +159,16 @@ class LabResults:
 
     @property
     def missing(self) -> list[Entry]:
+        """Who handed in no file."""
+        return [entry for entry in self.without_grade if not entry.ungraded]
+
+    @property
+    def not_gradable(self) -> list[Entry]:
+        """Whose file could not be read or graded."""
+        return [entry for entry in self.without_grade if entry.ungraded]
+
+    @property
+    def without_grade(self) -> list[Entry]:
         return [e for e in self.entries if not e.submission and not e.standing.excused]
 
     @property
@@ -155,6 +190,12 @@ class LabResults:
     def waiting(self) -> int:
         """Written answers that a person has still to grade."""
         return sum(len(entry.standing.waiting) for entry in self.handed)
+
+    @property
+    def made_by(self) -> list[str]:
+        """The versions that judged, the most frequent first."""
+        counts = Counter(entry.submission.made_by for entry in self.handed)
+        return [text for text, _ in counts.most_common() if text]
 
     @property
     def full(self) -> int:
@@ -205,71 +246,6 @@ class Cause:
         names = ", ".join(self.learners[:NAMES])
         more = len(self.learners) - NAMES
         return tr("{names} and {more} more", names=names, more=more) if more > 0 else names
-
-
-# From records and gradebook to results
-
-
-def results_of(course: Course, lab: Lab) -> LabResults | None:
-    """Records, points and people of a lab; None if it was not graded."""
-    found = Results(course.root, lab).of_class()
-    if found is None:
-        return None
-    submissions = {learner: submission for learner, submission in found.items() if submission}
-    ungraded = dict.fromkeys(found.keys() - submissions.keys(), tr(BROKE_OFF))
-    ungraded |= OpenIssues(course.root).of_lab(lab.name)
-    people, missing = course.people(), [*course.without_notebook(lab), *ungraded]
-    rules, standings = course.rules.of(lab), course.standings(lab)
-    results = join_class(rules, submissions, standings, people, missing)
-    fewer = {issue.learner: issue.reason for issue in OpenIssues(course.root).open()
-             if issue.lab == lab.name and issue.sha and not issue.kept}  # fmt: skip
-    for entry in results.missing:
-        entry.ungraded = ungraded.get(entry.learner, "")
-    for entry in results.handed:
-        entry.unsettled = fewer.get(entry.learner, "")
-    return results
-
-
-def join_class(
-    rules: LabRules,
-    submissions: Mapping[str, GradedSubmission],
-    standings: Mapping[str, Standing],
-    people: Iterable[RosterEntry],
-    missing: Iterable[str],
-) -> LabResults:
-    """The class: everybody who handed in, is in the gradebook, or is missing."""
-    names = {person.id: person.name for person in people}
-    entries = []
-    for learner in sorted({*submissions, *names, *missing}, key=str.casefold):
-        standing, submission = empty_standing(rules, learner), submissions.get(learner)
-        if submission:
-            submission = submission.worth(rules.lab)
-            standing = standings.get(learner, standing)
-        entries.append(Entry(learner, standing, names.get(learner, ""), submission))
-    return LabResults(rules.counted, entries, common_layers(submissions.values()))
-
-
-def remarks_on(entry: Entry, remarks: Iterable[Remark] = ()) -> list[str]:
-    """What a person should look at: remarks of grading on this learner's work, what could not
-    be graded, ways around what is not allowed."""
-    doubtful = doubts(entry) if entry.submission else []
-    about = [remark.text for remark in remarks if remark.learner == entry.learner]
-    first = filter(None, [entry.ungraded, entry.unsettled])
-    return list(dict.fromkeys([*first, *doubtful, *about]))
-
-
-def doubts(entry: Entry) -> list[str]:
-    """Verdicts that a person should look at, until they have given points."""
-    if entry.submission.problem:
-        return [entry.submission.problem]
-    grades = entry.standing.exercises
-    is_open = {key: not grade.overridden or grade.stale for key, grade in grades.items()}
-    found = [e for e in entry.submission.exercises if is_open.get(e.id, True)]
-    return [f"exercise {e.id}: {e.reason}" for e in found if e.needs_person] + [
-        f"exercise {e.id} uses {e.doubtful}, which no exercise needs: have a look"
-        for e in found
-        if e.doubtful and e.score
-    ]
 
 
 def by_learner(results: Iterable[LabResults]) -> list[CourseEntry]:

@@ -38,12 +38,14 @@ class Column:
     value   of a row
     style   a CSS class of the cell on the page
     always  stands on the page even where no row has anything in it
+    only_csv    is not on the page
     """
 
     title: str
     value: Callable[[Row], Value]
     style: Callable[[Row], str] = lambda row: ""
     always: bool = False
+    only_csv: bool = False
 
 
 def points(title: str, attribute: str) -> Column:
@@ -60,6 +62,7 @@ COLUMNS = (
     points(said("by hand"), "by_hand"),
     points(said("written"), "written"),
     points(said("extra credit"), "extra"),
+    points(said("late days"), "late_days"),
     points(said("late penalty"), "late_penalty"),
     Column(
         said("total"),
@@ -71,10 +74,23 @@ COLUMNS = (
     points(said("to be graded"), "to_be_graded"),
 )
 LAB = (
+    Column(said("before"), lambda row: row.change.before.total if row.change else None),
+    Column(
+        said("changed"),
+        lambda row: f"since {row.change.since}: {row.change.why}" if row.change else "",
+    ),
     Column(said("look at"), lambda row: "; ".join(row.remarks)),
     Column(said("why"), lambda row: row.why),
+    Column(
+        "judged by",
+        lambda row: row.submission.made_by if row.is_graded else "",
+        only_csv=True,
+    ),
 )
-COURSE = (Column(said("handed in"), lambda row: row.handed_in),)
+COURSE = (
+    Column(said("changed"), lambda row: row.changed),
+    Column(said("graded"), lambda row: row.graded),
+)
 
 
 def lab_columns(lab: Lab) -> list[Column]:
@@ -134,7 +150,7 @@ def page_table(
 ) -> tuple[list[Cell], list[tuple[Row, list[Cell]]]]:
     """The head and the rows of a page, each with whom it is of; columns in which there is
     nothing are left out."""
-    columns = [column for column in columns if column not in FIRST]
+    columns = [each for each in columns if each not in FIRST and not each.only_csv]
     values = [[column.value(row) for row in rows] for column in columns]
     head, body = [], [(row, []) for row in rows]
     for column, cells in zip(columns, values, strict=True):

@@ -14,8 +14,6 @@ from labkit.grading.class_report.class_results import (
     LabResults,
     by_learner,
     causes,
-    remarks_on,
-    results_of,
 )
 from labkit.grading.class_report.columns import (
     course_columns,
@@ -23,6 +21,8 @@ from labkit.grading.class_report.columns import (
     page_table,
     write_csv,
 )
+from labkit.grading.class_report.read_results import results_of
+from labkit.grading.class_report.remarks import remarks_on
 from labkit.grading.collect.issues import OpenIssues
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.standings import stale_text

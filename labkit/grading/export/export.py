@@ -6,27 +6,36 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from labkit.course.syllabus import LABS, Lab
-from labkit.grading.class_report.class_results import results_of
+from labkit.grading.class_report.class_results import LabResults
+from labkit.grading.class_report.read_results import remember_grades, results_of
 from labkit.grading.export.answers import export_answers
 from labkit.grading.export.feedback import feedback_zips
 from labkit.grading.export.grades import write_grades
+from labkit.grading.export.written import export_written
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.platforms import takes_grades
+from labkit.grading.published import Published
 
-FEEDBACK, ANSWERS = "feedback", "answers"
+FEEDBACK, ANSWERS, WRITTEN = "feedback", "answers", "written"
+SHOWN = 3  # learners of a lab whose grade fell
 
 
 def export(
-    course: Course, kind: str, lab: Lab | None = None, roster: Path | None = None
+    course: Course,
+    kind: str,
+    lab: Lab | None = None,
+    roster: Path | None = None,
+    shares: int = 1,
 ) -> Iterator[Path | str]:
     """Each file or folder as it is written, then what a person should know of it.
 
-    kind      "canvas" and the like, "feedback" or "answers"
+    kind      "canvas" and the like, "feedback", "answers" or "written"
     roster    the platform's own table of its people, whose ids and rows are kept
+    shares    tables that written answers are spread over
     """
     platforms = takes_grades()
-    kinds = [*platforms, FEEDBACK, ANSWERS]
+    kinds = [*platforms, FEEDBACK, ANSWERS, WRITTEN]
     if kind not in kinds:
         raise CourseError(f"{kind!r} cannot be exported: expected {', '.join(kinds)}")
     labs = [lab] if lab else LABS
@@ -39,8 +48,22 @@ def export(
         remarks = write_grades(path, platform, graded, course.people(), roster)
         yield from (path, *remarks)
     for results in graded:
+        yield from fallen(results)
+        if platform:
+            remember_grades(course, results).give_out()
         if kind == FEEDBACK:
             paths, remarks = feedback_zips(course.root, results)
             yield from (*paths, *remarks)
+            Published(course.root, results.lab.name).give_out()
         if kind == ANSWERS:
             yield export_answers(course, results.lab)
+        if kind == WRITTEN:
+            yield from export_written(course, results, shares)
+
+
+def fallen(results: LabResults) -> Iterator[str]:
+    """The first learners whose grade fell since it was given out, and how many more did."""
+    lab, fell = results.lab.name, [entry for entry in results.entries if entry.fell]
+    yield from (f"{lab} {entry.learner}: {entry.fell}" for entry in fell[:SHOWN])
+    if len(fell) > SHOWN:
+        yield f'{lab}: and {len(fell) - SHOWN} more fell (column "before")'

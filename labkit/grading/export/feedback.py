@@ -9,26 +9,34 @@ import io
 import re
 import zipfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from labkit.course.files import write_whole
 from labkit.grading.class_report.class_results import LabResults
+from labkit.grading.collect.issues import OpenIssues
 from labkit.grading.nbgrader.timestamp import read_manifest
 from labkit.grading.platforms import PLATFORMS, names_of, platform_of
+
+SHOWN = 12  # learners in a remark
 
 
 def feedback_zips(course: Path, results: LabResults) -> tuple[list[Path], list[str]]:
     """A zip for each platform in which the lab was handed in; remarks on who is in none."""
-    lab, zips, lost = results.lab.name, defaultdict(dict), []
-    manifest = read_manifest(course)
-    for entry in results.handed:
+    lab, zips = results.lab.name, defaultdict(dict)
+    manifest, unnamed, without_page = read_manifest(course), [], []
+    for entry in results.handed + results.not_gradable:
         page = course / "feedback" / entry.learner / lab / f"{lab}.html"
-        platform, name = page_name(manifest.get(f"{entry.learner}/{lab}", {}), lab)
-        if name and page.is_file():
-            zips[platform][name] = page.read_bytes()
+        handed = manifest.get(f"{entry.learner}/{lab}", {})
+        if not entry.is_graded:  # a page that is older than its file stays here
+            handed = issue_of(course, entry.learner, lab)
+        platform, name = page_name(handed, lab)
+        if not page.is_file() or not (handed or entry.is_graded):
+            without_page.append(entry.learner)
+        elif not name:
+            unnamed.append(entry.learner)
         else:
-            lost.append(entry.learner if page.is_file() else f"{entry.learner} (no page)")
+            zips[platform][name] = page.read_bytes()
     written = []
     for platform, pages in sorted(zips.items()):
         buffer = io.BytesIO()
@@ -37,10 +45,23 @@ def feedback_zips(course: Path, results: LabResults) -> tuple[list[Path], list[s
                 archive.writestr(name, data)
         written.append(course / "export" / f"{lab}_feedback_{platform}.zip")
         write_whole(written[-1], buffer.getvalue())
-    lost += [f"{entry.learner} (not graded)" for entry in results.missing if entry.ungraded]
     names = names_of([platform for platform in PLATFORMS if platform.upload])
-    why = f"{lab}: in no zip, as no export of {names} names them"
-    return written, [f"{why}: {', '.join(lost)}"] * bool(lost)
+    lost = {f"no export of {names} names": unnamed, "there is no page of": without_page}
+    return written, [f"{lab}: in no zip, as {why}: {first_of(learners)}"
+                     for why, learners in lost.items() if learners]  # fmt: skip
+
+
+def first_of(learners: Sequence[str]) -> str:
+    more = f" and {len(learners) - SHOWN} more" if len(learners) > SHOWN else ""
+    return ", ".join(learners[:SHOWN]) + more
+
+
+def issue_of(course: Path, learner: str, lab: str) -> dict[str, str]:
+    """What said whose a file is that could not be graded; the page tells why."""
+    for issue in OpenIssues(course).entries:
+        if issue.known and (issue.learner, issue.lab) == (learner, lab) and issue.claim:
+            return {"claim": issue.claim, "source": issue.file}
+    return {}
 
 
 def page_name(entry: Mapping[str, str], lab: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 from operator import attrgetter
 
@@ -85,12 +85,14 @@ class GradedSubmission:
     problem    why the file could not be read as a notebook, or not be graded at all
     layers     of protection around the learner's code; none if no code was run
     language   of the notebook, in which its learner is told
+    made_by    versions of the checks, torch and Python
     """
 
     exercises: tuple[GradedExercise, ...]
     problem: str | None = None
     layers: tuple[str, ...] = ()
     language: str = ENGLISH
+    made_by: str = field(default="", compare=False)
 
     @property
     def score(self) -> float:

@@ -16,11 +16,11 @@ from sqlalchemy import make_url
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
-from labkit.author.course_rules import CourseRules, RulesError, read_rules
 from labkit.author.owned_cells import set_points
 from labkit.course.files import write_whole
 from labkit.course.paths import ROOT
 from labkit.course.syllabus import Lab
+from labkit.grading.course_rules import CourseRules, RulesError, read_rules
 from labkit.grading.judge.intake import cell_called, rebuild
 from labkit.grading.nbgrader import standings
 from labkit.grading.nbgrader.exchange_files import copy_exchange_files, handed_in_at
@@ -32,12 +32,14 @@ from labkit.grading.nbgrader.gradebook.connection import (
     LatePenalty,
     RosterEntry,
 )
+from labkit.grading.nbgrader.gradebook.lateness import lateness
 from labkit.grading.nbgrader.gradebook.rows import GradebookRow, record
 from labkit.grading.nbgrader.graded_notebook import file_content
 from labkit.grading.nbgrader.plugins import CoursePenalty
 from labkit.grading.nbgrader.standings import Standing
 from labkit.grading.nbgrader.submitted import GradedFile, Remark, SubmittedFile
 from labkit.grading.nbgrader.timestamp import read_manifest
+from labkit.grading.published import Published
 
 
 class Course:
@@ -231,14 +233,21 @@ class Course:
         return path.is_file() and path.stat().st_size > 0
 
     def standings(self, lab: Lab, only: Collection[str] = ()) -> dict[str, Standing]:
-        """{learner: what they earned} of those in the gradebook, or of some; without a time
-        where only a mark says whether it came late."""
+        """{learner: what they earned} of those in the gradebook, or of some, with what they
+        were given before; without a time where only a mark says whether it came late."""
         rules = self.rules.of(lab)
         found = self.gradebook.do(lambda book: standings.standings(book, rules, only or None))
         for key, entry in read_manifest(self.root).items():
             learner, _, name = key.partition("/")
             if name == lab.name and entry.get("late") is not None and learner in found:
                 found[learner].handed_at = None
+        if rules.grace_minutes or rules.late_days:
+            for learner, late in self.gradebook.do(lambda book: lateness(book, rules)).items():
+                if learner in found:
+                    found[learner].lateness = late
+        published = Published(self.root, lab.name)
+        for learner, standing in found.items():
+            standing.given_out = published.other_totals(learner, standing.total)
         return found
 
     def feedback(self, lab: Lab, learners: Collection[str] = ()) -> list[Path]:

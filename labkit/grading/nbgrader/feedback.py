@@ -25,13 +25,13 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from labkit.author.course_rules import LabRules
 from labkit.author.owned_cells import written_answer
 from labkit.course.cells import EMPTY_ANSWER
 from labkit.course.files import of_the_disk, write_whole
 from labkit.course.lang import ENGLISH, speaking, tr
 from labkit.course.report import clean
 from labkit.course.syllabus import LABS, Exercise, Question
+from labkit.grading.course_rules import LabRules
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.nbgrader.exchange_files import copy_exchange_files
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
@@ -177,7 +177,7 @@ def page_of(
         return template("feedback.html").render(
             lab=lab, learner=clean(person.id), name=clean(person.name), standing=standing,
             exercises=exercises, questions=questions,
-            code_css=CODE_CSS, mark=mark,
+            grace=rules.grace_minutes, late_days=rules.late_days, code_css=CODE_CSS, mark=mark,
         )  # fmt: skip
 
 
@@ -247,7 +247,8 @@ def write_pages(
                 raise LookupError("the gradebook has no row for this graded notebook")
             person = known.get(learner, RosterEntry(learner))
             data, standing = path.read_bytes(), standings[learner]
-            mark = mark_of(data, lab, rules.model_answers, person, standing)
+            late = (rules.grace_minutes, rules.late_days)
+            mark = mark_of(data, lab, rules.model_answers, late, person, standing)
             if not has_mark(page, mark):
                 html = page_of(reads_json(data), rules, person, standing, mark)
                 write_whole(page, html)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,7 @@ class JudgeExporter(NotebookExporter):
         before = course.answers(earlier_labs(lab), learner)
         data = handed.read()
         copy_exchange_files(handed.path.parent, course.autograded(lab, learner).parent)
-        submission = judge.grade(data, before)
+        submission = replace(judge.grade(data, before), made_by=spec.made_by)
         if submission.problem:
             self.log.warning("%s: %s", filename, submission.problem)
         results, key = Results(course.root, lab), spec.key(data, as_json(before))

@@ -9,9 +9,10 @@ from pathlib import Path
 from nbgrader.exchange.default import ExchangeReleaseFeedback
 from nbgrader.plugins import LateSubmissionPlugin
 
-from labkit.author.course_rules import read_rules
 from labkit.course.report import clean
+from labkit.grading.course_rules import read_rules
 from labkit.grading.nbgrader.exchange_files import EXCHANGE_FILES
+from labkit.grading.published import Published
 
 DAY = 24 * 60 * 60
 
@@ -33,13 +34,16 @@ class ReleaseFeedback(ExchangeReleaseFeedback):
     learner who did not."""
 
     def copy_files(self) -> None:
-        left_out = []
+        left_out, given = [], []
         for folder in sorted(map(Path, glob.glob(self.src_path))):
             if all((folder / name).is_file() for name in EXCHANGE_FILES):
                 self.src_path = glob.escape(str(folder))
                 super().copy_files()
+                given.append(folder.parent.name)
             elif any(folder.glob("*.html")):
                 left_out.append(clean(folder.parent.name))
+        course = Path(self.coursedir.root)
+        Published(course, self.coursedir.assignment_id).give_out(given)
         if left_out:
             self.log.warning(
                 "not released: %s. What they handed in did not come through nbgrader's "

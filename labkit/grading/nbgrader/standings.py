@@ -15,7 +15,8 @@ from typing import Any
 
 from nbgrader import api
 
-from labkit.author.course_rules import LabRules
+from labkit.grading.course_rules import LabRules
+from labkit.grading.nbgrader.gradebook.lateness import Lateness
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Standing:
     """One learner in one lab, by the ids of its exercises and questions.
 
     comments    {answer cell: what a person, or nbgrader, said of it}
+    lateness    where course.toml has minutes of grace or late days
+    given_out   (day, total) of the last grade that its learner got and that was different
     """
 
     exercises: dict[str, CellGrade] = field(default_factory=dict)
@@ -78,6 +81,8 @@ class Standing:
     late_penalty: float = 0.0
     handed_at: datetime | None = None  # in UTC
     comments: dict[str, str] = field(default_factory=dict)
+    lateness: Lateness | None = None
+    given_out: tuple[str, float] | None = None
 
     @property
     def counted(self) -> list[CellGrade]:
@@ -92,6 +97,11 @@ class Standing:
     @property
     def automatic(self) -> float:
         return total(e.automatic or 0.0 for e in self.exercises.values() if e.counted)
+
+    @property
+    def late_days(self) -> int:
+        """Those that were used for this lab."""
+        return self.lateness.used if self.lateness else 0
 
     @property
     def by_hand(self) -> float:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from labkit.author.owned_cells import set_points
 from labkit.course.files import write_whole
 from labkit.course.lang import tr
-from labkit.course.syllabus import Lab
+from labkit.course.syllabus import LABS, Lab
 from labkit.grading.nbgrader.course import Course
-from labkit.grading.nbgrader.gradebook.rows import apply_rules
+from labkit.grading.nbgrader.gradebook.rows import apply_rules, renew_late_penalties
 from labkit.grading.nbgrader.graded_notebook import file_content, read_content, show_verdicts
 from labkit.grading.nbgrader.submitted import Remark
 from labkit.grading.nbgrader.timestamp import stamp_marked
@@ -47,6 +48,7 @@ def apply_course_rules(course: Course, lab: Lab) -> None:
             set_points(notebook, rules.lab)
             show_verdicts(notebook, graded[learner])
             write_whole(path, file_content(notebook))
+    share_late_days(course, lab)
     known = {person.id for person in course.people()}
     folders = {path.name for path in (course.root / "submitted").glob("*")}
     for stranger in sorted(course.rules.learners - known - folders):
@@ -54,6 +56,17 @@ def apply_course_rules(course: Course, lab: Lab) -> None:
             "course.toml names {stranger!r}, whom nobody knows: an id?", stranger=stranger
         )
         course.remarks.append(Remark(text))
+
+
+def share_late_days(course: Course, changed: Lab) -> None:
+    """Where late days are for all labs together, what was used for one changes the others."""
+    if not course.rules.late_days:
+        return
+    for lab in LABS:
+        if lab is not changed and Results(course.root, lab).keys():
+            rules, late = course.rules.of(lab), course.late
+            course.gradebook.do(partial(renew_late_penalties, late=late, rules=rules))
+            course.feedback(lab)
 
 
 def points_in(path: Path) -> dict[str, float]:

@@ -10,7 +10,9 @@ from rich.console import Console
 
 from labkit.course.report import one_line
 from labkit.course.syllabus import LABS, Lab
-from labkit.grading.class_report.class_results import remarks_on, results_of
+from labkit.grading.class_report.class_results import LabResults
+from labkit.grading.class_report.read_results import remember_grades, results_of
+from labkit.grading.class_report.remarks import change_line, remarks_on
 from labkit.grading.class_report.report import write_reports
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.submitted import Remark
@@ -21,6 +23,7 @@ from labkit.grading.run.schedule import Class, grade_lab
 from labkit.grading.run.screen import print_line, print_screen, total_lines
 from labkit.sandbox.bubblewrap import Sandbox
 
+MOST_REMARKS = 8  # that are printed
 MAX_REMARK = 300  # characters: a remark may contain a name that a learner chose
 COLUMNS = (
     *(progress.TextColumn("{task.description}"), progress.BarColumn()),
@@ -35,6 +38,7 @@ def grade_and_report(
     pool: GradingPool,
     fresh: bool = False,
     brief: bool = False,
+    as_published: bool = False,
 ) -> Class:
     """Grade what was handed in, with a progress bar; write feedback, CSV and pages; print one
     screen, or one line if `brief`. What a person should look at is in the course's remarks
@@ -48,7 +52,7 @@ def grade_and_report(
         def advance(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        graded = grade_lab(course, lab, pool, advance, fresh)
+        graded = grade_lab(course, lab, pool, advance, fresh, as_published)
         apply_course_rules(course, lab)
         if graded:
             course.feedback(lab)
@@ -61,24 +65,42 @@ def grade_and_report(
         print_line(console, total_lines(results)[0])
     elif graded or course.remarks:
         print_screen(results, course, written, console)
+    remember_grades(course, results)
     return graded
 
 
-def report_again(course: Course) -> list[Path]:
+def report_again(course: Course) -> tuple[list[Path], list[LabResults]]:
     """Bring gradebook, feedback and reports of all graded labs up to date with points given
-    by hand and with course.toml."""
+    by hand and with course.toml: the pages, and the labs with the grades that changed."""
     for lab in LABS:
         if Results(course.root, lab).keys():
             apply_course_rules(course, lab)
             course.feedback(lab)
-    return write_reports(course)
+    results = [*filter(None, (results_of(course, lab) for lab in LABS))]
+    written = write_reports(course)
+    for lab_results in results:
+        name, fell = lab_results.lab.name, [e for e in lab_results.entries if e.fell]
+        course.remarks += [Remark(entry.fell, entry.learner, name) for entry in fell]
+        remember_grades(course, lab_results)
+    return written, results
+
+
+def print_changes(results: Iterable[LabResults], console: Console) -> None:
+    """Print for each lab how many grades changed."""
+    for lab_results in results:
+        if line := change_line(lab_results):
+            print_line(console, f"{lab_results.lab.name}: {line}")
 
 
 def print_remarks(remarks: Iterable[Remark], console: Console) -> None:
-    """Print each remark once, on one line."""
-    for remark in map(str, dict.fromkeys(remarks)):
+    """Print each remark once, on one line; of many, the first."""
+    every = [*map(str, dict.fromkeys(remarks))]
+    for remark in every[:MOST_REMARKS]:
         text = one_line(remark if len(remark) <= MAX_REMARK else f"{remark[:MAX_REMARK]}…")
         console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
+    if len(every) > MOST_REMARKS:
+        rest = len(every) - MOST_REMARKS
+        console.print(f'and {rest} more: column "look at" of the tables', style="yellow")
 
 
 def announce(sandbox: Sandbox, console: Console) -> None:

@@ -13,6 +13,7 @@ import os
 import signal
 import threading
 import warnings
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,7 @@ def grade(spec: GradingSpec, data: bytes, before: str) -> GradedSubmission:
     """The verdict on the bytes of one notebook; before: earlier labs' answers as JSON."""
     earlier = {find_lab(module): answers for module, answers in json.loads(before).items()}
     with ONE_AT_A_TIME:
-        return judge_for(spec).grade(data, earlier)
+        return replace(judge_for(spec).grade(data, earlier), made_by=spec.made_by)
 
 
 @lru_cache(maxsize=4)

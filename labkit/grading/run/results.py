@@ -1,8 +1,8 @@
 """Finished gradings: one JSON file each, named by a hash of what was judged and what judged it.
 
 A result that exists is never made again, however the run before ended. A changed submission,
-check, reference or released stub has a different name. Points are no part of a result: it
-holds shares of them.
+check, reference or released stub has a different name; its first half depends only on what was
+handed in. Points are no part of a result: it holds shares of them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import version
@@ -24,6 +25,7 @@ from labkit.course.files import hash_of, write_whole
 from labkit.course.paths import ROOT
 from labkit.course.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
+from labkit.grading.published import HAND_IN
 from labkit.sandbox.bubblewrap import GradingError
 from labkit.sandbox.inside.limits import CPU_SECONDS
 
@@ -42,10 +44,11 @@ JUDGING = (
 
 @cache
 def judging(lab: str) -> str:
-    """A hash of everything of the course that can change a score."""
+    """The versions of everything that can change a score: a hash of the course's files, torch
+    and Python."""
     names = [name.format(lab=lab) for name in JUDGING]
-    versions = f"{platform.python_version()} {version('torch')}"
-    return hash_of((path for name in names for path in ROOT.glob(name)), versions)
+    checks = hash_of(path for name in names for path in ROOT.glob(name))
+    return f"checks {checks}, torch {version('torch')}, Python {platform.python_version()}"
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,22 @@ class GradingSpec:
         text = nbformat.v4.writes_json(released)
         return cls(lab.module, text, secret, judging(lab.module), **options)
 
+    @property
+    def made_by(self) -> str:
+        """`judging` as people read it."""
+        return re.sub(r"(checks \w{7})\w*", r"\1", self.judging)
+
     def key(self, data: bytes, before: str = "") -> str:
-        """The name of the result for this content, after those answers to earlier labs."""
-        hasher = hashlib.sha256(f"{self.judging} {self.cpu_seconds} ".encode())
-        for part in (self.stubs, self.secret, before.encode(), data):
-            hasher.update(hashlib.sha256(part).digest())
-        return hasher.hexdigest()
+        """The name of the result for this content, after those answers to earlier labs: half
+        of it tells what was handed in, and half what judged it."""
+        judges = f"{self.judging} {self.cpu_seconds} ".encode()
+        halves = ((data, before.encode()), (judges, self.stubs, self.secret))
+        return "".join(hash_parts(half)[:HAND_IN] for half in halves)
+
+
+def hash_parts(parts: Iterable[bytes]) -> str:
+    digests = (hashlib.sha256(part).digest() for part in parts)
+    return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
 class Results:

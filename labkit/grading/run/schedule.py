@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
 from dataclasses import dataclass
 from itertools import islice
@@ -32,6 +32,7 @@ from labkit.grading.nbgrader.graded_notebook import (
 )
 from labkit.grading.nbgrader.submitted import GradedFile, Remark, SubmittedFile
 from labkit.grading.pages import mark_of
+from labkit.grading.published import HAND_IN, Published
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.results import GradingSpec, Results
 from labkit.sandbox.bubblewrap import GradingError
@@ -65,6 +66,7 @@ def grade_lab(
     pool: GradingPool,
     progress: Callable[[int, int], None] = lambda *_: None,
     fresh: bool = False,
+    as_published: bool = False,
 ) -> Class:
     """Grade what has no result yet, store all results, return the class.
 
@@ -73,13 +75,16 @@ def grade_lab(
 
     progress   called with the numbers of submissions done and of all
     fresh      grade again what has a result
+    as_published    what was given out for the same notebook stays, whatever judged it
     """
     released, points = course.released(lab), course.rules.lab(lab)
     options = {"unsandboxed": pool.unsandboxed, "cpu_seconds": pool.cpu_seconds}
     spec = GradingSpec.of(lab, released, course.secret(), **options)
     results = Results(course.root, lab)
     files, error = list(course.submitted(lab)), None
-    tasks = (task_of(course, lab, spec, handed) for handed in files)
+    given_out = Published(course.root, lab.name).out if as_published else {}
+    keys_out = {learner: grade.key for learner, grade in given_out.items()}
+    tasks = (task_of(course, lab, spec, handed, results, keys_out) for handed in files)
     graded: Class = {}
     keys: dict[str, str | None] = {}
     pending: list[GradedFile] = []
@@ -137,9 +142,20 @@ def first_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".partition("\n")[0].split())
 
 
-def task_of(course: Course, lab: Lab, spec: GradingSpec, handed: SubmittedFile) -> Task:
+def task_of(
+    course: Course,
+    lab: Lab,
+    spec: GradingSpec,
+    handed: SubmittedFile,
+    results: Results,
+    keys_out: Mapping[str, str],
+) -> Task:
+    """The task of a submission, by the result that was given out if that is of the same one."""
     data, before = handed.read(), as_json(course.answers(earlier_labs(lab), handed.learner))
-    return Task(spec.key(data, before), before, handed, data)
+    key, given = spec.key(data, before), keys_out.get(handed.learner, "")
+    if given[:HAND_IN] == key[:HAND_IN] and results.get(given):
+        key = given
+    return Task(key, before, handed, data)
 
 
 def as_json(answers: dict[Lab, dict[str, str | None]]) -> str:

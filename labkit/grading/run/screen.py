@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.text import Text
 
 from labkit.course.report import one_line
-from labkit.grading.class_report.class_results import LabResults, causes, remarks_on
+from labkit.grading.class_report.class_results import LabResults, causes
+from labkit.grading.class_report.remarks import change_line, remarks_on
 from labkit.grading.nbgrader.course import Course
 
 MISTAKES = 4  # the commonest that are printed
@@ -25,7 +26,7 @@ def print_screen(
     results: LabResults, course: Course, written: Sequence[Path], console: Console
 ) -> None:
     """Print totals, the commonest mistakes, who needs a look, and the paths of the rest."""
-    lines = total_lines(results)
+    lines = total_lines(results) + [change_line(results)] * bool(change_line(results))
     if found := causes([results]):
         lines += ["", "Commonest reasons for lost points"]
         lines += [
@@ -58,19 +59,20 @@ def print_line(console: Console, text: str) -> None:
 
 def total_lines(results: LabResults) -> list[str]:
     """How many were graded and how many were not; the points by checks; what waits."""
-    failed = sum(bool(entry.ungraded) for entry in results.missing)
     late = sum(bool(entry.standing.late_penalty) for entry in results.handed)
     counts = {
-        "not gradable": failed,
-        "without a file of theirs": len(results.missing) - failed,
+        "not gradable": len(results.not_gradable),
+        "without a file of theirs": len(results.missing),
         "excused": len(results.excused),
+        "left the course": len(results.left),
         "late": late,
     }
     head = f"{results.lab.name}: {len(results.handed)} graded, median {results.median:g} of "
     head += f"{results.possible:g} points by checks, {results.full} with all of them"
     shown = [f"{count} {what}" for what, count in counts.items() if count]
     lines = [head, *[f"  {', '.join(shown)}"] * bool(shown)]
-    wait = f"  {results.waiting} written answers wait for a person in formgrader"
+    wait = f"  {results.waiting} written answers wait for a person: "
+    wait += "formgrader, or `tinyllm export written`"
     return lines + [wait] * bool(results.waiting)
 
 
@@ -78,7 +80,7 @@ def look_lines(results: LabResults, course: Course) -> list[str]:
     """Remarks by learner, a line for each of the first, and those on the whole course."""
     by_learner = {
         entry.learner: texts
-        for entry in results.entries
+        for entry in sorted(results.entries, key=lambda entry: not entry.fell)
         if (texts := remarks_on(entry, course.remarks))
     }
     rest = dict.fromkeys(x for x in course.remarks if x.learner not in by_learner)

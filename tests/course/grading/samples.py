@@ -66,50 +66,50 @@ def rows_of(path):
 # A graded learner, without a judge
 
 
-def judged(scores=FULL):
+def judged(scores=FULL, lab=LAB):
     """A verdict with these points for the exercises."""
-    pairs, rows = zip(LAB.exercises, scores, strict=True), (("ok", "x"),)
+    pairs, rows = zip(lab.exercises, scores, strict=True), (("ok", "x"),)
     return GradedSubmission(
         tuple(GradedExercise(e.id, s / e.points, Status.PASSED, rows) for e, s in pairs)
     )
 
 
-def notebook_of(course, submission, text="because"):
+def notebook_of(course, submission, text="because", lab=LAB):
     """The graded notebook, with a written answer."""
-    notebook = copy.deepcopy(course.released(LAB))
-    cell_called(notebook, LAB.questions[0].answer_cell).source = text
-    return graded_notebook(encoded(notebook), course.released(LAB), LAB, submission)
+    notebook = copy.deepcopy(course.released(lab))
+    cell_called(notebook, lab.questions[0].answer_cell).source = text
+    return graded_notebook(encoded(notebook), course.released(lab), lab, submission)
 
 
-def handed(course, learner, stamp=None):
-    path = course.root / "submitted" / learner / LAB.name / f"{LAB.name}.ipynb"
+def handed(course, learner, stamp=None, lab=LAB):
+    path = course.root / "submitted" / learner / lab.name / f"{lab.name}.ipynb"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"{}")
     if stamp is not None:
         (path.parent / "timestamp.txt").write_text(stamp)
-    return SubmittedFile(learner, LAB, path)
+    return SubmittedFile(learner, lab, path)
 
 
 def store(course, file, submission, notebook):
     """Store a verdict as grading does, beside the notebook that was graded before."""
-    before = read_content(course.autograded(LAB, file.learner))
-    course.store(LAB, [GradedFile(file, submission, notebook, before)])
+    before = read_content(course.autograded(file.lab, file.learner))
+    course.store(file.lab, [GradedFile(file, submission, notebook, before)])
 
 
-def stored(course, learner="ada", stamp=None, scores=FULL, text="because"):
+def stored(course, learner="ada", stamp=None, scores=FULL, text="because", lab=LAB):
     """The standing of a learner whose verdict went into the gradebook."""
-    submission = judged(scores).worth(course.rules.lab(LAB))
-    notebook = notebook_of(course, submission, text)
-    store(course, handed(course, learner, stamp), submission, notebook)
-    return course.standings(LAB)[learner]
+    submission = judged(scores, lab).worth(course.rules.lab(lab))
+    notebook = notebook_of(course, submission, text, lab)
+    store(course, handed(course, learner, stamp, lab), submission, notebook)
+    return course.standings(lab)[learner]
 
 
-def graded(course, learner, scores=FULL, stamp=None, text="because"):
+def graded(course, learner, scores=FULL, stamp=None, text="because", lab=LAB):
     """What `tinyllm grade` leaves of a learner: a stored result, and the gradebook's rows."""
-    results = Results(course.root, LAB)
-    results.put(learner, judged(scores))
+    results = Results(course.root, lab)
+    results.put(learner, judged(scores, lab))
     results.put_learner(learner, learner)
-    stored(course, learner, stamp, scores, text)
+    stored(course, learner, stamp, scores, text, lab)
 
 
 def by_hand(course, part, points, learner="ada", extra=None):

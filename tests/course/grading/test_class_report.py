@@ -9,7 +9,6 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from labkit.author.course_rules import CourseRules
 from labkit.course.report import Status, csv_safe
 from labkit.grading.class_report import columns
 from labkit.grading.class_report.class_results import (
@@ -19,14 +18,16 @@ from labkit.grading.class_report.class_results import (
     PART,
     Entry,
     causes,
-    join_class,
     state,
 )
+from labkit.grading.class_report.read_results import join_class
 from labkit.grading.class_report.report import write_course, write_lab
+from labkit.grading.course_rules import CourseRules
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
 from labkit.grading.nbgrader.standings import CellGrade, Standing
 from labkit.grading.nbgrader.submitted import Remark
+from labkit.grading.published import Change, Grade
 from labkit.grading.run.results import Results
 from labkit.grading.run.screen import print_screen
 from tests.course.grading.samples import LAB, SECOND, rows_of
@@ -97,14 +98,14 @@ def test_pages_say_what_an_instructor_asks_and_run_nothing(tmp_path, small):
         assert not re.search(r"<script|javascript:|https?://|\x1b|\u202e| on\w+=", page)
         assert "{{" not in page and "{%" not in page
     lab, course = (" ".join(page.split()) for page in (lab, course))
-    for words in ("<b>4</b><span>of 6 learners handed in", "eps is left out", "(bob, cyd)",
+    for words in ("<b>4</b><span>of 6 learners are graded", "eps is left out", "(bob, cyd)",
                   '<b>12</b><span><a href="#grade">written answers to be graded</a>',
                   "gone (Go Ne), silent", '12 – 14</td><td class="number">1</td>',
                   f'<a href="feedback/ada/{LAB.name}/{LAB.name}.html">ada</a>'):  # fmt: skip
         assert words in lab, words
     assert "2 labs" in course and f'href="{SECOND.name}.html"' in course
     row = course.partition(f"{LAB.name}.html")[2].partition("</tr>")[0]
-    assert re.findall(">([^<>]+)</td>", row) == ["4", "2", "1", "2.8 of 14"]
+    assert re.findall(">([^<>]+)</td>", row) == ["4", "2", "0", "1", "2.8 of 14"]
     assert re.search(rf"{LAB.name}</th><td class=\"number\">2</td><td>gone, silent", course)
     hardest = course.partition("The hardest exercises")[2].partition("1.2 RMSNorm")[2]
     numbers = re.findall('<td class="number">(.*?)</td>', hardest)
@@ -158,6 +159,9 @@ def test_the_terminal_shows_one_screen_of_any_class(tmp_path):
     results = of_class(LAB, learners)
     results.entries += [Entry(f"odd{n}", standing, submission=odd) for n in range(150)]
     results.entries.append(Entry("late", replace(standing, late_penalty=1.0), "", submission))
+    for entry in results.entries[200:]:
+        entry.change = Change(Grade(14.0, day="2026-11-20"), entry.grade, True)
+    results.left = ["eve"]
     results.layers = ["limits"]
     remarks = [Remark("an old remark " * 9, f"odd{n}") for n in range(150)]
     remarks += [Remark(f"course.toml names '{n}', whom nobody knows") for n in range(30)]
@@ -168,6 +172,7 @@ def test_the_terminal_shows_one_screen_of_any_class(tmp_path):
     lines = seen.export_text().splitlines()
     assert len(lines) <= 24 and all(cell_len(line) <= 80 for line in lines[:-4])
     text = "\n".join(lines)
-    assert "351 graded" in text and "Needs a look: 150 learners" in text
-    assert "  odd0: it is not JSON" in text and "and 147 more" in text and "1 late" in text
+    assert "351 graded" in text and "Needs a look: 151 learners" in text
+    assert "151 grades changed since 2026-11-20, 151 fell" in text
+    assert "the grade fell, 14 to " in text and "and 148 more" in text and "1 late" in text
     assert "29 more remarks" in text and "NO SANDBOX" in text and "\x1b" not in text

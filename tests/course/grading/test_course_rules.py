@@ -10,23 +10,27 @@ import pytest
 from nbgrader.plugins import CsvExportPlugin
 from rich.console import Console
 
-from labkit.author.course_rules import EXAMPLE, RulesError, read_rules
-from labkit.grading.class_report.class_results import results_of
+from labkit.course.paths import LABKIT
+from labkit.grading.class_report.read_results import results_of
 from labkit.grading.class_report.report import write_reports
+from labkit.grading.course_rules import RulesError, read_rules
 from labkit.grading.nbgrader.course import Course, CourseError
 from labkit.grading.nbgrader.plugins import CoursePenalty
 from labkit.grading.run.follow import apply_course_rules
 from labkit.grading.run.grade import print_remarks, report_again
 from labkit.grading.run.results import GradingSpec
+from labkit.grading.run.screen import total_lines
 from tests.course.grading.samples import (
     FULL,
     LAB,
+    SECOND,
     by_hand,
     graded,
     page_of,
     rows_of,
     with_plugin,
 )
+from tests.course.grading.two_learners import tinyllm
 
 
 @pytest.fixture
@@ -44,12 +48,14 @@ def ruled(course, text):
 
 
 def test_the_example_says_nothing_until_its_marks_are_taken_away(tmp_path):
-    (tmp_path / "course.toml").write_text(EXAMPLE)
+    example = (LABKIT / "author" / "course.toml").read_text()
+    (tmp_path / "course.toml").write_text(example)
     assert read_rules(tmp_path) == read_rules(tmp_path / "nowhere")
-    (tmp_path / "course.toml").write_text(re.sub(r"(?m)^# (?=[\[\"\w]+.*[=\]])", "", EXAMPLE))
+    (tmp_path / "course.toml").write_text(re.sub(r"(?m)^# (?=[\[\"\w]+.*[=\]])", "", example))
     rules = read_rules(tmp_path)
     assert rules.points == {"1.2": 8, "1.c": 0} and rules.percent_a_day == 10
-    assert rules.excused["s017"] >= {"1.3", "2.1", "2.c"} and rules.learners == {"s017"}
+    assert (rules.grace_minutes, rules.late_days) == (15, 3)
+    assert rules.excused["s017"] >= {"1.3", "2.1", "2.c"} and rules.learners == {"s017", "s019"}
     assert rules.extensions["01_rmsnorm"]["s017"] > rules.deadlines["01_rmsnorm"]
     assert rules.model_answers == {"01_rmsnorm"}
 
@@ -72,8 +78,11 @@ WRONG = {
     '[excused]\nada = "1.3"': r"excused.ada = '1.3': expected a list of names in quotes",
     '[excused]\nada = ["1.9"]': "excused.ada names '1.9': possible are",
     '[excused]\nada = ["rop"]': "excused.ada: there is no lab 'rop'",
-    "[late]\nper_day = 10": "unknown key late.per_day: possible is percent_a_day",
+    "[late]\nper_day = 10": "unknown key late.per_day: possible is percent_a_day, grace_min",
+    "[late]\ndays = 1.5": "late.days = '1.5': expected a whole number from 0 to 365",
+    "[late]\ngrace_minutes = -1": "late.grace_minutes = '-1': expected a number from 0 to 1440",
     "[late]\npercent_a_day = 101": "late.percent_a_day = '101': expected a number from 0",
+    '[roster]\nleft = "s019"': r"roster.left = 's019': expected a list of names in quotes",
     '[feedback]\nmodel_answers = ["x"]': "feedback.model_answers: there is no lab 'x'",
     "[points\n": r"is no TOML: .*line 1",
 }
@@ -250,6 +259,63 @@ def test_every_number_of_every_table_adds_up(odd):
     assert "'typo', whom nobody knows" in printed and "'gone'" not in printed
 
 
+def penalty_of(course, learner, lab=LAB):
+    standing = course.standings(lab)[learner]
+    used = standing.lateness and standing.lateness.used
+    return standing.late_penalty, used
+
+
+def test_minutes_of_grace_are_not_late_and_a_minute_more_is(course):
+    for learner, minutes in {"ada": 15, "bob": 16, "cyd": 0}.items():
+        graded(course, learner, FULL, stamp(minutes / 24 / 60))
+    dated = "[deadlines]\nrmsnorm = 2026-03-01T12:00Z\n[late]\npercent_a_day = 10\n"
+    ruled(course, dated)
+    report_again(Course(course.root))
+    assert course.standings(LAB)["ada"].late_penalty == 1.4
+    ruled(course, dated + "grace_minutes = 15\n")
+    course = Course(course.root)
+    report_again(course)
+    penalties = {name: penalty_of(course, name)[0] for name in ("ada", "bob", "cyd")}
+    assert penalties == {"ada": 0, "bob": 1.4, "cyd": 0}
+    words = "within the 15 minutes of grace after the deadline: not late"
+    shown = [name for name in penalties if words in page_of(course, name).read_text()]
+    assert shown == ["ada"]
+
+
+def test_late_days_are_used_lab_by_lab_and_the_page_says_how_many(course):
+    """Those of a lab that is due first come first, and a lab that is excused uses none."""
+    course.release(SECOND)
+    text = ("[deadlines]\nrmsnorm = 2026-03-01T12:00Z\nrope = 2026-03-08T12:00Z\n"
+            "[late]\npercent_a_day = 10\ndays = 3\n")  # fmt: skip
+    course = ruled(course, text)
+    for learner, days in {"ada": 1.5, "bob": 4.5, "exc": 1.5}.items():
+        graded(course, learner, FULL, stamp(days))
+    apply_course_rules(course, LAB)
+    second = tuple(float(exercise.points) for exercise in SECOND.exercises)
+    for learner in ("ada", "bob", "exc"):
+        graded(course, learner, second, stamp(7 + 1.5), lab=SECOND)
+    apply_course_rules(course, SECOND)
+    assert [penalty_of(course, name) for name in ("ada", "bob")] == [(0, 2), (2.8, 3)]
+    every = sum(second)
+    assert penalty_of(course, "ada", SECOND) == (pytest.approx(0.1 * every), 1)
+    assert penalty_of(course, "bob", SECOND) == (pytest.approx(0.2 * every), 0)
+    course.feedback(LAB)
+    assert ("Late: 2 of your 3 late days used for this lab, 1 left for the labs that are due"
+            in page_of(course, "ada").read_text())  # fmt: skip
+    # an excuse, or an extension, of the first lab gives days back to the second
+    course = ruled(course, text + '[excused]\nexc = ["1"]\n')
+    apply_course_rules(course, LAB)
+    assert penalty_of(course, "exc", SECOND) == (0, 2)
+    course = ruled(course, text + "[extensions.rmsnorm]\nada = 2026-03-03T12:00Z\n")
+    apply_course_rules(course, LAB)
+    assert penalty_of(course, "ada", SECOND) == (0, 2)
+    report_again(course)
+    (row,) = (r for r in rows_of(course.root / f"{SECOND.name}.csv") if r["learner"] == "bob")
+    assert row["late days"] == "0"
+    (row,) = (r for r in rows_of(course.root / "class.csv") if r["learner"] == "bob")
+    assert row["late days"] == "3"
+
+
 def test_a_stale_override_is_told_to_the_learner(course):
     graded(course, "ada", (4.0, 1.5, 4.0))
     by_hand(course, LAB.exercises[1], 3.0)
@@ -317,3 +383,49 @@ def test_model_answers_are_shown_to_learners_only_where_the_file_says_so(course)
     assert "four equal numbers" not in page_of(course, "ada").read_text()
     ruled(course, '[feedback]\nmodel_answers = ["1"]').feedback(LAB)
     assert "four equal numbers" in page_of(course, "ada").read_text()
+
+
+# People
+
+
+def test_who_left_is_named_leaves_all_counts_and_may_come_back(course, tmp_path):
+    """A roster names who is not on it; who left is for a person to say, as a roster may be of
+    one section."""
+    roster = tmp_path / "autumn.csv"
+    roster.write_text("id,name\nada,Ada L\neve,Eve E\ncy,Cy N\n")
+    command = ("collect", "--course", course.root, "--roster", roster)
+    assert "not on" not in tinyllm(*command)[1]
+    for learner in ("ada", "eve"):
+        graded(course, learner)
+    roster.write_text("id,name\nada,Ada L\ncy,Cy N\n")
+    _, text = tinyllm(*command)
+    assert 'in the class and not on autumn.csv: "eve"\n' in text
+    assert "goes into course.toml: [roster], left = [...]" in text
+    report_again(course)
+    assert [row["learner"] for row in rows_of(course.root / "class.csv")] == [
+        "ada",
+        "cy",
+        "eve",
+    ]
+
+    course = ruled(course, '[roster]\nleft = ["eve"]\n')
+    _, text = tinyllm(*command)
+    assert "eve" not in text
+    report_again(course)
+    assert not course.remarks
+    for name in (LAB.name, "class"):
+        rows = rows_of(course.root / f"{name}.csv")
+        assert [row["learner"] for row in rows] == ["ada", "cy"]
+    results = results_of(course, LAB)
+    assert [e.learner for e in results.missing] == ["cy"] and results.left == ["eve"]
+    assert "1 without a file of theirs, 1 left the course" in " ".join(total_lines(results))
+    page = (course.root / f"{LAB.name}.html").read_text()
+    assert "Left the course, and in no count: eve" in page and page.count("eve") == 1
+    assert "of 2 learners are graded" in page
+    assert "eve" not in (course.root / "class.html").read_text()
+
+    roster.write_text("id,name\nada,Ada L\neve,Eve E\ncy,Cy N\n")
+    assert "though course.toml says that they left: eve" in tinyllm(*command)[1]
+    course = ruled(course, "")
+    assert course.standings(LAB)["eve"].total == 14
+    assert [e.learner for e in results_of(course, LAB).handed] == ["ada", "eve"]

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from labkit.cli import app
+from labkit.grading.class_report.read_results import results_of
 from labkit.grading.collect.deliver import collect
 from labkit.grading.collect.roster import read_roster
 from labkit.grading.export import export as exports
@@ -158,10 +159,40 @@ def test_pages_bear_the_names_of_the_export(handed_in):
     with zipfile.ZipFile(course.root / "export" / f"{LAB.name}_feedback_moodle.zip") as archive:
         assert archive.read(names[0]) == page.read_bytes()
     page.unlink()
-    assert "mia (no page)" in written(course, "feedback")[1]
+    assert written(course, "feedback")[1].endswith("as there is no page of: mia")
     path.unlink()
     found, remarks = written(course, "feedback")
-    assert found == {} and "names them: ann7, bob8, mia (no page), zoe" in remarks
+    assert found == {} and "Moodle and Canvas names: ann7, bob8, zoe" in remarks
+
+
+def test_the_page_of_a_file_that_could_not_be_read_goes_back_too(handed_in, tmp_path):
+    """It says what was wrong with the file, and is no page of somebody who is missing."""
+    files = {"choncy_503_90003_lab.pdf": b"%PDF-1.7", "boldbob_LATE_502_90004_x.ipynb": b"{"}
+    (tmp_path / "more.zip").write_bytes(zipped(files))
+    collect(handed_in, [tmp_path / "more.zip"], LAB)
+    found, remarks = written(handed_in, "feedback")
+    names = found[f"{LAB.name}_feedback_canvas.zip"]
+    assert "choncy_503_90003_lab.html" in names and len(names) == 3 and remarks == ""
+    with zipfile.ZipFile(
+        handed_in.root / "export" / f"{LAB.name}_feedback_canvas.zip"
+    ) as archive:
+        assert b"nothing of it could be graded" in archive.read("choncy_503_90003_lab.html")
+    (results,) = (results_of(handed_in, lab) for lab in [LAB])
+    assert [entry.learner for entry in results.not_gradable] == ["wei9"]
+    assert "wei9" not in [entry.learner for entry in results.missing]
+
+
+def test_a_remark_on_many_is_one_line(course):
+    graded_class(course, {f"s{number:03}": (4.0, 6.0, 4.0) for number in range(15)})
+    remarks = written(course, "feedback")[1]
+    assert "names: s000, s001," in remarks and remarks.endswith(", s011 and 3 more")
+
+
+def test_an_older_page_of_somebody_whose_grading_broke_off_stays(handed_in):
+    Results(handed_in.root, LAB).put_class({"ann7": "ann7", "bob8": None})
+    found, remarks = written(handed_in, "feedback")
+    assert len(found[f"{LAB.name}_feedback_canvas.zip"]) == 1
+    assert "there is no page of: bob8" in remarks
 
 
 def test_the_command(handed_in, tmp_path):

@@ -12,8 +12,8 @@ from nbgrader.preprocessors import AssignLatePenalties, SaveAutoGrades
 from nbgrader.utils import parse_utc
 from traitlets.config import Config
 
-from labkit.author.course_rules import CourseRules
 from labkit.course.syllabus import LABS
+from labkit.grading.course_rules import CourseRules
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.feedback import SanitizeAnswers

@@ -20,9 +20,10 @@ from nbgrader.utils import compute_checksum, is_grade, is_solution
 from sqlalchemy import insert
 from sqlalchemy.orm import Session
 
-from labkit.author.course_rules import LabRules
+from labkit.grading.course_rules import LabRules
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission
 from labkit.grading.nbgrader.gradebook.connection import CourseError, LatePenalty
+from labkit.grading.nbgrader.gradebook.lateness import lateness
 from labkit.grading.nbgrader.standings import Standing, rows, standings
 from labkit.grading.nbgrader.timestamp import Stamp
 
@@ -232,6 +233,13 @@ def apply_rules(
     apply_late_penalties(gradebook, late, rules, assignment, submissions)
 
 
+def renew_late_penalties(gradebook: api.Gradebook, late: LatePenalty, rules: LabRules) -> None:
+    """The penalties of a lab again, after those of another have changed: both use late days."""
+    assignment = gradebook.find_assignment(rules.lab.name)
+    submissions = {submission.student_id: submission for submission in assignment.submissions}
+    apply_late_penalties(gradebook, late, rules, assignment, submissions)
+
+
 def apply_late_penalties(
     gradebook: api.Gradebook,
     late: LatePenalty,
@@ -243,14 +251,14 @@ def apply_late_penalties(
     ends the transaction."""
     if rules.deadline is not None:
         assignment.duedate = rules.deadline.astimezone(timezone.utc).replace(tzinfo=None)
-    gradebook.db.flush()
-    found = standings(gradebook, rules, submissions)
-    for learner, submission in submissions.items():
-        if rules.deadline is not None:
+        for learner, submission in submissions.items():
             longer = rules.extensions.get(learner, rules.deadline) - rules.deadline
             submission.extension = longer or None
+    gradebook.db.flush()
+    found, late_ones = standings(gradebook, rules, submissions), lateness(gradebook, rules)
+    for learner, submission in submissions.items():
         score = found[learner].before_penalty if learner in found else 0.0
-        seconds = submission.total_seconds_late
+        seconds = late_ones[learner].charged if learner in late_ones else 0.0
         for notebook in submission.notebooks:
             notebook.late_submission_penalty = late.penalty(learner, score, seconds)
     gradebook.db.commit()

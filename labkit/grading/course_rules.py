@@ -24,35 +24,12 @@ else:
 
 T = TypeVar("T", Exercise, Question)
 FILE = "course.toml"
-MOST_POINTS = 1000
+MOST_POINTS, MOST_MINUTES, MOST_DAYS = 1000, 24 * 60, 365
 PARTS = {part.id: part for lab in LABS for part in (*lab.exercises, *lab.questions)}
 WITHOUT_SECONDS = re.compile(
     r"(=\s*\d{4}-\d\d-\d\d[T ]\d\d:\d\d)(?=(?:Z|[+-]\d\d:\d\d)?[ \t]*(?:#.*)?$)", re.MULTILINE
 )
 WHEN = "a day, 2026-12-01 (until it ends), or a time, 2026-12-01T18:00, by this machine's clock"
-EXAMPLE = """\
-# What this course does otherwise than the syllabus. Take away a '# ' to begin; after a change
-# `tinyllm report` brings gradebook, feedback and tables up to date. Nothing is judged again.
-
-# [points]                      # of an exercise or question; 0: practice, not counted
-# "1.2" = 8
-# "1.c" = 0
-
-# [deadlines]                   # a day (until it ends), or a time by this machine's clock
-# rmsnorm = 2026-12-01T18:00
-
-# [extensions.rmsnorm]          # another deadline for single learners, by their ids
-# s017 = 2026-12-08T18:00
-
-# [excused]                     # not counted: neither their points nor what could be had
-# s017 = ["1.3", "rope"]        # exercises, questions, whole labs
-
-# [late]                        # else what nbgrader's plugin says
-# percent_a_day = 10            # of the points, for each day begun
-
-# [feedback]
-# model_answers = ["rmsnorm"]   # labs whose feedback pages show them to learners
-"""
 
 
 class RulesError(BuildError):
@@ -67,6 +44,10 @@ class LabRules:
     deadline       in UTC, if the file sets one
     extensions     {learner: until when, in UTC}
     excused        {learner: ids of exercises and questions}
+    percent_a_day  that lateness costs
+    grace_minutes  after a deadline that are not late
+    late_days      that a learner has for all labs together, before lateness costs anything
+    excused_labs   {learner: names of whole labs}
     """
 
     lab: Lab
@@ -74,6 +55,9 @@ class LabRules:
     extensions: Mapping[str, datetime] = field(default_factory=dict)
     excused: Mapping[str, frozenset[str]] = field(default_factory=dict)
     percent_a_day: float | None = None
+    grace_minutes: float = 0
+    late_days: int = 0
+    excused_labs: Mapping[str, frozenset[str]] = field(default_factory=dict)
     model_answers: bool = False
 
     @property
@@ -93,7 +77,10 @@ class CourseRules:
     extensions: Mapping[str, Mapping[str, datetime]] = field(default_factory=dict)
     excused: Mapping[str, frozenset[str]] = field(default_factory=dict)
     percent_a_day: float | None = None
+    grace_minutes: float = 0
+    late_days: int = 0
     model_answers: frozenset[str] = frozenset()
+    left: frozenset[str] = frozenset()
 
     def lab(self, lab: Lab) -> Lab:
         """The lab with this course's points."""
@@ -111,13 +98,26 @@ class CourseRules:
             self.extensions.get(lab.name, {}),
             {who: parts & ids for who, parts in self.excused.items() if parts & ids},
             self.percent_a_day,
+            self.grace_minutes,
+            self.late_days,
+            {who: excused_labs(parts) for who, parts in self.excused.items()},
             lab.name in self.model_answers,
         )
 
     @property
     def learners(self) -> set[str]:
         """All whom the file names."""
-        return {*self.excused, *(who for each in self.extensions.values() for who in each)}
+        return {
+            *self.left,
+            *self.excused,
+            *(who for each in self.extensions.values() for who in each),
+        }
+
+
+def excused_labs(parts: frozenset[str]) -> frozenset[str]:
+    """The labs all of whose exercises and questions are among these."""
+    ids = {lab.name: {part.id for part in (*lab.exercises, *lab.questions)} for lab in LABS}
+    return frozenset(name for name, every in ids.items() if every <= parts)
 
 
 def read_rules(course: Path) -> CourseRules:
@@ -138,11 +138,13 @@ def read_rules(course: Path) -> CourseRules:
 
 
 def rules_in(content: dict[str, Any]) -> CourseRules:
-    known = ("points", "deadlines", "extensions", "excused", "late", "feedback")
+    known = ("points", "deadlines", "extensions", "excused", "late", "feedback", "roster")
     tables = {key: table(key, content.get(key, {})) for key in known}
     keys(content, known)
-    keys(tables["late"], ["percent_a_day"], "late.")
+    late = tables["late"]
+    keys(late, ["percent_a_day", "grace_minutes", "days"], "late.")
     keys(tables["feedback"], ["model_answers"], "feedback.")
+    keys(tables["roster"], ["left"], "roster.")
     rules = CourseRules(
         {part(key, "points"): points(key, value) for key, value in tables["points"].items()},
         {lab(key, "deadlines"): moment(f"deadlines.{key}", value)
@@ -151,9 +153,12 @@ def rules_in(content: dict[str, Any]) -> CourseRules:
                                   for who, until in table(f"extensions.{key}", value).items()}
          for key, value in tables["extensions"].items()},
         {who: excuses(f"excused.{who}", value) for who, value in tables["excused"].items()},
-        percent(tables["late"].get("percent_a_day")),
+        percent(late.get("percent_a_day")),
+        number("late.grace_minutes", late.get("grace_minutes", 0), MOST_MINUTES),
+        whole("late.days", late.get("days", 0), MOST_DAYS),
         frozenset(lab(name, "feedback.model_answers") for name in
                   names("feedback.model_answers", tables["feedback"].get("model_answers", []))),
+        frozenset(names("roster.left", tables["roster"].get("left", []), '["s019"]')),
     )  # fmt: skip
     consistent(rules)
     return rules
@@ -222,6 +227,12 @@ def percent(value: Any) -> float | None:
     return None if value is None else number("late.percent_a_day", value, 100)
 
 
+def whole(key: str, value: Any, most: int) -> int:
+    if number(key, value, most) != int(value):
+        raise wrong(key, value, f"a whole number from 0 to {most}")
+    return int(value)
+
+
 def moment(key: str, value: Any) -> datetime:
     """A time in UTC; a day lasts to its end."""
     if isinstance(value, str):
@@ -238,9 +249,9 @@ def moment(key: str, value: Any) -> datetime:
     return value.astimezone(timezone.utc)
 
 
-def names(key: str, value: Any) -> list[str]:
+def names(key: str, value: Any, such_as: str = '["1.3", "rope"]') -> list[str]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise wrong(key, value, 'a list of names in quotes, such as ["1.3", "rope"]')
+        raise wrong(key, value, f"a list of names in quotes, such as {such_as}")
     return value
 
 
