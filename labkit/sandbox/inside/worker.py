@@ -28,11 +28,14 @@ import gc
 import importlib
 import json
 import marshal
+import math
 import os
 import signal
 import socket
+import struct
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 from pkgutil import iter_modules
@@ -131,10 +134,14 @@ def warm_up() -> None:
 
 
 def fork_children(control: socket.socket, confinement: limits.Confinement) -> None:
-    """Fork a child for each socket that the judge sends, end it at the next command."""
+    """Fork a child for each socket that the judge sends, end it at the next command. Asked for
+    the time, send the seconds of CPU that it has used."""
     pid = 0
     while True:
         command, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        if command == b"t":
+            control.send(struct.pack("d", cpu_used_by(pid)))
+            continue
         if pid:
             kill_child(pid)
             pid = 0
@@ -147,6 +154,14 @@ def fork_children(control: socket.socket, confinement: limits.Confinement) -> No
                 os.setsid()
                 serve_child(socket.socket(fileno=descriptors[0]), confinement)
             os.close(descriptors[0])
+
+
+def cpu_used_by(pid: int) -> float:
+    """Seconds; NaN where the system does not tell."""
+    try:
+        return time.clock_gettime(~pid << 3 | 2)  # Linux: the clock of a process
+    except OSError:
+        return math.nan
 
 
 def kill_child(pid: int) -> None:
