@@ -35,7 +35,7 @@ DTYPES = {str(dtype): dtype for dtype in (*FLOATS, *WHOLE)}
 # The fields of an Outcome: a type, a list of it, or a dictionary from names to it
 FIELDS = {
     "values": list, "grads": {str: Tensor}, "names": {str: [int]}, "changed": [str],
-    "state": {str: Tensor}, "odd": str,
+    "state": {str: Tensor},
 }  # fmt: skip
 
 

@@ -46,7 +46,6 @@ from labkit.sandbox.inside import banned, doubles, limits
 from labkit.sandbox.inside.call import Call, Outcome, describe
 from labkit.sandbox.inside.importer import PACKAGE, Source, compile_module, filename, imported
 from labkit.sandbox.inside.perform import perform
-from labkit.sandbox.inside.torch_private import Watch
 from labkit.sandbox.inside.wire import (
     MAX_BYTES,
     Gone,
@@ -65,11 +64,9 @@ def serve(channel: socket.socket, confinement: limits.Confinement) -> None:
     scratch = str(confinement.scratch)
     os.environ["TMPDIR"] = os.environ["HOME"] = tempfile.tempdir = scratch
     os.chdir(scratch)
-    banned.refuse_operators(setup["banned"])
     layers = confinement.enter(setup["cpu_seconds"])
     send(channel, json.dumps(layers).encode())
     sys.breakpointhook = banned.do_nothing
-    watch = Watch(setup["banned"])
     with banned.as_in_grading(), banned.out_of_reach(setup["banned"]):
         while True:
             request = marshal.loads(receive(channel, MAX_BYTES))
@@ -79,7 +76,7 @@ def serve(channel: socket.socket, confinement: limits.Confinement) -> None:
             with imported(request["compiled"] | package, texts=request["texts"]):
                 module = request["module"]
                 del request, sources, package  # they hold answers to other exercises
-                perform_calls(module, calls, channel, watch)
+                perform_calls(module, calls, channel)
 
 
 def code_or_error(name: str, text: str) -> Source:
@@ -90,18 +87,13 @@ def code_or_error(name: str, text: str) -> Source:
         return error
 
 
-def perform_calls(module: str, calls: list[Call], channel: socket.socket, watch: Watch) -> None:
+def perform_calls(module: str, calls: list[Call], channel: socket.socket) -> None:
     """Run the learner's cell, then the calls, until a limit is used up. Each outcome is sent at
     once: those before a crash count."""
     outcome, namespace = load(module)
     send(channel, encode_or_explain(outcome))
     for call in [] if outcome.failure else calls:
-        watch.refused = watch.odd = ""
-        outcome = perform(call, namespace, filename(module), watch)
-        outcome.odd = watch.odd
-        if watch.refused:
-            refusal = banned.NotAllowed(banned.message(watch.refused))
-            outcome = Outcome(failure=describe(refusal, None))
+        outcome = perform(call, namespace, filename(module))
         send(channel, encode_or_explain(outcome))
         if outcome.over:
             return

@@ -133,19 +133,6 @@ def test_the_next_learner_finds_no_process_and_no_file(best, bare):
         assert not [name for name in found if folder == "." or name.isdigit()]
 
 
-def test_refused_operators_stay_refused_on_every_road(workers):
-    for road in ("torch.nn.functional.silu(x)", "torch.ops.aten.silu(x)",
-                 "torch.ops.aten.silu.out(x, out=torch.empty(3))", "torch._C._nn.silu_(x)",
-                 "torch.ops.aten.silu(x.clone().requires_grad_())",
-                 "torch.jit.script(torch.nn.SiLU())(x)",
-                 "torch.vmap(torch.ops.aten.silu)(x.reshape(3, 1))",
-                 "torch.ops.aten.silu(x.reshape(1, 3).to_sparse_csr())"):  # fmt: skip
-        outcome = ask(workers, f"return {road}", ("aten::silu", "aten::silu_"))
-        assert outcome.failure is not None, road
-        if "script" not in road and "sparse" not in road:  # it comes back for the next learner
-            assert ask(workers, f"return {road}").failure is None, road
-
-
 @pytest.fixture
 def without_wish(monkeypatch):
     monkeypatch.delenv(bubblewrap.WITHOUT)
