@@ -4,6 +4,9 @@ found, and nothing of what right answers hold."""
 import time
 from itertools import pairwise
 
+from labkit.checks.mistakes import reference_cell
+from labkit.course.syllabus import find_lab
+from labkit.grading.judge.intake import Intake
 from labkit.grading.judge.unusual import unusual
 
 # Roads on which answers reached what their lab forbids, or the limits on torch's work
@@ -114,3 +117,32 @@ def test_looking_takes_time_in_proportion_to_the_text():
         began = time.process_time()
         unusual(deep)
         assert time.process_time() - began < 2, deep[:20]
+
+
+PATCH = """
+
+_right = sliding_window_mask
+
+
+def sliding_window_mask(*args, **named):
+    from contextlib import nullcontext
+    from labkit.sandbox.inside import perform
+
+    perform.bounded = lambda *_: nullcontext()  # the limits of a later exercise
+    return _right(*args, **named)
+"""
+LOOP = """
+def chunk_gated_delta_rule(query, key, value, g, beta, initial_state=None, chunk_size=64):
+    return gated_delta_rule(query, key, value, g, beta, initial_state)
+"""
+
+
+def test_what_an_unusual_answer_changed_is_gone_in_the_next_exercise(judges):
+    lab = find_lab("hybrid")
+    first, fifth = lab.exercise("12.1"), lab.exercise("12.5")
+    judge = judges[lab.name]
+    answers = {first.id: reference_cell(lab, first) + PATCH, fifth.id: LOOP}
+    intake = Intake(judge.released, answers)
+    patched, looped = (judge.grade_exercise(each, intake) for each in (first, fifth))
+    assert patched.full and patched.doubtful == "labkit"
+    assert looped.share < 0.6 and "loop goes over tokens" in looped.reason, looped
