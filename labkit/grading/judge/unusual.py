@@ -45,6 +45,7 @@ USUAL_DUNDERS = {
     *("__class__", "__name__"),
 }
 UNCOUNTED = {"numpy", "tolist", "storage", "untyped_storage", "data_ptr"}  # numbers leave torch
+COUNTED = "where torch's work is counted"
 
 
 def unusual(source: str, counted: bool = False) -> str:
@@ -60,17 +61,20 @@ def unusual(source: str, counted: bool = False) -> str:
     usual |= {id(n.func) for n in nodes if isinstance(n, ast.Call) and len(n.args) > 1}
     bound = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     bound |= {n.arg for n in nodes if isinstance(n, ast.arg)}
+    if counted and any(name.split(".")[0] == "numpy" for name in aliases.values()):
+        return f"numpy {COUNTED}"
     spelled = any("__" in str(n.value) for n in nodes if isinstance(n, ast.Constant))
     for node in nodes:
         found = ""
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             found = _in_import(node)
         elif isinstance(node, ast.Attribute):
-            found = _in_chain(node, aliases) or (counted and _uncounted(node, aliases))
+            found = _in_chain(node, aliases) or (counted and _uncounted(parts_of(node)))
         elif isinstance(node, ast.Call):
             found = _in_call(node, aliases, spelled)
-        elif isinstance(node, ast.Name) and node.id not in bound:
-            found = _in_name(node.id, aliases, begins=id(node) in usual)
+        elif isinstance(node, ast.Name):
+            is_value = id(node) not in usual and node.id not in bound
+            found = _in_name(node.id, aliases, is_value)
         elif isinstance(node, ast.Global):
             found = next((name for name in node.names if name.startswith("__")), "")
         elif isinstance(node, ast.MatchClass) and (node.patterns or node.kwd_attrs):
@@ -122,16 +126,14 @@ def _in_call(node: ast.Call, aliases: dict[str, str], spelled: bool) -> str:
     return "getattr of a computed name" if is_computed else ""
 
 
-def _in_name(name: str, aliases: dict[str, str], begins: bool) -> str:
+def _in_name(name: str, aliases: dict[str, str], is_value: bool) -> str:
     """
-    begins    whether a chain or a call with arguments begins with it
+    is_value    whether it is an import's or a built-in's, and begins no chain and no call
     """
     if name in NAMES or name.startswith("__"):
         return name
-    if begins:
-        return ""
     is_module = name in aliases and isinstance(_followed(aliases[name])[1], ModuleType)
-    return f"{name} as a value" if is_module or name == "getattr" else ""
+    return f"{name} as a value" if is_value and (is_module or name == "getattr") else ""
 
 
 def _leads(part: str) -> bool:
@@ -144,10 +146,9 @@ def _is_dunder(name: str) -> bool:
     return name.startswith("__") and name.endswith("__") and name not in USUAL_DUNDERS
 
 
-def _uncounted(node: ast.AST, aliases: dict[str, str]) -> str:
-    names = [name.split(".")[0] for name in aliases.values()] + parts_of(node)
-    found = next(filter(UNCOUNTED.__contains__, names), "")
-    return f"{found} where torch's work is counted" if found else ""
+def _uncounted(parts: list[str]) -> str:
+    found = next(filter(UNCOUNTED.__contains__, parts), "")
+    return f"{found} {COUNTED}" if found else ""
 
 
 def _followed(dotted: str) -> tuple[str, Any]:

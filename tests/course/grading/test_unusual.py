@@ -62,6 +62,8 @@ ROADS = {
     # the process in which answers run
     "frame.f_back.f_globals": "f_back",
     "def f():\n    global __name__\n    __name__ = 'labkit.x'": "__name__",
+    "__name__ = 'labkit.x'": "__name__",
+    "eval = eval": "eval",
     "torch.equal = lambda *_: True": "torch.equal = ...",
     "nn.Module.forward = f": "torch.nn.Module.forward = ...",
     "setattr(torch.Tensor, 'sum', f)": "setattr of torch.Tensor",
@@ -103,6 +105,12 @@ def test_numbers_that_leave_torch_are_told_where_its_work_is_counted():
         assert unusual(text) == ""
         assert unusual(text, counted=True).endswith("where torch's work is counted"), text
     assert unusual("x @ y", counted=True) == ""
+
+
+def test_the_exercises_that_count_torchs_work_are_known_by_their_checks(judges):
+    makers = [judges[name].maker for name in ("10_serving", "12_hybrid")]
+    counting = [e.id for maker in makers for e in maker.lab.exercises if maker.counts(e)]
+    assert counting == ["10.1", "12.5"]
 
 
 def test_looking_takes_time_in_proportion_to_the_text():
