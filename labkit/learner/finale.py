@@ -21,7 +21,8 @@ from labkit.learner.models import MODEL_LABS, your_code
 from labkit.model import checkpoint, hub
 from labkit.model.chat.stream import ChatError
 from labkit.model.tokenizer import Tokenizer
-from labkit.model.weights import CheckpointError, stored_tensors
+from labkit.model.values import CheckpointError
+from labkit.model.weights import stored_tensors
 
 __all__ = ["Memory", "choose", "room_for", "when_ready", "whose_parts", "your_code"]
 

@@ -173,7 +173,7 @@ def chat(options: ModelOptions, system: System = None, think: Think = True) -> N
 @contextmanager
 def problems_told() -> Iterator[None]:
     """Ends the command with status 2 and one sentence, for what a person can put right."""
-    from labkit.model.weights import CheckpointError
+    from labkit.model.values import CheckpointError
 
     try:
         yield
