@@ -76,6 +76,8 @@ WRONG = {
     "[late]\npercent_a_day = 101": "late.percent_a_day = '101': expected a number from 0",
     '[feedback]\nmodel_answers = ["x"]': "feedback.model_answers: there is no lab 'x'",
     "[points\n": r"is no TOML: .*line 1",
+    "points = " + "[" * 100_000: r"is no TOML: .*recursion",
+    "points = " + "9" * 5000: r"is no TOML: .*4300 digits",
 }
 
 
