@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     from labkit.model.tokenizer import Message, Tokenizer
 
 JOINERS = re.compile("([\u200c\u200d])")  # emoji and several scripts need them
-HELP = said("/reset forgets the conversation, /quit or Ctrl-D ends, Ctrl-C ends an answer")
+HELP = said(
+    "/reset forgets the conversation, exit or Ctrl-D ends it, Ctrl-C ends an answer, "
+    "/help says what to ask"
+)
+LEAVE = ("exit", "quit", "/exit", "/quit")
 
 
 @dataclass
@@ -89,6 +93,7 @@ class ChatSession:
     system: str | None = None
     think: bool = True
     hint: str = ""  # what to say first
+    about: str = ""  # what the model can do
     messages: list[Message] = field(default_factory=list)
 
     def run(self) -> None:
@@ -100,11 +105,14 @@ class ChatSession:
                 note(self.hint)
         for line in typed_lines():
             words = line.strip()
-            if words == "/quit":
+            if words.lower() in LEAVE:
                 break
             if words == "/reset":
                 self.reset()
                 note(tr("forgotten"))
+            elif words == "/help":
+                for text in filter(None, (tr(HELP), self.about, self.hint)):
+                    note(text)
             elif re.fullmatch(r"/\w+", words):
                 note(tr("there is no {words}: {help}", words=words, help=tr(HELP)))
             elif words:
