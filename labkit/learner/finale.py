@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 
 from labkit.course.lang import tr
+from labkit.course.report import clean
 from labkit.course.sealed import NotReady
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
@@ -99,7 +100,7 @@ def choose(name: str | None, code: SimpleNamespace) -> Path:
                     "{wanted} cannot be used: {kind}{error}",
                     wanted=wanted,
                     kind=kind,
-                    error=error,
+                    error=clean(str(error)),
                 )
             )
         else:
