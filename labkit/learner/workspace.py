@@ -236,8 +236,7 @@ def completed_modules(labs: Sequence[Lab]) -> dict[str, str]:
 
 def unfinished(lab: Lab) -> list[Exercise]:
     """The exercises into which nothing was written yet."""
-    source = module_source(lab)
-    return [e for e in lab.exercises if is_empty(e, cells.block(source, e.id))]
+    return [e for e in lab.exercises if is_empty(e, cells.block(module_source(lab), e.id))]
 
 
 def describe_authors(labs: Iterable[Lab]) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 from labkit.course.lang import ENGLISH, language, tr
 from labkit.look.export import advised, config_of, model_script
 from labkit.model import hub
+from labkit.model.values import read_text
 
 STATIC = Path(__file__).parent / "static"
 WORD = re.compile(r'^    "([\w.-]+)": "(.*)",$', re.MULTILINE)
@@ -72,16 +73,16 @@ def write(
         raise ValueError("models is empty: the page needs one model at least")
     shown = [each if isinstance(each, Shown) else named(each) for each in models]
     scripts = {each.name: model_script(each.name, each.folder, each.computed) for each in shown}
-    (folder / "models").mkdir(parents=True, exist_ok=True)
-    shutil.copytree(STATIC, folder, dirs_exist_ok=True)
-    for name, script in scripts.items():
-        (folder / "models" / f"{name}.js").write_text(script, "utf-8")
     facts = {
         "models": [_facts(each, len(scripts[each.name])) for each in shown],
         "labs": dict(labs or {}),
         "home": home,
         "others": [[tag(each), NAMES[each], where] for each, where in (others or {}).items()],
     }
+    (folder / "models").mkdir(parents=True, exist_ok=True)
+    shutil.copytree(STATIC, folder, dirs_exist_ok=True)
+    for name, script in scripts.items():
+        (folder / "models" / f"{name}.js").write_text(script, "utf-8")
     script = f"TinyLLM.page = {json.dumps(facts)};\n"
     index = folder / "index.html"
     if language() != ENGLISH:
@@ -131,7 +132,6 @@ def _facts(shown: Shown, size: int) -> dict[str, Any]:
 
 def world_of(folder: Path) -> dict[str, str]:
     """The words that a model of little stories knows, as its card lists them: {kind: words}."""
-    card = folder / "README.md"
-    text = card.read_text("utf-8") if card.exists() else ""
+    text = read_text(folder / "README.md") or ""
     found = dict(re.findall(r"^- ([a-z ]+): (.+)$", text, re.MULTILINE))
     return {key: found[kind] for key, kind in WORLD.items() if kind in found}

@@ -9,7 +9,7 @@
 
   /* The words of a list that a text has, in the order of the text */
   function mentioned(list, text) {
-    const found = (list || "").split(", ").filter((word) => word && new RegExp(`\\b${word}\\b`).test(text));
+    const found = (list || "").split(", ").filter((word) => word && new RegExp(`\\b${T.escaped(word)}\\b`).test(text));
     return found.sort((a, b) => text.indexOf(a) - text.indexOf(b));
   }
 

@@ -132,6 +132,32 @@ def test_the_address_brings_everything_back(opened):
     assert opened.texts(".choice [aria-pressed=true]") == ["always expert 0"]
 
 
+def test_an_address_may_hold_anything(opened):
+    names = (
+        "constructor",
+        "__proto__",
+        "toString",
+        "no-such-view",
+        "%",
+        "swap&swap=constructor",
+    )
+    numbers = ("layer", "head", "token", "seed", "top-k", "top-p", "temperature")
+    odd = "&".join(f"{name}={{0}}" for name in numbers)
+    views = [f"{view}&{odd.format(value)}" for view in VIEWS for value in (-3, 0.5, 1e300)]
+    opened.open("tokens")
+    for wanted in (*names, *views):
+        opened.js("location.hash = arguments[0]", wanted)
+        opened.until("!TinyLLM.app.writing && panel.children.length > 2")
+        opened.js("return new Promise((drawn) => setTimeout(drawn, 50))")
+        assert opened.js("return panel.dataset.view") in VIEWS, wanted
+        assert opened.browser.get_log("browser") == [], wanted
+    marks = opened.js("return [TinyLLM.visible('toString'), TinyLLM.visible('<|im_end|>')]")
+    assert marks == ["toString", "⟩"]
+    world = {"things": "(a+)+$, [, kite"}
+    found = opened.js("return TinyLLM.samples.questions('A kite.', arguments[0])", world)
+    assert found == ["Where is the kite?", "Who has the kite?"]
+
+
 def test_nothing_is_answered_in_silence(opened):
     opened.open("tokens")
     opened.new()

@@ -14,6 +14,9 @@
   }
   const BYTE = new Map(CHARACTER.map((character, byte) => [character, byte]));
 
+  /* A text as a pattern that matches it alone */
+  T.escaped = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+
   class Tokenizer {
     /* vocab: the tokens by id; merges: pairs, the best first; added: special tokens */
     constructor({ vocab, merges, pattern, added, chat, stops }) {
@@ -25,7 +28,7 @@
       this.added = new Map(added.map((token) => [token.content, token.id]));
       this.special = new Set(added.filter((token) => token.special).map((token) => token.id));
       const names = [...this.added.keys()].sort((a, b) => b.length - a.length);
-      this.cut = new RegExp(`(${names.map(escaped).join("|")})`, "u");
+      this.cut = new RegExp(`(${names.map(T.escaped).join("|")})`, "u");
       this.chat = chat; // [before a request, after it, between an answer and the next request]
       this.stops = new Set(stops);
       this.known = new Map(); // pieces seen before
@@ -95,8 +98,6 @@
       return new TextDecoder("utf-8", { ignoreBOM: true }).decode(new Uint8Array(bytes));
     }
   }
-
-  const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 
   T.Tokenizer = Tokenizer;
 })(globalThis.TinyLLM);
