@@ -71,11 +71,11 @@
   function guesses({ loaded: { model, tokenizer } }, hidden) {
     const probs = T.softmax(model.read(hidden));
     return h("span", { class: "guesses" }, T.topk(probs, GUESSES).map((id) =>
-      h("span", { class: "guess", style: `background:${T.tint("heat", 0.35 * probs[id])}` }, h("b", {}, visible(tokenizer.decode([id], false))), ` ${percent(probs[id])}`)));
+      h("span", { class: "guess", style: `background:${T.tint("heat", 0.35 * probs[id])}` }, h("b", {}, visible(tokenizer.pieces([id])[0].text)), ` ${percent(probs[id])}`)));
   }
 
   function row({ id, plain, prob }, taken, app, most) {
-    const name = visible(app.loaded.tokenizer.decode([id], false));
+    const name = visible(app.loaded.tokenizer.pieces([id])[0].text);
     const label = T.word(taken ? "tokens.row-taken" : "tokens.row", { token: name, model: percent(plain), draw: percent(prob) });
     return h("li", { class: prob ? "" : "out" },
       h("button", { type: "button", "aria-label": label, click: () => app.goOnWith(id) },
