@@ -187,7 +187,7 @@ class Session:
         if isinstance(error, NotReady):
             print(tr("left out: {error}", error=error))
         elif isinstance(error, NotImplementedError) and str(error).startswith("Exercise"):
-            print(tr("left out: {error} is not written yet", error=error))
+            print(tr("left out: {error} is not written yet", error=_exercise_of(error)))
         elif self.skipped and kind is NameError and frames[-1].f_globals is shell.user_ns:
             print(
                 tr(
@@ -232,3 +232,9 @@ class Session:
         for name in names.keys() & vars(module).keys():
             if not name.startswith("_"):
                 names[name] = getattr(module, name)
+
+
+def _exercise_of(error: NotImplementedError) -> str:
+    """What a stub's error says, "Exercise 1.2: RMSNorm", in the current language."""
+    id, _, name = str(error).removeprefix("Exercise ").partition(": ")
+    return tr("Exercise {id}: {name}", id=id, name=name)

@@ -55,7 +55,7 @@ for words in [*helps, *map(str.split, WRONG)]:
 """
 # lines of ours, what typer says, commands to type, types, and what has a dot, a dash or a slash
 CODE = re.compile(
-    r"^> .*$|Usage: .*$|─ (?:Options|Arguments) ─|Show this message and exit"
+    r"^> .*$|^ 用法：.*$"
     r"|`[^`]*`|<[^>]*>|'[^' ]*'|[\w.+-]*[/_.-][\w./:+-]*",
     re.MULTILINE,
 )
@@ -257,8 +257,10 @@ def test_a_learners_commands_are_in_the_language_in_help_and_when_wrong():
     assert "Check one" in ENGLISH.findall(CODE.sub("·", english))
     done = subprocess.run(
         [sys.executable, "-c", EVERY_COMMAND],
-        env={**os.environ, "TINYLLM_LANG": "zh", "COLUMNS": "200"},
+        env={**os.environ, "TINYLLM_LANG": "zh", "COLUMNS": "80"},
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0 and done.stdout.count("tinyllm") > 20, done.stderr
     assert ENGLISH.findall(CODE.sub("·", done.stdout + done.stderr)) == []
+    assert "…" not in done.stdout  # cut off: no line of Chinese has a space to break it at
+    assert all(cell_len(line) <= 80 for line in done.stdout.splitlines())
