@@ -17,6 +17,7 @@ from labkit.course.lang import speaking, tr
 from labkit.course.paths import ROOT
 from labkit.course.syllabus import NOTEBOOKS, find_exercise, find_lab
 from labkit.grading.sample_class import solved
+from tests.course.raw import raw_in
 
 LINES, COLUMNS, WORDS = 16, 78, 190  # of a code cell; of prose before the learner acts
 
@@ -146,6 +147,7 @@ def code_cells_that_ran(notebook, package, lang):
     for cell in done:
         errors = [o for o in cell.outputs if o.output_type == "error"]
         assert not errors, f"{cell.id}: {errors[0].ename}: {errors[0].evalue}"
+        assert not raw_in(text_of(cell), is_prose=False), cell.id
     return done
 
 
