@@ -336,6 +336,8 @@ def test_a_swap_is_heard_and_costs_what_it_costs_the_reference(opened, model, mo
         assert float(ours[name]) == pytest.approx(cost, abs=0.006), name
     true, swapped = opened.texts(".heard")
     assert len(true) > 40 and true != swapped
+    beyond = opened.js("return [...document.querySelectorAll('.nats .over')].length")
+    assert beyond == sum(cost == "> 100" for cost in ours.values())
     opened.press(".choice button", "repeat")
     opened.until("document.querySelector('#panel .reading').textContent.startsWith('repeat')")
 

@@ -25,7 +25,7 @@
             knob("temperature", "temperature", { min: 0, max: 2, step: 0.05, shown: (v) => v.toFixed(2) }),
             knob("top-k", "topK", { min: 0, max: 40, step: 1, shown: all }),
             knob("top-p", "topP", { min: 0.05, max: 1, step: 0.05, shown: (v) => v.toFixed(2) }),
-            h("p", { class: "legend" }, h("i", { class: "swatch model" }), ` ${T.word("tokens.model")} `, h("i", { class: "swatch draw" }), ` ${T.word("tokens.draw")}`)),
+            h("p", { class: "legend" }, h("span", {}, h("i", { class: "swatch model" }), ` ${T.word("tokens.model")}`), " ", h("span", {}, h("i", { class: "swatch draw" }), ` ${T.word("tokens.draw")}`))),
           h("div", {}, after,
             h("p", { class: "heading", "aria-hidden": "true" }, h("span"), scale, h("span", { class: "number" }, T.word("tokens.model")), h("span", { class: "number" }, T.word("tokens.draw"))),
             bars, kept)),
