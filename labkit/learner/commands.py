@@ -52,7 +52,10 @@ def status() -> None:
             with nullcontext() if console.is_jupyter else console.status(task):
                 found.append((exercise, *check_exercise(lab, exercise, "", quiet=True)))
         points, state = _in_all(found) if lab in LABS else ("", "" if found else tr("to read"))
-        table.add_row(f"[bold]{lab.number}", f"[bold]{tr(lab.title)}", "", "", points, state)
+        minutes = f"{lab.minutes or ''}"
+        table.add_row(
+            f"[bold]{lab.number}", f"[bold]{tr(lab.title)}", "", minutes, points, state
+        )
         for exercise, report, _ in found:
             kind = tr("core") if exercise.core else tr("stretch")
             numbers = f"{exercise.minutes}", f"{exercise.points:g}"

@@ -37,7 +37,7 @@ def front(labs: Sequence[Lab], folder: Path) -> str:
     )
     jinja.globals["tr"] = tr
     return jinja.get_template("front.md.jinja").render(
-        labs=[(lab, tr(lab.title), question(lab), minutes(lab)) for lab in labs],
+        labs=[(lab, tr(lab.title), question(lab), lab.minutes) for lab in labs],
         talk=(REQUEST, story, QUESTION, answer),
         alt=alt_text(),
         still=STILL,
@@ -67,8 +67,3 @@ def question(lab: Lab) -> str:
     """The question with which its notebook begins."""
     text = ASKED.search(tr(read_notebook(notebook_path(lab)).cells[0].source.strip()))[1]
     return text[0].upper() + text[1:]
-
-
-def minutes(lab: Lab) -> int:
-    """Of its core exercises."""
-    return sum(each.minutes for each in lab.exercises if each.core)
