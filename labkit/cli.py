@@ -5,14 +5,14 @@ from __future__ import annotations
 import io
 import sys
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import labkit
 from labkit.course.lang import said, tr
 from labkit.course.paths import NOT_IN_ITS_FOLDER, NOTEBOOKS, ROOT
-from labkit.course.terminal import Problem
+from labkit.course.terminal import Problem, translate_help
 
 GROUPS = {  # of the commands in the help, and the packages that they come from
     said("Learning"): (
@@ -37,18 +37,6 @@ for group, packages in GROUPS.items():
             for command in mounted.registered_commands:
                 command.rich_help_panel = group
             app.add_typer(mounted)
-
-
-def translate_help(command: Any) -> Any:
-    """The command, and those below it, with their help in the current language."""
-    if getattr(command, "rich_help_panel", None):
-        command.rich_help_panel = tr(command.rich_help_panel)
-    for parameter in (command, *command.params):
-        if getattr(parameter, "help", None):
-            parameter.help = tr(parameter.help)
-    for subcommand in getattr(command, "commands", {}).values():
-        translate_help(subcommand)
-    return command
 
 
 def print_version(wanted: bool) -> None:

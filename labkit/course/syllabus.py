@@ -115,6 +115,11 @@ class Lab:
         """The notebook's and nbgrader's name for the lab: 01_rmsnorm."""
         return f"{self.number}_{self.module}"
 
+    @property
+    def minutes(self) -> int:
+        """Of its core exercises: what README, status, finish and the site show."""
+        return sum(exercise.minutes for exercise in self.exercises if exercise.core)
+
     def exercise(self, exercise_id: str) -> Exercise:
         return next(e for e in self.exercises if e.id == exercise_id)
 

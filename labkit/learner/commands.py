@@ -53,7 +53,10 @@ def status() -> None:
             for each in lab.exercises
         ]
         points, state = _in_all(found) if lab in LABS else ("", "" if found else tr("to read"))
-        table.add_row(f"[bold]{lab.number}", f"[bold]{tr(lab.title)}", "", "", points, state)
+        minutes = f"{lab.minutes or ''}"
+        table.add_row(
+            f"[bold]{lab.number}", f"[bold]{tr(lab.title)}", "", minutes, points, state
+        )
         for exercise, status, _ in found:
             kind = tr("core") if exercise.core else tr("stretch")
             numbers = f"{exercise.minutes}", f"{exercise.points:g}"

@@ -70,6 +70,7 @@ def _next(lab: Lab, done: bool) -> str:
         steps.append(tr("`tinyllm submit {module}` packs what you hand in", module=lab.module))
     if place < len(NOTEBOOKS):
         after = NOTEBOOKS[place]
+        minutes = tr(", {minutes} minutes of core exercises", minutes=after.minutes)
         steps.append(
             tr(
                 "lab {number}, {title}: notebooks/{name}.ipynb",
@@ -77,6 +78,7 @@ def _next(lab: Lab, done: bool) -> str:
                 title=tr(after.title),
                 name=after.name,
             )
+            + (minutes if after.minutes else "")
         )
     else:
         steps.append(tr("that was the last lab: `tinyllm status` shows the whole course"))

@@ -17,6 +17,7 @@ from labkit.course.lang import speaking, tr
 from labkit.course.paths import ROOT
 from labkit.course.syllabus import NOTEBOOKS, find_exercise, find_lab
 from labkit.grading.sample_class import solved
+from tests.course.raw import raw_in
 
 LINES, COLUMNS, WORDS = 16, 78, 190  # of a code cell; of prose before the learner acts
 
@@ -128,6 +129,28 @@ WHOLE = [
 ]
 
 
+def shortened(notebook, cuts):
+    """The notebook with less to compute."""
+    for name, (long, short) in cuts.items():
+        (cell,) = [cell for cell in notebook.cells if cell.id == name]
+        assert long in cell.source, name
+        cell.source = cell.source.replace(long, short)
+    setup = next(at for at, cell in enumerate(notebook.cells) if cell.id == "setup")
+    notebook.cells.insert(setup + 1, nbformat.v4.new_code_cell(QUICK))
+    return notebook
+
+
+def code_cells_that_ran(notebook, package, lang):
+    """The code cells with their outputs, of which none is an error."""
+    with environment(TINYLLM_LANG=lang):
+        done = [c for c in execute(notebook, package).cells if c.cell_type == "code"]
+    for cell in done:
+        errors = [o for o in cell.outputs if o.output_type == "error"]
+        assert not errors, f"{cell.id}: {errors[0].ename}: {errors[0].evalue}"
+        assert not raw_in(text_of(cell), is_prose=False), cell.id
+    return done
+
+
 @pytest.mark.parametrize(("lang", "lab", "cuts"), RUNS + WHOLE)
 def test_runs_top_to_bottom_with_the_reference_in_it(lang, lab, cuts, tmp_path):
     with speaking(lang):
@@ -137,18 +160,9 @@ def test_runs_top_to_bottom_with_the_reference_in_it(lang, lab, cuts, tmp_path):
     for earlier in NOTEBOOKS[: NOTEBOOKS.index(lab)]:
         if earlier.exercises:
             (package / f"{earlier.module}.py").write_text(finished(earlier))
-    for name, (long, short) in cuts.items():
-        (cell,) = [cell for cell in notebook.cells if cell.id == name]
-        assert long in cell.source, name
-        cell.source = cell.source.replace(long, short)
-    setup = next(at for at, cell in enumerate(notebook.cells) if cell.id == "setup")
-    notebook.cells.insert(setup + 1, nbformat.v4.new_code_cell(QUICK))
-    with environment(TINYLLM_LANG=lang):
-        done = [c for c in execute(notebook, package).cells if c.cell_type == "code"]
+    done = code_cells_that_ran(shortened(notebook, cuts), package, lang)
     pictures = []
     for cell in done:
-        errors = [o for o in cell.outputs if o.output_type == "error"]
-        assert not errors, f"{cell.id}: {errors[0].ename}: {errors[0].evalue}"
         pages = [output.get("data", {}).get("text/html", "") for output in cell.outputs]
         pictures += [html for html in pages if "<img" in html]
     assert len(pictures) >= 3 or not lab.exercises  # a page of idioms shows numbers
@@ -162,6 +176,30 @@ def test_runs_top_to_bottom_with_the_reference_in_it(lang, lab, cuts, tmp_path):
     if lab.exercises:
         saved = (package / f"{lab.module}.py").read_text()
         assert saved.replace(cells.FUTURE_LINE, "") == finished(lab)
+
+
+LONG = ("03_gqa", "08_training", "09_tokenizer")  # where much is given, and takes its time
+EMPTY = [
+    pytest.param(
+        lang, lab, id=f"{lab.name}, {lang}",
+        marks=pytest.mark.slow if lang != "en" or lab.name in LONG else (),
+    )
+    for lang in ("en", "zh")
+    for lab in NOTEBOOKS
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lang", "lab"), EMPTY)
+def test_runs_top_to_bottom_with_nothing_written(lang, lab, tmp_path):
+    """No traceback: a cell that needs what is not written says so, and so do those after it."""
+    with speaking(lang):
+        notebook = filled(lab, read_notebook(notebook_path(lab)))
+        left_out = tr("left out: {error}", error="")
+    package = tmp_path / "tinyllm"
+    shutil.copytree(ROOT / "tinyllm", package)
+    notebook = shortened(notebook, CUTS.get(lab.name, {}))
+    texts = [text_of(cell) for cell in code_cells_that_ran(notebook, package, lang)]
+    assert any(left_out in text for text in texts) == bool(lab.exercises)
 
 
 def test_an_untouched_notebook_saves_nothing_and_says_not_started(run, package, released):
@@ -277,6 +315,11 @@ def test_a_cell_that_needs_what_is_not_written_gets_a_sentence(run):
     told = run("curve = layer_norm(torch.ones(2, 3), torch.ones(3), torch.zeros(3))")
     assert told == "left out: Exercise 1.1: layer_norm is not written yet"
     assert "name 'curve' is not defined; the cell that makes it was left out" in run("curve")
+    run("curve, rows = [], 2")
+    left_out = "import math\nfor rows in (3,): curve = layer_norm(torch.ones(2, rows), 1, 0)"
+    assert "Exercise 1.1" in run(left_out)
+    assert "name 'rows' is not defined" in run("rows")  # 2 is not what that cell makes of it
+    assert "module 'math'" in run("math")  # only values are forgotten
     assert "Traceback" in run("raise NotImplementedError('mine')")
     assert "ZeroDivisionError" in run("1 / 0")
 
