@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
+from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 
 from labkit.author.build import skeletons, stubs
@@ -52,26 +55,53 @@ LEARNERS_FILES = {
     "gitignore": ".gitignore",
     "fast.py": "labkit/model/fast.py",
 }
+KNOWN = ".written.json"  # in a course folder
+STAMP = "%Y-%m-%d_%H-%M-%S-%f"  # of a backup
 EXTRAS = ("hub",)  # of pyproject.toml, those whose rooms learners have
 
 
-def write_source(course: Path) -> list[Path]:
-    """The instructor's edition: source/LAB/LAB.ipynb with the reference in every answer, and
-    the points of its course.toml; of that, where there is none, an example."""
-    course, written = course.resolve(), []
-    rules = read_rules(course)
+def write_source(course: Path, force: bool = False) -> tuple[list[Path], list[Path]]:
+    """The instructor's edition: source/LAB/LAB.ipynb with the reference in every answer and
+    the points of course.toml, nbgrader_config.py, and an example of course.toml.
+
+    A file that a person edited since it was written stays as it is; with `force` it is
+    replaced, and a copy is kept in backups/.
+
+    Returns the notebooks that were written, and the edited files.
+    """
+    course, written, edited = course.resolve(), [], []
+    rules, backup = read_rules(course), course / "backups" / f"{datetime.now():{STAMP}}"
+    files = {"nbgrader_config.py": (ROOT / "nbgrader_config.py").read_bytes()}
     for lab in LABS:
-        path = course / "source" / lab.name / f"{lab.name}.ipynb"
-        path.parent.mkdir(parents=True, exist_ok=True)
         with speaking(ENGLISH):
             notebook = filled(lab, read_notebook(notebook_path(lab)), solved=True)
         set_points(notebook, rules.lab(lab))
-        path.write_bytes(serialised(notebook))
-        written.append(path)
-    shutil.copyfile(ROOT / "nbgrader_config.py", course / "nbgrader_config.py")
+        files[f"source/{lab.name}/{lab.name}.ipynb"] = serialised(notebook)
     if not (course / FILE).exists():
-        (course / FILE).write_text(EXAMPLE, "utf-8")
-    return written
+        _write(course / FILE, EXAMPLE.encode())
+    known = _read_known(course / KNOWN)
+    for name, content in files.items():
+        path = course / name
+        before = path.read_bytes() if path.exists() else content
+        if before != content and known.get(name) != sha256(before).hexdigest():
+            edited.append(path)
+            if not force:
+                continue
+            _write(backup / name, before)
+        if path.suffix == ".ipynb":
+            written.append(path)
+        _write(path, content)
+        known[name] = sha256(content).hexdigest()
+        _write(course / KNOWN, json.dumps(known, indent=1).encode())
+    return written, edited
+
+
+def _read_known(path: Path) -> dict[str, str]:
+    """{file of a course: the hash of what the build wrote last}"""
+    try:
+        return dict(json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def write_learners(
