@@ -81,7 +81,9 @@ def check(exercise_id: str) -> Report | float:
         report.rows.append(("note", tr("the first cell of the notebook has not been run yet")))
     if _session is not None and exercise.id in _session.unsaved:
         note = tr(
-            "the last run of your cell was not saved; this is about the version before it"
+            "the last run of your cell was not saved, as {why}; this is about the version "
+            "before it",
+            why=_session.unsaved[exercise.id],
         )
         report.rows.insert(0, ("note", note))
     if os.environ.get("NBGRADER_EXECUTION"):  # nbgrader reads a plain number as the points

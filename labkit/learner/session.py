@@ -23,7 +23,7 @@ class Session:
 
     def __init__(self, lab: Lab, shell: Any):
         self.lab, self.shell = lab, shell
-        self.unsaved: set[str] = set()  # exercises whose last run raised an error
+        self.unsaved: dict[str, str] = {}  # {exercise whose last run was not saved: why}
         self.skipped = False  # whether a cell needed an exercise that is not written yet
         self.history: list[Cell] = []  # in the order in which they ran
 
@@ -35,7 +35,8 @@ class Session:
         cell = Cell(source, parts=parts, given=given, name=name)
         if result.error_before_exec:
             for exercise_id in parts:
-                self._report_unsaved(exercise_id, tr("the cell raised an error"))
+                why = cells.why_no_python(source) or tr("the cell raised an error")
+                self._report_unsaved(exercise_id, why)
             return
         self._remember(cell)
         self._warn_of_loss(source)
@@ -49,7 +50,7 @@ class Session:
         print(
             tr("exercise {exercise_id} was not saved: {why}", exercise_id=exercise_id, why=why)
         )
-        self.unsaved.add(exercise_id)
+        self.unsaved[exercise_id] = why
 
     def _remember(self, cell: Cell) -> None:
         """A cell that was run again, or that answers what another one did, replaces it."""
@@ -69,7 +70,7 @@ class Session:
         if found is None or found.cell is not cell:
             self._say_what_counts(exercise, cell)
             return
-        self.unsaved.discard(exercise.id)
+        self.unsaved.pop(exercise.id, None)
         if found.inferred:
             line = cells.directive(exercise)
             print(

@@ -217,6 +217,9 @@ def test_after_a_failed_run_the_check_says_what_it_judges(run):
     assert "was not saved" in run("# %% exercise 1.1\ndef f(:")
     report = run('check("1.1")')
     assert "this is about the version before it" in report and "flaot" in report
+    typeset = answer("1.1").replace("wide = x.float()", "wide =\u00a0x.float()")
+    for shown in (run(typeset), run('check("1.1")')):
+        assert "has a no-break space, as pages do: type a plain space" in shown
 
 
 def test_a_renamed_function_is_not_judged_by_its_old_self(run):
