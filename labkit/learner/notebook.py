@@ -24,7 +24,7 @@ from labkit.course.syllabus import (
 from labkit.learner import hints, workspace
 from labkit.learner.check import assembly_report, check_exercise
 from labkit.learner.progress.finish import finish_report
-from labkit.learner.progress.model_answers import ModelAnswer, model_answer
+from labkit.learner.progress.model_answers import ModelAnswer, blank_note, model_answer
 from labkit.learner.progress.predictions import outcome, predict
 from labkit.learner.session import UNFINISHED, Session
 
@@ -86,6 +86,8 @@ def check(exercise_id: str) -> Report | float:
             why=_session.unsaved[exercise.id],
         )
         report.rows.insert(0, ("note", note))
+    if report.passed and not (_session and exercise in _session.answered):
+        report.rows += blank_note(lab, [exercise])
     if os.environ.get("NBGRADER_EXECUTION"):  # nbgrader reads a plain number as the points
         print(report)
         return float(score)
@@ -99,7 +101,7 @@ def assemble() -> Report:
 
 def finish(lab: str) -> Report:
     """The end of a lab: its points, how its predictions went, what comes next."""
-    return finish_report(find_lab(lab, NOTEBOOKS))
+    return finish_report(find_lab(lab, NOTEBOOKS), _session.answered if _session else ())
 
 
 def hint(exercise_id: str, rung: int | None = None) -> Report:

@@ -46,6 +46,16 @@ class Session:
             else:
                 self._refresh(exercise)
 
+    @property
+    def answered(self) -> list[Exercise]:
+        """The exercises that a cell answered when it ran."""
+
+        def answers(cell: Cell, exercise: Exercise) -> bool:
+            part = cell.parts.get(exercise.id, cell.text)
+            return defines(part, exercise) and not workspace.is_empty(exercise, part)
+
+        return [e for e in self.lab.exercises if any(answers(c, e) for c in self.history)]
+
     def _report_unsaved(self, exercise_id: str, why: str) -> None:
         print(
             tr("exercise {exercise_id} was not saved: {why}", exercise_id=exercise_id, why=why)
