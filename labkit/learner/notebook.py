@@ -26,6 +26,7 @@ from labkit.learner.check import assembly_report, check_exercise
 from labkit.learner.progress.finish import finish_report
 from labkit.learner.progress.model_answers import ModelAnswer, blank_note, model_answer
 from labkit.learner.progress.predictions import outcome, predict
+from labkit.learner.project.update import is_behind
 from labkit.learner.session import UNFINISHED, Session
 
 __all__ = ["assemble", "check", "finish", "hint", "outcome", "predict", "solution", "start"]
@@ -44,7 +45,7 @@ def start(lab: str) -> None:
         raise RuntimeError(
             tr("start() belongs in a notebook; in a terminal use `tinyllm check`")
         )
-    if not paths.NOTEBOOKS.is_dir():
+    if not (paths.TESTS / "visible").is_dir():
         raise RuntimeError(tr(paths.NOT_IN_ITS_FOLDER))
     chosen = find_lab(lab, NOTEBOOKS)
     workspace.require_writable()
@@ -68,6 +69,13 @@ def start(lab: str) -> None:
             chosen=workspace.module_path(chosen),
         )
     )
+    if is_behind(chosen):
+        print(
+            tr(
+                "There is a newer version of this lab: save the notebook, run `tinyllm update` "
+                "in a terminal, then File, Reload Notebook from Disk. Your answers stay."
+            )
+        )
     _session.export_earlier_labs()
     _session.export_saved_answers()
 

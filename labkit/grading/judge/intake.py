@@ -34,8 +34,8 @@ from labkit.course.paths import TESTS
 from labkit.course.report import Status
 from labkit.course.statements import MAX_CELL
 from labkit.course.syllabus import LABS, Exercise, Lab
+from labkit.grading.judge.outputs import check_passed
 from labkit.grading.judge.pictures import Album
-from labkit.grading.judge.printed import check_passed
 
 ASSEMBLED = "decoder"  # the lab in which all earlier answers come together
 MAX_NOTEBOOK = 32 << 20

@@ -13,7 +13,7 @@ from labkit.course import cells
 from labkit.course.answers import Cell, Notebook, answers_in, cell_name
 from labkit.course.files import write_whole
 from labkit.course.lang import tr
-from labkit.course.paths import ROOT
+from labkit.course.paths import GIVEN, ROOT
 from labkit.course.syllabus import NOTEBOOKS, Exercise, Lab
 from labkit.learner import workspace
 
@@ -25,8 +25,14 @@ class NotebookError(Exception):
 def read(path: Path) -> NotebookNode:
     if not path.exists():
         raise NotebookError(tr("there is no file {path}", path=path))
+    return parse(path.read_bytes(), path)
+
+
+def parse(data: bytes, path: Path | str) -> NotebookNode:
+    """
+    path    what the file is called in an error
+    """
     try:
-        data = path.read_bytes()
         content = nbformat.reads(data.decode(json.detect_encoding(data)), as_version=4)
         content.cells  # noqa: B018  what has none is no notebook
     except Exception as error:  # nbformat raises many kinds for a file that is none
@@ -38,6 +44,8 @@ def read(path: Path) -> NotebookNode:
 
 def way_back(lab: Lab) -> str:
     """What brings back the notebook of a lab that was deleted."""
+    if GIVEN.is_dir():
+        return tr("`tinyllm update` brings back the lesson, with your answers from tinyllm/")
     if (ROOT / ".git").exists():
         return tr(
             "`git checkout -- notebooks/{name}.ipynb` brings back the empty one", name=lab.name
