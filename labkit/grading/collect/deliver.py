@@ -26,7 +26,7 @@ from labkit.course.syllabus import LABS, Lab
 from labkit.grading.collect import issues
 from labkit.grading.collect.attempts import Attempt, attempts_in
 from labkit.grading.collect.folders import CollectFolders, is_later, order_of
-from labkit.grading.collect.layouts import MODULE, Claim, claim_called
+from labkit.grading.collect.layouts import MODULE, Claim, claim_called, rank
 from labkit.grading.collect.modules import fill_submission, modules_in, note_on_module
 from labkit.grading.collect.roster import Roster, roster_of
 from labkit.grading.nbgrader.course import Course
@@ -212,13 +212,12 @@ class Run:
                 self.folders.keep(replace(attempt, sha=issue.sha, content=content))
 
     def new_attempts(self, group: list[Attempt], current: dict) -> list[Attempt]:
-        """Those that may change what counts; of a clone, what `tinyllm submit` wrote."""
-        submits = [attempt for attempt in group if "submissions" in attempt.parts[:-1]]
-        new = []
+        """Those that may change what counts; of a project, those of the highest rank."""
+        most, new = max(rank(attempt.parts) for attempt in group), []
         for attempt in group:
-            if submits and attempt not in submits and not self.is_assigned:
+            if rank(attempt.parts) < most and not self.is_assigned:
                 self.folders.keep(attempt)
-                self.line(attempt, issues.SKIPPED, "submissions/ counts")
+                self.line(attempt, issues.SKIPPED, "another one of the project counts")
             elif self.is_new(attempt, current):
                 new.append(attempt)
             else:

@@ -705,3 +705,18 @@ def test_files_of_the_course_and_empty_modules_are_no_question(inbox, beside):
     files = {f"ann/{FILE}": A, f"ann/{beside}": full, f"bob/{FILE}": B,
              "bob/tinyllm/rmsnorm.py": module()}  # fmt: skip
     assert not any(line.trouble for line in inbox.take(files))
+
+
+def test_of_a_project_what_the_learner_works_in_counts(inbox):
+    """Not the lesson as it was given, nor a backup, nor a record of what was given."""
+    project = {f"given/{FILE}": A, f"notebooks/{FILE}": B, f".given/notebooks/{FILE}": A,
+               f"backups/2026-11-28/notebooks/{FILE}": C, "tinyllm/rmsnorm.py": module(),
+               f"solutions/{LAB.module}.py": module(*LAB.exercises)}  # fmt: skip
+    files = {f"ann/{name}": data for name, data in project.items()}
+    files |= {"bob.zip": zipped({f"tinyllm/{name}": data for name, data in project.items()})}
+    files |= {f"cem/{name}": data for name, data in project.items()}
+    files |= {f"cem/submissions/{FILE}": D, f"given/{FILE}": D}
+    files = {name.replace("bob.zip", "bob/all.zip"): data for name, data in files.items()}
+    lines = inbox.take(files)
+    assert not any(line.trouble for line in lines), lines
+    assert inbox.handed_in() == {"ann": B, "bob": B, "cem": D, "given": D}
