@@ -11,7 +11,7 @@ import typer
 
 import labkit
 from labkit.course.lang import said, tr
-from labkit.course.paths import NOT_IN_ITS_FOLDER, NOTEBOOKS, ROOT
+from labkit.course.paths import NOT_IN_ITS_FOLDER, ROOT, TESTS
 from labkit.course.terminal import Problem, translate_help
 
 GROUPS = {  # of the commands in the help, and the packages that they come from
@@ -62,7 +62,7 @@ def main() -> None:
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal or a pipe that is not UTF-8
-    if not NOTEBOOKS.is_dir():
+    if not (TESTS / "visible").is_dir():
         sys.exit(Problem(tr(NOT_IN_ITS_FOLDER)).exit_code)
     try:
         translate_help(typer.main.get_command(app))()

@@ -24,7 +24,7 @@ class Session:
 
     def __init__(self, lab: Lab, shell: Any):
         self.lab, self.shell = lab, shell
-        self.unsaved: set[str] = set()  # exercises whose last run raised an error
+        self.unsaved: dict[str, str] = {}  # {exercise whose last run was not saved: why}
         self.skipped = False  # whether a cell needed an exercise that is not written yet
         self.left_out = False  # whether the last cell did
         self.history: list[Cell] = []  # in the order in which they ran
@@ -39,7 +39,8 @@ class Session:
         cell = Cell(source, parts=parts, given=given, name=name)
         if result.error_before_exec:
             for exercise_id in parts:
-                self._report_unsaved(exercise_id, tr("the cell raised an error"))
+                why = cells.why_no_python(source) or tr("the cell raised an error")
+                self._report_unsaved(exercise_id, why)
             return
         self._remember(cell)
         self._warn_of_loss(source)
@@ -57,11 +58,21 @@ class Session:
             for name in statement.binds:
                 self.shell.user_ns.pop(name, None)
 
+    @property
+    def answered(self) -> list[Exercise]:
+        """The exercises that a cell answered when it ran."""
+
+        def answers(cell: Cell, exercise: Exercise) -> bool:
+            part = cell.parts.get(exercise.id, cell.text)
+            return defines(part, exercise) and not workspace.is_empty(exercise, part)
+
+        return [e for e in self.lab.exercises if any(answers(c, e) for c in self.history)]
+
     def _report_unsaved(self, exercise_id: str, why: str) -> None:
         print(
             tr("exercise {exercise_id} was not saved: {why}", exercise_id=exercise_id, why=why)
         )
-        self.unsaved.add(exercise_id)
+        self.unsaved[exercise_id] = why
 
     def _remember(self, cell: Cell) -> None:
         """A cell that was run again, or that answers what another one did, replaces it."""
@@ -81,7 +92,7 @@ class Session:
         if found is None or found.cell is not cell:
             self._say_what_counts(exercise, cell)
             return
-        self.unsaved.discard(exercise.id)
+        self.unsaved.pop(exercise.id, None)
         if found.inferred:
             line = cells.directive(exercise)
             print(

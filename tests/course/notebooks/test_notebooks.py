@@ -17,6 +17,8 @@ from labkit.course.lang import speaking, tr
 from labkit.course.paths import ROOT
 from labkit.course.syllabus import NOTEBOOKS, find_exercise, find_lab
 from labkit.grading.sample_class import solved
+from labkit.learner import notebook, workspace
+from labkit.learner.project import notebook_file
 from tests.course.raw import raw_in
 
 LINES, COLUMNS, WORDS = 16, 78, 190  # of a code cell; of prose before the learner acts
@@ -255,6 +257,29 @@ def test_after_a_failed_run_the_check_says_what_it_judges(run):
     assert "was not saved" in run("# %% exercise 1.1\ndef f(:")
     report = run('check("1.1")')
     assert "this is about the version before it" in report and "flaot" in report
+    typeset = answer("1.1").replace("wide = x.float()", "wide =\u00a0x.float()")
+    for shown in (run(typeset), run('check("1.1")')):
+        assert "has a no-break space, as pages do: type a plain space" in shown
+
+
+def test_a_blank_cell_of_the_saved_notebook_is_told_where_the_package_passes(
+    run, package, released, monkeypatch
+):
+    lab, exercise = find_exercise("1.1")
+    workspace.save(lab, exercise, answer("1.1"))
+    saved = package.parent / f"{lab.name}.ipynb"
+    assert "blank" not in run('check("1.1")')  # there is no notebook to look into
+    nbformat.write(released[lab.name], saved)
+    words = "blank in your saved notebook, where it earns nothing: 1.1. Your code is in"
+    assert words in run('check("1.1")') and words in run('finish("rmsnorm")')
+    assert "`tinyllm submit rmsnorm` writes it into the file to hand in" in run('check("1.1")')
+    run(answer("1.1"))  # not saved yet; it will be
+    assert "blank" not in run('check("1.1")') and "blank in" not in run('finish("rmsnorm")')
+    monkeypatch.setattr(notebook, "_session", None)
+    content = notebook_file.read(saved)
+    notebook_file.put(content, lab, exercise, answer("1.1"))
+    nbformat.write(content, saved)
+    assert "blank" not in run('check("1.1")')
 
 
 def test_a_renamed_function_is_not_judged_by_its_old_self(run):

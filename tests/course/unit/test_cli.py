@@ -154,7 +154,7 @@ def test_a_course_can_be_built_released_and_found_empty(tmp_path):
 
 
 def test_a_copy_that_is_installed_without_its_folder_says_so_at_once(monkeypatch, capsys):
-    monkeypatch.setattr("labkit.cli.NOTEBOOKS", ROOT / "nowhere")
+    monkeypatch.setattr("labkit.cli.TESTS", ROOT / "nowhere")
     with pytest.raises(SystemExit) as ended:
         main()
     assert (
