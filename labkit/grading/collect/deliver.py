@@ -1,42 +1,48 @@
 """Bring what learners handed in to where nbgrader looks for it.
 
-course/submitted/ID/LAB/LAB.ipynb       the attempt that counts, with timestamp.txt
-course/collected/ID/LAB/*.ipynb         every attempt there was, this one too
-course/collected/unknown/NAME/LAB/      notebooks of which it is open whose they are
-course/collected/manifest.json          where each attempt that counts came from
-course/collected/needs_a_look.json      what a person has to settle (issues.py)
-course/collected/last.csv               what became of each file of the last run
+course/submitted/ID/LAB/LAB.ipynb        the attempt that counts, with timestamp.txt
+course/collected/learners/ID/LAB/        every attempt there was, this one too
+course/collected/unknown/NAME/LAB/       notebooks of which it is open whose they are
+course/collected/manifest.json           where each attempt that counts came from
+course/collected/needs_a_look.json       what a person has to settle (issues.py)
+course/collected/last.csv                what became of each file of the last run
 
 The latest attempt counts, and only a later one replaces it. Nothing is guessed: what no layout
-and no roster settles stays open until `--as` says whose it is. Different notebooks for one
-learner from different sources are never delivered.
+and no roster settles stays open until `--as` says whose it is.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from labkit.course.files import safe_id
+from labkit.course.files import safe_id, write_whole
 from labkit.course.lang import said, tr
 from labkit.course.syllabus import LABS, Lab
 from labkit.grading.collect import issues
-from labkit.grading.collect.attempts import Attempt, attempts_in
-from labkit.grading.collect.folders import CollectFolders, is_later, order_of
-from labkit.grading.collect.layouts import Claim, claim_called
-from labkit.grading.collect.roster import Roster, roster_of
+from labkit.grading.collect.attempts import (
+    Attempt,
+    Claim,
+    attempts_in,
+    claim_called,
+    read_notebook,
+)
+from labkit.grading.collect.roster import Roster, normalize_name, roster_of
+from labkit.grading.judge.notebook_file import NotANotebook
+from labkit.grading.nbgrader import timestamp
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError
-from labkit.grading.nbgrader.timestamp import sha_of
 from labkit.grading.platforms import platform_of
 
-LABS_BY_NAME = {lab.name: lab for lab in LABS}
 LACKS = said("{names} answered in an earlier attempt and not in this one, which counts; ")
-CHOOSE = said("`tinyllm collect --replace --as {learner} FILE` says which of {folder} does")
-ASK = said("`tinyllm collect --as ID FILE` gives it to somebody")
+LABS_BY_NAME = {lab.name: lab for lab in LABS}
 
 
 def collect(
@@ -53,18 +59,27 @@ def collect(
     learner    whose all of it is; else their paths say it
     """
     run = Run(course, lab, roster_of(course, roster_file), replace_newer)
-    collected = run.folders.collected
-    with TemporaryDirectory(prefix=".spool-", dir=collected) as spool:
+    with TemporaryDirectory(prefix=".spool-", dir=run.collected) as spool:
         attempts: list[Attempt] = []
         for source in sources:
-            inside = source.resolve().is_relative_to(collected.resolve())
+            inside = source.resolve().is_relative_to(run.collected.resolve())
             if inside and learner is None:
                 raise CourseError(f"{source} is where collect keeps its own files")
             attempts += attempts_in(source, lab, Path(spool))
-        if learner is not None:
-            attempts = run.assign(learner, attempts)
-        run.deliver(attempts)
+        run.deliver(attempts if learner is None else run.assign(learner, attempts))
     return run.lines
+
+
+def give_learners_a_folder(collected: Path) -> None:
+    """Move the copies that older versions kept in collected/ID/LAB to learners/ID/LAB, where
+    no name of a learner is one of collect's own."""
+    for path in sorted(collected.glob("*/*/*.ipynb")):
+        target = collected / "learners" / path.relative_to(collected)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(target)
+        with suppress(OSError):  # until they are empty
+            path.parent.rmdir()
+            path.parent.parent.rmdir()
 
 
 class Run:
@@ -74,8 +89,11 @@ class Run:
         self.root, self.wanted, self.roster = course.root, wanted, roster
         self.replace_newer = replace_newer
         self.is_assigned = False  # a person said whose it is
-        self.folders = CollectFolders(course.root)
-        self.issues = issues.OpenIssues(course.root)
+        self.collected = self.root / "collected"
+        self.collected.mkdir(parents=True, exist_ok=True)
+        give_learners_a_folder(self.collected)
+        self.manifest = timestamp.read_manifest(self.root)
+        self.issues = issues.OpenIssues(self.root)
         self.issues.given |= roster.numbers
         self.lines: list[issues.Line] = []
         self.new: list[issues.OpenIssue] = []
@@ -86,24 +104,24 @@ class Run:
         groups: dict[tuple[str, Lab], list[Attempt]] = defaultdict(list)
         rest: list[Attempt] = []
         for attempt in map(self.with_learner, attempts):
-            wanted = attempt.sha and self.wanted in (None, attempt.lab)
-            if wanted and attempt.learner:
-                groups[attempt.learner, attempt.lab].append(attempt)
-            elif wanted:
-                self.ask(attempt, self.owner_problem(attempt))
-            else:
+            if not attempt.sha or self.wanted not in (None, attempt.lab):
                 rest.append(attempt)
+            elif attempt.learner:
+                groups[attempt.learner, attempt.lab].append(attempt)
+            else:
+                self.ask(attempt, self.owner_problem(attempt))
         for group in groups.values():
             self.deliver_group(group)
         self.report_ungraded(rest)
-        self.folders.write_manifest()
+        text = json.dumps(self.manifest, indent=1, sort_keys=True)
+        write_whole(self.root / timestamp.MANIFEST, text)
         self.issues.update(self.new, self.settled, self.delivered)
 
     # Whose
 
     def assign(self, learner: str, attempts: list[Attempt]) -> list[Attempt]:
         """All of it is this learner's. It is remembered, should it come again; and whose the
-        number is that an LMS gives to a person."""
+        number is that a platform gives to a person."""
         if safe_id(learner) != learner:
             raise CourseError(f"{learner!r} cannot be a learner's id")
         if self.roster.closed and learner not in {person.id for person in self.roster.people}:
@@ -112,9 +130,9 @@ class Run:
         asked = {issue.sha: issue.claim for issue in self.issues.entries if issue.claim}
         assigned = []
         for attempt in attempts:
-            before = self.folders.manifest.get(f"{learner}/{attempt.lab_name}", {})
+            before = self.manifest.get(f"{learner}/{attempt.lab_name}", {}).get("claim", "")
             claim = claim_called(asked.get(attempt.sha, "")) or attempt.claim
-            claim = claim or claim_called(before.get("claim", "")) or Claim((learner,))
+            claim = claim or claim_called(before) or Claim(names=(learner,))
             self.issues.given[f"{claim.key}/{attempt.sha}"] = learner
             if claim.user:
                 self.issues.given[claim.key] = learner
@@ -122,148 +140,212 @@ class Run:
         return assigned
 
     def with_learner(self, attempt: Attempt) -> Attempt:
-        if self.is_assigned or attempt.claim is None:
+        claim = attempt.claim
+        if self.is_assigned or claim is None:
             return attempt
-        key = attempt.claim.key
-        given = self.issues.given.get(f"{key}/{attempt.sha}") or self.issues.given.get(key)
-        ids = {given} if given else self.roster.find(attempt.claim.names, attempt.claim.key)
+        given = self.issues.given.get(f"{claim.key}/{attempt.sha}")
+        given = given or self.issues.given.get(claim.key)
+        ids = {given} if given else self.roster.find(claim.key, claim.sure, claim.names)
         if len(ids) == 1:
             return replace(attempt, learner=next(iter(ids)))
-        if ids or self.roster.closed or not any(attempt.claim.names):
+        nobody = claim.platform.test_student
+        if nobody and normalize_name(nobody) in map(normalize_name, claim.names):
+            why = f"{claim.platform.name}'s test student"
+            return replace(attempt, claim=None, sha="", reason=why, other=True)
+        if ids or self.roster.closed or claim.names == ("",):
             return attempt
-        return replace(attempt, learner=safe_id(attempt.claim.shown))
+        return replace(attempt, learner=safe_id(claim.shown))
 
     def owner_problem(self, attempt: Attempt) -> str:
         """Why it is open whose a notebook is."""
-        if attempt.claim is None:
+        if (claim := attempt.claim) is None:
             odd = tr("its path is not like those of the others, or of no known layout")
-            return attempt.note or odd
-        ids = sorted(self.roster.find(attempt.claim.names, attempt.claim.key))
-        if ids:
+            return attempt.reason or odd
+        if ids := sorted(self.roster.find(claim.key, claim.sure, claim.names)):
             return tr("{shown} may be {names}", shown=attempt.shown, names=tr(" or ").join(ids))
-        platform = attempt.claim.platform
-        if platform.table:
-            table = tr(platform.table)
+        if claim.platform.table:
+            table = tr(claim.platform.table)
             return tr("not on the roster; {platform}'s {table} as --roster may tell",
-                      platform=platform.name, table=table)  # fmt: skip
+                      platform=claim.platform.name, table=table)  # fmt: skip
         return tr("not on the roster, so not graded")
 
-    def ask(self, attempt: Attempt, reason: str) -> None:
-        """It is kept, and a person is asked whose it is."""
-        copy = self.folders.keep(replace(attempt, learner=""))
-        reason += tr("; ") + tr(ASK)
-        self.report_issue(attempt, issues.WHOSE, reason, str(copy.relative_to(self.root)))
-
-    def report_issue(self, attempt: Attempt, state: str, reason: str, copy: str = "") -> None:
-        """A line of the table, and an issue that stays open."""
-        self.line(attempt, state, reason)
-        when = attempt.when.timestamp() if attempt.when and not attempt.other else None
-        learner = attempt.learner or attempt.shown
-        sha = attempt.sha if copy or state == issues.FEWER else ""
-        what = (attempt.lab_name, attempt.file, reason, when, sha, copy, attempt.claim_key)
-        self.new.append(issues.OpenIssue(learner, bool(attempt.learner), *what))
-
-    def line(self, attempt: Attempt, state: str, note: str = "") -> None:
-        what = (attempt.shown, attempt.claim_key, attempt.lab_name, attempt.when)
-        self.lines.append(issues.Line(*what, state, note, attempt.file))
+    def rivals(self, attempt: Attempt, group: list[Attempt], current: dict) -> set[str]:
+        """What says that the learner's work is somebody else's: different numbers of one
+        platform are different people, and so may be sources with different notebooks."""
+        key, platform = attempt.claim.key, attempt.claim.platform
+        keys = {current["claim"]} if current else {other.claim.key for other in group}
+        hashes = {other.sha for other in group} if not current else {current["sha"]}
+        numbers = {other for other in keys if platform_of(other) == platform}
+        if platform.one_number:
+            claims = {entry.get("claim", ""): name.rpartition("/")[0]
+                      for name, entry in self.manifest.items()}  # fmt: skip
+            claims |= {key: next(iter(ids)) for key, ids in self.roster.numbers_of(platform)}
+            mine = {other for other, learner in claims.items() if learner == attempt.learner}
+            numbers |= {other for other in mine if platform_of(other) == platform}
+        is_given = self.issues.given.get(key) == attempt.learner
+        if platform.has_users and numbers - {key} and not is_given:
+            return numbers | {key}
+        return set() if hashes == {attempt.sha} or keys == {key} else keys | {key}
 
     # One learner's notebooks of one lab
 
     def deliver_group(self, group: list[Attempt]) -> None:
         """The latest counts, and all are kept; what may be somebody else's is asked about."""
         learner, lab = group[0].learner, group[0].lab
-        current = self.folders.current(learner, lab.name)
-        new = self.undisputed(self.new_attempts(group, current), current)
+        current = self.current(learner, lab.name)
+        new = group if self.is_assigned else self.new_attempts(group, current)
+        new = self.ordered(new)
         if not new:
             return
         *earlier, last = sorted(new, key=lambda attempt: (attempt.order, attempt.file))
         for attempt in earlier:
-            self.folders.keep(attempt)
+            self.keep(attempt)
             if attempt.sha != last.sha:
                 self.line(attempt, issues.EARLIER)
-        state, begun = self.folders.put(last, self.replace_newer, self.is_assigned)
-        self.folders.keep(last)  # after it counts: until then it is new
-        if self.is_assigned:
-            self.settle(last)
+        state, begun = self.put(last)
+        self.keep(last)  # after it counts: until then it is new
         self.settled |= {attempt.sha for attempt in new}
-        begun = begun.union(*(attempt.begun for attempt in earlier)) - last.begun
+        lacks = begun.union(*(attempt.begun for attempt in earlier)) - last.begun
         if state != issues.OLDER:
             self.delivered[learner, lab.name] = last.claim.key
-        if begun and state != issues.OLDER and not self.is_assigned:
-            why = tr(LACKS, names=tr(", ").join(sorted(begun)))
-            folder = f"collected/{learner}/{lab.name}"
-            why += tr(CHOOSE, learner=learner, folder=folder)
+        if lacks and state != issues.OLDER and not self.is_assigned:
+            folder = self.copies_folder(last).relative_to(self.root)
+            names = tr(", ").join(sorted(lacks))
+            why = tr(LACKS, names=names)
+            why += tr("`tinyllm collect --replace --as {learner} FILE` says which of {folder} "
+                      "does", learner=learner, folder=folder)  # fmt: skip
             self.report_issue(last, issues.FEWER, why)
         else:
             self.line(last, state)
 
-    def settle(self, attempt: Attempt) -> None:
-        """Keep with the learner what else was open of the same person."""
-        for issue in self.issues.entries:
-            same = (issue.claim, issue.lab) == (attempt.claim.key, attempt.lab_name)
-            if issue.kept and same and (self.root / issue.kept).is_file():
-                content = self.root / issue.kept
-                self.folders.keep(replace(attempt, sha=issue.sha, content=content))
-
     def new_attempts(self, group: list[Attempt], current: dict) -> list[Attempt]:
-        """Those that may change what counts; of a clone, what `tinyllm submit` wrote."""
-        submits = [attempt for attempt in group if "submissions" in attempt.parts[:-1]]
-        new = []
-        for attempt in group:
-            if submits and attempt not in submits and not self.is_assigned:
-                self.folders.keep(attempt)
+        """Those that may change what counts, undisputed; of a clone, what `tinyllm submit`
+        wrote."""
+        is_submit = ["submissions" in attempt.parts[:-1] for attempt in group]
+        found = []
+        for attempt, submit in zip(group, is_submit, strict=True):
+            if any(is_submit) and not submit:
+                self.keep(attempt)
                 self.line(attempt, issues.SKIPPED, "submissions/ counts")
+            elif rivals := self.rivals(attempt, group, current):
+                names = " / ".join(sorted(rivals))
+                why = tr("several people may go by this name: {claims}", claims=names)
+                self.ask(attempt, why)
             elif self.is_new(attempt, current):
-                new.append(attempt)
+                found.append(attempt)
             else:
                 self.line(attempt, issues.EARLIER)
-        return new
+        return found
+
+    def ordered(self, new: list[Attempt]) -> list[Attempt]:
+        """Without any, if no time says which of different notebooks is the latest."""
+        is_timed = all(a.claim.platform is None or a.claim.platform.timed for a in new)
+        latest = max((attempt.order for attempt in new), default=[])
+        doubtful = [a for a in new if not is_timed or a.order == latest]
+        if len({attempt.sha for attempt in doubtful}) < 2:
+            return new
+        for attempt in new:
+            if attempt in doubtful:
+                self.ask(attempt, tr("{name} has several different notebooks of {lab}",
+                                     name=attempt.learner, lab=attempt.lab.name))  # fmt: skip
+            else:
+                self.keep(attempt)
+                self.line(attempt, issues.EARLIER)
+        return []
 
     def is_new(self, attempt: Attempt, current: dict) -> bool:
         """Whether it was not collected before, or counts, or is later than what counts; where
         a person chose what counts, only a notebook that was not there replaces it."""
         path = issues.submitted(self.root, attempt.learner, attempt.lab.name)
-        if self.is_assigned or self.replace_newer or not path.is_file():
+        if self.replace_newer or not path.is_file() or attempt.sha == timestamp.sha_of(path):
             return True
-        if self.folders.find_copy(attempt) is None or attempt.sha == sha_of(path):
+        if not (self.find_copy(attempt) or self.find_copy(replace(attempt, learner=""))):
             return True
-        return not current.get("chosen") and is_later(attempt, order_of(path, current))
+        return not current.get("chosen") and self.is_later(attempt, path, current)
 
-    def undisputed(self, new: list[Attempt], current: dict) -> list[Attempt]:
-        """Without those that may be somebody else's, and those of which no time says which is
-        the latest."""
-        if self.is_assigned or not new:
-            return new
-        keys = {current["claim"]} if current else {attempt.claim.key for attempt in new}
-        hashes = {attempt.sha for attempt in new} | {current.get("sha", new[0].sha)}
-        claims = [entry.get("claim", "") for key, entry in self.folders.manifest.items()
-                  if key.rpartition("/")[0] == new[0].learner]  # fmt: skip
-        good = []
-        for attempt in new:
-            key, platform = attempt.claim.key, attempt.claim.platform
-            others = {claim for claim in claims if platform_of(claim) == platform} - {key}
-            others = others if platform.one_number else set()
-            is_one = len(hashes) == 1 or keys == {key} or attempt.sha == current.get("sha")
-            if is_one and not others:
-                good.append(attempt)
-            else:
-                names = " / ".join(sorted({*keys, *others, key}))
-                why = tr("several people may go by this name: {claims}", claims=names)
-                self.ask(attempt, why)
-        timed = all(attempt.claim.platform.timed for attempt in good)
-        latest = max((attempt.order for attempt in good), default=[])
-        rivals = [attempt for attempt in good if not timed or attempt.order == latest]
-        if len({attempt.sha for attempt in rivals}) < 2:
-            return good
-        for attempt in good:
-            if attempt in rivals:
-                name, lab = attempt.learner, attempt.lab.name
-                why = tr("{name} has several different notebooks of {lab}", name=name, lab=lab)
-                self.ask(attempt, why)
-            else:
-                self.folders.keep(attempt)
-                self.line(attempt, issues.EARLIER)
-        return []
+    # Folders
+
+    def current(self, learner: str, lab: str) -> dict[str, Any]:
+        """The manifest's entry of what counts; {} if that came by other means."""
+        path = issues.submitted(self.root, learner, lab)
+        entry = self.manifest.get(f"{learner}/{lab}", {})
+        is_there = path.is_file() and timestamp.sha_of(path) == entry.get("sha")
+        return entry if is_there else {}
+
+    def copies_folder(self, attempt: Attempt) -> Path:
+        owner = ("learners", attempt.learner) if attempt.learner else (
+            "unknown", safe_id(attempt.shown))  # fmt: skip
+        return self.collected.joinpath(*owner, attempt.lab.name)
+
+    def find_copy(self, attempt: Attempt) -> Path | None:
+        return next(self.copies_folder(attempt).glob(f"*{attempt.sha[:12]}.ipynb"), None)
+
+    def keep(self, attempt: Attempt) -> Path:
+        """A copy, named by time and content; the same content only once."""
+        if path := self.find_copy(attempt):
+            return path
+        when = f"{attempt.when:%Y-%m-%dT%H-%M-%SZ}-" if attempt.when else ""
+        path = self.copies_folder(attempt) / f"{when}{attempt.sha[:12]}.ipynb"
+        write_whole(path, attempt.content.read_bytes())
+        if attempt.when:  # from which `collect --as` takes it
+            os.utime(path, (attempt.when.timestamp(), attempt.when.timestamp()))
+        return path
+
+    def is_later(self, attempt: Attempt, path: Path, current: dict) -> bool:
+        """Whether an attempt comes after what counts: by numbers of files if both have them."""
+        number, when = current.get("order") or [0, issues.handed_in(path).timestamp()]
+        if attempt.claim.number and number:
+            return attempt.claim.number > number
+        return attempt.when is not None and attempt.when.timestamp() > when
+
+    def put(self, attempt: Attempt) -> tuple[str, frozenset[str]]:
+        """Make an attempt what counts, unless what is there is later: what was done, and what
+        was answered there before."""
+        name, begun = f"{attempt.learner}/{attempt.lab.name}", frozenset[str]()
+        path = issues.submitted(self.root, attempt.learner, attempt.lab.name)
+        current = self.current(attempt.learner, attempt.lab.name)
+        entry = {"sha": attempt.sha, "order": attempt.order, "claim": attempt.claim.key,
+                 "source": attempt.file, "late": attempt.claim.late}  # fmt: skip
+        entry |= {"chosen": True} if self.is_assigned else {}
+        state = issues.NEWER if path.is_file() else issues.NEW
+        if path.is_file():
+            sha, when = timestamp.sha_of(path), issues.handed_in(path)
+            if sha == attempt.sha:
+                entry["order"] = max(attempt.order, current.get("order", attempt.order))
+                self.manifest[name] = current | entry
+                return issues.SAME, begun
+            if not (self.replace_newer or self.is_later(attempt, path, current)):
+                return issues.OLDER, begun
+            with suppress(NotANotebook):
+                begun = read_notebook(path.read_bytes())[1]
+            self.keep(replace(attempt, sha=sha, when=when, content=path))
+        stamp = path.with_name(timestamp.STAMP)
+        if attempt.when:  # first: should this be the last thing done, the notebook comes again
+            write_whole(stamp, timestamp.timestamp_text(attempt.when))
+        else:
+            stamp.unlink(missing_ok=True)
+        write_whole(path, attempt.content.read_bytes())
+        self.manifest[name] = entry
+        return state, begun
+
+    # What is said of it
+
+    def line(self, attempt: Attempt, state: str, note: str = "", copy: str = "") -> None:
+        what = (attempt.shown, attempt.key, attempt.lab_name, attempt.when)
+        self.lines.append(issues.Line(*what, state, note, attempt.file, copy))
+
+    def ask(self, attempt: Attempt, reason: str) -> None:
+        """It is kept, and a person is asked whose it is."""
+        copy = self.keep(replace(attempt, learner=""))
+        self.report_issue(attempt, issues.WHOSE, reason, str(copy.relative_to(self.root)))
+
+    def report_issue(self, attempt: Attempt, state: str, reason: str, copy: str = "") -> None:
+        """A line of the table, and an issue that stays open."""
+        self.line(attempt, state, reason, copy)
+        when = attempt.when.timestamp() if attempt.when and not attempt.other else None
+        sha = attempt.sha if copy or state == issues.FEWER else ""
+        what = (attempt.lab_name, attempt.file, reason, when, sha, copy, attempt.key)
+        self.new.append(issues.OpenIssue(attempt.shown, bool(attempt.learner), *what))
 
     def report_ungraded(self, rest: list[Attempt]) -> None:
         """Files that are no submission, once for each reason. Files of a different kind or lab
@@ -275,13 +357,12 @@ class Run:
             if attempt.sha:
                 reason = tr("a notebook of {name}", name=attempt.lab.name)
                 attempt = replace(attempt, reason=reason)
-            who = attempt.claim_key or attempt.shown
+            who = attempt.key or attempt.shown
             files[who, mild, "" if mild else attempt.reason].append(attempt)
         for (who, mild, _), (attempt, *more) in sorted(files.items(), key=lambda item: item[0]):
             lab = self.wanted or (None if mild else attempt.lab)
-            names = {lab.name} if lab else labs
             has = any(issues.submitted(self.root, attempt.learner, name).is_file()
-                      for name in names if attempt.learner)  # fmt: skip
+                      for name in ({lab.name} if lab else labs) if attempt.learner)  # fmt: skip
             note = attempt.reason
             if more:
                 note += tr("; and {count} more such files", count=len(more))
