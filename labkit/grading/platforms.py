@@ -18,7 +18,6 @@ MODULE = "|".join(lab.module for lab in NOTEBOOKS)
 LAB_SLUG = rf"(?:\d\d[-_])?(?:{MODULE})[-_]"
 SLUG = rf"(?:(?:lab|hw|homework|assignment|tinyllm)[-_]?\d*[-_](?:{LAB_SLUG})?|{LAB_SLUG})"
 FOLDER = "folder"  # a folder for each learner, of no platform
-TIMES = ("%Y-%m-%d-%H-%M-%S", "%b %d, %Y %I%M %p")
 ATTEMPT = r"(?P<id>[^_/]+)_attempt_(?P<time>\d{4}(?:-\d\d){5})(?:_|\.txt)"
 # A folder that all hand-ins of an export share
 WRAPPER = re.compile(r"submitted|submissions|inbound|assignment_\d+_export|abgaben|"
@@ -33,7 +32,7 @@ class Layout:
                which no learner chooses; `name` a name that learners may choose; `who` either,
                or an e-mail address, as a teacher names a folder; `user` what the platform alone
                knows, its number for a person, looked up as `PLATFORM NUMBER`; `file` a number
-               that grows with each file, `late` a mark, `time` a time in one of TIMES, `slug`
+               that grows with each file, `late` a mark, `time` a time, `slug`
                what all hand-ins begin with
     whole      it is taken only where it fits every learner
     first      where it fits all of a source, it comes before others: what the platform puts

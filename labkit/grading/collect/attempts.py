@@ -7,33 +7,23 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 
-import yaml
-
-from labkit.course.answers import answers_in, cell_name
-from labkit.course.cells import DIRECTIVE
 from labkit.course.files import write_whole
 from labkit.course.lang import tr
-from labkit.course.syllabus import LABS, NOTEBOOKS, Lab
-from labkit.grading.collect.walk import ARCHIVE, BESIDE, GIT, MEGABYTE, Found, Parts, files_of
+from labkit.course.syllabus import LABS, Lab
+from labkit.grading.collect.labs import lab_by_name, lab_of, read_notebook
+from labkit.grading.collect.walk import ARCHIVE, BESIDE, GIT, Found, Parts, files_of
 from labkit.grading.judge.notebook_file import (
     MAX_NOTEBOOK,
     NotANotebook,
-    cells_of,
-    text_of,
     without_outputs,
 )
 from labkit.grading.nbgrader.timestamp import STAMP, STAMP_BYTES, parse_timestamp
-from labkit.grading.platforms import TIMES, WRAPPER, Layout, Platform, all_layouts, platform_of
-from labkit.learner.workspace import is_empty
-
-BY_CELL = {name: lab for lab in NOTEBOOKS for name in lab.cells}
-BY_NUMBER = {lab.number: lab for lab in NOTEBOOKS}
-MOST_YAML, DEEPEST_YAML = 8 * MEGABYTE, 30
+from labkit.grading.platform_files import members_in, time_in
+from labkit.grading.platforms import WRAPPER, Layout, Platform, all_layouts, platform_of
 
 
 @dataclass(frozen=True)
@@ -129,16 +119,19 @@ def attempts_in(source: Path, wanted: Lab | None, spool: Path) -> list[Attempt]:
     for found in files_of(source):
         if found.parts[-1] == GIT:
             clones.add(found.parts[:-1])
-        if found.data is not None and not found.inner:
+        if found.data is not None and found.parts[-1] in BESIDE and not found.inner:
             beside[found.parts] = found.data
         attempts.append(attempt_of(found, source.name, wanted, spool))
     claims, base = claims_of([a.parts for a in attempts], [bool(a.sha) for a in attempts])
     platform = next((claim.platform for claim in claims if claim), None)
     table = (*base, platform.metadata) if platform else ()
-    listed, broken = {}, {}
+    listed, broken = defaultdict(list), {}
     if table in beside:
         try:
-            listed = members_in(platform, beside[table])
+            for folder, sure, name, time in members_in(beside[table]):
+                if user := next(filter(None, (*sure, name)), ""):
+                    claim = Claim(sure, (name,), user, when=time, platform=platform)
+                    listed[folder].append(claim)
         except ValueError as error:
             broken[table] = tr("it cannot be read ({error})", error=error)
     result, used = [], {table}
@@ -187,43 +180,6 @@ def attempt_of(found: Found, source: str, wanted: Lab | None, spool: Path) -> At
     return replace(attempt, lab=lab, content=spool / sha, sha=sha, begun=begun)
 
 
-def read_notebook(data: bytes) -> tuple[Counter[Lab], frozenset[str]]:
-    """Of each lab the number of cells that name it, and the exercises that are answered;
-    NotANotebook, which says why, if it is none."""
-    votes: Counter[Lab] = Counter()
-    begun: set[str] = set()
-    for cell in cells_of(data):
-        text, name = text_of(cell), cell_name(cell)
-        numbers = {found[1].split(".")[0].zfill(2) for found in DIRECTIVE.finditer(text)
-                   if found[1]}  # fmt: skip
-        labs = {BY_NUMBER[number] for number in numbers if number in BY_NUMBER}
-        labs = labs or {BY_CELL[name]} if name in BY_CELL else labs
-        votes.update(labs)
-        for lab in labs.intersection(LABS):
-            for key, part in answers_in(text, name, lab).items():
-                if not is_empty(lab.exercise(key), part):
-                    begun.add(key)
-    return votes, frozenset(begun)
-
-
-def lab_of(votes: Counter[Lab]) -> Lab | None:
-    """The lab of a notebook's cells, where they leave no doubt."""
-    (first, most), (_, other) = [*votes.most_common(2), (None, 0), (None, 0)][:2]
-    return first if most >= 2 * other else None
-
-
-def lab_by_name(parts: Parts) -> Lab | None:
-    """The lab whose name stands in the file's name (01_rmsnorm, 1-rmsnorm), or else in that of
-    a folder above it."""
-    for part in reversed(parts):
-        named = [lab for lab in NOTEBOOKS
-                 if re.search(rf"(?<!\d)0?{int(lab.number)}[ _-]{lab.module}(?![a-z])", part,
-                              re.IGNORECASE)]  # fmt: skip
-        if len(named) == 1:
-            return named[0]
-    return None
-
-
 # Whose
 
 
@@ -241,33 +197,29 @@ def claims_of(
               and all(len(above) == 1 for above in levels[:place])]  # fmt: skip
     for place in sorted({int(1 in places), *places}, reverse=True):
         base = certain[0][:place] if certain else ()
-        platform, layout, is_class = layout_of(["/".join(nfc(p[place:])) for p in certain])
+        platform, layout, is_class = layout_of([plain(p[place:]) for p in certain])
         if layout and layout.first:
             break
-    found = {
-        path: layout.match("/".join(nfc(path[place:])))
-        for path in paths
-        if layout and path[:place] == base
-    }
-    matches = [match for match in found.values() if match]
-    slugs = Counter(match["slug"] for match in matches if "slug" in match.re.groupindex)
+    found = {path: match for path in paths if layout and path[:place] == base
+             and (match := layout.match(plain(path[place:])))}  # fmt: skip
+    slugs = Counter(match["slug"] for match in found.values() if "slug" in match.re.groupindex)
     slug = max(slugs, key=lambda slug: (slugs[slug], -len(slug))) if slugs else None
-    claims = {path: claim_in(platform, match, slug) for path, match in found.items() if match}
-    names = defaultdict(set)
-    for claim in filter(None, claims.values()):
-        names[claim.user].add(claim.names)
+    claims, names = {}, defaultdict(set)
+    for path, match in found.items():
+        if claim := claim_in(platform, match, slug):
+            names[claim.user].add(claim.names)
+            # A single folder may be a learner's own
+            folder = path[: place + match[0].count("/")] if is_class else ()
+            when = claim.when if is_class else None
+            claims[path] = replace(claim, folder=folder, when=when)
     for path, claim in claims.items():
-        if claim and is_class:
-            claims[path] = replace(claim, folder=path[: place + found[path][0].count("/")])
-        elif claim:  # a single folder may be a learner's own
-            claims[path] = replace(claim, when=None)
-        if claim and len(names[claim.user]) > 1:  # the number of something else
-            claims[path] = replace(claims[path], user="")
+        if len(names[claim.user]) > 1:  # the number of something else
+            claims[path] = replace(claim, user="")
     return [claims.get(path) for path in paths], base
 
 
-def nfc(parts: Parts) -> list[str]:
-    return [unicodedata.normalize("NFC", part) for part in parts]
+def plain(parts: Parts) -> str:
+    return unicodedata.normalize("NFC", "/".join(parts))
 
 
 def layout_of(texts: Sequence[str]) -> tuple[Platform | None, Layout | None, bool]:
@@ -307,60 +259,9 @@ def claim_in(platform: Platform, match: re.Match[str], slug: str | None) -> Clai
     return Claim(sure, names, user, int(found.get("file") or 0), late, when, platform)
 
 
-def time_in(text: str) -> datetime | None:
-    """A platform's time: nbgrader's in UTC, others by local clock."""
-    if when := parse_timestamp(text.encode()):
-        return when
-    text = re.sub(r" (\d{3}) (?=[AP]M)", r" 0\1 ", text.replace(".", ""))
-    for form in TIMES:
-        with suppress(ValueError, OverflowError):
-            return datetime.strptime(text, form).astimezone(timezone.utc)
-    return None
-
-
 def claim_called(key: str) -> Claim | None:
     """The claim with this key."""
     if (platform := platform_of(key)) is None:
         return None
     name, late = key[len(platform.name) + 1 :], None if platform.clock else False
     return Claim(names=(name,), user=name * platform.has_users, late=late, platform=platform)
-
-
-def members_in(platform: Platform, data: bytes) -> dict[str, list[Claim]]:
-    """{folder: who handed it in} of Gradescope's metadata; a group has several members."""
-    found: dict[str, list[Claim]] = defaultdict(list)
-    for folder, about in plain_keys(read_yaml(data)).items():
-        about = plain_keys(about)
-        when = time_in(re.sub(r"(\.\d{6})\d+", r"\1", str(about.get("created_at"))))
-        people = about.get("submitters")
-        for person in map(plain_keys, people if isinstance(people, list) else ()):
-            texts = [person.get(key) for key in ("sid", "email", "name")]
-            *sure, name = [text if isinstance(text, str) and text not in ("~", "null") else ""
-                           for text in texts]  # fmt: skip
-            if user := next(filter(None, (*sure, name)), ""):
-                claim = Claim(tuple(sure), (name,), user, when=when, platform=platform)
-                found[folder].append(claim)
-    return found
-
-
-def read_yaml(data: bytes) -> object:
-    """YAML as tables, lists and texts; ValueError where it is broken, large, deep, or refers to
-    itself."""
-    if len(data) > MOST_YAML:
-        raise ValueError(f"{len(data):,} bytes, more than the {MOST_YAML:,} that are read")
-    text, depth = data.decode("utf-8-sig", "replace"), 0
-    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-    try:
-        for event in yaml.parse(text, loader):
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            depth -= isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST_YAML or getattr(event, "anchor", None):
-                raise ValueError("too deep, or it refers to itself")
-        return yaml.load(text, loader)
-    except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from error
-
-
-def plain_keys(table: object) -> dict[str, object]:
-    """Ruby's `:name` is `name`."""
-    return {str(k).lstrip(":"): v for k, v in table.items()} if isinstance(table, dict) else {}

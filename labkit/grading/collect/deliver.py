@@ -13,29 +13,19 @@ and no roster settles stays open until `--as` says whose it is.
 
 from __future__ import annotations
 
-import json
-import os
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from labkit.course.files import safe_id, write_whole
+from labkit.course.files import safe_id
 from labkit.course.lang import said, tr
 from labkit.course.syllabus import LABS, Lab
 from labkit.grading.collect import issues
-from labkit.grading.collect.attempts import (
-    Attempt,
-    Claim,
-    attempts_in,
-    claim_called,
-    read_notebook,
-)
+from labkit.grading.collect.attempts import Attempt, Claim, attempts_in, claim_called
+from labkit.grading.collect.folders import CollectFolders
 from labkit.grading.collect.roster import Roster, normalize_name, roster_of
-from labkit.grading.judge.notebook_file import NotANotebook
 from labkit.grading.nbgrader import timestamp
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError
@@ -59,27 +49,15 @@ def collect(
     learner    whose all of it is; else their paths say it
     """
     run = Run(course, lab, roster_of(course, roster_file), replace_newer)
-    with TemporaryDirectory(prefix=".spool-", dir=run.collected) as spool:
+    with TemporaryDirectory(prefix=".spool-", dir=run.folders.collected) as spool:
         attempts: list[Attempt] = []
         for source in sources:
-            inside = source.resolve().is_relative_to(run.collected.resolve())
+            inside = source.resolve().is_relative_to(run.folders.collected.resolve())
             if inside and learner is None:
                 raise CourseError(f"{source} is where collect keeps its own files")
             attempts += attempts_in(source, lab, Path(spool))
         run.deliver(attempts if learner is None else run.assign(learner, attempts))
     return run.lines
-
-
-def give_learners_a_folder(collected: Path) -> None:
-    """Move the copies that older versions kept in collected/ID/LAB to learners/ID/LAB, where
-    no name of a learner is one of collect's own."""
-    for path in sorted(collected.glob("*/*/*.ipynb")):
-        target = collected / "learners" / path.relative_to(collected)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        path.replace(target)
-        with suppress(OSError):  # until they are empty
-            path.parent.rmdir()
-            path.parent.parent.rmdir()
 
 
 class Run:
@@ -89,10 +67,7 @@ class Run:
         self.root, self.wanted, self.roster = course.root, wanted, roster
         self.replace_newer = replace_newer
         self.is_assigned = False  # a person said whose it is
-        self.collected = self.root / "collected"
-        self.collected.mkdir(parents=True, exist_ok=True)
-        give_learners_a_folder(self.collected)
-        self.manifest = timestamp.read_manifest(self.root)
+        self.folders = CollectFolders(self.root)
         self.issues = issues.OpenIssues(self.root)
         self.issues.given |= roster.numbers
         self.lines: list[issues.Line] = []
@@ -113,8 +88,7 @@ class Run:
         for group in groups.values():
             self.deliver_group(group)
         self.report_ungraded(rest)
-        text = json.dumps(self.manifest, indent=1, sort_keys=True)
-        write_whole(self.root / timestamp.MANIFEST, text)
+        self.folders.write_manifest()
         self.issues.update(self.new, self.settled, self.delivered)
 
     # Whose
@@ -130,7 +104,9 @@ class Run:
         asked = {issue.sha: issue.claim for issue in self.issues.entries if issue.claim}
         assigned = []
         for attempt in attempts:
-            before = self.manifest.get(f"{learner}/{attempt.lab_name}", {}).get("claim", "")
+            before = self.folders.manifest.get(f"{learner}/{attempt.lab_name}", {}).get(
+                "claim", ""
+            )
             claim = claim_called(asked.get(attempt.sha, "")) or attempt.claim
             claim = claim or claim_called(before) or Claim(names=(learner,))
             self.issues.given[f"{claim.key}/{attempt.sha}"] = learner
@@ -178,7 +154,7 @@ class Run:
         numbers = {other for other in keys if platform_of(other) == platform}
         if platform.one_number:
             claims = {entry.get("claim", ""): name.rpartition("/")[0]
-                      for name, entry in self.manifest.items()}  # fmt: skip
+                      for name, entry in self.folders.manifest.items()}  # fmt: skip
             claims |= {key: next(iter(ids)) for key, ids in self.roster.numbers_of(platform)}
             mine = {other for other, learner in claims.items() if learner == attempt.learner}
             numbers |= {other for other in mine if platform_of(other) == platform}
@@ -192,24 +168,24 @@ class Run:
     def deliver_group(self, group: list[Attempt]) -> None:
         """The latest counts, and all are kept; what may be somebody else's is asked about."""
         learner, lab = group[0].learner, group[0].lab
-        current = self.current(learner, lab.name)
+        current = self.folders.current(learner, lab.name)
         new = group if self.is_assigned else self.new_attempts(group, current)
         new = self.ordered(new)
         if not new:
             return
         *earlier, last = sorted(new, key=lambda attempt: (attempt.order, attempt.file))
         for attempt in earlier:
-            self.keep(attempt)
+            self.folders.keep(attempt)
             if attempt.sha != last.sha:
                 self.line(attempt, issues.EARLIER)
-        state, begun = self.put(last)
-        self.keep(last)  # after it counts: until then it is new
+        state, begun = self.folders.put(last, self.replace_newer, self.is_assigned)
+        self.folders.keep(last)  # after it counts: until then it is new
         self.settled |= {attempt.sha for attempt in new}
         lacks = begun.union(*(attempt.begun for attempt in earlier)) - last.begun
         if state != issues.OLDER:
             self.delivered[learner, lab.name] = last.claim.key
         if lacks and state != issues.OLDER and not self.is_assigned:
-            folder = self.copies_folder(last).relative_to(self.root)
+            folder = self.folders.copies_folder(last).relative_to(self.root)
             names = tr(", ").join(sorted(lacks))
             why = tr(LACKS, names=names)
             why += tr("`tinyllm collect --replace --as {learner} FILE` says which of {folder} "
@@ -225,7 +201,7 @@ class Run:
         found = []
         for attempt, submit in zip(group, is_submit, strict=True):
             if any(is_submit) and not submit:
-                self.keep(attempt)
+                self.folders.keep(attempt)
                 self.line(attempt, issues.SKIPPED, "submissions/ counts")
             elif rivals := self.rivals(attempt, group, current):
                 names = " / ".join(sorted(rivals))
@@ -249,7 +225,7 @@ class Run:
                 self.ask(attempt, tr("{name} has several different notebooks of {lab}",
                                      name=attempt.learner, lab=attempt.lab.name))  # fmt: skip
             else:
-                self.keep(attempt)
+                self.folders.keep(attempt)
                 self.line(attempt, issues.EARLIER)
         return []
 
@@ -259,74 +235,12 @@ class Run:
         path = issues.submitted(self.root, attempt.learner, attempt.lab.name)
         if self.replace_newer or not path.is_file() or attempt.sha == timestamp.sha_of(path):
             return True
-        if not (self.find_copy(attempt) or self.find_copy(replace(attempt, learner=""))):
+        if not (
+            self.folders.find_copy(attempt)
+            or self.folders.find_copy(replace(attempt, learner=""))
+        ):
             return True
-        return not current.get("chosen") and self.is_later(attempt, path, current)
-
-    # Folders
-
-    def current(self, learner: str, lab: str) -> dict[str, Any]:
-        """The manifest's entry of what counts; {} if that came by other means."""
-        path = issues.submitted(self.root, learner, lab)
-        entry = self.manifest.get(f"{learner}/{lab}", {})
-        is_there = path.is_file() and timestamp.sha_of(path) == entry.get("sha")
-        return entry if is_there else {}
-
-    def copies_folder(self, attempt: Attempt) -> Path:
-        owner = ("learners", attempt.learner) if attempt.learner else (
-            "unknown", safe_id(attempt.shown))  # fmt: skip
-        return self.collected.joinpath(*owner, attempt.lab.name)
-
-    def find_copy(self, attempt: Attempt) -> Path | None:
-        return next(self.copies_folder(attempt).glob(f"*{attempt.sha[:12]}.ipynb"), None)
-
-    def keep(self, attempt: Attempt) -> Path:
-        """A copy, named by time and content; the same content only once."""
-        if path := self.find_copy(attempt):
-            return path
-        when = f"{attempt.when:%Y-%m-%dT%H-%M-%SZ}-" if attempt.when else ""
-        path = self.copies_folder(attempt) / f"{when}{attempt.sha[:12]}.ipynb"
-        write_whole(path, attempt.content.read_bytes())
-        if attempt.when:  # from which `collect --as` takes it
-            os.utime(path, (attempt.when.timestamp(), attempt.when.timestamp()))
-        return path
-
-    def is_later(self, attempt: Attempt, path: Path, current: dict) -> bool:
-        """Whether an attempt comes after what counts: by numbers of files if both have them."""
-        number, when = current.get("order") or [0, issues.handed_in(path).timestamp()]
-        if attempt.claim.number and number:
-            return attempt.claim.number > number
-        return attempt.when is not None and attempt.when.timestamp() > when
-
-    def put(self, attempt: Attempt) -> tuple[str, frozenset[str]]:
-        """Make an attempt what counts, unless what is there is later: what was done, and what
-        was answered there before."""
-        name, begun = f"{attempt.learner}/{attempt.lab.name}", frozenset[str]()
-        path = issues.submitted(self.root, attempt.learner, attempt.lab.name)
-        current = self.current(attempt.learner, attempt.lab.name)
-        entry = {"sha": attempt.sha, "order": attempt.order, "claim": attempt.claim.key,
-                 "source": attempt.file, "late": attempt.claim.late}  # fmt: skip
-        entry |= {"chosen": True} if self.is_assigned else {}
-        state = issues.NEWER if path.is_file() else issues.NEW
-        if path.is_file():
-            sha, when = timestamp.sha_of(path), issues.handed_in(path)
-            if sha == attempt.sha:
-                entry["order"] = max(attempt.order, current.get("order", attempt.order))
-                self.manifest[name] = current | entry
-                return issues.SAME, begun
-            if not (self.replace_newer or self.is_later(attempt, path, current)):
-                return issues.OLDER, begun
-            with suppress(NotANotebook):
-                begun = read_notebook(path.read_bytes())[1]
-            self.keep(replace(attempt, sha=sha, when=when, content=path))
-        stamp = path.with_name(timestamp.STAMP)
-        if attempt.when:  # first: should this be the last thing done, the notebook comes again
-            write_whole(stamp, timestamp.timestamp_text(attempt.when))
-        else:
-            stamp.unlink(missing_ok=True)
-        write_whole(path, attempt.content.read_bytes())
-        self.manifest[name] = entry
-        return state, begun
+        return not current.get("chosen") and self.folders.is_later(attempt, path, current)
 
     # What is said of it
 
@@ -336,7 +250,7 @@ class Run:
 
     def ask(self, attempt: Attempt, reason: str) -> None:
         """It is kept, and a person is asked whose it is."""
-        copy = self.keep(replace(attempt, learner=""))
+        copy = self.folders.keep(replace(attempt, learner=""))
         self.report_issue(attempt, issues.WHOSE, reason, str(copy.relative_to(self.root)))
 
     def report_issue(self, attempt: Attempt, state: str, reason: str, copy: str = "") -> None:
@@ -348,10 +262,10 @@ class Run:
         self.new.append(issues.OpenIssue(attempt.shown, bool(attempt.learner), *what))
 
     def report_ungraded(self, rest: list[Attempt]) -> None:
-        """Files that are no submission, once for each reason. Files of a different kind or lab
-        do not matter where their learner has a submission."""
+        """Files that are no submission, once for each learner and reason. Files of a different
+        kind or lab do not matter where their learner has a submission."""
         labs = {lab for _, lab in self.delivered}
-        files: dict[tuple, list[Attempt]] = defaultdict(list)
+        files: dict[tuple[str, bool, str], list[Attempt]] = defaultdict(list)
         for attempt in rest:
             mild = attempt.other or bool(attempt.sha)
             if attempt.sha:
@@ -369,6 +283,6 @@ class Run:
             if mild and (has or attempt.claim is None or (who, False, "") in files):
                 self.line(attempt, issues.SKIPPED, note)
                 continue
-            only = LABS_BY_NAME[next(iter(labs))] if len(labs) == 1 else None
+            only = LABS_BY_NAME[min(labs)] if len(labs) == 1 else None
             attempt = replace(attempt, lab=lab or attempt.lab or only)
             self.report_issue(attempt, issues.UNGRADED if mild else issues.REFUSED, note)

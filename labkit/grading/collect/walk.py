@@ -36,20 +36,20 @@ ARCHIVE = re.compile(r"(?:\.(?:zip|tar|gz|tgz))+$", re.IGNORECASE)
 GIT = ".git"
 PROGRAMS = {"__MACOSX", "Icon\r", "Thumbs.db", "site-packages", "node_modules", "__pycache__"}
 BESIDE = {STAMP} | {platform.metadata for platform in PLATFORMS if platform.metadata}
-MAYBE = {"", ".json", ".txt"}  # suffixes that a browser gives to a notebook
 # What zipfile raises for what is damaged or made to do damage
 BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError,
           ValueError)  # fmt: skip
 
 
-class TooMuch(Exception):
-    """A zip is beyond a limit; the message says which."""
+class Refused(Exception):
+    """A zip that is not read; the message says why."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """One file: its path in the source, its time in UTC, its bytes.
+    """One file of a source.
 
+    data       its bytes, where it may be a notebook or a platform's own file
     reason     why it was not read
     other      it is of another kind, perhaps not meant to be graded; it is not read either
     inner      it lies in a learner's zip, which sets its time
@@ -57,28 +57,12 @@ class Found:
 
     parts: Parts
     when: datetime | None = None
-    data: bytes | None = None
     reason: str = ""
     other: bool = False
     inner: bool = False
-
-
-@dataclass(frozen=True)
-class Member:
-    """A file that is not read yet, on a disk or in a zip; `odd`: why it must not be."""
-
-    parts: Parts
-    size: int
-    when: datetime | None
-    odd: str
-    read: Callable[[], bytes]
-
-    @property
-    def is_read(self) -> bool:
-        """Whether its name is one that a notebook, a zip or a platform's file may have."""
-        name = self.parts[-1].lower()
-        may_be = ".ipynb" in name or PurePosixPath(name).suffix in MAYBE
-        return may_be or self.parts[-1] in BESIDE or bool(ARCHIVE.search(name))
+    data: bytes | None = None
+    size: int = 0
+    read: Callable[[], bytes] = bytes
 
 
 def files_of(source: Path) -> Iterator[Found]:
@@ -89,66 +73,61 @@ def files_of(source: Path) -> Iterator[Found]:
             reason = tr("a link") if source.is_symlink() else tr("does not exist")
             yield Found((source.name,), reason=reason)
         elif source.is_dir():
-            yield from read_members(members_on_disk(source))
+            yield from read_files(files_on_disk(source))
         elif ARCHIVE.search(source.name):
             with source.open("rb") as file:
-                yield from read_members(members_in_zip(file))
+                yield from read_files(files_in_zip(file))
         else:
-            yield from read_members([on_disk(source, (source.name,))])
-    except (TooMuch, *BROKEN) as error:
+            yield from read_files([on_disk(source, (source.name,))])
+    except (Refused, *BROKEN) as error:
         yield Found((source.name,), reason=not_readable(error))
 
 
-def read_members(members: Iterable[Member], zipped: Found | None = None) -> Iterator[Found]:
-    """The files of a source, or of a learner's zip in it."""
+def read_files(files: Iterable[Found]) -> Iterator[Found]:
     folders = set()
-    for member in members:
-        parts = (*(zipped.parts if zipped else ()), *member.parts)
-        if folder := programs_folder(parts):
+    for file in files:
+        if folder := programs_folder(file.parts):
             if folder not in folders:
                 folders.add(folder)
                 reason = tr("a program's own, not read")
                 yield Found(plain_path(folder), reason=reason, other=True)
             continue
-        reason = odd_path(parts) or member.odd
-        if not reason and member.is_read and member.size > LARGEST:
+        reason = odd_path(file.parts) or file.reason
+        if not reason and is_read(file) and file.size > LARGEST:
             reason = tr("{size:,} bytes, more than the {most:,} that are read",
-                        size=member.size, most=LARGEST)  # fmt: skip
-        when = zipped.when if zipped else member.when
-        found = Found(plain_path(parts), when, None, reason, inner=zipped is not None)
-        if reason or not member.is_read:
-            yield found if reason else replace(found, other=True)
-        else:
-            yield from read_member(member, found)
+                        size=file.size, most=LARGEST)  # fmt: skip
+        file = replace(file, parts=plain_path(file.parts), reason=reason)
+        if reason or not is_read(file):
+            yield replace(file, other=not reason)
+            continue
+        try:
+            data = file.read()
+            if ARCHIVE.search(file.parts[-1]) or data.startswith(b"PK\x03\x04"):
+                yield from read_files(learners_files(file, io.BytesIO(data)))
+            else:
+                yield replace(file, data=data)
+        except (Refused, *BROKEN) as error:
+            yield replace(file, reason=not_readable(error))
 
 
-def read_member(member: Member, found: Found) -> Iterator[Found]:
-    try:
-        data = member.read()
-        if data.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-            if found.inner:
-                raise TooMuch(tr("a zip in a zip; zip the notebook alone"))
-            yield from read_members(learners_members(members_in_zip(io.BytesIO(data))), found)
-            return
-    except (TooMuch, *BROKEN) as error:
-        yield replace(found, reason=not_readable(error))
-        return
-    if ARCHIVE.search(found.parts[-1]):
-        yield replace(found, reason=tr("not a readable zip; zip it again as usual"))
-    elif ".ipynb" in found.parts[-1].lower() or found.parts[-1] in BESIDE:
-        yield replace(found, data=data)
-    else:
-        is_notebook = b'"nbformat"' in data and b'"cells"' in data
-        yield replace(found, data=data if is_notebook else None, other=not is_notebook)
+def is_read(file: Found) -> bool:
+    """Whether its name is one that a notebook, a zip or a platform's file may have."""
+    name = file.parts[-1]
+    return ".ipynb" in name.lower() or name in BESIDE or bool(ARCHIVE.search(name))
 
 
-def learners_members(members: list[Member]) -> list[Member]:
-    """Those of a learner's zip; TooMuch if so many are notebooks that it holds up a class."""
-    read = [m for m in members if m.is_read and not programs_folder(("", *m.parts))]
-    count = sum(".ipynb" in member.parts[-1].lower() for member in read)
-    if count > MOST_NOTEBOOKS or sum(member.size for member in read) > MOST_BYTES:
-        raise TooMuch(tr("more than is read of one learner's zip; zip the notebook alone"))
-    return members
+def learners_files(file: Found, data: BinaryIO) -> list[Found]:
+    """The files of a learner's zip; Refused if to read them would hold up a class."""
+    if not zipfile.is_zipfile(data):
+        raise Refused(tr("not a readable zip; zip it again as usual"))
+    if file.inner:
+        raise Refused(tr("a zip in a zip; zip the notebook alone"))
+    inside = [replace(f, parts=(*file.parts, *f.parts), when=file.when, inner=True)
+              for f in files_in_zip(data)]  # fmt: skip
+    sizes = [f.size for f in inside if is_read(f) and not programs_folder(f.parts)]
+    if len(sizes) > MOST_NOTEBOOKS or sum(sizes) > MOST_BYTES:
+        raise Refused(tr("more than is read of one learner's zip; zip the notebook alone"))
+    return inside
 
 
 def programs_folder(parts: Parts) -> Parts:
@@ -180,11 +159,11 @@ def plain_path(parts: Parts) -> Parts:
 
 
 def not_readable(error: BaseException) -> str:
-    is_ours = isinstance(error, TooMuch)
+    is_ours = isinstance(error, Refused)
     return str(error) if is_ours else tr("it cannot be read ({error})", error=error)
 
 
-def members_on_disk(root: Path) -> Iterator[Member]:
+def files_on_disk(root: Path) -> Iterator[Found]:
     for path, folders, names in os.walk(root):
         above = Path(path).relative_to(root).parts
         # Only listed: refused, or a program's
@@ -194,39 +173,39 @@ def members_on_disk(root: Path) -> Iterator[Member]:
         yield from (on_disk(Path(path, name), (*above, name)) for name in odd + sorted(names))
 
 
-def on_disk(path: Path, parts: Parts) -> Member:
+def on_disk(path: Path, parts: Parts) -> Found:
     about = path.lstat()
     when = datetime.fromtimestamp(about.st_mtime, timezone.utc)
     odd = "" if stat.S_ISREG(about.st_mode) else tr("a link, a pipe or a device, not a file")
-    return Member(parts, about.st_size, when, odd, lambda: read_plain(path, about.st_size))
+    size = about.st_size
+    return Found(parts, when, odd, size=size, read=lambda: read_plain(path, size))
 
 
-def members_in_zip(file: BinaryIO) -> list[Member]:
-    """The files of a zip; BROKEN if it is none, TooMuch if it has too many."""
-    count, tail, sign = 0, b"", b"PK\x01\x02"  # begins each entry of the directory
+def files_in_zip(file: BinaryIO) -> list[Found]:
+    """The files of a zip; BROKEN if it is none, Refused if it has too many."""
+    count, tail, sign = file.seek(0), b"", b"PK\x01\x02"  # begins each entry of the directory
     while block := file.read(MEGABYTE):
         count += (tail + block).count(sign)
         tail = block[-len(sign) + 1 :]
     if count > MOST_FILES:
-        raise TooMuch(tr("a zip of more than {files:,} files", files=MOST_FILES))
+        raise Refused(tr("a zip of more than {files:,} files", files=MOST_FILES))
     archive = zipfile.ZipFile(file)
-    names = [(name_of(info), info) for info in archive.infolist()]
-    return [zip_member(archive, PurePosixPath(name).parts, info) for name, info in names
-            if PurePosixPath(name).name and not name.endswith("/")]  # fmt: skip
+    paths = [(PurePosixPath(name_of(info)), info) for info in archive.infolist()]
+    return [zipped(archive, path, info) for path, info in paths
+            if path.name and not info.is_dir()]  # fmt: skip
 
 
-def zip_member(archive: zipfile.ZipFile, parts: Parts, info: zipfile.ZipInfo) -> Member:
+def zipped(archive: zipfile.ZipFile, path: PurePosixPath, info: zipfile.ZipInfo) -> Found:
+    def read() -> bytes:
+        with archive.open(info) as stream:
+            return stream.read(info.file_size + 1)
+
     odd = ""
     if stat.S_ISLNK(info.external_attr >> 16):
         odd = tr("a link, a pipe or a device, not a file")
     elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         odd = tr("packed in an unusual way; zip it again as usual")
-
-    def read() -> bytes:
-        with archive.open(info) as stream:
-            return stream.read(info.file_size + 1)
-
-    return Member(parts, info.file_size, time_of(info), odd, read)
+    return Found(path.parts, time_of(info), odd, size=info.file_size, read=read)
 
 
 def name_of(info: zipfile.ZipInfo) -> str:

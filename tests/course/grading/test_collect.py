@@ -17,8 +17,8 @@ from labkit.course.paths import NOTEBOOKS
 from labkit.grading import platforms
 from labkit.grading.class_report.report import write_reports
 from labkit.grading.collect import deliver, issues
-from labkit.grading.collect.attempts import lab_by_name
 from labkit.grading.collect.issues import OpenIssues
+from labkit.grading.collect.labs import lab_by_name
 from labkit.grading.collect.roster import read_roster
 from labkit.grading.judge.graded import GradedSubmission, zero
 from labkit.grading.nbgrader.course import Course
@@ -583,7 +583,7 @@ CANNOT = [
     (FILE, b'{"worksheets": [{"cells": []}], "nbformat": 3}', "nbformat 3: open it in Jupyter"),
     (f".{FILE}.icloud", b"bplist00\xd4", "a placeholder of iCloud"),
     (FILE, b"", "empty"),
-    ("work.zip", b"PK\x03\x04 broken", "cannot be read"),
+    ("work.zip", b"PK\x03\x04 broken", "not a readable zip"),
     (FILE, notebook("", SECOND), "a notebook of 02_rope"),
     ("00_tour.ipynb", TOUR, "nothing in this notebook is graded"),
 ]

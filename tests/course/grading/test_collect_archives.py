@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from labkit.cli import app
 from labkit.grading.collect import issues, walk
-from labkit.grading.collect.attempts import claims_of, lab_by_name
+from labkit.grading.collect.attempts import claims_of
+from labkit.grading.collect.labs import lab_by_name
 from labkit.grading.collect.walk import files_of
 from labkit.grading.nbgrader.submitted import Remark
 from labkit.grading.run.grade import print_remarks

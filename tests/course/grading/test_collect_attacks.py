@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 from labkit.cli import app
 from labkit.course.files import safe_id
 from labkit.grading.collect import issues
-from labkit.grading.collect.attempts import read_yaml
 from labkit.grading.collect.issues import OpenIssues
 from labkit.grading.collect.roster import read_roster
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
 from labkit.grading.nbgrader.timestamp import read_manifest
+from labkit.grading.platform_files import read_yaml
 from labkit.grading.platforms import PLATFORMS
 from tests.course.grading.samples import LAB, notebook, zipped
 

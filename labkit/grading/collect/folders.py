@@ -1,0 +1,108 @@
+"""The folders that collect writes to: the attempt that counts, and a copy of each."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from labkit.course.files import safe_id, write_whole
+from labkit.grading.collect import issues
+from labkit.grading.collect.attempts import Attempt
+from labkit.grading.collect.labs import read_notebook
+from labkit.grading.judge.notebook_file import NotANotebook
+from labkit.grading.nbgrader import timestamp
+
+
+class CollectFolders:
+    """COURSE/submitted and COURSE/collected, and the manifest of what counts."""
+
+    def __init__(self, root: Path):
+        self.root, self.collected = root, root / "collected"
+        self.collected.mkdir(parents=True, exist_ok=True)
+        move_older_copies(self.collected)
+        self.manifest = timestamp.read_manifest(root)
+
+    def write_manifest(self) -> None:
+        text = json.dumps(self.manifest, indent=1, sort_keys=True)
+        write_whole(self.root / timestamp.MANIFEST, text)
+
+    def current(self, learner: str, lab: str) -> dict[str, Any]:
+        """The manifest's entry of what counts; {} if that came by other means."""
+        path = issues.submitted(self.root, learner, lab)
+        entry = self.manifest.get(f"{learner}/{lab}", {})
+        is_there = path.is_file() and timestamp.sha_of(path) == entry.get("sha")
+        return entry if is_there else {}
+
+    def copies_folder(self, attempt: Attempt) -> Path:
+        owner = ("learners", attempt.learner) if attempt.learner else (
+            "unknown", safe_id(attempt.shown))  # fmt: skip
+        return self.collected.joinpath(*owner, attempt.lab.name)
+
+    def find_copy(self, attempt: Attempt) -> Path | None:
+        return next(self.copies_folder(attempt).glob(f"*{attempt.sha[:12]}.ipynb"), None)
+
+    def keep(self, attempt: Attempt) -> Path:
+        """A copy, named by time and content; the same content only once."""
+        if path := self.find_copy(attempt):
+            return path
+        when = f"{attempt.when:%Y-%m-%dT%H-%M-%SZ}-" if attempt.when else ""
+        path = self.copies_folder(attempt) / f"{when}{attempt.sha[:12]}.ipynb"
+        write_whole(path, attempt.content.read_bytes())
+        if attempt.when:  # from which `collect --as` takes it
+            os.utime(path, (attempt.when.timestamp(), attempt.when.timestamp()))
+        return path
+
+    def is_later(self, attempt: Attempt, path: Path, current: dict) -> bool:
+        """Whether an attempt comes after what counts: by numbers of files if both have them."""
+        number, when = current.get("order") or [0, issues.handed_in(path).timestamp()]
+        if attempt.claim.number and number:
+            return attempt.claim.number > number
+        return attempt.when is not None and attempt.when.timestamp() > when
+
+    def put(
+        self, attempt: Attempt, replace_newer: bool, is_chosen: bool
+    ) -> tuple[str, frozenset[str]]:
+        """Make an attempt what counts, unless what is there is later: what was done, and what
+        was answered there before."""
+        name, begun = f"{attempt.learner}/{attempt.lab.name}", frozenset[str]()
+        path = issues.submitted(self.root, attempt.learner, attempt.lab.name)
+        current = self.current(attempt.learner, attempt.lab.name)
+        entry = {"sha": attempt.sha, "order": attempt.order, "claim": attempt.claim.key,
+                 "source": attempt.file, "late": attempt.claim.late}  # fmt: skip
+        entry |= {"chosen": True} if is_chosen else {}
+        state = issues.NEWER if path.is_file() else issues.NEW
+        if path.is_file():
+            sha, when = timestamp.sha_of(path), issues.handed_in(path)
+            if sha == attempt.sha:
+                entry["order"] = max(attempt.order, current.get("order", attempt.order))
+                self.manifest[name] = current | entry
+                return issues.SAME, begun
+            if not (replace_newer or self.is_later(attempt, path, current)):
+                return issues.OLDER, begun
+            with suppress(NotANotebook):
+                begun = read_notebook(path.read_bytes())[1]
+            self.keep(replace(attempt, sha=sha, when=when, content=path))
+        stamp = path.with_name(timestamp.STAMP)
+        if attempt.when:  # first: should this be the last thing done, the notebook comes again
+            write_whole(stamp, timestamp.timestamp_text(attempt.when))
+        else:
+            stamp.unlink(missing_ok=True)
+        write_whole(path, attempt.content.read_bytes())
+        self.manifest[name] = entry
+        return state, begun
+
+
+def move_older_copies(collected: Path) -> None:
+    """Move the copies that older versions kept in collected/ID/LAB to learners/ID/LAB, where
+    no name of a learner is one of collect's own."""
+    for path in sorted(collected.glob("*/*/*.ipynb")):
+        target = collected / "learners" / path.relative_to(collected)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(target)
+        with suppress(OSError):  # until they are empty
+            path.parent.rmdir()
+            path.parent.parent.rmdir()
