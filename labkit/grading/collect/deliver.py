@@ -104,11 +104,9 @@ class Run:
         asked = {issue.sha: issue.claim for issue in self.issues.entries if issue.claim}
         assigned = []
         for attempt in attempts:
-            before = self.folders.manifest.get(f"{learner}/{attempt.lab_name}", {}).get(
-                "claim", ""
-            )
+            before = self.folders.manifest.get(f"{learner}/{attempt.lab_name}", {})
             claim = claim_called(asked.get(attempt.sha, "")) or attempt.claim
-            claim = claim or claim_called(before) or Claim(names=(learner,))
+            claim = claim or claim_called(before.get("claim", "")) or Claim(names=(learner,))
             self.issues.given[f"{claim.key}/{attempt.sha}"] = learner
             if claim.user:
                 self.issues.given[claim.key] = learner
@@ -186,8 +184,7 @@ class Run:
             self.delivered[learner, lab.name] = last.claim.key
         if lacks and state != issues.OLDER and not self.is_assigned:
             folder = self.folders.copies_folder(last).relative_to(self.root)
-            names = tr(", ").join(sorted(lacks))
-            why = tr(LACKS, names=names)
+            why = tr(LACKS, names=tr(", ").join(sorted(lacks)))
             why += tr("`tinyllm collect --replace --as {learner} FILE` says which of {folder} "
                       "does", learner=learner, folder=folder)  # fmt: skip
             self.report_issue(last, issues.FEWER, why)
@@ -235,10 +232,7 @@ class Run:
         path = issues.submitted(self.root, attempt.learner, attempt.lab.name)
         if self.replace_newer or not path.is_file() or attempt.sha == timestamp.sha_of(path):
             return True
-        if not (
-            self.folders.find_copy(attempt)
-            or self.folders.find_copy(replace(attempt, learner=""))
-        ):
+        if not any(map(self.folders.find_copy, (attempt, replace(attempt, learner="")))):
             return True
         return not current.get("chosen") and self.folders.is_later(attempt, path, current)
 

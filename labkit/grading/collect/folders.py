@@ -79,6 +79,8 @@ class CollectFolders:
             sha, when = timestamp.sha_of(path), issues.handed_in(path)
             if sha == attempt.sha:
                 entry["order"] = max(attempt.order, current.get("order", attempt.order))
+                if current and not is_chosen:  # who copies a notebook gets no say in it
+                    entry |= {"claim": current["claim"], "source": current["source"]}
                 self.manifest[name] = current | entry
                 return issues.SAME, begun
             if not (replace_newer or self.is_later(attempt, path, current)):

@@ -216,6 +216,17 @@ def test_two_numbers_are_two_people_though_their_notebooks_are_equal(inboxes):
         assert [line.state for line in lines] == [issues.WHOSE], form
 
 
+def test_who_copies_a_notebook_gets_no_say_in_it(inbox):
+    """An equal notebook is no dispute; a later one of the copier's is."""
+    inbox.take({f"ann/{FILE}": A}, "in")
+    copied = "ann_105_assignsubmission_file_/"
+    (line,) = inbox.take({f"{copied}{FILE}": A}, "copied.zip")
+    assert line.state == issues.SAME
+    later = zipped({f"{copied}{FILE}": B}, {f"{copied}{FILE}": (2031, 1, 1, 0, 0, 0)})
+    (line,) = inbox.take(later, "later.zip")
+    assert line.state == issues.WHOSE and inbox.handed_in() == {"ann": A}
+
+
 def test_another_number_than_the_rosters_is_a_question(inbox):
     """Somebody else took the name; Canvas has one number for a person."""
     class_list = roster(inbox, 'Student,ID,SIS Login ID,Section\n"Lee, Ann",501,ann7,A\n')

@@ -29,7 +29,7 @@ CANVAS = (
     "Student,ID,SIS User ID,SIS Login ID,Section,Lab 01: norms (9911),02 Rope (9912),Final\n"
     "    Points Possible,,,,,14.0,20,(read only)\n"
     '"Able, Ann",501,u-ann,ann7,S1,,,\n'
-    '"=Bold, Bob",502,,bob8,S1,3,,\n'
+    '"=Bold, Bob",502,,bob8,S1,,,\n'
     '"王, 伟",503,,wei9,S2,,,\n'
     '"Student, Test",777,,,,,,\n'
 )  # fmt: skip
@@ -104,7 +104,7 @@ def test_canvas_gets_its_own_rows_back_with_grades(handed_in, tmp_path):
 def test_a_person_in_two_rows_gets_the_grade_in_both(handed_in, tmp_path):
     """Of two sections; rows of different people that fit one learner stay empty."""
     path = tmp_path / "canvas.csv"
-    ann, bob = '"Able, Ann",501,u-ann,ann7,{},,,\n', '"=Bold, Bob",{},,bob8,S1,3,,\n'
+    ann, bob = '"Able, Ann",501,u-ann,ann7,{},,,\n', '"=Bold, Bob",{},,bob8,S1,,,\n'
     head = CANVAS.partition('"Able')[0]
     path.write_text(
         head + "".join(map(ann.format, ("S1", "S2"))) + "".join(map(bob.format, (502, 9)))
