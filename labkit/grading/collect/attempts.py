@@ -136,6 +136,8 @@ def attempts_in(source: Path, wanted: Lab | None, spool: Path) -> list[Attempt]:
             broken[table] = tr("it cannot be read ({error})", error=error)
     result, used = [], {table}
     for attempt, claim in zip(attempts, claims, strict=True):
+        if attempt.other and attempt.parts[-1].startswith("._"):  # macOS's, of nobody
+            claim = None
         members, when = [claim], attempt.when
         if claim and platform.metadata:
             members = listed.get(attempt.parts[len(base)]) or [None]

@@ -160,6 +160,14 @@ def test_what_programs_put_beside_a_notebook_has_a_line(inbox):
     assert line.learner == "bob" and line.state == issues.UNGRADED
 
 
+def test_what_macos_adds_to_a_zip_needs_no_look(inbox):
+    files = {f"ann/{FILE}": A, f"bob/{FILE}": B, "__MACOSX/._ann": b"x", ".DS_Store": b"x",
+             f"__MACOSX/ann/._{FILE}": b"\0\5\x16\7", f"ann/._{FILE}": b"\0\5"}  # fmt: skip
+    lines = inbox.take(files)
+    assert inbox.handed_in() == {"ann": A, "bob": B}
+    assert not [line for line in lines if line.trouble]
+
+
 def test_an_older_course_folder_goes_on(inbox):
     """Its copies move out of the way of collect's own files; nothing is lost."""
     inbox.take({f"ann_111_1001_{FILE}": A})
