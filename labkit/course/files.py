@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 LONGEST_ID = 80
+DEVICE = re.compile(r"con|prn|aux|nul|(?:com|lpt)\d", re.IGNORECASE)  # no file on Windows
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}  # not the fault of one file
 
 
@@ -25,7 +26,7 @@ def safe_id(name: str) -> str:
     text = unicodedata.normalize("NFC", name)
     text = re.sub(r"[^\w .,'@+-]|[\x00-\x1f]", "_", text)
     text = re.sub(r"\s+", " ", text).strip(" .")[:LONGEST_ID].strip(" .")
-    return text or "nameless"
+    return f"{text}_" if DEVICE.fullmatch(text) else text or "nameless"
 
 
 def read_plain(path: Path, most: int) -> bytes:

@@ -13,7 +13,7 @@ from labkit.course.report import clean
 from labkit.course.syllabus import Lab
 from labkit.course.terminal import Jobs, LabName, Problem, console, ending_on, lab_called
 from labkit.grading.course_folder import existing_course, grading_extra, writing
-from labkit.grading.platforms import names_of, takes_grades
+from labkit.grading.platforms import names_of, read_platforms, takes_grades
 
 if TYPE_CHECKING:
     from labkit.grading.nbgrader.course import Course
@@ -34,7 +34,9 @@ Database = Annotated[
 ]
 Sources = Annotated[
     Optional[list[Path]],
-    typer.Argument(help=f"folders, notebooks, zips as {names_of(TAKERS)} export them"),
+    typer.Argument(
+        help=f"folders, notebooks, zips as {names_of(read_platforms())} export them"
+    ),
 ]
 
 

@@ -17,18 +17,23 @@ LAB = "|".join(lab.name for lab in NOTEBOOKS)
 MODULE = "|".join(lab.module for lab in NOTEBOOKS)
 LAB_SLUG = rf"(?:\d\d[-_])?(?:{MODULE})[-_]"
 SLUG = rf"(?:(?:lab|hw|homework|assignment|tinyllm)[-_]?\d*[-_](?:{LAB_SLUG})?|{LAB_SLUG})"
-WRAPPER = re.compile(r"submitted|submissions|inbound|assignment_\d+_export")
+FOLDER = "folder"  # a folder for each learner, of no platform
+ATTEMPT = r"(?P<id>[^_/]+)_attempt_(?P<time>\d{4}(?:-\d\d){5})(?:_|\.txt)"
+# A folder that all hand-ins of an export share
+WRAPPER = re.compile(r"submitted|submissions|inbound|assignment_\d+_export|abgaben|"
+                     r"multi_feedback[^/]*|submitted files", re.IGNORECASE)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Layout:
     """How a platform names the files that it exports.
 
-    pattern    matches the start of a file's path. Groups: `who` is what a roster knows, a name,
-               an id or an e-mail address; `user` is what the platform alone knows, its number
-               for a person, looked up as `PLATFORM NUMBER`; `file` a number that grows with
-               each file, `late` a mark, `time` a time in UTC, `slug` the name that all clones
-               begin with
+    pattern    matches the start of a file's path. Groups: `id` is a login or student number,
+               which no learner chooses; `name` a name that learners may choose; `who` either,
+               or an e-mail address, as a teacher names a folder; `user` what the platform alone
+               knows, its number for a person, looked up as `PLATFORM NUMBER`; `file` a number
+               that grows with each file, `late` a mark, `time` a time, `slug`
+               what all hand-ins begin with
     whole      it is taken only where it fits every learner
     first      where it fits all of a source, it comes before others: what the platform puts
                before a name, no learner can leave out
@@ -54,6 +59,7 @@ class Platform:
     stamped       whether a timestamp.txt in its folders is its own, and no learner's
     one_number    whether a person has the same number in all labs
     metadata      the file beside its folders that says who handed in
+    test_student  the name that it gives to a learner who is nobody
 
     table         what its own table of people is called there
     needs         titles by which this table is known, `A|B` one of several; the first has
@@ -79,6 +85,7 @@ class Platform:
     stamped: bool = False
     one_number: bool = False
     metadata: str = ""
+    test_student: str = ""
     table: str = ""
     needs: tuple[str, ...] = ()
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
@@ -99,14 +106,14 @@ class Platform:
     @property
     def has_users(self) -> bool:
         """Whether its files say more of a person than a name."""
-        return any("<user>" in layout.pattern for layout in self.layouts)
+        return any(re.search("<user>|<id>", layout.pattern) for layout in self.layouts)
 
 
 PLATFORMS = (
     Platform(
         "Moodle",
         # John Doe_12345_assignsubmission_file_/x.ipynb, or ..._assignsubmission_file_x.ipynb
-        layouts=(Layout(r"(?!.*_assignsubmission_.*_assignsubmission_)(?P<who>[^/]*)_"
+        layouts=(Layout(r"(?!.*_assignsubmission_.*_assignsubmission_)(?P<name>[^/]*)_"
                         r"(?P<user>\d+)_assignsubmission_(?:file|onlinetext)",
                         first=True, mark="_assignsubmission_"),),
         table=said("grading worksheet"),
@@ -121,9 +128,10 @@ PLATFORMS = (
     Platform(
         "Canvas",
         # doejohn_LATE_12345_67890_x.ipynb
-        layouts=(Layout(r"(?P<who>[^_/]*)_(?:(?P<late>late)_)?(?P<user>\d{3,})_"
+        layouts=(Layout(r"(?P<name>[^_/]*)_(?:(?P<late>late)_)?(?P<user>\d{3,})_"
                         r"(?P<file>\d{3,18})_", first=True),),
         one_number=True,
+        test_student="Student, Test",
         table=said("gradebook export"),
         needs=("ID", "Student", "Section|SIS Login ID|SIS User ID"),
         columns={"lms_user_id": ("ID",), "id": ("SIS Login ID", "SIS User ID", "ID"),
@@ -137,12 +145,38 @@ PLATFORMS = (
     ),
     Platform(
         "Brightspace",
+        # 150000-567890 - Ann Lee - Dec 1, 2026 530 PM/x.ipynb, or ... PM - x.ipynb
+        layouts=(Layout(r"(?P<user>\d+)-\d+ - (?P<name>[^/]+?) ?- (?P<time>\w+\.? \d+, \d{4} "
+                        r"\d{3,4} [AP]M)(?: - |/)", first=True),),
         table=said("grades export"),
         needs=("OrgDefinedId",),
         columns={"id": ("OrgDefinedId", "Username"), "email": ("Email",)},
         column=r".+ Points Grade\b.*",
         new="Lab {0} Points Grade",
         last="End-of-Line Indicator",
+    ),
+    Platform(
+        "Blackboard",
+        # Lab 1_ann7_attempt_2026-03-01-12-00-00_x.ipynb
+        layouts=(Layout(rf"(?P<slug>[^/_]+_){ATTEMPT}", first=True),
+                 Layout(rf"(?P<slug>[^/]+_){ATTEMPT}", whole=True, first=True)),
+        one_number=True,
+        table=said("grade center export"),
+        needs=("Username", "Availability|Last Access"),
+        columns={"id": ("Username",)},
+        users=("Username",),
+    ),
+    Platform(
+        "ILIAS",
+        # Lab 1/Abgaben/Lee_Ann_ann7_1234/x.ipynb
+        layouts=(Layout(r"(?=(?:[^/_]*_){3})(?P<name>[^/]+)_(?P<user>\d+)/", first=True),),
+        one_number=True,
+    ),
+    Platform(
+        "Microsoft Teams",
+        # Submitted files/Ann Lee/Lab 1/Version 2/x.ipynb
+        layouts=(Layout(r"(?P<name>[^/]+)/[^/]+/(?:Version|版本) ?(?P<file>\d{1,9})/",
+                        first=True),),
     ),
     Platform(
         "Gradescope",
@@ -162,6 +196,15 @@ PLATFORMS = (
         users=("github_username", "github username", "github"),
     ),
     Platform(
+        "Google Classroom",
+        # x - Ann Lee.ipynb
+        layouts=(Layout(r"[^/]* - (?P<name>[^/]+?)(?: ?\(\d+\))?\.\w+(?=/|$)", whole=True),),
+        timed=False,
+        clock=False,
+        table=said("grades export"),
+        needs=("Last Name", "First Name", "Email Address"),
+    ),
+    Platform(
         "nbgrader",
         # ann+01_rmsnorm+2026-03-01 12:00:00 UTC+0a1b2c/01_rmsnorm.ipynb
         layouts=(Layout(rf"(?P<who>[^+/]+)\+(?:{LAB})\+(?P<time>[^+/]+)(?:\+[^/]*)?/"),
@@ -170,7 +213,7 @@ PLATFORMS = (
         stamped=True,
     ),
     Platform(
-        "folder",
+        FOLDER,
         # ann/x.ipynb
         layouts=(Layout(rf"(?!(?:{WRAPPER.pattern}|notebooks|{LAB})/)(?P<who>[^/]+)/"),),
         timed=False,
@@ -194,4 +237,10 @@ def takes_grades() -> dict[str, Platform]:
 
 
 def names_of(platforms: Iterable[Platform]) -> str:
-    return " and ".join(platform.name for platform in platforms)
+    *names, last = (platform.name for platform in platforms)
+    return f"{', '.join(names)} and {last}" if names else last
+
+
+def read_platforms() -> list[Platform]:
+    """Those whose exports `tinyllm collect` reads."""
+    return [platform for platform in PLATFORMS if platform.layouts and platform.name != FOLDER]

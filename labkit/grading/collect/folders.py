@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import Any
 
 from labkit.course.files import safe_id, write_whole
 from labkit.grading.collect import issues
-from labkit.grading.collect.attempts import Attempt, read_notebook
-from labkit.grading.judge.intake import NotANotebook
+from labkit.grading.collect.attempts import Attempt
+from labkit.grading.collect.labs import read_notebook
+from labkit.grading.judge.notebook_file import NotANotebook
 from labkit.grading.nbgrader import timestamp
 
 
@@ -23,6 +23,7 @@ class CollectFolders:
     def __init__(self, root: Path):
         self.root, self.collected = root, root / "collected"
         self.collected.mkdir(parents=True, exist_ok=True)
+        move_older_copies(self.collected)
         self.manifest = timestamp.read_manifest(root)
 
     def write_manifest(self) -> None:
@@ -36,6 +37,14 @@ class CollectFolders:
         is_there = path.is_file() and timestamp.sha_of(path) == entry.get("sha")
         return entry if is_there else {}
 
+    def copies_folder(self, attempt: Attempt) -> Path:
+        owner = ("learners", attempt.learner) if attempt.learner else (
+            "unknown", safe_id(attempt.shown))  # fmt: skip
+        return self.collected.joinpath(*owner, attempt.lab.name)
+
+    def find_copy(self, attempt: Attempt) -> Path | None:
+        return next(self.copies_folder(attempt).glob(f"*{attempt.sha[:12]}.ipynb"), None)
+
     def keep(self, attempt: Attempt) -> Path:
         """A copy, named by time and content; the same content only once."""
         if path := self.find_copy(attempt):
@@ -47,54 +56,55 @@ class CollectFolders:
             os.utime(path, (attempt.when.timestamp(), attempt.when.timestamp()))
         return path
 
-    def find_copy(self, attempt: Attempt) -> Path | None:
-        return next(self.copies_folder(attempt).glob(f"*{attempt.sha[:12]}.ipynb"), None)
-
-    def copies_folder(self, attempt: Attempt) -> Path:
-        owner = attempt.learner or Path("unknown", safe_id(attempt.shown))
-        return self.collected / owner / attempt.lab.name
+    def is_later(self, attempt: Attempt, path: Path, current: dict) -> bool:
+        """Whether an attempt comes after what counts: by numbers of files if both have them."""
+        number, when = current.get("order") or [0, issues.handed_in(path).timestamp()]
+        if attempt.claim.number and number:
+            return attempt.claim.number > number
+        return attempt.when is not None and attempt.when.timestamp() > when
 
     def put(
         self, attempt: Attempt, replace_newer: bool, is_chosen: bool
     ) -> tuple[str, frozenset[str]]:
         """Make an attempt what counts, unless what is there is later: what was done, and what
         was answered there before."""
-        state, begun = issues.NEW, frozenset[str]()
+        name, begun = f"{attempt.learner}/{attempt.lab.name}", frozenset[str]()
         path = issues.submitted(self.root, attempt.learner, attempt.lab.name)
         current = self.current(attempt.learner, attempt.lab.name)
         entry = {"sha": attempt.sha, "order": attempt.order, "claim": attempt.claim.key,
                  "source": attempt.file, "late": attempt.claim.late}  # fmt: skip
-        if is_chosen:
-            entry["chosen"] = True
+        entry |= {"chosen": True} if is_chosen else {}
+        state = issues.NEWER if path.is_file() else issues.NEW
         if path.is_file():
-            state = issues.NEWER
-            if timestamp.sha_of(path) == attempt.sha:
+            sha, when = timestamp.sha_of(path), issues.handed_in(path)
+            if sha == attempt.sha:
                 entry["order"] = max(attempt.order, current.get("order", attempt.order))
-                self.manifest[f"{attempt.learner}/{attempt.lab.name}"] = current | entry
+                if current and not is_chosen:  # who copies a notebook gets no say in it
+                    entry |= {"claim": current["claim"], "source": current["source"]}
+                self.manifest[name] = current | entry
                 return issues.SAME, begun
-            if not (replace_newer or is_later(attempt, order_of(path, current))):
+            if not (replace_newer or self.is_later(attempt, path, current)):
                 return issues.OLDER, begun
             with suppress(NotANotebook):
                 begun = read_notebook(path.read_bytes())[1]
-            sha, when = timestamp.sha_of(path), issues.handed_in(path)
             self.keep(replace(attempt, sha=sha, when=when, content=path))
-        stamp = path.with_name("timestamp.txt")
+        stamp = path.with_name(timestamp.STAMP)
         if attempt.when:  # first: should this be the last thing done, the notebook comes again
             write_whole(stamp, timestamp.timestamp_text(attempt.when))
         else:
             stamp.unlink(missing_ok=True)
         write_whole(path, attempt.content.read_bytes())
-        self.manifest[f"{attempt.learner}/{attempt.lab.name}"] = entry
+        self.manifest[name] = entry
         return state, begun
 
 
-def order_of(path: Path, current: dict[str, Any]) -> Sequence[float]:
-    """What `Attempt.order` was of the notebook that counts."""
-    return current.get("order") or [0, issues.handed_in(path).timestamp()]
-
-
-def is_later(attempt: Attempt, order: Sequence[float]) -> bool:
-    """Whether an attempt comes after this order: by numbers of files if both have them."""
-    if attempt.order[0] and order[0]:
-        return attempt.order[0] > order[0]
-    return attempt.when is not None and attempt.order[1] > order[1]
+def move_older_copies(collected: Path) -> None:
+    """Move the copies that older versions kept in collected/ID/LAB to learners/ID/LAB, where
+    no name of a learner is one of collect's own."""
+    for path in sorted(collected.glob("*/*/*.ipynb")):
+        target = collected / "learners" / path.relative_to(collected)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(target)
+        with suppress(OSError):  # until they are empty
+            path.parent.rmdir()
+            path.parent.parent.rmdir()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -26,14 +28,15 @@ FILE, LOG = Path("collected", "needs_a_look.json"), Path("collected", "last.csv"
 NEW, SAME, NEWER = "new", "unchanged", "replaces the one before"
 EARLIER, OLDER = "earlier attempt, kept", "older than what is there, kept"
 WHOSE, REFUSED, UNGRADED = "whose? kept", "refused", "cannot be graded"
-SKIPPED, FEWER = "skipped", "counts, with fewer answers than before"
+SKIPPED, OPEN, FEWER = "skipped", "still open", "counts, with fewer answers than before"
 BLANK = "counts, with blank cells"
 TROUBLE = (OLDER, WHOSE, REFUSED, UNGRADED, FEWER, BLANK)
 SHOWN = 6  # of the files that need a look
 
 
 class Line(NamedTuple):
-    """What became of one file; `claim`: what said whose it is."""
+    """What became of one file; `claim`: what said whose it is, `kept`: a copy to be given to
+    somebody."""
 
     learner: str
     claim: str
@@ -42,6 +45,7 @@ class Line(NamedTuple):
     state: str
     note: str
     source: str
+    kept: str = ""
 
     @property
     def trouble(self) -> bool:
@@ -164,17 +168,20 @@ def handed_in(path: Path) -> datetime:
 
 def write_log(root: Path, lines: Iterable[Line], earlier: Iterable[OpenIssue]) -> None:
     """A row for each file of this run, and for what is still open from earlier ones."""
-    with (root / LOG).open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        table.writerow(
-            ["learner", "name from", "lab", "handed in (UTC)", "what", "note", "file"]
-        )
-        still_open = [Line(issue.learner, issue.claim, issue.lab, None, "still open",
-                           issue.reason, issue.kept or issue.file)
-                      for issue in earlier]  # fmt: skip
-        for line in [*lines, *still_open]:
-            when = f"{line.when:%Y-%m-%d %H:%M:%S}" if line.when else ""
-            table.writerow(map(csv_safe, line._replace(when=when)))
+    text = io.StringIO()
+    table = csv.writer(text)
+    table.writerow(
+        ["learner", "name from", "lab", "handed in (UTC)", "what", "note", "file", "kept as"]
+    )
+    for line in [*lines, *map(still_open, earlier)]:
+        when = f"{line.when:%Y-%m-%d %H:%M:%S}" if line.when else ""
+        table.writerow(map(csv_safe, line._replace(when=when)))
+    write_whole(root / LOG, text.getvalue().encode("utf-8", "replace"))
+
+
+def still_open(issue: OpenIssue) -> Line:
+    what = (issue.learner, issue.claim, issue.lab, None, OPEN, issue.reason)
+    return Line(*what, issue.file, issue.kept)
 
 
 def show(
@@ -189,17 +196,23 @@ def show(
         states = Counter(line.state for line in lines if line.lab == lab)
         counts = ", ".join(f"{states[state]} {state}" for state in states)
         print_line(f"{lab}: {counts}", console)
-    new = [platform_of(line.claim) for line in lines if line.state in (NEW, NEWER)]
-    if not all(platform is None or platform.clock for platform in new):
-        print_line("a clone has no time of handing in: nobody is late", console)
-    looks = ["  " + ": ".join(filter(None, (x.learner or "?", x.state, x.note, x.source)))
-             for x in trouble]  # fmt: skip
-    looks += [f"  {x.learner}: open from earlier: {x.reason}: {x.file}" for x in earlier]
+    new = {platform_of(line.claim) for line in lines if line.state in (NEW, NEWER)} - {None}
+    for name in sorted(platform.name for platform in new if not platform.clock):
+        print_line(f"{name} tells no time of handing in: nobody is late", console)
+    looks = [*trouble, *map(still_open, earlier)]
     if looks:
         print_line(f"{len(trouble)} of {len(lines)} files need a look, "
                    f"{len(earlier)} more from earlier:", console)  # fmt: skip
-    for text in looks[:SHOWN]:
-        print_line(text, console)
+    if any(look.kept for look in looks[:SHOWN]):
+        print_line("`tinyllm collect --as ID FILE` says whose a kept FILE is", console)
+    for look in looks[:SHOWN]:
+        place = "" if look.kept else look.source
+        parts = (look.learner or "?", look.state, look.note, place)
+        print_line("  " + ": ".join(filter(None, parts)), console)
+        if look.kept:
+            path, here = root / look.kept, Path.cwd()
+            path = path.relative_to(here) if path.is_relative_to(here) else path
+            console.print(Text(f"    {shlex.quote(str(path))}"), soft_wrap=True)
     if len(looks) > SHOWN:
         print_line(f"  and {len(looks) - SHOWN} more", console)
     if looks or not lines:

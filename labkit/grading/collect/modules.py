@@ -14,9 +14,10 @@ from labkit.course.files import read_plain, write_whole
 from labkit.course.lang import tr
 from labkit.course.syllabus import Lab
 from labkit.grading.collect.attempts import Attempt
+from labkit.grading.collect.folders import CollectFolders
 from labkit.grading.collect.issues import OpenIssues, handed_in
-from labkit.grading.collect.layouts import lab_of_module
-from labkit.grading.judge.intake import MAX_CODE
+from labkit.grading.collect.labs import lab_of_module
+from labkit.grading.judge.notebook_file import MAX_CODE
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.learner.project import notebook_file
@@ -31,25 +32,25 @@ def modules_in(files: Iterable[Attempt]) -> dict[tuple[str, Lab], Attempt]:
 
 
 def note_on_module(
-    root: Path, attempt: Attempt, modules: Mapping[tuple[str, Lab], Attempt]
+    folders: CollectFolders, attempt: Attempt, modules: Mapping[tuple[str, Lab], Attempt]
 ) -> str:
     """What a module beside the notebook that counts answers and this does not, and the command
     by which it counts; "" where it has no more, or a person has chosen the notebook. It is
     kept beside the copies of the notebook."""
     lab, module = attempt.lab, modules.get((attempt.learner, attempt.lab))
-    chosen = OpenIssues(root).given if module else {}
+    chosen = OpenIssues(folders.root).given if module else {}
     if module is None or f"{attempt.claim.key}/{attempt.sha}" in chosen:
         return ""
     missing = sorted(answers_of(lab, module.code).keys() - attempt.begun)
     if not missing:
         return ""
-    kept = Path("collected", attempt.learner, lab.name, f"{lab.module}.py")
-    write_whole(root / kept, module.code)
+    kept = folders.copies_folder(attempt) / f"{lab.module}.py"
+    write_whole(kept, module.code)
     return tr(
         "{names}: blank in the notebook, answered in {file}; `tinyllm collect --as {learner} "
         "{kept}` lets that count",
         names=tr(", ").join(missing), file=module.parts[-1], learner=attempt.learner,
-        kept=root / kept,
+        kept=kept,
     )  # fmt: skip
 
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from labkit.course.files import safe_id
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry, enrol
-from labkit.grading.platforms import PLATFORMS
+from labkit.grading.platforms import PLATFORMS, Platform
 from labkit.grading.tables import PARTICIPANT, Row, Table
 
 # The titles that a column may have in any table, most telling first
@@ -33,13 +33,15 @@ class Roster:
     """Who is in the class.
 
     closed     a name that is not in it is unknown
-    keys       {id, e-mail, name or `PLATFORM NUMBER`: the ids that go by it}
+    keys       {id, e-mail address or `PLATFORM NUMBER`: the ids that go by it}
+    names      {name: the ids that go by it}
     numbers    {`PLATFORM NUMBER`: id}, of platforms whose numbers nbgrader's students lack
     """
 
     people: Sequence[RosterEntry] = ()
     closed: bool = True
     keys: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     numbers: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -48,25 +50,39 @@ class Roster:
 
     def add(self, person: RosterEntry) -> None:
         first, last = person.first_name, person.last_name
-        for key in (person.id, first + last, last + first):
-            self.keys[normalize_name(key)].add(person.id)
+        self.keys[normalize_name(person.id)].add(person.id)
         self.keys[person.email.casefold()].add(person.id)
+        if first or last:
+            # The last is how ILIAS writes a name, with the login
+            for name in (first + last, last + first, last + first + person.id):
+                self.names[normalize_name(name)].add(person.id)
         owners = [platform.name for platform in PLATFORMS if "lms_user_id" in platform.columns]
         for owner in ("lms_user_id", *owners) if person.lms_user_id else ():
             self.keys[f"{owner} {person.lms_user_id}"].add(person.id)
 
-    def find(self, names: Iterable[str], key: str) -> set[str]:
-        """The ids that go by a `PLATFORM NUMBER`, else by the first of the names that fits: one
-        is a match, none is unknown, several are a question."""
+    def find(self, key: str, sure: Iterable[str] = (), names: Iterable[str] = ()) -> set[str]:
+        """The ids that go by the first of these that fits: one is a match, none is unknown,
+        several are a question.
+
+        key      a `PLATFORM NUMBER`
+        sure     ids and e-mail addresses
+        names    what learners choose, so that an id is no match for it
+        """
         ids = {person.id for person in self.people}
-        if found := self.keys.get(key):
-            return found
-        for name in filter(None, names):
-            for found in ({name} & ids, self.keys.get(name.casefold()) if "@" in name else (),
-                          self.keys.get(normalize_name(name))):  # fmt: skip
-                if found and normalize_name(name):
-                    return set(found)
-        return set()
+        found = [self.keys.get(key)]
+        for text in filter(normalize_name, sure):
+            email = self.keys.get(text.casefold()) if "@" in text else ()
+            found += [{text} & ids, email, self.keys.get(normalize_name(text))]
+        found += [
+            self.names.get(normalize_name(name)) for name in filter(normalize_name, names)
+        ]
+        return set(next(filter(None, found), ()))
+
+    def numbers_of(self, platform: Platform) -> Iterator[tuple[str, set[str]]]:
+        """Each `PLATFORM NUMBER` of a platform, and whose it is."""
+        for key, ids in (*self.keys.items(), *((k, {i}) for k, i in self.numbers.items())):
+            if key.startswith(f"{platform.name} "):
+                yield key, ids
 
 
 def roster_of(course: Course, file: Path | None) -> Roster:
@@ -101,19 +117,24 @@ def read_roster(path: Path, known: Sequence[RosterEntry] = ()) -> Roster:
                for key, names in wanted.items()}  # fmt: skip
     if not (columns["id"] or platform):
         raise CourseError(f"the roster {path} has no column id; it has {', '.join(titles)}")
-    before, roster, taken = Roster(known), Roster(), {}
+    before, roster, taken, seen = Roster(known), Roster(), {}, []
     for row in table.rows:
         values = values_of(row, columns)
+        if values in seen:  # a person in two sections
+            continue
+        seen.append(values)
         entry = {key: next(iter(found), "") for key, found in values.items()}
         name = entry.pop("name")
         if name and not entry["last_name"]:
             entry |= split_name(name)
         numbers = {system: entry.pop(system) for system in users}
-        names = (*values["id"], entry["email"], name if any(numbers.values()) else "")
+        sure = (*values["id"], entry["email"], name if any(numbers.values()) else "")
         entry["id"] = entry["id"] or entry["email"].split("@")[0] or name
-        if not entry["id"] or (platform and name and name == platform.possible_row):
+        special = (platform.possible_row, platform.test_student) if platform else ()
+        if not entry["id"] or (name and name in special):
             continue
-        same = before.find(names, f"lms_user_id {entry['lms_user_id']}") - taken.keys()
+        same = before.find(f"lms_user_id {entry['lms_user_id']}", sure, sure[-1:])
+        same -= taken.keys()
         same = {id_ for id_ in same if not other_email(id_, entry["email"], known)}
         entry["id"] = same.pop() if len(same) == 1 else safe_id(entry["id"])
         person = taken[entry["id"]] = RosterEntry(**entry)

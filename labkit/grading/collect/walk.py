@@ -1,8 +1,7 @@
-"""Every file of a folder or a zip, zips inside it too: read, and never unpacked to a disk.
+"""Every file of a folder or a zip, and of learners' zips in it: read, never unpacked to a disk.
 
-Nothing is written, so no name can lead anywhere. What is too large, too many, too deep,
-encrypted, broken or a link is not read; sizes are looked at before data. A zip inside a source
-is one learner's: it has limits of its own, so that it costs nobody else anything.
+Nothing is written, so no name can lead anywhere; sizes are looked at before data. Whatever is
+not read comes with the reason.
 """
 
 from __future__ import annotations
@@ -15,188 +14,134 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from labkit.course.files import read_plain
 from labkit.course.lang import tr
-from labkit.grading.collect.layouts import ARCHIVE, MODULE, Parts
-from labkit.grading.judge.intake import MAX_NOTEBOOK
-from labkit.grading.nbgrader.timestamp import STAMP_BYTES
-from labkit.grading.platforms import PLATFORMS
+from labkit.grading.collect.labs import MODULE
+from labkit.grading.nbgrader.timestamp import STAMP
+from labkit.grading.platforms import PLATFORMS, WRAPPER
 
+Parts = tuple[str, ...]
 MEGABYTE = 1 << 20
-STAMP, GIT = "timestamp.txt", ".git"
-READ_BESIDE = {STAMP} | {platform.metadata for platform in PLATFORMS if platform.metadata}
+LARGEST = 128 * MEGABYTE  # of a file; more than a notebook may have without its outputs
+MOST_FILES = 20_000  # in one zip
+MOST_NOTEBOOKS, MOST_BYTES = 50, 256 * MEGABYTE  # in a learner's zip
 LONGEST_NAME, MOST_PARTS = 255, 20
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-SYSTEM = {"__MACOSX", "Icon\r", "Thumbs.db", "site-packages", "node_modules", "__pycache__"}
-MAYBE = {"", ".json", ".txt"}  # suffixes that a browser gives to a notebook
+ARCHIVE = re.compile(r"(?:\.(?:zip|tar|gz|tgz))+$", re.IGNORECASE)
+GIT = ".git"
+PROGRAMS = {"__MACOSX", "Icon\r", "Thumbs.db", "site-packages", "node_modules", "__pycache__"}
+BESIDE = {STAMP} | {platform.metadata for platform in PLATFORMS if platform.metadata}
 # What zipfile raises for what is damaged or made to do damage
 BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError,
           ValueError)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Limits:
-    files: int = 20_000  # in one zip
-    zipped: int = 128 * MEGABYTE  # bytes of a zip inside a source
-    depth: int = 3  # zips within one another
-    own_files: int = 50  # notebooks in a learner's zip
-    own_bytes: int = 256 * MEGABYTE  # read of it
-
-
-class TooMuch(Exception):
-    """A zip is beyond a limit; the message says which."""
+class Refused(Exception):
+    """A zip that is not read; the message says why."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """One file: its path in the source, its bytes, its time in UTC.
+    """One file of a source.
 
-    reason     why it was not read; empty if its kind is one that is not read
-    learners   it lies in a learner's zip, which sets its time
+    data       its bytes, where it may be a notebook or a platform's own file
+    reason     why it was not read
+    other      it is of another kind, perhaps not meant to be graded; it is not read either
+    inner      it lies in a learner's zip, which sets its time
     """
 
     parts: Parts
-    data: bytes | None = None
     when: datetime | None = None
     reason: str = ""
-    learners: bool = False
+    other: bool = False
+    inner: bool = False
+    data: bytes | None = None
+    size: int = 0
+    read: Callable[[], bytes] = bytes
 
 
-@dataclass(frozen=True)
-class Member:
-    """A file that is not read yet, on a disk or in a zip; `odd`: why it must not be."""
-
-    parts: Parts
-    size: int
-    when: datetime | None
-    odd: str
-    read: Callable[[], bytes]
-
-
-@dataclass
-class Budget:
-    """What may still be read of a learner's zip, whose files have its time."""
-
-    files: int
-    bytes: int
-    when: datetime | None
-
-    def spend(self, size: int, files: int = 0) -> None:
-        self.bytes, self.files = self.bytes - size, self.files - files
-        if self.bytes < 0:
-            raise TooMuch(tr("more bytes than may be read of one learner's zip"))
-        if self.files < 0:
-            raise TooMuch(tr("more notebooks than may be read of one learner's zip"))
-
-
-def files_of(source: Path, limits: Limits = Limits()) -> Iterator[Found]:
-    """Every file of a source that may be handed in, and why others could not be read; also a
-    repository's folder .git, without anything in it."""
+def files_of(source: Path) -> Iterator[Found]:
+    """Every file of a source, and why it could not be read; of a program's own folder (.git,
+    __MACOSX) the folder alone."""
     try:
         if source.is_symlink() or not source.exists():
             reason = tr("a link") if source.is_symlink() else tr("does not exist")
             yield Found((source.name,), reason=reason)
         elif source.is_dir():
-            yield from read_members(files_on_disk(source), (), limits, 0)
+            yield from read_files(files_on_disk(source))
         elif ARCHIVE.search(source.name):
-            with source.open("rb") as file, open_zip(file, limits) as members:
-                yield from read_members(members, (), limits, 1)
+            with source.open("rb") as file:
+                yield from read_files(files_in_zip(file))
         else:
-            yield from read_members([on_disk(source, (source.name,))], (), limits, 0)
-    except (TooMuch, *BROKEN) as error:
+            yield from read_files([on_disk(source, (source.name,))])
+    except (Refused, *BROKEN) as error:
         yield Found((source.name,), reason=not_readable(error))
 
 
-def read_members(
-    members: Iterable[Member],
-    above: Parts,
-    limits: Limits,
-    depth: int,
-    budget: Budget | None = None,
-) -> Iterator[Found]:
-    for member in members:
-        parts, in_zip = above + member.parts, budget is not None
-        when = budget.when if budget else member.when
-        if GIT in member.parts:
-            yield Found(parts[: parts.index(GIT) + 1])
-        if any(map(is_hidden, member.parts)):
+def read_files(files: Iterable[Found]) -> Iterator[Found]:
+    folders = set()
+    for file in files:
+        if folder := programs_folder(file.parts):
+            if folder not in folders:
+                folders.add(folder)
+                reason = tr("a program's own, not read")
+                yield Found(plain_path(folder), reason=reason, other=True)
             continue
-        reason = odd_path(parts)
-        if reason:
-            parts = plain_path(parts)
-        kind = kind_of(parts[-1])
-        reason = reason or member.odd or (too_large(member, kind, limits) if kind else "")
-        if reason or not kind:
-            yield Found(parts, None, when, reason, in_zip)
+        reason = odd_path(file.parts) or file.reason
+        if not reason and is_read(file) and file.size > LARGEST:
+            reason = tr("{size:,} bytes, more than the {most:,} that are read",
+                        size=file.size, most=LARGEST)  # fmt: skip
+        file = replace(file, parts=plain_path(file.parts), reason=reason)
+        if reason or not is_read(file):
+            yield replace(file, other=not reason)
             continue
-        if budget:
-            budget.spend(member.size)
         try:
-            data = member.read()
-        except BROKEN as error:
-            yield Found(parts, None, when, not_readable(error), in_zip)
-            continue
-        if data.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-            found = Found(parts, None, when, "", in_zip)
-            yield from read_zip(data, found, limits, depth, budget)
-            continue
-        if kind == "archive":
-            reason = tr("not a readable zip; zip it again as usual")
-        is_named = ".ipynb" in parts[-1].lower()
-        is_notebook = is_named or (b'"nbformat"' in data and b'"cells"' in data)
-        if budget and is_notebook:
-            budget.spend(0, files=1)
-        is_read = is_notebook or kind == "module" or parts[-1] in READ_BESIDE
-        yield Found(parts, data if is_read and not reason else None, when, reason, in_zip)
+            data = file.read()
+            if ARCHIVE.search(file.parts[-1]) or data.startswith(b"PK\x03\x04"):
+                yield from read_files(learners_files(file, io.BytesIO(data)))
+            else:
+                yield replace(file, data=data)
+        except (Refused, *BROKEN) as error:
+            yield replace(file, reason=not_readable(error))
 
 
-def read_zip(
-    data: bytes, found: Found, limits: Limits, depth: int, budget: Budget | None
-) -> Iterator[Found]:
-    """The files of a zip inside a source; `found`: where it lies."""
-    parts, when = found.parts, found.when
-    try:
-        if depth >= limits.depth:
-            raise TooMuch(tr("more than {depth} zips in one another", depth=limits.depth))
-        with open_zip(io.BytesIO(data), limits) as members:
-            inner_budget = budget or Budget(limits.own_files, limits.own_bytes, when)
-            yield from read_members(members, parts, limits, depth + 1, inner_budget)
-    except (TooMuch, *BROKEN) as error:
-        if budget and isinstance(error, TooMuch):
-            raise
-        yield Found(parts, None, when, not_readable(error), True)
+def is_read(file: Found) -> bool:
+    """Whether its name is that of a notebook, a zip, a platform's file or a lab's module."""
+    name = file.parts[-1]
+    if ".ipynb" in name.lower() or name in BESIDE:
+        return True
+    return bool(ARCHIVE.search(name) or MODULE.search(name))
 
 
-def too_large(member: Member, kind: str, limits: Limits) -> str:
-    most = {"archive": limits.zipped, STAMP: STAMP_BYTES}.get(kind, MAX_NOTEBOOK)
-    if member.size <= most:
-        return ""
-    size = member.size
-    return tr("{size:,} bytes, more than the {most:,} that are read", size=size, most=most)
+def learners_files(file: Found, data: BinaryIO) -> list[Found]:
+    """The files of a learner's zip; Refused if to read them would hold up a class."""
+    if not zipfile.is_zipfile(data):
+        raise Refused(tr("not a readable zip; zip it again as usual"))
+    if file.inner:
+        raise Refused(tr("a zip in a zip; zip the notebook alone"))
+    inside = [replace(f, parts=(*file.parts, *f.parts), when=file.when, inner=True)
+              for f in files_in_zip(data)]  # fmt: skip
+    sizes = [f.size for f in inside if is_read(f) and not programs_folder(f.parts)]
+    if len(sizes) > MOST_NOTEBOOKS or sum(sizes) > MOST_BYTES:
+        raise Refused(tr("more than is read of one learner's zip; zip the notebook alone"))
+    return inside
 
 
-def kind_of(name: str) -> str:
-    """What a file may be by its name; empty for what is not read."""
-    if name in READ_BESIDE:
-        return name
-    if ARCHIVE.search(name):
-        return "archive"
-    if MODULE.search(name):
-        return "module"
-    suffix = PurePosixPath(name.lower()).suffix
-    return "notebook" if ".ipynb" in name.lower() or suffix in MAYBE else ""
-
-
-def is_hidden(name: str) -> bool:
-    """Whether a program put it there; a placeholder of a file in iCloud is a learner's."""
-    is_learners = name in (".", "..") or name.endswith(".icloud")
-    return name in SYSTEM or (name.startswith(".") and not is_learners)
+def programs_folder(parts: Parts) -> Parts:
+    """The folder or file on a path that a program put there, below the part that names a
+    learner; a placeholder of a file in iCloud is a learner's."""
+    for place in range(1 + bool(WRAPPER.fullmatch(parts[0])), len(parts)):
+        name = parts[place]
+        is_hidden = name.startswith(".") and name not in (".", "..")
+        if name in PROGRAMS or (is_hidden and not name.endswith(".icloud")):
+            return parts[: place + 1]
+    return parts[:1] if parts[0] == GIT else ()
 
 
 def odd_path(parts: Parts) -> str:
@@ -211,69 +156,59 @@ def odd_path(parts: Parts) -> str:
 
 
 def plain_path(parts: Parts) -> Parts:
-    """As much of an odd path as can be shown."""
+    """As much of a path as can be shown."""
     shown = [part[:LONGEST_NAME] for part in parts[:MOST_PARTS]]
     return tuple(CONTROL.sub("\N{REPLACEMENT CHARACTER}", part) for part in shown)
 
 
 def not_readable(error: BaseException) -> str:
-    if isinstance(error, TooMuch):
-        return str(error)
-    return tr("it cannot be read ({error})", error=error)
+    is_ours = isinstance(error, Refused)
+    return str(error) if is_ours else tr("it cannot be read ({error})", error=error)
 
 
-def files_on_disk(root: Path) -> Iterator[Member]:
+def files_on_disk(root: Path) -> Iterator[Found]:
     for path, folders, names in os.walk(root):
         above = Path(path).relative_to(root).parts
-        # Only listed, so that they are refused, or known to be there
-        odd = [name for name in folders if name == GIT or (Path(path) / name).is_symlink()
-               or odd_path((*above, name))]  # fmt: skip
-        folders[:] = sorted(name for name in folders if not (is_hidden(name) or name in odd))
+        # Only listed: refused, or a program's
+        odd = [name for name in folders if (Path(path) / name).is_symlink()
+               or odd_path((*above, name)) or programs_folder((*above, name))]  # fmt: skip
+        folders[:] = sorted(name for name in folders if name not in odd)
         yield from (on_disk(Path(path, name), (*above, name)) for name in odd + sorted(names))
 
 
-def on_disk(path: Path, parts: Parts) -> Member:
+def on_disk(path: Path, parts: Parts) -> Found:
     about = path.lstat()
     when = datetime.fromtimestamp(about.st_mtime, timezone.utc)
     odd = "" if stat.S_ISREG(about.st_mode) else tr("a link, a pipe or a device, not a file")
-    return Member(parts, about.st_size, when, odd, lambda: read_plain(path, about.st_size))
+    size = about.st_size
+    return Found(parts, when, odd, size=size, read=lambda: read_plain(path, size))
 
 
-@contextmanager
-def open_zip(file: BinaryIO, limits: Limits) -> Iterator[list[Member]]:
-    """The files of a zip; BROKEN if it is none, TooMuch if it is beyond a limit."""
-    if count_entries(file) > limits.files:
-        raise TooMuch(tr("a zip of more than {files:,} files", files=limits.files))
-    with zipfile.ZipFile(file) as archive:
-        latest = {name_of(info): info for info in archive.infolist()}
-        yield [zip_member(archive, name, info) for name, info in latest.items()
-               if PurePosixPath(name).name and not name.endswith("/")]  # fmt: skip
+def files_in_zip(file: BinaryIO) -> list[Found]:
+    """The files of a zip; BROKEN if it is none, Refused if it has too many."""
+    count, tail, sign = file.seek(0), b"", b"PK\x01\x02"  # begins each entry of the directory
+    while block := file.read(MEGABYTE):
+        count += (tail + block).count(sign)
+        tail = block[-len(sign) + 1 :]
+    if count > MOST_FILES:
+        raise Refused(tr("a zip of more than {files:,} files", files=MOST_FILES))
+    archive = zipfile.ZipFile(file)
+    paths = [(PurePosixPath(name_of(info)), info) for info in archive.infolist()]
+    return [zipped(archive, path, info) for path, info in paths
+            if path.name and not info.is_dir()]  # fmt: skip
 
 
-def zip_member(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Member:
-    odd = ""
-    if stat.S_ISLNK(info.external_attr >> 16):
-        odd = tr("a link, a pipe or a device, not a file")
-    elif info.flag_bits & 1:
-        odd = tr("it is encrypted")
-    elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        odd = tr("packed in an unusual way; zip it again as usual")
-
+def zipped(archive: zipfile.ZipFile, path: PurePosixPath, info: zipfile.ZipInfo) -> Found:
     def read() -> bytes:
         with archive.open(info) as stream:
             return stream.read(info.file_size + 1)
 
-    return Member(PurePosixPath(name).parts, info.file_size, time_of(info), odd, read)
-
-
-def count_entries(file: BinaryIO) -> int:
-    """The most files that a zip can hold, counted before its directory is parsed."""
-    count, tail, sign = 0, b"", b"PK\x01\x02"  # begins each entry of the directory
-    while block := file.read(MEGABYTE):
-        count += (tail + block).count(sign)
-        tail = block[-len(sign) + 1 :]
-    file.seek(0)
-    return count
+    odd = ""
+    if stat.S_ISLNK(info.external_attr >> 16):
+        odd = tr("a link, a pipe or a device, not a file")
+    elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        odd = tr("packed in an unusual way; zip it again as usual")
+    return Found(path.parts, time_of(info), odd, size=info.file_size, read=read)
 
 
 def name_of(info: zipfile.ZipInfo) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -86,16 +87,18 @@ def column_of(table: Table, platform: Platform, lab: Lab) -> str:
 def match_learners(
     rows: Sequence[Row], platform: Platform, people: Sequence[RosterEntry]
 ) -> list[str]:
-    """The learner's id for each row; "" where nobody or several fit, or it fits two rows."""
-    roster, found = Roster(people), []
+    """The learner's id for each row; "" where nobody or several fit, or where it fits rows of
+    different people. A person who is in two sections has two equal rows."""
+    roster, found, persons = Roster(people), [], defaultdict(list)
     for row in rows:
-        values = values_of(row, platform.columns)
-        number = next(iter(values.pop("lms_user_id", ())), "")
-        names = [form for texts in values.values() for text in texts
-                 for form in (text, text.partition("@")[0])]  # fmt: skip
-        ids = roster.find(names, f"lms_user_id {number}")
+        person = values_of(row, platform.columns)
+        number, name = (next(iter(person.get(key, ())), "") for key in ("lms_user_id", "name"))
+        sure = [form for key in ("id", "email") for text in person.get(key, ())
+                for form in (text, text.partition("@")[0])]  # fmt: skip
+        ids = roster.find(f"lms_user_id {number}", sure, (name,))
         found.append(next(iter(ids)) if len(ids) == 1 else "")
-    return [learner if found.count(learner) == 1 else "" for learner in found]
+        persons[found[-1]] += [person] * (person not in persons[found[-1]])
+    return [learner if len(persons[learner]) == 1 else "" for learner in found]
 
 
 def fill_column(

@@ -34,20 +34,16 @@ from labkit.course.paths import TESTS
 from labkit.course.report import Status
 from labkit.course.statements import MAX_CELL
 from labkit.course.syllabus import LABS, Exercise, Lab
+from labkit.grading.judge.notebook_file import NotANotebook, cells_of, text_of
 from labkit.grading.judge.outputs import check_passed
 from labkit.grading.judge.pictures import Album
 
 ASSEMBLED = "decoder"  # the lab in which all earlier answers come together
-MAX_NOTEBOOK = 32 << 20
-MAX_VALUES = 2_000_000  # in a file: each takes some 80 bytes once it is read
-MAX_CELLS = 5_000
-MAX_CODE = 1_000_000  # characters: to read them takes seconds, and a class is waiting
 MAX_COPIES = 20  # of one exercise's cell, in a note
 MAX_WRITTEN = 20_000  # characters of a written answer: 3,000 words
 MAX_QUOTED = 60  # characters of a name, in a note
 PASTED = re.compile(r"data:[\w/+.-]*;base64,[A-Za-z0-9+/=%\s]{100,}")
 NOT_STARTED = Status.NOT_STARTED.value
-ANSWER_CELL = re.compile(r"ex-\d+-\d+")
 DEFINITION = re.compile(r"^(?:def|class) (\w+)\(?(self)?", re.MULTILINE)  # not inside another
 LANGUAGE = re.compile(rb'"tinyllm":\s{0,9}\{\s{0,99}"language":\s{0,9}"(\w{2,10})"')
 
@@ -70,10 +66,6 @@ class Intake:
 def earlier_labs(lab: Lab) -> list[Lab]:
     """The labs whose answers the assembly of `lab` needs; none for other labs."""
     return [each for each in LABS if lab.module == ASSEMBLED and each.number < lab.number]
-
-
-class NotANotebook(ValueError):
-    """Bytes in which no notebook can be found; the message says why."""
 
 
 def language_of(data: bytes) -> str:
@@ -237,53 +229,6 @@ def written_cells(cells: list[dict]) -> dict[str, list[str]]:
     for cell in cells:
         found[cell_name(cell)].append(text_of(cell))
     return found
-
-
-def cells_of(data: bytes) -> list[dict]:
-    """The cells of a notebook; NotANotebook if there are none."""
-    if len(data) > MAX_NOTEBOOK:
-        raise NotANotebook(tr("the file has {count:,} bytes; {MAX_NOTEBOOK:,} is the most",
-                              count=len(data), MAX_NOTEBOOK=MAX_NOTEBOOK))  # fmt: skip
-    if values_in(data) > MAX_VALUES:
-        text = tr("the file holds more than {MAX_VALUES:,} values", MAX_VALUES=MAX_VALUES)
-        raise NotANotebook(text)
-    if data.endswith(bytes(4)):  # a crash while it was saved leaves them
-        data = data.rstrip(b"\0")
-    try:
-        content = json.loads(data.decode(json.detect_encoding(data), errors="replace"))
-    except (ValueError, RecursionError) as error:
-        text = tr("the file is not a notebook: it is not JSON ({error})", error=error)
-        raise NotANotebook(text) from error
-    cells = content.get("cells") if isinstance(content, dict) else None
-    if not isinstance(cells, list):
-        raise NotANotebook(tr("the file is not a notebook: it is JSON without a list of cells"))
-    cells = [cell for cell in cells[:MAX_CELLS] if isinstance(cell, dict)]
-    code = sum(len(text_of(cell)) for cell in cells if is_code(cell))
-    if code > MAX_CODE:
-        raise NotANotebook(tr("there are {code:,} characters of code; {MAX_CODE:,} is the most",
-                              code=code, MAX_CODE=MAX_CODE))  # fmt: skip
-    return cells
-
-
-def values_in(data: bytes) -> int:
-    """The most values that a file of JSON can hold, counted before it is read."""
-    return sum(map(data.count, (b",", b"[", b"{")))
-
-
-def is_code(cell: dict) -> bool:
-    """Whether anybody will read the cell as Python; pictures pasted into text may be large."""
-    text = cell.get("cell_type") in ("markdown", "raw")
-    claims = ANSWER_CELL.fullmatch(cell_name(cell)) or exercise_in(text_of(cell)[:MAX_CELL])
-    return not text or bool(claims)
-
-
-def text_of(cell: dict) -> str:
-    source = cell.get("source", "")
-    if isinstance(source, list):
-        source = "".join(part for part in source if isinstance(part, str))
-    if not isinstance(source, str):
-        return ""
-    return source.encode("utf-8", errors="replace").decode("utf-8")
 
 
 def cell_called(notebook: NotebookNode, name: str) -> NotebookNode:

@@ -14,7 +14,7 @@ from labkit.course.answers import cell_name
 from labkit.course.cells import EMPTY_ANSWER
 from labkit.course.lang import ENGLISH, speaking, tr
 from labkit.course.syllabus import Lab
-from labkit.grading.judge import intake
+from labkit.grading.judge import intake, notebook_file
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission
 from labkit.grading.judge.pictures import NOT_SHOWN
 
@@ -26,8 +26,8 @@ def graded_notebook(
     notebook = intake.rebuild(data, released, lab).notebook
     found, loose = written_by_place(data, notebook, lab)
     if loose:  # a person says which question it answers: below each that has no answer
-        cells, answered = intake.cells_of(data), {*map(cell_name, found)}
-        text = "\n\n".join(intake.text_of(cells[number - 1]).strip() for number in loose)
+        cells, answered = notebook_file.cells_of(data), {*map(cell_name, found)}
+        text = "\n\n".join(notebook_file.text_of(cells[number - 1]).strip() for number in loose)
         names = [question.answer_cell for question in lab.questions]
         blank = [name for name in names if name not in answered
                  and intake.cell_called(notebook, name).source == EMPTY_ANSWER]  # fmt: skip
@@ -88,8 +88,8 @@ def written_by_place(
                 last = ending(tr(cell.source.strip()))
                 texts.add(last)
     try:
-        cells = intake.cells_of(data) if asked else []
-    except intake.NotANotebook:
+        cells = notebook_file.cells_of(data) if asked else []
+    except notebook_file.NotANotebook:
         cells = []
     all_lost = {*asked.values()} - {*map(cell_name, cells)} == {
         question.answer_cell for question in lab.questions
@@ -98,8 +98,8 @@ def written_by_place(
     above: dict[str, int] = {}
     others, name, loose = [], "", 0
     for number, cell in enumerate(cells, 1):
-        text = intake.text_of(cell).strip()
-        if intake.is_code(cell) or text in ("", EMPTY_ANSWER):
+        text = notebook_file.text_of(cell).strip()
+        if notebook_file.is_code(cell) or text in ("", EMPTY_ANSWER):
             continue
         question = next((end for end in asked if end in text), "")
         if question:  # the answer may stand in the same cell

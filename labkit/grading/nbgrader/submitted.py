@@ -13,7 +13,7 @@ from nbformat import NotebookNode
 from labkit.course.files import read_plain
 from labkit.course.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
-from labkit.grading.judge.intake import MAX_NOTEBOOK
+from labkit.grading.judge.notebook_file import MAX_NOTEBOOK
 
 NO_NAME = re.compile(r"[\r\n\ud800-\udfff]")  # nbgrader and databases cannot keep it
 

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from labkit.course.files import read_plain, write_whole
 
 MANIFEST = Path("collected", "manifest.json")
-STAMP_BYTES = 100  # the most of a timestamp.txt
+STAMP = "timestamp.txt"
+STAMP_BYTES = 100  # the most of it
 # 2026-03-01 12:00:00.000000 UTC
 FORM = re.compile(r"[12]\d{3}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?(?: [A-Za-z+-][\w/+:-]*)?",
                   re.ASCII)  # fmt: skip
@@ -32,7 +33,7 @@ def parse_timestamp(text: bytes) -> datetime | None:
 def read_timestamp(folder: Path) -> datetime | None:
     """The time of a folder of submitted/; None where there is no file of nbgrader's form."""
     try:
-        return parse_timestamp(read_plain(folder / "timestamp.txt", STAMP_BYTES + 1))
+        return parse_timestamp(read_plain(folder / STAMP, STAMP_BYTES + 1))
     except OSError:
         return None
 
@@ -45,7 +46,7 @@ def read_manifest(root: Path) -> dict[str, dict[str, Any]]:
     """{LEARNER/LAB: where the attempt that counts came from, its time, a late mark}"""
     try:
         return json.loads((root / MANIFEST).read_text("utf-8"))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, IsADirectoryError, ValueError):
         return {}
 
 
@@ -77,6 +78,6 @@ def stamp_marked(root: Path, lab: str, due: datetime | None) -> dict[str, Stamp]
             when = due.astimezone(timezone.utc) + timedelta(seconds=late)
         before = read_timestamp(path.parent)
         if before != when:
-            write_whole(path.with_name("timestamp.txt"), timestamp_text(when))
+            write_whole(path.with_name(STAMP), timestamp_text(when))
         times[learner] = Stamp(before, when, sent)
     return times

@@ -2,6 +2,7 @@
 counts; what a person has to settle."""
 
 import csv
+import re
 import struct
 import unicodedata
 from datetime import datetime, timezone
@@ -18,7 +19,7 @@ from labkit.grading import platforms
 from labkit.grading.class_report.report import write_reports
 from labkit.grading.collect import deliver, issues
 from labkit.grading.collect.issues import OpenIssues
-from labkit.grading.collect.layouts import lab_by_name
+from labkit.grading.collect.labs import lab_by_name
 from labkit.grading.collect.roster import read_roster
 from labkit.grading.judge.graded import GradedSubmission, zero
 from labkit.grading.judge.intake import rebuild
@@ -67,7 +68,8 @@ def collect_command(inbox, *arguments):
 
 
 # Whose. Files, and whose each notebook among them is: ? nobody's and kept, . not what counts.
-# # is the notebook's name, ~1 is what Moodle puts behind a name, z.zip!x lies in a zip.
+# # is the notebook's name, ~1 is what Moodle puts behind a name, %1 is a time of Brightspace,
+# $1 of Blackboard, z.zip!x lies in a zip.
 
 LAYOUTS = """
 ann/01_rmsnorm/# | bob/01_rmsnorm/x.ipynb -> ann | bob
@@ -101,6 +103,23 @@ Ann~1# | Bob~2# | Eve~9Ann~1x.ipynb -> Ann | Bob | ?
 doejohn_111_1001_# | doejohn_222_1002_# -> ? | ?
 xy/try A/# | xy/try B/# | carl/# -> ? | ? | carl
 _90006_700060_# | bob_222_1002_# -> ? | bob
+1-9 - Ann Lee - %1/# | 1-9 - Ann Lee - %2/# | 2-9 - Bo Ek - %1/x.zip!# -> . | Ann Lee | Bo Ek
+1-9 - Ann - %1 - # | 1-9 - Ann - %2 - # | 2-9 - B - C - %1 - # -> . | Ann | B - C
+1-9 - Ann Lee - %1/# | 2-9 - Ann Lee - %2/# -> ? | ?
+1-9 - Ann Lee - %1/# | 1-9 - Bob Day - %1/# -> Ann Lee | Bob Day
+Lab 1_ann_attempt_$1_# | Lab 1_ann_attempt_$2_# | Lab 1_ann_attempt_$2.txt -> . | ann
+Lab_1_ann_attempt_$1_# | Lab_1_b_d_attempt_$1_# | Lab_1_cy_attempt_$2_# -> ann | b_d | cy
+Lab_1_ann_attempt_$1_# -> ?
+Lab 1/Abgaben/Lee_Ann_ann_1234/# | Lab 1/Abgaben/Day_Bob_b_d_12/# -> Lee_Ann_ann | Day_Bob_b_d
+Submitted files/A/Lab 1/Version 2/# | Submitted files/A/Lab 1/Version 10/# -> . | A
+Submitted files/A/Lab 1/Version 1/# | Submitted files/B/Lab 1/Version 1/# -> A | B
+x - Ann Lee.ipynb | my - lab - Bob Day (1).ipynb -> Ann Lee | Bob Day
+notes - final.ipynb -> ?
+.Eve Low~5/# | Ann~1/# -> Eve Low | Ann
+.eve/# | submitted/# | node_modules/# | CON/# -> eve | ? | node_modules | CON_
+._Eve~5# | __MACOSX~6# | .git~7# -> _Eve | __MACOSX | git
+manifest.json/# | last.csv/# -> manifest.json | last.csv
+unknown/# | learners/# -> unknown | learners
 """
 GRADESCOPE = b"""
 submission_11:
@@ -118,7 +137,9 @@ def spelled(text):
     for part in text.split("~")[1:]:
         number = part[: len(part) - len(part.lstrip("0123456789"))]
         moodle += [f"_700{number}_assignsubmission_file_", part[len(number) :]]
-    return "".join(moodle).replace("#", FILE).replace("@", "01_rmsnorm+2026-03-0")
+    text = "".join(moodle).replace("#", FILE).replace("@", "01_rmsnorm+2026-03-0")
+    text = text.replace("%1", "Dec 1, 2026 1030 PM").replace("%2", "Dec 2, 2026 105 AM")
+    return re.sub(r"\$(\d)", r"2026-03-0\1-12-00-00", text)
 
 
 def case_of(row):
@@ -152,7 +173,7 @@ def test_whose_it_is(inboxes, source):
         assert inbox.handed_in() == expected, row
         asked = [line for line in lines if line.state == issues.WHOSE]
         assert len(inbox.kept("collected/unknown")) == lost == len(asked), row
-        assert all("--as" in line.note for line in asked), row
+        assert all((inbox.root / line.kept).is_file() for line in asked), row
 
 
 def test_another_layout_is_one_record(inbox, monkeypatch):
@@ -192,14 +213,14 @@ def listed(inbox, text):
 def test_a_roster_maps_names_to_students_and_the_unknown_are_kept(inbox):
     lines = inbox.take({
         f"lovelaceada_111_1001_{FILE}": A,
-        f"jd01_333_1003_{FILE}": C,
+        f"jd01_333_1003_{FILE}": C,  # a name that is the id of somebody
         f"doejohn_334_1004_{FILE}": D,
         f"mallory_444_1005_{FILE}": notebook("m"),
     }, roster_file=listed(inbox, ROSTER))  # fmt: skip
-    assert inbox.handed_in() == {"al17": A, "jd01": C}
+    assert inbox.handed_in() == {"al17": A}
     mallory, which = line_of(lines, "mallory_444"), line_of(lines, "doejohn_334")
     assert "roster" in mallory.note and "jd01 or jd02" in which.note
-    assert {notebook("m"), D} == set(inbox.kept("collected/unknown"))
+    assert {notebook("m"), C, D} == set(inbox.kept("collected/unknown"))
     people = {person.id: person for person in inbox.course.people()}
     assert people["al17"].name == "Ada Lovelace" and people["al17"].email == "ada@example.edu"
     lines = inbox.take({f"ada@example.edu/{FILE}": A, f"Kim Minh Mai/{FILE}": B}, "in")
@@ -279,7 +300,7 @@ def test_a_list_that_a_learner_hands_in_is_no_roster(inboxes, monkeypatch):
         inbox.take({f"Ann Lee_101_assignsubmission_file_{place}{FILE}": A,
                     f"{eve}{place}{FILE}": B, f"{eve}{place}grades.csv": forged})  # fmt: skip
         assert inbox.handed_in() == {"ann": A, "eve": B}
-    lines = inboxes().take({f"ann_101_201_{FILE}": A, "eve_102_202_01.csv": forged})
+    lines = inboxes().take({f"leeann_101_201_{FILE}": A, "loweve_102_202_01.csv": forged})
     (line,) = [line for line in lines if line.state == issues.UNGRADED]
     assert line.learner == "eve" and "it is no notebook" in line.note
 
@@ -332,7 +353,7 @@ def test_two_numbers_for_one_learner_are_a_question(inbox, monkeypatch):
              for who, data in {"Ann Lee_101": A, "ANN LEE_105": B}.items()}  # fmt: skip
     lines = inbox.take(files)
     assert [line.state for line in lines] == [issues.WHOSE] * 2 and not inbox.handed_in()
-    assert all("several people" in line.note and "--as" in line.note for line in lines)
+    assert all("several people" in line.note and line.kept for line in lines)
     (kept,) = [one.kept for one in OpenIssues(inbox.root).open() if "Ann Lee" in one.file]
     (line,) = deliver.collect(inbox.course, [inbox.root / kept], learner="ann")
     assert line.state == issues.NEW and line.when == NOON_UTC
@@ -494,8 +515,14 @@ def test_no_timestamp_stops_a_class(inboxes):
         for number, text in enumerate(texts):
             inbox = inboxes()
             data = notebook(str(number))
-            (line,) = inbox.take({f"{place}/{FILE}": data, f"{place}/timestamp.txt": text})
+            line, _ = inbox.take({f"{place}/{FILE}": data, f"{place}/timestamp.txt": text})
             assert (line.state, line.when) == (issues.NEW, NOON_UTC), place
+    inbox = inboxes()
+    other = {f"ann/01_rmsnorm/{FILE}": A, "ann/01_rmsnorm/timestamp.txt": EARLY}
+    lines = inbox.take({f"{place}/{FILE}": B, f"{place}/timestamp.txt": texts[0]} | other)
+    (line,) = [line for line in lines if line.trouble]
+    assert line.source.endswith("eve/01_rmsnorm/timestamp.txt") and "no time" in line.note
+    assert inbox.handed_in() == {"eve": B, "ann": A}
 
 
 STAMPED = {  # NAME/LAB of eve and of others; whether eve's timestamp.txt counts
@@ -506,7 +533,9 @@ STAMPED = {  # NAME/LAB of eve and of others; whether eve's timestamp.txt counts
     "folders": (["eve/01_rmsnorm", "ann/notebooks"], False),
     "a repository": (["eve/01_rmsnorm", "ann/01_rmsnorm", "eve/.git"], False),
     "a repository's folder": (["eve/01_rmsnorm", "ann/01_rmsnorm", ".git"], False),
-    "a repository in the folder": (["eve/01_rmsnorm", "eve/01_rmsnorm/.git"], True),
+    "a repository in it": (["eve/01_rmsnorm", "ann/01_rmsnorm", "eve/01_rmsnorm/.git"], True),
+    "a folder alone": (["eve/01_rmsnorm"], False),
+    "a folder alone, of the exchange": (["eve+01_rmsnorm+2001-01-01 00:00:00 UTC"], False),
 }
 
 
@@ -551,10 +580,12 @@ CANNOT = [
     (FILE, b"%PDF-1.7", "not JSON"),
     ("work.tar.gz", b"\x1f\x8b\x08", "not a readable zip"),
     (FILE, notebook("done")[:3000], "not JSON"),
-    (FILE, b"<<<<<<< HEAD\n" + notebook("a") + b"\n=======\n", "not JSON"),
-    (f".{FILE}.icloud", b"bplist00\xd4", "not JSON"),
+    (FILE, b"<<<<<<< HEAD\n" + notebook("a") + b"\n=======\n", "git left a conflict"),
+    (FILE, b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
+    (FILE, b'{"worksheets": [{"cells": []}], "nbformat": 3}', "nbformat 3: open it in Jupyter"),
+    (f".{FILE}.icloud", b"bplist00\xd4", "a placeholder of iCloud"),
     (FILE, b"", "empty"),
-    ("work.zip", b"PK\x03\x04 broken", "cannot be read"),
+    ("work.zip", b"PK\x03\x04 broken", "not a readable zip"),
     (FILE, notebook("", SECOND), "a notebook of 02_rope"),
     ("00_tour.ipynb", TOUR, "nothing in this notebook is graded"),
 ]
@@ -667,7 +698,7 @@ def test_a_module_beside_a_blank_notebook_counts_if_a_person_says_so(inbox, rele
              place.format("ann"): module(first, second)}  # fmt: skip
     lines = inbox.take(files)
     assert states(lines)["ann"] == issues.BLANK and states(lines)["bob"] == issues.NEW
-    kept = inbox.root / "collected" / "ann" / LAB.name / "rmsnorm.py"
+    kept = inbox.root / "collected" / "learners" / "ann" / LAB.name / "rmsnorm.py"
     words = f"1.1: blank in the notebook, answered in {place.rpartition('/')[2]}; `tinyllm"
     (note,) = [line.note for line in lines if line.learner == "ann" and line.trouble]
     assert words in note and f"collect --as ann {kept}` lets that count" in note
@@ -695,7 +726,7 @@ def run_collect(inbox, *arguments):
 def test_a_person_may_let_the_blank_notebook_count(inbox):
     files = {f"ann/{FILE}": A, "ann/rmsnorm.py": module(LAB.exercises[0]), f"bob/{FILE}": B}
     assert states(inbox.take(files))["ann"] == issues.BLANK
-    (copy,) = (inbox.root / "collected" / "ann" / LAB.name).glob("*.ipynb")
+    (copy,) = (inbox.root / "collected" / "learners" / "ann" / LAB.name).glob("*.ipynb")
     assert run_collect(inbox, "--as", "ann", str(copy)) == 0
 
 

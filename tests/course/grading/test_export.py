@@ -31,7 +31,7 @@ CANVAS = (
     "Student,ID,SIS User ID,SIS Login ID,Section,Lab 01: norms (9911),02 Rope (9912),Final\n"
     "    Points Possible,,,,,14.0,20,(read only)\n"
     '"Able, Ann",501,u-ann,ann7,S1,,,\n'
-    '"=Bold, Bob",502,,bob8,S1,3,,\n'
+    '"=Bold, Bob",502,,bob8,S1,,,\n'
     '"王, 伟",503,,wei9,S2,,,\n'
     '"Student, Test",777,,,,,,\n'
 )  # fmt: skip
@@ -101,6 +101,22 @@ def test_canvas_gets_its_own_rows_back_with_grades(handed_in, tmp_path):
     assert rows[2]["Student"] == "'=Bold, Bob" and rows[3]["Student"] == "王, 伟"
     assert "worth 14 points in Canvas, here 20" in remarks
     assert f"written answers still to be graded by hand: {LAB.name} 2" in remarks
+
+
+def test_a_person_in_two_rows_gets_the_grade_in_both(handed_in, tmp_path):
+    """Of two sections; rows of different people that fit one learner stay empty."""
+    path = tmp_path / "canvas.csv"
+    ann, bob = '"Able, Ann",501,u-ann,ann7,{},,,\n', '"=Bold, Bob",{},,bob8,S1,,,\n'
+    head = CANVAS.partition('"Able')[0]
+    path.write_text(
+        head + "".join(map(ann.format, ("S1", "S2"))) + "".join(map(bob.format, (502, 9)))
+    )
+    found, remarks = written(handed_in, "canvas", path)
+    title = "Lab 01: norms (9911)"
+    rows = found[f"{LAB.name}_canvas.csv"][1:]
+    assert [row[title] for row in rows] == ["14", "14", "", ""]
+    assert [row["Section"] for row in rows[:2]] == ["S1", "S2"]
+    assert "no grade there: bob8" in remarks and "ann7" not in remarks
 
 
 def test_moodles_worksheet_comes_back_filled_in(handed_in, tmp_path):

@@ -12,11 +12,12 @@ import pytest
 from labkit.course.files import safe_id
 from labkit.course.report import clean, clean_name, csv_safe, one_line
 from labkit.course.syllabus import LABS
-from labkit.grading.collect.attempts import read_notebook
-from labkit.grading.collect.layouts import claims_of, lab_by_name
+from labkit.grading.collect.attempts import claims_of
+from labkit.grading.collect.labs import lab_by_name, read_notebook
 from labkit.grading.collect.roster import normalize_name, split_name
 from labkit.grading.collect.walk import files_of, odd_path
-from labkit.grading.judge.intake import NotANotebook, language_of, rebuild
+from labkit.grading.judge.intake import language_of, rebuild
+from labkit.grading.judge.notebook_file import NotANotebook
 from labkit.grading.nbgrader.timestamp import parse_timestamp
 
 hypothesis = pytest.importorskip("hypothesis", reason="not checked: no hypothesis")
