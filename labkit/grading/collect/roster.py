@@ -137,6 +137,8 @@ def read_roster(path: Path, known: Sequence[RosterEntry] = ()) -> Roster:
         same -= taken.keys()
         same = {id_ for id_ in same if not other_email(id_, entry["email"], known)}
         entry["id"] = same.pop() if len(same) == 1 else safe_id(entry["id"])
+        if not values["id"] and entry["id"] in taken:  # ann@x.edu and ann@y.edu
+            entry["id"] = safe_id(entry["email"] or entry["id"])
         person = taken[entry["id"]] = RosterEntry(**entry)
         roster.add(person)
         for system, text in numbers.items():

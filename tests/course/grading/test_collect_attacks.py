@@ -280,6 +280,12 @@ def test_a_person_in_two_sections_is_one(inbox, monkeypatch):
     ] == ["17"]
 
 
+def test_equal_names_before_the_at_are_two_people(inbox):
+    text = "Last Name,First Name,Email Address\nLee,Ann,a@x.edu\nDay,Abe,a@y.edu\n"
+    people = read_roster(roster(inbox, text)).people
+    assert [(p.id, p.email) for p in people] == [("a", "a@x.edu"), ("a@y.edu", "a@y.edu")]
+
+
 def test_rosters_of_more_platforms(inboxes):
     """Blackboard's user names, ILIAS's names with a login, Google's addresses."""
     cases = {
