@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,9 +16,11 @@ from typing import Any
 import nbformat
 from nbconvert.exporters import Exporter, NotebookExporter
 from nbformat import NotebookNode
+from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.converters.base import NbGraderException
 from nbgrader.preprocessors import NbGraderPreprocessor
-from nbgrader.utils import is_solution
+from nbgrader.utils import is_grade, is_locked, is_solution, is_task
+from sqlalchemy.exc import SQLAlchemyError
 from traitlets import default
 from traitlets.config import Config
 
@@ -70,12 +73,34 @@ class ReleaseExporter(NotebookExporter):
         for folder, notebooks in converter.assignments.items():
             lab = find_lab(Path(folder).name)
             for path in notebooks:
-                if fault := odd_cells(nbformat.read(path, as_version=4), lab):
+                notebook = nbformat.read(path, as_version=4)
+                if fault := odd_cells(notebook, lab) or self.late_cells(notebook, lab):
                     fault = f"{path}: {fault}; nothing was changed"
                     self.log.error(fault)
                     raise NbGraderException(fault)
         convert = converter.convert_notebooks
         converter.convert_notebooks = lambda: self.keep_release(convert)
+
+    def late_cells(self, notebook: NotebookNode, lab: Lab) -> str:
+        """Which cells came or went after learners handed in, when nbgrader takes none; "" if
+        none did."""
+        names = {
+            cell.metadata.nbgrader["grade_id"]
+            for cell in notebook.cells
+            if is_grade(cell) or is_solution(cell) or is_locked(cell) or is_task(cell)
+        }
+        folder = self.parent.coursedir
+        known = (MissingEntry, SQLAlchemyError)  # of the second, nbgrader tells the rest
+        with suppress(*known), Gradebook(folder.db_url, folder.course_id) as book:
+            before = book.find_notebook(lab.name, lab.name)
+            changed = sorted({cell.name for cell in before.source_cells} ^ names)
+            if changed and before.submissions:
+                return (
+                    f"{', '.join(changed)}: learners have handed in this lab, and from then on "
+                    "its graded and locked cells stay the same. Undo that; text and code that "
+                    "nobody is graded for need no mark of nbgrader"
+                )
+        return ""
 
     def keep_release(self, convert: Callable[[], None]) -> None:
         """Convert; if that fails, put back what was released before."""

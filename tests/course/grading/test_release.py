@@ -12,6 +12,7 @@ from labkit.author.edition import write_source
 from labkit.cli import app
 from labkit.course.syllabus import LABS
 from labkit.grading.nbgrader.gradebook.connection import CourseError
+from tests.course.grading.two_learners import grade
 
 LAB = LABS[0]
 SOURCE = f"source/{LAB.name}/{LAB.name}.ipynb"
@@ -111,6 +112,23 @@ def test_other_graded_cells_are_refused_before_anything_is_touched(
     assert not success and words in log and "nothing was changed" in log
     assert "Traceback" not in log and "Removing" not in log
     assert released_course.released_file(LAB).read_bytes() == before
+
+
+def locked_cell(cells):
+    cell = nbformat.v4.new_code_cell("1")
+    marks = {"schema_version": 3, "grade_id": "demo", "grade": False, "solution": False}
+    cell.metadata["nbgrader"] = {**marks, "locked": True, "task": False, "cell_type": "code"}
+    cells.append(cell)
+
+
+def test_after_hand_ins_no_cell_comes_or_goes(handed_in):
+    before = handed_in.released_file(LAB).read_bytes()
+    assert grade(handed_in)[0] == 0
+    success, log = change(handed_in, locked_cell)
+    assert not success and "demo: learners have handed in this lab" in log
+    assert "Traceback" not in log and handed_in.released_file(LAB).read_bytes() == before
+    success, log = change(handed_in, lambda cells: cells.pop())  # it is gone again
+    assert success, log
 
 
 def test_a_step_that_fails_leaves_what_was_released(released_course, monkeypatch):
