@@ -48,7 +48,7 @@ def export(
         remarks = write_grades(path, platform, graded, course.people(), roster)
         yield from (path, *remarks)
     for results in graded:
-        yield from fallen(results)
+        yield from fall_remarks(results)
         if platform:
             remember_grades(course, results).give_out()
         if kind == FEEDBACK:
@@ -61,7 +61,7 @@ def export(
             yield from export_written(course, results, shares)
 
 
-def fallen(results: LabResults) -> Iterator[str]:
+def fall_remarks(results: LabResults) -> Iterator[str]:
     """The first learners whose grade fell since it was given out, and how many more did."""
     lab, fell = results.lab.name, [entry for entry in results.entries if entry.fell]
     yield from (f"{lab} {entry.learner}: {entry.fell}" for entry in fell[:SHOWN])

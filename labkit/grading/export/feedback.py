@@ -47,11 +47,11 @@ def feedback_zips(course: Path, results: LabResults) -> tuple[list[Path], list[s
         write_whole(written[-1], buffer.getvalue())
     names = names_of([platform for platform in PLATFORMS if platform.upload])
     lost = {f"no export of {names} names": unnamed, "there is no page of": without_page}
-    return written, [f"{lab}: in no zip, as {why}: {first_of(learners)}"
+    return written, [f"{lab}: in no zip, as {why}: {join_first(learners)}"
                      for why, learners in lost.items() if learners]  # fmt: skip
 
 
-def first_of(learners: Sequence[str]) -> str:
+def join_first(learners: Sequence[str]) -> str:
     more = f" and {len(learners) - SHOWN} more" if len(learners) > SHOWN else ""
     return ", ".join(learners[:SHOWN]) + more
 

@@ -34,7 +34,7 @@ SHOWN = 10  # faults of a table that are printed
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenPoints:
     """Points and a comment for an answer, as texts."""
 
     lab: Lab
@@ -67,7 +67,7 @@ def refuse_to_overwrite(course: Course, paths: Sequence[Path]) -> None:
     """CourseError for a table with points that are not in the gradebook, or cannot go there."""
     for path in paths:
         try:
-            count = len([*new_points(course, [path])])
+            count = len([*find_new_points(course, [path])])
         except CourseError as error:
             raise CourseError(f"{path} would be overwritten: move it away; {error}") from error
         if count:
@@ -84,8 +84,8 @@ def rows_of(course: Course, results: LabResults, question: Question) -> list[Row
         grade = entry.standing.questions[question.id]
         answer = answer_to(course, results.lab, question, entry.learner)
         if grade.counted and answer:
-            points, comment = given_to(entry.standing, question)
-            state = f"{letters(answer)}-{letters(points, comment)}"
+            points, comment = points_given(entry.standing, question)
+            state = f"{hash_letters(answer)}-{hash_letters(points, comment)}"
             texts = (question.id, entry.learner, answer, rubric, points, f"{grade.possible:g}",
                      comment, state)  # fmt: skip
             found.append(dict(zip(TITLES, texts, strict=True)))
@@ -99,7 +99,7 @@ def answer_to(course: Course, lab: Lab, question: Question, learner: str) -> str
     return "" if text == EMPTY_ANSWER else text
 
 
-def given_to(standing: Standing, question: Question) -> tuple[str, str]:
+def points_given(standing: Standing, question: Question) -> tuple[str, str]:
     """(points, comment) that a person gave; no points where the answer is newer than they."""
     grade = standing.questions[question.id]
     comment = standing.comments.get(question.answer_cell, "").strip()
@@ -108,7 +108,7 @@ def given_to(standing: Standing, question: Question) -> tuple[str, str]:
     return points, "" if comment == NO_RESPONSE else comment
 
 
-def letters(*texts: str) -> str:
+def hash_letters(*texts: str) -> str:
     """A hash without digits, which spreadsheets leave as it is."""
     plain = "\n".join(" ".join(csv_safe(text).split()) for text in texts)
     digest = hashlib.sha256(plain.encode("utf-8", "replace")).digest()
@@ -118,16 +118,16 @@ def letters(*texts: str) -> str:
 # Back into the gradebook
 
 
-def take_points(course: Course, paths: Sequence[Path]) -> list[Given]:
+def take_points(course: Course, paths: Sequence[Path]) -> list[GivenPoints]:
     """Put what people typed into the gradebook, all of it or, if a row is wrong, nothing.
     Returns what is new there. Errors: CourseError."""
-    found = [*new_points(course, paths)]
+    found = [*find_new_points(course, paths)]
     if found:
         course.gradebook.do(lambda book: give(book, found))
     return found
 
 
-def new_points(course: Course, paths: Sequence[Path]) -> Iterator[Given]:
+def find_new_points(course: Course, paths: Sequence[Path]) -> Iterator[GivenPoints]:
     """What is in the tables and not in the gradebook; CourseError with the rows that are
     wrong."""
     faults: list[str] = []
@@ -139,7 +139,7 @@ def new_points(course: Course, paths: Sequence[Path]) -> Iterator[Given]:
             where = f"{path.name}, {row['question']} of {row['learner']}"
             points = plain_number(row["points"])
             before = row["state"].partition("-")[2]
-            if before == letters(points, row["comment"]):
+            if before == hash_letters(points, row["comment"]):
                 continue  # as it was written
             same = typed.setdefault((row["question"], row["learner"]), row)
             if (same["points"], same["comment"]) != (row["points"], row["comment"]):
@@ -169,7 +169,7 @@ def read_table(path: Path) -> Table:
 
 def new_in_row(
     course: Course, known: dict[Lab, dict[str, Standing]], row: Row, points: str, before: str
-) -> Iterable[Given]:
+) -> Iterable[GivenPoints]:
     """What is new in a row that somebody has filled in; ValueError if it cannot be taken."""
     if row["question"] not in QUESTIONS:
         raise ValueError("there is no such question")
@@ -185,18 +185,21 @@ def new_in_row(
         raise ValueError(
             f"points are {row['points']!r}: expected a number from 0 to {possible:g}"
         )
-    now = given_to(standing, question)
+    now = points_given(standing, question)
     points, comment = points or now[0], row["comment"] or now[1]  # empty: nothing to say
     if now == (points, comment):
         return []
-    if letters(answer_to(course, lab, question, learner)) != row["state"].partition("-")[0]:
+    if (
+        hash_letters(answer_to(course, lab, question, learner))
+        != row["state"].partition("-")[0]
+    ):
         raise ValueError(
             "the answer has changed since: `tinyllm export written` has the new one"
         )
-    if letters(*now) != before:
+    if hash_letters(*now) != before:
         points, comment = now[0] or "no", now[1] or "no comment"
         raise ValueError(f"somebody gave {points} points and {comment!r} elsewhere since")
-    return [Given(lab, question, learner, points, comment)]
+    return [GivenPoints(lab, question, learner, points, comment)]
 
 
 def plain_number(text: str) -> str:
@@ -205,9 +208,9 @@ def plain_number(text: str) -> str:
     return f"{float(text.replace(',', '.')):g}" if NUMBER.fullmatch(text) else text
 
 
-def give(book: api.Gradebook, every: Iterable[Given]) -> None:
+def give(book: api.Gradebook, every: Iterable[GivenPoints]) -> None:
     """As formgrader gives points and comments, in one transaction."""
-    by_lab: dict[Lab, dict[tuple[str, str], Given]] = {}
+    by_lab: dict[Lab, dict[tuple[str, str], GivenPoints]] = {}
     for given in every:
         by_lab.setdefault(given.lab, {})[given.learner, given.question.answer_cell] = given
     for lab, wanted in by_lab.items():
@@ -215,7 +218,9 @@ def give(book: api.Gradebook, every: Iterable[Given]) -> None:
     book.db.commit()
 
 
-def give_lab(book: api.Gradebook, lab: Lab, wanted: Mapping[tuple[str, str], Given]) -> None:
+def give_lab(
+    book: api.Gradebook, lab: Lab, wanted: Mapping[tuple[str, str], GivenPoints]
+) -> None:
     learners = {learner for learner, _ in wanted}
     for learner, name, grade in rows(book, api.Grade, (api.Grade,), lab.name, learners):
         given = wanted.get((learner, name))

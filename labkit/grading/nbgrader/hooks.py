@@ -28,6 +28,7 @@ from labkit.author.owned_cells import set_points
 from labkit.course import cells
 from labkit.course.report import clean
 from labkit.course.syllabus import Lab, UnknownName, find_exercise, find_lab
+from labkit.grading.class_report.class_results import Entry
 from labkit.grading.judge.intake import earlier_labs
 from labkit.grading.judge.judge import Judge
 from labkit.grading.nbgrader.course import Course
@@ -35,6 +36,7 @@ from labkit.grading.nbgrader.exchange_files import copy_exchange_files, copy_not
 from labkit.grading.nbgrader.feedback import page_of
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.nbgrader.graded_notebook import graded_notebook
+from labkit.grading.published import Published
 from labkit.grading.run.follow import apply_course_rules
 from labkit.grading.run.judge_process import judge_for
 from labkit.grading.run.results import GradingSpec, Results
@@ -184,6 +186,7 @@ class JudgeExporter(NotebookExporter):
         if not Path(filename).is_relative_to(course.root / "submitted"):
             saved = super().from_filename(filename, resources, **options)
             apply_course_rules(course, lab)  # nbgrader asks no person about an exercise
+            self.report_change(course, lab, learner)
             return saved
         judge, spec = judge_of(course.root, lab.name)
         before = course.answers(earlier_labs(lab), learner)
@@ -199,6 +202,20 @@ class JudgeExporter(NotebookExporter):
         worth = submission.worth(course.rules.lab(lab))
         notebook = graded_notebook(data, course.released(lab), lab, worth)
         return self.from_notebook_node(notebook, resources, **options)
+
+    def report_change(self, course: Course, lab: Lab, learner: str) -> None:
+        """Say so if the grade is not the one that was given out."""
+        results = Results(course.root, lab)
+        key = results.keys().get(learner) or ""
+        if submission := results.get(key):
+            standing = course.standings(lab, [learner])[learner]
+            grade = Entry(learner, standing, submission=submission, key=key).grade
+            change = Published(course.root, lab.name).change(learner, grade)
+            if change:
+                text = clean(
+                    f"{learner}: the grade changed since {change.since}, {change.text}"
+                )
+                self.log.warning(text)
 
 
 class FeedbackPage(Exporter):

@@ -167,6 +167,14 @@ def test_nbgraders_release_gives_out(handed_in, monkeypatch):
     assert set(Published(handed_in.root, LAB.name).out) == {"bob"}
 
 
+def test_nbgraders_autograde_says_so_too(given_out, other_checks):
+    with other_checks(0.5):
+        outcome = given_out.api().autograde(LAB.name, "bob", force=True)
+    assert outcome["success"], outcome["log"]
+    day = Published(given_out.root, LAB.name).out["bob"].day
+    assert f"bob: the grade changed since {day}, 14 to 11 (1.2: 6 to 3; " in outcome["log"]
+
+
 def test_damaged_records_are_refused_with_the_way_out(given_out):
     Published(given_out.root, LAB.name).path.write_text('{"ada": 3}')
     status, text = grade(given_out)

@@ -175,6 +175,14 @@ def test_nothing_typed_is_overwritten(course):
     assert tinyllm("export", "written", "--course", course.root)[0] == 0
 
 
+def test_an_answer_of_any_length_goes_out_and_its_points_come_back(course):
+    graded(course, "ann", text="because\n" * 40_000)
+    (path,) = export(course)
+    (row,) = (row for row in rows_of(path) if row["learner"] == "ann")
+    assert len(row["answer"]) < 32_767 and "(cut here: 320,000 characters" in row["answer"]
+    assert take(course, fill(path, {"ann": ("1", "")}))[0] == 0 and given(course)[0] == 1
+
+
 def test_a_table_of_another_kind_is_refused(course, tmp_path):
     (tmp_path / "x.csv").write_text("learner,points\nann,1\n")
     status, text = take(course, tmp_path / "x.csv")
