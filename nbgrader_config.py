@@ -25,6 +25,7 @@ if os.environ.get("TINYLLM_DB"):
     c.CourseDirectory.db_url = os.environ["TINYLLM_DB"]
 
 # Our stubs name their exercise, so they stand in for nbgrader's ClearSolutions.
+c.GenerateAssignment.exporter_class = "labkit.grading.nbgrader.hooks.ReleaseExporter"
 c.GenerateAssignment.preprocessors = [
     "nbgrader.preprocessors.LockCells",
     "labkit.grading.nbgrader.hooks.InsertStubs",

@@ -5,19 +5,24 @@ from __future__ import annotations
 import io
 import sys
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import labkit
 from labkit.course.lang import said, tr
-from labkit.course.paths import LABKIT, NOT_IN_ITS_FOLDER, NOTEBOOKS
-from labkit.course.terminal import Problem
+from labkit.course.paths import NOT_IN_ITS_FOLDER, ROOT, TESTS
+from labkit.course.terminal import Problem, translate_help
 
-GROUPS = {  # of the commands in the help, and the rooms that they come from
-    said("Learning"): ("learner", "learner/project", "learner/talk", "look"),
-    said("Teaching"): ("grading",),
-    said("Working on the course"): ("pretrain", "author", "site"),
+GROUPS = {  # of the commands in the help, and the packages that they come from
+    said("Learning"): (
+        "labkit.learner",
+        "labkit.learner.project",
+        "labkit.learner.talk",
+        "labkit.look",
+    ),
+    said("Teaching"): ("labkit.grading",),
+    said("Working on the course"): ("training", "labkit.author", "labkit.site"),
 }
 
 app = typer.Typer(
@@ -25,25 +30,13 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for group, rooms in GROUPS.items():
-    for room in rooms:
-        if (LABKIT / room / "commands.py").exists():
-            mounted = import_module(f"labkit.{room.replace('/', '.')}.commands").app
+for group, packages in GROUPS.items():
+    for package in packages:
+        if (ROOT / package.replace(".", "/") / "commands.py").exists():
+            mounted = import_module(f"{package}.commands").app
             for command in mounted.registered_commands:
                 command.rich_help_panel = group
             app.add_typer(mounted)
-
-
-def translate_help(command: Any) -> Any:
-    """The command, and those below it, with their help in the current language."""
-    if getattr(command, "rich_help_panel", None):
-        command.rich_help_panel = tr(command.rich_help_panel)
-    for parameter in (command, *command.params):
-        if getattr(parameter, "help", None):
-            parameter.help = tr(parameter.help)
-    for subcommand in getattr(command, "commands", {}).values():
-        translate_help(subcommand)
-    return command
 
 
 def print_version(wanted: bool) -> None:
@@ -69,7 +62,7 @@ def main() -> None:
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal or a pipe that is not UTF-8
-    if not NOTEBOOKS.is_dir():
+    if not (TESTS / "visible").is_dir():
         sys.exit(Problem(tr(NOT_IN_ITS_FOLDER)).exit_code)
     try:
         translate_help(typer.main.get_command(app))()

@@ -33,9 +33,16 @@ def build(
     open_: Annotated[
         bool, typer.Option("--open", help="with its answers open, for self-study")
     ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="of --course: replace edited files, keep a backup")
+    ] = False,
     lang: Annotated[
         str, typer.Option(help="the language of the learners' edition, such as zh")
     ] = ENGLISH,
+    release: Annotated[
+        bool,
+        typer.Option("--release", help="with --check: fail if a translation is unfinished"),
+    ] = False,
 ) -> None:
     """Derive skeletons and notebooks; or write an edition of the course."""
     from labkit.author import edition
@@ -50,8 +57,11 @@ def build(
             for path in edition.write_learners(learners, open_, zipped, lang):
                 print(f"learners' edition: {path}")
         if course is not None:
-            for path in edition.write_source(course):
+            written, edited = edition.write_source(course, force)
+            for path in written:
                 print(f"instructor edition: {path}")
+            if edited:
+                print_edited(course, edited, force)
         if course or learners:
             return
         stale = derive(check=check)
@@ -61,4 +71,19 @@ def build(
         raise Problem("run `tinyllm build` and commit what it writes")
     if check and (found := catalogs.unfinished()):
         more = [f"... and {len(found) - MOST} more"] * (len(found) > MOST)
-        raise Problem("\n".join(["translations to mend:", *found[:MOST], *more]))
+        text = "\n".join(["unfinished translations:", *found[:MOST], *more])
+        if release:
+            raise Problem(text)
+        print(f"{text}\nThey are needed for a release alone.")
+
+
+def print_edited(course: Path, edited: list[Path], force: bool) -> None:
+    """Say of each edited file that it stayed, which is status 1, or where its copy is."""
+    state = "replaced" if force else "edited since it was written, left as it is"
+    for path in edited:
+        print(f"{state}: {path}")
+    if force:
+        print(f"your versions are in {course / 'backups'}")
+        return
+    print("`--force` replaces them by the course's own and keeps yours in backups/")
+    raise typer.Exit(1)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import shutil
-import subprocess
+from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from labkit.author import git
 from labkit.author.build import skeletons, stubs
 from labkit.author.owned_cells import (
     filled,
@@ -20,7 +23,7 @@ from labkit.author.reference import BuildError, references
 from labkit.author.translation.texts import page, with_docstrings
 from labkit.course import sealed
 from labkit.course.lang import EDITION, ENGLISH, speaking
-from labkit.course.paths import LABKIT, ROOT, SOLUTIONS
+from labkit.course.paths import GIVEN, LABKIT, ROOT, SOLUTIONS
 from labkit.course.syllabus import LABS, NOTEBOOKS
 from labkit.model.hub import SHIPPED
 
@@ -34,11 +37,11 @@ LEARNERS = (
         "labkit/course/labs/*.toml",
         "labkit/learner/figures/*.csv",
         "labkit/learner/figures/*.svg",
-        "labkit/pretrain/*.jinja",
-        "labkit/pretrain/*.json",
-        "labkit/stories/*.t*",
+        "labkit/learner/lessons/*.json",
     ),
     *("labkit/look/static/*.*", "labkit/look/static/*/*"),
+    *("storyworld/**/*.py", "storyworld/*.t*"),
+    *("training/*.py", "training/*.jinja", "training/*.json"),
     *(f"checkpoints/{name}/*" for name in SHIPPED),
     *("tests/visible/*.py", "tests/visible/*.json", "constraints.txt", "LICENSE"),
 )
@@ -48,34 +51,65 @@ LEFT_OUT = ("author", "grading", "site", "model/fast.py")
 LEARNERS_FILES = {
     "README.md": "README.md",
     "gitignore": ".gitignore",
+    "setup.py": "setup.py",
     "fast.py": "labkit/model/fast.py",
 }
 COURSE_TOML = "course.toml"
+KNOWN = ".written.json"  # in a course folder
+STAMP = "%Y-%m-%d_%H-%M-%S-%f"  # of a backup
 EXTRAS = ("hub",)  # of pyproject.toml, those whose rooms learners have
 
 
-def write_source(course: Path) -> list[Path]:
-    """The instructor's edition: source/LAB/LAB.ipynb with the reference in every answer, and an
-    example of course.toml where there is none. Points of a course are put into what learners
-    get, by `nbgrader generate_assignment`."""
-    course, written = course.resolve(), []
+def write_source(course: Path, force: bool = False) -> tuple[list[Path], list[Path]]:
+    """The instructor's edition: source/LAB/LAB.ipynb with the reference in every answer,
+    nbgrader_config.py, and an example of course.toml where there is none. Points of a course
+    are put into what learners get, by `nbgrader generate_assignment`.
+
+    A file that a person edited since it was written stays as it is; with `force` it is
+    replaced, and a copy is kept in backups/.
+
+    Returns the notebooks that were written, and the edited files.
+    """
+    course, written, edited = course.resolve(), [], []
+    backup = course / "backups" / f"{datetime.now():{STAMP}}"
+    files = {"nbgrader_config.py": (ROOT / "nbgrader_config.py").read_bytes()}
     for lab in LABS:
-        path = course / "source" / lab.name / f"{lab.name}.ipynb"
-        path.parent.mkdir(parents=True, exist_ok=True)
         with speaking(ENGLISH):
             notebook = filled(lab, read_notebook(notebook_path(lab)), solved=True)
-        path.write_bytes(serialised(notebook))
-        written.append(path)
-    shutil.copyfile(ROOT / "nbgrader_config.py", course / "nbgrader_config.py")
+        files[f"source/{lab.name}/{lab.name}.ipynb"] = serialised(notebook)
     if not (course / COURSE_TOML).exists():
-        shutil.copyfile(LABKIT / "author" / COURSE_TOML, course / COURSE_TOML)
-    return written
+        _write(course / COURSE_TOML, (LABKIT / "author" / COURSE_TOML).read_bytes())
+    known = _read_known(course / KNOWN)
+    for name, content in files.items():
+        path = course / name
+        before = path.read_bytes() if path.exists() else content
+        if before != content and known.get(name) != sha256(before).hexdigest():
+            edited.append(path)
+            if not force:
+                continue
+            _write(backup / name, before)
+        if path.suffix == ".ipynb":
+            written.append(path)
+        _write(path, content)
+        known[name] = sha256(content).hexdigest()
+        _write(course / KNOWN, json.dumps(known, indent=1).encode())
+    return written, edited
+
+
+def _read_known(path: Path) -> dict[str, str]:
+    """{file of a course: the hash of what the build wrote last}"""
+    try:
+        return dict(json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def write_learners(
     folder: Path, is_open: bool = False, zipped: bool = False, lang: str = ENGLISH
 ) -> list[Path]:
     """The project as a class gets it: no hidden checks or grading; answers, mistakes sealed.
+    It holds no file that a learner writes into. In a folder with an older edition, the new one
+    is a commit on top of it.
 
     is_open      leave the answers in plain text, for self-study
     zipped       pack it into one file beside it, too
@@ -83,34 +117,36 @@ def write_learners(
 
     Returns the folder, and the zip.
     """
-    if folder.exists() and any(folder.iterdir()):
-        raise BuildError(f"{folder} is not empty; name a new folder")
-    for pattern in LEARNERS:
-        for path in sorted(ROOT.glob(pattern)):
-            name = path.relative_to(ROOT).as_posix()
-            if not name.startswith(tuple(f"labkit/{each}" for each in LEFT_OUT)):
-                _write(folder / name, path.read_bytes())
-    if lang != ENGLISH:
-        _write(folder / EDITION.relative_to(ROOT), lang.encode())
-    with speaking(lang):
-        _write_texts(folder, is_open)
-    _commit(folder)
-    if not zipped:
-        return [folder]
-    base = folder.resolve()
-    made = shutil.make_archive(str(base), "zip", root_dir=base.parent, base_dir=base.name)
-    return [folder, Path(made)]
+    is_new = not (folder.exists() and any(folder.iterdir()))
+    if not is_new and not git.is_edition(folder):
+        raise BuildError(
+            f"{folder} is neither empty nor an older edition for learners; name a new folder"
+        )
+    with TemporaryDirectory() as place:
+        edition = Path(place)
+        for pattern in LEARNERS:
+            for path in sorted(ROOT.glob(pattern)):
+                name = path.relative_to(ROOT).as_posix()
+                if not name.startswith(tuple(f"labkit/{each}" for each in LEFT_OUT)):
+                    _write(edition / name, path.read_bytes())
+        if lang != ENGLISH:
+            _write(edition / EDITION.relative_to(ROOT), lang.encode())
+        with speaking(lang):
+            _write_texts(edition, is_open)
+        if is_new:
+            shutil.copytree(edition, folder, dirs_exist_ok=True)
+        git.commit_edition(edition, folder, is_new)
+    return [folder, git.pack(folder)] if zipped else [folder]
 
 
 def _write_texts(folder: Path, is_open: bool) -> None:
     """What is derived or translated: skeletons, empty notebooks, README, sealed answers."""
-    empty = list(skeletons())
-    for derived in (*empty, stubs(empty)):
-        _write(folder / derived.path.relative_to(ROOT), derived.content)
+    derived = stubs(skeletons())
+    _write(folder / derived.path.relative_to(ROOT), derived.content)
     for lab in NOTEBOOKS:  # empty, whatever was tried in them here
         path = notebook_path(lab)
         notebook = serialised(filled(lab, read_notebook(path)))
-        _write(folder / path.relative_to(ROOT), notebook)
+        _write(folder / GIVEN.name / path.name, notebook)
     for name, target in LEARNERS_FILES.items():
         text = (LABKIT / "author" / "learners" / name).read_text("utf-8")
         text = page(text) if target.endswith(".md") else text
@@ -151,26 +187,3 @@ def _write_stand_ins(folder: Path, is_open: bool) -> None:
         found = ((each.id, written_answer(lab, each)["model answer"]) for each in lab.questions)
         text = "".join(f"## {name}\n### model answer\n{answer}\n\n" for name, answer in found)
         _write(folder / "answers" / f"{lab.module}.md", seal(text).encode())
-
-
-# Git
-
-
-def _commit(folder: Path) -> None:
-    """Make it a repository with one commit, so that lost files come back; not without git."""
-    if shutil.which("git") is None:
-        return
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
-    settings = ["user.name=TinyLLM", "user.email=tinyllm@localhost", "init.defaultBranch=main"]
-    settings += ["core.autocrlf=false", "commit.gpgSign=false", f"core.hooksPath={os.devnull}"]
-    for arguments in (
-        ["init", "-q", "--template="],
-        ["add", "-A"],
-        ["commit", "-q", "-m", "The course, as it was given out"],
-    ):
-        command = ["git", *(word for each in settings for word in ("-c", each)), *arguments]
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True
-        )
-        if done.returncode:
-            raise BuildError(f"`git {arguments[0]}` in {folder}: {done.stderr.strip()}")

@@ -177,7 +177,7 @@ def _syntax(case: Case) -> str:
     is_merged = re.search(r"^(<{7}|>{7})( |$)", case.cell, re.MULTILINE)
     if case.failure.kind in ("SyntaxError", "IndentationError") and is_merged:
         return tr("a git merge was not finished: lines of <<<<<<< are in the cell")
-    return ""
+    return cells.why_no_python(case.cell)
 
 
 def _inverted(case: Case) -> str:

@@ -14,11 +14,13 @@ import ast
 import hashlib
 import json
 import re
+import sys
 import textwrap
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from itertools import pairwise
 
+from labkit.course.lang import tr
 from labkit.course.paths import TESTS
 from labkit.course.syllabus import Exercise
 
@@ -44,6 +46,14 @@ MAGIC = re.compile(
     r"^(?P<indent>[ \t]*)(?:\w[\w., \t]*=[ \t]*)?[%!][^\n]*$|^[^\n#]*\?{1,2}[ \t]*$"
     r"|^[ \t]*\?{1,2}[\w.]+[ \t]*$|^[ \t]*```[\w ]*$",
     re.MULTILINE,
+)
+# Quotes of word processors and spaces of pages, and what Python has instead of them
+TYPESET = str.maketrans(dict.fromkeys("\u201c\u201d\u201e\u201f", '"'))
+TYPESET |= str.maketrans(dict.fromkeys("\u2018\u2019\u201a\u201b", "'"))
+TYPESET |= str.maketrans(dict.fromkeys("\u00a0\u2007\u202f\u3000", " "))
+# How a line begins that only Python 3.12 and later understand
+GENERIC = re.compile(
+    r"^[ \t]*(?:(?:async +)?def|class) +\w+\[|^[ \t]*type +\w+(?:\[.*\])? *=", re.MULTILINE
 )
 PROMPT = re.compile(r"^(?:>>> ?|\.\.\. ?|In \[\d*\]: ?)", re.MULTILINE)
 # After the directive of a cell that has none: it was found by its id, or by what it defines
@@ -192,6 +202,26 @@ def parsed(source: str) -> ast.Module | None:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def why_no_python(cell: str) -> str:
+    """Why code that looks right is not valid Python here, as a sentence: characters of a word
+    processor or a page, syntax of a later version; "" for anything else."""
+    if parsed(tidied(cell)):
+        return ""
+    if parsed(tidied(cell.translate(TYPESET))):
+        found = min((cell.index(each), each) for each in map(chr, TYPESET) if each in cell)
+        number = cell[: found[0]].count("\n") + 1
+        if found[1].isspace():
+            return tr("line {number} has a no-break space, as pages do: type a plain space",
+                      number=number)  # fmt: skip
+        return tr("line {number} has {found}, a quote of a word processor: type ' or \"",
+                  number=number, found=found[1])  # fmt: skip
+    if sys.version_info < (3, 12) and (generic := GENERIC.search(cell)):
+        number, version = cell[: generic.start()].count("\n") + 1, sys.version_info
+        return tr("line {number} needs Python 3.12, and this is {major}.{minor}",
+                  number=number, major=version.major, minor=version.minor)  # fmt: skip
+    return ""
 
 
 def directive(exercise: Exercise) -> str:

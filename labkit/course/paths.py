@@ -9,6 +9,7 @@ from labkit.course.lang import said
 ROOT = Path(__file__).resolve().parents[2]
 LABKIT = ROOT / "labkit"
 NOTEBOOKS = ROOT / "notebooks"
+GIVEN = ROOT / "given"  # the notebooks of an edition for learners, from which theirs are made
 SOLUTIONS = ROOT / "solutions"
 TESTS = ROOT / "tests"
 CHECKPOINTS = ROOT / "checkpoints"

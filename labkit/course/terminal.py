@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 from rich.console import Console
+from typer import rich_utils
 
+from labkit.course.lang import ENGLISH, language, said, tr
+from labkit.course.lang.layout import break_wide_text
 from labkit.course.report import clean
 from labkit.course.syllabus import Exercise, Lab, UnknownName, find_exercise, find_lab
 
@@ -19,6 +22,19 @@ Jobs = Annotated[
     Optional[int],  # noqa: UP045  typer on Python 3.10 needs the long form
     typer.Option(min=1, help="processes on this machine; else one a core"),
 ]
+TYPERS_WORDS = {  # in its help and its complaints
+    "ARGUMENTS_PANEL_TITLE": said("Arguments"),
+    "OPTIONS_PANEL_TITLE": said("Options"),
+    "COMMANDS_PANEL_TITLE": said("Commands"),
+    "ERRORS_PANEL_TITLE": said("Error"),
+    "REQUIRED_LONG_STRING": said("[required]"),
+    "DEFAULT_STRING": said("[default: {}]"),
+    "RICH_HELP": said("Try [blue]'{command_path} {help_option}'[/] for help."),
+}
+COMPLETION = (
+    said("Install completion for the current shell."),
+    said("Show completion for the current shell, to copy it or customize the installation."),
+)
 
 
 class Problem(typer.Exit):
@@ -48,3 +64,27 @@ def exercise_called(name: str) -> tuple[Lab, Exercise]:
 def lab_called(name: str) -> Lab:
     with ending_on(UnknownName):
         return find_lab(name)
+
+
+def translate_help(command: Any) -> Any:
+    """The command, and those below it, with their help in the current language."""
+    if language() != ENGLISH:
+        break_wide_text()
+        for name, text in TYPERS_WORDS.items():
+            setattr(rich_utils, name, tr(text))
+        _translate(command)
+    return command
+
+
+def _translate(command: Any) -> None:
+    if getattr(command, "rich_help_panel", None):
+        command.rich_help_panel = tr(command.rich_help_panel)
+    usage = command.get_usage
+    command.get_usage = lambda context: usage(context).replace("Usage:", tr("Usage:"), 1)
+    help_option = command.get_help_option(typer.Context(command))
+    help_option.help = tr("Show this message and exit.")
+    for parameter in (command, *command.params):
+        if getattr(parameter, "help", None):
+            parameter.help = tr(parameter.help)
+    for subcommand in getattr(command, "commands", {}).values():
+        _translate(subcommand)

@@ -130,9 +130,11 @@ def read_rules(course: Path) -> CourseRules:
     except (OSError, UnicodeDecodeError) as error:
         raise RulesError(f"{path} cannot be read: {error}") from error
     try:
-        return rules_in(tomllib.loads(WITHOUT_SECONDS.sub(r"\1:00", text)))
-    except tomllib.TOMLDecodeError as error:
+        content = tomllib.loads(WITHOUT_SECONDS.sub(r"\1:00", text))
+    except (ValueError, RecursionError) as error:
         raise RulesError(f"{path} is no TOML: {error}") from error
+    try:
+        return rules_in(content)
     except RulesError as error:
         raise RulesError(f"{path}: {error}") from error
 

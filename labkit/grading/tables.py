@@ -43,8 +43,11 @@ class Table:
         except UnicodeDecodeError:  # as older versions of Excel write it
             text = data.decode("cp1252", "replace")
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
-        lines = csv.reader(io.StringIO(text), delimiter=delimiter)
-        titles = [title.strip() for title in next(lines, [])]
+        try:
+            titles, *lines = [*csv.reader(io.StringIO(text, None), delimiter=delimiter)] or [[]]
+        except csv.Error as error:
+            raise CourseError(f"{what} {path} cannot be read: {error}") from error
+        titles = [title.strip() for title in titles]
         rows = [dict(zip_longest(titles, map(str.strip, line[: len(titles)]), fillvalue=""))
                 for line in lines]  # fmt: skip
         table = cls(titles, [row for row in rows if any(row.values())], delimiter)

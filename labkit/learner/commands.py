@@ -20,6 +20,7 @@ from labkit.course.syllabus import (
     LABS,
     NOTEBOOKS,
     Exercise,
+    Lab,
     Question,
     UnknownName,
     find_question,
@@ -38,7 +39,7 @@ app = typer.Typer()
 @app.command()
 def status() -> None:
     """Show every exercise and how far you are."""
-    from labkit.learner.check import check_exercise
+    from labkit.learner.workspace import unfinished
 
     table = Table(
         "", Column(tr("exercise"), overflow="fold"), "", tr("minutes"), tr("points"),
@@ -46,19 +47,22 @@ def status() -> None:
     )  # fmt: skip
     unchecked, every = [], []
     for lab in NOTEBOOKS:
-        found = []
-        for exercise in lab.exercises:
-            task = tr("checking {id} {title}", id=exercise.id, title=exercise.title)
-            with nullcontext() if console.is_jupyter else console.status(task):
-                found.append((exercise, *check_exercise(lab, exercise, "", quiet=True)))
+        empty = unfinished(lab)
+        found = [
+            (each, Status.NOT_STARTED, 0.0) if each in empty else (each, *_checked(lab, each))
+            for each in lab.exercises
+        ]
         points, state = _in_all(found) if lab in LABS else ("", "" if found else tr("to read"))
-        table.add_row(f"[bold]{lab.number}", f"[bold]{tr(lab.title)}", "", "", points, state)
-        for exercise, report, _ in found:
+        minutes = f"{lab.minutes or ''}"
+        table.add_row(
+            f"[bold]{lab.number}", f"[bold]{tr(lab.title)}", "", minutes, points, state
+        )
+        for exercise, status, _ in found:
             kind = tr("core") if exercise.core else tr("stretch")
             numbers = f"{exercise.minutes}", f"{exercise.points:g}"
-            state = Text(tr(report.status.value), COLOURS.get(report.status, ""))
+            state = Text(tr(status.value), COLOURS.get(status, ""))
             table.add_row(exercise.id, exercise.title, kind, *numbers, state)
-            if report.status is Status.NOT_CHECKED:
+            if status is Status.NOT_CHECKED:
                 unchecked.append(exercise.id)
         table.add_section()
         every += found if lab in LABS else []
@@ -82,10 +86,20 @@ def status() -> None:
 COLOURS = {Status.PASSED: "green", Status.NOT_YET: "yellow", Status.NOT_CHECKED: "red"}
 
 
-def _in_all(found: Sequence[tuple[Exercise, Report, float]]) -> tuple[str, str]:
+def _checked(lab: Lab, exercise: Exercise) -> tuple[Status, float]:
+    """The state of an exercise into which something was written, and its points."""
+    from labkit.learner.check import check_exercise  # torch takes seconds to import
+
+    task = tr("checking {id} {title}", id=exercise.id, title=exercise.title)
+    with nullcontext() if console.is_jupyter else console.status(task):
+        report, points = check_exercise(lab, exercise, "", quiet=True)
+    return report.status, points
+
+
+def _in_all(found: Sequence[tuple[Exercise, Status, float]]) -> tuple[str, str]:
     """Points, and how many passed, of how many."""
     earned, possible = sum(score for *_, score in found), sum(e.points for e, *_ in found)
-    passed = sum(report.passed for _, report, _ in found)
+    passed = sum(status is Status.PASSED for _, status, _ in found)
     return tr("{earned:g} of {possible:g}", earned=earned, possible=possible), tr(
         "{passed} of {count} passed", passed=passed, count=len(found)
     )

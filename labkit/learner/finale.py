@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 
 from labkit.course.lang import tr
+from labkit.course.report import clean
 from labkit.course.sealed import NotReady
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
@@ -21,7 +22,8 @@ from labkit.learner.models import MODEL_LABS, your_code
 from labkit.model import checkpoint, hub
 from labkit.model.chat.stream import ChatError
 from labkit.model.tokenizer import Tokenizer
-from labkit.model.weights import CheckpointError, stored_tensors
+from labkit.model.values import CheckpointError
+from labkit.model.weights import stored_tensors
 
 __all__ = ["Memory", "choose", "room_for", "when_ready", "whose_parts", "your_code"]
 
@@ -98,7 +100,7 @@ def choose(name: str | None, code: SimpleNamespace) -> Path:
                     "{wanted} cannot be used: {kind}{error}",
                     wanted=wanted,
                     kind=kind,
-                    error=error,
+                    error=clean(str(error)),
                 )
             )
         else:

@@ -24,8 +24,9 @@ from labkit.course.syllabus import (
 from labkit.learner import hints, workspace
 from labkit.learner.check import assembly_report, check_exercise
 from labkit.learner.progress.finish import finish_report
-from labkit.learner.progress.model_answers import ModelAnswer, model_answer
+from labkit.learner.progress.model_answers import ModelAnswer, blank_note, model_answer
 from labkit.learner.progress.predictions import outcome, predict
+from labkit.learner.project.update import is_behind
 from labkit.learner.session import UNFINISHED, Session
 
 __all__ = ["assemble", "check", "finish", "hint", "outcome", "predict", "solution", "start"]
@@ -44,7 +45,7 @@ def start(lab: str) -> None:
         raise RuntimeError(
             tr("start() belongs in a notebook; in a terminal use `tinyllm check`")
         )
-    if not paths.NOTEBOOKS.is_dir():
+    if not (paths.TESTS / "visible").is_dir():
         raise RuntimeError(tr(paths.NOT_IN_ITS_FOLDER))
     chosen = find_lab(lab, NOTEBOOKS)
     workspace.require_writable()
@@ -68,6 +69,13 @@ def start(lab: str) -> None:
             chosen=workspace.module_path(chosen),
         )
     )
+    if is_behind(chosen):
+        print(
+            tr(
+                "There is a newer version of this lab: save the notebook, run `tinyllm update` "
+                "in a terminal, then File, Reload Notebook from Disk. Your answers stay."
+            )
+        )
     _session.export_earlier_labs()
     _session.export_saved_answers()
 
@@ -81,9 +89,13 @@ def check(exercise_id: str) -> Report | float:
         report.rows.append(("note", tr("the first cell of the notebook has not been run yet")))
     if _session is not None and exercise.id in _session.unsaved:
         note = tr(
-            "the last run of your cell was not saved; this is about the version before it"
+            "the last run of your cell was not saved, as {why}; this is about the version "
+            "before it",
+            why=_session.unsaved[exercise.id],
         )
         report.rows.insert(0, ("note", note))
+    if report.passed and not (_session and exercise in _session.answered):
+        report.rows += blank_note(lab, [exercise])
     if os.environ.get("NBGRADER_EXECUTION"):  # nbgrader reads a plain number as the points
         print(report)
         return float(score)
@@ -97,7 +109,7 @@ def assemble() -> Report:
 
 def finish(lab: str) -> Report:
     """The end of a lab: its points, how its predictions went, what comes next."""
-    return finish_report(find_lab(lab, NOTEBOOKS))
+    return finish_report(find_lab(lab, NOTEBOOKS), _session.answered if _session else ())
 
 
 def hint(exercise_id: str, rung: int | None = None) -> Report:

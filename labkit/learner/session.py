@@ -11,6 +11,7 @@ from labkit.course import cells
 from labkit.course.answers import Answer, Cell, answers_in, defines
 from labkit.course.lang import tr
 from labkit.course.sealed import NotReady
+from labkit.course.statements import statements
 from labkit.course.syllabus import Exercise, Lab
 from labkit.learner import workspace
 from labkit.learner.home_sandbox import ENDLESS, HomeSandbox, OutOfTime
@@ -23,19 +24,23 @@ class Session:
 
     def __init__(self, lab: Lab, shell: Any):
         self.lab, self.shell = lab, shell
-        self.unsaved: set[str] = set()  # exercises whose last run raised an error
+        self.unsaved: dict[str, str] = {}  # {exercise whose last run was not saved: why}
         self.skipped = False  # whether a cell needed an exercise that is not written yet
+        self.left_out = False  # whether the last cell did
         self.history: list[Cell] = []  # in the order in which they ran
 
     def after_cell(self, result: Any) -> None:
         """IPython's post_run_cell event: save what the cell answers, or adds to an answer."""
         source, name = result.info.raw_cell or "", getattr(result.info, "cell_id", None) or ""
+        if self.left_out:
+            self._forget_values(source)
         parts = answers_in(source, name, self.lab)
         given = cells.cell_hash(source) in cells.given_cells()[self.lab.name]
         cell = Cell(source, parts=parts, given=given, name=name)
         if result.error_before_exec:
             for exercise_id in parts:
-                self._report_unsaved(exercise_id, tr("the cell raised an error"))
+                why = cells.why_no_python(source) or tr("the cell raised an error")
+                self._report_unsaved(exercise_id, why)
             return
         self._remember(cell)
         self._warn_of_loss(source)
@@ -45,11 +50,29 @@ class Session:
             else:
                 self._refresh(exercise)
 
+    def _forget_values(self, source: str) -> None:
+        """Delete the values that a cell which was left out was to compute, so that a later
+        cell is left out too, and does not work on half of them or on older ones."""
+        self.left_out = False
+        for statement in filter(lambda each: each.is_value, statements(source)):
+            for name in statement.binds:
+                self.shell.user_ns.pop(name, None)
+
+    @property
+    def answered(self) -> list[Exercise]:
+        """The exercises that a cell answered when it ran."""
+
+        def answers(cell: Cell, exercise: Exercise) -> bool:
+            part = cell.parts.get(exercise.id, cell.text)
+            return defines(part, exercise) and not workspace.is_empty(exercise, part)
+
+        return [e for e in self.lab.exercises if any(answers(c, e) for c in self.history)]
+
     def _report_unsaved(self, exercise_id: str, why: str) -> None:
         print(
             tr("exercise {exercise_id} was not saved: {why}", exercise_id=exercise_id, why=why)
         )
-        self.unsaved.add(exercise_id)
+        self.unsaved[exercise_id] = why
 
     def _remember(self, cell: Cell) -> None:
         """A cell that was run again, or that answers what another one did, replaces it."""
@@ -69,7 +92,7 @@ class Session:
         if found is None or found.cell is not cell:
             self._say_what_counts(exercise, cell)
             return
-        self.unsaved.discard(exercise.id)
+        self.unsaved.pop(exercise.id, None)
         if found.inferred:
             line = cells.directive(exercise)
             print(
@@ -175,7 +198,7 @@ class Session:
         if isinstance(error, NotReady):
             print(tr("left out: {error}", error=error))
         elif isinstance(error, NotImplementedError) and str(error).startswith("Exercise"):
-            print(tr("left out: {error} is not written yet", error=error))
+            print(tr("left out: {error} is not written yet", error=_exercise_of(error)))
         elif self.skipped and kind is NameError and frames[-1].f_globals is shell.user_ns:
             print(
                 tr(
@@ -186,7 +209,7 @@ class Session:
         else:
             shell.showtraceback((kind, error, trace), **how)
             return
-        self.skipped = True
+        self.skipped = self.left_out = True
 
     def _load(self) -> ModuleType:
         """The lab's module; what it prints was shown when its cells ran."""
@@ -220,3 +243,9 @@ class Session:
         for name in names.keys() & vars(module).keys():
             if not name.startswith("_"):
                 names[name] = getattr(module, name)
+
+
+def _exercise_of(error: NotImplementedError) -> str:
+    """What a stub's error says, "Exercise 1.2: RMSNorm", in the current language."""
+    id, _, name = str(error).removeprefix("Exercise ").partition(": ")
+    return tr("Exercise {id}: {name}", id=id, name=name)

@@ -23,6 +23,7 @@ from labkit.course.lang import tr
 from labkit.course.paths import PROJECT, ROOT, TESTS
 from labkit.course.syllabus import LABS, NOTEBOOKS, Exercise, Lab
 
+LAID_OUT = ".given"  # in a learner's project: each file as it was given last
 STUBS = TESTS / "visible" / "stubs.json"
 if PROJECT != ROOT:  # one installation for many users, each with a package in their home
     tinyllm.__file__ = str(PROJECT / "tinyllm" / "__init__.py")
@@ -38,16 +39,17 @@ class MissingModule(FileNotFoundError):
 
 
 def folder() -> str:
-    """The folder of the learner's package; in a home it is created on first use."""
-    path = Path(tinyllm.__file__)
-    if PROJECT != ROOT and not path.exists():
+    """The folder of the learner's package; on first use its empty modules are laid out."""
+    path = Path(tinyllm.__file__).parent
+    if not any((path / f"{name}.py").exists() for name in skeletons()):
         first = (ROOT / "tinyllm" / "__init__.py").read_text("utf-8")
         try:
             for name, text in (skeletons() | {"__init__": first}).items():
-                write_whole(path.with_name(f"{name}.py"), text)
+                write_whole(path / f"{name}.py", text)
+                write_whole(path.parent / LAID_OUT / "tinyllm" / f"{name}.py", text)
         except OSError as error:
-            raise not_writable(path.parent, error) from error
-    return str(path.parent)
+            raise not_writable(path, error) from error
+    return str(path)
 
 
 def not_writable(path: Path, error: OSError) -> MissingModule:
@@ -236,8 +238,7 @@ def completed_modules(labs: Sequence[Lab]) -> dict[str, str]:
 
 def unfinished(lab: Lab) -> list[Exercise]:
     """The exercises into which nothing was written yet."""
-    source = module_source(lab)
-    return [e for e in lab.exercises if is_empty(e, cells.block(source, e.id))]
+    return [e for e in lab.exercises if is_empty(e, cells.block(module_source(lab), e.id))]
 
 
 def describe_authors(labs: Iterable[Lab]) -> str:

@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from labkit.model import weights
+from labkit.model.checkpoint import check_size, read_config
 from labkit.model.tokenizer import Tokenizer
-from labkit.model.weights import EMBEDDING, HEAD, CheckpointError
+from labkit.model.values import CheckpointError
+from labkit.model.weights import EMBEDDING, HEAD
 
 MOST = 64 * 2**20  # bytes of weights that a page may hold
 REQUEST = "\ue000"  # stands for a request in the chat template; no tokenizer has it
@@ -43,11 +45,7 @@ def model_script(name: str, folder: Path, computed: Mapping[str, Any] | None = N
 
 def config_of(folder: Path) -> Any:
     """The config of a checkpoint folder; the class is given code of the learner's package."""
-    config_class = importlib.import_module("tinyllm.config").Qwen3Config
-    try:
-        return config_class.from_file(folder)
-    except (ValueError, OSError) as error:
-        raise CheckpointError(str(error)) from error
+    return read_config(folder, importlib.import_module("tinyllm.config").Qwen3Config)
 
 
 def advised(folder: Path) -> dict[str, float]:
@@ -68,8 +66,9 @@ def base64_of(tensor: Tensor) -> str:
 
 def _packed(folder: Path) -> tuple[dict[str, dict], str]:
     """{name: shape, dtype, offset} and all bytes one after the other; a tied head goes once."""
-    stored = weights.stored_tensors(folder)
-    if config_of(folder).tie_word_embeddings and EMBEDDING in stored:
+    stored, config = weights.stored_tensors(folder), config_of(folder)
+    check_size(folder, config, stored)
+    if config.tie_word_embeddings and EMBEDDING in stored:
         stored = {name: each for name, each in stored.items() if name != HEAD}
     if (size := sum(each.nbytes for each in stored.values())) > MOST:
         raise CheckpointError(
@@ -105,7 +104,16 @@ def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
     for token, number in ids.items():
         vocab[number] = token
     talk = [{"role": role, "content": REQUEST} for role in ("user", "assistant", "user")]
-    first, _, following, _ = tokenizer.chat_text(talk, thinking=False).split(REQUEST)
+    pieces = tokenizer.chat_text(talk, thinking=False).split(REQUEST)
+    if len(pieces) != len(talk) + 1:
+        raise CheckpointError(
+            "{folder}: the page needs a chat template that writes each message once; this one "
+            "wrote {count} of {all}",
+            folder=tokenizer.folder,
+            count=len(pieces) - 1,
+            all=len(talk),
+        )
+    first, _, following, _ = pieces
     *_, ends = tokenizer.chat_text(talk[:1], thinking=False).split(REQUEST)
     return {
         "vocab": vocab,

@@ -20,9 +20,11 @@ TEXT = "A fox named Clara had a red kite. She gave it to Sam. Who has the kite?"
 def compute(name: str) -> Shown:
     """A model for the page, with what tinyllm computes of it, the reference in what is empty.
 
-    Errors: no such model: CheckpointError. What the code raises is shown on the page.
+    Errors: no such model, or one that the reference cannot load: CheckpointError. What the
+            learner's code raises is shown on the page.
     """
     shown = named(name)
+    checkpoint.load(shown.folder, models.reference())  # a folder that no code can load
     ids = Tokenizer(shown.folder).chat_prompt([{"role": "user", "content": TEXT}])
     author, empty = models.author()
     origin = {  # words.js has a sentence for each author

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,15 @@ from typing import Any
 from labkit.course.lang import ENGLISH, language, tr
 from labkit.look.export import advised, config_of, model_script
 from labkit.model import hub
+from labkit.model.values import read_text
+from storyworld import TALK
+from storyworld.events import SENTENCES
+from storyworld.grammar import SLOT
+from storyworld.words import ADJECTIVES, NUMBERS, PLACE_OF_SPOT, PLURALS, PREFIXES, QUESTIONS
 
 STATIC = Path(__file__).parent / "static"
 WORD = re.compile(r'^    "([\w.-]+)": "(.*)",$', re.MULTILINE)
+SPOKEN = re.compile(r"[A-Za-z]+(?:'[a-z]+)?")
 NO_SCRIPT = "The model is a program in this page: it needs JavaScript."
 NAMES = {"en": "English", "zh": "中文"}  # as each calls itself
 TAGS = {"zh": "zh-CN"}  # as a browser knows a language, where it is not our name of it
@@ -72,16 +78,17 @@ def write(
         raise ValueError("models is empty: the page needs one model at least")
     shown = [each if isinstance(each, Shown) else named(each) for each in models]
     scripts = {each.name: model_script(each.name, each.folder, each.computed) for each in shown}
-    (folder / "models").mkdir(parents=True, exist_ok=True)
-    shutil.copytree(STATIC, folder, dirs_exist_ok=True)
-    for name, script in scripts.items():
-        (folder / "models" / f"{name}.js").write_text(script, "utf-8")
     facts = {
         "models": [_facts(each, len(scripts[each.name])) for each in shown],
+        "heard": heard_words(),
         "labs": dict(labs or {}),
         "home": home,
         "others": [[tag(each), NAMES[each], where] for each, where in (others or {}).items()],
     }
+    (folder / "models").mkdir(parents=True, exist_ok=True)
+    shutil.copytree(STATIC, folder, dirs_exist_ok=True)
+    for name, script in scripts.items():
+        (folder / "models" / f"{name}.js").write_text(script, "utf-8")
     script = f"TinyLLM.page = {json.dumps(facts)};\n"
     index = folder / "index.html"
     if language() != ENGLISH:
@@ -129,9 +136,24 @@ def _facts(shown: Shown, size: int) -> dict[str, Any]:
     }
 
 
+def heard_words() -> dict[str, list[str]]:
+    """The words, in small letters, that a model of little stories was asked in, and read: those
+    of requests and small talk, and those of stories and questions."""
+    asked = (*TALK["requests"], *TALK["long_requests"], *TALK["plain_requests"])
+    asked += tuple(request for request, _ in TALK["small_talk"])
+    kinds = (word for words in ADJECTIVES.values() for word in words)
+    told = (sentence for sentences in SENTENCES.values() for sentence in sentences)
+    texts = (*told, *QUESTIONS.values(), *PREFIXES, *PLACE_OF_SPOT, *NUMBERS, *PLURALS)
+    requests = _words_of([*asked, *kinds, "named"])
+    return {"requests": sorted(requests), "texts": sorted(_words_of(texts) - requests)}
+
+
+def _words_of(texts: Iterable[str]) -> set[str]:
+    return {word.lower() for text in texts for word in SPOKEN.findall(SLOT.sub("", text))}
+
+
 def world_of(folder: Path) -> dict[str, str]:
     """The words that a model of little stories knows, as its card lists them: {kind: words}."""
-    card = folder / "README.md"
-    text = card.read_text("utf-8") if card.exists() else ""
+    text = read_text(folder / "README.md") or ""
     found = dict(re.findall(r"^- ([a-z ]+): (.+)$", text, re.MULTILINE))
     return {key: found[kind] for key, kind in WORLD.items() if kind in found}

@@ -5,8 +5,11 @@ The model's classes are handed in (`package`): a learner's or the reference's.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import math
 from collections.abc import Mapping
+from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,14 +18,16 @@ import torch
 from torch import Tensor, nn
 
 from labkit.course.lang import tr
-from labkit.model import weights
+from labkit.model import values, weights
 from labkit.model.hub import resolve
 from labkit.model.saving import save
-from labkit.model.weights import EMBEDDING, HEAD, CheckpointError, Stored, listed
+from labkit.model.values import CheckpointError
+from labkit.model.weights import EMBEDDING, HEAD, Stored, listed
 from labkit.sandbox.inside.torch_private import parameters_without_memory
 
 __all__ = ["CheckpointError", "load", "part", "resolve", "save"]
 
+KINDS = {int: values.WHOLE, float: values.NUMBER, bool: values.FLAG}
 HOMES = {
     "Qwen3Config": "config",
     "Qwen3ForCausalLM": "decoder",
@@ -53,8 +58,9 @@ def load(
             package itself raises (an unfinished exercise) passes.
     """
     folder = existing(Path(folder))
-    config = _config(folder, part(package, "Qwen3Config"))
+    config = read_config(folder, part(package, "Qwen3Config"))
     stored = weights.stored_tensors(folder)
+    check_size(folder, config, stored)
     with parameters_without_memory():
         model = part(package, "Qwen3ForCausalLM")(config)
     check_fit(folder, model, stored, config.tie_word_embeddings)
@@ -132,11 +138,59 @@ def existing(folder: Path) -> Path:
     return folder
 
 
-def _config(folder: Path, config_class: Any) -> Any:
+def read_config(folder: Path, config_class: Any) -> Any:
+    """The config of a folder. Errors: none there, or one that cannot be: CheckpointError"""
+    path = existing(folder) / "config.json"
+    fields = dataclasses.fields(config_class)
+    kinds = {
+        "model_type": values.TEXT,
+        "architectures": values.TEXTS,
+        "rope_parameters": values.OBJECT,
+        "mlp_only_layers": values.WHOLES,
+        **{field.name: KINDS[field.type] for field in fields if field.type in KINDS},
+    }
+    found = values.read_object(path, kinds)
     try:
-        return config_class.from_file(folder)
-    except (ValueError, OSError) as error:
-        raise CheckpointError(str(error)) from error
+        return config_class.from_dict(found)
+    except (ValueError, RecursionError) as error:  # a message may quote what is nested deeply
+        raise CheckpointError("{path}: {error}", path=path, error=error) from error
+
+
+def check_size(folder: Path, config: Any, stored: Mapping[str, Stored]) -> None:
+    """Raise CheckpointError if the config asks for more layers, experts or numbers than the
+    files hold; a model is built only afterwards, as it may fill any memory."""
+    hidden, experts = config.hidden_size, config.num_experts
+    tensors, numbers = len(stored), sum(math.prod(each.shape) for each in stored.values())
+    dense = set(config.mlp_only_layers)
+    sparse = sum(
+        layer not in dense and (layer + 1) % config.decoder_sparse_step == 0
+        for layer in range(min(config.num_hidden_layers, tensors))
+    )
+    least_tensors = (
+        ("num_hidden_layers", config.num_hidden_layers),
+        ("num_experts", experts * sparse),
+    )
+    least_numbers = (
+        ("vocab_size", config.vocab_size * hidden),
+        ("head_dim", config.num_attention_heads * config.head_dim * hidden),
+        ("intermediate_size", config.intermediate_size * hidden),
+        ("moe_intermediate_size", experts * config.moe_intermediate_size * hidden),
+    )
+    for needs, stored_count, what in (
+        (least_tensors, tensors, tr("tensors")),
+        (least_numbers, numbers, tr("numbers")),
+    ):
+        name, most = max(needs, key=itemgetter(1))
+        if most > stored_count:
+            raise CheckpointError(
+                "{folder} holds {count:,} {what}; by {name} in its config.json the model has "
+                "{most:,} or more",
+                folder=folder,
+                count=stored_count,
+                what=what,
+                name=name,
+                most=most,
+            )
 
 
 def _tied_head(folder: Path, state: Mapping[str, Tensor]) -> Tensor:

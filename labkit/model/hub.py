@@ -9,7 +9,7 @@ from pathlib import Path
 
 from labkit.course.lang import tr
 from labkit.course.paths import CHECKPOINTS
-from labkit.model.weights import CheckpointError
+from labkit.model.values import CheckpointError
 
 # name -> folder; the first is the default
 SHIPPED = {name: CHECKPOINTS / name for name in ("stories-dense", "stories-moe")}

@@ -10,7 +10,8 @@ from safetensors.torch import save as packed
 from torch import Tensor, nn
 
 from labkit.course.files import write_whole
-from labkit.model.weights import EMBEDDING, HEAD, SINGLE, CheckpointError
+from labkit.model.values import CheckpointError
+from labkit.model.weights import EMBEDDING, HEAD, SINGLE
 
 TOKENIZER = (
     "tokenizer.json",

@@ -6,21 +6,49 @@ that can be printed while it is being generated.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+import reprlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 
-from labkit.model.weights import CheckpointError
+from labkit.course.lang import said, tr
+from labkit.model import values
+from labkit.model.values import CheckpointError
 
 STOPS = ("<|im_end|>", "<|endoftext|>")
 CUT = "\uffff"  # no character: text that is exchanged never holds it
 UNFINISHED = "\ufffd"  # what an incomplete UTF-8 character decodes to
 
 Message = Mapping[str, str]
+
+SETTINGS = {"chat_template": values.TEXT, "bos_token": values.TOKEN, "eos_token": values.TOKEN}
+GENERATION = {
+    "eos_token_id": values.TOKEN_IDS,
+    "do_sample": values.FLAG,
+    "temperature": values.NUMBER,
+    "top_k": values.WHOLE,
+    "top_p": values.SHARE,
+}
+
+# The steps of a byte-level tokenizer such as Qwen3's. Others may replace any text by any other,
+# again and again.
+PARTS = {
+    "model": ("BPE",),
+    "normalizer": ("Sequence", "NFC", "NFD", "NFKC", "NFKD"),
+    "pre_tokenizer": ("Sequence", "Split", "Digits", "ByteLevel"),
+    "post_processor": ("Sequence", "ByteLevel", "TemplateProcessing"),
+    "decoder": ("Sequence", "ByteLevel"),
+}
+STEPS = ("normalizers", "pretokenizers", "processors", "decoders")  # keys of a Sequence
+NOT_IN_PATTERN = re.compile(r"\\.|\[(?:\\.|[^]\\])*]")  # escapes, and classes of characters
+REPEATED_GROUP = re.compile(r"\)[*+{]")  # (a+)+ may take longer than anyone can wait
+MOST_TOKENS = 2**20
+NOTHING = values.Kind(said("nothing"), lambda value: value == "")
+BPE = {"continuing_subword_prefix": NOTHING, "end_of_word_suffix": NOTHING}
 
 
 class Tokenizer:
@@ -34,14 +62,13 @@ class Tokenizer:
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
-        self.library = _open(self.folder / "tokenizer.json")
-        self.settings = _json(self.folder / "tokenizer_config.json")
-        self.generation = _json(self.folder / "generation_config.json")
-        template = self.folder / "chat_template.jinja"
+        self.path = self.folder / "tokenizer.json"
+        self.library = _open(self.path)
+        self.settings = values.read_object(self.folder / "tokenizer_config.json", SETTINGS)
+        self.generation = values.read_object(self.folder / "generation_config.json", GENERATION)
+        template = values.read_text(self.folder / "chat_template.jinja")
         self.chat_template = (
-            template.read_text("utf-8")
-            if template.is_file()
-            else self.settings.get("chat_template")
+            self.settings.get("chat_template") if template is None else template
         )
         self.stop_ids = self._stop_ids()
         added = self.library.get_added_tokens_decoder().values()
@@ -51,7 +78,8 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Token ids of a text; special tokens written out in it become their ids."""
         whole = text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates to "?"
-        return self.library.encode(whole, add_special_tokens=False).ids
+        with library_errors(self.path):
+            return self.library.encode(whole, add_special_tokens=False).ids
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         return self.library.decode(list(ids), skip_special_tokens=skip_special_tokens)
@@ -73,23 +101,22 @@ class Tokenizer:
                 "(`tinyllm generate`), it does not chat",
                 folder=self.folder,
             )
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
+        from labkit.model.chat.template import render
 
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-        )
-        environment.globals["raise_exception"] = _refuse
-        values = {name: _text(self.settings.get(name)) for name in ("bos_token", "eos_token")}
         try:
-            return environment.from_string(self.chat_template).render(
+            return render(
+                self.chat_template,
                 messages=list(messages),
                 add_generation_prompt=True,
                 enable_thinking=thinking,
-                **values,
+                bos_token=_text(self.settings.get("bos_token")),
+                eos_token=_text(self.settings.get("eos_token")),
             )
         except Exception as error:  # a template is a program: it may fail in any way
             raise CheckpointError(
-                "the chat template of {folder}: {error}", folder=self.folder, error=error
+                "the chat template of {folder}: {error}",
+                folder=self.folder,
+                error=str(error) or type(error).__name__,
             ) from error
 
     def chat_prompt(self, messages: Sequence[Message], thinking: bool = True) -> list[int]:
@@ -106,8 +133,8 @@ class Tokenizer:
         return [token for piece in text.split(CUT) for token in self.encode(piece)]
 
     def _stop_ids(self) -> frozenset[int]:
-        stops = self.generation.get("eos_token_id")
-        stops = {stops} if isinstance(stops, int) else set(stops or ())
+        stops = self.generation.get("eos_token_id", [])
+        stops = {stops} if isinstance(stops, int) else set(stops)
         named = {*STOPS, _text(self.settings.get("eos_token"))}
         return frozenset(stops | {self.token_id(name) for name in named} - {None})
 
@@ -142,22 +169,69 @@ class TextPieces:
 
 
 def _open(path: Path) -> tokenizers.Tokenizer:
-    if not path.is_file():
+    text = values.read_text(path)
+    if text is None:
         raise CheckpointError("{path} is missing: this checkpoint cannot read text", path=path)
-    try:
-        return tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises plain Exception
-        raise CheckpointError("{path} is damaged: {error}", path=path, error=error) from error
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file, {} where there is no file."""
-    try:
-        return json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    except ValueError as error:
+    _check_tokenizer(path, text)
+    with library_errors(path):
+        library = tokenizers.Tokenizer.from_str(text)
+    library.no_padding()
+    library.no_truncation()
+    if (last := max(library.get_vocab().values(), default=0)) > MOST_TOKENS:
         raise CheckpointError(
-            "{path} is not valid JSON: {error}", path=path, error=error
-        ) from error
+            "{path}: token ids go up to {last}; expected at most {most}",
+            path=path,
+            last=last,
+            most=MOST_TOKENS,
+        )
+    return library
+
+
+def _check_tokenizer(path: Path, text: str) -> None:
+    """Raise CheckpointError unless the file describes a byte-level tokenizer, as Qwen3 has."""
+    found = values.parse_object(path, text, {"model": values.OBJECT})
+    for part, kinds in PARTS.items():
+        for step in _steps(found.get(part)):
+            kind = step.get("type") if isinstance(step, dict) else step
+            if kind not in kinds:
+                raise CheckpointError(
+                    "{path}: {part} has a step {kind}; a byte-level tokenizer such as Qwen3's "
+                    "has only {names}",
+                    path=path,
+                    part=part,
+                    kind=reprlib.repr(kind),
+                    names=tr(", ").join(kinds),
+                )
+            if REPEATED_GROUP.search(NOT_IN_PATTERN.sub("", str(step.get("pattern")))):
+                raise CheckpointError(
+                    "{path}: the pattern {pattern} repeats a group, which may take forever to "
+                    "match; patterns such as Qwen3's repeat letters only",
+                    path=path,
+                    pattern=reprlib.repr(step["pattern"]),
+                )
+    values.check_kinds(path, found.get("model", {}), BPE, "model.")
+
+
+def _steps(part: Any) -> Iterator[Any]:
+    """A part of the tokenizer and, of a sequence, the steps in it."""
+    waiting = [] if part is None else [part]
+    while waiting:
+        step = waiting.pop()
+        yield step
+        for key in STEPS:
+            more = step.get(key) or []
+            waiting += more if isinstance(more, list) else [more]
+
+
+@contextmanager
+def library_errors(path: Path) -> Iterator[None]:
+    """Whatever the library raises in the block, as a CheckpointError about its file."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of its Rust code is no Exception
+        raise CheckpointError("{path} is damaged: {error}", path=path, error=error) from error
 
 
 def _text(token: Any) -> str:
@@ -168,9 +242,3 @@ def _text(token: Any) -> str:
 
 def _cut(token: re.Match) -> str:
     return token[0][0] + CUT + token[0][1:]
-
-
-def _refuse(message: str) -> None:
-    from jinja2 import TemplateError
-
-    raise TemplateError(message)

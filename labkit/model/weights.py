@@ -6,8 +6,8 @@ shard holds which tensor. Files are memory-mapped: opening a folder costs no mem
 
 from __future__ import annotations
 
-import json
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,19 +18,22 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from labkit.course.lang import tr
+from labkit.course.lang import said, tr
+from labkit.model.values import CheckpointError, Kind, read_object
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"  # one tensor where tied
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
-
-
-class CheckpointError(ValueError):
-    """A checkpoint that cannot be read or written as asked; the message says what to do."""
-
-    def __init__(self, message: str, **values: object):
-        super().__init__(tr(message, **values))
+MOST_TENSORS = 2**17  # Qwen3-235B-A22B has 37,000
+SHARD = re.compile(r"[\w.-]{1,200}\.safetensors")
+PLACES = Kind(
+    said("an object that puts each tensor into a file NAME.safetensors"),
+    lambda value: (
+        isinstance(value, dict)
+        and all(isinstance(name, str) and SHARD.fullmatch(name) for name in value.values())
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,15 @@ def listed(names: Iterable[str], at_most: int = 3) -> str:
 def _header(path: Path) -> dict[str, Stored]:
     try:
         with safe_open(path, framework="pt") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            names = list(file.keys())
+            if len(names) > MOST_TENSORS:
+                raise CheckpointError(
+                    "{path} holds {count:,} tensors; expected at most {most:,}",
+                    path=path,
+                    count=len(names),
+                    most=MOST_TENSORS,
+                )
+            slices = {name: file.get_slice(name) for name in names}
             found = {
                 name: Stored(
                     path, tuple(part.get_shape()), _dtype(path, name, part.get_dtype())
@@ -143,15 +154,11 @@ def _damage(path: Path, error: Exception) -> str:
 def _sharded(folder: Path) -> dict[str, Stored]:
     """The tensors of all shards that the index lists."""
     path = folder / INDEX
-    try:
-        places = json.loads(path.read_text("utf-8"))["weight_map"]
-        shards = sorted(set(places.values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            "{path} is no index with a weight_map: {error!r}", path=path, error=error
-        ) from error
+    places = read_object(path, {"weight_map": PLACES}).get("weight_map")
+    if not places:
+        raise CheckpointError("{path} has no weight_map, or an empty one", path=path)
     found: dict[str, Stored] = {}
-    for shard in shards:
+    for shard in sorted(set(places.values())):
         if not (folder / shard).is_file():
             raise CheckpointError(
                 "{path} is missing; {index} lists it", path=folder / shard, index=INDEX

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.course.paths import LABKIT, ROOT
+from labkit.course.syllabus import NOTEBOOKS
 from labkit.sandbox.inside.limits import PACKAGES, package_folders, readable_folders
 
 NOBODY = "65534"
@@ -25,6 +26,7 @@ UNSANDBOXED = (
     "around it. Do not grade strangers' code like this. Why:"
 )
 ASK = "grade on another machine, or tell us which system this is"
+PACKAGE_FOLDERS = [f"{above}{name}" for above in ("", "python3*/") for name in PACKAGES]
 CODE, SCRATCH = "/code", "/scratch"  # the worker's modules, and an empty folder, inside
 
 
@@ -107,19 +109,22 @@ def bubblewrap_arguments(program: str) -> list[str]:
     return [*words, "--remount-ro", "/", "--"]
 
 
-# What does exercises, and what no exercise needs; in the learner's process it is not there.
-OF_NO_USE = ("transformers", "vllm", "xformers", "flash_attn", "torchtune", "torchao")
+def banned_packages() -> set[str]:
+    """The packages that some lab bans: they do exercises, and the reference needs none."""
+    roots = {name.split(".")[0] for lab in NOTEBOOKS for name in lab.not_allowed}
+    return roots - {"torch"}
 
 
 def hidden_folders(shown: Iterable[str]) -> list[str]:
-    """Of the folders inside those that are shown the course's, where it is installed, and
-    packages that would do the learner's work."""
-    inside = [
-        Path(name) / part for name in shown for part in ("labkit", "solutions", *OF_NO_USE)
-    ]
+    """Of the folders inside those that are shown the course's, where it is installed, and the
+    banned packages, also where Python would not look for packages: a path is soon added."""
+    homes = {Path(name) for name in shown}
+    homes |= {p for home in homes for form in PACKAGE_FOLDERS for p in home.glob(form)}
+    names = {"labkit", "solutions", *banned_packages()}
+    inside = [home / name for home in homes for name in names]
     inside += [ROOT / part for part in ("labkit", "solutions", "tests", "course")]
     folders = {path.resolve() for path in inside if path.is_dir()}
-    return sorted(str(f) for f in folders if any(f.is_relative_to(name) for name in shown))
+    return sorted(str(f) for f in folders if any(f.is_relative_to(home) for home in homes))
 
 
 def permitted(sandbox: Sandbox, without: bool | None = None) -> Sandbox:

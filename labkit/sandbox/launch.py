@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import marshal
+import math
 import os
 import secrets
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +36,7 @@ from labkit.sandbox.inside.wire import (
 )
 
 WALL_SECONDS, PER_CPU_SECOND = 30, 3  # a busy machine must not change a score
+IDLE_CPU_SECONDS = 0.01  # in wire.IDLE_SECONDS: a process that uses less only waits
 START_SECONDS = 120
 MAX_ANSWER, MAX_ANSWERS = 8 << 20, 16 << 20  # bytes of one outcome, and of all in a request
 ENDED = "it ended the process, ran out of time or answered nonsense"
@@ -117,7 +120,7 @@ class WorkerLauncher:
         """
         for _ in range(2):  # where the forking parent is gone, a new one is started, once
             with suppress(OSError, Gone):
-                return Worker(self._channel(), self.end, banned, cpu_seconds)
+                return Worker(self._channel(), self, banned, cpu_seconds)
             self._stop_parent()
         self.errors.seek(0)
         error = self.errors.read().decode("utf-8", "replace")
@@ -144,6 +147,14 @@ class WorkerLauncher:
         elif self.control is not None:
             with suppress(OSError):  # with the parent its children are gone, too
                 self.control.send(b"e")
+
+    def cpu_used(self) -> float:
+        """By the process that was started last, in seconds; NaN where that is not known."""
+        if self.control is None:
+            return math.nan
+        self.control.send(b"t")
+        (seconds,) = struct.unpack("d", self.control.recv(8, socket.MSG_WAITALL))
+        return seconds
 
     def _channel(self) -> socket.socket:
         return self._fork() if hasattr(os, "fork") else self._spawn()
@@ -213,11 +224,11 @@ class Worker:
     def __init__(
         self,
         channel: socket.socket,
-        end: Callable[[], None],
+        launcher: WorkerLauncher,
         banned: Sequence[str],
         cpu_seconds: int,
     ):
-        self.channel, self.end = channel, end
+        self.channel, self.launcher = channel, launcher
         self.wall_seconds = WALL_SECONDS + PER_CPU_SECOND * cpu_seconds
         self.layers: list[str] = []  # of protection, as labkit.sandbox.inside.limits names them
         try:
@@ -233,6 +244,7 @@ class Worker:
         """Load what is requested and perform the calls, which are encoded, in one go."""
         self.deadline = time.monotonic() + self.wall_seconds
         self.received, answers, is_loaded = 0, Answers([]), False
+        self.used = -math.inf  # seconds of CPU, when that was asked last
         try:
             self.channel.settimeout(self.wall_seconds)
             send(self.channel, marshal.dumps({**vars(request), "calls": list(calls)}))
@@ -254,10 +266,16 @@ class Worker:
     def _outcome(self) -> Outcome:
         """One budget of wall-clock time and of bytes for all that a request gives."""
         limit = min(MAX_ANSWER, MAX_ANSWERS - self.received)
-        answer = receive(self.channel, limit, self.deadline - time.monotonic())
+        answer = receive(self.channel, limit, self.deadline - time.monotonic(), self._is_idle)
         self.received += len(answer)
         return decode_outcome(answer)
 
+    def _is_idle(self) -> bool:
+        """Whether the process has computed next to nothing since this was asked last: it
+        sleeps, or waits for something that never comes."""
+        before, self.used = self.used, self.launcher.cpu_used()
+        return self.used - before < IDLE_CPU_SECONDS
+
     def stop(self) -> None:
         self.channel.close()
-        self.end()
+        self.launcher.end()

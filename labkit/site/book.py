@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Mapping
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,12 @@ from sphinx.errors import SphinxError
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 
 from labkit.author.reference import BuildError
-from labkit.course.lang import language, tr
+from labkit.course.lang import ENGLISH, language, said, tr
+from labkit.course.syllabus import NOTEBOOKS
 from labkit.look.page import NAMES, tag, terms
 from labkit.look.page import STATIC as LOOK
+from labkit.site.addresses import notebook_address, repository, site_address
+from labkit.site.front import STILL
 from labkit.site.sections import write_sections
 
 # MyST-NB's fold: an admonition with two titles, and a label that is read out instead of them
@@ -29,17 +33,25 @@ FOLD = re.compile(
     re.DOTALL,
 )
 STATIC = Path(__file__).parent / "static"
-MAIN = [
-    "sidebar/brand.html",
-    "languages.html",
-    "sidebar/search.html",
-    "sidebar/scroll-start.html",
-]
-MAIN += ["sidebar/navigation.html", "sidebar/scroll-end.html"]
+MAIN = ["sidebar/brand.html", "languages.html", "sidebar/search.html"]
+MAIN += ["sidebar/scroll-start.html", "sidebar/navigation.html", "printing.html"]
+MAIN += ["sidebar/scroll-end.html"]
+# what the theme says in English in every language, as a text or as a label
+THEME = (
+    *(said("Auto light/dark, in dark mode"), said("Auto light/dark, in light mode")),
+    *(said("Dark mode"), said("Light mode"), said("Toggle Light / Dark / Auto color theme")),
+    *(said("Back to top"), said("Skip to content"), said("On this page"), said("Contents")),
+    *(said("Toggle site navigation sidebar"), said("Toggle table of contents sidebar")),
+    *(said("Menu"), said("Expand"), said("Next"), said("Previous"), said("Home")),
+    *(said("Made with"), said("Copyright &#169; TinyLLM, MIT license")),
+)
 CONFIG: dict[str, Any] = {
     "project": "TinyLLM",
-    "copyright": "TinyLLM, MIT licence",
-    "extensions": ["myst_nb", "sphinx.ext.githubpages", "labkit.site.book"],
+    "copyright": "TinyLLM, MIT license",
+    "extensions": [
+        *("myst_nb", "sphinx_copybutton", "sphinx.ext.githubpages", "labkit.site.book")
+    ],
+    "copybutton_selector": "div.cell_input pre, div.highlight-python pre, div.highlight-sh pre",
     "nb_execution_mode": "off",
     "nb_ipywidgets_js": {},  # which would come from a network
     "myst_enable_extensions": ["dollarmath"],
@@ -70,12 +82,14 @@ def render(
     doctrees: Path,
     others: Mapping[str, str] | None = None,
     ids: Mapping[str, list[str]] | None = None,
+    descriptions: Mapping[str, str] | None = None,
 ) -> dict[str, list[str]]:
     """Write the pages of a folder with index.md and notebooks, in the language that is spoken.
 
     others    {language: the way from here to its pages}
     ids       {page: the ids of its sections, in order}, as in another language; else they are
               made from the headings
+    descriptions    {page: a sentence on it}, for what shows a link with a preview
 
     Returns the ids.
 
@@ -88,6 +102,8 @@ def render(
         "language": tag(language()).replace("-", "_"),
         "page_languages": dict(others or {}),
         "section_ids": dict(ids or {}),
+        "descriptions": dict(descriptions or {}),
+        "html_baseurl": address_here(),
     }
     lines = [f"{name} = {value!r}\n" for name, value in settings.items()]
     (source / "conf.py").write_text("".join(lines), "utf-8")
@@ -99,6 +115,7 @@ def render(
             app.build(force_all=True)
             found = {name: ids_of(app.env.get_doctree(name)) for name in app.env.found_docs}
             write_sections(app.env, folder)
+            translate_theme(folder)
     except SphinxError as error:
         raise BuildError(f"Sphinx: {error}") from error
     if warnings.getvalue():
@@ -113,6 +130,8 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("html-page-context", plain_folds)
     app.connect("html-page-context", switched)
     app.add_config_value("section_ids", {}, "env")
+    app.add_config_value("descriptions", {}, "html")
+    app.connect("html-page-context", previewed)
     app.add_config_value("page_languages", {}, "html")
     app.connect("doctree-read", same_ids, priority=100)  # before tables of contents are made
     return {"parallel_read_safe": True, "parallel_write_safe": True}
@@ -154,6 +173,43 @@ def switched(app: Sphinx, page: str, template: str, context: dict, doctree: Any)
     context["spoken"] = (tag(language()), NAMES[language()])
     context["terms"] = json.dumps(terms()).replace("<", "\\u003c")
     context["print"] = (tr("Print"), tr("with hints and solutions"))
+    links = {tr("The repository"): repository()}
+    if page in {lab.name for lab in NOTEBOOKS}:
+        links[tr("This notebook")] = notebook_address(page)
+    context["links"] = [(text, link) for text, link in links.items() if link]
+
+
+def previewed(app: Sphinx, page: str, template: str, context: dict, doctree: Any) -> None:
+    """Before a page is written: what a link to it shows elsewhere."""
+    text = app.config.descriptions.get(page)
+    if text is None:
+        return
+    title = re.sub(r"<[^>]+>", "", context.get("title", ""))
+    tags = {"og:title": title, "og:description": text, "og:type": "article"}
+    if app.config.html_baseurl:
+        tags["og:image"] = f"{app.config.html_baseurl}_static/{STILL}"
+        tags["og:url"] = f"{app.config.html_baseurl}{page}.html"
+    lines = [f'<meta name="description" content="{escape(text)}">']
+    lines += [f'<meta property="{name}" content="{escape(v)}">' for name, v in tags.items()]
+    context["metatags"] = context.get("metatags", "") + "\n".join(lines)
+
+
+def address_here() -> str:
+    """Where the pages in the current language will be, if that is known."""
+    address, spoken = site_address(), language()
+    return address if spoken == ENGLISH or not address else f"{address}{spoken}/"
+
+
+def translate_theme(folder: Path) -> None:
+    """Say in the current language what the theme says in English."""
+    if language() == ENGLISH:
+        return
+    known = {text: tr(text) for text in THEME}
+    words = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
+    pattern = re.compile(rf'((?:>|=")\s*)({words})(?=\s*(?:<|"))')
+    for path in folder.glob("*.html"):
+        text = path.read_text("utf-8")
+        path.write_text(pattern.sub(lambda m: m[1] + known[m[2]], text), "utf-8")
 
 
 def plain_folds(app: Sphinx, page: str, template: str, context: dict, doctree: Any) -> None:

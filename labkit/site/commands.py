@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -56,6 +57,7 @@ def site(
             raise Problem(
                 tr("no catalog for {lang!r}: there are {names}", lang=lang, names=names)
             )
-        execute_all(chosen, (ENGLISH, *others))
-        write_site(folder, chosen, not without_answers, others=others)
+        tell = partial(print, flush=True)
+        execute_all(chosen, (ENGLISH, *others), tell)
+        write_site(folder, chosen, not without_answers, others=others, tell=tell)
     print(f"the site begins at {folder / 'index.html'}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import shutil
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -16,10 +17,11 @@ from nbformat import NotebookNode
 from labkit.author.reference import BuildError
 from labkit.course.lang import ENGLISH, speaking
 from labkit.course.syllabus import NOTEBOOKS, Lab
+from labkit.look.page import NAMES
 from labkit.look.page import write as write_look
 from labkit.model.hub import SHIPPED
 from labkit.site.execution import execute
-from labkit.site.front import front
+from labkit.site.front import descriptions, front
 from labkit.site.pages import page_of
 from labkit.site.wrong import WrongAnswer, gallery
 
@@ -41,6 +43,7 @@ def write_site(
     notebook_of: Callable[[Lab], NotebookNode] = execute,
     gallery_of: Callable[[Lab], list[WrongAnswer]] = gallery,
     others: Sequence[str] = (),
+    tell: Callable[[str], None] = lambda line: None,
 ) -> None:
     """Write the site into a new folder, or in the place of an older site.
 
@@ -49,6 +52,7 @@ def write_site(
     gallery_of     gives a lab's wrong answers
     others         languages beside English: the same pages, with the same anchors, in folders
                    of their names
+    tell           is called with a line about each part that is done
 
     Errors: a folder that holds something else: BuildError, and nothing is touched
     """
@@ -59,6 +63,7 @@ def write_site(
     with TemporaryDirectory(prefix="tinyllm-site-") as name:
         made, ids = Path(name, "html"), None
         for spoken in (ENGLISH, *others):
+            started = time.monotonic()
             place = made if spoken == ENGLISH else made / spoken
             ways = {ENGLISH: "", **{each: f"{each}/" for each in others}}
             up = "" if spoken == ENGLISH else "../"
@@ -67,7 +72,9 @@ def write_site(
             with speaking(spoken), redirect_stdout(io.StringIO()):  # what a learner is told
                 write_source(source, labs, answers, notebook_of, gallery_of, addresses)
             with speaking(spoken):
-                found = render(source, place, Path(name, f"trees-{spoken}"), addresses, ids)
+                trees, texts = Path(name, f"trees-{spoken}"), descriptions(labs)
+                found = render(source, place, trees, addresses, ids, texts)
+            tell(f"pages in {NAMES[spoken]}, {time.monotonic() - started:.0f} s")
             ids = ids or found
         if folder.exists():
             shutil.rmtree(folder)

@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -29,13 +30,12 @@ from labkit.course.paths import CHECKPOINTS, LABKIT, ROOT, SOLUTIONS, TESTS
 from labkit.course.syllabus import NOTEBOOKS, Lab
 from labkit.grading.sample_class import solved
 from labkit.look.notebook import WRITTEN as LOOK
+from labkit.look.page import NAMES
 
 CACHE = ROOT / "build" / "site"
 SHOWN = (  # what a notebook runs or reads
-    *(
-        LABKIT / room
-        for room in ("course", "sandbox", "checks", "model", "learner", "pretrain", "stories")
-    ),
+    *(LABKIT / room for room in ("course", "sandbox", "checks", "model", "learner")),
+    ROOT / "storyworld",
     *(LABKIT / "look").glob("*.py"),
     *(SOLUTIONS, ROOT / "tinyllm", TESTS / "visible", CHECKPOINTS),
 )
@@ -59,12 +59,22 @@ def execute(lab: Lab, run: Callable[[Lab], NotebookNode] | None = None) -> Noteb
     return notebook
 
 
-def execute_all(labs: Iterable[Lab], spoken: Iterable[str]) -> None:
-    """Execute what is not kept, in each language, as many at a time as there are processors."""
+def execute_all(
+    labs: Iterable[Lab],
+    spoken: Iterable[str],
+    tell: Callable[[str], None],
+    run: Callable[[Lab], NotebookNode] | None = None,
+) -> None:
+    """Execute what is not kept, in each language, as many at a time as there are processors.
+
+    tell    is called with a line about each notebook that is done
+    """
 
     def run_job(job: tuple[Lab, str]) -> None:
-        with speaking(job[1]):
-            execute(job[0])
+        (lab, name), started = job, time.monotonic()
+        with speaking(name):
+            execute(lab, run)
+        tell(f"{lab.number} {lab.module} in {NAMES[name]}, {time.monotonic() - started:.0f} s")
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(run_job, product(labs, spoken)))

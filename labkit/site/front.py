@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from PIL import Image
 
 from labkit.author.owned_cells import notebook_path, read_notebook
-from labkit.course.lang import tr
+from labkit.course.lang import ENGLISH, language, tr
 from labkit.course.syllabus import Lab
 from labkit.learner.figures.architecture import alt_text, draw
 from labkit.learner.models import load_chat_model, say
-from labkit.stories import prompt
+from labkit.site.addresses import repository
+from storyworld import prompt
 
 TEMPLATES = Path(__file__).parent
+STILL = "look.jpg"  # in _static
 REQUEST = "Tell me a story about Anna and a red ball."
 QUESTION = "Where is the red ball?"
 ASKED = re.compile(r"\*\*[^*]*?[:：]\s*(.+?)\*\*")
@@ -28,23 +31,39 @@ def front(labs: Sequence[Lab], folder: Path) -> str:
     story = say(model, tokenizer, prompt(REQUEST), temperature=advised, seed=1)
     answer = say(model, tokenizer, prompt(REQUEST, story, QUESTION))
     (folder / "map.svg").write_text(draw(), "utf-8")
+    write_still(folder / "_static")
     jinja = Environment(
         loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, autoescape=True
     )
     jinja.globals["tr"] = tr
     return jinja.get_template("front.md.jinja").render(
-        labs=[(lab, tr(lab.title), question(lab), minutes(lab)) for lab in labs],
+        labs=[(lab, tr(lab.title), question(lab), lab.minutes) for lab in labs],
         talk=(REQUEST, story, QUESTION, answer),
         alt=alt_text(),
+        still=STILL,
+        repository=repository(),
+        is_english=language() == ENGLISH,
     )
+
+
+def write_still(folder: Path) -> None:
+    """A picture of the film that does not move: for readers who want that, and for previews."""
+    folder.mkdir()
+    with Image.open(TEMPLATES / "static" / "look.webp") as film:
+        film.seek(film.n_frames // 2)
+        film.convert("RGB").save(folder / STILL, quality=85)
+
+
+def descriptions(labs: Sequence[Lab]) -> dict[str, str]:
+    """{page: a sentence on it}"""
+    of_labs = {lab.name: question(lab) for lab in labs}
+    return {
+        "index": tr("Write Qwen3 from scratch in PyTorch, in notebooks that check it."),
+        **of_labs,
+    }
 
 
 def question(lab: Lab) -> str:
     """The question with which its notebook begins."""
     text = ASKED.search(tr(read_notebook(notebook_path(lab)).cells[0].source.strip()))[1]
     return text[0].upper() + text[1:]
-
-
-def minutes(lab: Lab) -> int:
-    """Of its core exercises."""
-    return sum(each.minutes for each in lab.exercises if each.core)

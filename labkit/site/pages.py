@@ -22,7 +22,8 @@ from labkit.site.wrong import WrongAnswer
 
 FORETOLD = ", then run.**"  # what the text says before the reader is to know the outcome
 PREDICT = re.compile(r'^predict\("([\w.-]+)"', re.MULTILINE)
-SETUP = ("setup", "tools")  # cells whose code is no reading matter
+# cells whose code few want to read, and the words on their folds
+SETUP = {"setup": said("The setup"), "tools": said("The tools of this lab")}
 MAP = "map"
 OF_A_LEARNER = ("finish",)  # cells that tell how far one is
 LAST = "summary"
@@ -59,7 +60,7 @@ def page_of(
     notebook.cells = [cell for cell in notebook.cells if cell.id not in OF_A_LEARNER]
     for cell in notebook.cells:
         if cell.id in SETUP:
-            tag(cell, "hide-cell", tr("The setup"))
+            tag(cell, "hide-cell", tr(SETUP[cell.id]))
         elif cell.id == MAP:
             tag(cell, "remove-input")
     if wrong:

@@ -9,6 +9,7 @@ from difflib import unified_diff
 from itertools import zip_longest
 
 from labkit.author.reference import reference, reference_block
+from labkit.checks.diagnose import sentence_of
 from labkit.checks.mistakes import Mistake, mistakes_of
 from labkit.course import cells
 from labkit.course.lang import ENGLISH, language, tr
@@ -30,9 +31,10 @@ class WrongAnswer:
     @property
     def title(self) -> str:
         """What was done, in words; its name is English."""
-        english = language() == ENGLISH
-        mistake = self.mistake
-        return mistake.name.replace("-", " ") if english else tr(mistake.sentence)
+        english, mistake = language() == ENGLISH, self.mistake
+        if english:
+            return mistake.name.replace("-", " ")
+        return sentence_of(mistake.versions[0])
 
     @property
     def edit(self) -> str:

@@ -348,6 +348,20 @@ FORMS = {
         lost={"1.1": "`MEAN` is used and not defined"},
         asked=("1.1",),
     ),
+    "quotes of a word processor": form(
+        norm().replace(
+            "    wide = x.float()", "    name = \u201cnorm\u201d\n    wide = x.float()"
+        ),
+        lost={"1.1": "line 3 has \u201c, a quote of a word processor: type ' or"},
+        asked=("1.1",),
+        home=False,
+    ),
+    "no-break spaces": form(
+        norm().replace("wide = wide - ", "wide =\u00a0wide - "),
+        lost={"1.1": "line 4 has a no-break space, as pages do: type a plain space"},
+        asked=("1.1",),
+        home=False,
+    ),
     "del below": form("helper = 1", "@1\ndel helper"),
     "a helper that uses a later answer": form(
         "def twice(x):\n    return RMSNorm(3)(x)", norm(), "@2"

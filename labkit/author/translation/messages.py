@@ -30,7 +30,8 @@ EVERYWHERE = "course"
 FIGURES = "figures"
 KEYWORDS = {"tr": None, "said": None, "ntr": (1, 2), "CheckpointError": None, "ChatError": None}
 SAID_BY = [("**.py", "python"), ("**.jinja", "jinja2"), ("**.html", "jinja2")]
-LEARNERS = ("learner", "look", "pretrain")  # whose commands speak other languages too
+# packages whose commands are translated too
+LEARNERS = ("labkit/learner", "labkit/look", "training")
 PAGES = ("labkit/author/learners/README.md",)
 
 
@@ -128,11 +129,12 @@ def of_course() -> Iterator[Message]:
     for path in PAGES:
         for text in texts.sections_of((ROOT / path).read_text("utf-8")):
             yield Message(text.strip(), path)
-    found = extract_from_dir(
-        LABKIT, SAID_BY, keywords=KEYWORDS, comment_tags=(), directory_filter=_spoken
-    )
-    for path, _, text, _, _ in found:
-        yield Message(text, f"labkit/{path}")
+    for package in (LABKIT, ROOT / "training"):
+        found = extract_from_dir(
+            package, SAID_BY, keywords=KEYWORDS, comment_tags=(), directory_filter=_spoken
+        )
+        for path, _, text, _, _ in found:
+            yield Message(text, f"{package.name}/{path}")
     yield from of_commands()
 
 
@@ -142,7 +144,7 @@ def _spoken(folder: str) -> bool:
 
 def of_commands() -> Iterator[Message]:
     """What `tinyllm --help` and the help of the learners' commands say: see labkit/cli.py."""
-    commands = [path for room in LEARNERS for path in (LABKIT / room).rglob("commands.py")]
+    commands = [path for package in LEARNERS for path in (ROOT / package).rglob("commands.py")]
     for path in [LABKIT / "cli.py", LABKIT / "course/terminal.py", *commands]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.FunctionDef) and any(map(_of_typer, node.decorator_list)):

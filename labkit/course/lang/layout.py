@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterator
 
+from rich import _wrap
 from rich.cells import cell_len
 
 WIDE = r"\u2e80-\u9fff\uf900-\ufaff\uff01-\uff60"  # a line may break between any two of them
@@ -33,3 +35,13 @@ def wrap_text(text: str, width: int) -> list[str]:
         elif not piece.isspace():
             lines.append(piece)
     return [line.strip() for line in lines]
+
+
+def break_wide_text() -> None:
+    """Let rich, which breaks a line at spaces alone, break it as `wrap_text` does."""
+
+    def words(text: str) -> Iterator[tuple[int, int, str]]:
+        pieces = filter(lambda piece: piece[0], PIECE.finditer(text))
+        return ((*piece.span(), piece[0]) for piece in pieces)
+
+    _wrap.words = words

@@ -15,6 +15,7 @@ from labkit.course.lang import tr
 from labkit.course.syllabus import LABS, NOTEBOOKS, Lab
 from labkit.grading import platforms
 from labkit.grading.collect import layouts
+from labkit.grading.collect.layouts import MODULE
 from labkit.grading.collect.walk import GIT, STAMP, Found, files_of
 from labkit.grading.judge.intake import NotANotebook, cells_of, text_of
 from labkit.grading.nbgrader.timestamp import parse_timestamp
@@ -35,6 +36,7 @@ class Attempt:
     content    a copy of the notebook, until it is known whose it is; `sha`: its hash
     begun      the exercises that it answers
     note       why the path does not say whose it is
+    code       of a file that may be a learner's module
     """
 
     source: str
@@ -49,6 +51,7 @@ class Attempt:
     begun: frozenset[str] = frozenset()
     learner: str = ""
     note: str = ""
+    code: bytes = b""
 
     @property
     def order(self) -> list[float]:
@@ -115,6 +118,8 @@ def is_folder(attempt: Attempt) -> bool:
 def attempt_of(found: Found, source: str, wanted: Lab | None, spool: Path) -> Attempt:
     lab = layouts.lab_by_name(found.parts) or wanted
     attempt = Attempt(source, found.parts, found.when, lab=lab)
+    if found.data is not None and MODULE.search(found.parts[-1]):
+        attempt, found = replace(attempt, code=found.data), replace(found, data=None)
     if found.data is None:
         other = tr("it is no notebook; the notebook itself, the .ipynb, is needed")
         return replace(attempt, reason=found.reason or other, other=not found.reason)

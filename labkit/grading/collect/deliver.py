@@ -26,7 +26,8 @@ from labkit.course.syllabus import LABS, Lab
 from labkit.grading.collect import issues
 from labkit.grading.collect.attempts import Attempt, attempts_in
 from labkit.grading.collect.folders import CollectFolders, is_later, order_of
-from labkit.grading.collect.layouts import Claim, claim_called
+from labkit.grading.collect.layouts import MODULE, Claim, claim_called, rank
+from labkit.grading.collect.modules import fill_submission, modules_in, note_on_module
 from labkit.grading.collect.roster import Roster, roster_of
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError
@@ -60,6 +61,9 @@ def collect(
             inside = source.resolve().is_relative_to(collected.resolve())
             if inside and learner is None:
                 raise CourseError(f"{source} is where collect keeps its own files")
+            if learner is not None and MODULE.search(source.name):
+                source = fill_submission(course, learner, source, spool)
+                run.replace_newer = True
             attempts += attempts_in(source, lab, Path(spool))
         if learner is not None:
             attempts = run.assign(learner, attempts)
@@ -93,6 +97,7 @@ class Run:
                 self.ask(attempt, self.owner_problem(attempt))
             else:
                 rest.append(attempt)
+        self.modules = {} if self.is_assigned else modules_in(rest)
         for group in groups.values():
             self.deliver_group(group)
         self.report_ungraded(rest)
@@ -159,7 +164,7 @@ class Run:
         self.line(attempt, state, reason)
         when = attempt.when.timestamp() if attempt.when and not attempt.other else None
         learner = attempt.learner or attempt.shown
-        sha = attempt.sha if copy or state == issues.FEWER else ""
+        sha = attempt.sha if copy or state in (issues.FEWER, issues.BLANK) else ""
         what = (attempt.lab_name, attempt.file, reason, when, sha, copy, attempt.claim_key)
         self.new.append(issues.OpenIssue(learner, bool(attempt.learner), *what))
 
@@ -191,9 +196,10 @@ class Run:
             self.delivered[learner, lab.name] = last.claim.key
         if begun and state != issues.OLDER and not self.is_assigned:
             why = tr(LACKS, names=tr(", ").join(sorted(begun)))
-            folder = f"collected/{learner}/{lab.name}"
-            why += tr(CHOOSE, learner=learner, folder=folder)
+            why += tr(CHOOSE, learner=learner, folder=f"collected/{learner}/{lab.name}")
             self.report_issue(last, issues.FEWER, why)
+        elif state != issues.OLDER and (why := note_on_module(self.root, last, self.modules)):
+            self.report_issue(last, issues.BLANK, why)
         else:
             self.line(last, state)
 
@@ -206,13 +212,12 @@ class Run:
                 self.folders.keep(replace(attempt, sha=issue.sha, content=content))
 
     def new_attempts(self, group: list[Attempt], current: dict) -> list[Attempt]:
-        """Those that may change what counts; of a clone, what `tinyllm submit` wrote."""
-        submits = [attempt for attempt in group if "submissions" in attempt.parts[:-1]]
-        new = []
+        """Those that may change what counts; of a project, those of the highest rank."""
+        most, new = max(rank(attempt.parts) for attempt in group), []
         for attempt in group:
-            if submits and attempt not in submits and not self.is_assigned:
+            if rank(attempt.parts) < most and not self.is_assigned:
                 self.folders.keep(attempt)
-                self.line(attempt, issues.SKIPPED, "submissions/ counts")
+                self.line(attempt, issues.SKIPPED, "another one of the project counts")
             elif self.is_new(attempt, current):
                 new.append(attempt)
             else:

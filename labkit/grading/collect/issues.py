@@ -27,7 +27,8 @@ NEW, SAME, NEWER = "new", "unchanged", "replaces the one before"
 EARLIER, OLDER = "earlier attempt, kept", "older than what is there, kept"
 WHOSE, REFUSED, UNGRADED = "whose? kept", "refused", "cannot be graded"
 SKIPPED, FEWER = "skipped", "counts, with fewer answers than before"
-TROUBLE = (OLDER, WHOSE, REFUSED, UNGRADED, FEWER)
+BLANK = "counts, with blank cells"
+TROUBLE = (OLDER, WHOSE, REFUSED, UNGRADED, FEWER, BLANK)
 SHOWN = 6  # of the files that need a look
 
 

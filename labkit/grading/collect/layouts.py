@@ -11,13 +11,20 @@ from datetime import datetime, timezone
 
 import yaml
 
-from labkit.course.syllabus import NOTEBOOKS, Lab
+from labkit.course.syllabus import LABS, NOTEBOOKS, Lab
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.nbgrader.timestamp import parse_timestamp
 from labkit.grading.platforms import WRAPPER, Layout, Platform, all_layouts, platform_of
 
 Parts = tuple[str, ...]
 ARCHIVE = re.compile(r"(?:\.(?:zip|tar|gz|tgz))+$", re.IGNORECASE)
+
+
+BY_MODULE = {lab.module: lab for lab in LABS}
+# rmsnorm.py, as platforms name it: ann_12_34_rmsnorm-1.py
+MODULE = re.compile(rf"(?:^|[^a-zA-Z])({'|'.join(BY_MODULE)})(?:-\d+)?\.py$")
+GIVEN = {"solutions", "backups", "tests"}  # folders of a project with modules that are not it
+ASIDE = {"given", "backups"}  # and with notebooks
 
 
 @dataclass(frozen=True)
@@ -146,6 +153,19 @@ def lab_by_name(parts: Parts) -> Lab | None:
         if len(named) == 1:
             return named[0]
     return None
+
+
+def lab_of_module(parts: Parts) -> Lab | None:
+    """The lab of which a file may be a learner's module of `tinyllm`."""
+    found = None if GIVEN & {*parts[:-1]} else MODULE.search(parts[-1])
+    return BY_MODULE[found[1]] if found else None
+
+
+def rank(parts: Parts) -> int:
+    """Of notebooks in one project, those of the highest rank count: what `tinyllm submit`
+    wrote, then what a learner works in, then what they were given or had before."""
+    folders = {*parts[1:-1]}
+    return 2 if "submissions" in parts[:-1] else int(not folders & ASIDE)
 
 
 def lab_pattern(lab: Lab) -> str:

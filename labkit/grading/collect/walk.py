@@ -23,7 +23,7 @@ from typing import BinaryIO
 
 from labkit.course.files import read_plain
 from labkit.course.lang import tr
-from labkit.grading.collect.layouts import ARCHIVE, Parts
+from labkit.grading.collect.layouts import ARCHIVE, MODULE, Parts
 from labkit.grading.judge.intake import MAX_NOTEBOOK
 from labkit.grading.nbgrader.timestamp import STAMP_BYTES
 from labkit.grading.platforms import PLATFORMS
@@ -152,7 +152,7 @@ def read_members(
         is_notebook = is_named or (b'"nbformat"' in data and b'"cells"' in data)
         if budget and is_notebook:
             budget.spend(0, files=1)
-        is_read = is_notebook or parts[-1] in READ_BESIDE
+        is_read = is_notebook or kind == "module" or parts[-1] in READ_BESIDE
         yield Found(parts, data if is_read and not reason else None, when, reason, in_zip)
 
 
@@ -187,6 +187,8 @@ def kind_of(name: str) -> str:
         return name
     if ARCHIVE.search(name):
         return "archive"
+    if MODULE.search(name):
+        return "module"
     suffix = PurePosixPath(name.lower()).suffix
     return "notebook" if ".ipynb" in name.lower() or suffix in MAYBE else ""
 

@@ -28,7 +28,7 @@ class GradedExercise:
     why     the sentences of the mistakes that the answer equals
     look    the first thing that was seen wrong, or a note on the cell
     timed_out    the wall clock decided, which a busy machine can do
-    doubtful     what in the cell a person should look at, see banned.doubtful
+    doubtful     what in the cell a person should look at, see unusual.py
     points       what it is worth in this course, where that is not as in the syllabus
     values       what {value} stands for in each sentence of `why`
     """

@@ -84,6 +84,11 @@ class QuestionMaker:
             questions[index] = replace(questions[index], twin=twin)
         return questions
 
+    def counts(self, exercise: Exercise) -> bool:
+        """Whether the exercise limits the operations or the memory of torch."""
+        calls = [call for question in self.shared[exercise.id] for call in question.check.calls]
+        return any(call.most_operations or call.most_numbers for call in calls)
+
     def seed(self, exercise: Exercise, submitted: str = "") -> str:
         """The seed of the numbers that all submissions get, or that one alone gets."""
         about = f"{exercise.id} {submitted}".strip().encode()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ast
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from labkit.author.reference import reference_block
@@ -26,30 +27,62 @@ def packages_of(lab: Lab) -> dict[str, dict[str, str]]:
     return packages
 
 
+def submitted_code(
+    package: Mapping[str, str], lab: Lab, exercise: Exercise, answers: Mapping[str, str | None]
+) -> SubmittedCode:
+    """One exercise's answer laid over the package that `packages_of` has for it.
+
+    Earlier exercises are the reference's. A later one that the answer uses comes along as the
+    learner wrote it; the reference of those is still to be graded.
+    """
+    module, laid, new = package[lab.module], [], [exercise]
+    later = lab.exercises[lab.exercises.index(exercise) + 1 :]
+    while new:
+        laid.append(answered := new.pop())
+        answer = answers[answered.id] or ""
+        module = cells.with_block(module, answered, answer)
+        used = cells.used_names(cells.parsed(cells.tidied(answer)) or ast.Module([], []))
+        new += [
+            each for each in later
+            if each not in (*laid, *new) and answers.get(each.id) and used & {*each.symbols}
+        ]  # fmt: skip
+    return SubmittedCode(exercise, module, tuple(each.id for each in laid))
+
+
 @dataclass(frozen=True)
 class SubmittedCode:
-    """A lab's module with one exercise answered by the learner, and all else the reference."""
+    """A lab's module with one exercise answered by the learner.
+
+    laid    the ids of all exercises in it that are the learner's own: this one, and later ones
+    """
 
     exercise: Exercise
     module: str
+    laid: tuple[str, ...]
 
     @property
     def block(self) -> str:
         return cells.block(self.module, self.exercise.id) or ""
 
     @property
+    def with_imports(self) -> str:
+        """The learner's part, below the imports of the module."""
+        return f"{cells.split(self.module)[0][1]}\n{self.block}"
+
+    @property
     def readable(self) -> str:
         """The module's text with every line blank that is not the learner's."""
         return "".join(
-            text if key == self.exercise.id else "\n" * text.count("\n")
+            text if key in self.laid else "\n" * text.count("\n")
             for key, text in cells.split(self.module)
         )
 
     def refusal(self, not_allowed: Sequence[str]) -> str:
-        """Which name that is not allowed the learner's part mentions, and where; "" if none."""
-        part = f"{cells.split(self.module)[0][1]}\n{self.block}"  # with the module's imports
-        if cells.parsed(part) is not None and banned.found_in(part, not_allowed) is None:
-            return ""
+        """Which name that is not allowed the learner's parts mention, and where; "" if none."""
+        part = self.with_imports
+        is_alone = len(self.laid) == 1 and cells.parsed(part) is not None
+        if is_alone and banned.found_in(part, not_allowed) is None:
+            return ""  # the module is longer
         found = banned.found_in(self.module, not_allowed)
         if found is None:
             return ""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from shutil import copytree, rmtree
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import nbformat
 from nbconvert.exporters import Exporter, NotebookExporter
 from nbformat import NotebookNode
 from nbgrader.converters.base import NbGraderException
@@ -54,6 +59,66 @@ class InsertStubs(NbGraderPreprocessor):
         elif is_solution(cell):
             cell.source = cells.EMPTY_ANSWER
         return cell, resources
+
+
+class ReleaseExporter(NotebookExporter):
+    """Makes the learners' notebook from source/, unless the lab's graded cells are not those
+    of the course. What was released before stays until the new one is whole: nbgrader removes
+    it first."""
+
+    def __init__(self, **options: Any):
+        super().__init__(**options)
+        converter = self.parent
+        for folder, notebooks in converter.assignments.items():
+            lab = find_lab(Path(folder).name)
+            for path in notebooks:
+                if fault := odd_cells(nbformat.read(path, as_version=4), lab):
+                    fault = f"{path}: {fault}; nothing was changed"
+                    self.log.error(fault)
+                    raise NbGraderException(fault)
+        convert = converter.convert_notebooks
+        converter.convert_notebooks = lambda: self.keep_release(convert)
+
+    def keep_release(self, convert: Callable[[], None]) -> None:
+        """Convert; if that fails, put back what was released before."""
+        folder = Path(self.parent.coursedir.format_path("release", ".", "."))
+        names = {Path(each).name for each in self.parent.assignments}
+        with TemporaryDirectory(prefix=".release-", dir=self.parent.coursedir.root) as copies:
+            before = [path for name in sorted(names) if (path := folder / name).is_dir()]
+            for path in before:
+                copytree(path, Path(copies, path.name))
+            try:
+                convert()
+            except BaseException:
+                for path in before:
+                    rmtree(path, ignore_errors=True)
+                    copytree(Path(copies, path.name), path)
+                self.log.error("%s is as it was before", folder)
+                raise
+
+
+def odd_cells(notebook: NotebookNode, lab: Lab) -> str:
+    """Why the graded cells of an instructor's notebook are not those of the lab; "" if they
+    are."""
+    names = [
+        marks["grade_id"]
+        for cell in notebook.cells
+        if (marks := cell.metadata.get("nbgrader", {}))
+        and any(marks.get(kind) for kind in ("grade", "solution", "task"))
+    ]
+    added, missing = sorted({*names} - lab.cells), sorted(lab.cells - {*names})
+    if added:
+        return (
+            f"{', '.join(added)}: a graded cell of your own, which `tinyllm grade` would not "
+            "read. GRADING.md, 'Your own lessons and questions', has the way"
+        )
+    if missing:
+        return (
+            f"{', '.join(missing)} is not there: leave the cells, and let them count nothing "
+            'in course.toml, such as "1.2" = 0 in [points]'
+        )
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    return f"{', '.join(twice)} is there twice: delete one of the cells" if twice else ""
 
 
 class JudgeExporter(NotebookExporter):

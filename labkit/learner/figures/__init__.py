@@ -1,1 +1,1 @@
-"""What the notebooks draw."""
+"""Figures and tables that the notebooks show."""

@@ -1,21 +1,21 @@
-"""The wider family: which choices well-known language models made, as a table to explore.
+"""The wider family: which choices well-known language models made, as rows to explore.
 
-    family()                                   all of it, by year
-    family(attention="GQA", sort="-width")     some of it, the widest first
-    family(layers=lambda n: n > 90)            whatever a function says yes to
-    compare("Qwen3-0.6B", "Llama-3.2-1B")      side by side, with what can be computed
-    [model.width for model in family()]        its rows, for a plot of your own
+    table(MODELS)                                       all of them, by year
+    table(m for m in MODELS if m.attention == "MLA")    some of them
+    compare("Qwen3-0.6B", "Llama-3.2-1B")               side by side, with what can be computed
 
 The rows are those of family.csv, mostly the largest model of each family. A `?` is a field
-that its source does not state; an empty field is a thing that the model does not have.
+that its source does not state (a computed number is then nan); an empty field is a thing that
+the model does not have.
 """
 
 from __future__ import annotations
 
 import csv
 import html
+import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from operator import attrgetter
@@ -77,13 +77,13 @@ class Model:
 
     @property
     def attention(self) -> str:
-        """MHA, MQA, GQA or MLA: how many queries share what is cached."""
+        """MHA, MQA, GQA or MLA: how many queries share a cached key and value."""
         kinds = {None: "MLA", 1: "MQA", self.heads: "MHA", UNKNOWN: UNKNOWN}
         return kinds.get(self.kv_heads, "GQA")
 
     @property
-    def parameters(self) -> int | str:
-        """Numbers learnt, in all matrices and tables; norms and biases are a thousandth more.
+    def parameters(self) -> float:
+        """Learned numbers in all matrices and tables; norms and biases add a thousandth.
 
         An activation that is not known counts as ungated; a table, as shared by input and
         output where the source does not say so.
@@ -91,23 +91,22 @@ class Model:
         return self._count(active=False)
 
     @property
-    def active_parameters(self) -> int | str:
+    def active_parameters(self) -> float:
         """Those of `parameters` that work on one token; both tables of the vocabulary count."""
         return self._count(active=True)
 
     @property
-    def active_share(self) -> float | str:
+    def active_share(self) -> float:
         """The part of `parameters` that works on one token, from 0 to 1."""
-        is_known = self.parameters != UNKNOWN
-        return self.active_parameters / self.parameters if is_known else UNKNOWN
+        return self.active_parameters / self.parameters
 
     @property
-    def kv_bytes(self) -> int | str:
+    def kv_bytes(self) -> float:
         """Bytes that one more token adds to the cache, in bfloat16, until a window is full."""
         if self.kv_latent:
             return 2 * self.layers * (self.kv_latent + self.rope_dim)
         if self.kv_heads == UNKNOWN:
-            return UNKNOWN
+            return math.nan
         return 2 * (self.layers - self._state()[0]) * 2 * self.kv_heads * self.head_dim
 
     def _state(self) -> tuple[int, int]:
@@ -129,9 +128,9 @@ class Model:
         gate = self.width * query if self.state else 0  # GatedAttention
         return 2 * self.width * (query + self.kv_heads * self.head_dim) + distances + gate
 
-    def _count(self, active: bool) -> int | str:
+    def _count(self, active: bool) -> float:
         if UNKNOWN in (self.inner, self.vocab, self.kv_heads):
-            return UNKNOWN
+            return math.nan
         matrices = (3 if self.activation.endswith("GLU") else 2) * self.width
         chosen, routed, shared = (*map(int, re.findall(r"\d+", self.experts)), 0, 0, 0)[:3]
         dense = self.dense_layers if routed else self.layers
@@ -148,7 +147,8 @@ class Model:
 
 def _load() -> list[Model]:
     with (Path(__file__).parent / "family.csv").open(encoding="utf-8", newline="") as file:
-        return [_model(row) for row in csv.DictReader(file, restval="")]
+        models = [_model(row) for row in csv.DictReader(file, restval="")]
+    return sorted(models, key=attrgetter("year"))
 
 
 def _model(row: dict[str, str]) -> Model:
@@ -164,7 +164,7 @@ def _model(row: dict[str, str]) -> Model:
 
 
 MODELS = _load()
-# What `family` shows; it sorts and filters by all others, too
+# What `table` shows
 COLUMNS = [
     "name", "year", "category", "billions", "active", "norm", "placement", "position",
     "activation", "attention", "window", "state", "layers", "width", "heads", "kv_heads",
@@ -195,84 +195,60 @@ BESIDE = {  # what `compare` shows: the label, and the value
 
 @dataclass(frozen=True)
 class Table:
-    """Some models: a table in a notebook, lines of text elsewhere, a list to loop over.
+    """Rows of text, the first with the titles: a table in a notebook, lines elsewhere."""
 
-    models   a row each
-    beside   a column each instead
-    """
-
-    models: list[Model]
-    beside: bool = False
-
-    def __iter__(self) -> Iterator[Model]:
-        return iter(self.models)
-
-    def __len__(self) -> int:
-        return len(self.models)
-
-    def _rows(self) -> list[list[str]]:
-        if not self.beside:
-            return [COLUMNS, *([_text(getattr(m, n)) for n in COLUMNS] for m in self.models)]
-        rows = [
-            [tr(word), *(_text(read(m)) for m in self.models)] for word, read in BESIDE.items()
-        ]
-        return [["", *(m.name for m in self.models)], *(row for row in rows if any(row[1:]))]
+    rows: list[list[str]]
 
     def __repr__(self) -> str:
-        rows = [[text.removeprefix(HUB) for text in row] for row in self._rows()]
+        rows = [[text.removeprefix(HUB) for text in row] for row in self.rows]
         widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-        lines = ("  ".join(map(pad, row, widths)).rstrip() for row in rows)
-        return "\n".join(lines)
+        return "\n".join("  ".join(map(pad, row, widths)).rstrip() for row in rows)
 
     def _repr_html_(self) -> str:
-        head, *rows = self._rows()
+        head, *rows = self.rows
         head = "".join(f"<th>{html.escape(text)}</th>" for text in head)
-        body = "".join(f"<tr>{''.join(self._cells(row))}</tr>" for row in rows)
+        body = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in rows)
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         return f'<div style="overflow-x: auto">{table}</div>'
 
-    def _cells(self, row: list[str]) -> Iterator[str]:
-        addresses = {model.source: model.address for model in self.models}
-        for text in row:
-            shown = html.escape(text.removeprefix(HUB))
-            if text in addresses:
-                shown = f'<a href="{html.escape(addresses[text])}">{shown}</a>'
-            yield f"<td>{shown}</td>"
+
+def _html_cell(text: str) -> str:
+    """The <td> of a text; a model's source becomes a link."""
+    shown = html.escape(text.removeprefix(HUB))
+    address = next((m.address for m in MODELS if m.source == text), None)
+    return (
+        f'<td><a href="{html.escape(address)}">{shown}</a></td>'
+        if address
+        else f"<td>{shown}</td>"
+    )
 
 
-def family(sort: str = "year", **wanted: object) -> Table:
-    """The models whose columns are as `wanted`, sorted by one of them.
-
-    sort     a column; "-width" puts the largest first, what is not known comes last
-    wanted   column=value, or column=function of the value
-
-    Errors: AttributeError for an unknown column
-    """
-    column = sort.removeprefix("-")
-    chosen = [m for m in MODELS if all(_fits(getattr(m, n), w) for n, w in wanted.items())]
-    known = [m for m in chosen if getattr(m, column) not in (None, UNKNOWN)]
-    rest = [m for m in chosen if m not in known]
-    return Table(sorted(known, key=attrgetter(column), reverse=sort.startswith("-")) + rest)
+def table(models: Iterable[Model]) -> Table:
+    """A row for each model."""
+    return Table([COLUMNS, *([_text(getattr(m, n)) for n in COLUMNS] for m in models)])
 
 
 def compare(*names: str) -> Table:
     """Some models side by side: their choices, and what follows from their sizes.
 
-    names   as `family()` lists them; capitals, spaces and dashes do not matter
+    names   as in MODELS; capitals, spaces and dashes do not matter
 
     Errors: ValueError for an unknown name, with the nearest ones
     """
-    return Table([_called(name) for name in names], beside=True)
+    models = [find_model(name) for name in names]
+    rows = [[tr(word), *(_text(read(m)) for m in models)] for word, read in BESIDE.items()]
+    return Table([["", *(m.name for m in models)], *(row for row in rows if any(row[1:]))])
 
 
-def _called(name: str) -> Model:
+def find_model(name: str) -> Model:
+    """The model of this name. Errors: ValueError with the nearest names."""
     known = {_plain(model.name): model for model in MODELS}
     if _plain(name) in known:
         return known[_plain(name)]
     near = get_close_matches(_plain(name), known, cutoff=0.4)
     raise ValueError(
         tr(
-            "there is no model {name!r} in the table of family(); the nearest: {near}",
+            "there is no model {name!r} in the table of the family; the nearest: {near}",
             name=name,
             near=", ".join(known[plain].name for plain in near),
         )
@@ -283,15 +259,9 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9.]", "", name.lower())
 
 
-def _fits(value: object, wanted: object | Callable[[object], bool]) -> bool:
-    if callable(wanted):
-        return value not in (None, UNKNOWN) and bool(wanted(value))
-    return value == wanted
-
-
 def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _shown(value: float | str, scale: float, unit: str) -> str:
-    return UNKNOWN if value == UNKNOWN else f"{value * scale:.4g} {unit}"
+def _shown(value: float, scale: float, unit: str) -> str:
+    return UNKNOWN if math.isnan(value) else f"{value * scale:.4g} {unit}"

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from labkit.course.lang import tr
 from labkit.course.report import Report, Status
-from labkit.course.syllabus import LABS, NOTEBOOKS, Lab
+from labkit.course.syllabus import LABS, NOTEBOOKS, Exercise, Lab
 from labkit.learner.check import check_exercise
 from labkit.learner.progress import model_answers, predictions
 
 
-def finish_report(lab: Lab) -> Report:
-    """How far the learner came in this lab; every exercise is checked once more."""
+def finish_report(lab: Lab, answered: Container[Exercise] = ()) -> Report:
+    """How far the learner came in this lab; every exercise is checked once more.
+
+    answered    the exercises whose cells were filled when they ran, saved or not
+    """
     found = [(e, *check_exercise(lab, e, "", quiet=True)) for e in lab.exercises]
     done = all(report.passed for e, report, _ in found if e.core)
     rows, stretch = [], tr(" (stretch)")
@@ -25,6 +30,7 @@ def finish_report(lab: Lab) -> Report:
     rows += [("said", tr("predictions: {summary}", summary=summary))] if summary else []
     if lab.questions:
         rows.append(("write", _questions(lab)))
+    rows += model_answers.blank_note(lab, [e for e in lab.exercises if e not in answered])
     rows.append(("next", _next(lab, done)))
     possible = sum(e.points for e in lab.exercises)
     earned = sum(score for *_, score in found)
@@ -70,6 +76,7 @@ def _next(lab: Lab, done: bool) -> str:
         steps.append(tr("`tinyllm submit {module}` packs what you hand in", module=lab.module))
     if place < len(NOTEBOOKS):
         after = NOTEBOOKS[place]
+        minutes = tr(", {minutes} minutes of core exercises", minutes=after.minutes)
         steps.append(
             tr(
                 "lab {number}, {title}: notebooks/{name}.ipynb",
@@ -77,6 +84,7 @@ def _next(lab: Lab, done: bool) -> str:
                 title=tr(after.title),
                 name=after.name,
             )
+            + (minutes if after.minutes else "")
         )
     else:
         steps.append(tr("that was the last lab: `tinyllm status` shows the whole course"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import nbformat
@@ -9,7 +10,7 @@ import nbformat
 from labkit.course import sealed
 from labkit.course.lang import tr
 from labkit.course.paths import SOLUTIONS
-from labkit.course.syllabus import Lab, Question
+from labkit.course.syllabus import Exercise, Lab, Question
 from labkit.learner import hints, workspace
 from labkit.learner.project import notebook_file
 
@@ -29,6 +30,26 @@ def answered(lab: Lab) -> dict[str, bool | None]:
     except notebook_file.NotebookError:
         content = nbformat.v4.new_notebook()
     return notebook_file.written_answers(content, lab)
+
+
+def blank_note(lab: Lab, exercises: Collection[Exercise]) -> list[tuple[str, str]]:
+    """A row on those of the exercises that the package answers and whose cells in the saved
+    notebook are blank; none where all is well, or no notebook is found."""
+    try:
+        content = notebook_file.read(notebook_path(lab))
+    except notebook_file.NotebookError:
+        return []
+    blank = [e.id for e in notebook_file.blank_exercises(content, lab) if e in exercises]
+    if not blank:
+        return []
+    note = tr(
+        "blank in your saved notebook, where it earns nothing: {names}. Your code is in "
+        "tinyllm/{module}.py alone; `tinyllm submit {module}` writes it into the file to hand "
+        "in",
+        names=tr(", ").join(blank),
+        module=lab.module,
+    )
+    return [("note", note)]
 
 
 def answers_path(lab: Lab) -> Path:

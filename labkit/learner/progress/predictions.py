@@ -94,6 +94,8 @@ def tally(lab: Lab) -> str:
     """How the lab's predictions went, in a line; "" for a lab without any."""
     if not lab.predictions:
         return ""
+    if not any(map(_known, lab.predictions)):
+        return tr("none made")
     ended = {name: known for name in lab.predictions if (known := _known(name)).get("told")}
     right = [name for name in ended if ended[name]["choice"] == lab.predictions[name].right]
     return tr("{count} of {values} as you said", count=len(right), values=len(lab.predictions))

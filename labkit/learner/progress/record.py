@@ -49,7 +49,7 @@ def without_predictions(names: Iterable[str]) -> str | None:
 def _read() -> dict[str, Any]:
     try:
         found = json.loads(path().read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -141,6 +141,34 @@ def reset(name: Called, yes: Yes = False) -> None:
     print(tr("If the notebook is open: File, Reload Notebook from Disk."))
 
 
+@app.command()
+def update(
+    edition: Annotated[
+        Optional[Path],  # noqa: UP045  typer on Python 3.10 needs the long form
+        typer.Argument(help="the newer edition, a folder or a zip; else it is here already"),
+    ] = None,
+) -> None:
+    """Take over a newer edition of the course; what you wrote stays.
+
+    Answers, written texts, cells of your own and what you changed stay, in notebooks/ and
+    tinyllm/; a backup is kept. A missing notebook comes back, with your answers in it.
+    """
+    from labkit.learner.project import update as updating
+
+    with ending_on(updating.UpdateError, OSError):
+        if edition is not None:
+            raise typer.Exit(updating.take_edition(edition))
+        lines = updating.update_project()
+    for line in lines:
+        print(line)
+    if not lines:
+        print(tr("all is up to date"))
+        return
+    if (backups := updating.project() / "backups").is_dir():
+        print(tr("what was there before is in {folder}", folder=backups))
+    print(tr("If a notebook is open: File, Reload Notebook from Disk."))
+
+
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def lab(
     context: typer.Context,
@@ -151,11 +179,13 @@ def lab(
     Options after LAB, such as --no-browser, are passed on to JupyterLab.
     """
     from labkit.learner.project import jupyter
+    from labkit.learner.project import update as updating
     from labkit.learner.project.notebook_file import NotebookError
 
     extra = list(context.args)
     if name.startswith("-"):
         name, extra = "tour", [name, *extra]
-    with ending_on(UnknownName, NotebookError, jupyter.NoJupyter):
+    with ending_on(UnknownName, NotebookError, jupyter.NoJupyter, OSError):
+        updating.update_if_behind(find_lab(name, NOTEBOOKS))
         command = jupyter.command(find_lab(name, NOTEBOOKS), extra)
     raise typer.Exit(jupyter.start(command))

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from labkit.course.lang import tr
-from labkit.course.paths import ROOT
 from labkit.course.syllabus import Lab
 from labkit.learner.project.notebook_file import NotebookError, way_back
+from labkit.learner.project.reset import project
 
 KERNEL = "python3"  # what the course's notebooks ask for
 ANY_PYTHON = re.compile(r"python(3(\.\d+)?)?")  # Jupyter puts its own in the place of these
@@ -37,12 +37,13 @@ def command(lab: Lab, extra: Sequence[str]) -> list[str]:
                 executable=sys.executable,
             )
         )
-    notebook = ROOT / "notebooks" / f"{lab.name}.ipynb"
+    folder = project()
+    notebook = folder / "notebooks" / f"{lab.name}.ipynb"
     if not notebook.exists():
         raise NotebookError(
             tr("there is no file {notebook}; {lab}", notebook=notebook, lab=way_back(lab))
         )
-    start = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={ROOT}"]
+    start = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}"]
     return [*start, *extra, str(notebook)]
 
 

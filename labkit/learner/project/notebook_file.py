@@ -11,9 +11,10 @@ from nbformat.v4 import new_code_cell
 
 from labkit.course import cells
 from labkit.course.answers import Cell, Notebook, answers_in, cell_name
+from labkit.course.files import write_whole
 from labkit.course.lang import tr
-from labkit.course.paths import ROOT
-from labkit.course.syllabus import Exercise, Lab
+from labkit.course.paths import GIVEN, ROOT
+from labkit.course.syllabus import NOTEBOOKS, Exercise, Lab
 from labkit.learner import workspace
 
 
@@ -24,8 +25,14 @@ class NotebookError(Exception):
 def read(path: Path) -> NotebookNode:
     if not path.exists():
         raise NotebookError(tr("there is no file {path}", path=path))
+    return parse(path.read_bytes(), path)
+
+
+def parse(data: bytes, path: Path | str) -> NotebookNode:
+    """
+    path    what the file is called in an error
+    """
     try:
-        data = path.read_bytes()
         content = nbformat.reads(data.decode(json.detect_encoding(data)), as_version=4)
         content.cells  # noqa: B018  what has none is no notebook
     except Exception as error:  # nbformat raises many kinds for a file that is none
@@ -37,6 +44,8 @@ def read(path: Path) -> NotebookNode:
 
 def way_back(lab: Lab) -> str:
     """What brings back the notebook of a lab that was deleted."""
+    if GIVEN.is_dir():
+        return tr("`tinyllm update` brings back the lesson, with your answers from tinyllm/")
     if (ROOT / ".git").exists():
         return tr(
             "`git checkout -- notebooks/{name}.ipynb` brings back the empty one", name=lab.name
@@ -62,6 +71,43 @@ def answers(content: NotebookNode, lab: Lab) -> dict[str, str]:
     notebook = Notebook(lab, read, workspace.known_names(lab), workspace.is_empty)
     found = {exercise.id: notebook.answer(exercise) for exercise in lab.exercises}
     return {key: answer.text for key, answer in found.items() if answer}
+
+
+def saved_answers(lab: Lab) -> dict[str, str]:
+    """{exercise id: the learner's answer in the package}"""
+    source = workspace.module_source(lab)
+    blocks = {e.id: cells.block(source, e.id) for e in lab.exercises}
+    return {
+        e.id: blocks[e.id] for e in lab.exercises if not workspace.is_empty(e, blocks[e.id])
+    }
+
+
+def blank_exercises(content: NotebookNode, lab: Lab) -> list[Exercise]:
+    """Those that the package answers and the notebook does not."""
+    only_saved = saved_answers(lab).keys() - answers(content, lab).keys()
+    return [exercise for exercise in lab.exercises if exercise.id in only_saved]
+
+
+def fill_blanks(content: NotebookNode, lab: Lab) -> list[Exercise]:
+    """Write the package's answers into the blank cells of a notebook; which they are."""
+    blank, saved = blank_exercises(content, lab), saved_answers(lab)
+    for exercise in blank:
+        put(content, lab, exercise, saved[exercise.id])
+    return blank
+
+
+def fill_folder(folder: Path) -> dict[str, list[Exercise]]:
+    """Fill the blank cells of a folder's notebooks, as `nbgrader submit` hands them in;
+    {notebook: exercises that were filled}."""
+    filled = {}
+    for lab in NOTEBOOKS:
+        path = folder / f"{lab.name}.ipynb"
+        if path.is_file() and lab.exercises:
+            content = read(path)
+            if blank := fill_blanks(content, lab):
+                write_whole(path, nbformat.writes(content))
+                filled[path.name] = blank
+    return filled
 
 
 def put(content: NotebookNode, lab: Lab, exercise: Exercise, code: str) -> None:

@@ -83,7 +83,10 @@ def prepare(lab: Lab, notebook: Path | None = None) -> Submission:
             )
         )
     content = notebook_file.read(path)
-    answers = {Side.NOTEBOOK: notebook_file.answers(content, lab), Side.PACKAGE: saved(lab)}
+    answers = {
+        Side.NOTEBOOK: notebook_file.answers(content, lab),
+        Side.PACKAGE: notebook_file.saved_answers(lab),
+    }
     sides = {e.id: choose_side(lab, e, answers) for e in lab.exercises}
     final = {key: answers[side][key] for key, side in sides.items() if side}
     for exercise in lab.exercises:
@@ -99,15 +102,6 @@ def prepare(lab: Lab, notebook: Path | None = None) -> Submission:
         written.replace(written.with_suffix(".ipynb~"))
     write_whole(written, nbformat.writes(content))
     return Submission(written, packed, notebook_file.written_answers(content, lab))
-
-
-def saved(lab: Lab) -> dict[str, str]:
-    """{exercise id: the learner's answer in the package}"""
-    source = workspace.module_source(lab)
-    blocks = {e.id: cells.block(source, e.id) for e in lab.exercises}
-    return {
-        e.id: blocks[e.id] for e in lab.exercises if not workspace.is_empty(e, blocks[e.id])
-    }
 
 
 def differs(lab: Lab, exercise: Exercise, answers: dict[Side, dict[str, str]]) -> bool:

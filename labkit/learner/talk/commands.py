@@ -163,17 +163,23 @@ def chat(options: ModelOptions, system: System = None, think: Think = True) -> N
     """
     from labkit.model.hub import SHIPPED
 
-    tells_stories = options.model is None or options.model in (*SHIPPED, "mine")
-    hint = (
-        tr("try: {request}", request="Tell me a story about a rabbit.") if tells_stories else ""
-    )
-    ChatSession(options.chat_model(), system, think, hint=hint).run()
+    hint = about = ""
+    if options.model is None or options.model in (*SHIPPED, "mine"):
+        hint = tr("try: {request}", request="Tell me a story about a rabbit.")
+        about = tr(
+            "This model tells short stories in English and answers questions about them, such "
+            "as {question} It knows few words, and does not always notice one that it does "
+            "not know; {card} lists them.",
+            question="Who has the kite?",
+            card="checkpoints/stories-dense/README.md",
+        )
+    ChatSession(options.chat_model(), system, think, hint, about).run()
 
 
 @contextmanager
 def problems_told() -> Iterator[None]:
     """Ends the command with status 2 and one sentence, for what a person can put right."""
-    from labkit.model.weights import CheckpointError
+    from labkit.model.values import CheckpointError
 
     try:
         yield

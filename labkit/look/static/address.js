@@ -7,7 +7,8 @@
 "use strict";
 
 (function (T) {
-  const NUMBERS = ["seed", "temperature", "top-k", "top-p", "token", "layer", "head", "part"];
+  const WHOLE = ["seed", "top-k", "token", "layer", "head", "part"];
+  const NUMBERS = ["temperature", "top-p", ...WHOLE];
   const DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
   /* {view, q: [..], model, text, swap, and the numbers; what the address lacks is undefined} */
@@ -18,7 +19,7 @@
     for (const name of ["model", "text", "swap"]) state[name] = fields.get(name) ?? undefined;
     for (const name of NUMBERS) {
       const value = parseFloat(fields.get(name));
-      if (Number.isFinite(value)) state[name] = value;
+      if (value >= 0 && value < 1e9) state[name] = WHOLE.includes(name) ? Math.floor(value) : value;
     }
     return state;
   }

@@ -41,6 +41,7 @@
     if (!loaded.computed) return;
     const { agree, sentence } = await T.verdict(loaded);
     box.classList.toggle("differs", !agree);
+    box.classList.toggle("quiet", agree && loaded.computed.whose === "course"); // nobody asked
     box.textContent = `${agree ? "✓" : "≠"} ${sentence}`;
   };
 })(globalThis.TinyLLM);

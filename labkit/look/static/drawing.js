@@ -65,7 +65,7 @@
     : share >= 0.001 ? `${(100 * share).toFixed(1)}%` : "<0.1%");
 
   /* A token as one can see it: special tokens, line ends and spaces at an edge are drawn */
-  const MARKS = { "<|im_start|>": "⟨", "<|im_end|>": "⟩", "<|endoftext|>": "∎" };
+  const MARKS = { __proto__: null, "<|im_start|>": "⟨", "<|im_end|>": "⟩", "<|endoftext|>": "∎" };
   const visible = (text) => MARKS[text] || (text === "" ? "∅" : text.replaceAll("\n", "↵").replace(/^ | $/g, "␣"));
 
   /* A function that works through a list with pauses in between, until it is called again */
@@ -118,6 +118,6 @@
    panel and returns what runs after every change; it may have shade(i) -> {style, title} for the
    tokens of the text, and close() for when another view opens. */
 (function (T) {
-  T.views = {};
+  T.views = { __proto__: null }; // an address may ask for any name
   T.view = (name, view) => (T.views[name] = view);
 })(globalThis.TinyLLM);

@@ -3,6 +3,7 @@
 
 (function (T) {
   const { h } = T;
+  const STORY = 40; // tokens that a turn has, at least, if it is a story
   const at = (id) => document.getElementById(id);
 
   const app = {
@@ -20,10 +21,7 @@
     knobs: {}, seed: 1,
     swap: undefined, layer: undefined, head: undefined, part: undefined, // what views look at
     /* A token of the text as one can see it */
-    shown(i) {
-      const plain = app.loaded.tokenizer.decode([app.run.ids[i]], false);
-      return T.visible(plain.trim() || plain);
-    },
+    shown: (i) => text.shown(i),
     select(i) {
       Object.assign(app, { selected: i, picked: false });
       app.changed();
@@ -44,6 +42,7 @@
     textChanged: () => text.clear(),
     asked() {
       at("request").value = "";
+      markUnknown();
       app.isNew = !app.isFirst;
     },
     answered(answer, written) {
@@ -144,6 +143,7 @@
         at("about").textContent = described(app.loaded);
         explainTerms(at("about"), T.terms());
         world(facts.world);
+        markUnknown();
         await T.breath();
       }
       const { token } = next;
@@ -178,10 +178,26 @@
       [h("dt", {}, T.word(`world.${name}`)), h("dd", { lang: "en" }, words)]));
   }
 
+  /* Words of the request in the box that the model does not know */
+  function markUnknown() {
+    const box = at("unknown"), { world: lists } = T.factsOf(app.loaded?.name);
+    const [words, examples] = Object.keys(lists).length ? T.samples.unknown(at("request").value, lists, T.page.heard) : [[], []];
+    box.hidden = !words.length;
+    const inWords = (list, tag) => list.flatMap((word, i) => [i ? ", " : "", h(tag, { lang: "en" }, word)]);
+    box.replaceChildren(...(words.length ? T.phrase("ask.unknown", { words: inWords(words, "mark"), examples: inWords(examples, "span") }).flat() : []));
+  }
+
+  /* The story that was told last: the last turn of some length */
+  function lastStory() {
+    const { run: { ids }, loaded: { tokenizer } } = app, turns = [[]];
+    for (const id of ids) tokenizer.stops.has(id) ? turns.push([]) : turns.at(-1).push(id);
+    return tokenizer.decode(turns.findLast((turn) => turn.length > STORY) || ids);
+  }
+
   /* Requests to pick from: questions about the story that is there, or a first one */
   function suggest() {
     const { world: lists } = T.factsOf(app.loaded.name);
-    const story = app.loaded.tokenizer.decode(app.run.ids);
+    const story = lastStory();
     const follow = talk.isEmpty() ? [] : T.samples.questions(story, lists);
     at("samples").replaceChildren(...(follow.length ? follow : T.samples.STORIES).map((sample) =>
       h("button", { type: "button", lang: "en", click: () => (follow.length ? talk.ask(sample) : startNew().then(() => talk.ask(sample))) }, sample)));
@@ -221,6 +237,7 @@
     });
     at("step").addEventListener("click", () => talk.step(box.value));
     at("new").addEventListener("click", () => startNew().then(() => box.focus()));
+    box.addEventListener("input", markUnknown);
     addEventListener("hashchange", follow);
   }
 

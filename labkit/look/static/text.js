@@ -20,10 +20,8 @@
     /* Show what the run holds; elements that are right stay. shade(i): {style, title} or null */
     update(shade) {
       const { run, selected, promptLength, answers } = this.app;
-      const stale = this.spans.findIndex((span, i) => span.token !== run.ids[i]);
-      while (stale >= 0 && this.spans.length > stale) this.spans.pop().remove();
       const isLonger = this.spans.length < run.ids.length;
-      for (let i = this.spans.length; i < run.ids.length; i++) this.append(run.ids[i], i);
+      this.match();
       this.spans.forEach((span, i) => {
         const { style = "", title = span.mark || "" } = (shade && shade(i)) || {};
         const isPrompt = i < promptLength && !answers.some(([begin, end]) => begin <= i && i < end);
@@ -32,7 +30,7 @@
         span.before = now;
         span.setAttribute("style", style);
         span.title = title;
-        span.classList.toggle("prompt", isPrompt);
+        span.piece.classList.toggle("prompt", isPrompt);
         span.setAttribute("aria-selected", String(i === selected));
       });
       this.box.setAttribute("aria-activedescendant", `token-${selected}`);
@@ -46,15 +44,45 @@
       if (this.isFollowing) this.box.scrollTop = 1e6;
     }
 
-    append(id, i) {
-      const plain = this.app.loaded.tokenizer.decode([id], false);
-      const shown = MARKS[plain] || plain.replaceAll("\n", "↵\n");
-      const span = h("span", { role: "option", id: `token-${i}`, "data-at": i, "aria-label": MARKS[plain] ? plain : T.visible(plain) }, shown);
-      span.token = id;
-      if (MARKS[plain]) span.mark = plain;
-      if (span.mark) span.classList.add("mark");
-      this.spans.push(span);
-      this.box.append(span);
+    /* One element per token of the run, from the first that differs, and two pieces before: an accent may join a letter */
+    match() {
+      const { run, loaded } = this.app;
+      const stale = this.spans.findIndex((span, i) => span.token !== run.ids[i]);
+      let from = stale < 0 ? this.spans.length : stale;
+      if (stale < 0 && from === run.ids.length) return;
+      for (let back = 2; back && from; back--) from = this.spans[from - 1].first;
+      while (this.spans.length > from) (this.spans.at(-1).piece.remove(), this.spans.pop());
+      for (const piece of loaded.tokenizer.pieces(run.ids.slice(from))) this.append(piece);
+    }
+
+    /* A piece of text: a token, or the tokens that make its characters together, a mark below for each */
+    append({ text, size }) {
+      const first = this.spans.length, { ids } = this.app.run;
+      const shown = MARKS[text] || text.replaceAll("\n", "↵\n");
+      const option = (part) => {
+        const i = first + part;
+        const label = size > 1 ? T.word("ask.part", { text: T.visible(text), part: part + 1, parts: size }) : MARKS[text] ? text : T.visible(text);
+        const span = h("span", { role: "option", id: `token-${i}`, "data-at": i, "aria-label": label });
+        this.spans.push(Object.assign(span, { token: ids[i], first, shown: T.visible(text.trim() || text) }));
+        if (size > 1) Object.assign(span, { mark: label, shown: `${span.shown} ${part + 1}/${size}` });
+        return span;
+      };
+      const options = Array.from({ length: size }, (_, part) => option(part));
+      let piece = options[0];
+      if (size > 1) piece = h("span", { class: "piece", role: "group", "aria-label": shown, "data-at": first }, shown, h("span", {}, options));
+      else piece.append(shown);
+      if (MARKS[text]) {
+        piece.mark = text;
+        piece.classList.add("mark");
+      }
+      for (const span of options) span.piece = piece;
+      this.box.append(piece);
+    }
+
+    /* Token i as one can see it, by itself */
+    shown(i) {
+      this.match();
+      return this.spans[i].shown;
     }
 
     clear() {

@@ -34,6 +34,8 @@ globalThis.TinyLLM = globalThis.TinyLLM || {};
     "ask.new-title": "Forget this text and begin again",
     "ask.samples": "Requests to pick from",
     "ask.text": "The text, token by token; arrow keys pick one",
+    "ask.part": "{text}, token {part} of {parts}",
+    "ask.unknown": "Not known here: {words}. The model will refuse, or tell of something else. It knows, for example: {examples}.",
     "ask.room": "{tokens} of {room} tokens",
 
     "world.summary": "What it knows: a small world, in English",

@@ -14,6 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from labkit.course.lang import said, tr
+from labkit.course.report import clean
 from labkit.model.chat.stream import (
     NEW_TOKENS,
     ChatError,
@@ -29,8 +30,12 @@ if TYPE_CHECKING:
 
     from labkit.model.tokenizer import Message, Tokenizer
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline
-HELP = said("/reset forgets the conversation, /quit or Ctrl-D ends, Ctrl-C ends an answer")
+JOINERS = re.compile("([\u200c\u200d])")  # emoji and several scripts need them
+HELP = said(
+    "/reset forgets the conversation, exit or Ctrl-D ends it, Ctrl-C ends an answer, "
+    "/help says what to ask"
+)
+LEAVE = ("exit", "quit", "/exit", "/quit")
 
 
 @dataclass
@@ -69,8 +74,9 @@ class ChatModel:
         wrapper = WordWrapper(get_terminal_size().columns - 1)
 
         def show_piece(piece: str) -> None:
-            text = piece if written else before + piece
-            show(wrapper.wrap(printable(text)) if sys.stdout.isatty() else text)
+            text = printable(piece if written else before + piece)
+            is_screen = sys.stdout.isatty()
+            show(wrapper.wrap(text.replace("\t", "    ")) if is_screen else text)
             written.append(piece)
 
         stream(self.model, self.tokenizer, ids, self.generate, show_piece, *how, speed)
@@ -87,6 +93,7 @@ class ChatSession:
     system: str | None = None
     think: bool = True
     hint: str = ""  # what to say first
+    about: str = ""  # what the model can do
     messages: list[Message] = field(default_factory=list)
 
     def run(self) -> None:
@@ -98,11 +105,14 @@ class ChatSession:
                 note(self.hint)
         for line in typed_lines():
             words = line.strip()
-            if words == "/quit":
+            if words.lower() in LEAVE:
                 break
             if words == "/reset":
                 self.reset()
                 note(tr("forgotten"))
+            elif words == "/help":
+                for text in filter(None, (tr(HELP), self.about, self.hint)):
+                    note(text)
             elif re.fullmatch(r"/\w+", words):
                 note(tr("there is no {words}: {help}", words=words, help=tr(HELP)))
             elif words:
@@ -197,12 +207,14 @@ class WordWrapper:
         return piece
 
     def print(self, piece: str) -> None:
-        show(self.wrap(piece))
+        show(self.wrap(printable(piece)))
 
 
 def printable(text: str) -> str:
-    """The text without control characters, whatever the model wrote."""
-    return CONTROL.sub("\ufffd", text).replace("\t", "    ")
+    """What a model wrote, without what steers a terminal, even if it comes in pieces."""
+    return "".join(
+        part if JOINERS.fullmatch(part) else clean(part) for part in JOINERS.split(text)
+    )
 
 
 def show(text: str) -> None:
@@ -213,5 +225,5 @@ def note(text: str, style: str = "dim", only_terminal: bool = False) -> None:
     """A remark to the person, apart from the text: on stderr."""
     console = Console(stderr=True, highlight=False)
     if console.is_terminal or not only_terminal:
-        safe, whole_lines = CONTROL.sub("\ufffd", text), not console.is_terminal
-        console.print(safe, style=style, markup=False, soft_wrap=whole_lines)
+        whole_lines = not console.is_terminal
+        console.print(clean(text), style=style, markup=False, soft_wrap=whole_lines)

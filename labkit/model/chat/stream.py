@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # these take a second to import; the command line should not
     from labkit.model.tokenizer import Message, Tokenizer
 
 
+LEAST = 0.001  # a temperature above 0: logits divided by less may be infinite
 NEW_TOKENS = 256  # how many to write, if not said and if there is room
 
 
@@ -38,10 +39,12 @@ class Sampling:
     top_p: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
+        if self.temperature and not LEAST <= self.temperature < float("inf"):
             raise ChatError(
-                "temperature is {temperature}; it must be 0 or above",
+                "temperature is {temperature}; it must be 0, for the best token, or at least "
+                "{least}",
                 temperature=self.temperature,
+                least=LEAST,
             )
         if self.top_k is not None and self.top_k < 1:
             raise ChatError("top_k is {top_k}; it must be at least 1", top_k=self.top_k)

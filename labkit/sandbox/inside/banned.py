@@ -1,10 +1,9 @@
-"""What an exercise may not use: found in the source, and refused at run time."""
+"""What an exercise may not use: found in the source, and replaced while an answer runs."""
 
 from __future__ import annotations
 
 import ast
 import builtins
-import ctypes
 import importlib
 import sys
 import threading
@@ -15,7 +14,6 @@ from typing import Any
 import torch
 
 from labkit.sandbox.inside.importer import PACKAGE
-from labkit.sandbox.inside.torch_private import is_among, operator_libraries
 
 
 class NotAllowed(Exception):
@@ -39,66 +37,49 @@ def found_in(source: str, banned: Iterable[str]) -> tuple[str, int] | None:
     Names are followed through imports and aliases: `F.rms_norm` after
     `import torch.nn.functional as F` is torch.nn.functional.rms_norm.
     """
-    nodes, banned = _nodes(source), tuple(banned)
-    aliases = _aliases(nodes)
+    nodes, prefixes = nodes_of(source), tuple(f"{name}." for name in banned)
+    aliases = aliases_in(nodes)
     for node in nodes:
         for name in _mentioned(node, aliases):
-            if is_among(name, banned):
+            if f"{name}.".startswith(prefixes):
                 return name, node.lineno
     return None
 
 
-# What answers import, and names that no exercise needs and that can lead around a ban.
-USUAL_MODULES = {
-    *("torch", "numpy", "tinyllm", "math", "cmath", "random", "re", "string", "json", "copy"),
-    *("typing", "typing_extensions", "collections", "dataclasses", "enum", "abc", "time"),
-    *("functools", "itertools", "contextlib", "heapq", "bisect", "numbers", "unicodedata"),
-    *("os", "sys", "warnings", "__future__"),
-}
-ODD_NAMES = {"__import__", "eval", "exec", "compile", "vars", "globals", "__builtins__"}
-ODD_ATTRIBUTES = {"modules", "_getframe", "meta_path", "decompose", "__globals__", "__code__",
-                  "__subclasses__", "__builtins__", "_C", "f_globals", "f_locals",
-                  "__dict__", "__getattribute__", "attrgetter", "jit",
-                  "setprofile"}  # fmt: skip
+def nodes_of(source: str) -> list[ast.AST]:
+    """The nodes of the code, level by level; [] if it is not Python.
 
-
-def doubtful(source: str) -> str:
-    """The first name in the source that can lead around a ban, for a person to look at; "" if
-    there is none. It costs no points."""
-    return next(filter(None, map(_odd, _nodes(source))), "")
-
-
-def _nodes(source: str) -> list[ast.AST]:
-    """All nodes of the code; none where it is no Python."""
+    Of a chain `a.b.c` only the whole and the `a` are listed, so that a reader who follows each
+    chain down takes time in proportion to the text.
+    """
     try:
-        return [*ast.walk(ast.parse(source))]
+        nodes: list[ast.AST] = [ast.parse(source)]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
+    for node in nodes:  # which grows meanwhile
+        is_chain = isinstance(node, ast.Attribute)
+        nodes += [root_of(node)] if is_chain else ast.iter_child_nodes(node)
+    return nodes
 
 
-def _odd(node: ast.AST) -> str:
-    if isinstance(node, ast.Import):
-        return next(filter(is_unusual, (item.name for item in node.names)), "")
-    if isinstance(node, ast.ImportFrom):
-        if node.module and not node.level and is_unusual(node.module):
-            return node.module
-        return next((i.name for i in node.names if i.name in ODD_ATTRIBUTES), "")
-    if isinstance(node, ast.Name):
-        return node.id if node.id in ODD_NAMES else ""
-    if isinstance(node, ast.Attribute):
-        return node.attr if node.attr in ODD_ATTRIBUTES else ""
-    if isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr" and node.args[1:]:
-        if not isinstance(node.args[1], ast.Constant):
-            return "getattr of a computed name"
-        return node.args[1].value if node.args[1].value in ODD_ATTRIBUTES else ""
-    return ""
+def root_of(node: ast.AST) -> ast.AST:
+    """`a` of a.b.c, `f()` of f().b."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node
 
 
-def is_unusual(module: str) -> bool:
-    return module.split(".")[0] not in USUAL_MODULES
+def parts_of(node: ast.AST) -> list[str]:
+    """["b", "c"] of a.b.c; [] of a name."""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return parts[::-1]
 
 
-def _aliases(nodes: list[ast.AST]) -> dict[str, str]:
+def aliases_in(nodes: list[ast.AST]) -> dict[str, str]:
+    """{name: what it is an import of, with dots}"""
     aliases = {"torch": "torch", "nn": "torch.nn", "F": "torch.nn.functional"}
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -108,8 +89,9 @@ def _aliases(nodes: list[ast.AST]) -> dict[str, str]:
                 else:
                     aliases[item.name.split(".")[0]] = item.name.split(".")[0]
         elif isinstance(node, ast.ImportFrom) and node.module:
+            home = f"{PACKAGE}.{node.module}" if node.level else node.module
             for item in node.names:
-                aliases[item.asname or item.name] = f"{node.module}.{item.name}"
+                aliases[item.asname or item.name] = f"{home}.{item.name}"
     return aliases
 
 
@@ -118,40 +100,16 @@ def _mentioned(node: ast.AST, aliases: dict[str, str]) -> list[str]:
         return [item.name for item in node.names]
     if isinstance(node, ast.ImportFrom) and node.module:
         return [node.module, *(f"{node.module}.{item.name}" for item in node.names)]
-    if isinstance(node, ast.Attribute):
-        dotted = _dotted(node, aliases)
-        return [dotted] if dotted else []
-    return []
+    dotted = dotted_name(node, aliases) if isinstance(node, ast.Attribute) else ""
+    return [dotted] if dotted else []
 
 
-def _dotted(node: ast.AST, aliases: dict[str, str]) -> str | None:
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name) or node.id not in aliases:
-        return None
-    return ".".join([aliases[node.id], *reversed(parts)])
-
-
-def refuse_operators(banned: Iterable[str]) -> None:
-    """Replace the operators among the banned names ("aten::...") by a refusal, however they are
-    reached, for as long as this process lives.
-
-    A mode of torch's dispatcher would do the same, but it imports a second of modules and
-    slows every operator down.
-    """
-    libraries = operator_libraries()
-    for name in banned:
-        packet = getattr(torch.ops.aten, name.removeprefix("aten::"), None)
-        if not name.startswith("aten::") or packet is None:
-            continue
-        for overload in packet.overloads():
-            full_name = f"{name}.{overload}".removesuffix(".default")
-            for key, library in libraries:
-                library.impl(full_name, key, _refusal(name))
-    for _, library in libraries:  # kept where no list, frame or collector leads to them
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
+def dotted_name(node: ast.AST, aliases: dict[str, str]) -> str:
+    """torch.nn.functional.silu of `F.silu`; "" if it does not begin with an import's name."""
+    root = root_of(node)
+    if not isinstance(root, ast.Name) or root.id not in aliases:
+        return ""
+    return ".".join([aliases[root.id], *parts_of(node)])
 
 
 @contextmanager

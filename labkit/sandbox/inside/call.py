@@ -131,10 +131,7 @@ class Failure:
 
 @dataclass
 class Outcome:
-    """What a call gave: one value a step, and what the call did to its surroundings.
-
-    odd        what ran of torch and a person should look at, see torch_private.Watch
-    """
+    """What a call gave: one value a step, and what the call did to its surroundings."""
 
     values: list[Any] = field(default_factory=list)
     grads: dict[str, Tensor] = field(default_factory=dict)
@@ -142,7 +139,6 @@ class Outcome:
     changed: list[str] = field(default_factory=list)
     state: dict[str, Tensor] = field(default_factory=dict)
     failure: Failure | None = None
-    odd: str = ""
 
     @property
     def value(self) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from operator import attrgetter
 from typing import Any
 
@@ -29,24 +29,17 @@ from labkit.sandbox.inside.torch_private import bounded, strict_memory
 from labkit.sandbox.inside.tracer import tracing
 
 _generator = torch.default_generator  # from before any learner code can replace it
-UNWATCHED = nullcontext()
 
 
-def perform(
-    call: Call,
-    namespace: Mapping[str, Any],
-    filename: str | None = None,
-    watch: AbstractContextManager = UNWATCHED,
-) -> Outcome:
+def perform(call: Call, namespace: Mapping[str, Any], filename: str | None = None) -> Outcome:
     """Perform `call` with the symbols of `namespace`; errors become part of the outcome.
 
     filename    where the learner's code lives, to find the line that raised
-    watch       open while that runs
     """
     outcome = Outcome()
     try:
         with strict_memory(), same_numbers(), tracing(call, outcome):
-            _perform(call, namespace, outcome, watch)
+            _perform(call, namespace, outcome)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit included: the learner's code may raise anything
@@ -54,9 +47,7 @@ def perform(
     return outcome
 
 
-def _perform(
-    call: Call, namespace: Mapping[str, Any], outcome: Outcome, watch: AbstractContextManager
-) -> None:
+def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None:
     shared: dict[str, Any] = {}
     target = _build(call, namespace, shared)
     if call.names:
@@ -72,7 +63,7 @@ def _perform(
                     leaves[step + path] = tensor.requires_grad_()
         tensors, given = Inputs(inputs), {**objects, **inputs}
         gradients_on = torch.set_grad_enabled(bool(call.grad or objects))
-        with gradients_on, bounded(call.most_numbers, call.most_operations), watch:
+        with gradients_on, bounded(call.most_numbers, call.most_operations):
             value = _run(target, method, given, call.by_position)
         outcome.values.append(value if call.grad else detached(value))  # later steps may write
         outcome.changed += [step + path for path in tensors.changed()]

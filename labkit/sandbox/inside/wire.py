@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from labkit.sandbox.inside.call import OPTIONS, Call, Failure, Given, New, Outcome
 
+IDLE_SECONDS = 3.0  # of silence, after which the judge looks whether the other side computes
 MAX_BYTES = 64 << 20
 MAX_DEPTH = 13
 MAX_HEADER = 1 << 20  # of outcomes: everything in them but the numbers
@@ -34,7 +35,7 @@ DTYPES = {str(dtype): dtype for dtype in (*FLOATS, *WHOLE)}
 # The fields of an Outcome: a type, a list of it, or a dictionary from names to it
 FIELDS = {
     "values": list, "grads": {str: Tensor}, "names": {str: [int]}, "changed": [str],
-    "state": {str: Tensor}, "odd": str,
+    "state": {str: Tensor},
 }  # fmt: skip
 
 
@@ -58,26 +59,36 @@ def send(channel: socket.socket, message: bytes) -> None:
     channel.sendall(framed(message))
 
 
-def receive(channel: socket.socket, limit: int, seconds: float | None = None) -> bytes:
-    """The next message; Gone if it is not all there within `seconds` (None: wait forever)."""
+def receive(
+    channel: socket.socket,
+    limit: int,
+    seconds: float | None = None,
+    is_idle: Callable[[], bool] = lambda: False,
+) -> bytes:
+    """The next message; Gone if it is not all there within `seconds` (None: wait forever), or
+    where the other side is idle, which is asked in every IDLE_SECONDS of silence."""
     deadline = None if seconds is None else time.monotonic() + seconds
-    size = int.from_bytes(_exactly(channel, 4, deadline), "little")
+    size = int.from_bytes(_exactly(channel, 4, deadline, is_idle), "little")
     if size > limit:
         raise Gone(f"a message of {size:,} bytes; {limit:,} is the most")
-    return _exactly(channel, size, deadline)
+    return _exactly(channel, size, deadline, is_idle)
 
 
-def _exactly(channel: socket.socket, size: int, deadline: float | None) -> bytes:
+def _exactly(
+    channel: socket.socket, size: int, deadline: float | None, is_idle: Callable[[], bool]
+) -> bytes:
     parts = []
     while size:
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             raise TimedOut("no answer in time")
-        channel.settimeout(left)
+        channel.settimeout(None if left is None else min(left, IDLE_SECONDS))
         try:
             part = channel.recv(min(size, 1 << 20))
         except TimeoutError as error:
-            raise TimedOut("no answer in time") from error
+            if is_idle():
+                raise TimedOut("it waits and computes nothing") from error
+            continue
         except OSError as error:  # reset, closed
             raise Gone(str(error) or type(error).__name__) from error
         if not part:

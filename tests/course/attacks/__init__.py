@@ -24,11 +24,11 @@ check of an exercise is asked again, and all if it fails: an author who knows ne
 exercise may with luck keep a table for the rest. A cell may use the reference of what its
 module imports, which is there as code and not as text; it can take all the time that a cell is
 given. Some functions of torch that do the exercise are on no list, and code that finds the
-worker's own modules can take the bans back: bans are a speed bump, and a way around them is
-shown to a person. Under the kernel layer alone a cell can also learn which files exist
-(Landlock does not cover `stat`), and read a copy of the course that is installed among Python's
-packages. The split alone does not protect the files, the network and the processes of the user
-who grades.
+worker's own modules can take the bans back: a ban is a rule, and text that leads around it is
+shown to a person (test_unusual.py has the roads). Under the kernel layer alone a cell can also
+learn which files exist (Landlock does not cover `stat`), and read a copy of the course that is
+installed among Python's packages. The split alone does not protect the files, the network and
+the processes of the user who grades.
 """
 
 from __future__ import annotations

@@ -91,8 +91,8 @@ def forges_outcomes(aim):
 
     honest = perform._perform
 
-    def short(call, namespace, outcome, watch):
-        honest(call, namespace, outcome, watch)
+    def short(call, namespace, outcome):
+        honest(call, namespace, outcome)
         outcome.values, outcome.failure, outcome.changed = [], None, []
 
     perform._perform, worker.perform = short, perform.perform
@@ -111,13 +111,6 @@ def pickles(aim, x, weight, bias, eps):
 def forbidden(aim, x, weight, bias, eps):
     norm = getattr(torch.nn.functional, "layer" + "_norm")
     return norm(x, weight.shape, weight, bias, eps)
-
-
-@attack("lets the table of torch's decompositions answer")
-def forbidden_table(aim, x, weight, bias, eps):
-    table = __import__("torch._de" + "comp", fromlist=["x"]).decomposition_table
-    norm = next(f for key, f in table.items() if str(key) == "aten.native_layer_norm.default")
-    return norm(x, weight.shape, weight, bias, eps)[0]
 
 
 @attack("takes back what the worker did to the forbidden functions")

@@ -26,7 +26,7 @@ CODE += ("recall-train", "recall-run", "decode-code", "decode-time", "living-run
 SETUP = """
 import time, torch
 import torch.nn.functional as F
-from labkit.pretrain.data import Rows
+from labkit.learner.lessons.data import Rows
 from solutions.config import Qwen3NextConfig
 """
 

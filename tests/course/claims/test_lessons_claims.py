@@ -18,7 +18,7 @@ from labkit.course.syllabus import find_lab
 from labkit.model import checkpoint
 from labkit.model.tokenizer import Tokenizer
 from labkit.sandbox.inside.importer import imported
-from labkit.stories import split_text
+from storyworld import split_text
 
 pytestmark = pytest.mark.slow
 

@@ -1,6 +1,6 @@
 """The claims of lab 11 in five seeds: what each reward teaches, and what it costs.
 
-The record that the notebook shows, labkit/pretrain/posttraining.json, is made by
+The record that the notebook shows, labkit/learner/lessons/posttraining.json, is made by
 `python tests/course/claims/test_posttraining_claims.py` (some 15 minutes of one processor; runs
 that are in the file stay). `pytest -m slow tests/course/claims` trains them all again and
 prints a table, claim by claim; the quick test holds the record to the same claims.
@@ -18,17 +18,17 @@ import torch
 
 import solutions
 from labkit.course.paths import LABKIT, ROOT
+from labkit.learner.lessons import rewards
 from labkit.model import checkpoint
 from labkit.model.tokenizer import Tokenizer
-from labkit.pretrain import rewards
-from labkit.stories import SPLITS
-from labkit.stories.reader import split_sentences
-from labkit.stories.scores import tasks
 from solutions.generation import generate
 from solutions.posttraining import grpo_step
+from storyworld import SPLITS
+from storyworld.reader import split_sentences
+from storyworld.scores import tasks
 
 FOLDER = ROOT / "checkpoints" / "stories-dense"
-RECORD = LABKIT / "pretrain" / "posttraining.json"
+RECORD = LABKIT / "learner" / "lessons" / "posttraining.json"
 SEEDS = range(5)
 GIVES = re.compile(r"\b(gave|gives|handed|passed|gift)\b")
 

@@ -10,9 +10,9 @@ import torch
 
 import solutions.serving as serving
 from labkit.course.paths import ROOT
+from labkit.learner.lessons.data import Validation
 from labkit.learner.models import load_chat_model
 from labkit.model.int8 import in_int8
-from labkit.pretrain.data import Validation
 
 pytestmark = pytest.mark.slow
 SEEDS = range(5)

@@ -1,7 +1,7 @@
 """What lab 08 shows beside the learner's run: one longer run, and how the loss falls with the
 size of a model, in five seeds.
 
-The record, labkit/pretrain/training.json, is made by
+The record, labkit/learner/lessons/training.json, is made by
 `python tests/course/claims/test_training_claims.py` (some 12 minutes of one processor). `pytest
 -m slow tests/course/claims` trains all again; the quick test holds the record to the claims.
 """
@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from labkit.course.paths import LABKIT
-from labkit.pretrain import lesson
-from labkit.pretrain.data import Rows
-from labkit.stories.words import BOYS, GIRLS
+from labkit.learner.lessons import lesson
+from labkit.learner.lessons.data import Rows
 from solutions.training import causal_lm_loss, learning_rate, train_step
+from storyworld.words import BOYS, GIRLS
 
-RECORD = LABKIT / "pretrain" / "training.json"
+RECORD = LABKIT / "learner" / "lessons" / "training.json"
 SEEDS = range(5)
 STEPS = 2000  # of the longer run, about five minutes on a quiet processor
 SIZES = (24, 32, 48, 64, 96)  # hidden_size; four to fit, the fifth to predict

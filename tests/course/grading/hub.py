@@ -111,6 +111,8 @@ class Hub:
         (packages,) = venv.glob("lib/python*/site-packages")
         places = [self.installation, *package_folders()]
         (packages / "all.pth").write_text("\n".join(map(str, places)))
+        layout = [str(self.python), "setup.py", "-q", "--version"]  # as pip runs it
+        subprocess.run(layout, cwd=self.installation, check=True, capture_output=True)
         for name in ("nbgrader", "tinyllm"):
             script = {"nbgrader": "nbgrader", "tinyllm": "labkit.cli"}[name]
             (venv / "bin" / name).write_text(

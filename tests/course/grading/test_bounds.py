@@ -9,7 +9,7 @@ from labkit.checks.runner import run_checks
 from labkit.course.syllabus import LABS, find_lab
 from labkit.grading.judge.intake import MAX_WRITTEN, cell_called, rebuild
 from labkit.grading.nbgrader.feedback import MAX_MARKDOWN, rendered
-from labkit.grading.sample_class import encoded, solved
+from labkit.grading.sample_class import encoded, solved, with_answer
 from labkit.sandbox.inside.call import Outcome
 
 LAB = LABS[0]
@@ -53,6 +53,33 @@ def test_stubs_without_end_are_not_read(released):
     intake = rebuild(json.dumps(notebook).encode(), released[LAB.name], LAB)
     assert time.process_time() - began < 10
     assert intake.problem or LAB.exercises[0].id in intake.notes
+
+
+DEEP = {
+    "calls of calls": "a" + ".f(1)" * 500,
+    "attributes": "a" + ".b" * 900 + "(1)",
+    "a sum": "f(" + "+".join("x" * 900) + ")",
+    "brackets": "(" * 95 + "1" + ")" * 95,
+    "lists": "[" * 95 + "]" * 95,
+    "functions": "lambda: " * 900 + "1",
+    "negations": "-" * 5_000 + "1",
+    "conditions": "1 if a else " * 900 + "1",
+    "indices": "a" + "[0]" * 900,
+    "a comparison": "<".join("x" * 3_000),
+    "chains": ";".join(["a" + ".b(1)" * 90] * 350),
+}
+
+
+def test_a_deep_tree_ends_as_a_verdict_and_costs_little(judges, released):
+    judge, first = judges[LAB.name], LAB.exercises[0]
+    others = sum(exercise.points for exercise in LAB.exercises[1:])
+    right = solved(released[LAB.name], LAB)
+    for name, deep in DEEP.items():
+        text = cell_called(right, first.answer_cell).source
+        notebook = with_answer(right, first, f"{text}\n    {deep}\n")
+        began = time.process_time()
+        graded = judge.grade(encoded(notebook))
+        assert graded.score >= others and time.process_time() - began < 10, name
 
 
 def test_an_answer_that_no_check_can_compare_is_wrong_and_no_fault_of_the_judge():

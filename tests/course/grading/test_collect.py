@@ -9,10 +9,11 @@ from datetime import datetime, timezone
 import pytest
 from typer.testing import CliRunner
 
+from labkit.author.reference import reference_block
 from labkit.cli import app
 from labkit.course import cells
 from labkit.course.files import safe_id
-from labkit.course.paths import NOTEBOOKS
+from labkit.course.paths import NOTEBOOKS, ROOT
 from labkit.grading import platforms
 from labkit.grading.class_report.report import write_reports
 from labkit.grading.collect import deliver, issues
@@ -20,6 +21,7 @@ from labkit.grading.collect.issues import OpenIssues
 from labkit.grading.collect.layouts import lab_by_name
 from labkit.grading.collect.roster import read_roster
 from labkit.grading.judge.graded import GradedSubmission, zero
+from labkit.grading.judge.intake import rebuild
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry
 from labkit.grading.nbgrader.timestamp import parse_timestamp
@@ -641,3 +643,80 @@ def test_the_command_prints_one_screen_and_writes_a_table(inbox):
     assert [row["what"] for row in rows] == ["still open"] * 10
     assert collect_command(inbox, str(inbox.folder / "nowhere")).exit_code == 1
     assert collect_command(inbox, str(inbox.root / "collected")).exit_code == 2
+
+
+# A module beside a notebook
+
+
+def module(*answered):
+    """The lab's module, with these exercises answered."""
+    text = (ROOT / "tinyllm" / f"{LAB.module}.py").read_text()
+    for exercise in answered:
+        answer = cells.plain(reference_block(LAB, exercise))
+        text = cells.with_block(text, exercise, answer)
+    return text.encode()
+
+
+@pytest.mark.parametrize(
+    "place", ["{}/rmsnorm.py", "{}/my course/tinyllm/rmsnorm.py", "{}/01/rmsnorm-1.py"]
+)
+def test_a_module_beside_a_blank_notebook_counts_if_a_person_says_so(inbox, released, place):
+    first, second, _ = LAB.exercises
+    answer = cells.plain(reference_block(LAB, second))
+    files = {f"ann/{FILE}": notebook(ex_1_2=answer), f"bob/{FILE}": B,
+             place.format("ann"): module(first, second)}  # fmt: skip
+    lines = inbox.take(files)
+    assert states(lines)["ann"] == issues.BLANK and states(lines)["bob"] == issues.NEW
+    kept = inbox.root / "collected" / "ann" / LAB.name / "rmsnorm.py"
+    words = f"1.1: blank in the notebook, answered in {place.rpartition('/')[2]}; `tinyllm"
+    (note,) = [line.note for line in lines if line.learner == "ann" and line.trouble]
+    assert words in note and f"collect --as ann {kept}` lets that count" in note
+    assert [issue.learner for issue in OpenIssues(inbox.root).open()] == ["ann"]
+    when = issues.handed_in(issues.submitted(inbox.root, "ann", LAB.name))
+
+    assert run_collect(inbox, "--as", "ann", str(kept)) == 0
+    intake = rebuild(inbox.handed_in()["ann"], released[LAB.name], LAB)
+    assert [bool(intake.answers[e.id]) for e in LAB.exercises] == [True, True, False]
+    assert issues.handed_in(issues.submitted(inbox.root, "ann", LAB.name)) == when
+    assert OpenIssues(inbox.root).open() == [] and files[f"ann/{FILE}"] in inbox.kept()
+    before = inbox.handed_in()["ann"]
+    assert not any(line.trouble for line in inbox.take(files))  # a person has said it
+    assert inbox.handed_in()["ann"] == before
+    assert run_collect(inbox, "--as", "ann", str(kept)) == 2  # nothing is blank any more
+    assert run_collect(inbox, "--as", "cem", str(kept)) == 2
+    assert "cem" not in inbox.handed_in()
+
+
+def run_collect(inbox, *arguments):
+    command = ["collect", *arguments, "--course", str(inbox.root)]
+    return CliRunner().invoke(app, command).exit_code
+
+
+def test_a_person_may_let_the_blank_notebook_count(inbox):
+    files = {f"ann/{FILE}": A, "ann/rmsnorm.py": module(LAB.exercises[0]), f"bob/{FILE}": B}
+    assert states(inbox.take(files))["ann"] == issues.BLANK
+    (copy,) = (inbox.root / "collected" / "ann" / LAB.name).glob("*.ipynb")
+    assert run_collect(inbox, "--as", "ann", str(copy)) == 0
+
+
+@pytest.mark.parametrize("beside", ["solutions/rmsnorm.py", "tests/rmsnorm.py", "rope.py"])
+def test_files_of_the_course_and_empty_modules_are_no_question(inbox, beside):
+    full = module(*LAB.exercises)
+    files = {f"ann/{FILE}": A, f"ann/{beside}": full, f"bob/{FILE}": B,
+             "bob/tinyllm/rmsnorm.py": module()}  # fmt: skip
+    assert not any(line.trouble for line in inbox.take(files))
+
+
+def test_of_a_project_what_the_learner_works_in_counts(inbox):
+    """Not the lesson as it was given, nor a backup, nor a record of what was given."""
+    project = {f"given/{FILE}": A, f"notebooks/{FILE}": B, f".given/notebooks/{FILE}": A,
+               f"backups/2026-11-28/notebooks/{FILE}": C, "tinyllm/rmsnorm.py": module(),
+               f"solutions/{LAB.module}.py": module(*LAB.exercises)}  # fmt: skip
+    files = {f"ann/{name}": data for name, data in project.items()}
+    files |= {"bob.zip": zipped({f"tinyllm/{name}": data for name, data in project.items()})}
+    files |= {f"cem/{name}": data for name, data in project.items()}
+    files |= {f"cem/submissions/{FILE}": D, f"given/{FILE}": D}
+    files = {name.replace("bob.zip", "bob/all.zip"): data for name, data in files.items()}
+    lines = inbox.take(files)
+    assert not any(line.trouble for line in lines), lines
+    assert inbox.handed_in() == {"ann": B, "bob": B, "cem": D, "given": D}

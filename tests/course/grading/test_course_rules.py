@@ -85,6 +85,8 @@ WRONG = {
     '[roster]\nleft = "s019"': r"roster.left = 's019': expected a list of names in quotes",
     '[feedback]\nmodel_answers = ["x"]': "feedback.model_answers: there is no lab 'x'",
     "[points\n": r"is no TOML: .*line 1",
+    "points = " + "[" * 100_000: r"is no TOML: .*recursion",
+    "points = " + "9" * 5000: r"is no TOML: .*4300 digits",
 }
 
 

@@ -2,12 +2,19 @@
 through nbgrader's exchange."""
 
 import os
+import shutil
+import subprocess
+import sys
 from datetime import datetime, timezone
 
 import pytest
 from typer.testing import CliRunner
 
+from labkit.author.reference import reference_block
 from labkit.cli import app
+from labkit.course import cells
+from labkit.course.paths import ROOT
+from labkit.grading.judge.intake import rebuild
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved
 from tests.course.grading.samples import LAB, by_hand, handed, stored
@@ -202,3 +209,35 @@ def test_feedback_goes_back_through_the_exchange(course, tmp_path):
     released(tmp_path)[0].unlink()
     assert "not released: bob." in run(course.api().release_feedback(LAB.name))
     assert "<b>11</b> of" in ann.page() and len(released(tmp_path)) == 1
+
+
+def test_on_a_hub_submit_fills_blank_cells_from_the_package(tmp_path, released):
+    """hub/nbgrader_config.py, with the real command: what is handed in is what passes."""
+    home, exchange = tmp_path / "home", tmp_path / "exchange"
+    config = (ROOT / "hub" / "nbgrader_config.py").read_text()
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "nbgrader_config.py").write_text(
+        config.replace("/srv/nbgrader/exchange", str(exchange))
+    )
+    for folder in (exchange / "tinyllm" / "inbound", home / LAB.name,
+                   exchange / "tinyllm" / "outbound" / LAB.name):  # fmt: skip
+        folder.mkdir(parents=True)
+    notebook = encoded(released[LAB.name])
+    (home / LAB.name / NOTEBOOK).write_bytes(notebook)
+    (exchange / "tinyllm" / "outbound" / LAB.name / NOTEBOOK).write_bytes(notebook)
+    package = home / "tinyllm-course" / "tinyllm"
+    shutil.copytree(ROOT / "tinyllm", package, ignore=shutil.ignore_patterns("__pycache__"))
+    module, first = package / f"{LAB.module}.py", LAB.exercises[0]
+    answer = cells.plain(reference_block(LAB, first)).strip()
+    module.write_text(cells.with_block(module.read_text(), first, answer))
+    places = {"HOME": str(home), "JUPYTER_CONFIG_DIR": str(tmp_path / "etc")}
+    done = subprocess.run(
+        [sys.executable, "-m", "nbgrader", "submit", LAB.name], cwd=home, text=True,
+        capture_output=True, env={**os.environ, **places, "JUPYTERHUB_USER": "ann"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "1.1 were blank, now filled from tinyllm/" in done.stderr
+    (handed_in,) = exchange.glob(f"tinyllm/inbound/*/{NOTEBOOK}")
+    for path in (handed_in, home / LAB.name / NOTEBOOK):
+        intake = rebuild(path.read_bytes(), released[LAB.name], LAB)
+        assert intake.answers["1.1"].strip() == answer and not intake.answers["1.2"]

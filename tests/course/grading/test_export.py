@@ -15,6 +15,7 @@ from labkit.grading.export import export as exports
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry, enrol
 from labkit.grading.platforms import takes_grades
 from labkit.grading.run.results import Results
+from labkit.grading.tables import Table
 from tests.course.grading.samples import (
     LAB,
     WORKSHEETS,
@@ -208,6 +209,9 @@ def test_the_command(handed_in, tmp_path):
             written(handed_in, kind, other)
     with pytest.raises(CourseError, match="cannot be read: No such file"):
         written(handed_in, "canvas", tmp_path / "none.csv")
+    (tmp_path / "long.csv").write_text("ID,Student\nann," + "x" * 200_000)
+    with pytest.raises(CourseError, match=r"long\.csv cannot be read: field larger than"):
+        written(handed_in, "canvas", tmp_path / "long.csv")
     code, text = export("teams")
     assert code == 2 and f"expected {', '.join(takes_grades())}, feedback, answers" in text
     code, text = export("canvas", "feedback", "--roster", str(tmp_path / "canvas.csv"))
@@ -250,3 +254,8 @@ def test_answers_leave_as_code(handed_in):
     assert not (folder / "bob8").exists()  # who wrote nothing
     stub = (folder.with_name(f"{LAB.name}_given") / "stubs" / "1_2.py").read_text()
     assert "NotImplementedError" in stub
+
+
+def test_a_table_whose_lines_end_as_they_once_did_on_a_mac(tmp_path):
+    (tmp_path / "roster.csv").write_bytes(b"id,name\rann,Ann Lee\rben,Ben Ray\r")
+    assert Table.read(tmp_path / "roster.csv").column("name") == ["Ann Lee", "Ben Ray"]

@@ -17,7 +17,7 @@ from labkit.grading.demo import QUESTIONS
 from labkit.grading.judge.intake import cell_called
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.sample_class import ODD, small_class
-from labkit.stories.reader import read_story
+from storyworld.reader import read_story
 from tests.course.grading.samples import by_hand, page_of, rows_of
 
 LAB = LABS[0]
@@ -204,3 +204,18 @@ def test_no_hidden_check_and_no_answer_travels(graded_class, mistaken):
     assert sentence in page
     assert all(text in page for verdict in graded[name].exercises for _, text in verdict.rows)
     assert not re.search(r"first at \[[\d, ]*\]: \S+ instead of", page)
+
+
+def test_a_report_does_not_wait_for_torch(graded_class, tmp_path):
+    """It brings pages up to date and judges nothing."""
+    folder = shutil.copytree(graded_class[0].root, tmp_path / "class")
+    (folder / "class.html").unlink()
+    script = (
+        "import sys\nfrom labkit.cli import app\n"
+        "app(['report', '--course', sys.argv[1]], standalone_mode=False)\n"
+        "print('torch' in sys.modules)"
+    )
+    command = [sys.executable, "-c", script, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "False", done.stdout + done.stderr
+    assert (folder / "class.html").exists()

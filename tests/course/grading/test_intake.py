@@ -11,6 +11,8 @@ import pytest
 from labkit.author.reference import reference_block
 from labkit.checks.runner import run_checks
 from labkit.course import cells
+from labkit.course.lang import speaking
+from labkit.course.report import Report, Status
 from labkit.course.syllabus import LABS, find_lab
 from labkit.grading.judge.intake import cell_called, rebuild
 from labkit.grading.judge.judge import Judge
@@ -314,6 +316,43 @@ def test_no_worker_holds_a_reference_that_is_still_to_be_graded(judges):
         for other in LAB.exercises:
             block = cells.block(module, other.id)
             assert (cells.TODO in block) == (other.id >= exercise.id)
+
+
+def with_reports(notebook, *texts, name="text/plain"):
+    """A copy with these outputs below its first check."""
+    notebook = copy.deepcopy(notebook)
+    check = cell_called(notebook, FIRST.check_cell)
+    make = nbformat.v4.new_output
+    check.outputs = [make("execute_result", data={name: text}) for text in texts]
+    return notebook
+
+
+def test_a_blank_cell_whose_check_passed_is_put_before_a_person(judges, released, perfect):
+    blank, judge = released[LAB.name], judges[LAB.name]
+    passed = str(Report(FIRST.heading, Status.PASSED, [], "passed, 4 of 4 points"))
+    found = graded(judge, with_reports(blank, passed))
+    assert [e.needs_person for e in found] == [True, False, False]
+    assert found[0].score == 0 and found[0].status is Status.NOT_STARTED
+    assert found[0].reason == (
+        "not started; but its check printed passed: the answer was perhaps only in "
+        "tinyllm/rmsnorm.py"
+    )
+    with speaking("zh"):
+        spoken = str(Report(FIRST.heading, Status.PASSED))
+    assert graded(judge, with_reports(blank, "4", spoken))[0].needs_person
+    lost = copy.deepcopy(blank)
+    lost.cells.remove(cell(lost))
+    assert graded(judge, with_reports(lost, passed))[0].needs_person
+    for text in (str(Report(FIRST.heading, Status.NOT_YET)), str(Report(SECOND.heading,
+                 Status.NOT_STARTED)), FIRST.heading):  # fmt: skip
+        assert not graded(judge, with_reports(blank, text))[0].needs_person
+    wrong = changed(perfect, replace=("+ eps", "+ 2 * eps"))
+    assert not graded(judge, with_reports(wrong, passed))[0].needs_person  # it is not blank
+    odd = json.loads(encoded(with_reports(blank, passed)))
+    for outputs in (7, [7], [{"data": 7}], [{"data": {"text/plain": [7]}, "text": {}}]):
+        for one in odd["cells"]:
+            one["outputs"] = outputs
+        assert not graded(judge, json.dumps(odd).encode())[0].needs_person
 
 
 def test_written_answers_are_kept_and_locked_cells_are_not(released, perfect):

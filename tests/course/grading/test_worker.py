@@ -12,6 +12,7 @@ from labkit.grading.judge.judge import Judge
 from labkit.grading.sample_class import encoded, solved
 from labkit.sandbox import launch
 from labkit.sandbox.bubblewrap import Sandbox
+from labkit.sandbox.inside import wire
 from labkit.sandbox.inside.call import Call
 from labkit.sandbox.launch import BOOT, LoadRequest, WorkerLauncher
 from labkit.sandbox.probe import best_sandbox
@@ -83,6 +84,22 @@ def test_the_judge_waits_no_longer_than_its_limit(workers, monkeypatch):
         assert outcome.failure.kind in ("NoAnswer", "PermissionError"), body
         assert time.monotonic() - start < 30, body
     assert ask(workers, "return x.sum()").value == 3
+
+
+def test_a_process_that_only_waits_is_ended_long_before_one_that_computes(workers, monkeypatch):
+    monkeypatch.setattr(wire, "IDLE_SECONDS", 0.3)
+    for body in (
+        "import time; time.sleep(10**6)",
+        "import time\n    while True: time.sleep(0.2)",
+        "import threading; threading.Event().wait()",
+        "os.read(os.pipe()[0], 1)",
+        "os.write(door(), b'x'); __import__('select').select([], [], [])",
+    ):
+        start = time.monotonic()
+        failure = ask(workers, body, module=FORGED).failure
+        assert failure.kind == "NoAnswer" and time.monotonic() - start < 15, body
+    slow = "import time\n    while time.process_time() < 1.5: pass\n    return 3"
+    assert ask(workers, slow).value == 3
 
 
 def test_the_answers_of_an_exercise_are_bounded_in_sum(workers, monkeypatch):

@@ -79,6 +79,26 @@ def test_the_tokenizer_makes_the_same_tokens(engine):
         ]
 
 
+def test_tokens_are_shown_in_pieces_that_are_whole_characters(engine):
+    script = """
+        const t = m.tokenizer;
+        return given[0].map((text) => {
+            const ids = t.encode(text);
+            const cuts = [ids, ids.slice(0, -1), ids.slice(1)];
+            return cuts.map((some) => [some.length, t.pieces(some)]);
+        });"""
+    found = dict(zip(STRINGS, engine("stories-dense", script, STRINGS), strict=True))
+    for text, cuts in found.items():
+        assert "".join(piece["text"] for piece in cuts[0][1]) == text
+        for length, pieces in cuts:
+            assert sum(piece["size"] for piece in pieces) == length
+    texts = [piece["text"] for piece in found["日本語 Ελληνικά"][0][1]]
+    assert texts[:3] == ["日", "本", "語"]
+    whole, half = (found["🙂🙂 👩‍👩‍👧"][cut][1] for cut in (0, 1))
+    assert whole[-1]["text"].strip() == "👩‍👩‍👧"
+    assert half[-1]["text"].startswith("\\x")  # bytes that make no character
+
+
 def test_the_next_token_has_the_references_chances(engine):
     logits = 3 * torch.randn(1, 300, generator=torch.Generator().manual_seed(1))
     script = """

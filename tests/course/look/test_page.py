@@ -132,6 +132,32 @@ def test_the_address_brings_everything_back(opened):
     assert opened.texts(".choice [aria-pressed=true]") == ["always expert 0"]
 
 
+def test_an_address_may_hold_anything(opened):
+    names = (
+        "constructor",
+        "__proto__",
+        "toString",
+        "no-such-view",
+        "%",
+        "swap&swap=constructor",
+    )
+    numbers = ("layer", "head", "token", "seed", "top-k", "top-p", "temperature")
+    odd = "&".join(f"{name}={{0}}" for name in numbers)
+    views = [f"{view}&{odd.format(value)}" for view in VIEWS for value in (-3, 0.5, 1e300)]
+    opened.open("tokens")
+    for wanted in (*names, *views):
+        opened.js("location.hash = arguments[0]", wanted)
+        opened.until("!TinyLLM.app.writing && panel.children.length > 2")
+        opened.js("return new Promise((drawn) => setTimeout(drawn, 50))")
+        assert opened.js("return panel.dataset.view") in VIEWS, wanted
+        assert opened.browser.get_log("browser") == [], wanted
+    marks = opened.js("return [TinyLLM.visible('toString'), TinyLLM.visible('<|im_end|>')]")
+    assert marks == ["toString", "⟩"]
+    world = {"things": "(a+)+$, [, kite"}
+    found = opened.js("return TinyLLM.samples.questions('A kite.', arguments[0])", world)
+    assert found == ["Where is the kite?", "Who has the kite?"]
+
+
 def test_nothing_is_answered_in_silence(opened):
     opened.open("tokens")
     opened.new()
@@ -150,6 +176,65 @@ def test_nothing_is_answered_in_silence(opened):
     assert "It wrote" in opened.texts("#status")[0]
     text = opened.js("return document.getElementById('lists').textContent")
     assert "kite" in text and "Noah" in text
+
+
+@pytest.mark.parametrize(
+    "request_", ["给我讲一个狐狸的故事", "Zoë’s café 👩‍👩‍👧 e\u0301", "a\u3000b"]
+)
+def test_the_text_is_shown_in_whole_characters(opened, barriers, request_):
+    opened.at("tokens")
+    opened.new()
+    opened.ask(request_)
+    text, options, pieces = opened.js("""
+        const box = document.getElementById("text");
+        const at = (each) => [each.ariaLabel, each.getBoundingClientRect().width];
+        return [box.textContent, [...box.querySelectorAll("[role=option]")].map(at),
+            [...box.querySelectorAll(".piece")].map((each) => each.ariaLabel)];""")
+    assert request_ in text and "\ufffd" not in text
+    assert len(options) == opened.js("return TinyLLM.app.run.ids.length")  # each can be picked
+    assert all(label and width > 0 for label, width in options)
+    characters = [each for each in request_ if len(each.encode()) > 1]
+    pieces = [each.strip() or each for each in pieces]
+    assert pieces and set(pieces) <= {"👩‍👩‍👧", "e\u0301", *characters}
+    first = next(i for i, (label, _) in enumerate(options) if "token 2 of" in label)
+    parts = sum(label.startswith(pieces[0]) for label, _ in options)
+    assert (
+        opened.js("return TinyLLM.app.shown(arguments[0])", first) == f"{pieces[0]} 2/{parts}"
+    )
+    barriers(opened.browser, "#text")
+
+
+def test_words_that_the_model_does_not_know_are_marked_before_they_are_sent(opened):
+    opened.open("tokens")
+    for request, unknown, instead in (
+        ("Tell me a story about a dragon and a red kite.", "dragon", "rabbit"),
+        ("Tell me a story about Anastasia and a kite.", "Anastasia", "Ivy"),
+        ("A sad story about a robot in the school, please", "sad school", "ball"),
+        ("讲一个故事 please", "讲一个故事", "ball"),
+        ("Can you tell me a long story about a toy boat named Felix?", "", ""),
+        ("Felix hid a key under the oak tree. Where's the key?", "", ""),
+        ("Why was Anna sad? How many apples does Ben have?", "", ""),
+    ):
+        opened.js(
+            "request.value = arguments[0]; request.dispatchEvent(new Event('input'))", request
+        )
+        marked, text, is_hidden = opened.js("""
+            const box = document.getElementById("unknown");
+            const marks = [...box.querySelectorAll("mark")].map((each) => each.textContent);
+            return [marks.join(" "), box.textContent, box.hidden];""")
+        assert (marked, is_hidden) == (unknown, not unknown), request
+        assert instead in text
+    opened.js("request.value = 'a dragon'; request.dispatchEvent(new Event('input'))")
+    opened.new().ask("a dragon")
+    assert opened.js("return document.getElementById('unknown').hidden")
+
+
+def test_questions_are_about_the_story_that_was_told_last(opened):
+    opened.open("tokens")
+    opened.turn("temperature", 0)
+    opened.ask("Tell me a story about a violin.")
+    opened.ask("Who has the violin?")
+    assert "Where is the violin?" in opened.texts("#samples button")
 
 
 def test_a_slow_computer_can_act_between_two_layers_and_two_pictures(opened):
@@ -277,6 +362,8 @@ def test_a_swap_is_heard_and_costs_what_it_costs_the_reference(opened, model, mo
         assert float(ours[name]) == pytest.approx(cost, abs=0.006), name
     true, swapped = opened.texts(".heard")
     assert len(true) > 40 and true != swapped
+    beyond = opened.js("return [...document.querySelectorAll('.nats .over')].length")
+    assert beyond == sum(cost == "> 100" for cost in ours.values())
     opened.press(".choice button", "repeat")
     opened.until("document.querySelector('#panel .reading').textContent.startsWith('repeat')")
 
@@ -319,11 +406,12 @@ def test_in_another_language_no_english_is_left(browser, page):
         (async () => {
             await until(() => document.documentElement.dataset.ready === "yes");
             T.Tokenizer.prototype.decode = () => "7";
+            T.Tokenizer.prototype.pieces = (ids) => ids.map(() => ({ text: "7", size: 1 }));
             const bare = (sentence) => `§${(sentence.match(/{\\w+}/g) || []).join("§")}`;
             T.words.xx = Object.fromEntries(
                 Object.entries(T.words.en).map(([key, sentence]) => [key, bare(sentence)]));
             document.documentElement.lang = "xx";
-            document.getElementById("text").replaceChildren();
+            T.app.textChanged();
             T.worded(document);
             const open = async (view) => {
                 location.hash = view;

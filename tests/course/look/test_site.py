@@ -18,10 +18,11 @@ from labkit.course.lang import speaking
 from labkit.course.syllabus import NOTEBOOKS, find_lab
 from labkit.learner import hints
 from labkit.look.page import VIEWS
-from labkit.site import execution
+from labkit.site import addresses, execution
 from labkit.site.edition import drop_links, write_site
-from labkit.site.execution import complete, execute
+from labkit.site.execution import complete, execute, execute_all
 from labkit.site.wrong import chosen, gallery, mistakes_of
+from tests.course.raw import raw_in
 
 pytest.importorskip(
     "myst_nb", reason="not checked: pip install -c constraints.txt -e '.[site]'"
@@ -62,7 +63,9 @@ def site(request, tmp_path_factory, wrong):
     """The site with its answers, in two languages."""
     folder = tmp_path_factory.mktemp("site") / "html"
     wrong_of = lambda lab: wrong.get(lab, [])  # noqa: E731
-    write_site(folder, request.param, True, as_if_run, wrong_of, others=["zh"])
+    with pytest.MonkeyPatch.context() as patch:  # as in the workflow that publishes it
+        patch.setenv("GITHUB_REPOSITORY", "Owner/course")
+        write_site(folder, request.param, True, as_if_run, wrong_of, others=["zh"])
     return folder
 
 
@@ -70,7 +73,10 @@ def site(request, tmp_path_factory, wrong):
 def bare(tmp_path_factory, wrong):
     """The site of one lab without its answers."""
     folder = tmp_path_factory.mktemp("bare") / "html"
-    write_site(folder, [NORM], False, as_if_run, wrong.get)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("GITHUB_REPOSITORY", raising=False)
+        patch.setattr(addresses, "ROOT", folder.parent)  # no repository
+        write_site(folder, [NORM], False, as_if_run, wrong.get)
     return folder
 
 
@@ -204,6 +210,84 @@ def test_the_gallery_shows_the_sentences_of_the_checks(site, bare):
             assert 3 <= len(found) <= 5
             ids = {mistake.exercise.id for mistake in found}
             assert len(ids) == min(5, len(lab.exercises)), lab.name
+
+
+def test_the_site_leads_to_the_repository_where_there_is_one(site, bare):
+    repository = "https://github.com/Owner/course"
+    for folder in (site, site / "zh"):
+        for name in ("index", "00_tour", "01_rmsnorm"):
+            assert f'href="{repository}"' in (folder / f"{name}.html").read_text("utf-8")
+    page = (site / "01_rmsnorm.html").read_text("utf-8")
+    assert f'href="{repository}/blob/HEAD/notebooks/01_rmsnorm.ipynb"' in page
+    assert f"git clone {repository}" in text_of_code(site / "index.html")
+    for path in bare.glob("*.html"):
+        assert "git clone" not in text_of_code(path) and "/blob/" not in path.read_text()
+
+
+def text_of_code(path):
+    return html.unescape(re.sub(r"<[^>]+>", "", path.read_text("utf-8")))
+
+
+@pytest.mark.parametrize(
+    "remote, page",
+    [
+        ("git@github.com:owner/name.git", "https://github.com/owner/name"),
+        ("https://token@git.uni.edu/group/sub/name.git/", "https://git.uni.edu/group/sub/name"),
+        ("ssh://git@codeberg.org:22/owner/name", "https://codeberg.org/owner/name"),
+        ("/home/me/course", ""),
+        ("../course.git", ""),
+        ("", ""),
+    ],
+)
+def test_the_page_of_a_remote(remote, page):
+    assert addresses.page_of_remote(remote) == page
+
+
+def test_a_link_to_a_page_has_a_preview(site):
+    for path, address in (
+        ("index.html", ""),
+        ("01_rmsnorm.html", ""),
+        ("zh/index.html", "zh/"),
+    ):
+        page = (site / path).read_text("utf-8")
+        found = dict(re.findall(r'<meta (?:name|property)="([\w:]+)" content="([^"]*)"', page))
+        assert found["description"] == found["og:description"] and found["og:title"]
+        picture = found["og:image"].removeprefix(f"https://owner.github.io/course/{address}")
+        assert (site / path).with_name("_static") / "look.jpg" == (site / path).parent / picture
+        assert ((site / path).parent / picture).stat().st_size > 5000
+        assert bool(re.search("[\u4e00-\u9fff]", found["description"])) == bool(address)
+        has_film = "look.webp" in page
+        assert has_film == ("(prefers-reduced-motion: reduce)" in page) == ("index" in path)
+
+
+def test_the_frame_of_a_page_speaks_its_language(site):
+    for path in (site / "zh").glob("*.html"):
+        page = path.read_text("utf-8")
+        article = page[page.find("<article") : page.rfind("</article>")]
+        frame = re.sub(r"<(script|style)\b.*?</\1>|<svg.*?</svg>", "", page, flags=re.S)
+        texts = re.findall(r'>([^<>]*)<|(?:title|aria-label|placeholder|alt)="([^"]*)"', frame)
+        words = {" ".join(filter(None, text)).strip() for text in texts}
+        words -= {text for text in words if text in article}
+        known = {"TinyLLM", "English", "Furo", *(f"{n} - TinyLLM" for n in words)}
+        assert not [w for w in words - known if re.search(r"^[A-Za-z &#;©/]{4,}$", w)], path
+
+
+def test_a_long_command_says_a_line_for_each_part(monkeypatch, tmp_path):
+    monkeypatch.setattr(execution, "CACHE", tmp_path / "cache")
+    lines = []
+    execute_all([TOUR, NORM], ("en", "zh"), lines.append, as_if_run)
+    assert len(lines) == 4
+    assert all(re.fullmatch(r"0[01] \w+ in (English|中文), \d+ s", line) for line in lines)
+    write_site(tmp_path / "html", [TOUR], False, as_if_run, lambda _: [], tell=lines.append)
+    assert re.fullmatch(r"pages in English, \d+ s", lines[-1])
+
+
+def test_nothing_raw_reaches_a_reader(site):
+    for path in site.rglob("*.html"):
+        page = re.sub(
+            r"<(script|style|pre|code|math)\b.*?</\1>", " ", path.read_text("utf-8"), flags=re.S
+        )
+        assert not raw_in(html.unescape(re.sub(r"<[^>]+>", "\n", page))), path
 
 
 def test_pages_are_light(site):
@@ -361,6 +445,20 @@ def test_folds_open_by_key_by_choice_and_on_paper(open_page):
         assert browser.execute_script(shut) == left and hidden > 10
         browser.execute_script("dispatchEvent(new Event('afterprint'))")
         assert browser.execute_script(shut) == before - 2
+
+
+def test_code_can_be_copied(open_page):
+    browser = open_page("01_rmsnorm.html")
+    script = (
+        "return [...document.querySelectorAll('button.copybtn')].map((e) => e.dataset.tooltip)"
+    )
+    labels = browser.execute_script(script)
+    assert len(labels) > 20 and set(labels) == {"Copy"}
+    assert (
+        browser.execute_script("return document.querySelector('.cell_output .copybtn')") is None
+    )
+    browser = open_page("zh/01_rmsnorm.html")
+    assert set(browser.execute_script(script)) == {"复制"}
 
 
 def test_paper_has_the_text_and_nothing_over_it(open_page):

@@ -7,9 +7,9 @@ import torch
 
 from labkit.checks.compare import Difference, assert_same
 from labkit.learner import finale, models
+from labkit.learner.lessons import lesson
 from labkit.model import hub
 from labkit.model.weights import CheckpointError
-from labkit.pretrain import lesson
 from labkit.sandbox.inside.call import Call, Given
 from labkit.sandbox.inside.doubles.training import Momentum, WindowConfig, WindowModel
 from labkit.sandbox.inside.perform import perform

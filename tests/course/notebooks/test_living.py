@@ -9,7 +9,7 @@ import torch
 import solutions.gqa
 import solutions.rmsnorm
 from labkit.course.paths import ROOT
-from labkit.pretrain import living
+from labkit.learner.lessons import living
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,9 @@ from labkit.course.lang import speaking, tr
 from labkit.course.paths import ROOT
 from labkit.course.syllabus import NOTEBOOKS, find_exercise, find_lab
 from labkit.grading.sample_class import solved
+from labkit.learner import notebook, workspace
+from labkit.learner.project import notebook_file
+from tests.course.raw import raw_in
 
 LINES, COLUMNS, WORDS = 16, 78, 190  # of a code cell; of prose before the learner acts
 
@@ -71,7 +74,7 @@ def finished(lab):
 
 
 # run below the first cell: less to measure on, shorter stories, a smaller model for lab 08
-QUICK = """from labkit.pretrain import lesson, living, rewards
+QUICK = """from labkit.learner.lessons import lesson, living, rewards
 living.DOCUMENTS, living.TOKENS, rewards.MOST = 2, 12, 40
 lesson.SHAPE |= {"hidden_size": 64, "intermediate_size": 128, "head_dim": 32}
 lesson.tell.__defaults__ = ("Tell me a story.", 1, 20, 0.7, 0)"""
@@ -128,6 +131,28 @@ WHOLE = [
 ]
 
 
+def shortened(notebook, cuts):
+    """The notebook with less to compute."""
+    for name, (long, short) in cuts.items():
+        (cell,) = [cell for cell in notebook.cells if cell.id == name]
+        assert long in cell.source, name
+        cell.source = cell.source.replace(long, short)
+    setup = next(at for at, cell in enumerate(notebook.cells) if cell.id == "setup")
+    notebook.cells.insert(setup + 1, nbformat.v4.new_code_cell(QUICK))
+    return notebook
+
+
+def code_cells_that_ran(notebook, package, lang):
+    """The code cells with their outputs, of which none is an error."""
+    with environment(TINYLLM_LANG=lang):
+        done = [c for c in execute(notebook, package).cells if c.cell_type == "code"]
+    for cell in done:
+        errors = [o for o in cell.outputs if o.output_type == "error"]
+        assert not errors, f"{cell.id}: {errors[0].ename}: {errors[0].evalue}"
+        assert not raw_in(text_of(cell), is_prose=False), cell.id
+    return done
+
+
 @pytest.mark.parametrize(("lang", "lab", "cuts"), RUNS + WHOLE)
 def test_runs_top_to_bottom_with_the_reference_in_it(lang, lab, cuts, tmp_path):
     with speaking(lang):
@@ -137,18 +162,9 @@ def test_runs_top_to_bottom_with_the_reference_in_it(lang, lab, cuts, tmp_path):
     for earlier in NOTEBOOKS[: NOTEBOOKS.index(lab)]:
         if earlier.exercises:
             (package / f"{earlier.module}.py").write_text(finished(earlier))
-    for name, (long, short) in cuts.items():
-        (cell,) = [cell for cell in notebook.cells if cell.id == name]
-        assert long in cell.source, name
-        cell.source = cell.source.replace(long, short)
-    setup = next(at for at, cell in enumerate(notebook.cells) if cell.id == "setup")
-    notebook.cells.insert(setup + 1, nbformat.v4.new_code_cell(QUICK))
-    with environment(TINYLLM_LANG=lang):
-        done = [c for c in execute(notebook, package).cells if c.cell_type == "code"]
+    done = code_cells_that_ran(shortened(notebook, cuts), package, lang)
     pictures = []
     for cell in done:
-        errors = [o for o in cell.outputs if o.output_type == "error"]
-        assert not errors, f"{cell.id}: {errors[0].ename}: {errors[0].evalue}"
         pages = [output.get("data", {}).get("text/html", "") for output in cell.outputs]
         pictures += [html for html in pages if "<img" in html]
     assert len(pictures) >= 3 or not lab.exercises  # a page of idioms shows numbers
@@ -162,6 +178,30 @@ def test_runs_top_to_bottom_with_the_reference_in_it(lang, lab, cuts, tmp_path):
     if lab.exercises:
         saved = (package / f"{lab.module}.py").read_text()
         assert saved.replace(cells.FUTURE_LINE, "") == finished(lab)
+
+
+LONG = ("03_gqa", "08_training", "09_tokenizer")  # where much is given, and takes its time
+EMPTY = [
+    pytest.param(
+        lang, lab, id=f"{lab.name}, {lang}",
+        marks=pytest.mark.slow if lang != "en" or lab.name in LONG else (),
+    )
+    for lang in ("en", "zh")
+    for lab in NOTEBOOKS
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lang", "lab"), EMPTY)
+def test_runs_top_to_bottom_with_nothing_written(lang, lab, tmp_path):
+    """No traceback: a cell that needs what is not written says so, and so do those after it."""
+    with speaking(lang):
+        notebook = filled(lab, read_notebook(notebook_path(lab)))
+        left_out = tr("left out: {error}", error="")
+    package = tmp_path / "tinyllm"
+    shutil.copytree(ROOT / "tinyllm", package)
+    notebook = shortened(notebook, CUTS.get(lab.name, {}))
+    texts = [text_of(cell) for cell in code_cells_that_ran(notebook, package, lang)]
+    assert any(left_out in text for text in texts) == bool(lab.exercises)
 
 
 def test_an_untouched_notebook_saves_nothing_and_says_not_started(run, package, released):
@@ -217,6 +257,29 @@ def test_after_a_failed_run_the_check_says_what_it_judges(run):
     assert "was not saved" in run("# %% exercise 1.1\ndef f(:")
     report = run('check("1.1")')
     assert "this is about the version before it" in report and "flaot" in report
+    typeset = answer("1.1").replace("wide = x.float()", "wide =\u00a0x.float()")
+    for shown in (run(typeset), run('check("1.1")')):
+        assert "has a no-break space, as pages do: type a plain space" in shown
+
+
+def test_a_blank_cell_of_the_saved_notebook_is_told_where_the_package_passes(
+    run, package, released, monkeypatch
+):
+    lab, exercise = find_exercise("1.1")
+    workspace.save(lab, exercise, answer("1.1"))
+    saved = package.parent / f"{lab.name}.ipynb"
+    assert "blank" not in run('check("1.1")')  # there is no notebook to look into
+    nbformat.write(released[lab.name], saved)
+    words = "blank in your saved notebook, where it earns nothing: 1.1. Your code is in"
+    assert words in run('check("1.1")') and words in run('finish("rmsnorm")')
+    assert "`tinyllm submit rmsnorm` writes it into the file to hand in" in run('check("1.1")')
+    run(answer("1.1"))  # not saved yet; it will be
+    assert "blank" not in run('check("1.1")') and "blank in" not in run('finish("rmsnorm")')
+    monkeypatch.setattr(notebook, "_session", None)
+    content = notebook_file.read(saved)
+    notebook_file.put(content, lab, exercise, answer("1.1"))
+    nbformat.write(content, saved)
+    assert "blank" not in run('check("1.1")')
 
 
 def test_a_renamed_function_is_not_judged_by_its_old_self(run):
@@ -277,6 +340,11 @@ def test_a_cell_that_needs_what_is_not_written_gets_a_sentence(run):
     told = run("curve = layer_norm(torch.ones(2, 3), torch.ones(3), torch.zeros(3))")
     assert told == "left out: Exercise 1.1: layer_norm is not written yet"
     assert "name 'curve' is not defined; the cell that makes it was left out" in run("curve")
+    run("curve, rows = [], 2")
+    left_out = "import math\nfor rows in (3,): curve = layer_norm(torch.ones(2, rows), 1, 0)"
+    assert "Exercise 1.1" in run(left_out)
+    assert "name 'rows' is not defined" in run("rows")  # 2 is not what that cell makes of it
+    assert "module 'math'" in run("math")  # only values are forgotten
     assert "Traceback" in run("raise NotImplementedError('mine')")
     assert "ZeroDivisionError" in run("1 / 0")
 

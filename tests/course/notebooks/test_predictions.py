@@ -10,7 +10,7 @@ from test_notebooks import answer, finished
 
 from labkit.author.owned_cells import notebook_path, read_notebook
 from labkit.course import sealed
-from labkit.course.syllabus import LABS, NOTEBOOKS, PREDICTIONS
+from labkit.course.syllabus import LABS, NOTEBOOKS, PREDICTIONS, find_lab
 from labkit.learner.progress import model_answers, predictions, record
 from labkit.learner.project import reset
 
@@ -69,7 +69,8 @@ def test_a_figure_tells_the_outcome_of_its_name(run):
 
 
 def test_the_end_of_a_lab_sums_it_up(run, package):
-    assert "0 of 14 points" in run('finish("rmsnorm")')
+    said = run('finish("rmsnorm")')
+    assert "0 of 14 points" in said and "said predictions: none made" in said
     run(answer("1.1"))
     run(answer("1.2"))
     run('predict("1.why", "c")')  # right, and open until it is told
@@ -79,6 +80,8 @@ def test_the_end_of_a_lab_sums_it_up(run, package):
     assert "said predictions: 0 of 5 as you said" in said
     assert "write 1.a, 1.b, 1.c: 6 points more" in said
     assert "next `tinyllm submit rmsnorm` packs what you hand in; then lab 02" in said
+    minutes = find_lab("rope").minutes
+    assert said.endswith(f"02_rope.ipynb, {minutes} minutes of core exercises")
     assert "that was the last lab" in run(f'finish("{NOTEBOOKS[-1].module}")')
 
 
@@ -98,7 +101,7 @@ def test_the_map_knows_what_has_passed_until_it_is_changed(run, package):
 
 def test_what_cannot_be_read_is_as_if_it_were_not_there(run, package):
     file = package.parent / "progress.json"
-    for spoilt in ("", "[1]", '{"passed": 3, "predictions": {"1.why": 5}}'):
+    for spoilt in ("", "[1]", '{"passed": 3, "predictions": {"1.why": 5}}', "[" * 100_000):
         file.write_text(spoilt)
         assert record.passed_labs() == frozenset()
         assert "you made none" in run('outcome("1.why")')

@@ -250,6 +250,15 @@ def test_chat_through_a_pipe(chat_folder, loaded, seen):
     assert seen == [tokenizer.chat_text(chat, thinking=False) for chat in chats]
 
 
+def test_chat_helps_and_lets_go(seen):
+    for leave in ("exit", "Quit", "/exit"):
+        result = run("chat", "stories-dense", stdin=f"/help\n{leave}\nnever\n")
+        assert result.exit_code == 0 and not result.stdout and not seen
+        said = " ".join(result.stderr.split())
+        assert "exit or Ctrl-D ends it" in said and "there is no" not in said
+        assert "It knows few words" in said and "Tell me a story about a rabbit." in said
+
+
 def test_chat_forgets_the_oldest_and_says_so(chat_folder, loaded, seen):
     _, tokenizer = loaded
     lines = "".join(f"question number {i}\n" for i in range(8))

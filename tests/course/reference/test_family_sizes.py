@@ -8,7 +8,7 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-from labkit.learner.figures.family import compare
+from labkit.learner.figures.family import find_model
 
 OURS = {  # name of a config's field: its column
     "hidden_size": "width",
@@ -43,7 +43,7 @@ BUILT = {  # model: (kind, other names of fields, more fields)
 
 def test_parameters_are_those_that_transformers_builds():
     for name, (kind, named, more) in BUILT.items():
-        (model,) = compare(name)
+        model = find_model(name)
         model = replace(model, layers=2, dense_layers=model.dense_layers and 1)
         fresh = transformers.CONFIG_MAPPING[kind]()
         fields = {field: getattr(model, column) for field, column in (OURS | named).items()}
@@ -67,7 +67,7 @@ def test_parameters_are_those_that_transformers_builds():
     ],
 )
 def test_hybrid_rows_are_the_sizes_that_transformers_has_by_default(name, config):
-    (model,) = compare(name)
+    model = find_model(name)
     with torch.device("meta"):
         built = AutoModelForCausalLM.from_config(config)
     assert model.parameters == pytest.approx(

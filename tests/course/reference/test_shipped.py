@@ -10,15 +10,15 @@ import torch
 import transformers
 
 import solutions
+from labkit.learner.lessons.data import Validation
 from labkit.model import checkpoint
 from labkit.model.hub import SHIPPED
 from labkit.model.tokenizer import Tokenizer
-from labkit.pretrain import card, measure
-from labkit.pretrain.data import Validation
-from labkit.pretrain.recipe import Recipe
-from labkit.stories.reader import read_story
 from solutions.generation import generate
 from solutions.training import causal_lm_loss
+from storyworld.reader import read_story
+from training import card, measure
+from training.recipe import Recipe
 
 pytestmark = pytest.mark.parametrize("name", SHIPPED)
 TOLD = "<|im_start|>user\nTell me a story about Anna.<|im_end|>\n<|im_start|>assistant\n"

@@ -10,12 +10,12 @@ from labkit.author.reference import reference_block
 from labkit.checks.declared import prepared_checks
 from labkit.checks.diagnose import diagnose
 from labkit.checks.mistakes import KINDS, Oracle, mistakes_of, reference_cell
-from labkit.checks.package import reference_modules
 from labkit.checks.runner import run_check, run_checks
 from labkit.course import cells
 from labkit.course.paths import SOLUTIONS
-from labkit.course.syllabus import LABS, NOTEBOOKS
+from labkit.course.syllabus import LABS, NOTEBOOKS, find_lab
 from labkit.grading.judge.intake import Intake
+from labkit.grading.judge.submitted_code import packages_of, submitted_code
 from labkit.learner.check import SEED
 from labkit.sandbox.inside.perform import perform
 
@@ -43,9 +43,20 @@ def answered(folder, lab, exercise, student):
     return run_checks(exercise, checks, student, oracle_of(lab).reference)
 
 
+packages = cache(packages_of)
+
+
+@cache
+def reference_answers(lab):
+    """{exercise id: the reference's cell}, as a learner's notebook that is all right."""
+    return {exercise.id: reference_cell(lab, exercise) for exercise in lab.exercises}
+
+
 def names_with(lab, exercise, cell):
-    """The names of the reference's module in which a cell answers one exercise."""
-    module = cells.with_block(reference_modules()[lab.module], exercise, cell)
+    """The names of the module in which a cell answers one exercise, as the judge puts it
+    together; all other answers are right."""
+    answers = reference_answers(lab) | {exercise.id: cell}
+    module = submitted_code(packages(lab)[exercise.id], lab, exercise, answers).module
     reference = import_module(f"solutions.{lab.module}")  # dataclasses look their module up
     names = {"__name__": reference.__name__, "__package__": "solutions"}
     exec(compile(module, f"{lab.module}, an answer", "exec", dont_inherit=True), names)
@@ -113,6 +124,54 @@ def test_nonsense_earns_next_to_nothing(lab):
         assert result.score <= 0.15 * exercise.points, (exercise.id, body)
 
 
+def grade(judge, exercise, cell):
+    """The verdict on a cell beside right answers to all other exercises."""
+    answers = reference_answers(judge.lab) | {exercise.id: cell}
+    return judge.grade_exercise(exercise, Intake(judge.released, answers))
+
+
+def assert_full_and_unasked(judge, exercise, answers):
+    for title, cell in answers.items():
+        graded = grade(judge, exercise, cell)
+        assert (graded.score, graded.reason) == (exercise.points, ""), title
+        assert not graded.needs_person and not graded.doubtful, (title, graded.doubtful)
+
+
+@pytest.mark.parametrize(("lab", "exercise"), EXERCISES, ids=name_of)
+def test_right_answers_earn_all_in_the_sandbox_and_no_person_is_asked(judges, lab, exercise):
+    """The reference, and one that is written otherwise: that calls a later exercise, if any."""
+    later = [
+        symbol for each in lab.exercises if each.id > exercise.id for symbol in each.symbols
+    ]
+    variants = variants_of(lab, exercise)
+    chosen = max(
+        variants, key=lambda title: any(f"{name}(" in variants[title] for name in later)
+    )
+    answers = {"the reference": reference_cell(lab, exercise), chosen: variants[chosen]}
+    assert_full_and_unasked(judges[lab.name], exercise, answers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("lab", "exercise"), EXERCISES, ids=name_of)
+def test_every_right_answer_earns_all_in_the_sandbox_too(judges, lab, exercise):
+    assert_full_and_unasked(judges[lab.name], exercise, variants_of(lab, exercise))
+
+
+def test_a_later_exercise_comes_along_as_the_learner_wrote_it(judges):
+    lab = find_lab("hybrid")
+    fourth, fifth = lab.exercise("12.4"), lab.exercise("12.5")
+    judge, right = judges[lab.name], reference_answers(lab)
+    cell = next(c for c in variants_of(lab, fourth).values() if "chunk_gated_delta_rule(" in c)
+    for own, reason in {
+        right[fifth.id].replace("    ", "    raise ZeroDivisionError\n    ", 1): "",
+        cells.stub(reference_block(lab, fifth), fifth): "Exercise 12.5",
+        "": "Exercise 12.5",
+    }.items():
+        answers = right | {fourth.id: cell, fifth.id: own}
+        graded = judge.grade_exercise(fourth, Intake(judge.released, answers))
+        assert graded.share < 0.5 and reason in graded.reason, own
+
+
 def shapes_of(lab):
     """An exercise that is a function, and one that is a class."""
     return {exercise.symbols[0][0].isupper(): exercise for exercise in lab.exercises}.values()
@@ -121,19 +180,11 @@ def shapes_of(lab):
 @pytest.mark.parametrize(
     ("lab", "exercise"), [(lab, each) for lab in LABS for each in shapes_of(lab)], ids=name_of
 )
-def test_the_sandbox_gives_the_same_points(judges, lab, exercise):
-    """The transport, by an answer of each kind; what it carries is tested in this process."""
+def test_the_sandbox_takes_points_off_and_says_why(judges, lab, exercise):
+    """By a mistake in an answer of each kind; all others are tested in this process."""
     listed = [m for m in mistakes_of(lab) if m.symbol in exercise.symbols]
     mistake = max(listed, key=lambda m: "{value}" in m.sentence)  # one with a value, if any
-    _, variant = next(iter(variants_of(lab, exercise).items()))
-    judge = judges[lab.name]
-
-    def grade(answer):
-        return judge.grade_exercise(exercise, Intake(judge.released, {exercise.id: answer}))
-
-    for answer in (reference_cell(lab, exercise), variant):
-        assert grade(answer).score == exercise.points, grade(answer)
-    graded = grade(mistake.cell)
+    graded = grade(judges[lab.name], exercise, mistake.cell)
     assert graded.score < exercise.points
     assert mistake.sentence in graded.why and "{value}" not in graded.reason, graded
 

@@ -1,15 +1,12 @@
 """What an exercise may not use: found in the source by every name, and stopped when it runs."""
 
-import sys
+import time
 
 import pytest
 import torch
 
 from labkit.course.syllabus import find_lab
-from labkit.sandbox.inside.banned import NotAllowed, doubtful, found_in, out_of_reach
-from labkit.sandbox.inside.call import Call
-from labkit.sandbox.inside.perform import perform
-from labkit.sandbox.inside.torch_private import Watch
+from labkit.sandbox.inside.banned import NotAllowed, found_in, out_of_reach
 
 BANNED = (
     "torch.nn.RMSNorm",
@@ -50,7 +47,11 @@ def test_every_spelling_of_a_labs_functions_is_found():
     banned = find_lab("swiglu").not_allowed
     for source in ("F.silu_(x)", "torch.silu(x)", "nn.functional.glu(x)"):
         assert found_in(source, banned), source
-    assert {"aten::silu", "aten::silu_"} <= {*banned}
+    for module, source in (
+        *(("rmsnorm", "F.normalize(x)"), ("rmsnorm", "nn.utils.weight_norm(layer)")),
+        *(("training", "F.kl_div(x, y)"), ("training", "F.poisson_nll_loss(x, y)")),
+    ):
+        assert found_in(source, find_lab(module).not_allowed), source
 
 
 def test_other_names_and_text_are_free():
@@ -61,6 +62,14 @@ def test_other_names_and_text_are_free():
         *("nn.RMSNorm(", "\0", "x = " + "(" * 9999),  # no Python: it says so itself
     )
     assert [source for source in free if found_in(source, BANNED)] == []
+
+
+def test_reading_takes_time_in_proportion_to_the_text():
+    for text in ("x" + ".a(1)" * 900, "f(" + "+".join("x" * 900) + ")", "a" + ".b" * 900,
+                 ";".join(["torch" + ".b" * 90] * 2_000)):  # fmt: skip
+        began = time.process_time()
+        assert found_in(text, BANNED) is None
+        assert time.process_time() - began < 2, text[:20]
 
 
 def test_the_line_is_that_of_the_name():
@@ -82,89 +91,3 @@ def test_a_name_out_of_reach_raises_on_every_road_and_comes_back():
         assert torch.ops is not None and torch.ones(1).softmax(0) == 1
         1 / 0  # noqa: B018
     assert (torch.nn.functional.silu, torch.nn.RMSNorm, torch.softmax) == before
-
-
-DOUBTFUL = {
-    "import importlib": "importlib",
-    "from importlib import import_module": "importlib",
-    "import sys\nsys.modules['torch']": "modules",
-    "getattr(torch, 'layer' + '_norm')(x)": "getattr of a computed name",
-    "torch.ops.aten.x.decompose(x)": "decompose",
-    "__import__('x')": "__import__",
-    "getattr(f, '__code__')": "__code__",
-    "from torch import jit as quick": "jit",
-    "import pydoc": "pydoc",
-    "from unittest.mock import _importer": "unittest.mock",
-    "setattr(parent, name.rpartition('.')[2], layer)": "",
-    "from .rmsnorm import RMSNorm": "",
-    "from sys import setprofile": "setprofile",
-    "getattr(config, 'eps')": "",
-    "import math, torch\nfrom torch import nn\nself.modules_ = 3": "",
-    "def f(": "",
-}
-
-
-def test_a_way_around_a_ban_is_shown_to_a_person():
-    assert {source: doubtful(source) for source in DOUBTFUL} == DOUBTFUL
-
-
-# What runs, reached so that its source names nothing; of it what is refused, else what is told
-DECOMPOSED = (
-    "dict((str(k), f) for k, f in getattr(torch, 'export').default_decompositions().items())"
-)
-STATE = "[x.clone()], [x], [x.clone()], [x * x], [], [torch.tensor(1.0)]"
-SETTINGS = "amsgrad=False, beta1=.9, beta2=.9, lr=.1, weight_decay=.1, eps=.1, maximize=False"
-RAN = {
-    ("swiglu", f"{DECOMPOSED}['aten.silu.default'](x)"): "torch.export",
-    ("training", f"getattr(torch.optim, '_functional').adamw({STATE}, {SETTINGS})"):
-        "torch.optim.adamw.adamw",
-    ("rmsnorm", "getattr(F, 'local_' + 'response_norm')(x[None], 2)"):
-        "torch.nn.functional.local_response_norm",
-    ("rmsnorm", "getattr(F, 'normal' + 'ize')(x)"): "torch.nn.functional.normalize",
-    ("rmsnorm", "getattr(torch, '_weight' + '_norm')(x, x[:, :1], 0)"): "torch._weight_norm",
-    ("training", "getattr(F, 'kl_div')(x, x, reduction='sum')"): "torch.nn.functional.kl_div",
-    ("moe", "getattr(F, 'normal' + 'ize')(x, p=1)"): "",
-    ("rmsnorm", "x / x.norm(dim=-1, keepdim=True) + torch.linalg.vector_norm(x)"): "",
-    ("rmsnorm", "torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(4, 4))(x)"):
-        "torch.",
-}  # fmt: skip
-
-
-def test_what_ran_is_known_by_its_true_name():
-    for (module, road), ran in RAN.items():
-        found = find_lab(module)
-        source = f"import torch\nimport torch.nn.functional as F\ndef f(x): return {road}"
-        code = {"__name__": f"tinyllm.{module}"}
-        exec(source, code)
-        assert found_in(source, found.not_allowed) is None, road
-        watch = Watch(found.not_allowed)
-        assert perform(Call("f", x=torch.rand(4, 4)), code, None, watch).failure is None, road
-        assert watch.odd.startswith(ran) and bool(watch.odd) == bool(ran), road
-        refused = ran.startswith(("torch.export", "torch.optim"))
-        assert watch.refused == (watch.odd if refused else ""), road
-
-
-def test_to_stop_the_watch_is_shown_to_a_person():
-    code = {"__name__": "tinyllm.rmsnorm", "sys": sys}
-    exec("def f(x): sys.setprofile(None); return x", code)
-    watch = Watch(find_lab("rmsnorm").not_allowed)
-    assert perform(Call("f", x=torch.ones(2)), code, None, watch).failure is None
-    assert watch.odd == "sys.setprofile"
-
-
-def test_the_watch_sees_what_runs_whatever_became_of_sys(monkeypatch):
-    code = {"__name__": "tinyllm.rmsnorm"}
-    exec("import torch.nn.functional as F\ndef f(x): return F.normalize(x)", code)
-    for name in ("setprofile", "getprofile"):
-        monkeypatch.setattr(sys, name, lambda *_: None)
-    watch = Watch(find_lab("rmsnorm").not_allowed)
-    assert perform(Call("f", x=torch.rand(4, 4)), code, None, watch).failure is None
-    assert watch.odd == "torch.nn.functional.normalize"
-
-
-def test_the_courses_own_code_may_run_what_a_learners_may_not():
-    code = {"__name__": "labkit.sandbox.inside.doubles"}
-    exec("import torch.nn.functional as F\ndef f(x): return F.normalize(x)", code)
-    watch = Watch(find_lab("rmsnorm").not_allowed)
-    assert perform(Call("f", x=torch.rand(4, 4)), code, None, watch).failure is None
-    assert watch.odd == ""

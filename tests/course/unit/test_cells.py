@@ -1,5 +1,9 @@
 """Blocks, stubs and directives: text that travels between notebook and module."""
 
+import sys
+
+import pytest
+
 from labkit.author.reference import reference_block
 from labkit.course import cells
 from labkit.course.paths import ROOT
@@ -58,3 +62,25 @@ def test_lines_are_counted_as_in_the_cell_whatever_was_put_round_them():
     ]  # fmt: skip
     without = cells.headed("def layer_norm(x):\n    return x", FIRST)
     assert cells.line_in_cell(without, 3) == 2
+
+
+@pytest.mark.parametrize(
+    "cell, words",
+    [
+        ("x = 1\ny = \u201ca\u201d", "line 2 has \u201c, a quote of a word processor"),
+        ("print(\u2018a\u2019)", "line 1 has \u2018, a quote"),
+        ("def f():\n    return\u00a01", "line 2 has a no-break space"),
+        ("x = 1  # \u201ca\u201d", ""),
+        ("x = \u201ca\u201d +", ""),  # there is more to be fixed than quotes
+        ("def f(:", ""),
+    ],
+)
+def test_what_a_word_processor_or_a_page_put_in_is_said(cell, words):
+    sentence = cells.why_no_python(cell)
+    assert words in sentence and bool(words) == bool(sentence)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="not checked: this Python reads it")
+def test_syntax_of_a_later_python_is_said():
+    for code in ("def f[T](x: T) -> T: ...", "class A[T]: ...", "type A = int"):
+        assert "line 2 needs Python 3.12, and this is" in cells.why_no_python(f"\n{code}")

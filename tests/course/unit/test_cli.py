@@ -154,7 +154,7 @@ def test_a_course_can_be_built_released_and_found_empty(tmp_path):
 
 
 def test_a_copy_that_is_installed_without_its_folder_says_so_at_once(monkeypatch, capsys):
-    monkeypatch.setattr("labkit.cli.NOTEBOOKS", ROOT / "nowhere")
+    monkeypatch.setattr("labkit.cli.TESTS", ROOT / "nowhere")
     with pytest.raises(SystemExit) as ended:
         main()
     assert (
@@ -201,3 +201,43 @@ def test_commands_import_what_they_need_and_say_what_to_install(tmp_path):
     for command, (exit_code, message) in found.items():
         assert exit_code == 2, command
         assert "nbgrader.apps is not installed; `pip install" in message, command
+
+
+WITHOUT_TORCH = """
+import sys
+import tinyllm
+from labkit.cli import app
+folder, *words = sys.argv[1:]
+tinyllm.__file__ = folder + "/tinyllm/__init__.py"
+app(words, standalone_mode=False)
+print("torch" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("status", "0 of 41 passed"),
+        ("hint 1.1", "rung 1 of 3"),
+        ("solution 1.1", "def layer_norm"),
+        ("reset 1.1 --yes", "empty again: 1.1"),
+        ("collect --course course", "nothing"),
+    ],
+)
+def test_what_judges_nothing_does_not_wait_for_torch(command, shown, tmp_path, monkeypatch):
+    shutil.copytree(ROOT / "tinyllm", tmp_path / "tinyllm")
+    (tmp_path / "course").mkdir()
+    if command.startswith("reset"):
+        monkeypatch.setattr(tinyllm, "__file__", str(tmp_path / "tinyllm" / "__init__.py"))
+        lab, exercise = find_exercise("1.1")
+        workspace.save(lab, exercise, reference_block(lab, exercise))
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, str(tmp_path), *command.split()],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    *output, has_torch = done.stdout.splitlines()
+    assert shown in " ".join(output), done.stdout + done.stderr
+    assert has_torch == "False"

@@ -29,13 +29,6 @@ sys.meta_path = [each for each in sys.meta_path if "editable" not in repr(each).
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """The folder and the zip."""
-    folder = tmp_path_factory.mktemp("learners") / "course"
-    return editions.write_learners(folder, zipped=True)
-
-
-@pytest.fixture(scope="module")
 def folder(built):
     return built[0]
 
@@ -116,14 +109,29 @@ def test_only_what_is_the_learners_goes_along(folder):
     for name in found & mistakes:
         assert b"\n+ " not in (folder / name).read_bytes(), f"{name} is not sealed"
     top = {name for name in names if "/" not in name}
-    assert top == {".gitignore", "LICENSE", "README.md", "constraints.txt", "pyproject.toml"}
+    assert top == {".gitignore", "LICENSE", "README.md", "constraints.txt", "pyproject.toml",
+                   "setup.py"}  # fmt: skip
     assert len(git(folder, "log", "--format=%an")) == 1
+    written = [name for name in names if name.startswith(("tinyllm/", "notebooks/"))]
+    assert written == ["tinyllm/__init__.py"]  # nothing that a learner writes into
+    given = {name for name in names if name.startswith("given/")}
+    assert given == {f"given/{lab.name}.ipynb" for lab in NOTEBOOKS}
     assert git(folder, "status", "--porcelain") == []
     assert set(git(folder, "ls-files")) == names
     kept = ["notebooks/submissions/01_rmsnorm.ipynb", "progress.json"]
     assert git(folder, "check-ignore", *kept) == kept
-    with pytest.raises(editions.BuildError, match="is not empty"):
-        editions.write_learners(folder)
+
+
+def test_the_zip_holds_no_repository_that_would_replace_a_learners(built):
+    with zipfile.ZipFile(built[1]) as archive:
+        assert not [name for name in archive.namelist() if "/.git/" in name]
+
+
+def test_a_folder_with_something_else_is_refused(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(editions.BuildError, match="neither empty nor an older edition"):
+        editions.write_learners(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_its_readme_and_project_mention_nothing_else(folder):
@@ -208,9 +216,10 @@ print(json.dumps(out))
 
 
 @pytest.fixture(scope="module")
-def hour(folder):
+def hour(laid_out):
     """{what a learner did: what came out} who began with the tour and 1.1, got 1.2 wrong, and
     then opened lab 03."""
+    folder = laid_out
     tour, gqa = (
         nbformat.read(folder / "notebooks" / name, as_version=4).cells
         for name in ("00_tour.ipynb", "03_gqa.ipynb")

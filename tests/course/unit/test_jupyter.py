@@ -64,13 +64,15 @@ def test_a_kernel_of_another_python_is_named(lab, monkeypatch, tmp_path):
 def test_a_notebook_that_was_deleted_is_said_with_what_brings_it_back(
     lab, monkeypatch, tmp_path
 ):
-    for where in ("labkit.learner.project.jupyter", "labkit.learner.project.notebook_file"):
-        monkeypatch.setattr(f"{where}.ROOT", tmp_path)
+    monkeypatch.setattr("labkit.learner.project.notebook_file.ROOT", tmp_path)
+    monkeypatch.setattr("labkit.learner.project.jupyter.project", lambda: tmp_path)
     assert "folder or zip that you were given" in lab("rmsnorm")[1]
     (tmp_path / ".git").mkdir()
     code, text, started = lab("rmsnorm")
     assert code == 2 and not started and "there is no file" in text
     assert "`git checkout -- notebooks/01_rmsnorm.ipynb` brings back" in text
+    monkeypatch.setattr("labkit.learner.project.notebook_file.GIVEN", tmp_path)
+    assert "`tinyllm update` brings back the lesson, with your answers" in lab("rmsnorm")[1]
 
 
 def test_an_unknown_lab_is_said(lab):

@@ -28,6 +28,7 @@ from labkit.course.paths import LABKIT
 from labkit.course.report import Report, Status
 from labkit.course.syllabus import LABS, NOTEBOOKS
 from labkit.grading.nbgrader.graded_notebook import written_by_place
+from tests.course.raw import raw_in
 
 # prints every command's help, and what it answers to wrong and missing words
 EVERY_COMMAND = """
@@ -55,7 +56,7 @@ for words in [*helps, *map(str.split, WRONG)]:
 """
 # lines of ours, what typer says, commands to type, types, and what has a dot, a dash or a slash
 CODE = re.compile(
-    r"^> .*$|Usage: .*$|─ (?:Options|Arguments) ─|Show this message and exit"
+    r"^> .*$|^ 用法：.*$"
     r"|`[^`]*`|<[^>]*>|'[^' ]*'|[\w.+-]*[/_.-][\w./:+-]*",
     re.MULTILINE,
 )
@@ -94,6 +95,7 @@ def own(tmp_path, monkeypatch):
     lang._catalog.cache_clear()
 
 
+@pytest.mark.release
 def test_every_message_is_translated_and_says_what_its_english_says():
     with speaking("en"):
         assert catalogs.unfinished() == []
@@ -153,6 +155,17 @@ def test_a_translation_that_lost_something_is_refused():
     ):
         assert faults("zh", Message(english, translation)), english
     assert not faults("zh", Message("the residual stream grows", "残差流变大"))
+
+
+def test_no_translation_says_a_word_twice():
+    for name in catalogs.translated():
+        for path in (lang.FOLDER / name).glob("*.po"):
+            for message in filter(lambda each: each.id, catalogs.read(path, name)):
+                texts = message.string if message.pluralizable else (message.string,)
+                prose = (re.sub(r"`[^`]*`|\{\w+\}", "·", text) for text in texts)
+                found = [raw for text in prose for raw in raw_in(text)]
+                assert not found or raw_in(str(message.id)), (path.name, found)
+    assert raw_in("故意故意弄错") and raw_in("the the cat") and raw_in("用的是 {value}")
 
 
 def test_a_catalog_is_brought_up_to_date(own, monkeypatch):
@@ -256,8 +269,11 @@ def test_a_learners_commands_are_in_the_language_in_help_and_when_wrong():
     assert "Check one" in ENGLISH.findall(CODE.sub("·", english))
     done = subprocess.run(
         [sys.executable, "-c", EVERY_COMMAND],
-        env={**os.environ, "TINYLLM_LANG": "zh", "COLUMNS": "200"},
+        env={**os.environ, "TINYLLM_LANG": "zh", "COLUMNS": "80"},
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0 and done.stdout.count("tinyllm") > 20, done.stderr
     assert ENGLISH.findall(CODE.sub("·", done.stdout + done.stderr)) == []
+    assert raw_in(CODE.sub("·", done.stdout + done.stderr)) == []
+    assert "…" not in done.stdout  # cut off: no line of Chinese has a space to break it at
+    assert all(cell_len(line) <= 80 for line in done.stdout.splitlines())

@@ -5,12 +5,13 @@ import subprocess
 import sys
 from importlib.metadata import distributions
 
+import pytest
 import yaml
 from packaging.specifiers import SpecifierSet
 
 from labkit.author import build
 from labkit.course.paths import ROOT
-from labkit.course.syllabus import LABS
+from labkit.course.syllabus import LABS, NOTEBOOKS
 from labkit.learner.hints import RUNGS, rungs, sections
 
 
@@ -79,6 +80,13 @@ def test_all_who_install_the_cpu_build_take_the_one_that_is_pinned():
 def quick_start():
     text = (ROOT / "README.md").read_text().split("## Quick start", 1)[1]
     return re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
+def test_the_readmes_have_the_minutes_of_the_syllabus(name):
+    text = (ROOT / name).read_text("utf-8")
+    rows = re.findall(r"^\| \[.*\]\(notebooks/(\w+)\.ipynb\) \|.*\| (\d*) ?\|$", text, re.M)
+    assert sorted(rows) == [(lab.name, f"{lab.minutes or ''}") for lab in NOTEBOOKS]
 
 
 def test_ci_runs_the_readmes_second_command():

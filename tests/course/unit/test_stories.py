@@ -6,17 +6,17 @@ from random import Random
 
 import pytest
 
-from labkit import stories as tales
-from labkit.stories import stories
-from labkit.stories import words as vocabulary
-from labkit.stories.events import RULES
-from labkit.stories.grammar import Writer
-from labkit.stories.plots import PLOTS
-from labkit.stories.questions import ANSWERS
-from labkit.stories.reader import read_story, split_sentences
-from labkit.stories.scores import measure, right_when_shuffled, shares, tasks, unknown_requests
-from labkit.stories.teller import Teller
-from labkit.stories.world import STEPS, World
+import storyworld as tales
+from storyworld import stories
+from storyworld import words as vocabulary
+from storyworld.events import RULES
+from storyworld.grammar import Writer
+from storyworld.plots import PLOTS
+from storyworld.questions import ANSWERS
+from storyworld.reader import read_story, split_sentences
+from storyworld.scores import measure, right_when_shuffled, shares, tasks, unknown_requests
+from storyworld.teller import Teller
+from storyworld.world import STEPS, World
 
 FINGERPRINT = "50c9fb75d9a8"  # the same on Python 3.10 to 3.13; change it with the stories
 

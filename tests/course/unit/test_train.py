@@ -16,18 +16,19 @@ from tiny import DENSE, MOE
 from typer.testing import CliRunner
 
 import solutions
+from labkit.learner.lessons import rewards
+from labkit.learner.lessons.data import Rows, Validation
+from labkit.learner.lessons.muon import Muon
 from labkit.model import checkpoint
 from labkit.model.tokenizer import Tokenizer
-from labkit.pretrain import commands, measure, rewards, trainer
-from labkit.pretrain import run_folder as runs
-from labkit.pretrain.data import Rows, Validation
-from labkit.pretrain.muon import Muon
-from labkit.pretrain.recipe import Recipe, TrainError
-from labkit.pretrain.run_folder import Run
-from labkit.pretrain.trainer import Trainer
-from labkit.stories.questions import UNTOLD
-from labkit.stories.words import GENDER
 from solutions.training import causal_lm_loss
+from storyworld.questions import UNTOLD
+from storyworld.words import GENDER
+from training import commands, measure, trainer
+from training import run_folder as runs
+from training.recipe import Recipe, TrainError
+from training.run_folder import Run
+from training.trainer import Trainer
 
 CPU = torch.device("cpu")
 DENSE, MOE = DENSE | {"vocab_size": 1536}, MOE | {"vocab_size": 1536}

@@ -186,7 +186,7 @@ def test_a_message_that_is_too_long_is_not_read(monkeypatch):
 
 
 FIELDS = {"values": [], "grads": {}, "names": {}, "changed": [], "state": {},
-          "failure": None, "odd": ""}  # fmt: skip
+          "failure": None}  # fmt: skip
 
 
 def test_what_is_no_outcome_is_refused(monkeypatch):

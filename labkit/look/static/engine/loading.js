@@ -13,7 +13,7 @@
      written along; the script is fetched when first asked for */
   const loaded = new Map();
   T.load = (name) => {
-    if (!loaded.has(name)) loaded.set(name, script(`models/${name}.js`).then(() => T.opened(name)));
+    if (!loaded.has(name)) loaded.set(name, script(`models/${encodeURIComponent(name)}.js`).then(() => T.opened(name)));
     return loaded.get(name);
   };
 

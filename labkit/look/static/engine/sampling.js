@@ -13,7 +13,7 @@
     const probs = T.softmax(order.slice(0, kept).map((id) => logits[id] / temperature));
     let better = 0; // what all better tokens add up to
     const found = order.map((id, rank) => {
-      const prob = rank < kept && better < topP ? probs[rank] : 0;
+      const prob = rank < kept && (rank === 0 || better < topP) ? probs[rank] : 0;
       better += rank < kept ? probs[rank] : 0;
       return { id, plain: plain[id], prob };
     });

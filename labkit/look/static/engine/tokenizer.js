@@ -14,6 +14,9 @@
   }
   const BYTE = new Map(CHARACTER.map((character, byte) => [character, byte]));
 
+  /* A text as a pattern that matches it alone */
+  T.escaped = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+
   class Tokenizer {
     /* vocab: the tokens by id; merges: pairs, the best first; added: special tokens */
     constructor({ vocab, merges, pattern, added, chat, stops }) {
@@ -25,7 +28,7 @@
       this.added = new Map(added.map((token) => [token.content, token.id]));
       this.special = new Set(added.filter((token) => token.special).map((token) => token.id));
       const names = [...this.added.keys()].sort((a, b) => b.length - a.length);
-      this.cut = new RegExp(`(${names.map(escaped).join("|")})`, "u");
+      this.cut = new RegExp(`(${names.map(T.escaped).join("|")})`, "u");
       this.chat = chat; // [before a request, after it, between an answer and the next request]
       this.stops = new Set(stops);
       this.known = new Map(); // pieces seen before
@@ -85,18 +88,63 @@
       return ids;
     }
 
+    bytes(id) {
+      return Array.from(this.vocab[id] || "", (character) => BYTE.get(character));
+    }
+
     /* Token ids -> text; half a character becomes the replacement character */
     decode(ids, skipSpecial = true) {
-      const bytes = [];
-      for (const id of ids) {
-        if (skipSpecial && this.special.has(id)) continue;
-        for (const character of this.vocab[id] || "") bytes.push(BYTE.get(character));
-      }
+      const bytes = ids.flatMap((id) => (skipSpecial && this.special.has(id) ? [] : this.bytes(id)));
       return new TextDecoder("utf-8", { ignoreBOM: true }).decode(new Uint8Array(bytes));
+    }
+
+    /* Token ids -> pieces that can be shown, [{text, size}]: `size` tokens that make whole characters
+       together; bytes that make none are spelled out, such as \xE7 */
+    pieces(ids) {
+      const found = [];
+      for (let i = 0; i < ids.length; ) {
+        const bytes = [];
+        let size = 0, text;
+        do {
+          bytes.push(...this.bytes(ids[i + size++]));
+          text = textOf(bytes);
+        } while (text === undefined && i + size < ids.length);
+        if (text === null) {
+          size = 1;
+          bytes.length = this.bytes(ids[i]).length;
+        }
+        found.push({ text: text ?? bytes.map((byte) => `\\x${byte.toString(16).toUpperCase().padStart(2, "0")}`).join(""), size });
+        i += size;
+      }
+      return joined(found);
     }
   }
 
-  const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  /* The text of these bytes; null where they are none, undefined where the last character is not whole */
+  function textOf(bytes) {
+    try {
+      const text = new TextDecoder("utf-8", { ignoreBOM: true, fatal: true }).decode(new Uint8Array(bytes), { stream: true });
+      return new TextEncoder().encode(text).length === bytes.length ? text : undefined;
+    } catch {
+      return null;
+    }
+  }
+
+  /* Pieces that are one sign to the eye, such as a letter and its accent, as one piece */
+  function joined(pieces) {
+    const starts = new Set(Array.from(new Intl.Segmenter().segment(pieces.map(({ text }) => text).join("")), ({ index }) => index));
+    const found = [];
+    let at = 0;
+    for (const { text, size } of pieces) {
+      if (starts.has(at) || !text) found.push({ text, size });
+      else {
+        found.at(-1).text += text;
+        found.at(-1).size += size;
+      }
+      at += text.length;
+    }
+    return found;
+  }
 
   T.Tokenizer = Tokenizer;
 })(globalThis.TinyLLM);

@@ -15,7 +15,7 @@
       panel.append(facts,
         h("div", { class: "halves" },
           h("div", {}, h("h3", {}, T.word("cache.shelf")), shelf,
-            h("p", { class: "legend" }, h("i", { class: "swatch", style: "background:var(--key)" }), ` ${T.word("cache.keys")} `, h("i", { class: "swatch", style: "background:var(--value)" }), ` ${T.word("cache.values")} `, h("i", { class: "swatch spare" }), ` ${T.word("cache.spared")}`)),
+            h("p", { class: "legend" }, h("span", {}, h("i", { class: "swatch", style: "background:var(--key)" }), ` ${T.word("cache.keys")}`), " ", h("span", {}, h("i", { class: "swatch", style: "background:var(--value)" }), ` ${T.word("cache.values")}`), " ", h("span", {}, h("i", { class: "swatch spare" }), ` ${T.word("cache.spared")}`))),
           h("div", {}, h("h3", {}, T.word("cache.graph")), graph)),
         h("p", { class: "quiet" }, T.word("cache.sum", { layers: L, kvHeads: K, size: D, bytes: BYTES, each: T.count(each), heads: H, plain: T.count(plain) })));
 

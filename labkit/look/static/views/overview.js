@@ -21,7 +21,7 @@
     uses: ["part"],
     mount(panel, app) {
       const { model, config, tokenizer } = app.loaded, stations = T.stations(model), last = stations.length - 1;
-      const plain = (id) => T.visible(tokenizer.decode([id], false));
+      const plain = (id) => T.visible(tokenizer.pieces([id])[0].text);
       let place = Math.max(0, Math.min(Math.round(app.part ?? 0), last)), playing = false, timer = null, drawnIds = "";
 
       /* The map: a column per layer, the embedding before them and the head behind */

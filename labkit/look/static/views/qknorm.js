@@ -79,7 +79,7 @@
           dots.map(([x, y], p) => s("circle", { cx: x, cy: y, r: 2.5, class: "dot", opacity: 0.25 + (0.6 * p) / dots.length })),
           arrow(place(before), "before"), arrow(place(after), "after"),
           s("text", { x: 238, y: 146, class: "quiet", "text-anchor": "end" }, T.word("qknorm.feature", { feature: pair })), s("text", { x: 136, y: 26, class: "quiet" }, T.word("qknorm.feature", { feature: pair + D / 2 }))),
-        h("p", { class: "legend" }, h("i", { class: "dash thin", style: "--of:var(--soft)" }), ` ${T.word("qknorm.legend-normed")} `, h("i", { class: "dash", style: "--of:var(--query)" }), ` ${T.word("qknorm.legend-turned")}`));
+        h("p", { class: "legend" }, h("span", {}, h("i", { class: "dash thin", style: "--of:var(--soft)" }), ` ${T.word("qknorm.legend-normed")}`), " ", h("span", {}, h("i", { class: "dash", style: "--of:var(--query)" }), ` ${T.word("qknorm.legend-turned")}`)));
         words.textContent = said;
       }
 

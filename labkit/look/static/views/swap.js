@@ -96,7 +96,7 @@
           const number = cost === undefined || cost === null ? "…" : cost < 100 ? cost.toFixed(2) : "> 100";
           const on = index - 1 === current;
           return h("li", {}, h("div", { class: on ? "bar on" : "bar" }, h("span", { class: "name" }, name(each)),
-            h("span", { class: "track" }, h("i", { class: index ? "draw" : "model", style: `width:${Math.min(100, (100 * (cost || 0)) / most)}%` })),
+            h("span", { class: "track" }, h("i", { class: `${index ? "draw" : "model"}${cost > most ? " over" : ""}`, style: `width:${Math.min(100, (100 * (cost || 0)) / most)}%` })),
             h("span", { class: "number" }, number)));
         }));
       }

@@ -25,7 +25,7 @@
             knob("temperature", "temperature", { min: 0, max: 2, step: 0.05, shown: (v) => v.toFixed(2) }),
             knob("top-k", "topK", { min: 0, max: 40, step: 1, shown: all }),
             knob("top-p", "topP", { min: 0.05, max: 1, step: 0.05, shown: (v) => v.toFixed(2) }),
-            h("p", { class: "legend" }, h("i", { class: "swatch model" }), ` ${T.word("tokens.model")} `, h("i", { class: "swatch draw" }), ` ${T.word("tokens.draw")}`)),
+            h("p", { class: "legend" }, h("span", {}, h("i", { class: "swatch model" }), ` ${T.word("tokens.model")}`), " ", h("span", {}, h("i", { class: "swatch draw" }), ` ${T.word("tokens.draw")}`))),
           h("div", {}, after,
             h("p", { class: "heading", "aria-hidden": "true" }, h("span"), scale, h("span", { class: "number" }, T.word("tokens.model")), h("span", { class: "number" }, T.word("tokens.draw"))),
             bars, kept)),
@@ -71,11 +71,11 @@
   function guesses({ loaded: { model, tokenizer } }, hidden) {
     const probs = T.softmax(model.read(hidden));
     return h("span", { class: "guesses" }, T.topk(probs, GUESSES).map((id) =>
-      h("span", { class: "guess", style: `background:${T.tint("heat", 0.35 * probs[id])}` }, h("b", {}, visible(tokenizer.decode([id], false))), ` ${percent(probs[id])}`)));
+      h("span", { class: "guess", style: `background:${T.tint("heat", 0.35 * probs[id])}` }, h("b", {}, visible(tokenizer.pieces([id])[0].text)), ` ${percent(probs[id])}`)));
   }
 
   function row({ id, plain, prob }, taken, app, most) {
-    const name = visible(app.loaded.tokenizer.decode([id], false));
+    const name = visible(app.loaded.tokenizer.pieces([id])[0].text);
     const label = T.word(taken ? "tokens.row-taken" : "tokens.row", { token: name, model: percent(plain), draw: percent(prob) });
     return h("li", { class: prob ? "" : "out" },
       h("button", { type: "button", "aria-label": label, click: () => app.goOnWith(id) },

@@ -1,0 +1,109 @@
+"""A newer version of what the course gives, with all that a learner wrote into the older one.
+
+Each takes what was given, what the learner has made of it, and what is given now.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from uuid import uuid4
+
+from nbformat import NotebookNode
+
+from labkit.course import cells
+from labkit.course.answers import answers_in, cell_name
+from labkit.course.syllabus import Lab
+from labkit.learner import workspace
+
+
+def merge_module(lab: Lab, before: str, edited: str, now: str) -> str:
+    """The module of now with the learner's answers, and what else they added at its top."""
+    stubs = {key: text.strip() for key, text in cells.split(before)}
+    merged = now
+    for exercise in lab.exercises:
+        answer = cells.block(edited, exercise.id)
+        is_stub = answer == stubs.get(exercise.id) or workspace.is_empty(exercise, answer)
+        if answer and not is_stub:
+            merged = cells.with_block(merged, exercise, answer)
+    first, *rest = (text for _, text in cells.split(merged))
+    added = "".join(f"{text}\n" for text in _added(before, edited, now))
+    return "".join([f"{first.rstrip()}\n\n{added}\n\n" if added else first, *rest])
+
+
+def _added(before: str, edited: str, now: str) -> list[str]:
+    """The statements outside of the exercises that the learner added; what binds names that
+    the module of now binds is no addition."""
+    known = {ast.unparse(node) for text in _outside(before) for node in _statements(text)}
+    known.add(cells.FUTURE_LINE.strip())
+    new = [
+        ast.get_source_segment(text, node) or ""
+        for text in _outside(edited)
+        for node in _statements(text)
+        if ast.unparse(node) not in known
+    ]
+    given = {*cells.given_names(now)}
+    return [text for text in new if not given & {*cells.defined_names(text)}]
+
+
+def _outside(module: str) -> list[str]:
+    return [text for key, text in cells.split(module) if key is None]
+
+
+def _statements(text: str) -> list[ast.stmt]:
+    tree = cells.parsed(text)
+    return tree.body if tree else []
+
+
+def merge_notebook(
+    lab: Lab, before: NotebookNode, edited: NotebookNode, now: NotebookNode
+) -> tuple[NotebookNode, list[str]]:
+    """The notebook of now with every cell that the learner wrote or changed.
+
+    A given cell that the learner left alone becomes that of now. Cells of their own stay below
+    the cell that they stood below. Also the names of the given cells that both changed, of
+    which the learner's stays.
+    """
+    given = {cell_name(cell): cell.source for cell in before.cells}
+    names_now = {cell_name(cell) for cell in now.cells}
+    names = _names(lab, given, edited, names_now)
+    copies: dict[str, NotebookNode] = {}
+    below: dict[str, list[NotebookNode]] = defaultdict(list)
+    place = ""
+    for cell, name in zip(edited.cells, names, strict=True):
+        cell.setdefault("id", uuid4().hex[:8])  # older notebooks have none
+        if name in names_now:
+            copies[name], place = cell, name
+        elif not name or cell.source != given[name]:
+            below[place].append(cell)
+    both, merged = [], below[""]
+    for cell in now.cells:
+        name = cell_name(cell)
+        copy = copies.get(name)
+        if copy is None or (copy.source == given.get(name) != cell.source):
+            merged.append(cell)
+        else:
+            if copy.source != cell.source and given.get(name) != cell.source:
+                both.append(name)
+            copy.metadata |= cell.metadata
+            merged.append(copy)
+        merged += below[name]
+    edited.nbformat, edited.nbformat_minor = now.nbformat, now.nbformat_minor
+    edited.cells = merged
+    return edited, both
+
+
+def _names(
+    lab: Lab, given: dict[str, str], edited: NotebookNode, names_now: set[str]
+) -> list[str]:
+    """Of each cell which given one it was; "" for the learner's own, copies among them."""
+    by_source = {source.strip(): name for name, source in given.items()}
+    names: list[str] = []
+    for cell in edited.cells:
+        name = cell_name(cell)
+        if name not in given and name not in names_now:
+            claims = list(answers_in(cell.source, "", lab))
+            named = lab.exercise(claims[0]).answer_cell if len(claims) == 1 else ""
+            name = named or by_source.get(cell.source.strip(), "")
+        names.append("" if name in names else name)
+    return names

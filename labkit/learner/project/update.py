@@ -1,0 +1,214 @@
+"""What a learner writes into is never part of an edition: notebooks/ and the modules of
+tinyllm/ are laid out from it, and a newer edition is merged into them.
+
+`.given/` in the learner's project keeps each file as it was given last, so that what the
+learner changed can be told from what the course changed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import nbformat
+
+from labkit.course.files import write_whole
+from labkit.course.lang import said, tr
+from labkit.course.paths import GIVEN, ROOT
+from labkit.course.syllabus import NOTEBOOKS, Lab
+from labkit.learner import workspace
+from labkit.learner.project import notebook_file
+from labkit.learner.project.merge import merge_module, merge_notebook
+from labkit.learner.project.notebook_file import NotebookError
+from labkit.learner.project.reset import Change, change_to, project, write_changes
+from labkit.learner.workspace import LAID_OUT
+
+PRUNED = ("given", "labkit", "solutions", "tests")  # folders with nothing of a learner's
+
+
+class UpdateError(Exception):
+    """Nothing was changed; the message says why."""
+
+
+def given_files(lab: Lab) -> dict[str, str]:
+    """{path in the project: its text in this edition} of a lab."""
+    skeleton = workspace.skeletons().get(lab.module)
+    found = {f"tinyllm/{lab.module}.py": skeleton} if skeleton else {}
+    path, folder = GIVEN / f"{lab.name}.ipynb", project() / "notebooks"
+    if path.exists() and (folder.is_dir() or "JUPYTERHUB_USER" not in os.environ):
+        found[f"notebooks/{path.name}"] = path.read_text("utf-8")  # else nbgrader brings it
+    return found
+
+
+def is_behind(lab: Lab) -> bool:
+    """Whether this edition has another version of a lab than the learner's project."""
+    files = given_files(lab).items() if GIVEN.is_dir() else ()
+    return any(read_text(project() / LAID_OUT / name) != text for name, text in files)
+
+
+def update_if_behind(lab: Lab) -> None:
+    """Before a lab is opened: lay it out, or bring it up to date, and print what was done."""
+    is_there = (project() / "notebooks" / f"{lab.name}.ipynb").exists()
+    if GIVEN.is_dir() and (not is_there or is_behind(lab)):
+        for line in update_project():
+            print(line)
+
+
+def require_edition() -> None:
+    """Errors: UpdateError in a clone, where git has the part of this."""
+    if not GIVEN.is_dir():
+        clone = said("this is a clone of the course, not its edition for learners: `git pull` "
+                     "brings it up to date")  # fmt: skip
+        raise UpdateError(tr(clone))
+
+
+def update_project() -> list[str]:
+    """Bring the learner's files to this edition; what was done, in lines. What is replaced is
+    kept in backups/."""
+    require_edition()
+    others = workspace.skeletons().keys() - {lab.module for lab in NOTEBOOKS}
+    files = {f"tinyllm/{name}.py": (None, workspace.skeletons()[name]) for name in others}
+    for lab in NOTEBOOKS:
+        files |= {name: (lab, text) for name, text in given_files(lab).items()}
+    lines: list[str] = []
+    for folder in ("tinyllm/", "notebooks/"):  # notebooks are filled from the modules
+        changes: list[Change] = []
+        for name in sorted(name for name in files if name.startswith(folder)):
+            try:
+                after, done = _updated(name, *files[name])
+            except NotebookError as error:
+                lines.append(tr("left as it is: {error}", error=error))
+                continue
+            lines += done
+            changes += [change_to(project() / name, after)] if done else []
+        write_changes(changes)
+    for name, (_, text) in files.items():
+        if read_text(project() / LAID_OUT / name) != text:
+            write_whole(project() / LAID_OUT / name, text)
+    return lines
+
+
+def _updated(name: str, lab: Lab | None, now: str) -> tuple[str, list[str]]:
+    """What a file should hold, and what was done to it; no line where nothing was."""
+    before, edited = read_text(project() / LAID_OUT / name), read_text(project() / name)
+    after, lines = now, []
+    if edited is None:
+        lines.append(tr("new: {name}", name=name))
+    elif before == now or edited == now:
+        after = edited
+    else:
+        after, both = _merged(name, lab, before, edited, now)
+        lines += [tr("brought up to date: {name}", name=name), *both]
+    if lab and name.endswith(".ipynb"):
+        after, filled = _filled(lab, after)
+        lines += [f"{name}: {line}" for line in filled]
+    return after, lines
+
+
+def _merged(
+    name: str, lab: Lab | None, before: str | None, edited: str, now: str
+) -> tuple[str, list[str]]:
+    """The text of now with what the learner wrote, and what they should know of it."""
+    if lab is None or edited == before:
+        return now, []
+    if name.endswith(".py"):
+        return merge_module(lab, before or now, edited, now), []
+    old, new = (nbformat.reads(text, as_version=4) for text in (before or now, now))
+    merged, both = merge_notebook(lab, old, notebook_file.read(project() / name), new)
+    lines = [
+        tr(
+            "{name}: both you and the course changed {cells}; yours stays, and the course's is "
+            "in {given}",
+            name=name,
+            cells=tr(", ").join(both),
+            given=f"{GIVEN.name}/{Path(name).name}",
+        )
+    ]
+    return nbformat.writes(merged) + "\n", lines * bool(both)
+
+
+def _filled(lab: Lab, text: str) -> tuple[str, list[str]]:
+    """A notebook with the answers of the package in its blank cells."""
+    if not lab.exercises or not notebook_file.saved_answers(lab):
+        return text, []
+    content = notebook_file.parse(text.encode(), f"{lab.name}.ipynb")
+    blank = notebook_file.fill_blanks(content, lab)
+    if not blank:
+        return text, []
+    ids = tr(", ").join(exercise.id for exercise in blank)
+    line = tr("blank cells filled from tinyllm/{module}.py: {ids}", module=lab.module, ids=ids)
+    return nbformat.writes(content) + "\n", [line]
+
+
+def read_text(path: Path) -> str | None:
+    return path.read_text("utf-8", errors="replace") if path.is_file() else None
+
+
+# A newer edition
+
+
+def take_edition(source: Path) -> int:
+    """Replace what the course gives by a newer edition, a folder or a zip, then bring the
+    learner's files to it with the code of that. The exit status."""
+    require_edition()
+    with edition_in(source) as edition:
+        new = {path.relative_to(edition) for path in edition.rglob("*") if path.is_file()}
+        new = {path for path in new if path.parts[0] != ".git" and not is_learners(path)}
+        dependencies = (edition / "pyproject.toml").read_bytes()
+        is_changed = dependencies != (ROOT / "pyproject.toml").read_bytes()
+        for path in sorted(new):
+            content = (edition / path).read_bytes()
+            if not (ROOT / path).is_file() or (ROOT / path).read_bytes() != content:
+                write_whole(ROOT / path, content)
+    for folder in PRUNED:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.is_file() and path.relative_to(ROOT) not in new:
+                path.unlink()
+    if is_changed:
+        print(tr("it needs other packages: `pip install -c constraints.txt -e .` in {folder}",
+                 folder=ROOT))  # fmt: skip
+    return subprocess.call([sys.executable, "-m", "labkit", "update"], cwd=ROOT)
+
+
+def is_learners(path: Path) -> bool:
+    """Whether an edition never writes this file: a learner does."""
+    top = path.parts[0]
+    return top in ("notebooks", LAID_OUT, "backups", "submissions", "build") or (
+        path.as_posix() == "progress.json" or (top == "tinyllm" and path.name != "__init__.py")
+    )
+
+
+@contextmanager
+def edition_in(source: Path) -> Iterator[Path]:
+    """The folder of an edition: `source`, or in the folder or zip of that name.
+
+    Errors: UpdateError if there is none
+    """
+    with TemporaryDirectory() as place:
+        folder = source
+        if source.is_file():
+            try:
+                with zipfile.ZipFile(source) as archive:
+                    archive.extractall(place)
+            except (zipfile.BadZipFile, OSError) as error:
+                reason = tr(
+                    "{source} is not a readable zip: {error}", source=source, error=error
+                )
+                raise UpdateError(reason) from error
+            folder = Path(place)
+        inside = [folder, *(path for path in sorted(folder.glob("*")) if path.is_dir())]
+        found = [path for path in inside if (path / GIVEN.name).is_dir()
+                 and (path / "labkit" / "cli.py").is_file()]  # fmt: skip
+        if not found:
+            missing = said("{source} is no edition of the course: it has no folders given/ and "
+                           "labkit/")  # fmt: skip
+            raise UpdateError(tr(missing, source=source))
+        if found[0].resolve() == ROOT:
+            raise UpdateError(tr("{source} is the folder of this course itself", source=source))
+        yield found[0]
