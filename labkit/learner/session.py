@@ -198,12 +198,18 @@ class Session:
         if isinstance(error, NotReady):
             print(tr("left out: {error}", error=error))
         elif isinstance(error, NotImplementedError) and str(error).startswith("Exercise"):
-            print(tr("left out: {error} is not written yet", error=_exercise_of(error)))
+            print(
+                tr(
+                    "left out: {error} is not written yet",
+                    error=workspace.exercise_named(error),
+                )
+            )
         elif self.skipped and kind is NameError and frames[-1].f_globals is shell.user_ns:
             print(
                 tr(
-                    "left out: {error}; the cell that makes it was left out or not run",
-                    error=error,
+                    "left out: name '{name}' is not defined; the cell that makes it was "
+                    "left out or not run",
+                    name=error.name,
                 )
             )
         else:
@@ -243,9 +249,3 @@ class Session:
         for name in names.keys() & vars(module).keys():
             if not name.startswith("_"):
                 names[name] = getattr(module, name)
-
-
-def _exercise_of(error: NotImplementedError) -> str:
-    """What a stub's error says, "Exercise 1.2: RMSNorm", in the current language."""
-    id, _, name = str(error).removeprefix("Exercise ").partition(": ")
-    return tr("Exercise {id}: {name}", id=id, name=name)

@@ -38,6 +38,12 @@ class MissingModule(FileNotFoundError):
         return [str(self)]
 
 
+def exercise_named(error: NotImplementedError) -> str:
+    """What a stub's error says, "Exercise 1.2: RMSNorm", in the current language."""
+    id, _, name = str(error).removeprefix("Exercise ").partition(": ")
+    return tr("Exercise {id}: {name}", id=id, name=name)
+
+
 def folder() -> str:
     """The folder of the learner's package; on first use its empty modules are laid out."""
     path = Path(tinyllm.__file__).parent

@@ -137,18 +137,19 @@ def _facts(shown: Shown, size: int) -> dict[str, Any]:
 
 
 def heard_words() -> dict[str, list[str]]:
-    """The words, in small letters, that a model of little stories was asked in, and read: those
-    of requests and small talk, and those of stories and questions."""
-    asked = (*TALK["requests"], *TALK["long_requests"], *TALK["plain_requests"])
-    asked += tuple(request for request, _ in TALK["small_talk"])
+    """The words, in small letters, that a model of little stories was trained on: those of
+    requests and small talk, and those of stories and questions."""
+    requests = (*TALK["requests"], *TALK["long_requests"], *TALK["plain_requests"])
+    requests += tuple(request for request, _ in TALK["small_talk"])
     kinds = (word for words in ADJECTIVES.values() for word in words)
-    told = (sentence for sentences in SENTENCES.values() for sentence in sentences)
-    texts = (*told, *QUESTIONS.values(), *PREFIXES, *PLACE_OF_SPOT, *NUMBERS, *PLURALS)
-    requests = _words_of([*asked, *kinds, "named"])
-    return {"requests": sorted(requests), "texts": sorted(_words_of(texts) - requests)}
+    sentences = (text for texts in SENTENCES.values() for text in texts)
+    texts = (*sentences, *QUESTIONS.values(), *PREFIXES, *PLACE_OF_SPOT, *NUMBERS, *PLURALS)
+    asking = _words_of([*requests, *kinds, "named"])
+    return {"requests": sorted(asking), "texts": sorted(_words_of(texts) - asking)}
 
 
 def _words_of(texts: Iterable[str]) -> set[str]:
+    """The words of texts in small letters, without their slots."""
     return {word.lower() for text in texts for word in SPOKEN.findall(SLOT.sub("", text))}
 
 

@@ -179,6 +179,7 @@ def chat(options: ModelOptions, system: System = None, think: Think = True) -> N
 @contextmanager
 def problems_told() -> Iterator[None]:
     """Ends the command with status 2 and one sentence, for what a person can put right."""
+    from labkit.learner.workspace import exercise_named
     from labkit.model.values import CheckpointError
 
     try:
@@ -191,7 +192,7 @@ def problems_told() -> Iterator[None]:
         raise Problem(
             tr(
                 "{error} is not written yet; `--package {PACKAGE}` is finished",
-                error=error,
+                error=exercise_named(error),
                 PACKAGE=PACKAGE,
             )
         ) from error

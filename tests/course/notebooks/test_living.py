@@ -1,5 +1,6 @@
 """The living model: what is said of a shipped model with other parts in it."""
 
+import ast
 import importlib
 import math
 
@@ -8,7 +9,10 @@ import torch
 
 import solutions.gqa
 import solutions.rmsnorm
+from labkit.author.owned_cells import notebook_path, read_notebook
+from labkit.course.lang import speaking, tr
 from labkit.course.paths import ROOT
+from labkit.course.syllabus import NOTEBOOKS
 from labkit.learner.lessons import living
 
 
@@ -108,3 +112,17 @@ def test_numbers_words_and_notes_are_printed():
     assert "0.500" in text and "1.65" in text and "Not yet." in text
     assert "huge" in text and "6e+20" in text and "1 < 2" in text
     assert max(map(len, text.splitlines())) <= 78
+
+
+def test_the_names_of_all_swaps_are_translated():
+    """Names of code and of functions stay."""
+    found = []
+    for lab in NOTEBOOKS:
+        for cell in read_notebook(notebook_path(lab)).cells:
+            if "swapped(" not in cell.source or cell.cell_type != "code":
+                continue
+            tables = [n for n in ast.walk(ast.parse(cell.source)) if isinstance(n, ast.Dict)]
+            found += [key.value for table in tables for key in table.keys if " " in key.value]
+    with speaking("zh"):
+        english = [name for name in found if tr(name) == name and "/" not in name]
+    assert len(found) > 8 and not english

@@ -32,6 +32,12 @@ from labkit.sandbox.inside.importer import PACKAGE, imported
 
 DENSE = "stories-dense"
 SHIPS = said("as it ships")
+SWAPS = (  # what the notebooks call their swaps
+    *(said("no weight"), said("no size"), said("no rotation"), said("neighbors")),
+    *(said("small base"), said("1000 later"), said("no QK-Norm"), said("no bend")),
+    *(said("always first"), said("the least liked"), said("the best alone")),
+    said("not renormalized"),
+)
 REQUEST = "Tell me a story about a boy named Max and a kite."
 DOCUMENTS = 16  # to measure on
 TOKENS = 72  # to hear
@@ -74,7 +80,10 @@ def alive(name: str = DENSE, /, **parts: Any) -> Comparison:
 def swapped(swaps: Mapping[str, Mapping[str, Any]], name: str = DENSE, /) -> Comparison:
     """Run a shipped model with other parts than in training: {label: {part: substitute}}."""
     return Comparison(
-        [as_it_ships(name), *(measure_model(name, *pair) for pair in swaps.items())]
+        [
+            as_it_ships(name),
+            *(measure_model(name, tr(title), parts) for title, parts in swaps.items()),
+        ]
     )
 
 
@@ -97,7 +106,8 @@ def measure_model(name: str, title: str, parts: Mapping[str, Any]) -> ModelRow:
             title, nats_a_token(model, name), _story(model, tokenizer, code.generate)
         )
     except NotImplementedError as stub:
-        return ModelRow(title, problem=tr("left out: {stub} is not written yet", stub=stub))
+        name = workspace.exercise_named(stub)
+        return ModelRow(title, problem=tr("left out: {error} is not written yet", error=name))
     except checkpoint.CheckpointError as error:  # of several lines
         return ModelRow(
             title, problem=tr("left out: {error}", error=" ".join(str(error).split()))
