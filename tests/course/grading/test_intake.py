@@ -266,7 +266,7 @@ def test_a_text_above_its_question_is_asked_about(judges, perfect, released):
 
 
 NAMES = {  # finished functions, and whether they are refused; else a person is told
-    "nn.functional.group_norm(x.reshape(-1, x.shape[-1]), 1, weight, bias, eps).view_as(x)": True,
+    "F.group_norm(x.reshape(-1, x.shape[-1]), 1, weight, bias, eps).view_as(x)": True,
     "getattr(torch, 'layer' + '_norm')(x, weight.shape, weight, bias, eps)": True,
     "getattr(torch, 'native_' + 'layer_norm')(x, weight.shape, weight, bias, eps)[0]": True,
     "torch._C._VariableFunctions.layer_norm(x, weight.shape, weight, bias, eps)": False,
