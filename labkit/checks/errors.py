@@ -93,7 +93,8 @@ def _not_defined(case: Case) -> str:
 
 
 def _is_of_self(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self"
+    owner = node.value if isinstance(node, ast.Attribute) else None
+    return isinstance(owner, ast.Name) and owner.id == "self"
 
 
 def forgotten_self(cell: str) -> str:

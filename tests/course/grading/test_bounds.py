@@ -82,6 +82,14 @@ def test_a_deep_tree_ends_as_a_verdict_and_costs_little(judges, released):
         assert graded.score >= others and time.process_time() - began < 10, name
 
 
+def test_advice_on_an_error_reads_a_deep_tree(judges, released):
+    body = f"    return not_there\n    {DEEP['calls of calls']}\n"
+    text = f"# %% exercise 1.1\ndef layer_norm(x, weight, bias, eps=1e-5):\n{body}"
+    notebook = with_answer(solved(released[LAB.name], LAB), LAB.exercises[0], text)
+    verdict = judges[LAB.name].grade(encoded(notebook)).exercises[0]
+    assert verdict.score == 0 and "not_there" in str(verdict.report)
+
+
 def test_an_answer_that_no_check_can_compare_is_wrong_and_no_fault_of_the_judge():
     lab = find_lab("generation")
     reference = Oracle(lab).reference

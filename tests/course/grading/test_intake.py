@@ -267,20 +267,23 @@ def test_a_text_above_its_question_is_asked_about(judges, perfect, released):
         assert ("Since no mean comes off." in shown[0]) is bool(expected)
 
 
-NAMES = [
-    "torch._C._VariableFunctions.layer_norm(x, weight.shape, weight, bias, eps)",
-    "getattr(torch, 'layer' + '_norm')(x, weight.shape, weight, bias, eps)",
-    "getattr(torch, 'ops').aten.layer_norm(x, weight.shape, weight, bias, eps)",
-    "getattr(torch, 'native_' + 'layer_norm')(x, weight.shape, weight, bias, eps)[0]",
-    "nn.functional.group_norm(x.reshape(-1, x.shape[-1]), 1, weight, bias, eps).view_as(x)",
-]
+NAMES = {  # finished functions, and whether they are refused; else a person is told
+    "F.group_norm(x.reshape(-1, x.shape[-1]), 1, weight, bias, eps).view_as(x)": True,
+    "getattr(torch, 'layer' + '_norm')(x, weight.shape, weight, bias, eps)": True,
+    "getattr(torch, 'native_' + 'layer_norm')(x, weight.shape, weight, bias, eps)[0]": True,
+    "torch._C._VariableFunctions.layer_norm(x, weight.shape, weight, bias, eps)": False,
+    "getattr(torch, 'ops').aten.layer_norm(x, weight.shape, weight, bias, eps)": False,
+    "torch._refs.native_layer_norm(x, weight.shape, weight, bias, eps)[0]": False,
+}
 
 
-def test_what_does_the_exercise_is_refused_by_every_name(judges, perfect):
-    for call in NAMES:
+def test_a_finished_function_is_refused_or_shown_to_a_person(judges, perfect):
+    for call, is_refused in NAMES.items():
         text = f"def layer_norm(x, weight, bias, eps=1e-5):\n    return {call}\n"
         cell(perfect).source = "# %% exercise 1.1: layer_norm\n" + text
-        assert scores(judges, perfect)[0] == 0, call
+        verdict = graded(judges, perfect)[0]
+        assert (verdict.score == 0) is is_refused, call
+        assert is_refused or (verdict.share > 0.9 and verdict.doubtful), call
 
 
 def test_errors_alone_earn_nothing(judges, released):
@@ -299,7 +302,7 @@ def test_a_comment_imports_nothing(workers, released):
     lab = find_lab("training")
     judge, exercise = Judge(lab, released[lab.name], b"s", workers), lab.exercise("8.2")
     module = judge.packages[exercise.id][lab.module] + "\n# from .gqa import x\n"
-    assert "gqa" not in judge._request(SubmittedCode(exercise, module)).compiled
+    assert "gqa" not in judge._request(SubmittedCode(exercise, module, ())).compiled
 
 
 def test_two_helpers_of_one_name_do_not_mix(judges, perfect):
