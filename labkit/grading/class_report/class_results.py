@@ -20,8 +20,8 @@ from labkit.grading.judge.graded import (
     GradedExercise,
     GradedSubmission,
 )
+from labkit.grading.nbgrader.published import Change, Grade, Part
 from labkit.grading.nbgrader.standings import Standing
-from labkit.grading.published import Change, Grade, Part
 
 NAMES = 12  # of learners shown for one mistake
 STEPS = 10  # in which points are counted

@@ -12,8 +12,8 @@ from labkit.grading.course_rules import LabRules
 from labkit.grading.judge.graded import BROKE_OFF, GradedSubmission, common_layers
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
+from labkit.grading.nbgrader.published import Published
 from labkit.grading.nbgrader.standings import Standing, empty_standing
-from labkit.grading.published import Published
 from labkit.grading.run.results import Results
 
 

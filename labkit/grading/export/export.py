@@ -14,8 +14,8 @@ from labkit.grading.export.grades import write_grades
 from labkit.grading.export.written import export_written
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError
+from labkit.grading.nbgrader.published import Published
 from labkit.grading.platforms import takes_grades
-from labkit.grading.published import Published
 
 FEEDBACK, ANSWERS, WRITTEN = "feedback", "answers", "written"
 SHOWN = 3  # learners of a lab whose grade fell

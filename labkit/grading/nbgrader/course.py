@@ -36,10 +36,10 @@ from labkit.grading.nbgrader.gradebook.lateness import lateness
 from labkit.grading.nbgrader.gradebook.rows import GradebookRow, record
 from labkit.grading.nbgrader.graded_notebook import file_content
 from labkit.grading.nbgrader.plugins import CoursePenalty
+from labkit.grading.nbgrader.published import Published
 from labkit.grading.nbgrader.standings import Standing
 from labkit.grading.nbgrader.submitted import GradedFile, Remark, SubmittedFile
 from labkit.grading.nbgrader.timestamp import read_manifest
-from labkit.grading.published import Published
 
 
 class Course:

@@ -36,7 +36,7 @@ from labkit.grading.nbgrader.exchange_files import copy_exchange_files, copy_not
 from labkit.grading.nbgrader.feedback import page_of
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.nbgrader.graded_notebook import graded_notebook
-from labkit.grading.published import Published
+from labkit.grading.nbgrader.published import Published
 from labkit.grading.run.follow import apply_course_rules
 from labkit.grading.run.judge_process import judge_for
 from labkit.grading.run.results import GradingSpec, Results

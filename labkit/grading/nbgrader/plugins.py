@@ -12,7 +12,7 @@ from nbgrader.plugins import LateSubmissionPlugin
 from labkit.course.report import clean
 from labkit.grading.course_rules import read_rules
 from labkit.grading.nbgrader.exchange_files import EXCHANGE_FILES
-from labkit.grading.published import Published
+from labkit.grading.nbgrader.published import Published
 
 DAY = 24 * 60 * 60
 

@@ -25,7 +25,7 @@ from labkit.course.files import hash_of, write_whole
 from labkit.course.paths import ROOT
 from labkit.course.syllabus import Lab
 from labkit.grading.judge.graded import GradedSubmission
-from labkit.grading.published import HAND_IN
+from labkit.grading.nbgrader.published import HAND_IN
 from labkit.sandbox.bubblewrap import GradingError
 from labkit.sandbox.inside.limits import CPU_SECONDS
 

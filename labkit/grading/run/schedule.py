@@ -30,9 +30,9 @@ from labkit.grading.nbgrader.graded_notebook import (
     remarks_on,
     set_mark,
 )
+from labkit.grading.nbgrader.published import HAND_IN, Published
 from labkit.grading.nbgrader.submitted import GradedFile, Remark, SubmittedFile
 from labkit.grading.pages import mark_of
-from labkit.grading.published import HAND_IN, Published
 from labkit.grading.run.pool import GradingPool
 from labkit.grading.run.results import GradingSpec, Results
 from labkit.sandbox.bubblewrap import GradingError

@@ -25,9 +25,9 @@ from labkit.grading.class_report.report import write_course, write_lab
 from labkit.grading.course_rules import CourseRules
 from labkit.grading.judge.graded import GradedExercise, GradedSubmission
 from labkit.grading.nbgrader.gradebook.connection import RosterEntry
+from labkit.grading.nbgrader.published import Change, Grade
 from labkit.grading.nbgrader.standings import CellGrade, Standing
 from labkit.grading.nbgrader.submitted import Remark
-from labkit.grading.published import Change, Grade
 from labkit.grading.run.results import Results
 from labkit.grading.run.screen import print_screen
 from tests.course.grading.samples import LAB, SECOND, rows_of

@@ -10,7 +10,7 @@ from labkit.grading.class_report.read_results import results_of
 from labkit.grading.judge.judge import Judge
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.plugins import ReleaseFeedback
-from labkit.grading.published import Grade, Part, Published, causes_of
+from labkit.grading.nbgrader.published import Grade, Part, Published, causes_of
 from labkit.grading.run import judge_process, results
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved, with_answer
 from tests.course.grading.samples import LAB, by_hand, page_of, rows_of
