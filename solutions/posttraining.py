@@ -57,7 +57,7 @@ class LoRALinear(nn.Module):
 
         y = base_layer(x) + (lora_alpha / r) * x A^T B^T
 
-    base_layer is the layer itself, frozen: none of its parameters asks for a gradient.
+    base_layer is the layer, frozen: none of its parameters asks for a gradient.
     lora_A (r, in) and lora_B (out, r) are linear layers without bias, of the dtype and on the
     device of the base layer's weight. A begins as small random numbers, no two rows alike, as
     nn.Linear draws them, and B as zeros: at first the layer is the one that it was put on.
@@ -86,8 +86,8 @@ class LoRALinear(nn.Module):
     def merged(self) -> nn.Linear:
         """A plain linear layer that computes the same: its weight is W + scaling * B A.
 
-        This layer stays as it is. The new one has the base layer's dtype and its bias, if
-        there is one; its parameters ask for gradients, as those of any nn.Linear do.
+        The weights of this layer stay as they are. The new one has the base layer's dtype and
+        its bias, if there is one; its parameters ask for gradients, as those of nn.Linear do.
         """
         ### BEGIN SOLUTION
         base = self.base_layer

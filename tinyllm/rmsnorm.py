@@ -40,7 +40,7 @@ class RMSNorm(nn.Module):
 
     Shapes: hidden_states (..., E) -> (..., E); weight (E,), ones at the start
     State:  weight alone: another parameter or buffer would be missing from checkpoints
-    dtype:  squares, mean and root in float32; back to the input's dtype, then times weight
+    dtype:  squares, mean and root in float32; the result in the dtype of hidden_states
     Source: Zhang, Sennrich 2019, https://arxiv.org/abs/1910.07467
     """
 

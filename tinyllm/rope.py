@@ -58,7 +58,7 @@ def apply_rotary_pos_emb(
 
     Shapes: query (B, H, T, D), key (B, K, T, D), cos and sin (B, T, D), (1, T, D) or (T, D)
             -> the shapes of query and key
-    dtype:  cos and sin are cast to the dtype of query first; the result has that dtype
+    dtype:  the result has that of query, whatever cos and sin have
     Source: Su et al. 2021, https://arxiv.org/abs/2104.09864
     """
     # YOUR CODE HERE (about 5 lines)

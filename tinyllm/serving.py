@@ -33,13 +33,13 @@ def tiled_attention(
 
     If is_causal, the queries are the last of the keys: query t is at position S - T + t and
     attends to keys up to its own position. Otherwise every query attends to every key. scale
-    is D^-0.5 if it is None; 0.0 is a scale. Query head h reads KV head h // G. No tensor of
-    T x S elements or more is made, not even a mask, and all keys are never copied or converted
-    at once, nor are all values: only one block at a time.
+    is D^-0.5 if it is None; 0.0 is a scale. Query head h reads KV head h // G. No tensor that
+    is made on the way grows with S: no scores of all keys, not even of one query, no mask, no
+    list of positions, no copy of all keys or values.
 
     Shapes: query (B, H, T, D), key (B, K, S, D), value (B, K, S, features)
             -> (B, H, T, features); block_size need not divide S
-    dtype:  the result has that of query; scores and sums are computed in float32
+    dtype:  the result has that of query; scores and running sums are kept in float32
     Source: Dao et al. 2022, https://arxiv.org/abs/2205.14135 (FlashAttention); the running sum:
             Milakov and Gimelshein 2018, https://arxiv.org/abs/1805.02867
     """
@@ -88,9 +88,9 @@ def dequantize(quantized: Tensor, scale: Tensor) -> Tensor:
 class QuantizedLinear(nn.Module):
     """A Linear that stores its weight quantized, to replace an nn.Linear.
 
-    The weight is rounded once, when the layer is made. Each forward dequantizes it anew, in the
-    dtype of hidden_states, and keeps no float copy of the matrix: whole numbers and scales that
-    are loaded later count at once. The bias, if there is one, is not rounded.
+    The weight is rounded once, when the layer is made. Each forward dequantizes it anew and
+    keeps no float copy of the matrix: whole numbers and scales that are loaded later count at
+    once. The bias, if there is one, is not rounded.
 
     Buffers: quantized (out_features, in_features) int8, scale (out_features, groups) float32,
              bias (out_features) or None; no Parameters, and no buffer requires grad, so that
@@ -112,7 +112,7 @@ class QuantizedLinear(nn.Module):
         raise NotImplementedError("Exercise 10.2: quantize, dequantize, QuantizedLinear")
 
     def forward(self, hidden_states: Tensor) -> Tensor:
-        # YOUR CODE HERE (about 2 lines)
+        # YOUR CODE HERE (about 3 lines)
         raise NotImplementedError("Exercise 10.2: quantize, dequantize, QuantizedLinear")
 
 
@@ -291,10 +291,10 @@ class Scheduler:
 
     step() is one round:
     1. Admit: while the request that has waited longest has room (has_room), it leaves
-       `waiting`, joins `running` at the end, and forward runs its prompt, alone, which gives
-       its first token. No request overtakes: if the first has no room, the others wait.
-    2. Decode: if any are running, forward runs the newest token of all of them together, in
-       the order of `running`, which gives each one more token.
+       `waiting`, joins `running`, and forward runs its prompt, alone, which gives its first
+       token. No request overtakes: if the first has no room, the others wait.
+    2. Decode: if any are running, forward runs the newest token of all of them together, which
+       gives each one more token.
     After each pass, requests that have ended leave `running` at once: their blocks become free,
     and `finished` has their output under their number. A request has ended when its output has
     max_new_tokens tokens, or its newest token is in eos_token_id (it stays in the output). The

@@ -38,7 +38,8 @@ def tiled_attention(query, key, value, block_size=64, is_causal=True, scale=None
     mixed, log_sum = None, None
     for keys, values, at in zip(
         key.split(block_size, 2), value.split(block_size, 2),
-        torch.arange(total).split(block_size), strict=True,
+        (torch.arange(n, min(n + block_size, total)) for n in range(0, total, block_size)),
+        strict=True,
     ):  # fmt: skip
         scores = torch.einsum("bkrd,bksd->bkrs", rows, keys.float()) * scale
         if is_causal:
@@ -111,7 +112,7 @@ class QuantizedLinear(nn.Module):
             y = (x @ self.quantized.to(x.dtype).T) * self.scale[:, 0].to(x.dtype)
         else:
             y = x @ dequantize(self.quantized, self.scale).to(x.dtype).T
-        return y if self.bias is None else y + self.bias
+        return y if self.bias is None else y + self.bias.to(x.dtype)
 
 
 # %% exercise 10.2: group by group
@@ -145,7 +146,7 @@ class QuantizedLinear(nn.Module):
     def forward(self, hidden_states):
         weight = dequantize(self.quantized, self.scale).type_as(hidden_states)
         mixed = torch.einsum("...i,oi->...o", hidden_states, weight)
-        return mixed if self.bias is None else mixed + self.bias
+        return mixed if self.bias is None else mixed + self.bias.type_as(mixed)
 
 
 # %% exercise 10.2: the numbers and scales as one module's buffers, view and rint
@@ -163,7 +164,7 @@ class QuantizedLinear(nn.Module):
     def forward(self, hidden_states):
         mixed = hidden_states @ self.weight.T.to(hidden_states.dtype)
         if self.bias is not None:
-            mixed = mixed + self.bias
+            mixed += self.bias
         return mixed
 
 

@@ -1,6 +1,7 @@
 """Hidden checks of lab 06: fresh numbers, odd shapes, caches, padding, ties, other dtypes."""
 
 import torch
+from visible import questions
 from visible import test_decoder as visible
 from visible.test_decoder import MIXTURE, TIED, count_call, lm_call, model_call
 
@@ -28,7 +29,7 @@ PATTERNS = [  # which of four layers hold experts
 DENSE, EXPERTS = {"num_experts": 0}, {"num_experts": 3, "sparse": (0, 1)}
 SECOND, UNLISTED = (PATTERNS[i] | {"num_experts": 3, "sparse": (1, 3)} for i in (0, 1))
 
-LAYER = BATCH | {"pieces": [(5,)]}
+LAYER = BATCH | {"pieces": [(5,)], "apart": [False, True]}
 PIECES = [DENSE | {"pieces": (3, 2, 2)}, EXPERTS | {"pieces": (2, 2, 1)}]
 
 test_layer_parameters = again(
@@ -41,7 +42,7 @@ test_layer_in_a_mixture = again(
 )
 test_layer_one_token = again(visible.test_layer_one_token, cases=[DENSE, EXPERTS], **ODD)
 test_layer_cache = again(visible.test_layer_cache, points=2, cases=PIECES, **BATCH)
-test_layer_one_query = again(visible.test_layer_one_query, pieces=[(4, 1)], reach=[3], **BATCH)
+test_layer_one_query = again(visible.test_layer_one_query, pieces=[(5, 1)], **ODD)
 test_layer_eps = again(visible.test_layer_eps, rms_norm_eps=[0.4], **LAYER)
 test_layer_input = again(visible.test_layer_input, cases=[EXPERTS], **LAYER)
 test_layer_positions = again(visible.test_layer_positions, **LAYER)
@@ -59,6 +60,9 @@ test_model_with_experts = again(
 )
 test_model_one_token = again(visible.test_model_one_token, cases=[DENSE, EXPERTS], **ODD)
 test_model_padding = again(visible.test_model_padding, points=2, mask=[PADDED], **MODEL)
+test_model_padded = again(
+    visible.test_model_padding, points=0.5, mask=questions.PADDED, **MODEL | {"pieces": [(5,)]}
+)
 test_model_gaps = again(
     visible.test_model_padding, cases=[MIXTURE | {"mask": PADDED}, {"mask": GAPS}], **MODEL
 )
@@ -100,9 +104,13 @@ test_lm_router_logits = again(
 )
 test_lm_no_router_logits = again(visible.test_lm_router_logits, cases=[DENSE], **SMALL)
 test_lm_padding = again(
-    visible.test_lm_padding, mask=[("00011", "01111", "11111")], **TIED, **SMALL
-)
-test_lm_cache = again(visible.test_lm_cache, pieces=[(3, 1, 1), (1, 4)], **BATCH)
+    visible.test_lm_padding, points=0.5, mask=[("00011", "01111", "11111"), *questions.PADDED],
+    **SMALL,
+)  # fmt: skip
+test_lm_cache = again(
+    visible.test_lm_cache, points=0.5, pieces=[(3, 1, 1), (1, 4)],
+    mask=[(), ("01111", "11111")], **BATCH,
+)  # fmt: skip
 
 
 @check("6.3", mask=[("11111", "11111")], pieces=[(5,)], **ODD)
@@ -121,11 +129,11 @@ test_lm_half_precision = again(
 
 COUNTED = {
     "vocab_size": [2003], "hidden_size": [140], "intermediate_size": [307], "head_dim": [38],
-    "moe_intermediate_size": [71],
+    "moe_intermediate_size": [71], "more": [99],
 }  # fmt: skip
-GROWN = [(0, "vocab_size", 2004), (0, "intermediate_size", 308), (0, "head_dim", 40)]
+GROWN = [(0, "vocab_size", 2104), (0, "intermediate_size", 408), (0, "head_dim", 40)]
 GROWN += [(0, "num_attention_heads", 18), (0, "attention_bias", True), (6, "num_experts", 7)]
-GROWN += [(6, "moe_intermediate_size", 72), (6, "num_experts_per_tok", 4)]
+GROWN += [(6, "moe_intermediate_size", 172), (6, "num_experts_per_tok", 4)]
 GROWN = [{"num_experts": x, "field": field, "value": value} for x, field, value in GROWN]
 
 test_count = again(visible.test_count, points=2, cases=HEADS, **COUNTED)

@@ -18,20 +18,17 @@ test_layers = check(
     "7.1", points=2, shape=[(1, 1, 3), (4, 1, 5), (2, 4, 8)], chunks=[(3, 1, 2)], layers=[3]
 )(visible.test_cache_layers)
 test_length = check("7.1", chunks=[(4, 1, 2)], **SIZES)(visible.test_cache_length)
-test_length_within = check("7.1", order=[(0, 1, 2), (2, 1, 0), (1, 2, 0)], **SIZES)(
-    visible.test_cache_length_within
-)
+test_length_within = check("7.1", order=[(0, 1, 2), (2, 1, 0), (1, 2, 0)],
+    **SIZES)(visible.test_cache_length_within)  # fmt: skip
 test_forms = check(
     "7.1", cases=[{"dtype": d, "wider": w} for d, w in ((BF16, 0), (F16, 0), (F32, 4))],
     shape=[(2, 1, 3)],
 )(visible.test_cache_forms)  # fmt: skip
-test_room = check("7.1", points=2, view=visible.room_sizes, tokens=[1, 5], max_length=[11])(
-    visible.test_cache_room
-)
+test_room = check("7.1", points=2, view=visible.room_sizes, tokens=[1, 5],
+    max_length=[11])(visible.test_cache_room)  # fmt: skip
 test_cache_positions = check("7.1", **SIZES)(visible.test_cache_positions)
-test_refusal = check("7.1", steps=[((0, 4), (0, 3), (0, 1)), ((0, 2), (0, 2, 1))], **SIZES)(
-    visible.test_cache_refusal
-)
+test_refusal = check("7.1", steps=[((0, 4), (0, 3), (0, 1)), ((0, 2), (0, 2, 1))],
+    **SIZES)(visible.test_cache_refusal)  # fmt: skip
 test_cache_strided = check("7.1", STRIDED)(
     strided(lambda rng: visible.cache_call(rng, (0, 3), (0, 2)))
 )
@@ -45,9 +42,8 @@ test_best = check_sampling(
     settings=[{"temperature": 0.0, "top_k": 3, "top_p": 0.7}], shape=[(1, 3), (6, 50), (33, 7)],
     cases=[{"gap": 0.01}, {"gap": 2e-6, "level": 0.0}],
 )(visible.test_sample_best)  # fmt: skip
-test_determined = check_sampling(settings=[{"top_k": 1}, {"temperature": 1e-6}], gap=[1.0])(
-    visible.test_sample_best
-)
+test_determined = check_sampling(settings=[{"top_k": 1}, {"temperature": 1e-6}],
+    gap=[1.0])(visible.test_sample_best)  # fmt: skip
 CUT = {"temperature": 1.7, "top_k": 4, "top_p": 0.9}
 test_many = check_sampling(size=[75])(visible.test_sample_many)
 test_certain = check_sampling(cases=[
@@ -67,14 +63,15 @@ test_drawn = check_sampling(cases=[
       for k, p in ((3, 0.85), (5, 0.69), (4, 0.76))),
     {"probs": (0.28, 0.28, 0.28, 0.08, 0.08), "settings": {"top_p": 0.7}},
     {"probs": (0.5, 0.25, 0.25), "settings": {"top_k": 3, "top_p": 0.5}, "shift": 0.0},
+    *({"probs": (p, 0.2, 0.16, 0.64 - p), "settings": {"top_p": top_p}}
+      for p, top_p in ((0.499, 0.4988), (0.4983, 0.4987))),
 ])(visible.test_sample_drawn)  # fmt: skip
 test_rows = check_sampling(
     points=2, cut=[{"top_k": 2}, {"top_p": 0.65}, {"top_k": 4, "top_p": 0.6}], temperature=[0.9]
 )(visible.test_sample_rows)
 test_cold = check_sampling(temperature=[0.0005], size=[6], top_k=[3])(visible.test_sample_cold)
-test_bfloat16 = check_sampling(top_p=[0.691], scores=[(1.625, 1.375, 1.0, 0.25)])(
-    visible.test_sample_bfloat16
-)
+test_bfloat16 = check_sampling(top_p=[0.691], scores=[(1.625, 1.375, 1.0,
+    0.25)])(visible.test_sample_bfloat16)  # fmt: skip
 PLAIN = {"size": [30], "temperature": [1.2], "top_p": [0.99]}
 test_sample_generator = check_sampling(points=2, **PLAIN)(visible.test_sample_generator)
 test_sample_no_generator = check_sampling(**PLAIN)(visible.test_sample_no_generator)
@@ -85,6 +82,7 @@ test_frequencies = check_sampling(points=2, draws=[2500], cases=[
     {"scores": SCORES, "settings": {}},
     {"scores": (0.92, 0.86, 0.85, 0.8), "settings": {"temperature": 0.05}},
     {"scores": SCORES, "settings": {"temperature": 3.0}},
+    {"scores": (90000.0, 90000.5, 90001.0), "settings": {}},
     *({"scores": SCORES, "settings": cut, "kept": 3} for cut in ({"top_k": 3}, {"top_p": 0.6})),
 ])(visible.test_sample_frequencies)  # fmt: skip
 test_frequencies_of_bfloat16 = check_sampling(
@@ -108,9 +106,8 @@ test_greedy = check("7.3", points=7 / 8, use_cache=[True, False], cases=[
 test_defaults = check(
     "7.3", script=[((4, 8, 11, 6, 5, 7), (5, 8, 7, 4, 11, 6), (6, 1, 2, 3, 4, 5))]
 )(visible.test_generate_defaults)
-test_work = check("7.3", points=2, use_cache=[True, False], tokens=[6], new=[7])(
-    visible.test_generate_work
-)
+test_work = check("7.3", points=2, use_cache=[True, False], tokens=[6],
+    new=[7])(visible.test_generate_work)  # fmt: skip
 test_padded = check(
     "7.3", points=2.5, use_cache=[True, False], padding=[(4, 0, 2, 5)], tokens=[6], new=[7]
 )(visible.test_generate_padded)
@@ -127,17 +124,15 @@ test_no_stop = check("7.3", script=[(4, 5, 7, 8, 1)])(visible.test_generate_no_s
 test_many_tokens = check(
     "7.3", vocab=[5000], script=[((2049, 5, 4097, 6, 1), (4097, 2049, 2, 6, 8))], stops=[(6, 7)]
 )(visible.test_generate_many_tokens)
-test_on_token = check("7.3", use_cache=[True, False], script=[ROWS])(
-    visible.test_generate_on_token
-)
+test_on_token = check("7.3", use_cache=[True, False],
+    script=[ROWS])(visible.test_generate_on_token)  # fmt: skip
 test_at_once = check("7.3", script=[(4, 8, 5, 7, 3)], heard=[3])(visible.test_generate_at_once)
 test_settings = check(
     "7.3", settings=[{"top_k": 3}, {"top_p": 0.6}, {"top_p": 0.8, "temperature": 0.5}, {}]
 )(visible.test_generate_settings)
 test_generator = check("7.3", rows=[10])(visible.test_generate_generator)
-test_generator_goes_on = check("7.3", probs=[(0.28, 0.26, 0.24, 0.22)], use_cache=[False])(
-    visible.test_generate_generator_goes_on
-)
+test_generator_goes_on = check("7.3", probs=[(0.28, 0.26, 0.24, 0.22)],
+    use_cache=[False])(visible.test_generate_generator_goes_on)  # fmt: skip
 test_no_generator = check("7.3", rows=[6], new=[5])(visible.test_generate_no_generator)
 test_positions = check(
     "7.3", script=[(4, 5, 8, 7, 6)], pad_token_id=[2], generator=[None], use_cache=[True]

@@ -12,6 +12,7 @@ from visible.test_gqa import (
     latent_call,
     mask_call,
     padded,
+    padded_or_itself,
     qwen3_call,
     repeat_call,
     softmax_call,
@@ -24,11 +25,6 @@ SHAPE = (2, 3, 4, 7, 6)
 ODD = (1, 3, 5, 6, 4)
 GAPS = torch.tensor([[2, 3, 7, 9, 14, 15], [1, 6, 8, 12, 13, 18]])
 PADDED = torch.tensor([[0, 1, 2, 3, 4, 5], [0, 0, 0, 1, 2, 3]])  # positions, two of padding
-
-
-def padded_or_itself(new, total):
-    """Padding sees itself alone."""
-    return padded(new, total) | torch.eye(new, total, dtype=torch.bool)
 
 
 def each_head(new, total):
@@ -57,29 +53,28 @@ def test_mask_one_token(rng, total):
 
 test_mask_positions = check("3.1", new=4, total=7)(visible.test_mask_positions)
 
-test_attention = check("3.2", shape=[(1, 1, 1, 1, 3), (2, 3, 4, 4, 5), (3, 1, 2, 9, 16)])(
-    visible.test_attention
-)
-test_attention_scale = check("3.2", shape=SHAPE, scale=[0.1, 2.0])(visible.test_attention_scale)
-test_attention_value_size = check("3.2", points=0.25, shape=SHAPE, features=[1, 9])(
-    visible.test_attention_value_size
-)
+test_attention = check("3.2", shape=[(1, 1, 1, 1, 3), (2, 3, 4, 4, 5), (3, 1, 2, 9,
+    16)])(visible.test_attention)  # fmt: skip
+test_attention_scale = check("3.2", shape=SHAPE, scale=[0.1, 2.0,
+    0.0])(visible.test_attention_scale)  # fmt: skip
+test_attention_value_size = check("3.2", points=0.25, shape=SHAPE, features=[1,
+    9])(visible.test_attention_value_size)  # fmt: skip
 test_attention_mask = check(
     "3.2", shape=[(2, 3, 5, 5, 6), SHAPE, (2, 3, 1, 7, 6), (3, 2, 1, 7, 6), (1, 2, 6, 6, 4)]
 )(visible.test_attention_mask)
 test_attention_causal_mask = check(
     "3.2", "a causal mask: the last query sees every key", shape=SHAPE, mask=causal
 )(attention_call)
-test_attention_padding = check("3.2", shape=(2, 3, 5, 5, 6), mask=padded_or_itself)(
-    visible.test_attention_mask_of_each_text
-)
+test_attention_padding = check("3.2", shape=(2, 3, 5, 5, 6),
+    mask=padded_or_itself)(visible.test_attention_mask_of_each_text)  # fmt: skip
+test_attention_mask_of_one_text = check("3.2", shape=(2, 3, 1, 6,
+    4))(visible.test_attention_mask_of_one_text)  # fmt: skip
 test_attention_mask_of_each_head = check(
     "3.2", "a mask (H, T, S), another for each head, and scale 0.3",
     shape=SHAPE, mask=each_head, scale=0.3,
 )(attention_call)  # fmt: skip
-test_attention_large_scores = check("3.2", shape=ODD, size=150)(
-    visible.test_attention_large_scores
-)
+test_attention_large_scores = check("3.2", shape=ODD,
+    size=150)(visible.test_attention_large_scores)  # fmt: skip
 test_attention_low_scores = check("3.2", shape=ODD)(visible.test_attention_low_scores)
 test_attention_far_ahead = check("3.2", shape=ODD)(visible.test_attention_far_ahead)
 test_attention_half = check("3.2", points=0.5, shape=ODD)(visible.test_attention_half)
@@ -87,9 +82,8 @@ test_attention_strided = check("3.2", STRIDED, points=0.25, shape=SHAPE, mask=wi
     strided(attention_call)
 )
 
-test_attention_positions = check("3.2", shape=SHAPE, scale=0.6)(
-    visible.test_attention_positions
-)
+test_attention_positions = check("3.2", shape=SHAPE,
+    scale=0.6)(visible.test_attention_positions)  # fmt: skip
 test_attention_gradients = check("3.2", shape=SHAPE)(visible.test_attention_gradients)
 test_attention_gradients_without_mask = check(
     "3.2", "gradients of query, key and value without a mask",
@@ -109,9 +103,8 @@ test_repeat_gradients = check("3.3", n_rep=[2, 3])(visible.test_repeat_gradients
 test_repeat_strided = check("3.3", STRIDED)(strided(repeat_call))
 
 test_qwen3_parameters = check("3.4")(visible.test_qwen3_parameters)
-test_qwen3_parameters_with_bias = check("3.4", points=0.5)(
-    visible.test_qwen3_parameters_with_bias
-)
+test_qwen3_parameters_with_bias = check("3.4",
+    points=0.5)(visible.test_qwen3_parameters_with_bias)  # fmt: skip
 test_qwen3_parameters_of_other_sizes = check(
     "3.4", cases=rows("heads, size", (6, SMALL), (4, E))
 )(visible.test_qwen3_parameters_of_other_sizes)
@@ -143,9 +136,8 @@ test_qwen3_padded_batch = check(
 )(qwen3_call)  # fmt: skip
 test_qwen3_without_mask = check("3.4")(visible.test_qwen3_without_mask)
 test_qwen3_bias = check("3.4", points=0.5)(visible.test_qwen3_bias)
-test_qwen3_eps = check("3.4", points=0.5, cases=rows("eps, scale", (1e-5, 0.002), (0.1, 1.0)))(
-    visible.test_qwen3_eps
-)
+test_qwen3_eps = check("3.4", points=0.5, cases=rows("eps, scale", (1e-5, 0.002), (0.1,
+    1.0)))(visible.test_qwen3_eps)  # fmt: skip
 test_qwen3_half = check("3.4", points=0.5, dtype=HALF)(visible.test_qwen3_half)
 test_qwen3_strided = check("3.4", STRIDED, points=0.5)(strided(qwen3_call))
 
@@ -166,35 +158,27 @@ test_latent_cache = check(
     "3.5", "a text in pieces with a cache, cut at {cuts}, gives what it gives whole",
     points=2, shape=(2, 7), cuts=[(0, 6, 7), (0, 2, 4, 7), (0, 3, 6)], **LATENT,
 )(latent_call)  # fmt: skip
-test_latent_one_query = check("3.5", shape=(2, 7), cuts=(0, 6, 7), **LATENT)(
-    visible.test_latent_one_query
-)
-test_latent_causality = check("3.5", shape=(1, 6), again=4, **LATENT)(
-    visible.test_latent_causality
-)
+test_latent_one_query = check("3.5", shape=(2, 7), cuts=(0, 6, 7),
+    **LATENT)(visible.test_latent_one_query)  # fmt: skip
+test_latent_causality = check("3.5", shape=(1, 6), again=4,
+    **LATENT)(visible.test_latent_causality)  # fmt: skip
 test_latent_without_mask = check("3.5", **LATENT)(visible.test_latent_without_mask)
 test_latent_own_positions = check(
-    "3.5",
-    "two texts at positions of their own, with gaps",
-    shape=(2, 6),
-    positions=GAPS,
+    "3.5", "two texts at positions of their own, with gaps", shape=(2, 6), positions=GAPS,
     **LATENT,
-)(latent_call)
+)(latent_call)  # fmt: skip
 test_latent_eps = check("3.5", points=0.5, **LATENT)(visible.test_latent_eps)
-test_latent_half = check("3.5", points=0.5, **LATENT | {"dtype": HALF})(
-    visible.test_latent_half
-)
+test_latent_half = check("3.5", points=0.5,
+    **LATENT | {"dtype": HALF})(visible.test_latent_half)  # fmt: skip
 test_latent_positions = check("3.5", **LATENT)(visible.test_latent_positions)
 test_latent_gradients = check("3.5", shape=(2, 6), **LATENT)(visible.test_latent_gradients)
 
 WIDE = (2, 3, 4, 7)
-test_softmax_bool_mask = check("3.6", shape=[WIDE, (1, 2, 5, 5), (3, 1, 1, 6)])(
-    visible.test_softmax_bool_mask
-)
+test_softmax_bool_mask = check("3.6", shape=[WIDE, (1, 2, 5, 5), (3, 1, 1,
+    6)])(visible.test_softmax_bool_mask)  # fmt: skip
 test_softmax_float_mask = check("3.6", shape=WIDE)(visible.test_softmax_float_mask)
-test_softmax_bias = check("3.6", shape=[(3, 4, 7), (2, 1, 4, 7), (7,)])(
-    visible.test_softmax_bias
-)
+test_softmax_bias = check("3.6", shape=[(3, 4, 7), (2, 1, 4, 7),
+    (7,)])(visible.test_softmax_bias)  # fmt: skip
 test_softmax_bias_and_mask = check(
     "3.6", "a float mask that favors some keys and hides others",
     shape=WIDE, low=-torch.inf, favors=True,
@@ -204,20 +188,15 @@ test_softmax_padded_batch = check(
     "3.6", "a mask (B, 1, T, S) that hides padding, with blind queries in one text of two",
     shape=(2, 3, 5, 5), mask=padded,
 )(softmax_call)  # fmt: skip
-test_softmax_low_scores = check("3.6", shape=WIDE, base=-30000.0)(
-    visible.test_softmax_low_scores
-)
-test_softmax_high_hidden_scores = check("3.6", shape=WIDE)(
-    visible.test_softmax_high_hidden_scores
-)
-test_softmax_high_hidden_scores_float_mask = check("3.6", shape=WIDE)(
-    visible.test_softmax_high_hidden_scores_float_mask
-)
+test_softmax_low_scores = check("3.6", shape=WIDE,
+    base=-30000.0)(visible.test_softmax_low_scores)  # fmt: skip
+test_softmax_high_hidden_scores = check("3.6",
+    shape=WIDE)(visible.test_softmax_high_hidden_scores)  # fmt: skip
+test_softmax_high_hidden_scores_float_mask = check("3.6",
+    shape=WIDE)(visible.test_softmax_high_hidden_scores_float_mask)  # fmt: skip
 test_softmax_half = check("3.6", points=0.5, shape=(2, 3, 5, 6))(visible.test_softmax_half)
-test_softmax_high_scores = check("3.6", points=0.5, shape=(2, 3, 5, 6), high=2000)(
-    visible.test_softmax_high_scores
-)
+test_softmax_high_scores = check("3.6", points=0.5, shape=(2, 3, 5, 6),
+    high=2000)(visible.test_softmax_high_scores)  # fmt: skip
 test_softmax_positions = check("3.6", shape=WIDE)(visible.test_softmax_positions)
-test_softmax_gradients = check("3.6", shape=(1, 2, 5, 5), low=[None, *LOW])(
-    visible.test_softmax_gradients
-)
+test_softmax_gradients = check("3.6", shape=(1, 2, 5, 5), low=[None,
+    *LOW])(visible.test_softmax_gradients)  # fmt: skip

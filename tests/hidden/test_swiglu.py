@@ -30,9 +30,8 @@ def test_silu_far_out(rng, grad):
 
 
 test_silu_small = check("4.1", low=-60.0, shape=[(5, 7)])(visible.test_silu_small)
-test_silu_half = check("4.1", points=0.5, dtype=HALF, shape=[(3, 4, 16)])(
-    visible.test_silu_half
-)
+test_silu_half = check("4.1", points=0.5, dtype=HALF, shape=[(3, 4,
+    16)])(visible.test_silu_half)  # fmt: skip
 
 
 @check("4.1", points=0.25, dtype=HALF)
@@ -109,6 +108,5 @@ def test_kind_extremes(rng, kind):
 
 
 test_kind_strided = check("4.3")(visible.test_kind_strided)
-test_kind_unknown = check("4.3", points=0.5, unknown=["tanh", "SwiGLU", "glu"])(
-    visible.test_kind_unknown
-)
+test_kind_unknown = check("4.3", points=0.5, unknown=["tanh", "SwiGLU",
+    "glu"])(visible.test_kind_unknown)  # fmt: skip

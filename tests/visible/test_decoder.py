@@ -4,6 +4,8 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 
 import torch
+from visible.questions import PADDED, in_eval_mode, mask_of
+from visible.test_gqa import causal, one_query
 
 from labkit.checks.declared import Call, Given, New, Outcome, check, rows
 
@@ -50,17 +52,16 @@ def positive(call):
     return call
 
 
-def rotary(fields, start, end):
-    """cos and sin (1, T, D) of the tokens start to end; the first of all has position 3."""
+def rotary(fields, start, end, rows=1):
+    """cos and sin (rows, T, D) of the tokens start to end; the first of all has position 3, in
+    a second row 6."""
     size = fields["head_dim"]
     inv_freq = fields["rope_theta"] ** -(torch.arange(0, size, 2) / size)
-    angles = (torch.arange(3 + start, 3 + end)[:, None] * inv_freq).repeat(1, 2)[None]
+    positions = (
+        torch.arange(1, rows + 1)[:, None, None] * torch.arange(3 + start, 3 + end)[:, None]
+    )
+    angles = (positions * inv_freq).repeat(1, 1, 2)
     return {"cos": angles.cos(), "sin": angles.sin()}
-
-
-def causal(new, total):
-    """(new, total) bool: the queries are the last of the keys."""
-    return torch.ones(new, total, dtype=torch.bool).tril(total - new)
 
 
 def cache_for(fields, pieces, layers):
@@ -72,11 +73,12 @@ def cache_for(fields, pieces, layers):
 
 def layer_call(
     rng, layer_idx=1, sparse=(), pieces=(4,), batch=2, grad=False, by_position=False,
-    reach=None, **fields,
+    mask=causal, apart=False, **fields,
 ):  # fmt: skip
     """Layer layer_idx on tokens that are given in pieces; one token needs no mask.
 
-    reach   the last keys that a token may attend to; all if not said
+    mask    a function of new tokens and all
+    apart   whether each text has positions of its own
     """
     fields = SIZES | fields
     init = {"config": New("Qwen3Config", **fields), "layer_idx": layer_idx}
@@ -86,10 +88,9 @@ def layer_call(
     x = 3 * rng.normal(batch, sum(pieces), fields["hidden_size"])
     cache = cache_for(fields, pieces, [layer_idx])
     for start, end in pairwise((0, *accumulate(pieces))):
-        mask = {} if end == 1 else {"mask": causal(end - start, end)}
-        if reach is not None:
-            mask["mask"] = mask["mask"].triu(start - reach + 1)
-        call.then(hidden_states=x[:, start:end], **rotary(fields, start, end), **mask, **cache)
+        seen = {} if end == 1 else {"mask": mask(end - start, end)}
+        tables = rotary(fields, start, end, batch if apart else 1)
+        call.then(hidden_states=x[:, start:end], **tables, **seen, **cache)
     return call.returning("hidden_states", "router_logits")
 
 
@@ -105,7 +106,10 @@ def test_layer_parameters(rng, layer_idx, sparse, **fields):
     return Call("Qwen3DecoderLayer", init=init, names=True)
 
 
-test_layer = check("6.1", "a dense layer", view=apart_from_input)(layer_call)
+test_layer = check(
+    "6.1", "a dense layer, each text with positions of its own, in eval mode either",
+    view=apart_from_input, apart=True,
+)(in_eval_mode(layer_call))  # fmt: skip
 test_layer_with_experts = check(
     "6.1", "a layer with experts, and its router logits",
     view=apart_from_input, cases=[MIXTURE],
@@ -119,18 +123,16 @@ test_layer_cache = check(
     view=apart_from_input, pieces=[(2, 1, 1)], num_experts=[0],
 )(layer_call)  # fmt: skip
 test_layer_one_query = check(
-    "6.1",
-    "one token after {pieces[0]} cached ones, only the last {reach} keys not hidden",
-    view=apart_from_input, pieces=[(3, 1)], reach=[2],
-)(layer_call)  # fmt: skip
+    "6.1", "one token, a mask that hides cached keys of all texts, or of the second",
+    view=apart_from_input, pieces=[(4, 1)],
+)(one_query(layer_call))  # fmt: skip
 test_layer_positions = check(
     "6.1", "arguments by position: hidden_states, cos, sin, mask",
     view=apart_from_input, by_position=True,
 )(layer_call)  # fmt: skip
 test_layer_eps = check(
-    "6.1", "a large rms_norm_eps",
-    view=apart_from_input, rms_norm_eps=[0.3],
-)(layer_call)  # fmt: skip
+    "6.1", "a large rms_norm_eps", view=apart_from_input, rms_norm_eps=[0.3]
+)(layer_call)
 test_layer_input = check("6.1", "the hidden_states that came in stay as they were")(layer_call)
 
 
@@ -145,9 +147,8 @@ def test_layer_half_precision(rng, **values):
 
 
 test_layer_gradients = check(
-    "6.1", "gradients, {num_experts} experts",
-    cases=[{"num_experts": 0}, MIXTURE], grad=True,
-)(layer_call)  # fmt: skip
+    "6.1", "gradients, {num_experts} experts", cases=[{"num_experts": 0}, MIXTURE], grad=True
+)(layer_call)
 
 
 def model_state(rng, fields, sparse=(), name=""):
@@ -176,7 +177,7 @@ def model_call(
     ids = rng.integers(0, fields["vocab_size"], len(mask) or batch, sum(pieces))
     ids[-1, 0] = 0  # a word like any other
     cache = cache_for(fields, pieces, [*range(fields["num_hidden_layers"])])
-    padding = torch.tensor([[int(digit) for digit in row] for row in mask])
+    padding = mask_of(mask)
     for start, end in pairwise((0, *accumulate(pieces))):
         shown = {"attention_mask": padding[:, :end]} if mask else {}
         call.then(input_ids=ids[:, start:end], **shown, **cache)
@@ -195,16 +196,16 @@ test_model_one_token = check(
     "6.2", "one token of one text, {num_experts} experts",
     num_hidden_layers=[1], num_experts=[0], pieces=(1,), batch=1,
 )(model_call)  # fmt: skip
-test_model = check("6.2", "several tokens, dense")(model_call)
+test_model = check("6.2", "several tokens, dense, in eval mode either")(
+    in_eval_mode(model_call)
+)
 test_model_with_experts = check(
-    "6.2",
-    "a mixture, and the router logits of layers {sparse}, which hold experts",
+    "6.2", "a mixture, and the router logits of layers {sparse}, which hold experts",
     cases=[LATE_MIXTURE],
 )(model_call)  # fmt: skip
 test_model_padding = check(
-    "6.2",
-    "texts with padding, attention_mask {mask}: positions count real tokens only",
-    mask=[("00111", "11111"), ("01011", "11110")],
+    "6.2", "texts with padding, attention_mask {mask}: positions count real tokens only",
+    points=0.5, mask=[*PADDED, ("01011", "11110")],
 )(model_call)  # fmt: skip
 
 
@@ -222,9 +223,8 @@ test_model_cache = check(
     pieces=[(2, 1, 2)], num_experts=[0],
 )(model_call)  # fmt: skip
 test_model_cache_and_padding = check(
-    "6.2",
-    "with a cache and padding on the left, in pieces {pieces}",
-    pieces=[(3, 1, 1)], mask=[("00111", "11111")],
+    "6.2", "with a cache and padding on the left, in pieces {pieces}", pieces=[(3, 1, 1)],
+    points=0.5, mask=PADDED,
 )(model_call)  # fmt: skip
 
 
@@ -239,9 +239,8 @@ def test_model_mask_later(rng, **values):
 
 
 test_model_eps = check(
-    "6.2", "a large rms_norm_eps",
-    num_hidden_layers=[1], rms_norm_eps=[0.3],
-)(model_call)  # fmt: skip
+    "6.2", "a large rms_norm_eps", num_hidden_layers=[1], rms_norm_eps=[0.3]
+)(model_call)
 
 
 def last_hidden_states(outcomes):
@@ -290,7 +289,9 @@ def test_lm_parameters(rng, **fields):
     return Call("Qwen3ForCausalLM", init=init, names=True)
 
 
-test_lm = check("6.3", "logits, tie_word_embeddings={tie_word_embeddings}", **TIED)(lm_call)
+test_lm = check(
+    "6.3", "logits, tie_word_embeddings={tie_word_embeddings}, in eval mode either", **TIED
+)(in_eval_mode(lm_call))
 
 
 @check("6.3", cases=[{"num_experts": 0}, MIXTURE])
@@ -301,14 +302,15 @@ def test_lm_router_logits(rng, **values):
 
 
 test_lm_padding = check(
-    "6.3", "a shorter text, padded on the left",
-    mask=[("0011", "1111")],
+    "6.3", "padding on the left: attention_mask {mask}", points=0.5, mask=PADDED, pieces=(5,)
+)(lm_call)
+test_lm_cache = check(
+    "6.3", "with a cache, in pieces {pieces}, attention_mask {mask}", points=0.5,
+    pieces=[(3, 1, 1)], mask=[(), PADDED[0]],
 )(lm_call)  # fmt: skip
-test_lm_cache = check("6.3", "with a cache, in pieces {pieces}", pieces=[(3, 1)])(lm_call)
 test_lm_gradients = check(
-    "6.3", "gradients, tie_word_embeddings={tie_word_embeddings}",
-    **TIED, grad=True,
-)(lm_call)  # fmt: skip
+    "6.3", "gradients, tie_word_embeddings={tie_word_embeddings}", **TIED, grad=True
+)(lm_call)
 
 
 @check("6.3", tie_word_embeddings=[True])
@@ -338,8 +340,15 @@ PUBLISHED = {  # E, I, layers, query heads, KV heads, and what else differs
 }
 
 
+def sizes_of(rng, more=0, **fields):
+    """The fields, four sizes up to `more` larger."""
+    fields, names = COUNTED | fields, ("vocab_size", "hidden_size", "intermediate_size")
+    added = zip((*names, "moe_intermediate_size"), rng.integers(0, more + 1, 4), strict=True)
+    return fields | {name: fields[name] + int(number) for name, number in added}
+
+
 def count_call(rng, **fields):
-    return Call("count_parameters", config=New("Qwen3Config", **COUNTED | fields))
+    return Call("count_parameters", config=New("Qwen3Config", **sizes_of(rng, **fields)))
 
 
 def growth(outcomes):
@@ -366,6 +375,7 @@ test_count = check("6.4", "a dense model")(count_call)
 ])  # fmt: skip
 def test_count_growth(rng, field, value, **fields):
     """what {field}={value} adds to a model with {num_experts} experts"""
+    fields = sizes_of(rng, **fields)
     return count_call(rng, **fields), count_call(rng, **fields | {field: value})
 
 

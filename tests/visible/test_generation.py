@@ -6,7 +6,7 @@ from math import inf
 
 import torch
 
-from labkit.checks.declared import Call, Given, Outcome, check
+from labkit.checks.declared import Call, Given, Outcome, check, rows
 from labkit.sandbox.inside.call import tensors_in
 
 F32, BF16 = torch.float32, torch.bfloat16
@@ -187,6 +187,8 @@ def test_sample_certain(rng, shape, settings, ahead=50.0, dtype=F32):
     {"probs": HEAD, "settings": {"top_k": 5, "top_p": 0.67}},
     {"probs": (0.35, 0.35, 0.2, 0.07, 0.03), "settings": {"top_p": 0.6}},
     {"probs": (0.5, 0.25, 0.25), "settings": {"top_p": 0.5}, "shift": 0.0},
+    *({"probs": (p, 0.1, 0.08, 0.82 - p), "settings": {"top_p": top_p}}  # float32 counts
+      for p, top_p in ((0.7475, 0.7473), (0.7465, 0.7475))),
 ])  # fmt: skip
 def test_sample_drawn(rng, probs, settings, **options):
     """which of the probabilities {probs} are ever drawn with {settings}"""
@@ -250,6 +252,7 @@ def test_sample_logits_kept(rng, temperature=0.7):
     {"scores": (2.0, 1.99, 1.97, 1.96, 1.94), "settings": {"temperature": 0.02}},
     {"scores": (1.0, 0.4, -1.0, -1.8, -3.0), "settings": {"temperature": 2.0}},
     {"scores": (64.0, 64.5, 65.0, 65.5), "settings": {"temperature": 0.7}, "dtype": BF16},
+    {"scores": (2000.0, 2000.4, 2000.8), "settings": {"temperature": 0.9}},
 ])  # fmt: skip
 def test_sample_frequencies(rng, scores, settings, kept=None, draws=4000, dtype=F32):
     """how often each of the scores {scores} is drawn with {settings}"""
@@ -291,9 +294,8 @@ def bag_call(rng, rows=600, new=1, probs=PROBS, **inputs):
 
 
 test_generate_greedy = check(
-    "7.3",
-    "{rows} prompts of {tokens} tokens, {new} new ones, use_cache {use_cache}",
-    use_cache=[False, True], cases=[{"rows": 2, "tokens": 4, "new": 3}],
+    "7.3", "{rows} prompts of {tokens} tokens, {new} new ones, use_cache {use_cache}",
+    use_cache=[False, True], cases=rows("rows, tokens, new", (2, 4, 3), (1, 254, 2)),
 )(generate_call)  # fmt: skip
 
 
@@ -312,7 +314,7 @@ def test_generate_work(rng, use_cache, tokens=4, new=5):
     return generate_call(rng, 1, tokens, new, model=model, use_cache=use_cache, grad=True)
 
 
-@check("7.3", use_cache=[True])
+@check("7.3", use_cache=[True, False])
 def test_generate_padded(rng, use_cache, padding=(3, 0, 2), tokens=5, new=5):
     """prompts of different lengths, padded on the left, use_cache {use_cache}"""
     mask = (torch.arange(tokens) >= torch.tensor(padding)[:, None]).long()
@@ -361,7 +363,7 @@ def test_generate_many_tokens(rng, vocab, script=((2049, 5, 4097, 7),), stops=()
     return scripted_call(rng, *script, vocab=vocab, input_ids=prompt, eos_token_id=stops)
 
 
-@check("7.3", use_cache=[True])
+@check("7.3", use_cache=[True, False])
 def test_generate_on_token(rng, use_cache, script=ROWS):
     """on_token hears every new column, padding included"""
     inputs = {"on_token": Given("generation.Listener"), "use_cache": use_cache}

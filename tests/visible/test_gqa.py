@@ -32,6 +32,11 @@ def padded(new, total):
     return causal(new, total) & seen[:, None, None]
 
 
+def padded_or_itself(new, total):
+    """Padding sees itself alone."""
+    return padded(new, total) | causal(new, total).triu(total - new)
+
+
 def one_blind(new, total):
     """A window that hides every key from query 1."""
     return window(new, total) & (torch.arange(new) != 1)[:, None]
@@ -83,7 +88,7 @@ def whole_numbers_call(rng, shape=(2, 2, 4, 5, 4), mask=None, size=2, dtype=F32)
 
 test_attention = check("3.2", "values without a mask")(attention_call)
 test_attention_scale = check(
-    "3.2", "values with scale {scale}", shape=(2, 1, 4, 5, 6), scale=0.3
+    "3.2", "values with scale {scale}", shape=(2, 1, 4, 5, 6), scale=[0.3, 0.0]
 )(attention_call)
 test_attention_mask = check(
     "3.2", "a mask (T, S): each query sees itself and up to two tokens before it",
@@ -92,6 +97,10 @@ test_attention_mask = check(
 test_attention_mask_of_each_text = check(
     "3.2", "a mask (B, 1, T, S), another for each text", mask=each_text
 )(attention_call)
+test_attention_mask_of_one_text = check(
+    "3.2", "one query, keys hidden from the second text alone", mask=padded_or_itself,
+    shape=(2, 2, 1, 5, 4),
+)(attention_call)  # fmt: skip
 test_attention_mask_and_scale = check("3.2", "a mask and scale 0.2", mask=causal, scale=0.2)(
     attention_call
 )
@@ -208,9 +217,19 @@ def module_call(
         call.then(**inputs, **({"cache": cache} if cuts else {}))
     if again is not None:
         inputs = dict(call.steps[0][1])
+        call.then("__setattr__", name="training", value=False)
         inputs["hidden_states"] = torch.cat((x[:, :again], -x[:, again:]), dim=1)
         call.then(**inputs)
     return call
+
+
+def one_query(builder):
+    """A builder of two calls whose last step has one token."""
+
+    def build(rng, **values):
+        return [builder(rng, mask=mask, **values) for mask in (window, padded_or_itself)]
+
+    return build
 
 
 D, E = 4, 24  # head_dim, and a hidden_size that is 6 * D
@@ -263,14 +282,15 @@ test_qwen3_cache = check(
     "3.4", "5 tokens in three steps with a cache: 2, then 2, then 1", cuts=(0, 2, 4, 5)
 )(qwen3_call)
 test_qwen3_one_query = check(
-    "3.4", "one token, a mask that hides cached keys", mask=window, cuts=(0, 4, 5)
-)(qwen3_call)
+    "3.4", "one token, a mask that hides cached keys of all texts, or of the second",
+    cuts=(0, 4, 5),
+)(one_query(qwen3_call))  # fmt: skip
 test_qwen3_held = check(
     "3.4", "a cache that holds {held} tokens from before", held=2, cuts=(0, 3)
 )(qwen3_call)
-test_qwen3_causality = check("3.4", "what comes later changes nothing before it", again=3)(
-    qwen3_call
-)
+test_qwen3_causality = check(
+    "3.4", "what comes later changes nothing before it, in eval mode either", again=3
+)(qwen3_call)
 test_qwen3_eps = check(
     "3.4", "values with rms_norm_eps {eps}, entries of size {scale}", eps=0.01, scale=4.0
 )(qwen3_call)
@@ -316,11 +336,12 @@ test_latent_own_positions = check(
     positions=FAR_APART,
 )(latent_call)  # fmt: skip
 test_latent_one_query = check(
-    "3.5", "one token, a mask that hides cached keys", mask=window, cuts=(0, 4, 5)
+    "3.5", "one token, a mask that hides cached keys of all texts, or of the second",
+    cuts=(0, 4, 5),
+)(one_query(latent_call))  # fmt: skip
+test_latent_causality = check(
+    "3.5", "what comes later changes nothing before it, in eval mode either", again=3
 )(latent_call)
-test_latent_causality = check("3.5", "what comes later changes nothing before it", again=3)(
-    latent_call
-)
 test_latent_eps = check(
     "3.5", "very small numbers, where the norms' eps of 1e-6 counts", points=0.5, scale=0.002
 )(latent_call)
@@ -361,7 +382,9 @@ def half_softmax_call(rng, shape=(1, 2, 4, 5), dtype=torch.float16, high=0.0):
     return Call("masked_softmax", scores=scores, mask=mask)
 
 
-test_softmax_bool_mask = check("3.6", "a bool mask, True = may attend")(softmax_call)
+test_softmax_bool_mask = check(
+    "3.6", "a bool mask, True = may attend", shape=[(2, 3, 4, 5), (2, 1, 1, 5)]
+)(softmax_call)
 test_softmax_float_mask = check("3.6", "a float mask of 0 and {low}", low=LOW)(softmax_call)
 
 

@@ -3,7 +3,8 @@
 from functools import partial
 
 import torch
-from visible.test_gqa import FAR_APART, module_call, window
+from visible.questions import PADDED, exact_numbers, in_eval_mode, mask_of, thirds
+from visible.test_gqa import FAR_APART, each_text, module_call, one_query
 from visible.test_moe import fresh
 from visible.test_moe import state as moe_state
 
@@ -13,14 +14,18 @@ F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
 loose = partial(check, tolerance=1e-4)  # where another order of sums is as right
 
 
-def mask_call(rng, new, total, size, sinks=0, **options):
+def mask_call(rng, new, total, size, sinks=0, more=0, **options):
+    """With up to `more` new tokens more, and as many more cached ones, if any are cached."""
+    added, cached = rng.integers(0, more + 1, 2).tolist()
+    total += added + cached * (total > new)
+    new += added
     inputs = {"query_length": new, "key_length": total, "window": size}
     if sinks:
         inputs["sinks"] = sinks
     return Call("sliding_window_mask", **inputs, **options)
 
 
-test_window = check("12.1", "6 tokens, a window of 3, nothing cached", new=6, total=6, size=3)(
+test_window = check("12.1", "a window of {size}, nothing cached", new=6, total=6, size=[3])(
     mask_call
 )
 test_window_one = check("12.1", "window 1: a token sees itself alone", new=4, total=4, size=1)(
@@ -30,11 +35,11 @@ test_window_wide = check(
     "12.1", "a window wider than the text is a causal mask", new=4, total=4, size=9
 )(mask_call)
 test_window_cache = check(
-    "12.1", "{new} new tokens after cached ones, window 3",
+    "12.1", "new tokens after cached ones, a window of {size}",
     size=3, cases=rows("new, total", (2, 7), (1, 6)),
 )(mask_call)  # fmt: skip
 test_window_sinks = check(
-    "12.1", "{sinks} sinks, window 2, {new} new tokens of {total}",
+    "12.1", "{sinks} sinks, a window of {size}",
     size=2, cases=rows("new, total, sinks", (6, 6, 1), (3, 7, 2)),
 )(mask_call)  # fmt: skip
 test_window_early_sinks = check(
@@ -61,20 +66,35 @@ def norm_call(
 def test_norm_start(rng):
     """Qwen3NextRMSNorm: the weight is zeros at the start, eps is 1e-6 if none is given"""
     x = 0.002 * rng.normal(2, 8)
-    return Call("Qwen3NextRMSNorm", init={"hidden_size": 8}, names=True, hidden_states=x)
+    call = Call("Qwen3NextRMSNorm", init={"hidden_size": 8}, names=True, hidden_states=x)
+    return call.then(".weight")
 
 
-test_norm = check("12.2", "Qwen3NextRMSNorm: the scale is 1 + weight")(norm_call)
+test_norm = check("12.2", "Qwen3NextRMSNorm: the scale is 1 + weight, in eval mode either")(
+    in_eval_mode(norm_call)
+)
 test_norm_eps = check(
     "12.2", "Qwen3NextRMSNorm: eps 0.1 with small numbers", points=0.5, eps=0.1, scale=0.2
 )(norm_call)
-test_norm_half = check(
-    "12.2",
-    "Qwen3NextRMSNorm: bfloat16, the product in float32",
-    points=0.5,
-    dtype=BF16,
-    size=64,
-)(norm_call)
+
+
+@check("12.2", dtype=[BF16], view=exact_numbers)
+def test_norm_digits(rng, dtype, shape=(4, 3), symbol="Qwen3NextRMSNorm"):
+    """{symbol} in {dtype}, to the last digit: what is rounded, and when"""
+    call = norm_call(rng, symbol, dtype=dtype)
+    inputs, x = call.steps[0][1], thirds(rng, *shape)
+    inputs["hidden_states"] = x.to(dtype)
+    if symbol == "Qwen3NextRMSNorm":  # 1 + weight has more digits than bfloat16
+        call.state["weight"] = (3 * rng.integers(-60, 60, 8) + 2) / 512
+        return call
+    gate = 2 * rng.normal(*shape, 8).to(dtype)
+    scaled = call.state["weight"].to(dtype) * (x / 3).to(dtype)
+    exact = scaled.double() * torch.nn.functional.silu(gate.double())
+    doubtful = (exact * (1 - 1e-5)).to(dtype) != (exact * (1 + 1e-5)).to(dtype)
+    inputs["gate"] = gate.masked_fill(doubtful, 0)
+    return call
+
+
 test_norm_large = check(
     "12.2", "Qwen3NextRMSNorm: float16, large numbers", points=0.5, dtype=F16, scale=500.0
 )(norm_call)
@@ -113,13 +133,20 @@ test_attention_all = check("12.2", "all 8 features of a head rotated", points=0.
 test_attention_positions = check(
     "12.2", "each text with positions of its own", points=0.5, positions=FAR_APART
 )(attention_call)
-test_attention_mask = check("12.2", "a window of 3", points=0.5, mask=window)(attention_call)
+test_attention_mask = check(
+    "12.2", "a mask (B, 1, T, S), another for each text", points=0.5, mask=each_text
+)(attention_call)
+test_attention_one_query = check(
+    "12.2", "one token, a mask that hides cached keys of all texts, or of the second",
+    points=0.5, cuts=(0, 4, 5),
+)(one_query(attention_call))  # fmt: skip
 test_attention_cache = check(
     "12.2", "5 tokens in three steps with a cache: 2, then 2, then 1", cuts=(0, 2, 4, 5)
 )(attention_call)
 test_attention_causality = check(
-    "12.2", "what comes later changes nothing before it", points=0.5, again=3
-)(attention_call)
+    "12.2", "what comes later changes nothing before it, in eval mode either", points=0.5,
+    again=3,
+)(attention_call)  # fmt: skip
 test_attention_half = check(
     "12.2", "bfloat16 in, bfloat16 out, cos and sin in float32",
     points=0.5, dtype=BF16, shape=(2, 1),
@@ -226,7 +253,7 @@ def rule_call(rng, symbol="gated_delta_rule", start=True, options=None, chunk=No
 
 test_rule_one = check("12.4", "one token after a state", length=1)(rule_call)
 test_rule = check("12.4", "5 tokens, no state before", points=2, start=False)(rule_call)
-test_rule_start = check("12.4", "5 tokens after a state")(rule_call)
+test_rule_start = check("12.4", "{batch} texts, each after a state", batch=[2, 1])(rule_call)
 test_rule_half = check("12.4", "bfloat16 in, bfloat16 out, the state in float32", dtype=BF16)(
     rule_call
 )
@@ -274,17 +301,14 @@ def test_chunk_strong_decay(rng, length=40, grad=False):
     return call
 
 
-test_gated_norm = check("12.6", "Qwen3NextRMSNormGated", symbol="Qwen3NextRMSNormGated")(
-    norm_call
-)
+test_gated_norm = check(
+    "12.6", "Qwen3NextRMSNormGated, in eval mode either", symbol="Qwen3NextRMSNormGated"
+)(in_eval_mode(norm_call))
 test_gated_norm_eps = check(
     "12.6", "Qwen3NextRMSNormGated: eps 0.1 with small numbers",
     points=0.5, symbol="Qwen3NextRMSNormGated", eps=0.1, scale=0.2,
 )(norm_call)  # fmt: skip
-test_gated_norm_half = check(
-    "12.6", "Qwen3NextRMSNormGated: bfloat16", points=0.5,
-    symbol="Qwen3NextRMSNormGated", dtype=BF16,
-)(norm_call)  # fmt: skip
+test_gated_norm_digits = check("12.6", symbol=["Qwen3NextRMSNormGated"])(test_norm_digits)
 test_gated_norm_large = check(
     "12.6", "Qwen3NextRMSNormGated: float16, large numbers", points=0.5,
     symbol="Qwen3NextRMSNormGated", dtype=F16, scale=500.0,
@@ -293,15 +317,16 @@ test_gated_norm_large = check(
 
 def net_call(
     rng, length=5, pieces=None, before=False, keys=2, values=4, sizes=(3, 5), width=4, size=12,
-    batch=2, eps=1e-6, scale=1.0, again=None, dtype=F32, rule="", padding=(), **options,
+    batch=2, eps=1e-6, scale=1.0, again=None, dtype=F32, rule="", mask=(), **options,
 ):  # fmt: skip
     """A GatedDeltaNet on one piece of a text.
 
     before   after an earlier piece, whose state is drawn
     again    of a second step, the first token that differs
     rule     what replaces self.rule, by its name in doubles/hybrid.py
-    padding  how many tokens of each text are padding, on the left
+    mask     the attention_mask, a row of digits for each text
     """
+    batch = len(mask) or batch
     key_size, value_size = keys * sizes[0], values * sizes[1]
     channels = 2 * key_size + value_size
     made = config(
@@ -325,23 +350,26 @@ def net_call(
     init = {"config": made, "layer_idx": 1}
     half = None if dtype is F32 else dtype
     call = Call("GatedDeltaNet", init=init, state=state, dtype=half, **options)
-    if padding:
-        is_token = torch.arange(length) >= torch.tensor(padding)[:, None]
-        inputs["attention_mask"] = is_token.long()
+    if mask:
+        inputs["attention_mask"] = mask_of(mask)
+    if mask and before:  # nothing was read of a text that begins now
+        for held in inputs["state"]:
+            held[inputs["attention_mask"][:, 0] == 0] = 0
     if rule:
         call.then("__setattr__", name="rule", value=Given(f"hybrid.{rule}"))
     call.then(**inputs)
     if again is not None:
         x = inputs["hidden_states"]
+        call.then("__setattr__", name="training", value=False)
         changed = torch.cat((x[:, :again], -x[:, again:]), dim=1)
         call.then(**{**inputs, "hidden_states": changed})
     return call.returning("output", "state")
 
 
 test_net = loose("12.6", "5 tokens from the beginning", points=2)(net_call)
-test_net_short = loose("12.6", "2 tokens, fewer than the convolution is wide", length=2)(
-    net_call
-)
+test_net_short = loose(
+    "12.6", "tokens: {length}, fewer than the convolution is wide", length=[2, 1]
+)(net_call)
 test_net_width = loose("12.6", "a convolution {width} wide", width=[2, 5])(net_call)
 test_net_rule = loose("12.6", "another rule in self.rule", rule="passing_rule")(net_call)
 
@@ -362,8 +390,15 @@ test_net_g = check(
     points=0.5, rule="passing_rule", dtype=BF16, view=g_of,
 )(net_call)  # fmt: skip
 test_net_padding = loose(
-    "12.6", "padding on the left of a shorter text", points=0.5, padding=(0, 2)
+    "12.6",
+    "padding on the left: attention_mask {mask}",
+    points=0.25,
+    mask=[*PADDED, ("00001",)],
 )(net_call)
+test_net_padding_later = loose(
+    "12.6", "texts that begin in a later piece: attention_mask {mask}", points=0.25,
+    mask=PADDED[:2], before=True,
+)(net_call)  # fmt: skip
 
 
 def dtypes_of(outcomes):
@@ -381,13 +416,14 @@ test_net_half = check(
     points=0.5, view=dtypes_of, dtype=BF16,
 )(net_call)  # fmt: skip
 test_net_padding_half = check(
-    "12.6", "bfloat16 with padding", points=0.5, view=dtypes_of, dtype=BF16, padding=(0, 2)
+    "12.6", "bfloat16 with padding", points=0.5, view=dtypes_of, dtype=BF16, mask=PADDED[1]
 )(net_call)
 test_net_decode = loose("12.6", "one token after a state", length=1, before=True)(net_call)
 test_net_goes_on = loose("12.6", "5 tokens after a state", before=True)(net_call)
 test_net_causality = loose(
-    "12.6", "what comes later changes nothing before it", points=0.5, again=3
-)(net_call)
+    "12.6", "what comes later changes nothing before it, in eval mode either", points=0.5,
+    again=3,
+)(net_call)  # fmt: skip
 test_net_gradients = loose("12.6", "gradients of input and parameters", points=0.5, grad=True)(
     net_call
 )
@@ -407,7 +443,11 @@ def shared_call(
         size = (sizes[1], shape[-1]) if name != "down_proj" else (shape[-1], sizes[1])
         weights[f"shared_expert.{name}.weight"] = scale * rng.normal(*size)
     weights["shared_expert_gate.weight"] = 2 * scale * rng.normal(1, shape[-1])
-    x = rng.normal(*shape, dtype=dtype or F32)
+    x = rng.normal(*shape)
+    if dtype:  # positive sums round little; the logits are the first features
+        weights = {name: 0.1 + weight.abs() for name, weight in weights.items()}
+        weights["gate.weight"] = torch.eye(experts, shape[-1])
+        x = 0.5 * torch.argsort(x, dim=-1).to(dtype)
     call = Call("Qwen3NextSparseMoeBlock", init={"config": made}, state=weights, dtype=dtype,
                 hidden_states=x, **options)  # fmt: skip
     return call.returning("mixed", "router_logits")
@@ -416,7 +456,9 @@ def shared_call(
 test_shared_names = check("12.7", "names and shapes of the parameters", points=0.5)(
     lambda rng: fresh(shared_call(rng))
 )
-test_shared = check("12.7", "2 texts of 3 tokens", points=2)(shared_call)
+test_shared = check("12.7", "2 texts of 3 tokens, in eval mode either", points=2)(
+    in_eval_mode(shared_call)
+)
 test_shared_one = check("12.7", "one token, top_k 1", top_k=1, shape=(1, 1, 6))(shared_call)
 test_shared_half = check(
     "12.7", "bfloat16 in, bfloat16 out", points=0.5, dtype=BF16, shape=(1, 1, 6), scale=0.2

@@ -1,6 +1,7 @@
 """Visible checks of lab 05: what check("5.1") and its sisters run."""
 
 import torch
+from visible.questions import PADDED, in_eval_mode, mask_of
 
 from labkit.checks.declared import Call, New, check
 
@@ -144,7 +145,7 @@ def with_a_stranger(call, expert, token):
 test_block_parameters = check("5.2", "the parameters, their names and shapes")(
     lambda rng: fresh(block_call(rng))
 )
-test_block = check("5.2", "values")(block_call)
+test_block = check("5.2", "values, in eval mode either")(in_eval_mode(block_call))
 test_block_not_renormalized = check("5.2", "norm_topk_prob=False", top_k=3, norm=False)(
     block_call
 )
@@ -196,10 +197,11 @@ def balance_call(logits, top_k, **options):
     return Call("load_balancing_loss", router_logits=logits, top_k=top_k, **options)
 
 
-MASK = torch.tensor([[0, 1, 1, 1], [0, 0, 1, 1]])  # left padding, two texts of four tokens
-
-
-def some_balance_call(rng, shape=(8, 5), layers=1, top_k=2, **options):
+def some_balance_call(rng, shape=(8, 5), layers=1, top_k=2, mask=(), **options):
+    """mask    the attention_mask, a row of digits per text"""
+    if mask:
+        options["attention_mask"] = mask_of(mask)
+        shape = (options["attention_mask"].numel(), shape[1])
     logits = [2 * rng.normal(*shape) for _ in range(layers)]
     return balance_call(logits[0] if layers == 1 else logits, top_k, **options)
 
@@ -236,11 +238,11 @@ def test_loss_layers(rng):
     return some_balance_call(rng, layers=3), balance_call(two, 2)
 
 
-test_loss_mask = check("5.3", "one layer, some tokens padding", attention_mask=MASK)(
-    some_balance_call
-)
+test_loss_mask = check(
+    "5.3", "one layer, some tokens padding: {mask}", points=0.5, mask=PADDED
+)(some_balance_call)
 test_loss_layers_and_mask = check(
-    "5.3", "three layers, some tokens padding", layers=3, attention_mask=MASK
+    "5.3", "three layers, some tokens padding", layers=3, mask=("0111", "0011")
 )(some_balance_call)
 
 
@@ -252,11 +254,9 @@ def test_loss_half(rng):
 
 
 test_loss_positions = check(
-    "5.3",
-    "arguments by position: router_logits, top_k, attention_mask",
-    attention_mask=MASK,
-    by_position=True,
-)(some_balance_call)
+    "5.3", "arguments by position: router_logits, top_k, attention_mask",
+    mask=("0111", "0011"), by_position=True,
+)(some_balance_call)  # fmt: skip
 test_loss_gradients = check("5.3", "gradients", grad=True)(some_balance_call)
 
 
@@ -264,7 +264,7 @@ def layers_call(experts, step, listed, layers=range(6), **options):
     """Which of these layers are sparse, one step a layer."""
     fields = {"decoder_sparse_step": step, "mlp_only_layers": listed}
     model = config(experts, min(2, experts) or 1, True, 4, 3, 5)
-    model.arguments |= {**fields, "num_hidden_layers": 12}
+    model.arguments |= {**fields, "num_hidden_layers": max(12, *layers) + 1}
     call = Call("uses_experts", **options)
     for layer_idx in layers:
         call.then(config=model, layer_idx=layer_idx)

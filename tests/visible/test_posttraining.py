@@ -3,8 +3,9 @@
 from functools import partial
 
 import torch
+from visible.questions import in_eval_mode
 
-from labkit.checks.declared import Call, Given, New, Outcome, check
+from labkit.checks.declared import Call, Given, New, Outcome, check, rows
 
 F32, BF16 = torch.float32, torch.bfloat16
 HEADER, END = (4, 7, 5), 3  # of an answer; 4, 6, 5 begins a user's turn, 5 is a line break
@@ -21,17 +22,20 @@ def chat(rng, *sizes, closed=True):
     return ids if closed else ids[:-2]
 
 
-def labels_call(rng, *chats, left=0, pad=0, mask=False, closed=True, **options):
-    """Texts in one batch: `left` columns of padding before the first, the others filled up."""
+def labels_call(rng, *chats, left=(), right=0, pad=0, closed=True, **options):
+    """Texts in one batch: with `left` columns of padding before each and `right` behind the
+    longest, a mask; the others are filled up."""
     rows = [chat(rng, *sizes, closed=closed) for sizes in chats]
-    rows[0] = [pad] * left + rows[0]
-    longest = max(map(len, rows))
-    real = [[int(i >= left * (n == 0)) for i in range(len(row))] for n, row in enumerate(rows)]
-    fill = lambda row, value: row + [value] * (longest - len(row))  # noqa: E731
-    inputs = {"input_ids": torch.tensor([fill(row, pad) for row in rows])}
-    inputs |= {"header": HEADER, "end_of_turn": END}
-    if mask:
-        inputs["attention_mask"] = torch.tensor([fill(row, 0) for row in real])
+    before = left or [0] * len(rows)
+    total = right + max(n + len(row) for n, row in zip(before, rows, strict=True))
+    ids = torch.full((len(rows), total), pad)
+    mask = torch.zeros_like(ids)
+    for n, row in enumerate(rows):
+        place = slice(before[n], before[n] + len(row))
+        ids[n, place], mask[n, place] = torch.tensor(row), 1
+    inputs = {"input_ids": ids, "header": HEADER, "end_of_turn": END}
+    if left:
+        inputs["attention_mask"] = mask
     return Call("answer_labels", **inputs, **options)
 
 
@@ -59,18 +63,23 @@ def test_labels_none(rng, sizes):
     return labels_call(rng, sizes, (2, 1))
 
 
-@check("11.1", chats=[((3, 2), (2, 6))], left=[2], pad=[0, END])
-def test_labels_padding(rng, chats, left, pad):
-    """padding on both sides, of token {pad}, which attention_mask marks"""
-    return labels_call(rng, *chats, left=left, pad=pad, mask=True, closed=False)
+@check("11.1", points=0.5, pad=[0, END], cases=rows(  # one text, the first whole, the last
+    "chats, left, right", (((3, 2),), (2,), 2), (((2, 6), (3, 2)), (0, 0), 0),
+    (((3, 2), (2, 6)), (2, 0), 0),
+))  # fmt: skip
+def test_labels_padding(rng, chats, left, right, pad):
+    """padding of token {pad}, which attention_mask marks: {left} columns before, and behind"""
+    return labels_call(rng, *chats, left=left, right=right, pad=pad, closed=False)
 
 
 PIECES = (7, 5, 9, 4, 6, 7, 5, 9, 4, 7, 6, 9, 3, 4, 7, 5, 9, 3, 9)
 
 
-@check("11.1", ids=[PIECES, (4, 7, 5, 9, 8, 3, 5), (5, 9, 3, 8, 4, 7)])
+@check("11.1", points=0.5, ids=[
+    PIECES, (4, 7, 5, 9, 8, 3, 5), (5, 9, 3, 8, 4, 7), (9, 4, 7, 5, 4, 7, 5, 8),
+])  # fmt: skip
 def test_labels_pieces(rng, ids):
-    """parts of the header in a text, and texts that begin with it or with its end"""
+    """parts of the header in a text, or all of it in an answer: {ids}"""
     inputs = {"input_ids": torch.tensor([ids]), "header": HEADER, "end_of_turn": END}
     return Call("answer_labels", **inputs)
 
@@ -95,9 +104,10 @@ def lora_call(rng, shape=(2, 5), out=4, r=2, lora_alpha=6.0, bias=True, dtype=F3
     return call.then(x=rng.normal(*shape, dtype=dtype))
 
 
-test_lora_values = check("11.2", "r {r}, lora_alpha {lora_alpha}", points=2, cases=[
-    {"r": 2, "lora_alpha": 6.0}, {"r": 3, "lora_alpha": 4.0},
-])(lora_call)  # fmt: skip
+test_lora_values = check(
+    "11.2", "r {r}, lora_alpha {lora_alpha}, in eval mode either", points=2,
+    cases=[{"r": 2, "lora_alpha": 6.0}, {"r": 3, "lora_alpha": 4.0}],
+)(in_eval_mode(lora_call))  # fmt: skip
 test_lora_names = check("11.2", "names and shapes of the weights", names=True)(lora_call)
 test_lora_gradients = check(
     "11.2", "gradients: the base layer is frozen", points=2, grad=True, bias=[True, False]
@@ -163,7 +173,7 @@ def test_lora_merged(rng, out=4, size=6):
 @check("11.2", targets=[None, ("o_proj",)], points=2, view=without_a)
 def test_add_lora(rng, targets, r=3):
     """add_lora on {targets}: which weights learn, and the output stays"""
-    inputs = {"model": adaptable(), "r": r, "lora_alpha": 5.0}
+    inputs = {"model": adaptable(), "r": r, "lora_alpha": rng.uniform(low=4.0, high=9.0).item()}
     if targets:
         inputs["target_modules"] = targets
     return Call("add_lora", **inputs)
@@ -178,7 +188,7 @@ def test_add_lora_kind(rng, dtype, r):
 @check("11.2", dtype=[torch.float64])
 def test_merge_dtype(rng, dtype, size=6):
     """merge in a model in {dtype}: the weights keep their dtype"""
-    put = merge_put(("layers.0.v_proj", "layers.1.o_proj"), size, dtype=dtype)
+    put = merge_put(rng, ("layers.0.v_proj", "layers.1.o_proj"), size, dtype=dtype)
     return Call("merge", model=adaptable(size=size, put=put, dtype=dtype))
 
 
@@ -190,21 +200,21 @@ def test_add_lora_unknown(rng, name="q"):
     return call.then("", **inputs)
 
 
-def merge_put(paths, size, **kind):
+def merge_put(rng, paths, size, **kind):
     """{path: a LoRALinear that fits there}."""
-    put = {}
+    put, alpha = {}, rng.uniform(low=2.0, high=5.0).item()
     for path in paths:
         rows, columns = (size, size + 2) if "o_proj" in path else (size + 2, size)
         bias = "v_proj" in path
         base = linear(rows, columns, bias=bias, **kind)
-        put[path] = New("LoRALinear", base_layer=base, r=2, lora_alpha=3.0)
+        put[path] = New("LoRALinear", base_layer=base, r=2, lora_alpha=alpha)
     return put
 
 
 @check("11.2", paths=[("layers.0.v_proj", "layers.1.q_proj")], points=2)
 def test_merge(rng, paths, size=6):
     """merge of LoRA on {paths}: the weights afterwards, and the output stays"""
-    return Call("merge", model=adaptable(size=size, put=merge_put(paths, size)))
+    return Call("merge", model=adaptable(size=size, put=merge_put(rng, paths, size)))
 
 
 def log_probs_call(rng, shape=(2, 6), temperature=1.0, scale=2.0, dtype=F32, **options):
@@ -238,7 +248,7 @@ test_log_probs_bfloat16 = check(
 
 
 @check("11.3", scale_rewards=[True, False], points=2)
-def test_advantages(rng, scale_rewards, groups=3, size=4):
+def test_advantages(rng, scale_rewards, groups=3, size=5):
     """group_advantages, scale_rewards {scale_rewards}: one group of equal rewards"""
     rewards = rng.normal(groups, size)
     rewards[1] = 0.7
@@ -253,9 +263,11 @@ def test_advantages_few(rng, rewards=(1.0, 0.0, 0.0, 0.0, 1.0, 1.0)):
     return call.then("", rewards=torch.tensor(rewards), group_size=3)
 
 
-def policy_call(rng, lengths=(3, 6, 1), spread=0.3, grad=("log_probs",), nan=False, **inputs):
-    """Answers of these lengths, none of them as long as T; old and new are `spread` apart."""
-    shape = (len(lengths), max(lengths) + 1)
+def policy_call(
+    rng, lengths=(3, 6, 1), spread=0.3, grad=("log_probs",), nan=False, room=1, **inputs
+):
+    """Answers of these lengths, T is `room` more; old and new are `spread` apart."""
+    shape = (len(lengths), max(lengths) + room)
     mask = (torch.arange(shape[1]) < torch.tensor(lengths)[:, None]).long()
     old = -rng.uniform(*shape, low=0.1, high=3.0)
     log_probs = old + spread * rng.normal(*shape)
@@ -277,12 +289,14 @@ test_policy_clip = check(
     cases=[{"clip_low": 0.2, "clip_high": 0.2}, {"clip_low": 0.1, "clip_high": 0.4}],
     spread=0.7, lengths=(9, 7, 8, 9, 9, 5),
 )(policy_call)  # fmt: skip
-test_policy_kl = check("11.3", "policy_loss with a reference model, beta {beta}", beta=[0.5])(
-    policy_call
-)
+test_policy_kl = check(
+    "11.3", "policy_loss with a reference model, answers of {lengths} tokens", beta=0.5,
+    lengths=[(3, 6, 1), (4,)],
+)(policy_call)  # fmt: skip
 test_policy_masked = check(
-    "11.3", "policy_loss where masked tokens have a log-probability of -inf", nan=True
-)(policy_call)
+    "11.3", "policy_loss where masked tokens have a log-probability of -inf", nan=True,
+    lengths=(6, 3, 6), room=0,
+)(policy_call)  # fmt: skip
 test_policy_masked_kl = check(
     "11.3", "policy_loss with a reference model and masked tokens of -inf", nan=True, beta=0.2
 )(policy_call)
@@ -290,8 +304,9 @@ test_policy_constant = check(
     "11.3", "policy_loss dr_grpo with max_length 10", loss_type="dr_grpo", max_length=10
 )(policy_call)
 test_policy_empty = check(
-    "11.3", "policy_loss with an answer without a token", lengths=(3, 0, 2)
-)(policy_call)
+    "11.3", "policy_loss with answers of {lengths} tokens: {loss_type}", points=0.5,
+    loss_type=["grpo", "dapo", "dr_grpo"], lengths=[(3, 0, 2), (0, 0)],
+)(policy_call)  # fmt: skip
 test_policy_all_gradients = check(
     "11.3", "gradients of policy_loss flow to log_probs alone", beta=0.3, points=0.5,
     grad=("log_probs", "old_log_probs", "advantages", "ref_log_probs"),
@@ -341,7 +356,7 @@ test_step_one_prompt = check(
 )(step_call)
 test_step_pad = check("11.4", "padded with a stop token", tolerance=NEAR, pad=2)(step_call)
 test_step_temperature = check(
-    "11.4", "temperature {temperature}", tolerance=NEAR, temperature=[0.6]
+    "11.4", "temperature {temperature}", tolerance=NEAR, temperature=[0.6, 1e-3]
 )(step_call)
 test_step_updates = check(
     "11.4", "{updates} updates on the same answers, other settings left out", tolerance=NEAR,
@@ -353,11 +368,9 @@ test_step_settings = check("11.4", "one step with {settings}", tolerance=NEAR, s
     ],
 )(lambda rng, settings, **sizes: step_call(rng, **sizes, **settings))  # fmt: skip
 test_step_two = check(
-    "11.4",
-    "two steps in a row, with gradients of something else before",
-    tolerance=NEAR,
+    "11.4", "two steps in a row, with gradients of something else before", tolerance=NEAR,
     steps=2,
-)(step_call)
+)(step_call)  # fmt: skip
 
 
 def dpo_call(
@@ -380,9 +393,10 @@ test_dpo_default = check("11.5", "pairs of answers, beta left out", beta=None)(d
 test_dpo_far = check(
     "11.5", "margins far from 0", scale=300.0, beta=1.0, lengths=(3, 5, 4, 1, 2, 6, 3, 2, 4, 3)
 )(dpo_call)
-test_dpo_masked = check("11.5", "masked tokens with a log-probability of -inf", nan=True)(
-    dpo_call
-)
+test_dpo_masked = check(
+    "11.5", "masked tokens with a log-probability of -inf, answers of {lengths} tokens",
+    nan=True, lengths=[(3, 5, 4, 1), (5, 3, 1, 5)],
+)(dpo_call)  # fmt: skip
 test_dpo_gradients = check(
     "11.5", "gradients of the loss flow to log_probs alone", points=0.5,
     grad=("log_probs", "ref_log_probs"), first=True,

@@ -1,6 +1,7 @@
 """Visible checks of lab 02: what check("2.1") and its sisters run."""
 
 import torch
+from visible.questions import in_eval_mode
 
 from labkit.checks.declared import Call, check, rows
 
@@ -120,18 +121,21 @@ test_sinusoidal_embedding_by_position = check(
 )(sinusoidal_call)  # fmt: skip
 
 
-def alibi_call(rng, num_heads=4, query_length=4, key_length=4, **options):
+def alibi_call(rng, num_heads=4, query_length=4, key_length=4, more=0, **options):
+    """With up to `more` new tokens more, and as many more cached ones, if any are cached."""
+    added, cached = rng.integers(0, more + 1, 2).tolist()
+    key_length += added + cached * (key_length > query_length)
+    query_length += added
     lengths = {"query_length": query_length, "key_length": key_length}
     return Call("alibi_bias", num_heads=num_heads, **lengths, **options)
 
 
 test_alibi_bias_heads = check("2.5", "{num_heads} heads", num_heads=[8, 4, 12])(alibi_call)
 test_alibi_bias_cache = check(
-    "2.5", "the last {query_length} queries of {key_length} keys",
-    cases=rows("query_length, key_length", (2, 5)),
-)(alibi_call)  # fmt: skip
+    "2.5", "the last queries of more keys", cases=rows("query_length, key_length", (2, 5))
+)(alibi_call)
 test_alibi_bias_long = check(
-    "2.5", "the last query of {key_length} keys, where only float32 still counts",
+    "2.5", "the last queries of some {key_length} keys, where only float32 still counts",
     key_length=[2100], query_length=1, num_heads=2,
 )(alibi_call)  # fmt: skip
 test_alibi_bias_by_position = check(
@@ -195,7 +199,7 @@ test_yarn_cos_sin_far_end = check(
 )(yarn_call)  # fmt: skip
 test_yarn_cos_sin_explicit_factor = check(
     "2.7", "attention_factor {attention_factor}, not left to the formula",
-    attention_factor=[1.7, 1.0], ids=SOME,
+    attention_factor=[1.7, 1.0, 0.0], ids=SOME,
 )(yarn_call)  # fmt: skip
 test_yarn_cos_sin_betas = check(
     "2.7", "other beta_fast and beta_slow", beta_fast=60.0, beta_slow=4.0, ids=SOME
@@ -224,9 +228,9 @@ def test_learned_positions_made(rng):
     return call
 
 
-test_learned_positions_values = check("2.8", "values, from place 0 on", start=None, new=4)(
-    learned_call
-)
+test_learned_positions_values = check(
+    "2.8", "values, from place 0 on, in eval mode either", start=None, new=4
+)(in_eval_mode(learned_call))
 test_learned_positions_full = check("2.8", "a text as long as the table", start=0, new=7)(
     learned_call
 )
@@ -234,21 +238,16 @@ test_learned_positions_start = check(
     "2.8", "2 tokens after {start} that a cache holds, of 7 places", start=[3, 5], new=2
 )(learned_call)
 test_learned_positions_too_long = check(
-    "2.8",
-    "tokens behind the last of 7 places: start {start}, T {new}",
+    "2.8", "tokens behind the last of 7 places: start {start}, T {new}",
     cases=rows("start, new", (0, 8), (6, 2), (7, 1)),
-)(learned_call)
+)(learned_call)  # fmt: skip
 test_learned_positions_negative = check(
     "2.8", "a start below 0: {start}", points=0.5, start=[-1, -7], new=2
 )(learned_call)
 test_learned_positions_by_position = check(
-    "2.8",
-    "arguments by position: hidden_states, start",
-    points=0.5,
-    start=1,
-    new=3,
+    "2.8", "arguments by position: hidden_states, start", points=0.5, start=1, new=3,
     by_position=True,
-)(learned_call)
+)(learned_call)  # fmt: skip
 test_learned_positions_gradients = check(
     "2.8", "gradients of the embeddings and the table", points=0.5, start=2, new=3, grad=True
 )(learned_call)

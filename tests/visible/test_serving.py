@@ -1,6 +1,7 @@
 """Visible checks of lab 10: what check("10.1") and its sisters run."""
 
 import torch
+from visible.questions import in_eval_mode
 
 from labkit.checks.declared import Call, Given, New, Outcome, check
 from labkit.sandbox.inside.call import tensors_in
@@ -68,11 +69,11 @@ test_tiles_gradient = check("10.1", "gradients", block_size=2, grad=True)(tiles_
 
 @check("10.1", cases=[
     {"shape": (1, 2, 2, 48, 48, 4), "most": 1600},
-    {"shape": (1, 16, 1, 1, 100, 8), "most": 3200},
-    {"shape": (1, 2, 1, 2, 96, 16), "most": 1200, "dtype": BF16},
+    {"shape": (1, 2, 1, 1, 900, 4), "most": 800},
+    {"shape": (1, 2, 1, 2, 400, 16), "most": 390, "dtype": BF16},
 ])  # fmt: skip
 def test_tiles_memory(rng, shape, most, dtype=F32, block_size=8):
-    """no table of T x S scores, no copy of all keys: (B, H, K, T, S, D) {shape}"""
+    """no table of T x S scores, nothing as long as all keys: (B, H, K, T, S, D) {shape}"""
     return tiles_call(rng, shape, dtype=dtype, block_size=block_size, most_numbers=most)
 
 
@@ -142,21 +143,25 @@ def test_dequantize(rng, groups, rows=3, columns=8):
 
 def layer_call(rng, bits=8, group_size=None, bias=False, dtype=F32, shape=(2, 3), rows=5,
                columns=8, **options):  # fmt: skip
-    init = {"weight": rounded(rng, rows, columns, bits, group_size)}
-    init["bias"] = rng.normal(rows) if bias else None
+    weight, added = rounded(rng, rows, columns, bits, group_size), rng.normal(rows)
+    x = rng.normal(*shape, columns)
+    if dtype != F32:  # positive sums round little
+        weight, added, x = weight.abs(), added.abs(), x.abs().to(dtype)
+    init = {"weight": weight, "bias": added if bias else None}
     init |= {"bits": bits, "group_size": group_size}
-    x = rng.normal(*shape, columns).to(dtype)
     return Call("QuantizedLinear", init=init, hidden_states=x, **options)
 
 
-test_layer = check("10.2", "QuantizedLinear with {bits} bits, groups of {group_size}",
-                   cases=[{"bits": 8, "group_size": None}, {"bits": 4, "group_size": 4}],
-                   )(layer_call)  # fmt: skip
+test_layer = check(
+    "10.2", "QuantizedLinear with {bits} bits, groups of {group_size}, in eval mode either",
+    cases=[{"bits": 8, "group_size": None}, {"bits": 4, "group_size": 4}],
+)(in_eval_mode(layer_call))  # fmt: skip
 test_layer_bias = check("10.2", "QuantizedLinear with a bias, which is no Parameter either",
                         bias=True, grad=True)(layer_call)  # fmt: skip
 test_layer_names = check("10.2", "QuantizedLinear: names and shapes of what it stores",
                          names=True, bits=4, group_size=2, bias=True)(layer_call)  # fmt: skip
-test_layer_half = check("10.2", "QuantizedLinear on {dtype}", dtype=[BF16])(layer_call)
+test_layer_half = check("10.2", "QuantizedLinear on {dtype}, with a bias: {bias}", dtype=[BF16],
+                        bias=[False, True])(layer_call)  # fmt: skip
 
 
 @check("10.2")
@@ -218,6 +223,7 @@ def pool(rng, steps, layers=1, num_blocks=6, block_size=2, heads=2, dim=3, wider
     ("add", n)  ("fork", n, m)  ("free", n)
     ("append", n, T)  ("?append", n, T)  ("gather", n)   in all layers, one after the other
     ("pass", n, T)                                       per layer append, then gather
+    ("append", n, T, i)  ("gather", n, i)                in layer i alone
     """
     sizes = {"num_hidden_layers": layers, "num_blocks": num_blocks, "block_size": block_size}
     call = Call("PagedCache", init=sizes, **options).returning("key", "value")
@@ -233,9 +239,10 @@ def pool(rng, steps, layers=1, num_blocks=6, block_size=2, heads=2, dim=3, wider
         elif action in ("add", "free"):
             call.then(action, sequence=sequence)
         else:
-            for layer in range(layers):
+            tokens = () if action == "gather" else (more.pop(0),)
+            for layer in more or range(layers):
                 if action != "gather":
-                    append(action.replace("pass", "append"), sequence, layer, *more)
+                    append(action.replace("pass", "append"), sequence, layer, *tokens)
                 if action in ("gather", "pass"):
                     call.then("gather", sequence=sequence, layer_idx=layer)
     for name in (".block_table", ".free_blocks", ".ref_count", ".lengths", ".keys"):
@@ -310,6 +317,14 @@ LAST = (("add", 0), ("append", 0, 1), ("add", 1), ("append", 1, 8), ("add", 2),
         ("append", 2, 1), ("free", 1), ("fork", 0, 3), ("fork", 2, 4), ("append", 3, 1),
         ("append", 4, 1), ("gather", 3), ("gather", 4))  # fmt: skip
 test_pool_last = check_pool("the first and the last block of the pool are copied", steps=LAST)
+FAMILY = (
+    *(("add", 5), ("append", 5, 5), ("fork", 5, 6), ("fork", 6, 7), ("append", 7, 1)),
+    *(("append", 6, 2), ("free", 6), ("append", 5, 1), ("fork", 7, 8), ("append", 8, 3)),
+    *(("free", 5), ("gather", 7), ("gather", 8)),
+)
+test_pool_family = check_pool(
+    "forks of forks, some of which leave", steps=FAMILY, num_blocks=12
+)
 FULL = (("add", 0), ("append", 0, 3), ("?append", 0, 4), ("gather", 0))
 test_pool_full = check_pool(
     "too few blocks are free: ValueError, and nothing has changed", steps=FULL, num_blocks=3
@@ -320,6 +335,14 @@ test_pool_refused = check_pool(
     "no block is free for a copy: ValueError, and nothing has changed",
     steps=[SHARED, (*SHARED[:3], ("?append", 1, 1), *SHARED[4:])], num_blocks=2,
 )  # fmt: skip
+test_pool_half = check_pool(
+    "one block is free, and a copy and a new one are needed: ValueError, nothing has changed",
+    steps=SHARED, num_blocks=3,
+)  # fmt: skip
+AHEAD = (("add", 0), ("append", 0, 2), ("append", 0, 3, 0), ("gather", 0), ("fork", 0, 1),
+         ("gather", 1), ("append", 1, 3, 1), ("gather", 1), ("gather", 0))  # fmt: skip
+test_pool_ahead = check_pool("a layer ahead of the other, a fork between them", steps=AHEAD,
+                             layers=2, num_blocks=8)  # fmt: skip
 
 
 # 10.4
@@ -404,45 +427,55 @@ test_served_stop = check_served(
 # 10.5
 
 
-def spoken(rng, drafts, q, p, rows=1, **options):
-    """All rows alike: drafts (k,), q (k, V), p (k + 1, V)."""
-    k = len(drafts)
-    return Call(
-        "speculative_step",
-        draft_tokens=torch.tensor(drafts).expand(rows, k).clone(),
-        draft_probs=torch.tensor(q).expand(rows, k, -1).clone(),
-        target_probs=torch.tensor(p).expand(rows, k + 1, -1).clone(),
-        **options,
-    )
+def spoken(rng, drafts, q, p, rows=1, counts=None, **options):
+    """All rows alike: drafts (k,), q (k, V), p (k + 1, V), under new names for the tokens.
+
+    counts   how likely -1 and each token are, where they are counted
+    """
+    order = torch.from_numpy(rng.generator.permutation(len(p[0])))
+    q, p = (torch.tensor(table)[:, order.argsort()] for table in (q, p))
+    inputs = {"draft_tokens": order[list(drafts)].repeat(rows, 1)}
+    inputs |= {"draft_probs": q.repeat(rows, 1, 1), "target_probs": p.repeat(rows, 1, 1)}
+    call = Call("speculative_step", **inputs, summary=counts and "counts", **options)
+    if counts:
+        call.drawn_from(
+            torch.tensor(counts)[torch.cat((torch.tensor([0]), 1 + order.argsort()))]
+        )
+    return call
 
 
-A, B, C, D = map(tuple, torch.eye(4).tolist())
-EVEN = (0.25, 0.25, 0.25, 0.25)
-test_speculative_all = check(
-    "10.5", "every draft passes where p has at least q, and one token more",
-    drafts=(2, 0), q=(EVEN, (0.5, 0.5, 0.0, 0.0)), p=(C, A, D),
-)(spoken)  # fmt: skip
-test_speculative_first = check(
-    "10.5", "the first draft has p = 0", drafts=(2, 0, 1), q=(EVEN, EVEN, EVEN), p=(B, A, B, D)
-)(spoken)
-test_speculative_middle = check(
-    "10.5", "the second of three has p = 0", drafts=(2, 0, 1), q=(EVEN, A, EVEN),
-    p=(C, D, B, A),
-)(spoken)  # fmt: skip
-test_speculative_left = check(
-    "10.5", "what is left of p has one token", drafts=(0,), q=((0.8, 0.2, 0.0, 0.0),),
-    p=((0.0, 0.2, 0.8, 0.0), EVEN),
-)(spoken)  # fmt: skip
+def shares(rng, *shape):
+    numbers = rng.uniform(*shape, low=0.1)
+    return numbers / numbers.sum(dim=-1, keepdim=True)
 
 
-@check("10.5")
-def test_speculative_rows(rng):
-    """each row is judged by itself"""
-    p = torch.tensor([[C, A, D], [B, A, D], [C, B, D]])
-    return Call(
-        "speculative_step", draft_tokens=torch.tensor([[2, 0]] * 3),
-        draft_probs=torch.full((3, 2, 4), 0.25), target_probs=p,
-    )  # fmt: skip
+@check("10.5", passes=[3, 0, 1])
+def test_speculative_sure(rng, passes, rows=1, k=3, vocab=9):
+    """{passes} of 3 drafts pass, and one token is left to follow"""
+    drafts = rng.integers(0, vocab, rows, k)
+    q, p = shares(rng, rows, k, vocab), shares(rng, rows, k + 1, vocab)
+    counts = rng.integers(0, k + 1, rows).tolist() if passes is None else [passes] * rows
+    for row, count in enumerate(counts):
+        for place in range(count):  # p and q of the draft are equal
+            x = drafts[row, place]
+            others = torch.arange(vocab) != x
+            p[row, place, others] = q[row, place, others].flip(0)
+            p[row, place, x] = q[row, place, x]
+        first, second = (int(token) for token in rng.generator.permutation(vocab)[:2])
+        p[row, count] = 0.0
+        p[row, count, first] = 1.0
+        if count < k:  # what is left of p has one token of two
+            x = drafts[row, count] = (set(range(3)) - {first, second}).pop()
+            p[row, count, second] = p[row, count, first] = 0.5
+            q[row, count] = 0.0
+            q[row, count, x], q[row, count, second] = 0.3, 0.7
+    inputs = {"draft_tokens": drafts, "draft_probs": q, "target_probs": p}
+    return Call("speculative_step", **inputs)
+
+
+test_speculative_rows = check(
+    "10.5", "{rows} rows, each with drafts, q and p of its own", points=2, passes=None, rows=30
+)(test_speculative_sure)  # fmt: skip
 
 
 def column(number, columns=2):
@@ -460,27 +493,32 @@ def column(number, columns=2):
     return counted
 
 
+A, B, C, D = map(tuple, torch.eye(4).tolist())
+EVEN = (0.25, 0.25, 0.25, 0.25)
 P, Q = (0.5, 0.3, 0.15, 0.05), (0.1, 0.4, 0.2, 0.3)
 
 
-def frequencies(rng, drafted, p=P, q=Q, draws=4000, further=EVEN, before=0):
+def frequencies(rng, drafted, p=P, q=Q, draws=2000, further=EVEN, before=0):
     """A draft that is always the same, so that min(1, p/q) and what is left show.
 
     before    drafts before it, which always pass
     """
     qs, ps = [EVEN] * before + [q], [C] * before + [p, further]
-    call = spoken(rng, [2] * before + [drafted], qs, ps, rows=draws, summary="counts")
     target, draft = torch.tensor(p, dtype=torch.float64), torch.tensor(q, dtype=torch.float64)
     accepted = min(1.0, float(target[drafted] / draft[drafted]))
     left = (target - draft).clamp(min=0)
     probs = (1 - accepted) * left / left.sum().clamp(min=1e-9)
     probs[drafted] += accepted
-    return call.drawn_from(torch.cat((torch.zeros(1), probs)))
+    return spoken(rng, [2] * before + [drafted], qs, ps, draws, [0.0, *probs.tolist()])
 
 
 test_speculative_accepted = check(
-    "10.5", "how often draft {drafted} passes, and what takes its place", view=column(0),
-    drafted=[1, 3, 0],
+    "10.5", "how often a draft passes, and what takes its place", view=column(0),
+    drafted=[1, 3],
+)(frequencies)  # fmt: skip
+test_speculative_nearly = check(
+    "10.5", "a draft that nearly always passes: p is {p[0]}, q is {q[0]}", view=column(0),
+    drafted=0, p=(0.495, 0.505, 0.0, 0.0), q=(0.5, 0.3, 0.2, 0.0), draws=4000,
 )(frequencies)  # fmt: skip
 test_speculative_second = check(
     "10.5", "how often the second draft passes, and what takes its place", drafted=3, before=1,
@@ -489,34 +527,31 @@ test_speculative_second = check(
 
 
 @check("10.5", view=column(1))
-def test_speculative_last(rng, p=P, draws=4000):
+def test_speculative_last(rng, p=P, draws=2000):
     """after all drafts passed, the token more is drawn from the last p"""
-    call = spoken(rng, (2,), [EVEN], [C, p], rows=draws, summary="counts")
-    return call.drawn_from(torch.tensor([0.0, *p]))
+    return spoken(rng, (2,), [EVEN], [C, p], draws, [0.0, *p])
 
 
 @check("10.5", view=column(1))
-def test_speculative_dropped(rng, draws=4000):
+def test_speculative_dropped(rng, draws=2000):
     """nothing follows a draft that was rejected"""
-    call = spoken(rng, (0,), [[0.5, 0.5, 0.0, 0.0]], [[0.25, 0.25, 0.5, 0.0], B], rows=draws,
-                  summary="counts")  # fmt: skip
-    return call.drawn_from(torch.tensor([0.5, 0.0, 0.5]))
+    qs, ps = [[0.5, 0.5, 0.0, 0.0]], [[0.25, 0.25, 0.5, 0.0], B]
+    return spoken(rng, (0,), qs, ps, draws, [0.5, 0.0, 0.5, 0.0, 0.0])
 
 
 @check("10.5", view=column(2, columns=3), ratio=[0.5])
-def test_speculative_dice(rng, ratio, draws=4000):
+def test_speculative_dice(rng, ratio, draws=2000):
     """two drafts pass with probability {ratio} each, independently of each other"""
-    call = spoken(
-        rng, (0, 0), [A, A], [(ratio, 1 - ratio, 0.0, 0.0)] * 2 + [B], draws, summary="counts"
-    )
-    return call.drawn_from(torch.tensor([1 - ratio**2, 0.0, ratio**2]))
+    ps = [(ratio, 1 - ratio, 0.0, 0.0)] * 2 + [B]
+    return spoken(rng, (0, 0), [A, A], ps, draws, [1 - ratio**2, 0.0, ratio**2, 0.0, 0.0])
 
 
 @check("10.5")
 def test_speculative_generator(rng, rows=6):
     """the generator decides the draw"""
     seed = Given("generation.seeded", seed=int(rng.integers(0, 10**6)))
-    call = spoken(rng, (3, 0), [EVEN, EVEN], [P, Q, P], rows, generator=seed, summary="repeats")
+    call = spoken(rng, (3, 0), [EVEN, EVEN], [P, Q, P], rows, generator=seed)
+    call.summary = "repeats"
     return call.then("", **call.steps[0][1])
 
 

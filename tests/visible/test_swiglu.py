@@ -104,9 +104,14 @@ test_mlp_one_text = check("4.2", "a batch of one text")(
 )
 
 
-test_mlp_twice = check("4.2", "one object is used twice")(
-    lambda rng, shape=(2, 6): mlp_call(rng, x=rng.normal(*shape)).then(x=rng.normal(*shape))
-)
+@check("4.2")
+def test_mlp_twice(rng, shape=(2, 6)):
+    """one object is used twice, then in eval mode"""
+    return (
+        mlp_call(rng, x=rng.normal(*shape))
+        .then("__setattr__", name="training", value=False)
+        .then(x=rng.normal(*shape))
+    )
 
 
 @check("4.2")
@@ -150,13 +155,13 @@ KINDS = ["relu", "gelu", "swish", "geglu", "swiglu"]
 
 @check("4.3", kind=KINDS)
 def test_kind(rng, kind, sizes=(6, 9), grad=True):
-    """kind {kind}"""
+    """kind {kind}, in eval mode either"""
     return (
         Call("FeedForward", init=feed_forward_init(kind, sizes), names=True),
         feed_forward_call(rng, kind, sizes, x=1.5 * rng.normal(2, 4, sizes[0]), grad=grad),
-        feed_forward_call(rng, kind, sizes, x=20 * rng.normal(3, sizes[0])).then(
-            x=rng.normal(3, sizes[0])
-        ),
+        feed_forward_call(rng, kind, sizes, x=20 * rng.normal(3, sizes[0]))
+        .then("__setattr__", name="training", value=False)
+        .then(x=rng.normal(3, sizes[0])),
     )
 
 

@@ -1,18 +1,20 @@
 """Visible checks of lab 09: what check("9.1") and its sisters run."""
 
+import re
+
 from labkit.checks.declared import Call, Outcome, check
 
 VISIBLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 ALPHABET = [chr(number) for number in (*VISIBLE, *range(256, 324))]  # of the 256 bytes, sorted
-SPECIAL = ("<|im_start|>", "<|im_end|>", "<|im_end|>s")
+SPECIAL = ("<|im_start|>", "<|im_end|>", "<|im_end|>s", "<｜é｜>")
 MERGES = [
     tuple(pair.split()) for pair in (
         "h e", "Ġ t", "Ġt he", "i n", "a l", "al l", "Ġ b", "Ġb all", "e r", "in g", "r e",
         "Ã «", "o Ã«", "Z oÃ«", "ð Ł", "ðŁ Ļ", "t h", "th e", "n g", "l l", "e n", "Ġ Ġ", "a a",
-        "aa aa", "e ng",
+        "aa aa", "e ng", "x y", "w x", "wx y", "wxy z", "w xy",
     )
 ]  # fmt: skip
-TOKENS = [*SPECIAL, *ALPHABET, *map("".join, MERGES)]
+TOKENS = [*ALPHABET, *dict.fromkeys(map("".join, MERGES)), *SPECIAL]  # "!" is token 0
 
 
 def words(rng, count, letters="abcde", longest=6):
@@ -50,7 +52,7 @@ test_train_pieces = check(
     "train_bpe on {texts}: no pair across two pieces",
     cases=[
         {"texts": ["b1 b1 b1 b1 cat", "n't n't"], "new": 3},
-        {"texts": ["ab", "ba", "ab"], "new": 2},
+        {"texts": ["ab", "ba", "ba"], "new": 2},
     ],
 )(train_call)
 test_train_bytes = check("9.1", "train_bpe on {texts}: bytes, not characters", texts=[
@@ -62,10 +64,9 @@ test_train_overlap = check("9.1", "train_bpe on {texts}: pairs that overlap", te
 test_train_end = check(
     "9.1", "train_bpe, {new} more than the bytes: no pair is left", new=[40]
 )(lambda rng, new: train_call(rng, ["abc ab"], new))
-test_train_none = check("9.1", "train_bpe, vocab_size {vocab_size}", points=0.5,
-                        vocab_size=[256, 100])(
-    lambda rng, vocab_size: train_call(rng, ["aa aa"], vocab_size - 256)
-)  # fmt: skip
+test_train_none = check(
+    "9.1", "train_bpe, vocab_size {vocab_size}", points=0.5, vocab_size=[256, 100]
+)(lambda rng, vocab_size: train_call(rng, ["aa aa"], vocab_size - 256))
 
 
 test_train_pattern = check(
@@ -81,11 +82,11 @@ def test_train_words(rng, count):
     return train_call(rng, [words(rng, count), words(rng, count)], 12)
 
 
-def tokenizer_call(rng, special_tokens=SPECIAL, flip=False, **options):
+def tokenizer_call(rng, special_tokens=SPECIAL, flip=False, merges=MERGES, **options):
     """A tokenizer of the table above; with flip the ids run backwards."""
     names = TOKENS[::-1] if flip else TOKENS
     vocab = {token: number + 5 * flip for number, token in enumerate(names)}
-    init = {"vocab": vocab, "merges": MERGES, "special_tokens": special_tokens, **options}
+    init = {"vocab": vocab, "merges": merges, "special_tokens": special_tokens, **options}
     return Call("BPETokenizer", init=init)
 
 
@@ -93,13 +94,16 @@ def bpe_call(rng, piece, **options):
     return tokenizer_call(rng, **options).then("bpe", piece=piece)
 
 
-def encode_call(rng, text, parse_special=None, **options):
+def encode_call(rng, text, parse_special=None, more=0, **options):
+    """more   of words behind the text"""
     inputs = {} if parse_special is None else {"parse_special": parse_special}
+    text += " " + words(rng, more, "theringalbo") if more else ""
     return tokenizer_call(rng, **options).then("encode", text=text, **inputs)
 
 
-def decode_call(rng, ids, skip_special_tokens=None, **options):
+def decode_call(rng, ids, skip_special_tokens=None, more=0, **options):
     ids = [TOKENS.index(part) if isinstance(part, str) else part for part in ids]
+    ids += rng.integers(0, len(TOKENS), more).tolist()
     if options.get("flip"):
         ids = [len(TOKENS) + 4 - number for number in ids]
     inputs = {} if skip_special_tokens is None else {"skip_special_tokens": skip_special_tokens}
@@ -118,12 +122,12 @@ def as_tokens(outcomes):
 check_ids = lambda title, **values: check("9.2", title, view=as_tokens, **values)  # noqa: E731
 
 test_bpe = check("9.2", "bpe of {piece!r}", piece=[
-    " the", "there", "singing", "allall", "b", "length", "rerun",
+    " the", "there", "singing", "allall", "b", "length", "rerun", "wxyz",
 ])(bpe_call)  # fmt: skip
 test_bpe_bytes = check("9.2", "bpe of {piece!r}", piece=["Zoë", "🙂", "aaaaaaa"], points=0.5)(
     bpe_call
 )
-test_encode = check_ids("encode {text!r}", text=["the ball, there", "call 2026", ""])(
+test_encode = check_ids("encode {text!r}", text=["the ball, there!", "call 2026", ""])(
     encode_call
 )
 test_encode_bytes = check_ids("encode {text!r}", text=["Zoë 你🙂"])(encode_call)
@@ -131,27 +135,24 @@ test_encode_ids = check("9.2", "encode {text!r}: ids in another order", flip=Tru
     "there, singing",
 ])(encode_call)  # fmt: skip
 test_encode_special = check_ids("encode {text!r}", points=2, text=[
-    "<|im_start|>all<|im_end|>\nthe", "<|im_end|><|im_end|> ball",
+    "<|im_start|>all<|im_end|>\nthe", "<|im_end|>\n<|im_end|><|im_end|> ball<｜é｜>",
 ])(encode_call)  # fmt: skip
 test_encode_longest = check_ids("encode {text!r}: the longer name", points=0.5, text=[
     "all<|im_end|>s",
 ])(encode_call)  # fmt: skip
 test_encode_letters = check_ids(
-    "encode {text!r} with parse_special=False",
-    text=["the<|im_end|>", "<|im_end|>"],
+    "encode {text!r} with parse_special=False", text=["the<|im_end|>", "<|im_end|>"],
     parse_special=False,
-)(encode_call)
+)(encode_call)  # fmt: skip
 test_encode_no_special = check_ids("encode {text!r} without special tokens", text=["the|ball"],
                                    special_tokens=(), points=0.5)(encode_call)  # fmt: skip
 test_encode_form = check_ids("encode e and an accent, normal_form NFC", points=0.5,
                              text="Zoe\u0308", normal_form="NFC")(encode_call)  # fmt: skip
 test_encode_pattern = check_ids(
-    "encode {text!r} with the pattern {pattern}",
-    points=0.5,
-    pattern=r"\p{L}|\s|[^\s\p{L}]+",
+    "encode {text!r} with the pattern {pattern}", points=0.5, pattern=r"\p{L}|\s|[^\s\p{L}]+",
     text=["all, the"],
-)(encode_call)
-test_decode = check("9.2", "decode tokens of {ids}", ids=[["Ġthe", "Ġball", ","], []])(
+)(encode_call)  # fmt: skip
+test_decode = check("9.2", "decode tokens of {ids}", ids=[["Ġthe", "Ġball", "!"], []])(
     decode_call
 )
 test_decode_halves = check("9.2", "decode {ids}: a character in several tokens", ids=[
@@ -162,7 +163,7 @@ test_decode_broken = check("9.2", "decode {ids}: bytes that are no UTF-8", ids=[
 ])(decode_call)  # fmt: skip
 test_decode_special = check(
     "9.2", "decode special tokens, skip_special_tokens {skip_special_tokens}",
-    ids=("<|im_start|>", "all", "<|im_end|>", "Ċ"), skip_special_tokens=[None, False],
+    ids=("<|im_start|>", "all", "<|im_end|>", "<｜é｜>"), skip_special_tokens=[None, False],
 )(decode_call)  # fmt: skip
 test_decode_unknown = check("9.2", "decode an id without a token", points=0.5,
                             ids=("all", 900, "the"))(decode_call)  # fmt: skip
@@ -175,6 +176,8 @@ def chat(*turns):
 
 
 def chat_call(rng, turns, **options):
+    """Each ~ in the turns becomes a word."""
+    turns = [re.sub("~", lambda _: words(rng, 1), turn) for turn in turns]
     return Call("render_chat", messages=chat(*turns), **options)
 
 
@@ -211,8 +214,9 @@ test_chat_two = check(
     turns=[("u:Hi", THOUGHT, "a:Go on."), ("u:Hi", "a:Well.", THOUGHT)],
 )(chat_call)  # fmt: skip
 test_chat_no_user = check(
-    "9.3", "no user message", points=0.5, turns=[("s:Be brief.", THOUGHT)]
-)(chat_call)
+    "9.3", "no user message", points=0.5,
+    turns=[("s:Be brief.", THOUGHT), ("s:x", "a:Well.", THOUGHT)],
+)(chat_call)  # fmt: skip
 test_chat_breaks = check(
     "9.3", "line breaks around a thought", points=0.5, add_generation_prompt=False, turns=[
         ("u:Hi", "a:<think>\n\n\nWell.\n\n</think>\nHello.\n"), ("u:Hi", "a:\nHello."),

@@ -1,8 +1,11 @@
 """Visible checks of lab 08: what check("8.1") and its sisters run."""
 
-import torch
+from functools import partial
 
-from labkit.checks.declared import Call, Given, check, rows
+import torch
+from visible.questions import PADDED, mask_of
+
+from labkit.checks.declared import Call, Given, Outcome, check, rows
 
 
 def loss_call(
@@ -45,42 +48,62 @@ test_loss_gradients = check(
 )(loss_call)
 
 
-def rate_call(rng, step, warmup_steps=4, total_steps=20, peak=2.0, **options):
+def rate_call(
+    rng, step, warmup_steps=4, total_steps=20, peak=2.0, floor=None, more=0, **options
+):
+    """floor   a share of the peak, which is drawn where it is None
+    more    up to so many more steps of warm-up, which later steps come after
+    """
+    peak = 10 ** rng.uniform(low=-6.0).item() if peak is None else peak
+    more = rng.integers(0, more + 1, 1).item()
+    step += more if step >= warmup_steps - 1 else 0
+    warmup_steps, total_steps = warmup_steps + more, total_steps + more
     inputs = {"peak": peak, "warmup_steps": warmup_steps, "total_steps": total_steps}
+    inputs |= {} if floor is None else {"floor": floor * peak}
     return Call("learning_rate", step=step, **inputs, **options)
 
 
-test_rate_long_warmup = check(
-    "8.2", "step {step} of a million steps of warm-up",
+def small_numbers(outcomes):
+    """Numbers as tensors, so that small ones are compared as closely as large ones."""
+
+    def tensor(value):
+        is_number = isinstance(value, (int, float))
+        return torch.tensor(round(value, 20), dtype=torch.float64) if is_number else value
+
+    return [Outcome([tensor(v) for v in o.values], failure=o.failure) for o in outcomes]
+
+
+check_rate = partial(check, "8.2", view=small_numbers, tolerance=1e-6)
+test_rate_long_warmup = check_rate(
+    "a step in some million steps of warm-up",
     step=[700000], warmup_steps=1000000, total_steps=3000000,
 )(rate_call)  # fmt: skip
-test_rate_warmup = check(
-    "8.2", "step {step} of {warmup_steps} steps of warm-up", step=[0, 1, 3], warmup_steps=4
-)(rate_call)
-test_rate_cosine = check(
-    "8.2", "step {step} of {total_steps}, after a warm-up",
+test_rate_warmup = check_rate("step {step}, in a warm-up", step=[0, 1, 3])(rate_call)
+test_rate_cosine = check_rate(
+    "step {step} of {total_steps}, after a warm-up",
     step=[4, 5, 9, 12, 17, 19], total_steps=20,
 )(rate_call)  # fmt: skip
-test_rate_floor = check(
-    "8.2", "step {step} of {total_steps}, with a floor",
-    step=[0, 1, 4, 12, 17, 20, 25], total_steps=20, floor=0.6,
+test_rate_floor = check_rate(
+    "step {step} of {total_steps}, with a floor",
+    step=[0, 1, 4, 12, 17, 20, 25], total_steps=20, floor=0.3,
 )(rate_call)  # fmt: skip
-test_rate_beyond = check(
-    "8.2", "step {step}, when all {total_steps} are done", step=[20, 23], total_steps=20
+test_rate_small = check_rate(
+    "step {step}, with a peak of {peak}", step=[1, 9], peak=[3.2e-4, 1e-6]
 )(rate_call)
-test_rate_no_warmup = check(
-    "8.2", "step {step} without a warm-up", step=[0, 1], warmup_steps=0
-)(rate_call)
-test_rate_by_position = check(
-    "8.2", "arguments by position: step, peak, warmup_steps, total_steps, floor",
-    step=7, floor=0.6, by_position=True,
+test_rate_beyond = check_rate("step {step}, when all are done", step=[20, 23])(rate_call)
+test_rate_no_warmup = check_rate("step {step} without a warm-up", step=[0, 1], warmup_steps=0)(
+    rate_call
+)
+test_rate_by_position = check_rate(
+    "arguments by position: step, peak, warmup_steps, total_steps, floor",
+    step=7, floor=0.3, by_position=True,
 )(rate_call)  # fmt: skip
 
 
 def train_call(
     rng, rates=(0.1,), texts=3, tokens=5, vocab=7, size=4, layers=1, experts=0, top_k=2,
     groups=1, watched=False, stale=False, weight=0.1, seed=0, cut=2, padded=False,
-    max_grad_norm=100.0, parts=0, **options,
+    max_grad_norm=100.0, parts=0, mask=(), **options,
 ):  # fmt: skip
     """One step for every rate, all on one model: the next shows what the last left behind.
 
@@ -88,6 +111,7 @@ def train_call(
     groups, watched, stale    see doubles.training.training
     weight           of the balance loss
     cut    tokens at the beginning of a text that have no label, or are padding
+    mask   the attention_mask, a row of digits per text
     parts  0: train_step; otherwise train_step_in_parts, and no first label counts
     """
     given = Given(
@@ -96,6 +120,7 @@ def train_call(
         groups=groups, watched=watched, stale=stale, seed=seed,
     )  # fmt: skip
     call = Call("train_step_in_parts" if parts else "train_step", objects=given, **options)
+    texts, tokens = (len(mask), len(mask[0])) if mask else (texts, tokens)
     for lr in rates:
         input_ids = rng.integers(0, vocab, texts, tokens)
         labels = input_ids.clone()
@@ -104,11 +129,12 @@ def train_call(
         if parts:
             labels[:, 0] = -100
             inputs["accumulation_steps"] = parts
-        if padded:
-            mask = torch.ones_like(input_ids)
-            mask[1, :cut] = mask[2, :1] = 0
-            labels[mask == 0] = -100
-            inputs["attention_mask"] = mask
+        if padded or mask:
+            shown = mask_of(mask) if mask else torch.ones_like(input_ids)
+            if padded:
+                shown[1, :cut] = shown[2, :1] = 0
+            labels[shown == 0] = -100
+            inputs["attention_mask"] = shown
         if max_grad_norm:
             inputs["max_grad_norm"] = max_grad_norm
         call.then(**inputs)
@@ -124,7 +150,7 @@ test_step_clipped = check("8.3", "gradients longer than max_grad_norm", max_grad
 )
 test_step_several = check("8.3", "several steps in a row", **TWO)(train_call)
 test_step_stale = check("8.3", STALE, stale=True)(train_call)
-test_step_padded = check("8.3", "padding", padded=True)(train_call)
+test_step_padded = check("8.3", "padding: {mask}", points=0.5, mask=PADDED)(train_call)
 test_step_experts = check(
     "8.3", "a model with {experts} experts, {top_k} a token",
     layers=2, cases=rows("experts, top_k", (3, 2)),
@@ -154,8 +180,9 @@ def test_parts_unequal(rng):
 
 
 test_parts_odd = check(
-    "8.4", "5 texts in 2 parts, two steps in a row", parts=2, texts=5, tokens=4, **TWO
-)(train_call)
+    "8.4", "5 texts in 2 parts, two steps in a row, two groups of parameters",
+    parts=2, texts=5, tokens=4, groups=2, **TWO,
+)(train_call)  # fmt: skip
 test_parts_clipped = check(
     "8.4", "gradients longer than max_grad_norm", parts=3, max_grad_norm=0.25, watched=True
 )(train_call)
@@ -186,7 +213,9 @@ def test_parts_without_labels(rng, part, **sizes):
     return call
 
 
-test_parts_padded = check("8.4", "padding", parts=3, padded=True)(train_call)
+test_parts_padded = check(
+    "8.4", "padding, 2 parts or one: {mask}", points=0.5, parts=2, mask=PADDED
+)(train_call)
 
 
 @check("8.4")
@@ -234,9 +263,6 @@ test_adamw_idle = check(
     "8.5", "a weight that never had a gradient", points=0.5, step=4, fresh=True, size=0.0
 )(adamw_call)
 test_adamw_by_position = check(
-    "8.5",
-    "arguments by position, betas, eps and weight_decay left at their defaults",
-    points=0.5,
-    step=2,
-    by_position=True,
-)(adamw_call)
+    "8.5", "arguments by position, betas, eps and weight_decay left at their defaults",
+    points=0.5, step=2, by_position=True,
+)(adamw_call)  # fmt: skip

@@ -15,6 +15,7 @@ from labkit.course import cells
 from labkit.course.paths import SOLUTIONS
 from labkit.course.syllabus import LABS, NOTEBOOKS, find_lab
 from labkit.grading.judge.intake import Intake
+from labkit.grading.judge.questions import QuestionMaker
 from labkit.grading.judge.submitted_code import packages_of, submitted_code
 from labkit.learner.check import SEED
 from labkit.sandbox.inside.perform import perform
@@ -78,6 +79,33 @@ def test_right_answers_written_otherwise_pass(lab, exercise):
         for folder in ("visible", "hidden"):
             result = judged(folder, lab, exercise, names_with(lab, exercise, cell))
             assert result.passed, f"{title}, {folder}: {result.first_failure.difference}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("lab", "exercise"), EXERCISES, ids=name_of)
+def test_no_right_answer_loses_by_the_draw(lab, exercise):
+    """Twenty classes, each with a secret of its own."""
+    right = oracle_of(lab).reference
+    answers = {
+        title: names_with(lab, exercise, cell)
+        for title, cell in variants_of(lab, exercise).items()
+    }
+    for secret in map(str, range(20)):
+        checks = prepared_checks("hidden", lab.module, exercise, secret)
+        for title, names in answers.items():
+            result = run_checks(exercise, checks, partial(perform, namespace=names), right)
+            assert result.passed, f"{title}, {secret}: {result.first_failure.difference}"
+
+
+@by_lab
+def test_half_of_the_points_come_from_what_is_drawn(lab):
+    """What is asked of every class alike can be looked up in a table of answers."""
+    asked = QuestionMaker(lab, b"secret", oracle_of(lab).reference).shared
+    for exercise in lab.exercises:
+        points = [(q.check.points, q.is_drawn) for q in asked[exercise.id]]
+        assert sum(p for p, drawn in points if drawn) >= sum(p for p, _ in points) / 2, (
+            exercise.id
+        )
 
 
 @by_lab
