@@ -239,7 +239,7 @@ def learner_report(result: Any, diagnosis: Any, next_step: str = "") -> Report:
         points = result.exercise.points
         verdict = tr("passed, {points} of {points} points", points=points) if points else ""
         return Report(heading, Status.PASSED, [*rows, ("next", next_step)], verdict)
-    rows = [("look", add_title(failure.title, failure.difference.look)), *diagnosis.rows, *rows]
+    rows = [*case_rows(result, diagnosis, [failure], "look"), *rows]
     return Report(heading, Status.NOT_YET, [*rows, ("next", next_step)])
 
 
@@ -251,7 +251,10 @@ def graded_report(result: Any, diagnosis: Any, intake: str = "") -> Report:
     rows = [("look", intake)] if intake else []
     if result.broken:
         rows.append(("look", tr("the check itself failed: a person has to look at this")))
-    rows += [("look", text) for text in _looks(result)] + diagnosis.rows
+    cases = distinct_cases(result)
+    rows += case_rows(result, diagnosis, cases[:MOST_LOOKS], "redacted")
+    if (rest := len(cases) - MOST_LOOKS) > 0:
+        rows.append(("look", tr("and {rest} more", rest=rest)))
     failed = {check.title for check in result.failed}
     passed = dict.fromkeys(c.title for c in result.checks if c.passed and c.title not in failed)
     rows += [("ok", " | ".join(passed))] if passed else []
@@ -259,16 +262,34 @@ def graded_report(result: Any, diagnosis: Any, intake: str = "") -> Report:
     return Report(result.exercise.heading, status, rows, verdict)
 
 
-def _looks(result: Any) -> Iterable[str]:
-    """The `look` lines of the first failed checks, repeats left out."""
-    texts, seen = [], set[str]()
+def case_rows(
+    result: Any, diagnosis: Any, cases: Sequence[Any], look: str
+) -> list[tuple[str, str]]:
+    """Failed checks, and under each what is known of it.
+
+    cases    that are shown in any case; those that something explains are shown besides
+    look     which words of a Difference are shown: "look", or "redacted"
+    """
+    under: dict[int, list[tuple[str, str]]] = {id(case): [] for case in cases}
+    for case, label, text in diagnosis.findings:
+        under.setdefault(id(case or result.first_failure), []).append((label, text))
+    rows: list[tuple[str, str]] = []
+    for case in result.failed:
+        if id(case) in under:
+            text = add_title(case.title, getattr(case.difference, look))
+            rows += [("look", text), *under[id(case)]]
+    return rows
+
+
+def distinct_cases(result: Any) -> list[Any]:
+    """The failed checks without those whose title or words were there before."""
+    cases, seen = [], set[str]()
     for check in result.failed:
         text = check.difference.redacted
         if not seen & {check.title, text}:
-            texts.append(add_title(check.title, text))
+            cases.append(check)
         seen |= {check.title, text}
-    rest = len(texts) - MOST_LOOKS
-    return texts[:MOST_LOOKS] + ([tr("and {rest} more", rest=rest)] if rest > 0 else [])
+    return cases
 
 
 def add_title(title: str, text: str) -> str:

@@ -21,7 +21,7 @@ class StepLimit(BaseException):
 class Steps:
     """A context that counts the lines which run in modules of the reference.
 
-    right    the count of the right answer, from which the limits follow; without, there are none
+    right    the count of the right answer, from which the limits follow; without it, none
 
     Errors: StepLimit, raised inside the code that runs
     """

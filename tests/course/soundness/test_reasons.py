@@ -5,8 +5,8 @@ from time import thread_time
 
 import pytest
 
-from labkit.checks.diagnose import combine
 from labkit.checks.mistakes import Oracle, parse_mistakes
+from labkit.checks.reasons.search import combine
 from labkit.checks.reasons.steps import LEAST_SECONDS, MOST_TIMES
 from labkit.course.syllabus import LABS
 from labkit.sandbox.inside.call import Call

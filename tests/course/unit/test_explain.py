@@ -49,8 +49,9 @@ def result(*checks, **fields):
 
 
 def told(*rows):
-    """A diagnosis of these rows."""
-    return SimpleNamespace(rows=list(rows))
+    """A diagnosis of these rows, (label, text) of the first case or (label, text, case)."""
+    found = [(row[2] if row[2:] else None, *row[:2]) for row in rows]
+    return SimpleNamespace(findings=found)
 
 
 def test_a_learner_reads_the_first_fault_why_what_is_right_and_what_next():
@@ -66,6 +67,14 @@ def test_a_learner_reads_the_first_fault_why_what_is_right_and_what_next():
         ("ok", "names | shape (2,)"),
         ("next", "hint"),
     ]
+
+
+def test_a_reason_stands_under_the_case_that_it_explains():
+    found = result(("mean", False, WRONG), ("cast", False, Difference("dtype", "odd")))
+    why = told(("why", "it is cast", found.checks[1]), ("look", "everywhere", found.checks[0]))
+    looks = [("look", "mean: 1 instead of 0.1875"), ("look", "everywhere")]
+    rows = learner_report(found, why).rows
+    assert rows[:2] == looks and rows[2][1].startswith("cast: ") and rows[3][1] == "it is cast"
 
 
 def test_a_long_list_of_what_is_right_becomes_a_count():
