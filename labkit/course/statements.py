@@ -50,6 +50,17 @@ class Statement:
         """Whether it computes something, now: neither an import nor a definition."""
         return not isinstance(self.node, (*IMPORTS, *DEFINITIONS))
 
+    @property
+    def makes_function(self) -> bool:
+        """Whether it gives a name to a lambda, a name or a `partial` of names: nothing is
+        called yet."""
+        value = getattr(self.node, "value", None)
+        if isinstance(value, ast.Call):
+            inner = [node for part in value.args for node in ast.walk(part)]
+            is_partial = ast.unparse(value.func).rpartition(".")[2] == "partial"
+            return is_partial and not any(isinstance(node, ast.Call) for node in inner)
+        return isinstance(value, (ast.Lambda, ast.Name, ast.Attribute))
+
     @cached_property
     def uses(self) -> set[str]:
         """The global names that it, or the code in it, looks up."""
