@@ -6,14 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from labkit.checks.errors import advice_on, forgotten_self
+from labkit.checks.errors import advice_on
 from labkit.checks.facts import facts_about
-from labkit.checks.mistakes import KINDS, Oracle, Version
+from labkit.checks.mistakes import KINDS, Oracle, Version, reference_cell
 from labkit.checks.reasons.search import Evidence, Search
+from labkit.checks.reasons.slips import fatal_slip, likely_slip
 from labkit.checks.reasons.source import occurs_in
 from labkit.checks.runner import CheckResult, Result
 from labkit.course.lang import tr
+from labkit.sandbox.inside.call import Failure
 
+NAMELESS = {"NameError", "UnboundLocalError", "ImportError", "ModuleNotFoundError"}
 Finding = tuple[CheckResult | None, str, str]  # its case, None for the first; label and text
 
 
@@ -88,7 +91,7 @@ class Diagnosis:
 
 
 def sentence_of(version: Version, cell: str = "") -> str:
-    """The sentence of a mistake, with its value where that is a number or stands in the cell."""
+    """The sentence of a mistake; its value is a number, or stands in the cell."""
     sentence = tr(version.mistake.sentence)
     if occurs_in(version.value, cell):
         return sentence.replace("{value}", version.value)
@@ -106,14 +109,18 @@ def diagnose(result: Result, oracle: Oracle, cell: str = "") -> Diagnosis:
     """
     if not result.failed:
         return Diagnosis()
-    if slip := forgotten_self(cell):
+    if slip := fatal_slip(cell):
         return Diagnosis(advice=slip)
+    error = _first_error(result)
+    advice = advice_on(_failure(error), result.exercise, cell) if error else ""
+    if advice and error is result.first_failure and _failure(error).kind in NAMELESS:
+        return Diagnosis(advice=advice, error=error)
     search = Search(result, oracle, cell)
     reasons = merge_reasons([_reason(search, equals) for equals in search.found()])
     explained = {id(check) for reason in search.evidence_found for check in reason.checks}
     rest = [check for check in result.failed if id(check) not in explained]
-    error = None if reasons else _first_error(result)
-    advice = advice_on(_failure(error), result.exercise, cell) if error else ""
+    advice = advice or likely_slip(cell, reference_cell(oracle.lab, result.exercise))
+    advice = "" if reasons else advice
     facts = facts_about(result, rest, oracle) if rest else ()
     bounds = _bounds(search, reasons, rest)
     return Diagnosis(reasons, advice, facts, bounds, error, rest[0] if rest else None)
@@ -157,5 +164,5 @@ def _first_error(result: Result) -> CheckResult | None:
     return next((check for check in result.failed if _failure(check)), None)
 
 
-def _failure(check: CheckResult):
+def _failure(check: CheckResult) -> Failure | None:
     return next((outcome.failure for outcome in check.outcomes if outcome.failure), None)

@@ -12,6 +12,7 @@ from labkit.course.lang import said, tr
 from labkit.course.report import Report, Status
 from labkit.sandbox.inside.call import Failure
 
+Row = tuple[str, str]
 LIMITS = ("NoAnswer", "TimeLimit", "OutputLimit")  # not raised by code: what stopped it
 MOST_LOOKS = 4
 MOST_KEYS = 8  # of a dict that are listed
@@ -111,10 +112,6 @@ def look(key: str, data: Mapping[str, Any]) -> tuple[str, str]:
     return texts[0], texts[-1]
 
 
-def right(key: str, **data: Any) -> str:
-    return tr(RIGHT[key], **data)
-
-
 def step(number: int, method: str = "", inputs: Mapping[str, Any] | None = None) -> str:
     """Which step of a call: "step 3, gather(sequence=1): "."""
     if not method:
@@ -169,6 +166,10 @@ def values_apart(answer: Any, expected: Any) -> tuple[str, str]:
     return kind_of(answer), kind_of(expected)
 
 
+def right(key: str, **data: Any) -> str:
+    return tr(RIGHT[key], **data)
+
+
 def percent(off: Tensor) -> str:
     share = 100 * float(off.double().mean())
     return f"{share:.0f}%" if share >= 1 else tr("under 1%")
@@ -218,9 +219,6 @@ def _state_text(text: str) -> str:
     return begin.removesuffix(tr(": "))
 
 
-# The report of a runner.Result and a diagnose.Diagnosis, which are made with these words
-
-
 def learner_report(result: Any, diagnosis: Any, next_step: str = "") -> Report:
     """The report under a check cell: the first thing wrong, why, then what is right."""
     heading = result.exercise.heading
@@ -245,9 +243,8 @@ def learner_report(result: Any, diagnosis: Any, next_step: str = "") -> Report:
 
 def graded_report(result: Any, diagnosis: Any, intake: str = "") -> Report:
     """The report in a graded notebook: every check, but no number of the reference."""
-    verdict = tr(
-        "{score:g} of {points} points", score=result.score, points=result.exercise.points
-    )
+    earned = {"score": result.score, "points": result.exercise.points}
+    verdict = tr("{score:g} of {points} points", **earned)
     rows = [("look", intake)] if intake else []
     if result.broken:
         rows.append(("look", tr("the check itself failed: a person has to look at this")))
@@ -262,18 +259,15 @@ def graded_report(result: Any, diagnosis: Any, intake: str = "") -> Report:
     return Report(result.exercise.heading, status, rows, verdict)
 
 
-def case_rows(
-    result: Any, diagnosis: Any, cases: Sequence[Any], look: str
-) -> list[tuple[str, str]]:
-    """Failed checks, and under each what is known of it.
+def case_rows(result: Any, diagnosis: Any, cases: Sequence[Any], look: str) -> list[Row]:
+    """These failed checks and those that something explains, under each what is known of it.
 
-    cases    that are shown in any case; those that something explains are shown besides
     look     which words of a Difference are shown: "look", or "redacted"
     """
-    under: dict[int, list[tuple[str, str]]] = {id(case): [] for case in cases}
+    under: dict[int, list[Row]] = {id(case): [] for case in cases}
     for case, label, text in diagnosis.findings:
         under.setdefault(id(case or result.first_failure), []).append((label, text))
-    rows: list[tuple[str, str]] = []
+    rows: list[Row] = []
     for case in result.failed:
         if id(case) in under:
             text = add_title(case.title, getattr(case.difference, look))
@@ -285,18 +279,16 @@ def distinct_cases(result: Any) -> list[Any]:
     """The failed checks without those whose title or words were there before."""
     cases, seen = [], set[str]()
     for check in result.failed:
-        text = check.difference.redacted
-        if not seen & {check.title, text}:
-            cases.append(check)
-        seen |= {check.title, text}
+        words = {check.title, check.difference.redacted}
+        cases += [] if seen & words else [check]
+        seen |= words
     return cases
 
 
 def add_title(title: str, text: str) -> str:
     """What is wrong and in which check; "values: values differ" would stutter."""
-    return (
-        text if text.startswith(f"{title} ") else tr("{title}: {look}", title=title, look=text)
-    )
+    whole = tr("{title}: {look}", title=title, look=text)
+    return text if text.startswith(f"{title} ") else whole
 
 
 def fold_facts(facts: list[str], result: Any) -> str:

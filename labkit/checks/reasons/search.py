@@ -10,9 +10,8 @@ from itertools import combinations
 from time import thread_time
 
 from labkit.checks.compare import agree, distance, matches
-from labkit.checks.errors import raises
 from labkit.checks.mistakes import MistakeError, Oracle, Version
-from labkit.checks.reasons.source import share_found
+from labkit.checks.reasons.source import raises, share_found
 from labkit.checks.runner import CheckResult, Result
 from labkit.sandbox.inside.call import Call, Outcome
 
@@ -231,7 +230,7 @@ class Search:
         return any(answer.failure and not right.failure for answer, right in pairs)
 
     def changes(self, version: Version, result: CheckResult) -> bool:
-        """Whether a mistake alone fails a check, and raises no error that the answer does not."""
+        """Whether a mistake alone fails a check, with no error but where the answer has one."""
         triples = [*zip(self.outcomes(version, result), self.right(result), strict=False)]
         errors = any(other.failure and not answer.failure for (_, answer, other), _ in triples)
         return not errors and not all(agree(other, right) for (_, _, other), right in triples)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 from collections import Counter
 from collections.abc import Hashable
@@ -12,6 +13,8 @@ from functools import cache
 from labkit.checks.mistakes import Version, reference_cell
 from labkit.course import cells
 
+EMPTY = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+EMPTY |= {tokenize.ENDMARKER}
 CALLED = {"call", "attribute", "keyword"}  # kinds of parts that a name of the learner's hides
 NEUTRAL = (ast.Name, ast.Constant, ast.Attribute, ast.Call, ast.keyword, ast.expr_context)
 NEUTRAL += (ast.arguments, ast.arg, ast.Module, ast.Expr, ast.Assign, ast.alias, ast.Starred)
@@ -74,6 +77,12 @@ def share_found(version: Version, cell: str) -> float:
     shown = [part for part in added if part not in local and mine[part] > right[part]]
     shown += [part for part in gone if part not in local and mine[part] < right[part]]
     return len(shown) / len(changed)
+
+
+def raises(cell: str, line: int | None) -> bool:
+    """Whether a line of the cell raises an error itself, in words of the learner's."""
+    text = cell.splitlines()[line - 1 : line] if line else []
+    return bool(re.search(r"\b(raise|assert)\b", "".join(text)))
 
 
 def occurs_in(expression: str, cell: str) -> bool:

@@ -247,7 +247,7 @@ SIZES = "The size of tensor a (8) must match the size of tensor b (7)"
         ("Exercise 4.2: Qwen3MLP", None, "", "exercise 4.2, which this one uses, is"),
         ("layer_norm is not defined", None, "def my_norm():\n    pass\n",
          "the exercise needs `layer_norm`, and this cell defines my_norm"),
-        ("name 'math' is not defined", 2, CELL, "`math` is used and not defined: does"),
+        ("name 'math' is not defined", 2, CELL, "`import math` is missing"),
         ("name 'quey' is not defined", 2, CELL,
          "`quey` is used and not defined: is it a slip for `query`?"),
         ("_forward_unimplemented() got an unexpected keyword argument 'x'", None, "",
