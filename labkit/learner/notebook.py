@@ -49,8 +49,10 @@ def start(lab: str) -> None:
     chosen = find_lab(lab, NOTEBOOKS)
     workspace.require_writable()
     if _session is not None:
+        shell.events.unregister("pre_run_cell", _session.before_cell)
         shell.events.unregister("post_run_cell", _session.after_cell)
     _session = Session(chosen, shell)
+    shell.events.register("pre_run_cell", _session.before_cell)
     shell.events.register("post_run_cell", _session.after_cell)
     shell.set_custom_exc(UNFINISHED, _session.cell_raised)
     exercises = tr(", ").join(f"{e.id} {e.title}" for e in chosen.exercises)
