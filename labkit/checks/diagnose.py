@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import torch
+
 from labkit.checks.errors import advice_on
 from labkit.checks.facts import facts_about
 from labkit.checks.mistakes import KINDS, Oracle, Version, reference_cell
@@ -16,6 +18,7 @@ from labkit.checks.runner import CheckResult, Result
 from labkit.course.lang import tr
 from labkit.sandbox.inside.call import Failure
 
+LEAST_LOST = 0.1  # of the points, by an answer of which no mistake is named
 NAMELESS = {"NameError", "UnboundLocalError", "ImportError", "ModuleNotFoundError"}
 Finding = tuple[CheckResult | None, str, str]  # its case, None for the first; label and text
 
@@ -146,17 +149,35 @@ def merge_reasons(reasons: Sequence[Reason]) -> list[Reason]:
 def _bounds(
     search: Search, reasons: Sequence[Reason], rest: Sequence[CheckResult]
 ) -> tuple[float, float]:
-    """What the kinds of the named mistakes say of the share of the points that is lost.
+    """What is lost of the points, by the kinds of the named mistakes; where there are none,
+    by the kind of the checks that fail.
 
     A name limits the loss where it explains all that is wrong and the answer computes
     something: of one that mostly raises errors, what works counts.
     """
     kinds = [[KINDS[version.mistake.kind] for version in r.versions] for r in reasons]
-    least = max((min(low for low, _ in bounds) for bounds in kinds), default=0.0)
+    if not kinds:
+        return KINDS[kind] if (kind := _mildest_kind(search.failed)) else (LEAST_LOST, 1.0)
+    least = max(min(low for low, _ in bounds) for bounds in kinds)
     most = sum(max(high for _, high in bounds) for bounds in kinds)
     raised = sum(check.points for check in search.failed if search.raised(check))
     computes = 2 * raised <= sum(check.points for check in search.failed)
-    return least, min(most, 1.0) if kinds and computes and not rest else 1.0
+    return least, min(most, 1.0) if computes and not rest else 1.0
+
+
+def _mildest_kind(failed: Sequence[CheckResult]) -> str:
+    """What an answer without a name gets wrong: a "case" where all else but half precision and
+    refusals is right, a "part" where the values are, else ""."""
+    if all(_is_half(check) or check.difference.key == "not raised" for check in failed):
+        return "case"
+    return "part" if all(check.difference.kind in ("grad", "state") for check in failed) else ""
+
+
+def _is_half(check: CheckResult) -> bool:
+    """Whether a check is about numbers in half precision, and the answer gives some."""
+    tensors = [t for call in check.check.calls for _, step in call.steps for t in step.values()]
+    dtypes = {check.failure_call.dtype, *(getattr(tensor, "dtype", None) for tensor in tensors)}
+    return check.difference.kind == "values" and bool(dtypes & {torch.float16, torch.bfloat16})
 
 
 def _first_error(result: Result) -> CheckResult | None:

@@ -69,6 +69,7 @@ LOOKS: dict[str, tuple[str, ...]] = {
         said("token {token} was drawn {times} times in {draws}"),
     ),
 }
+ROUNDED = said("in half precision some last places are not Qwen3's: that costs nothing")
 RIGHT = {
     "shape": said("shape {shape}"),
     "dtype": said("dtype {dtype}"),
@@ -205,11 +206,8 @@ def _state_text(text: str) -> str:
         names = {"extra": extra[1], "missing": missing[1]}
         return tr("{said}there is a {missing} and no {extra}", said=begin, **names)
     if missing:
-        return tr(
-            "{said}there is a {missing} too many; a buffer takes `persistent=False`",
-            said=begin,
-            missing=missing[1],
-        )
+        more = said("{said}there is a {missing} too many; a buffer takes `persistent=False`")
+        return tr(more, said=begin, missing=missing[1])
     if extra:
         return tr("{said}there is no {extra}", said=begin, extra=extra[1])
     if sizes:
@@ -223,12 +221,12 @@ def learner_report(result: Any, diagnosis: Any, next_step: str = "") -> Report:
     """The report under a check cell: the first thing wrong, why, then what is right."""
     heading = result.exercise.heading
     if result.broken:
-        rows = [("look", tr("the check itself failed, not you: {fault}", fault=result.broken))]
-        return Report(heading, Status.NOT_CHECKED, [*rows, ("next", tr("please report this"))])
+        look = ("look", tr("the check itself failed, not you: {fault}", fault=result.broken))
+        return Report(heading, Status.NOT_CHECKED, [look, ("next", tr("please report this"))])
     if result.interrupted:
         rows = [("look", tr("the check was interrupted"))]
-        stop = tr("look for a loop that never ends")
-        return Report(heading, Status.NOT_CHECKED, [*rows, ("next", stop)])
+        rows.append(("next", tr("look for a loop that never ends")))
+        return Report(heading, Status.NOT_CHECKED, rows)
     failure = result.first_failure
     titles = dict.fromkeys(check.title for check in result.checks if check.passed)
     facts = [*titles, *(failure.difference.right if failure else ())]
@@ -236,6 +234,8 @@ def learner_report(result: Any, diagnosis: Any, next_step: str = "") -> Report:
     if failure is None:
         points = result.exercise.points
         verdict = tr("passed, {points} of {points} points", points=points) if points else ""
+        if any(check.rounded_otherwise for check in result.checks):
+            rows.append(("note", tr(ROUNDED)))
         return Report(heading, Status.PASSED, [*rows, ("next", next_step)], verdict)
     rows = [*case_rows(result, diagnosis, [failure], "look"), *rows]
     return Report(heading, Status.NOT_YET, [*rows, ("next", next_step)])

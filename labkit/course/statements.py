@@ -20,6 +20,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 SCOPES = (*DEFINITIONS, ast.Lambda, *COMPREHENSIONS)
 BUILTIN_NAMES = {*dir(builtins), "__name__", "__file__", "__doc__", "display", "get_ipython"}
 MAX_CELL = 200_000  # characters; a longer cell is not read as code
+COMPUTING = (ast.Call, ast.Await, ast.Subscript, ast.operator, ast.cmpop, *COMPREHENSIONS)
 STAR = "*"
 CACHED = 256  # cells: most of a notebook's are the same for all learners
 
@@ -55,11 +56,14 @@ class Statement:
         """Whether it gives a name to a lambda, a name or a `partial` of names: nothing is
         called yet."""
         value = getattr(self.node, "value", None)
-        if isinstance(value, ast.Call):
-            inner = [node for part in value.args for node in ast.walk(part)]
-            is_partial = ast.unparse(value.func).rpartition(".")[2] == "partial"
-            return is_partial and not any(isinstance(node, ast.Call) for node in inner)
-        return isinstance(value, (ast.Lambda, ast.Name, ast.Attribute))
+        parts = [value]
+        if isinstance(value, ast.Call) and ast.unparse(value.func).endswith("partial"):
+            parts = [*value.args, *(keyword.value for keyword in value.keywords)]
+        return isinstance(value, ast.Lambda) or not any(
+            isinstance(node, COMPUTING)
+            for part in parts
+            for node in ast.walk(part or ast.Await())
+        )
 
     @cached_property
     def uses(self) -> set[str]:

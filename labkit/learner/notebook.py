@@ -109,13 +109,13 @@ def hint(exercise_id: str, rung: int | None = None) -> Report:
 
 
 def solution(exercise_id: str) -> ModelAnswer | None:
-    """Print the course's own code: the last step of the ladder. Of a written question, "1.a",
-    show a model answer, once yours is written."""
+    """Print the course's own code, after the third hint or once yours passes. Of a written
+    question, "1.a", show a model answer, once yours is written."""
     try:
         lab, exercise = find_question(str(exercise_id)) or find_exercise(str(exercise_id))
         if isinstance(exercise, Question):
             return model_answer(lab, exercise)
-        print(hints.solution_text(lab, exercise))
+        print(hints.solution_text(lab, exercise, help_calls(exercise)[0]))
     except LookupError as error:
         print(error)
     return None

@@ -55,6 +55,7 @@ def test_functions_made_of_an_answer_come_along_and_what_it_computed_does_not():
         "twice = partial(layer_norm, eps=1e-3)": True,
         "twice = layer_norm(1)": False,
         "twice = partial(layer_norm, layer_norm(1))": False,
+        "twice = layer_norm(1).eps": False,
     }
     answer = "# %% exercise 1.2\nclass RMSNorm:\n    forward = lambda self, x: twice(x)\n"
     for line, comes in made.items():
