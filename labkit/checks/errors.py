@@ -239,11 +239,11 @@ RULES: tuple[tuple[str, str | Callable[[Case], str]], ...] = (
     ),
     (
         r"exceptions must derive from BaseException",
-        said("a text is raised: raise an error with it, `ValueError(...)`"),
+        said("a text is raised, which is no error: raise one with it, `ValueError(...)`"),
     ),
     (
         r"unsupported operand .*'list'|multiply sequence by non-int|'list' object cannot be",
-        said("a list stands where a number or a tensor is meant: it counts with neither"),
+        said("a list is used where a number or a tensor is needed"),
     ),
     (
         r"can be converted to Python scalars",

@@ -11,7 +11,7 @@ from time import thread_time
 
 from labkit.checks.compare import agree, distance, matches
 from labkit.checks.mistakes import MistakeError, Oracle, Version
-from labkit.checks.reasons.source import raises, share_found
+from labkit.checks.reasons.source import UNCLEAR, is_refuted, raises, share_found
 from labkit.checks.runner import CheckResult, Result
 from labkit.sandbox.inside.call import Call, Outcome
 
@@ -20,7 +20,6 @@ FAULTS = 2  # named in one answer
 EQUALS = 2  # sentences of mistakes that nothing tells apart
 PROBES = 4  # failed checks that are asked which mistakes explain them
 PAIRS = 150  # of mistakes at most that are tried on a check
-SHOWN = 0.5  # of an edit, where errors alone would speak for it
 MOST_SECONDS = 2.0  # of CPU time, after which nothing further is tried
 QUICK = 0.3  # seconds for all right answers that a probe costs, if there is a choice
 
@@ -147,10 +146,15 @@ class Search:
         return [*{e.version.mistake: e for e in reversed(near)}.values()][::-1][:EQUALS]
 
     def is_shown(self, evidence: Evidence) -> bool:
-        """Whether values speak for a mistake, or, where all is errors, the learner's code."""
-        if any(not self.raised(check) for check in evidence.checks):
+        """Whether numbers speak for a mistake, or, where all is errors and NaN, the learner's
+        code; in neither case against what the code reads."""
+        parts = evidence.parts or (evidence.version,)
+        if any(is_refuted(version, self.cell) for version in parts):
+            return False
+        kinds = {check.difference.kind for check in evidence.checks if not self.raised(check)}
+        if kinds - {"nan"} or not self.cell:
             return True
-        return self.share[evidence.version] >= SHOWN
+        return all(self.share[version] > UNCLEAR for version in parts)
 
     def pair(self, rest: list[CheckResult], named: Sequence[Version]) -> Evidence | None:
         """Two mistakes that together explain a check which none explains, and most others.
@@ -158,13 +162,17 @@ class Search:
         named    mistakes that explain a part: tried first, each with all others
         """
         enough = max(ENOUGH * sum(c.points for c in self.failed), self._explained(rest))
-        for probe in self.probes(check for check in rest if not self.raised(check)):
+        numbers = [c for c in rest if c.difference.kind != "nan" and not self.raised(c)]
+        for probe in self.probes(numbers):
             for both, parts in self.combined(probe, named):
                 if self.explains(both, probe):
                     found = replace(self.evidence(both, self.failed), parts=parts)
-                    if found.weight(self.failed) > enough and self.holds(both, self.passed):
+                    if found.weight(self.failed) > enough and self.is_likely(found):
                         return found
         return None
+
+    def is_likely(self, both: Evidence) -> bool:
+        return self.is_shown(both) and self.holds(both.version, self.passed)
 
     def combined(
         self, probe: CheckResult, named: Sequence[Version]

@@ -19,6 +19,7 @@ CALLED = {"call", "attribute", "keyword"}  # kinds of parts that a name of the l
 NEUTRAL = (ast.Name, ast.Constant, ast.Attribute, ast.Call, ast.keyword, ast.expr_context)
 NEUTRAL += (ast.arguments, ast.arg, ast.Module, ast.Expr, ast.Assign, ast.alias, ast.Starred)
 NEUTRAL += (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.FunctionDef, ast.Return)
+UNCLEAR = 0.5  # share of an edit, where nothing is known
 Parts = Counter[tuple[str, Hashable]]
 
 
@@ -55,8 +56,7 @@ def _parts(node: ast.AST) -> list[tuple[str, Hashable]]:
 @cache
 def changes_of(version: Version) -> tuple[Parts, Parts]:
     """The parts that a mistake adds to the reference, and those that it takes away."""
-    right = reference_cell(version.mistake.lab, version.mistake.exercise)
-    before, after = parts_of(right), parts_of(version.cell)
+    before, after = parts_of(_right_cell(version)), parts_of(version.cell)
     return after - before, before - after
 
 
@@ -66,17 +66,33 @@ def share_found(version: Version, cell: str) -> float:
     added, gone = changes_of(version)
     mine = parts_of(cell)
     if not cell or not mine:
-        return 0.5  # nothing is known
+        return UNCLEAR
     if any(kind in CALLED and not mine[kind, name] for kind, name in added):
         return -1.0
-    right = parts_of(reference_cell(version.mistake.lab, version.mistake.exercise))
+    right = parts_of(_right_cell(version))
     local = {part for part in [*added, *gone] if part[0] == "name" and not mine[part]}
     changed = [part for part in [*added, *gone] if part not in local]
     if not changed:
-        return 0.5  # a matter of order, or of names that are the reference's own
+        return UNCLEAR  # a matter of order, or of names that are the reference's own
     shown = [part for part in added if part not in local and mine[part] > right[part]]
     shown += [part for part in gone if part not in local and mine[part] < right[part]]
     return len(shown) / len(changed)
+
+
+def is_refuted(version: Version, cell: str) -> bool:
+    """Whether all that a mistake does is to read an argument less often, and the learner's code
+    reads it as often as the reference."""
+    added, gone = changes_of(version)
+    right, mine = _right_cell(version), parts_of(cell)
+    nodes = ast.walk(cells.parsed(cells.tidied(right)) or ast.Module([], []))
+    arguments = {("name", node.arg) for node in nodes if isinstance(node, ast.arg)} & {*gone}
+    if not arguments or any(kind != "constant" for kind, _ in added):
+        return False
+    return all(mine[part] >= parts_of(right)[part] for part in arguments)
+
+
+def _right_cell(version: Version) -> str:
+    return reference_cell(version.mistake.lab, version.mistake.exercise)
 
 
 def raises(cell: str, line: int | None) -> bool:

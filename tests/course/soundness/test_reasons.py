@@ -1,16 +1,25 @@
 """Reasons: they are found within a limit, also of two mistakes at once."""
 
+from functools import partial
 from itertools import combinations
+from random import Random
 from time import thread_time
 
 import pytest
 
-from labkit.checks.mistakes import Oracle, parse_mistakes
+from labkit.checks.diagnose import diagnose
+from labkit.checks.mistakes import Oracle, mistakes_of, parse_mistakes
 from labkit.checks.reasons.search import combine
 from labkit.checks.reasons.steps import LEAST_SECONDS, MOST_TIMES
 from labkit.course.syllabus import LABS
 from labkit.sandbox.inside.call import Call
-from tests.course.soundness.test_soundness import EXERCISES, checks_of, name_of, oracle_of
+from tests.course.soundness.test_soundness import (
+    EXERCISES,
+    answered,
+    checks_of,
+    name_of,
+    oracle_of,
+)
 
 FAST = 0.02  # seconds of the right answer, of what is performed of one exercise
 LAB = LABS[0]
@@ -43,3 +52,35 @@ def test_two_mistakes_at_once_end(lab, exercise):
             oracle.mistaken(both, call)
             most = LEAST_SECONDS + MOST_TIMES * oracle.seconds(call)
             assert thread_time() - start < 4 * most, (first.edits, second.edits)
+
+
+PAIRS, NAMED = 60, 55
+
+
+def drawn_pairs(seed):
+    """(lab, exercise, two versions of different mistakes, both at once), forever."""
+    dice = Random(seed)
+    while True:
+        lab, exercise = dice.choice(EXERCISES)
+        listed = [m for m in mistakes_of(lab) if m.symbol in exercise.symbols]
+        first, second = (dice.choice(m.versions) for m in dice.sample(listed, 2))
+        if both := combine(first, second):
+            yield lab, exercise, {first.mistake.name, second.mistake.name}, both
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["visible", "hidden"])
+def test_of_two_mistakes_at_once_one_is_named_and_no_third(folder):
+    tried, missed, thirds = 0, [], []
+    for lab, exercise, names, both in drawn_pairs("a seed"):
+        student = partial(oracle_of(lab).mistaken, both)
+        result = answered(folder, lab, exercise, student)
+        if result.passed:
+            continue
+        told = {*diagnose(result, oracle_of(lab), both.cell).mistakes}
+        missed += [] if told & names else [(exercise.id, names)]
+        thirds += [(exercise.id, names, told)] if told - names else []
+        tried += 1
+        if tried == PAIRS:
+            break
+    assert not thirds and PAIRS - len(missed) >= NAMED, (missed, thirds)
