@@ -159,11 +159,11 @@ def _syntax(case: Case) -> str:
 def _divided(case: Case) -> str:
     """A quotient where a whole number is needed."""
     divided = [n for n in case.nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)]
-    here = [node for node in divided if node.lineno == case.failure.line] or divided
-    if not here:
+    nearest = [node for node in divided if node.lineno == case.failure.line] or divided
+    if not nearest:
         return ""
     whole = said("`{quotient}` is no whole number for Python: `//` divides without a remainder")
-    return tr(whole, quotient=quoted(here[0]))
+    return tr(whole, quotient=quoted(nearest[0]))
 
 
 def _inverted(case: Case) -> str:

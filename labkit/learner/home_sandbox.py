@@ -171,18 +171,18 @@ class KeptOutput(CountedOutput):
 
     def __init__(self) -> None:
         super().__init__()
-        self.kept, self.lines = "", 0
+        self.text, self.lines = "", 0
 
     def write(self, text: str) -> int:
-        self.kept += text[: MOST_PRINTED - len(self.kept)]
+        self.text += text[: MOST_PRINTED - len(self.text)]
         self.lines += text.count("\n")
         return super().write(text)
 
     @property
     def beginning(self) -> str:
         """Some lines under a line that says whose they are; "" if there are none."""
-        lines = self.kept.rstrip("\n").split("\n")[:MOST_LINES]
-        if not self.kept:
+        lines = self.text.rstrip("\n").split("\n")[:MOST_LINES]
+        if not self.text:
             return ""
         left = self.lines - len(lines)
         more = (

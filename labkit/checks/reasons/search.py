@@ -172,7 +172,9 @@ class Search:
         return None
 
     def is_likely(self, both: Evidence) -> bool:
-        return self.is_shown(both) and self.holds(both.version, self.passed)
+        """Whether the code shows some of both mistakes, and no passed check contradicts."""
+        parts = not self.cell or all(self.share[version] > 0 for version in both.parts)
+        return parts and self.is_shown(both) and self.holds(both.version, self.passed)
 
     def combined(
         self, probe: CheckResult, named: Sequence[Version]

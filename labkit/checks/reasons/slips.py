@@ -109,11 +109,11 @@ def _early_return(nodes: list[ast.AST], _: list[ast.AST]) -> str:
 def _thrown_away(nodes: list[ast.AST], right: list[ast.AST]) -> str:
     """A call whose result the reference uses, or a function of tensors."""
     alone = {id(node.value) for node in _all(right, ast.Expr)}
-    kept = {_method(node) for node in _all(right, ast.Call) if id(node) not in alone} - {""}
+    in_use = {_method(node) for node in _all(right, ast.Call) if id(node) not in alone} - {""}
     for node in _all(nodes, ast.Expr):
         name = _method(node.value)
         pure = hasattr(Tensor, name) and not name.endswith("_") and name != "backward"
-        if name and (name in kept or pure):
+        if name and (name in in_use or pure):
             lost = said("line {line}: the result of `{call}` is not kept")
             return tr(lost, line=node.lineno, call=quoted(node.value))
     return ""

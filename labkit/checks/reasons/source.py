@@ -64,18 +64,18 @@ def share_found(version: Version, cell: str) -> float:
     """The share of an edit's changes that the learner's code shows against the reference: 1 of
     all, 0 of none, or below 0 where it calls something that does not occur in the code."""
     added, gone = changes_of(version)
-    mine = parts_of(cell)
-    if not cell or not mine:
+    found = parts_of(cell)
+    if not cell or not found:
         return UNCLEAR
-    if any(kind in CALLED and not mine[kind, name] for kind, name in added):
+    if any(kind in CALLED and not found[kind, name] for kind, name in added):
         return -1.0
     right = parts_of(_right_cell(version))
-    local = {part for part in [*added, *gone] if part[0] == "name" and not mine[part]}
+    local = {part for part in [*added, *gone] if part[0] == "name" and not found[part]}
     changed = [part for part in [*added, *gone] if part not in local]
     if not changed:
         return UNCLEAR  # a matter of order, or of names that are the reference's own
-    shown = [part for part in added if part not in local and mine[part] > right[part]]
-    shown += [part for part in gone if part not in local and mine[part] < right[part]]
+    shown = [part for part in added if part not in local and found[part] > right[part]]
+    shown += [part for part in gone if part not in local and found[part] < right[part]]
     return len(shown) / len(changed)
 
 
@@ -83,12 +83,12 @@ def is_refuted(version: Version, cell: str) -> bool:
     """Whether all that a mistake does is to read an argument less often, and the learner's code
     reads it as often as the reference."""
     added, gone = changes_of(version)
-    right, mine = _right_cell(version), parts_of(cell)
+    right, found = _right_cell(version), parts_of(cell)
     nodes = ast.walk(cells.parsed(cells.tidied(right)) or ast.Module([], []))
     arguments = {("name", node.arg) for node in nodes if isinstance(node, ast.arg)} & {*gone}
     if not arguments or any(kind != "constant" for kind, _ in added):
         return False
-    return all(mine[part] >= parts_of(right)[part] for part in arguments)
+    return all(found[part] >= parts_of(right)[part] for part in arguments)
 
 
 def _right_cell(version: Version) -> str:
