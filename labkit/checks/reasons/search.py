@@ -49,9 +49,7 @@ class Search:
         self.passed = [check for check in result.checks if check.passed]
         self.passed.sort(key=self.seconds)  # a contradiction is found soon
         symbols = {call.symbol for check in self.failed for call in check.check.calls}
-        listed = oracle.listed(symbols)
-        self.share = {version: share_found(version, cell) for version in listed}
-        self.versions = sorted(listed, key=lambda version: -self.share[version])
+        self.versions = oracle.listed(symbols)
         self.evidence_found: list[Evidence] = []
         self.start = thread_time()
 
@@ -74,6 +72,10 @@ class Search:
     def seconds(self, result: CheckResult) -> float:
         """How long the right answer takes; it decides what is performed first."""
         return sum(map(self.oracle.seconds, result.check.calls))
+
+    def share(self, version: Version) -> float:
+        """Of its edit, which the learner's code shows."""
+        return share_found(version, self.cell)
 
     def probes(self, checks: Iterable[CheckResult]) -> list[CheckResult]:
         """Of failed checks a few quick ones, of different functions."""
@@ -112,7 +114,10 @@ class Search:
     ) -> Iterator[Evidence]:
         """The mistakes that explain one check, without those that are found already."""
         known = {evidence.version for evidence in found}
-        for version in [version for version in self.versions if version not in known]:
+        fresh = [version for version in self.versions if version not in known]
+        for version in (
+            sorted(fresh, key=self.share, reverse=True) if self.is_slow(probe) else fresh
+        ):
             if self.is_late:
                 return
             if self.explains(version, probe):
@@ -141,8 +146,8 @@ class Search:
     def nearest(self, equals: list[Evidence]) -> list[Evidence]:
         """Of mistakes that the outcomes do not tell apart those whose edit the code shows most
         of; one for each sentence."""
-        most = max(self.share[e.version] for e in equals)
-        near = [e for e in equals if self.share[e.version] >= most - 1e-9]
+        most = max(self.share(e.version) for e in equals)
+        near = [e for e in equals if self.share(e.version) >= most - 1e-9]
         return [*{e.version.mistake: e for e in reversed(near)}.values()][::-1][:EQUALS]
 
     def is_shown(self, evidence: Evidence) -> bool:
@@ -154,7 +159,7 @@ class Search:
         kinds = {check.difference.kind for check in evidence.checks if not self.raised(check)}
         if kinds - {"nan"} or not self.cell:
             return True
-        return all(self.share[version] > UNCLEAR for version in parts)
+        return all(self.share(version) > UNCLEAR for version in parts)
 
     def pair(self, rest: list[CheckResult], named: Sequence[Version]) -> Evidence | None:
         """Two mistakes that together explain a check which none explains, and most others.
@@ -173,7 +178,7 @@ class Search:
 
     def is_likely(self, both: Evidence) -> bool:
         """Whether the code shows some of both mistakes, and no passed check contradicts."""
-        parts = not self.cell or all(self.share[version] > 0 for version in both.parts)
+        parts = not self.cell or all(self.share(version) > 0 for version in both.parts)
         return parts and self.is_shown(both) and self.holds(both.version, self.passed)
 
     def combined(
@@ -186,7 +191,7 @@ class Search:
         pairs = [(first, second) for first in named for second in likely]
         at_work = [v for v in likely if not self.is_late and self.changes(v, probe)]
         free = sorted(
-            combinations(at_work, 2), key=lambda p: -self.share[p[0]] - self.share[p[1]]
+            combinations(at_work, 2), key=lambda p: -self.share(p[0]) - self.share(p[1])
         )
         for first, second in [*pairs, *free[:PAIRS]]:
             if self.is_late:

@@ -63,17 +63,18 @@ def changes_of(version: Version) -> tuple[Parts, Parts]:
 def share_found(version: Version, cell: str) -> float:
     """The share of an edit's changes that the learner's code shows against the reference: 1 of
     all, 0 of none, or below 0 where it calls something that does not occur in the code."""
-    added, gone = changes_of(version)
     found = parts_of(cell)
-    if not cell or not found:
+    if not found:
         return UNCLEAR
+    added, gone = changes_of(version)
     if any(kind in CALLED and not found[kind, name] for kind, name in added):
         return -1.0
     right = parts_of(_right_cell(version))
     local = {part for part in [*added, *gone] if part[0] == "name" and not found[part]}
     changed = [part for part in [*added, *gone] if part not in local]
-    if not changed:
-        return UNCLEAR  # a matter of order, or of names that are the reference's own
+    if not changed:  # a matter of order, or of names that are the reference's own
+        written = [text for _, text in version.edits if text]
+        return 1.0 if all(_bare(text) in _bare(cell) for text in written) else UNCLEAR
     shown = [part for part in added if part not in local and found[part] > right[part]]
     shown += [part for part in gone if part not in local and found[part] < right[part]]
     return len(shown) / len(changed)
