@@ -215,6 +215,33 @@ def test_a_passed_check_contradicts_a_mistake():
         )
 
 
+HALF = (".to(x.dtype)", ".to(x.dtype) * (1 + 0.1 * (x.dtype != torch.float32))")
+DETACHED, MINUS = (
+    ("x.float()", "x.detach().float()"),
+    ("(normed * weight + bias)", "(normed - weight)"),
+)
+
+
+@pytest.mark.parametrize(
+    ("edits", "bounds"),
+    [
+        ([HALF], (0.1, 0.2)),
+        ([DETACHED], (0.2, 0.5)),
+        ([MINUS], (0.1, 1.0)),
+        ([UNDER], (0.2, 0.5)),
+    ],
+    ids=["half precision", "gradients", "values", "named"],
+)
+def test_points_follow_what_fails_where_no_mistake_is_named(edits, bounds):
+    found, result = diagnosed(*edits)
+    assert result.failed and found.bounds == bounds
+
+
+def test_a_check_without_a_title_is_told_in_words():
+    made = next(iter(c for c in checks_in("hidden", "tokenizer") if "empty" in c.address))
+    assert made.title.startswith("train empty, new 3, texts [")
+
+
 @pytest.mark.parametrize(
     ("line", "names"),
     [("raise ValueError('mine')", ["refused"]), ("raise TypeError", []), ("int('mine')", [])],
