@@ -99,7 +99,7 @@ class Check:
     @property
     def title(self) -> str:
         """In the current language, with the values in it."""
-        text = self.declaration.title or self.address
+        text = self.declaration.title or _words(self.address)
         shown = {
             name: str(value).removeprefix("torch.") if type(value) is torch.dtype else value
             for name, value in self.values.items()
@@ -213,6 +213,13 @@ def _cases(name: str, value: Any, names: Mapping[str, Any]) -> Iterator[Check]:
     if isinstance(value, Declaration) and value.module == names["__name__"]:
         for choice, values in value.combined():
             yield Check(value, f"{name}[{choice}]" if choice else name, values)
+
+
+def _words(address: str) -> str:
+    """ "test_log_probs[size=2]" as words: "log probs, size 2"."""
+    name, _, values = address.partition("[")
+    parts = [name.removeprefix("test_").replace("_", " "), values[:-1].replace("=", " ")]
+    return ", ".join(part for part in parts if part).replace("{", "{{").replace("}", "}}")
 
 
 def _short(value: Any) -> str:

@@ -9,12 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from labkit.checks.reasons.slips import nodes_of, quoted
 from labkit.course import cells
 from labkit.course.lang import said, tr
 from labkit.course.syllabus import Exercise
 from labkit.sandbox.inside.call import Failure
 
 MOST_NAMES = 120  # characters of a learner's names
+MODULES = {name: f"import {name}" for name in ("math", "re", "torch", "itertools")}
+MODULES |= {"np": "import numpy as np", "nn": "from torch import nn"}
 REDUCTIONS = {"mean", "sum", "var", "std", "norm", "amax", "amin", "prod", "max", "min"}
 
 
@@ -38,11 +41,6 @@ class Case:
         return lines[number - 1] if number and number <= len(lines) else ""
 
 
-def nodes_of(cell: str) -> list[ast.AST]:
-    tree = cells.parsed(cells.tidied(cell))
-    return [*ast.walk(tree)] if tree else []
-
-
 def advice_on(failure: Failure, exercise: Exercise, cell: str) -> str:
     """A sentence on the cause of an error, or "" where its words leave more than one.
 
@@ -55,12 +53,6 @@ def advice_on(failure: Failure, exercise: Exercise, cell: str) -> str:
                 return tr(advice, **match.groupdict())
             return advice(Case(match, failure, exercise, cell))
     return ""
-
-
-def raises(cell: str, line: int | None) -> bool:
-    """Whether a line of the cell raises an error itself, in words of the learner's."""
-    text = cell.splitlines()[line - 1 : line] if line else []
-    return bool(re.search(r"\b(raise|assert)\b", "".join(text)))
 
 
 def _not_written(case: Case) -> str:
@@ -81,7 +73,9 @@ def _not_defined(case: Case) -> str:
         return tr("`self.` is missing: it has to be `self.{name}`", name=name)
     known = {node.id for node in nodes if isinstance(node, ast.Name)}
     known |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    near = get_close_matches(name, sorted(known - {name}), n=1, cutoff=0.8)
+    if name in MODULES:
+        return tr("`{line}` is missing in this cell", line=MODULES[name])
+    near = get_close_matches(name, sorted(known - {name}), n=1, cutoff=0.75)
     slip = tr("is it a slip for `{near}`? Or ", near=near[0]) if near else ""
     return tr(
         "`{name}` is used and not defined: {slip}does it come from another cell? "
@@ -95,24 +89,6 @@ def _not_defined(case: Case) -> str:
 def _is_of_self(node: ast.AST) -> bool:
     owner = node.value if isinstance(node, ast.Attribute) else None
     return isinstance(owner, ast.Name) and owner.id == "self"
-
-
-def forgotten_self(cell: str) -> str:
-    """A part that `__init__` makes and leaves in a local name, as a sentence; "" if none."""
-    for method in nodes_of(cell):
-        if not isinstance(method, ast.FunctionDef) or method.name != "__init__":
-            continue
-        used = [node.id for node in ast.walk(method) if isinstance(node, ast.Name)]
-        for node in method.body:
-            made = isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-            name = node.targets[0] if made else None
-            if isinstance(name, ast.Name) and used.count(name.id) == 1:
-                gone = said(
-                    "`self.` is missing: `{name}` is made in `__init__` and is gone when that "
-                    "ends"
-                )
-                return tr(gone, name=name.id)
-    return ""
 
 
 def _argument(case: Case) -> str:
@@ -181,6 +157,16 @@ def _syntax(case: Case) -> str:
     return cells.why_no_python(case.cell)
 
 
+def _divided(case: Case) -> str:
+    """A quotient where a whole number is needed."""
+    divided = [n for n in case.nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)]
+    nearest = [node for node in divided if node.lineno == case.failure.line] or divided
+    if not nearest:
+        return ""
+    whole = said("`{quotient}` is no whole number for Python: `//` divides without a remainder")
+    return tr(whole, quotient=quoted(nearest[0]))
+
+
 def _inverted(case: Case) -> str:
     if "~" in case.cell:
         return tr("`~` is for bool masks: this tensor holds numbers")
@@ -247,6 +233,19 @@ RULES: tuple[tuple[str, str | Callable[[Case], str]], ...] = (
         ),
     ),
     (r"operator\.invert|bitwise_not", _inverted),
+    (
+        r"slice indices must be integers|cannot be interpreted as an integer|not float|"
+        r"must be (tuple of )?ints?\b.* float|type float",
+        _divided,
+    ),
+    (
+        r"exceptions must derive from BaseException",
+        said("a text is raised, which is no error: raise one with it, `ValueError(...)`"),
+    ),
+    (
+        r"unsupported operand .*'list'|multiply sequence by non-int|'list' object cannot be",
+        said("a list is used where a number or a tensor is needed"),
+    ),
     (
         r"can be converted to Python scalars",
         said(

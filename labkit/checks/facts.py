@@ -34,15 +34,12 @@ def facts_about(result: Result, unexplained: list[CheckResult], oracle: Oracle) 
     if len(kinds) == 1 and kinds <= ONLY.keys():
         found.append(tr(ONLY[kinds.pop()]))
     titles = list(dict.fromkeys(check.title for check in unexplained))
-    if len(titles) > 1 and any(check.passed for check in result.checks):
+    alone = len(unexplained) == len(result.failed)  # else reasons say what to fix first
+    if alone and len(titles) > 1 and any(check.passed for check in result.checks):
         listed = " | ".join(titles[:MOST_TITLES]) + (" | ..." if titles[MOST_TITLES:] else "")
         counts = {"failed": len(unexplained), "all": len(result.checks)}
         found.append(tr("{failed} of {all} checks fail: {shown}", **counts, shown=listed))
-    found = [text for text in found if text]
-    if len(unexplained) < len(result.failed):
-        found = found or titles[:1]
-        found[0] = tr("fix that first, the rest may pass then: {found}", found=found[0])
-    return found
+    return [text for text in found if text]
 
 
 def without_effect(failed: list[CheckResult], oracle: Oracle) -> str:

@@ -12,6 +12,7 @@ from labkit.course.lang import said, tr
 from labkit.course.report import Report, Status
 from labkit.sandbox.inside.call import Failure
 
+Row = tuple[str, str]
 LIMITS = ("NoAnswer", "TimeLimit", "OutputLimit")  # not raised by code: what stopped it
 MOST_LOOKS = 4
 MOST_KEYS = 8  # of a dict that are listed
@@ -68,6 +69,7 @@ LOOKS: dict[str, tuple[str, ...]] = {
         said("token {token} was drawn {times} times in {draws}"),
     ),
 }
+ROUNDED = said("in half precision some last places are not Qwen3's: that costs nothing")
 RIGHT = {
     "shape": said("shape {shape}"),
     "dtype": said("dtype {dtype}"),
@@ -109,10 +111,6 @@ def look(key: str, data: Mapping[str, Any]) -> tuple[str, str]:
         shown["expected"] = number(expected, shown["answer"])
     texts = [tr(text).format(**shown) for text in LOOKS[key]]
     return texts[0], texts[-1]
-
-
-def right(key: str, **data: Any) -> str:
-    return tr(RIGHT[key], **data)
 
 
 def step(number: int, method: str = "", inputs: Mapping[str, Any] | None = None) -> str:
@@ -169,6 +167,10 @@ def values_apart(answer: Any, expected: Any) -> tuple[str, str]:
     return kind_of(answer), kind_of(expected)
 
 
+def right(key: str, **data: Any) -> str:
+    return tr(RIGHT[key], **data)
+
+
 def percent(off: Tensor) -> str:
     share = 100 * float(off.double().mean())
     return f"{share:.0f}%" if share >= 1 else tr("under 1%")
@@ -204,11 +206,8 @@ def _state_text(text: str) -> str:
         names = {"extra": extra[1], "missing": missing[1]}
         return tr("{said}there is a {missing} and no {extra}", said=begin, **names)
     if missing:
-        return tr(
-            "{said}there is a {missing} too many; a buffer takes `persistent=False`",
-            said=begin,
-            missing=missing[1],
-        )
+        more = said("{said}there is a {missing} too many; a buffer takes `persistent=False`")
+        return tr(more, said=begin, missing=missing[1])
     if extra:
         return tr("{said}there is no {extra}", said=begin, extra=extra[1])
     if sizes:
@@ -218,19 +217,16 @@ def _state_text(text: str) -> str:
     return begin.removesuffix(tr(": "))
 
 
-# The report of a runner.Result and a diagnose.Diagnosis, which are made with these words
-
-
 def learner_report(result: Any, diagnosis: Any, next_step: str = "") -> Report:
     """The report under a check cell: the first thing wrong, why, then what is right."""
     heading = result.exercise.heading
     if result.broken:
-        rows = [("look", tr("the check itself failed, not you: {fault}", fault=result.broken))]
-        return Report(heading, Status.NOT_CHECKED, [*rows, ("next", tr("please report this"))])
+        look = ("look", tr("the check itself failed, not you: {fault}", fault=result.broken))
+        return Report(heading, Status.NOT_CHECKED, [look, ("next", tr("please report this"))])
     if result.interrupted:
         rows = [("look", tr("the check was interrupted"))]
-        stop = tr("look for a loop that never ends")
-        return Report(heading, Status.NOT_CHECKED, [*rows, ("next", stop)])
+        rows.append(("next", tr("look for a loop that never ends")))
+        return Report(heading, Status.NOT_CHECKED, rows)
     failure = result.first_failure
     titles = dict.fromkeys(check.title for check in result.checks if check.passed)
     facts = [*titles, *(failure.difference.right if failure else ())]
@@ -238,20 +234,24 @@ def learner_report(result: Any, diagnosis: Any, next_step: str = "") -> Report:
     if failure is None:
         points = result.exercise.points
         verdict = tr("passed, {points} of {points} points", points=points) if points else ""
+        if any(check.rounded_otherwise for check in result.checks):
+            rows.append(("note", tr(ROUNDED)))
         return Report(heading, Status.PASSED, [*rows, ("next", next_step)], verdict)
-    rows = [("look", add_title(failure.title, failure.difference.look)), *diagnosis.rows, *rows]
+    rows = [*case_rows(result, diagnosis, [failure], "look"), *rows]
     return Report(heading, Status.NOT_YET, [*rows, ("next", next_step)])
 
 
 def graded_report(result: Any, diagnosis: Any, intake: str = "") -> Report:
     """The report in a graded notebook: every check, but no number of the reference."""
-    verdict = tr(
-        "{score:g} of {points} points", score=result.score, points=result.exercise.points
-    )
+    earned = {"score": result.score, "points": result.exercise.points}
+    verdict = tr("{score:g} of {points} points", **earned)
     rows = [("look", intake)] if intake else []
     if result.broken:
         rows.append(("look", tr("the check itself failed: a person has to look at this")))
-    rows += [("look", text) for text in _looks(result)] + diagnosis.rows
+    cases = distinct_cases(result)
+    rows += case_rows(result, diagnosis, cases[:MOST_LOOKS], "redacted")
+    if (rest := len(cases) - MOST_LOOKS) > 0:
+        rows.append(("look", tr("and {rest} more", rest=rest)))
     failed = {check.title for check in result.failed}
     passed = dict.fromkeys(c.title for c in result.checks if c.passed and c.title not in failed)
     rows += [("ok", " | ".join(passed))] if passed else []
@@ -259,23 +259,36 @@ def graded_report(result: Any, diagnosis: Any, intake: str = "") -> Report:
     return Report(result.exercise.heading, status, rows, verdict)
 
 
-def _looks(result: Any) -> Iterable[str]:
-    """The `look` lines of the first failed checks, repeats left out."""
-    texts, seen = [], set[str]()
+def case_rows(result: Any, diagnosis: Any, cases: Sequence[Any], look: str) -> list[Row]:
+    """These failed checks and those that something explains, under each what is known of it.
+
+    look     which words of a Difference are shown: "look", or "redacted"
+    """
+    under: dict[int, list[Row]] = {id(case): [] for case in cases}
+    for case, label, text in diagnosis.findings:
+        under.setdefault(id(case or result.first_failure), []).append((label, text))
+    rows: list[Row] = []
+    for case in result.failed:
+        if id(case) in under:
+            text = add_title(case.title, getattr(case.difference, look))
+            rows += [("look", text), *under[id(case)]]
+    return rows
+
+
+def distinct_cases(result: Any) -> list[Any]:
+    """The failed checks without those whose title or words were there before."""
+    cases, seen = [], set[str]()
     for check in result.failed:
-        text = check.difference.redacted
-        if not seen & {check.title, text}:
-            texts.append(add_title(check.title, text))
-        seen |= {check.title, text}
-    rest = len(texts) - MOST_LOOKS
-    return texts[:MOST_LOOKS] + ([tr("and {rest} more", rest=rest)] if rest > 0 else [])
+        words = {check.title, check.difference.redacted}
+        cases += [] if seen & words else [check]
+        seen |= words
+    return cases
 
 
 def add_title(title: str, text: str) -> str:
     """What is wrong and in which check; "values: values differ" would stutter."""
-    return (
-        text if text.startswith(f"{title} ") else tr("{title}: {look}", title=title, look=text)
-    )
+    whole = tr("{title}: {look}", title=title, look=text)
+    return text if text.startswith(f"{title} ") else whole
 
 
 def fold_facts(facts: list[str], result: Any) -> str:

@@ -30,10 +30,11 @@ from time import process_time
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from labkit.checks.reasons.steps import Steps
 from labkit.course import cells, sealed
 from labkit.course.paths import SOLUTIONS
 from labkit.course.syllabus import Exercise, Lab
-from labkit.sandbox.inside.call import Call, Outcome
+from labkit.sandbox.inside.call import Call, Failure, Outcome
 from labkit.sandbox.inside.perform import perform
 
 TITLE = re.compile(r"(?P<name>[a-z0-9-]+)(?: \((?P<kind>[a-z]+)\))?: (?P<sentence>.+)")
@@ -46,6 +47,7 @@ KINDS = {
 }
 ONE_LINE = re.compile(r"(?P<find>.+?) ->(?: (?P<replace>.*))?")
 CALLED = re.compile(r"(\w+)\(")
+LOOP = re.compile(r"\b(while|for|iter)\b")  # without one, a function ends
 CHOICE = re.compile(r"\{([^{}]* \| [^{}]*)\}")
 Edit = tuple[str, str]  # what is found, and what replaces it
 
@@ -215,7 +217,9 @@ class Oracle:
         self.namespace: Mapping[str, Any] = vars(import_module(f"solutions.{lab.module}"))
         self._right = WeakKeyDictionary[Call, Outcome]()  # kept as long as the call is
         self._seconds = WeakKeyDictionary[Call, float]()
+        self._steps = WeakKeyDictionary[Call, Steps]()
         self._wrong = WeakKeyDictionary[Call, dict[Version, Outcome]]()
+        self._endless = WeakKeyDictionary[Version, Outcome]()
 
     def reference(self, call: Call) -> Outcome:
         if call not in self._right:
@@ -230,10 +234,26 @@ class Oracle:
         return self._seconds[call]
 
     def mistaken(self, version: Version, call: Call) -> Outcome:
+        """What a mistake gives; an error where it takes far longer than the right answer."""
         known = self._wrong.setdefault(call, {})
         if version not in known:
-            known[version] = perform(call, version.namespace)
+            known[version] = self._endless.get(version) or self._limited(version, call)
         return known[version]
+
+    def _limited(self, version: Version, call: Call) -> Outcome:
+        if not LOOP.search(version.cell):
+            return perform(call, version.namespace)
+        with Steps(self._right_steps(call)) as steps:
+            outcome = perform(call, version.namespace)
+        if steps.stopped:  # and whatever else it is asked
+            self._endless[version] = outcome = Outcome(failure=Failure("StepLimit", "no end"))
+        return outcome
+
+    def _right_steps(self, call: Call) -> Steps:
+        if call not in self._steps:
+            with Steps() as self._steps[call]:
+                perform(call, self.namespace)
+        return self._steps[call]
 
     def listed(self, symbols: set[str]) -> list[Version]:
         """The versions of mistakes of these symbols, in the order of the file."""

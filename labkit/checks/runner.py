@@ -7,14 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 
+import torch
+
 from labkit.checks.compare import Difference, compare
 from labkit.checks.declared import BrokenCheck, Check
 from labkit.course.paths import fault
 from labkit.course.syllabus import Exercise
-from labkit.sandbox.inside.call import Call, Outcome, describe
+from labkit.sandbox.inside.call import Call, Outcome, describe, tensors_in
 from labkit.sandbox.inside.importer import PACKAGE, filename
 from labkit.sandbox.inside.perform import perform
 
+HALF = (torch.float16, torch.bfloat16)
 Performer = Callable[[Call], Outcome]
 Ask = Callable[[str, Call], Outcome]  # what a call gives in a module of the package
 
@@ -28,6 +31,9 @@ class CheckResult:
     outcomes: list[Outcome] = field(default_factory=list)
     difference: Difference | None = None
     differing: int = 0  # the number of the outcome that differs
+    rounded_otherwise: bool = (
+        False  # whether it passed with other last places in half precision
+    )
 
     def __post_init__(self) -> None:
         self.title, self.points = self.check.title, self.check.points
@@ -114,6 +120,7 @@ def run_check(check: Check, student: Performer, reference: Performer) -> CheckRe
             found.differing = number
             compare(found.failure_call, *pair, check.declaration.tolerance)
         found.passed = True
+        found.rounded_otherwise = any(map(_differ_in_half, found.outcomes, right))
     except Difference as difference:
         found.difference = difference
     except Exception as error:  # an odd object of the learner's, or a fault of the check
@@ -121,6 +128,11 @@ def run_check(check: Check, student: Performer, reference: Performer) -> CheckRe
         if student is not reference and not run_check(check, reference, reference).passed:
             raise BrokenCheck(f"{check.address}: {fault(error)}") from error
     return found
+
+
+def _differ_in_half(answer: Outcome, right: Outcome) -> bool:
+    pairs = zip(tensors_in(answer.values, ""), tensors_in(right.values, ""), strict=False)
+    return any(b.dtype in HALF and not torch.equal(a, b) for (_, a), (_, b) in pairs)
 
 
 def package_in(folder: str = PACKAGE) -> Ask:

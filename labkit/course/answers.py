@@ -12,7 +12,8 @@ that defines them without saying so is the answer.
 
 Which lines: trials, prints, plots and asserts stay out. A name is looked up in the answer's
 cell, then above it, nearest first, then below. Of the course's own cells only imports come
-along; a value that was computed with an exercise's answer never does. All of it is part of the
+along; a value that was computed with an exercise's answer never does (a lambda, an alias or a
+`partial` of it does: nothing is computed yet). All of it is part of the
 answer then: what is not allowed there is not allowed here.
 """
 
@@ -239,4 +240,5 @@ class Notebook:
         if statement.is_import:
             return "labkit" not in statement.source
         is_trial = statement.is_value and statement.uses & self.symbols
+        is_trial = is_trial and not statement.makes_function
         return not (cell.given or is_trial)

@@ -20,6 +20,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 SCOPES = (*DEFINITIONS, ast.Lambda, *COMPREHENSIONS)
 BUILTIN_NAMES = {*dir(builtins), "__name__", "__file__", "__doc__", "display", "get_ipython"}
 MAX_CELL = 200_000  # characters; a longer cell is not read as code
+COMPUTING = (ast.Call, ast.Await, ast.Subscript, ast.operator, ast.cmpop, *COMPREHENSIONS)
 STAR = "*"
 CACHED = 256  # cells: most of a notebook's are the same for all learners
 
@@ -49,6 +50,20 @@ class Statement:
     def is_value(self) -> bool:
         """Whether it computes something, now: neither an import nor a definition."""
         return not isinstance(self.node, (*IMPORTS, *DEFINITIONS))
+
+    @property
+    def makes_function(self) -> bool:
+        """Whether it gives a name to a lambda, a name or a `partial` of names: nothing is
+        called yet."""
+        value = getattr(self.node, "value", None)
+        parts = [value]
+        if isinstance(value, ast.Call) and ast.unparse(value.func).endswith("partial"):
+            parts = [*value.args, *(keyword.value for keyword in value.keywords)]
+        return isinstance(value, ast.Lambda) or not any(
+            isinstance(node, COMPUTING)
+            for part in parts
+            for node in ast.walk(part or ast.Await())
+        )
 
     @cached_property
     def uses(self) -> set[str]:

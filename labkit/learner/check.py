@@ -43,9 +43,11 @@ def check_exercise(
     quiet   without what the learner's code prints
     """
     with torch_set_to(FRESH):
-        report, score = _judged(lab, exercise, hint, HomeSandbox(workspace.folder(), quiet))
+        sandbox = HomeSandbox(workspace.folder(), quiet)
+        report, score = _judged(lab, exercise, hint, sandbox)
         if report.status is Status.NOT_YET:
             report.rows[:0] = _note_on_cause(lab, exercise)
+    report.rows += [("note", sandbox.printed)] if sandbox.printed else []
     if report.passed:
         record_pass(lab, exercise)
     return report, score
@@ -219,7 +221,7 @@ def assembly_report(check: Callable[[str], str]) -> Report:
     sources = workspace.learner_modules()
     if empty:
         sources |= workspace.completed_modules(labs)
-    ask = HomeSandbox(workspace.folder()).limited(package_in(workspace.folder()))
+    ask = HomeSandbox(workspace.folder(), quiet=True).limited(package_in(workspace.folder()))
     try:
         with torch_set_to(FRESH), imported(sources, workspace.folder()):
             verdict = judged(ask, sources)

@@ -188,7 +188,8 @@ def help_commands(exercise: Exercise) -> tuple[str, str]:
 def solution(exercise: ExerciseId) -> None:
     """Show the course's code for an exercise, or a model answer.
 
-    A model answer to a written question, such as 1.a, is shown once yours is written.
+    The code is shown after the third hint, or once your own passes, and a model answer to a
+    written question, such as 1.a, once yours is written.
     """
     from labkit.learner import hints
     from labkit.learner.progress import model_answers
@@ -198,4 +199,4 @@ def solution(exercise: ExerciseId) -> None:
         if isinstance(found, Question):
             print(model_answers.model_answer(lab, found))
         else:
-            print(hints.solution_text(lab, found))
+            print(hints.solution_text(lab, found, help_commands(found)[0]))

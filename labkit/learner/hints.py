@@ -102,10 +102,18 @@ def explain_lock(lab: Lab) -> str:
     )
 
 
-def solution_text(lab: Lab, exercise: Exercise) -> str:
-    """The reference's code for an exercise; LookupError where it may not be shown."""
+def solution_text(lab: Lab, exercise: Exercise, ask: str) -> str:
+    """The reference's code for an exercise.
+
+    ask    how to ask for a hint
+
+    Errors: LookupError where it may not be shown, or not before the last rung
+    """
     if not is_open(lab):
         raise LookupError(explain_lock(lab))
+    if hints_shown(exercise) < len(RUNGS) and not record.has_passed(lab, exercise):
+        rung = next_help(lab, exercise, ask, "")
+        raise LookupError(tr("the answer comes after the last rung; {rung}", rung=rung))
     block = cells.block(sealed.read_source(SOLUTIONS / f"{lab.module}.py"), exercise.id)
     assert block is not None
     return cells.plain(block)

@@ -4,6 +4,7 @@ restored afterwards, a limit of CPU time."""
 from __future__ import annotations
 
 import builtins
+import linecache
 import signal
 import sys
 import threading
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 
 from labkit.checks.runner import Ask
-from labkit.course.lang import said, tr
+from labkit.course.lang import ntr, said, tr
 from labkit.sandbox.inside.banned import as_in_grading, replaced
 from labkit.sandbox.inside.call import Call, Outcome
 from labkit.sandbox.inside.importer import PACKAGE
@@ -31,6 +32,8 @@ PACKAGES = {
     *("IPython", "tqdm", "typing_extensions"),
 }
 ENDLESS = said("look for a loop that never ends")
+LONG_CALL = 30  # seconds of CPU time for one call of the learner's code in a cell of the course
+MOST_LINES, MOST_PRINTED = 20, 4000  # of what the code prints, and characters, that are shown
 TICK = 0.25  # seconds of CPU between two looks at the time, once it may be up
 
 FRESH = torch.float32, True, None  # torch's settings in a fresh process
@@ -39,8 +42,9 @@ FRESH = torch.float32, True, None  # torch's settings in a fresh process
 class OutOfTime(BaseException):
     """The learner's code used up its CPU time; path and line say where it was."""
 
-    def __init__(self, path: str, line: int):
-        super().__init__(tr("stopped after {seconds} seconds of CPU time", seconds=CPU_SECONDS))
+    def __init__(self, path: str, line: int, seconds: float | None = None):
+        seconds = CPU_SECONDS if seconds is None else seconds
+        super().__init__(tr("stopped after {seconds} seconds of CPU time", seconds=seconds))
         self.path, self.line = path, line
 
 
@@ -48,12 +52,13 @@ class HomeSandbox:
     """The limits for a learner's code in one check.
 
     folder    of its package
-    quiet     throw away what it prints
+    quiet     throw away what it prints; else `printed` is the beginning of that
     """
 
     def __init__(self, folder: str, quiet: bool = False):
+        linecache.checkcache()  # warnings quote the code that runs, not the one before it
         self.folder, self.left = folder, float(CPU_SECONDS)
-        self.output = CountedOutput() if quiet else LabelledOutput()
+        self.output = CountedOutput() if quiet else KeptOutput()
         self.settings = FRESH
         self.place: tuple[str, int] | None = None  # where the time was up
 
@@ -71,6 +76,10 @@ class HomeSandbox:
                 self.settings = torch_settings()
         if self.place:
             raise OutOfTime(*self.place)
+
+    @property
+    def printed(self) -> str:
+        return self.output.beginning if isinstance(self.output, KeptOutput) else ""
 
     def limited(self, ask: Ask) -> Ask:
         """The same function, under these limits."""
@@ -94,7 +103,7 @@ class HomeSandbox:
         start = time.thread_time()
 
         def look(_: int, frame: FrameType | None) -> None:
-            frames = [each for each, _ in walk_stack(frame) if self._is_learners(each)]
+            frames = [each for each, _ in walk_stack(frame) if is_inside(each, self.folder)]
             if frames and time.thread_time() - start >= self.left:
                 self.place = frames[0].f_code.co_filename, frames[0].f_lineno
                 raise TimeLimit
@@ -108,28 +117,78 @@ class HomeSandbox:
             signal.signal(signal.SIGPROF, handler)
             self.left -= time.thread_time() - start
 
-    def _is_learners(self, frame: FrameType) -> bool:
-        return str(Path(frame.f_code.co_filename).parent) == self.folder
+
+class LongCalls:
+    """Stops a single call of the learner's code that does not end, in a cell of the course.
+
+    folder    of the learner's package
+    """
+
+    def __init__(self, folder: str):
+        self.folder = folder
+        self.call: FrameType | None = None  # the outermost one that runs
+        self.since, self.is_announced = 0.0, False
+
+    def begin(self) -> None:
+        """Look at each tick of CPU time, where the system has such ticks."""
+        if hasattr(signal, "setitimer"):
+            self.handler = signal.signal(signal.SIGPROF, self._look)
+            signal.setitimer(signal.ITIMER_PROF, TICK, TICK)
+
+    def end(self) -> None:
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, self.handler)
+        self.call = None
+
+    def _look(self, _: int, frame: FrameType | None) -> None:
+        """Errors: OutOfTime, in the learner's code"""
+        frames = [each for each, _ in walk_stack(frame) if is_inside(each, self.folder)]
+        call = frames[-1] if frames else None
+        if call is not self.call:
+            self.call, self.since, self.is_announced = call, time.thread_time(), False
+        if call is None:
+            return
+        file, line = Path(frames[0].f_code.co_filename).name, frames[0].f_lineno
+        seconds = time.thread_time() - self.since
+        if seconds > CPU_SECONDS and not self.is_announced:
+            self.is_announced = True
+            running = said(
+                "tinyllm/{file} is at line {line} after {seconds} seconds in one call; it is "
+                "stopped after {limit}"
+            )
+            print(tr(running, file=file, line=line, seconds=CPU_SECONDS, limit=LONG_CALL))
+        if seconds > LONG_CALL:
+            raise OutOfTime(frames[0].f_code.co_filename, line, LONG_CALL)
 
 
-class LabelledOutput(CountedOutput):
-    """Passes on what the learner's code prints, below a line that says whose it is."""
+def is_inside(frame: FrameType, folder: str) -> bool:
+    return str(Path(frame.f_code.co_filename).parent) == folder
+
+
+class KeptOutput(CountedOutput):
+    """Keeps the beginning of what the learner's code prints, for below the report."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.screen = sys.stdout
+        self.text, self.lines = "", 0
 
     def write(self, text: str) -> int:
-        if not self.count:
-            self.screen.write(tr("your code printed:\n"))
-        super().write(text)
-        return self.screen.write(text)
+        self.text += text[: MOST_PRINTED - len(self.text)]
+        self.lines += text.count("\n")
+        return super().write(text)
 
-    def flush(self) -> None:
-        self.screen.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.screen, name)
+    @property
+    def beginning(self) -> str:
+        """Some lines under a line that says whose they are; "" if there are none."""
+        lines = self.text.rstrip("\n").split("\n")[:MOST_LINES]
+        if not self.text:
+            return ""
+        left = self.lines - len(lines)
+        more = (
+            [ntr("... and {n} more line", "... and {n} more lines", left)] if left > 0 else []
+        )
+        return tr("your code printed:\n") + "\n".join([*lines, *more])
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.course.lang import tr
+from labkit.course.lang import said, tr
 from labkit.course.sealed import NotReady
 from labkit.course.syllabus import LABS, Exercise, Lab
 from labkit.learner import workspace
@@ -81,7 +81,7 @@ def your_code(
         problem = str(error) if known else tr("it raises {error}", error=error_text(error))
         tell(
             tr(
-                "Your model does not run yet: {problem}. `tinyllm assemble` shows where.",
+                "Your model cannot talk yet: {problem}. `tinyllm assemble` shows which part.",
                 problem=problem,
             )
         )
@@ -113,7 +113,8 @@ def _tried(labs: Sequence[Lab]) -> SimpleNamespace:
     pairs = zip(logits, _trial(reference(), writes), strict=True)
     gap = max(float((a - b).abs().max()) for a, b in pairs)
     if not gap < CLOSE:  # nan is not
-        raise NotReady(tr("its logits are {gap:.2g} away from the reference's", gap=gap))
+        off = said("it runs and is wrong: logits are up to {gap:.2g} away from the reference's")
+        raise NotReady(tr(off, gap=gap))
     return code
 
 

@@ -50,8 +50,10 @@ def start(lab: str) -> None:
     chosen = find_lab(lab, NOTEBOOKS)
     workspace.require_writable()
     if _session is not None:
+        shell.events.unregister("pre_run_cell", _session.before_cell)
         shell.events.unregister("post_run_cell", _session.after_cell)
     _session = Session(chosen, shell)
+    shell.events.register("pre_run_cell", _session.before_cell)
     shell.events.register("post_run_cell", _session.after_cell)
     shell.set_custom_exc(UNFINISHED, _session.cell_raised)
     exercises = tr(", ").join(f"{e.id} {e.title}" for e in chosen.exercises)
@@ -119,13 +121,13 @@ def hint(exercise_id: str, rung: int | None = None) -> Report:
 
 
 def solution(exercise_id: str) -> ModelAnswer | None:
-    """Print the course's own code: the last step of the ladder. Of a written question, "1.a",
-    show a model answer, once yours is written."""
+    """Print the course's own code, after the third hint or once yours passes. Of a written
+    question, "1.a", show a model answer, once yours is written."""
     try:
         lab, exercise = find_question(str(exercise_id)) or find_exercise(str(exercise_id))
         if isinstance(exercise, Question):
             return model_answer(lab, exercise)
-        print(hints.solution_text(lab, exercise))
+        print(hints.solution_text(lab, exercise, help_calls(exercise)[0]))
     except LookupError as error:
         print(error)
     return None

@@ -14,9 +14,16 @@ from labkit.course.sealed import NotReady
 from labkit.course.statements import statements
 from labkit.course.syllabus import Exercise, Lab
 from labkit.learner import workspace
-from labkit.learner.home_sandbox import ENDLESS, HomeSandbox, OutOfTime
+from labkit.learner.home_sandbox import ENDLESS, HomeSandbox, LongCalls, OutOfTime
 
-UNFINISHED = (NotReady, NotImplementedError, NameError)
+UNFINISHED = (NotReady, NotImplementedError, NameError, OutOfTime)
+
+
+def describe_stop(stopped: OutOfTime) -> str:
+    """Where the learner's code was stopped, and what to do."""
+    where = tr("tinyllm/{name}, line {line}", name=Path(stopped.path).name, line=stopped.line)
+    texts = {"stopped": stopped, "where": where, "advice": tr(ENDLESS)}
+    return tr("{stopped} ({where}): {advice}", **texts)
 
 
 class Session:
@@ -28,15 +35,27 @@ class Session:
         self.skipped = False  # whether a cell needed an exercise that is not written yet
         self.left_out = False  # whether the last cell did
         self.history: list[Cell] = []  # in the order in which they ran
+        self.long_calls: LongCalls | None = None  # while a cell of the course runs
+
+    def before_cell(self, info: Any) -> None:
+        """IPython's pre_run_cell event: in a cell of the course no call runs forever."""
+        if self._is_given(info.raw_cell or ""):
+            self.long_calls = LongCalls(workspace.folder())
+            self.long_calls.begin()
+
+    def _is_given(self, source: str) -> bool:
+        return cells.cell_hash(source) in cells.given_cells()[self.lab.name]
 
     def after_cell(self, result: Any) -> None:
         """IPython's post_run_cell event: save what the cell answers, or adds to an answer."""
+        if self.long_calls:
+            self.long_calls.end()
+            self.long_calls = None
         source, name = result.info.raw_cell or "", getattr(result.info, "cell_id", None) or ""
         if self.left_out:
             self._forget_values(source)
         parts = answers_in(source, name, self.lab)
-        given = cells.cell_hash(source) in cells.given_cells()[self.lab.name]
-        cell = Cell(source, parts=parts, given=given, name=name)
+        cell = Cell(source, parts=parts, given=self._is_given(source), name=name)
         if result.error_before_exec:
             for exercise_id in parts:
                 why = cells.why_no_python(source) or tr("the cell raised an error")
@@ -161,17 +180,7 @@ class Session:
         try:
             module = self._load()
         except OutOfTime as stopped:
-            where = tr(
-                "tinyllm/{name}, line {line}", name=Path(stopped.path).name, line=stopped.line
-            )
-            print(
-                tr(
-                    "but loading it was {stopped} ({where}): {advice}",
-                    stopped=stopped,
-                    where=where,
-                    advice=tr(ENDLESS),
-                )
-            )
+            print(tr("but loading it was {stopped}", stopped=describe_stop(stopped)))
             return False
         except Exception as error:  # whatever the learner's module raises
             print(
@@ -204,6 +213,8 @@ class Session:
                     error=workspace.exercise_named(error),
                 )
             )
+        elif isinstance(error, OutOfTime):
+            print(tr("left out: the cell was {stopped}", stopped=describe_stop(error)))
         elif self.skipped and kind is NameError and frames[-1].f_globals is shell.user_ns:
             print(
                 tr(

@@ -61,13 +61,16 @@ def record_pass(lab: Lab, exercise: Exercise) -> None:
         remember(PASSED, exercise.id, code)
 
 
+def has_passed(lab: Lab, exercise: Exercise) -> bool:
+    """Whether the exercise passed with its present code."""
+    code = remembered(PASSED).get(exercise.id)
+    return code is not None and code == _code(lab, exercise)
+
+
 def passed_labs() -> frozenset[str]:
     """The modules of the labs whose core exercises all passed with their present code."""
-    known = remembered(PASSED)
     return frozenset(
-        lab.module
-        for lab in LABS
-        if all(e.id in known and known[e.id] == _code(lab, e) for e in lab.exercises if e.core)
+        lab.module for lab in LABS if all(has_passed(lab, e) for e in lab.exercises if e.core)
     )
 
 

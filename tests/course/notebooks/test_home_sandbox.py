@@ -114,7 +114,11 @@ def test_afterwards_all_is_as_it_was(capsys):
     sandbox = HomeSandbox(FOLDER)
     at_home("print(x.shape)", sandbox)
     at_home("print('end')", sandbox)
-    assert capsys.readouterr().out == "your code printed:\ntorch.Size([3])\nend\n"
+    assert sandbox.printed == "your code printed:\ntorch.Size([3])\nend"
+    at_home("[print(n) for n in range(100)]", sandbox)
+    lines = sandbox.printed.split("\n")
+    assert len(lines) == 22 and lines[-1] == "... and 82 more lines"
+    assert not capsys.readouterr().out and not HomeSandbox(FOLDER, quiet=True).printed
 
 
 # Loops
@@ -246,3 +250,24 @@ def test_in_a_kernel(package):
     assert "tensor" in texts[4] and "passed" in texts[5] and "tensor" not in texts[5]
     assert texts[7].count("your code printed:") == 1 and "passed" in texts[7]
     assert "get_ipython() is not there in grading" in texts[9]
+
+
+def test_a_call_that_does_not_end_is_stopped_in_a_cell_of_the_course(monkeypatch, capsys):
+    names = {"LONG_CALL": 0.6, "CPU_SECONDS": 0.2}
+    for name, value in names.items():
+        monkeypatch.setattr(home_sandbox, name, value)
+    path = f"{FOLDER}/rmsnorm.py"
+    exec(compile("def ends(): return sum(range(99))\ndef loops():\n  while True: ends()\n",
+                 path, "exec"), found := {})  # fmt: skip
+    watch = home_sandbox.LongCalls(FOLDER)
+    watch.begin()
+    try:
+        start = time.thread_time()
+        while time.thread_time() - start < 1.5:
+            found["ends"]()  # each call for itself is short
+        with pytest.raises(OutOfTime, match=r"stopped after 0\.6 seconds") as stopped:
+            found["loops"]()
+    finally:
+        watch.end()
+    assert stopped.value.path == path and stopped.value.line in (1, 3)
+    assert capsys.readouterr().out.count("seconds in one call") == 1

@@ -222,10 +222,12 @@ def test_a_wrong_answer_is_named_and_the_ladder_climbs(run):
     report = run('check("1.2")')
     assert "not yet" in report and "summed instead of averaged" in report
     assert 'hint("1.2") shows rung 1 of 3' in report
+    assert "after the last rung; hint" in run('solution("1.2")')
     one, two, three = [run('hint("1.2")') for _ in range(3)]
     assert "rung 1 of 3" in one and "rung 2 of 3" in two and "rung 3 of 3" in three
     assert 'solution("1.2")' in three
     assert 'solution("1.2") shows the answer' in run('check("1.2")')
+    assert "class RMSNorm" in run('solution("1.2")')
 
 
 def test_a_cell_that_raises(run, package):

@@ -250,7 +250,7 @@ def test_a_mistake_is_named_and_costs_what_its_kind_costs(lab, mistake):
                 result = judged(folder, lab, exercise, version.namespace)
             assert not result.passed, where
             found = diagnose(result, oracle)
-            assert mistake.name in found.mistakes, f"{where}: {found.rows}"
+            assert mistake.name in found.mistakes, f"{where}: {found.findings}"
             result.bounds, most = found.bounds, KINDS[mistake.kind][1]
             least = min(KINDS[each.mistake.kind][0] for each in found.versions)
             assert least - 1e-9 <= 1 - result.share <= found.bounds[1] + 1e-9, where

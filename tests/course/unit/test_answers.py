@@ -1,6 +1,6 @@
 """Which exercise a cell answers: by directive, grade_id, id, and what it defines."""
 
-from labkit.course.answers import answers_in, cell_name
+from labkit.course.answers import Cell, Notebook, answers_in, cell_name
 from labkit.course.syllabus import LABS
 
 LAB = LABS[0]  # 1.1 layer_norm, 1.2 RMSNorm, 1.3 residual
@@ -46,3 +46,19 @@ def test_a_cell_is_named_by_its_grade_id_or_else_its_id():
         ({}, ""),
     ]:
         assert cell_name(cell) == name, cell
+
+
+def test_functions_made_of_an_answer_come_along_and_what_it_computed_does_not():
+    made = {
+        "twice = lambda x: layer_norm(layer_norm(x))": True,
+        "twice = layer_norm": True,
+        "twice = partial(layer_norm, eps=1e-3)": True,
+        "twice = layer_norm(1)": False,
+        "twice = partial(layer_norm, layer_norm(1))": False,
+        "twice = layer_norm(1).eps": False,
+    }
+    answer = "# %% exercise 1.2\nclass RMSNorm:\n    forward = lambda self, x: twice(x)\n"
+    for line, comes in made.items():
+        found = [Cell(FIRST), Cell(line), Cell(answer, parts={"1.2": answer})]
+        carried = Notebook(LAB, found, {"partial"}, lambda *_: False).answer(LAB.exercises[1])
+        assert (line in carried.text) is comes and ("twice" in carried.carried) is comes, line

@@ -49,8 +49,9 @@ def result(*checks, **fields):
 
 
 def told(*rows):
-    """A diagnosis of these rows."""
-    return SimpleNamespace(rows=list(rows))
+    """A diagnosis of these rows, (label, text) of the first case or (label, text, case)."""
+    found = [(row[2] if row[2:] else None, *row[:2]) for row in rows]
+    return SimpleNamespace(findings=found)
 
 
 def test_a_learner_reads_the_first_fault_why_what_is_right_and_what_next():
@@ -66,6 +67,14 @@ def test_a_learner_reads_the_first_fault_why_what_is_right_and_what_next():
         ("ok", "names | shape (2,)"),
         ("next", "hint"),
     ]
+
+
+def test_a_reason_stands_under_the_case_that_it_explains():
+    found = result(("mean", False, WRONG), ("cast", False, Difference("dtype", "odd")))
+    why = told(("why", "it is cast", found.checks[1]), ("look", "everywhere", found.checks[0]))
+    looks = [("look", "mean: 1 instead of 0.1875"), ("look", "everywhere")]
+    rows = learner_report(found, why).rows
+    assert rows[:2] == looks and rows[2][1].startswith("cast: ") and rows[3][1] == "it is cast"
 
 
 def test_a_long_list_of_what_is_right_becomes_a_count():
@@ -206,6 +215,33 @@ def test_a_passed_check_contradicts_a_mistake():
         )
 
 
+HALF = (".to(x.dtype)", ".to(x.dtype) * (1 + 0.1 * (x.dtype != torch.float32))")
+DETACHED, MINUS = (
+    ("x.float()", "x.detach().float()"),
+    ("(normed * weight + bias)", "(normed - weight)"),
+)
+
+
+@pytest.mark.parametrize(
+    ("edits", "bounds"),
+    [
+        ([HALF], (0.1, 0.2)),
+        ([DETACHED], (0.2, 0.5)),
+        ([MINUS], (0.1, 1.0)),
+        ([UNDER], (0.2, 0.5)),
+    ],
+    ids=["half precision", "gradients", "values", "named"],
+)
+def test_points_follow_what_fails_where_no_mistake_is_named(edits, bounds):
+    found, result = diagnosed(*edits)
+    assert result.failed and found.bounds == bounds
+
+
+def test_a_check_without_a_title_is_told_in_words():
+    made = next(iter(c for c in checks_in("hidden", "tokenizer") if "empty" in c.address))
+    assert made.title.startswith("train empty, new 3, texts [")
+
+
 @pytest.mark.parametrize(
     ("line", "names"),
     [("raise ValueError('mine')", ["refused"]), ("raise TypeError", []), ("int('mine')", [])],
@@ -238,7 +274,7 @@ SIZES = "The size of tensor a (8) must match the size of tensor b (7)"
         ("Exercise 4.2: Qwen3MLP", None, "", "exercise 4.2, which this one uses, is"),
         ("layer_norm is not defined", None, "def my_norm():\n    pass\n",
          "the exercise needs `layer_norm`, and this cell defines my_norm"),
-        ("name 'math' is not defined", 2, CELL, "`math` is used and not defined: does"),
+        ("name 'math' is not defined", 2, CELL, "`import math` is missing"),
         ("name 'quey' is not defined", 2, CELL,
          "`quey` is used and not defined: is it a slip for `query`?"),
         ("_forward_unimplemented() got an unexpected keyword argument 'x'", None, "",

@@ -1,0 +1,1 @@
+"""How a reason is found for a wrong answer, and tried on the learner's own code."""

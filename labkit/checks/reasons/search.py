@@ -1,0 +1,260 @@
+"""The search for listed mistakes that give the learner's very outcomes: one, two one after the
+other, or two at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from time import thread_time
+
+from labkit.checks.compare import agree, distance, matches
+from labkit.checks.mistakes import MistakeError, Oracle, Version
+from labkit.checks.reasons.source import UNCLEAR, is_refuted, raises, share_found
+from labkit.checks.runner import CheckResult, Result
+from labkit.sandbox.inside.call import Call, Outcome
+
+ENOUGH = 0.45  # of the failed weight, for a mistake that explains a part of it
+FAULTS = 2  # named in one answer
+EQUALS = 2  # sentences of mistakes that nothing tells apart
+PROBES = 4  # failed checks that are asked which mistakes explain them
+PAIRS = 150  # of mistakes at most that are tried on a check
+MOST_SECONDS = 2.0  # of CPU time, after which nothing further is tried
+QUICK = 0.3  # seconds for all right answers that a probe costs, if there is a choice
+
+
+@dataclass
+class Evidence:
+    """The failed checks that one mistake explains, and how near its numbers are.
+
+    parts    the versions that are combined in it, if these are two
+    """
+
+    version: Version
+    checks: list[CheckResult] = field(default_factory=list)
+    gap: float = 0.0
+    parts: tuple[Version, ...] = ()
+
+    def weight(self, among: Sequence[CheckResult]) -> float:
+        return sum(check.points for check in among if check in self.checks)
+
+
+class Search:
+    """Looks for the mistakes that explain the failed checks of one answer."""
+
+    def __init__(self, result: Result, oracle: Oracle, cell: str = ""):
+        self.oracle, self.cell = oracle, cell
+        self.failed = list(result.failed)
+        self.passed = [check for check in result.checks if check.passed]
+        self.passed.sort(key=self.seconds)  # a contradiction is found soon
+        symbols = {call.symbol for check in self.failed for call in check.check.calls}
+        self.versions = oracle.listed(symbols)
+        self.evidence_found: list[Evidence] = []
+        self.start = thread_time()
+
+    def found(self) -> list[list[Evidence]]:
+        """The mistakes, at most FAULTS: of each those that nothing tells apart."""
+        found: list[list[Evidence]] = []
+        passed, rest = self.passed, self.failed
+        while rest and len(found) < FAULTS and (equals := self.most_likely(rest, passed)):
+            found.append(equals)
+            passed = [*passed, *equals[0].checks]  # a second fault must not change these
+            rest = [check for check in rest if check not in equals[0].checks]
+        if rest and (both := self.pair(rest, [equals[0].version for equals in found])):
+            of_one = [self.evidence(version, self.failed) for version in both.parts]
+            for part in of_one:  # alone it explains some, with the other more
+                part.checks = [c for c in self.failed if c in part.checks or c in both.checks]
+            found = [[part] for part in of_one]
+        self.evidence_found = [equals[0] for equals in found]
+        return found
+
+    def seconds(self, result: CheckResult) -> float:
+        """How long the right answer takes; it decides what is performed first."""
+        return sum(map(self.oracle.seconds, result.check.calls))
+
+    def share(self, version: Version) -> float:
+        """Of its edit, which the learner's code shows."""
+        return share_found(version, self.cell)
+
+    def probes(self, checks: Iterable[CheckResult]) -> list[CheckResult]:
+        """Of failed checks a few quick ones, of different functions."""
+        by_function: dict[object, CheckResult] = {}
+        for check in sorted(checks, key=self.seconds):
+            by_function.setdefault(check.check.declaration, check)
+        quick = sorted(by_function.values(), key=self.seconds)[:PROBES]
+        return [check for check in quick if not self.is_slow(check)] or quick[:1]
+
+    def is_slow(self, check: CheckResult) -> bool:
+        """Whether performing all mistakes for it takes long."""
+        return self.seconds(check) * len(self.versions) > QUICK
+
+    @property
+    def is_late(self) -> bool:
+        return thread_time() - self.start > MOST_SECONDS
+
+    def most_likely(self, rest: list[CheckResult], passed: list[CheckResult]) -> list[Evidence]:
+        """The mistake that explains most of the weight of `rest`, and its equals; [] if too
+        little."""
+        weight = sum(check.points for check in rest)
+        found: list[Evidence] = []
+        for probe in self.probes(rest):  # what explains all explains the first of these
+            for evidence in self.explaining(probe, rest, found):
+                found.append(evidence)
+                if self.is_slow(probe) and (
+                    whole := self.best([evidence], rest, passed, weight)
+                ):
+                    return whole  # whatever the others give
+            if whole := self.best(found, rest, passed, weight):
+                return whole
+        return self.best(found, rest, passed, ENOUGH * weight)
+
+    def explaining(
+        self, probe: CheckResult, rest: list[CheckResult], found: list[Evidence]
+    ) -> Iterator[Evidence]:
+        """The mistakes that explain one check, without those that are found already."""
+        known = {evidence.version for evidence in found}
+        fresh = [version for version in self.versions if version not in known]
+        for version in (
+            sorted(fresh, key=self.share, reverse=True) if self.is_slow(probe) else fresh
+        ):
+            if self.is_late:
+                return
+            if self.explains(version, probe):
+                yield self.evidence(version, rest)
+
+    def best(
+        self,
+        found: list[Evidence],
+        rest: list[CheckResult],
+        passed: list[CheckResult],
+        enough: float,
+    ) -> list[Evidence]:
+        """Of mistakes that no passed check contradicts, the one of most weight, and its equals;
+        [] if none has enough."""
+        weights = sorted({evidence.weight(rest) for evidence in found}, reverse=True)
+        for weight in [weight for weight in weights if weight >= enough - 1e-9]:
+            likely = [e for e in found if e.weight(rest) == weight and self.is_shown(e)]
+            left = [e for e in likely if self.holds(e.version, passed)]
+            if left:
+                best = min(left, key=lambda evidence: evidence.gap)
+                limit = 1.5 * best.gap + 1e-6
+                equals = [e for e in left if e.checks == best.checks and e.gap <= limit]
+                return self.nearest(equals)
+        return []
+
+    def nearest(self, equals: list[Evidence]) -> list[Evidence]:
+        """Of mistakes that the outcomes do not tell apart those whose edit the code shows most
+        of; one for each sentence."""
+        most = max(self.share(e.version) for e in equals)
+        near = [e for e in equals if self.share(e.version) >= most - 1e-9]
+        return [*{e.version.mistake: e for e in reversed(near)}.values()][::-1][:EQUALS]
+
+    def is_shown(self, evidence: Evidence) -> bool:
+        """Whether numbers speak for a mistake, or, where all is errors and NaN, the learner's
+        code; in neither case against what the code reads."""
+        parts = evidence.parts or (evidence.version,)
+        if any(is_refuted(version, self.cell) for version in parts):
+            return False
+        kinds = {check.difference.kind for check in evidence.checks if not self.raised(check)}
+        if kinds - {"nan"} or not self.cell:
+            return True
+        return all(self.share(version) > UNCLEAR for version in parts)
+
+    def pair(self, rest: list[CheckResult], named: Sequence[Version]) -> Evidence | None:
+        """Two mistakes that together explain a check which none explains, and most others.
+
+        named    mistakes that explain a part: tried first, each with all others
+        """
+        enough = max(ENOUGH * sum(c.points for c in self.failed), self._explained(rest))
+        numbers = [c for c in rest if c.difference.kind != "nan" and not self.raised(c)]
+        for probe in self.probes(numbers):
+            for both, parts in self.combined(probe, named):
+                if self.explains(both, probe):
+                    found = replace(self.evidence(both, self.failed), parts=parts)
+                    if found.weight(self.failed) > enough and self.is_likely(found):
+                        return found
+        return None
+
+    def is_likely(self, both: Evidence) -> bool:
+        """Whether the code shows some of both mistakes, and no passed check contradicts."""
+        parts = not self.cell or all(self.share(version) > 0 for version in both.parts)
+        return parts and self.is_shown(both) and self.holds(both.version, self.passed)
+
+    def combined(
+        self, probe: CheckResult, named: Sequence[Version]
+    ) -> Iterator[tuple[Version, tuple[Version, Version]]]:
+        """Pairs that may explain a check: of what is named with all others, then of those that
+        change it, the ones whose edits the learner's code shows most of first."""
+        quick = [check for check in self.passed if not self.is_slow(check)][:PROBES]
+        likely = [v for v in self.versions if not self.is_late and self.holds(v, quick)]
+        pairs = [(first, second) for first in named for second in likely]
+        at_work = [v for v in likely if not self.is_late and self.changes(v, probe)]
+        free = sorted(
+            combinations(at_work, 2), key=lambda p: -self.share(p[0]) - self.share(p[1])
+        )
+        for first, second in [*pairs, *free[:PAIRS]]:
+            if self.is_late:
+                return
+            both = combine(first, second)
+            if both is not None:
+                yield both, (first, second)
+
+    def _explained(self, rest: list[CheckResult]) -> float:
+        return sum(check.points for check in self.failed if check not in rest)
+
+    def evidence(self, version: Version, checks: list[CheckResult]) -> Evidence:
+        explained = [check for check in checks if self.explains(version, check)]
+        pairs = [pair for c in explained for pair in self.outcomes(version, c)]
+        gaps = [0.0 if a.failure or call.summary else distance(a, b) for call, a, b in pairs]
+        return Evidence(version, explained, sum(gaps) / max(len(gaps), 1))
+
+    def outcomes(
+        self, version: Version, result: CheckResult
+    ) -> Iterator[tuple[Call, Outcome, Outcome]]:
+        """(call, the learner's outcome, the mistake's) of a check; the last one lazily."""
+        check = result.check
+        wrong = (self.oracle.mistaken(version, call) for call in check.calls)
+        others = check.viewed([*wrong]) if check.declaration.view else wrong
+        calls = check.calls[-len(result.outcomes) :]
+        for call, answer, other in zip(calls, result.outcomes, others, strict=False):
+            known = other.failure and other.failure.kind == "ValueError"  # no error of torch's
+            if known and answer.failure and raises(self.cell, answer.failure.line):
+                other = replace(other, failure=replace(other.failure, text=answer.failure.text))
+            yield call, answer, other
+
+    def explains(self, version: Version, result: CheckResult) -> bool:
+        return all(matches(*triple) for triple in self.outcomes(version, result))
+
+    def right(self, result: CheckResult) -> list[Outcome]:
+        return result.check.viewed([self.oracle.reference(c) for c in result.check.calls])
+
+    def holds(self, version: Version, passed: Sequence[CheckResult]) -> bool:
+        """Whether no passed check contradicts a mistake: it passes, or is passed alike."""
+        return all(
+            agree(other, right) or matches(call, answer, other)
+            for result in passed
+            for (call, answer, other), right in zip(
+                self.outcomes(version, result), self.right(result), strict=False
+            )
+        )
+
+    def raised(self, result: CheckResult) -> bool:
+        """Whether the answer raised an error where the reference raises none."""
+        pairs = zip(result.outcomes, self.right(result), strict=False)
+        return any(answer.failure and not right.failure for answer, right in pairs)
+
+    def changes(self, version: Version, result: CheckResult) -> bool:
+        """Whether a mistake alone fails a check, with no error but where the answer has one."""
+        triples = [*zip(self.outcomes(version, result), self.right(result), strict=False)]
+        errors = any(other.failure and not answer.failure for (_, answer, other), _ in triples)
+        return not errors and not all(agree(other, right) for (_, _, other), right in triples)
+
+
+def combine(first: Version, second: Version) -> Version | None:
+    """Both mistakes at once, in the order in which their edits fit."""
+    for both in (first.also(second), second.also(first)):
+        with suppress(MistakeError, SyntaxError):
+            both.namespace  # noqa: B018  it is compiled here
+            return both if first.mistake is not second.mistake else None
+    return None

@@ -1,0 +1,202 @@
+"""Slips that stand in the learner's code itself, whatever it computes."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from torch import Tensor
+
+from labkit.course import cells
+from labkit.course.lang import said, tr
+
+MOST_QUOTED = 60  # characters of a learner's expression
+PRODUCT, SUM = (ast.Mult, ast.Div), (ast.Add, ast.Sub)
+Slip = Callable[[list[ast.AST], list[ast.AST]], str]
+
+
+def nodes_of(cell: str) -> list[ast.AST]:
+    """Of the code; [] where it is no Python."""
+    tree = cells.parsed(cells.tidied(cell))
+    return [*ast.walk(tree)] if tree else []
+
+
+def fatal_slip(cell: str) -> str:
+    """A slip that explains every failure, as a sentence; "" if none."""
+    return _first(FATAL, cell, "")
+
+
+def likely_slip(cell: str, right: str) -> str:
+    """A slip that is a likely cause where no mistake is named; "" if none.
+
+    right    the reference's cell
+    """
+    return _first(LIKELY, cell, right)
+
+
+def _first(slips: tuple[Slip, ...], cell: str, right: str) -> str:
+    nodes, expected = nodes_of(cell), nodes_of(right)
+    return next((text for slip in slips if (text := slip(nodes, expected))), "")
+
+
+def quoted(node: ast.AST) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= MOST_QUOTED else text[: MOST_QUOTED - 3] + "..."
+
+
+def _all(nodes: list[ast.AST], kind: type) -> Iterator:
+    return (node for node in nodes if isinstance(node, kind))
+
+
+def _forgotten_self(nodes: list[ast.AST], _: list[ast.AST]) -> str:
+    """A part that `__init__` makes and leaves in a local name."""
+    for method in _all(nodes, ast.FunctionDef):
+        if method.name != "__init__":
+            continue
+        used = [node.id for node in ast.walk(method) if isinstance(node, ast.Name)]
+        for node in method.body:
+            made = isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+            name = node.targets[0] if made else None
+            if isinstance(name, ast.Name) and used.count(name.id) == 1:
+                gone = said(
+                    "`self.` is missing: `{name}` is made in `__init__` and is gone when that "
+                    "ends"
+                )
+                return tr(gone, name=name.id)
+    return ""
+
+
+def _misspelled_init(nodes: list[ast.AST], _: list[ast.AST]) -> str:
+    for made in _all(nodes, ast.ClassDef):
+        names = [node.name for node in made.body if isinstance(node, ast.FunctionDef)]
+        odd = [name for name in names if name.strip("_") in ("init", "int", "inti", "initi")]
+        if odd and "__init__" not in names:
+            never = said(
+                "`{name}` is never called: the constructor is `__init__`, with two underscores "
+                "on each side"
+            )
+            return tr(never, name=odd[0])
+    return ""
+
+
+def _comma(nodes: list[ast.AST], _: list[ast.AST]) -> str:
+    for node in _all(nodes, ast.Assign):
+        value, target = node.value, node.targets[0]
+        alone = isinstance(value, ast.Tuple) and len(value.elts) == 1
+        if alone and isinstance(target, (ast.Name, ast.Attribute)):
+            tail = said("line {line} ends with a comma: `{name}` becomes a tuple of one value")
+            return tr(tail, line=node.lineno, name=ast.unparse(target))
+    return ""
+
+
+def _raised_text(nodes: list[ast.AST], _: list[ast.AST]) -> str:
+    for node in _all(nodes, ast.Raise):
+        if isinstance(node.exc, (ast.JoinedStr, ast.Constant)):
+            text = said("line {line} raises a text: raise an error with it, `ValueError(...)`")
+            return tr(text, line=node.lineno)
+    return ""
+
+
+def _early_return(nodes: list[ast.AST], _: list[ast.AST]) -> str:
+    for loop in (node for node in nodes if isinstance(node, (ast.For, ast.While))):
+        if isinstance(loop.body[-1], ast.Return):
+            line = loop.body[-1].lineno
+            return tr("the `return` in line {line} ends the loop in its first pass", line=line)
+    return ""
+
+
+def _thrown_away(nodes: list[ast.AST], right: list[ast.AST]) -> str:
+    """A call whose result the reference uses, or a function of tensors."""
+    alone = {id(node.value) for node in _all(right, ast.Expr)}
+    in_use = {_method(node) for node in _all(right, ast.Call) if id(node) not in alone} - {""}
+    for node in _all(nodes, ast.Expr):
+        name = _method(node.value)
+        pure = hasattr(Tensor, name) and not name.endswith("_") and name != "backward"
+        if name and (name in in_use or pure):
+            lost = said("line {line}: the result of `{call}` is not kept")
+            return tr(lost, line=node.lineno, call=quoted(node.value))
+    return ""
+
+
+def _method(node: ast.AST) -> str:
+    named = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    return node.func.attr if named else ""
+
+
+def _unused_part(nodes: list[ast.AST], _: list[ast.AST]) -> str:
+    """A part that is made and never used, while another one is used twice."""
+    of_self = [node for node in _all(nodes, ast.Attribute) if ast.unparse(node.value) == "self"]
+    made = {node.attr for node in of_self if isinstance(node.ctx, ast.Store)}
+    used = Counter(node.attr for node in of_self if isinstance(node.ctx, ast.Load))
+    calls = [
+        node.func for node in _all(nodes, ast.Call) if isinstance(node.func, ast.Attribute)
+    ]
+    called = Counter(func.attr for func in calls if ast.unparse(func.value) == "self")
+    twice = [name for name, times in called.items() if times > 1 and name in made]
+    unused = sorted(name for name in made if not used[name])
+    if unused and twice:
+        texts = {"unused": unused[0], "twice": twice[0]}
+        both = said("`self.{unused}` is made and never used, and `self.{twice}` is used twice")
+        return tr(both, **texts)
+    return ""
+
+
+def _brackets(nodes: list[ast.AST], right: list[ast.AST]) -> str:
+    """A sum of which one term is divided or multiplied, where the reference does so with a
+    whole sum."""
+    if sum(map(_has_sum, nodes)) >= sum(map(_has_sum, right)):
+        return ""
+    for node in _all(nodes, ast.BinOp):
+        product = node.right
+        if not isinstance(node.op, SUM) or not isinstance(product, ast.BinOp):
+            continue
+        while isinstance(product.left, ast.BinOp) and isinstance(product.left.op, PRODUCT):
+            product = product.left
+        if isinstance(product.op, PRODUCT) and not isinstance(product.left, ast.Constant):
+            parts = {"line": node.lineno, "term": quoted(product.left)}
+            word = said("line {line}: without brackets `{term}` alone is multiplied")
+            if isinstance(product.op, ast.Div):
+                word = said("line {line}: without brackets `{term}` alone is divided")
+            return tr(word, **parts)
+    return ""
+
+
+def _has_sum(node: ast.AST) -> bool:
+    """Whether it multiplies or divides a sum."""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, PRODUCT):
+        return False
+    sides = [side for side in (node.left, node.right) if isinstance(side, ast.BinOp)]
+    return any(isinstance(side.op, SUM) for side in sides)
+
+
+def _or_default(nodes: list[ast.AST], _: list[ast.AST]) -> str:
+    arguments = {node.arg for node in _all(nodes, ast.arg)}
+    for node in _all(nodes, ast.BoolOp):
+        first = node.values[0]
+        is_question = isinstance(node.values[1], (ast.Compare, ast.Name))
+        if isinstance(node.op, ast.And) or is_question or not isinstance(first, ast.Name):
+            continue
+        if first.id in arguments:
+            zero = said("`{name} or ...` takes the default for 0 as well: ask `is None`")
+            return tr(zero, name=first.id)
+    return ""
+
+
+def _stacked(nodes: list[ast.AST], right: list[ast.AST]) -> str:
+    """torch.stack where the reference uses cat, or returns several values."""
+    calls, expected = ({_method(n) for n in _all(part, ast.Call)} for part in (nodes, right))
+    if "stack" not in calls or "stack" in expected:
+        return ""
+    returned = [node.value for node in _all(right, ast.Return)]
+    if any(isinstance(value, ast.Tuple) for value in returned) and "cat" not in expected:
+        return tr("`stack` makes one tensor: return the values side by side, `a, b`")
+    if "cat" in expected and "cat" not in calls:
+        return tr("`stack` lays tensors along a new axis: `cat` joins them along one they have")
+    return ""
+
+
+FATAL: tuple[Slip, ...] = (_forgotten_self, _misspelled_init, _comma)
+LIKELY: tuple[Slip, ...] = (
+    _raised_text, _early_return, _thrown_away, _unused_part, _stacked, _brackets, _or_default,
+)  # fmt: skip

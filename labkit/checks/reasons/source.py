@@ -1,0 +1,124 @@
+"""What of a mistake's edit is found in the learner's own code."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Hashable
+from functools import cache
+
+from labkit.checks.mistakes import Version, reference_cell
+from labkit.course import cells
+
+EMPTY = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+EMPTY |= {tokenize.ENDMARKER}
+CALLED = {"call", "attribute", "keyword"}  # kinds of parts that a name of the learner's hides
+NEUTRAL = (ast.Name, ast.Constant, ast.Attribute, ast.Call, ast.keyword, ast.expr_context)
+NEUTRAL += (ast.arguments, ast.arg, ast.Module, ast.Expr, ast.Assign, ast.alias, ast.Starred)
+NEUTRAL += (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.FunctionDef, ast.Return)
+UNCLEAR = 0.5  # share of an edit, where nothing is known
+Parts = Counter[tuple[str, Hashable]]
+
+
+@cache
+def parts_of(cell: str) -> Parts:
+    """How often each part of a cell occurs in it: calls, attributes, keywords, constants,
+    arguments, operators and statements; empty where it is no Python."""
+    tree = cells.parsed(cells.tidied(cell))
+    found: Parts = Counter()
+    for node in ast.walk(tree) if tree else ():
+        found.update(_parts(node))
+    return found
+
+
+def _parts(node: ast.AST) -> list[tuple[str, Hashable]]:
+    if isinstance(node, ast.Call):
+        function = node.func
+        name = getattr(function, "attr", None) or getattr(function, "id", "")
+        return [("call", name)]
+    if isinstance(node, ast.keyword):
+        return [("keyword", node.arg)]
+    if isinstance(node, ast.Attribute):
+        return [("attribute", node.attr)]
+    if isinstance(node, ast.Name):
+        return [("name", node.id)]
+    if isinstance(node, ast.Constant):
+        is_text = isinstance(node.value, str) and "\n    " in node.value  # a docstring
+        return [] if is_text else [("constant", repr(node.value))]
+    if isinstance(node, NEUTRAL):
+        return []
+    return [("node", type(node).__name__)]
+
+
+@cache
+def changes_of(version: Version) -> tuple[Parts, Parts]:
+    """The parts that a mistake adds to the reference, and those that it takes away."""
+    before, after = parts_of(_right_cell(version)), parts_of(version.cell)
+    return after - before, before - after
+
+
+def share_found(version: Version, cell: str) -> float:
+    """The share of an edit's changes that the learner's code shows against the reference: 1 of
+    all, 0 of none, or below 0 where it calls something that does not occur in the code."""
+    found = parts_of(cell)
+    if not found:
+        return UNCLEAR
+    added, gone = changes_of(version)
+    if any(kind in CALLED and not found[kind, name] for kind, name in added):
+        return -1.0
+    right = parts_of(_right_cell(version))
+    local = {part for part in [*added, *gone] if part[0] == "name" and not found[part]}
+    changed = [part for part in [*added, *gone] if part not in local]
+    if not changed:  # a matter of order, or of names that are the reference's own
+        written = [text for _, text in version.edits if text]
+        return 1.0 if all(_bare(text) in _bare(cell) for text in written) else UNCLEAR
+    shown = [part for part in added if part not in local and found[part] > right[part]]
+    shown += [part for part in gone if part not in local and found[part] < right[part]]
+    return len(shown) / len(changed)
+
+
+def is_refuted(version: Version, cell: str) -> bool:
+    """Whether all that a mistake does is to read an argument less often, and the learner's code
+    reads it as often as the reference."""
+    added, gone = changes_of(version)
+    right, found = _right_cell(version), parts_of(cell)
+    nodes = ast.walk(cells.parsed(cells.tidied(right)) or ast.Module([], []))
+    arguments = {("name", node.arg) for node in nodes if isinstance(node, ast.arg)} & {*gone}
+    if not arguments or any(kind != "constant" for kind, _ in added):
+        return False
+    return all(found[part] >= parts_of(right)[part] for part in arguments)
+
+
+def _right_cell(version: Version) -> str:
+    return reference_cell(version.mistake.lab, version.mistake.exercise)
+
+
+def raises(cell: str, line: int | None) -> bool:
+    """Whether a line of the cell raises an error itself, in words of the learner's."""
+    text = cell.splitlines()[line - 1 : line] if line else []
+    return bool(re.search(r"\b(raise|assert)\b", "".join(text)))
+
+
+def occurs_in(expression: str, cell: str) -> bool:
+    """Whether an expression of a mistake may be quoted: it is a number, or it stands in the
+    learner's code."""
+    try:
+        float(expression)
+    except ValueError:
+        return not cell or _bare(expression) in _bare(cell)
+    return True
+
+
+@cache
+def _bare(text: str) -> str:
+    """A text of Python without spaces and comments."""
+    try:
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+        return " ".join(
+            t.string for t in tokens if t.type != tokenize.COMMENT and t.string.strip()
+        )
+    except (tokenize.TokenError, SyntaxError):
+        return " ".join(text.split())

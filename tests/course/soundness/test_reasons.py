@@ -1,0 +1,86 @@
+"""Reasons: they are found within a limit, also of two mistakes at once."""
+
+from functools import partial
+from itertools import combinations
+from random import Random
+from time import thread_time
+
+import pytest
+
+from labkit.checks.diagnose import diagnose
+from labkit.checks.mistakes import Oracle, mistakes_of, parse_mistakes
+from labkit.checks.reasons.search import combine
+from labkit.checks.reasons.steps import LEAST_SECONDS, MOST_TIMES
+from labkit.course.syllabus import LABS
+from labkit.sandbox.inside.call import Call
+from tests.course.soundness.test_soundness import (
+    EXERCISES,
+    answered,
+    checks_of,
+    name_of,
+    oracle_of,
+)
+
+FAST = 0.02  # seconds of the right answer, of what is performed of one exercise
+LAB = LABS[0]
+VALUES = Call("layer_norm", x=[1.0], weight=None, bias=None)
+
+
+@pytest.mark.parametrize("line", ["while True: x = 1", "layer_norm(x)", "x = [*x, *x]"])
+def test_a_mistake_that_does_not_end_is_stopped(line):
+    listed = f"def layer_norm(x, **_):\n+     while True:\n+         {line}"
+    version = next(parse_mistakes(LAB, f"## layer_norm\n\nendless: odd\n+ {listed}\n")).versions
+    start = thread_time()
+    outcome = Oracle(LAB).mistaken(version[0], VALUES)
+    assert outcome.failure and thread_time() - start < 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("lab", "exercise"), EXERCISES, ids=name_of)
+def test_two_mistakes_at_once_end(lab, exercise):
+    oracle, calls = oracle_of(lab), {}
+    for check in checks_of("visible", lab, exercise):
+        for call in check.calls:
+            calls.setdefault((check.declaration, call.symbol), call)
+    quick = sorted(calls.values(), key=oracle.seconds)
+    while len(quick) > 1 and sum(map(oracle.seconds, quick)) > FAST:
+        quick.pop()
+    for first, second in combinations(oracle.listed(set(exercise.symbols)), 2):
+        both = combine(first, second)
+        for call in quick if both else ():
+            start = thread_time()
+            oracle.mistaken(both, call)
+            most = LEAST_SECONDS + MOST_TIMES * oracle.seconds(call)
+            assert thread_time() - start < 4 * most, (first.edits, second.edits)
+
+
+PAIRS, NAMED = 60, 55
+
+
+def drawn_pairs(seed):
+    """(lab, exercise, two versions of different mistakes, both at once), forever."""
+    dice = Random(seed)
+    while True:
+        lab, exercise = dice.choice(EXERCISES)
+        listed = [m for m in mistakes_of(lab) if m.symbol in exercise.symbols]
+        first, second = (dice.choice(m.versions) for m in dice.sample(listed, 2))
+        if both := combine(first, second):
+            yield lab, exercise, {first.mistake.name, second.mistake.name}, both
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["visible", "hidden"])
+def test_of_two_mistakes_at_once_one_is_named_and_no_third(folder):
+    tried, missed, thirds = 0, [], []
+    for lab, exercise, names, both in drawn_pairs("a seed"):
+        student = partial(oracle_of(lab).mistaken, both)
+        result = answered(folder, lab, exercise, student)
+        if result.passed:
+            continue
+        told = {*diagnose(result, oracle_of(lab), both.cell).mistakes}
+        missed += [] if told & names else [(exercise.id, names)]
+        thirds += [(exercise.id, names, told)] if told - names else []
+        tried += 1
+        if tried == PAIRS:
+            break
+    assert not thirds and PAIRS - len(missed) >= NAMED, (missed, thirds)
