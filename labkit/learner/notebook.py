@@ -52,6 +52,7 @@ def start(lab: str) -> None:
     if _session is not None:
         shell.events.unregister("pre_run_cell", _session.before_cell)
         shell.events.unregister("post_run_cell", _session.after_cell)
+        _session.end_long_calls()  # of this very cell, which began in that session
     _session = Session(chosen, shell)
     shell.events.register("pre_run_cell", _session.before_cell)
     shell.events.register("post_run_cell", _session.after_cell)

@@ -39,6 +39,7 @@ class Session:
 
     def before_cell(self, info: Any) -> None:
         """IPython's pre_run_cell event: in a cell of the course no call runs forever."""
+        self.end_long_calls()
         if self._is_given(info.raw_cell or ""):
             self.long_calls = LongCalls(workspace.folder())
             self.long_calls.begin()
@@ -46,11 +47,14 @@ class Session:
     def _is_given(self, source: str) -> bool:
         return cells.cell_hash(source) in cells.given_cells()[self.lab.name]
 
-    def after_cell(self, result: Any) -> None:
-        """IPython's post_run_cell event: save what the cell answers, or adds to an answer."""
+    def end_long_calls(self) -> None:
         if self.long_calls:
             self.long_calls.end()
             self.long_calls = None
+
+    def after_cell(self, result: Any) -> None:
+        """IPython's post_run_cell event: save what the cell answers, or adds to an answer."""
+        self.end_long_calls()
         source, name = result.info.raw_cell or "", getattr(result.info, "cell_id", None) or ""
         if self.left_out:
             self._forget_values(source)

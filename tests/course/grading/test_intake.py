@@ -283,7 +283,7 @@ def test_a_finished_function_is_refused_or_shown_to_a_person(judges, perfect):
         cell(perfect).source = "# %% exercise 1.1: layer_norm\n" + text
         verdict = graded(judges, perfect)[0]
         assert (verdict.score == 0) is is_refused, call
-        assert is_refused or (verdict.share > 0.9 and verdict.doubtful), call
+        assert is_refused or (verdict.share > 0.8 and verdict.doubtful), call
 
 
 def test_errors_alone_earn_nothing(judges, released):

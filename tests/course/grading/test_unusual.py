@@ -1,6 +1,7 @@
 """What the judge tells a person of an answer's text: every road around a ban that was ever
 found, and nothing of what right answers hold."""
 
+import gc
 import time
 from itertools import pairwise
 
@@ -116,10 +117,12 @@ def test_the_exercises_that_count_torchs_work_are_known_by_their_checks(judges):
 def test_looking_takes_time_in_proportion_to_the_text():
     line = "y = torch.nn" + ".b" * 90 + "(x._a.b, getattr(x, 'a'), torch.nothing)\n"
     taken = []
+    gc.disable()  # how often it runs depends on what other tests have left
     for times in (500, 2_000):
         began = time.process_time()
         assert unusual(line * times) == ""
         taken.append(time.process_time() - began)
+    gc.enable()
     assert all(later < 8 * before + 0.1 for before, later in pairwise(taken)), taken
     for deep in ("x" + ".a(1)" * 900, "+".join("x" * 900), "lambda: " * 900 + "1"):
         began = time.process_time()

@@ -219,7 +219,6 @@ print("torch" in sys.modules)
     [
         ("status", "0 of 41 passed"),
         ("hint 1.1", "rung 1 of 3"),
-        ("solution 1.1", "def layer_norm"),
         ("reset 1.1 --yes", "empty again: 1.1"),
         ("collect --course course", "nothing"),
     ],
