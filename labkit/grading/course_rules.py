@@ -137,6 +137,8 @@ def read_rules(course: Path) -> CourseRules:
         return rules_in(content)
     except RulesError as error:
         raise RulesError(f"{path}: {error}") from error
+    except ValueError as error:  # a number of more digits than Python prints
+        raise RulesError(f"{path} has a value that cannot be: {error}") from error
 
 
 def rules_in(content: dict[str, Any]) -> CourseRules:
@@ -248,7 +250,10 @@ def moment(key: str, value: Any) -> datetime:
         value = datetime.combine(value, time(23, 59, 59))
     if not isinstance(value, datetime):
         raise wrong(key, value, WHEN)
-    return value.astimezone(timezone.utc)
+    try:
+        return value.astimezone(timezone.utc)
+    except (OverflowError, ValueError):  # the first or last day of all, in another zone
+        raise wrong(key, value, WHEN) from None
 
 
 def names(key: str, value: Any, such_as: str = '["1.3", "rope"]') -> list[str]:

@@ -117,7 +117,7 @@ def read_roster(path: Path, known: Sequence[RosterEntry] = ()) -> Roster:
                for key, names in wanted.items()}  # fmt: skip
     if not (columns["id"] or platform):
         raise CourseError(f"the roster {path} has no column id; it has {', '.join(titles)}")
-    before, roster, taken, seen = Roster(known), Roster(), {}, []
+    before, roster, taken, seen, written = Roster(known), Roster(), {}, [], {}
     for row in table.rows:
         values = values_of(row, columns)
         if values in seen:  # a person in two sections
@@ -133,12 +133,18 @@ def read_roster(path: Path, known: Sequence[RosterEntry] = ()) -> Roster:
         special = (platform.possible_row, platform.test_student) if platform else ()
         if not entry["id"] or (name and name in special):
             continue
+        raw_id = entry["id"]
         same = before.find(f"lms_user_id {entry['lms_user_id']}", sure, sure[-1:])
         same -= taken.keys()
         same = {id_ for id_ in same if not other_email(id_, entry["email"], known)}
         entry["id"] = same.pop() if len(same) == 1 else safe_id(entry["id"])
         if not values["id"] and entry["id"] in taken:  # ann@x.edu and ann@y.edu
             entry["id"] = safe_id(entry["email"] or entry["id"])
+        if (first := written.setdefault(entry["id"], raw_id)) != raw_id:
+            raise CourseError(
+                f"the roster {path}: {first!r} and {raw_id!r} would both be the id "
+                f"{entry['id']!r}, as a folder can be called; change one of them"
+            )
         person = taken[entry["id"]] = RosterEntry(**entry)
         roster.add(person)
         for system, text in numbers.items():

@@ -37,7 +37,12 @@ LEADING = {
     *("f_globals", "f_locals", "f_builtins", "f_back", "f_code", "gi_frame", "tb_frame"),
     *("sys", "os", "builtins", "bltns", "importlib", "inspect", "ctypes", "ops", "torch"),
     *("attrgetter", "get_type_hints", "singledispatch", "Formatter", "decompose"),
-    "CompilationUnit",
+    *("CompilationUnit", "_evaluate", "singledispatchmethod"),
+}
+# What makes any object of bytes, or runs a text
+LOADERS = {
+    *("torch.load", "torch.jit.load", "numpy.load", "numpy.lib.format", "typing.ForwardRef"),
+    *("numpy.testing.runstring", "numpy.testing.measure"),
 }
 USUAL_DUNDERS = {
     *("__init__", "__post_init__", "__call__", "__len__", "__iter__", "__next__", "__eq__"),
@@ -61,8 +66,12 @@ def unusual(source: str, counted: bool = False) -> str:
     usual |= {id(n.func) for n in nodes if isinstance(n, ast.Call) and len(n.args) > 1}
     bound = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     bound |= {n.arg for n in nodes if isinstance(n, ast.arg)}
+    if name := _imported_twice(nodes, aliases):
+        return f"{name} imported as two things"
     if counted and any(name.split(".")[0] == "numpy" for name in aliases.values()):
         return f"numpy {COUNTED}"
+    is_script = any("jit" in parts_of(n) for n in nodes)
+    is_script |= any(".jit" in name for name in aliases.values())
     spelled = any("__" in str(n.value) for n in nodes if isinstance(n, ast.Constant))
     for node in nodes:
         found = ""
@@ -70,6 +79,7 @@ def unusual(source: str, counted: bool = False) -> str:
             found = _in_import(node)
         elif isinstance(node, ast.Attribute):
             found = _in_chain(node, aliases) or (counted and _uncounted(parts_of(node)))
+            found = found or (is_script and _in_script(node, aliases))
         elif isinstance(node, ast.Call):
             found = _in_call(node, aliases, spelled)
         elif isinstance(node, ast.Name):
@@ -92,8 +102,39 @@ def _in_import(node: ast.Import | ast.ImportFrom) -> str:
             found = item.name if item.name in LIBRARIES | {"nn", "F"} else ""
         else:
             found = _followed(f"{node.module}.{item.name}")[0]
+            if item.name == "*" and _exports_modules(node.module):
+                found = f"{node.module}.*"
         if found or item.name in LEADING:
             return found or item.name
+    return ""
+
+
+def _exports_modules(name: str) -> bool:
+    """Whether `from NAME import *` binds modules, whose names nothing in the text tells."""
+    module = _followed(name)[1]
+    names = getattr(module, "__all__", [n for n in dir(module) if not n.startswith("_")])
+    return any(isinstance(getattr(module, each, None), ModuleType) for each in names)
+
+
+def _imported_twice(nodes: list[ast.AST], aliases: dict[str, str]) -> str:
+    """A name that two imports, perhaps one that never runs, bind to different things, of which
+    one is a module; "" if there is none. What such a name leads to cannot be followed."""
+    imports = [[node] for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
+    for each in ([], *imports):  # the first: what the course's own cell imports
+        for name, dotted in aliases_in(each).items():
+            both = {dotted, aliases[name]}
+            if len(both) > 1 and any(isinstance(_followed(d)[1], ModuleType) for d in both):
+                return name
+    return ""
+
+
+def _in_script(node: ast.Attribute, aliases: dict[str, str]) -> str:
+    """An operation of torch that is a tensor's method in TorchScript alone, as x.silu()."""
+    parts = [] if dotted_name(node, aliases) else parts_of(node)
+    for part in parts:
+        is_method = any(hasattr(kind, part) for kind in (torch.Tensor, list, dict, str, bytes))
+        if not is_method and hasattr(torch.ops.aten, part):
+            return f"{part} in torch.jit"
     return ""
 
 
@@ -160,6 +201,8 @@ def _followed(dotted: str) -> tuple[str, Any]:
     value: Any = importlib.import_module(path)
     for part in parts:
         path += f".{part}"
+        if path in LOADERS:
+            return path, None
         if part.startswith("_") and part not in USUAL_DUNDERS:
             return path, None
         value = _part(value, part) if isinstance(value, ModuleType) else None

@@ -281,6 +281,13 @@ def test_ids_with_numbers_are_no_worksheet(inbox):
     assert [p.id for p in read_roster(listed(inbox, text)).people] == ["s17", "s18"]
 
 
+@pytest.mark.parametrize("ids", [("17/a", "17:a"), ("s" * 80 + "1", "s" * 80 + "2")])
+def test_two_ids_of_a_roster_never_become_one(inbox, ids):
+    text = "id,name\n" + "".join(f"{each},Ann {n}\n" for n, each in enumerate(ids))
+    with pytest.raises(CourseError, match=f"{ids[0]}.*{ids[1]}.*change one of them"):
+        read_roster(listed(inbox, text))
+
+
 def test_a_bad_roster_says_so(inbox):
     for text, words in {"name,mail\nA,b\n": "no column id", "id\n": "nobody"}.items():
         with pytest.raises(CourseError, match=words):

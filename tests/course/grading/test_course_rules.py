@@ -87,6 +87,9 @@ WRONG = {
     "[points\n": r"is no TOML: .*line 1",
     "points = " + "[" * 100_000: r"is no TOML: .*recursion",
     "points = " + "9" * 5000: r"is no TOML: .*4300 digits",
+    "points = 0x" + "f" * 5000: r"cannot be: .*4300 digits",
+    "[deadlines]\nrope = 0001-01-01T00:00:00+14:00": r"deadlines.rope = '0001-01-01",
+    "[deadlines]\nrope = 9999-12-31T23:59:59-10:00": r"deadlines.rope = '9999-12-31",
 }
 
 
