@@ -71,6 +71,7 @@ class Attempt:
     content    a copy of the notebook, until it is known whose it is; `sha`: its hash
     begun      the exercises that it answers
     code       the bytes of a file that may be a learner's module
+    origin     the platform's path of what a person gives to a learner from our own copies
     """
 
     source: str
@@ -85,6 +86,7 @@ class Attempt:
     begun: frozenset[str] = frozenset()
     learner: str = ""
     code: bytes = b""
+    origin: str = ""
 
     @property
     def order(self) -> list[float]:
@@ -101,7 +103,8 @@ class Attempt:
 
     @property
     def file(self) -> str:
-        return "/".join((self.source, *self.parts[self.parts[0] == self.source :]))
+        path = "/".join((self.source, *self.parts[self.parts[0] == self.source :]))
+        return self.origin or path
 
     @property
     def shown(self) -> str:

@@ -59,7 +59,7 @@ def collect(
                 raise CourseError(f"{source} is where collect keeps its own files")
             if learner is not None and MODULE.search(source.name):
                 source = fill_submission(course, learner, source, spool)
-                run.replace_newer = True
+                run.replace_newer = run.is_completed = True
             attempts += attempts_in(source, lab, Path(spool))
         run.deliver(attempts if learner is None else run.assign(learner, attempts))
     return run.lines
@@ -72,6 +72,7 @@ class Run:
         self.root, self.wanted, self.roster = course.root, wanted, roster
         self.replace_newer = replace_newer
         self.is_assigned = False  # a person said whose it is
+        self.is_completed = False  # it is what counts, with a module's answers
         self.folders = CollectFolders(self.root)
         self.issues = issues.OpenIssues(self.root)
         self.issues.given |= roster.numbers
@@ -107,12 +108,18 @@ class Run:
         if self.roster.closed and learner not in {person.id for person in self.roster.people}:
             raise CourseError(f"{learner} is not on the roster, so nothing is given to them")
         self.is_assigned = True
-        asked = {issue.sha: issue.claim for issue in self.issues.entries if issue.claim}
+        asked = {issue.sha: issue for issue in self.issues.entries if issue.claim}
         assigned = []
         for attempt in attempts:
             before = self.folders.manifest.get(f"{learner}/{attempt.lab_name}", {})
-            claim = claim_called(asked.get(attempt.sha, "")) or attempt.claim
+            issue = asked.get(attempt.sha)
+            claim = claim_called(issue.claim if issue else "") or attempt.claim
             claim = claim or claim_called(before.get("claim", "")) or Claim(names=(learner,))
+            if attempt.claim is None:
+                origin = issue.file if issue else before.get("source", "")
+                attempt = replace(attempt, origin=origin)
+            if self.is_completed and before:
+                claim = replace(claim, late=before.get("late"), number=before["order"][0])
             self.issues.given[f"{claim.key}/{attempt.sha}"] = learner
             if claim.user:
                 self.issues.given[claim.key] = learner

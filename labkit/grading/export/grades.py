@@ -136,7 +136,7 @@ def missing_grades(
     unsettled = [f"{x.lab.name} {e.learner}" for x in graded for e in x.handed if e.unsettled]
     if unsettled:
         names = ", ".join(unsettled)
-        yield f"an earlier attempt has more answers, see `tinyllm collect`: {names}"
+        yield f"it is open which answers count, see `tinyllm collect`: {names}"
     waiting = [f"{x.lab.name} {x.waiting}" for x in graded if x.waiting]
     if waiting:
         yield f"written answers still to be graded by hand: {', '.join(waiting)}"

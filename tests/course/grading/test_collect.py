@@ -21,11 +21,12 @@ from labkit.grading.collect import deliver, issues
 from labkit.grading.collect.issues import OpenIssues
 from labkit.grading.collect.labs import lab_by_name
 from labkit.grading.collect.roster import read_roster
+from labkit.grading.export.feedback import page_name
 from labkit.grading.judge.graded import GradedSubmission, zero
 from labkit.grading.judge.intake import rebuild
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError, RosterEntry
-from labkit.grading.nbgrader.timestamp import parse_timestamp
+from labkit.grading.nbgrader.timestamp import parse_timestamp, read_manifest
 from labkit.grading.platforms import Layout, Platform
 from labkit.grading.run.follow import apply_course_rules
 from labkit.grading.run.results import Results
@@ -723,6 +724,19 @@ def test_a_module_beside_a_blank_notebook_counts_if_a_person_says_so(inbox, rele
     assert run_collect(inbox, "--as", "ann", str(kept)) == 2  # nothing is blank any more
     assert run_collect(inbox, "--as", "cem", str(kept)) == 2
     assert "cem" not in inbox.handed_in()
+
+
+@pytest.mark.parametrize(("mark", "late"), [("", False), ("LATE_", True)])
+def test_a_completed_notebook_keeps_what_its_platform_says(inbox, mark, late):
+    """Its late mark and its absence, the number of the file, and the name for feedback."""
+    name = f"roeann_{mark}22345_67891_{FILE}"
+    inbox.take({name: notebook(), "roeann_22345_67892_rmsnorm.py": module(LAB.exercises[0])})
+    kept = inbox.root / "collected" / "learners" / "roeann" / LAB.name / "rmsnorm.py"
+    assert run_collect(inbox, "--as", "roeann", str(kept)) == 0
+    entry = read_manifest(inbox.root)[f"roeann/{LAB.name}"]
+    assert entry["late"] is late and entry["order"][0] == 67891
+    page = f"{name.removesuffix('.ipynb')}.html"
+    assert page_name(entry, LAB.name) == ("canvas", page)
 
 
 def run_collect(inbox, *arguments):
