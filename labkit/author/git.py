@@ -29,7 +29,7 @@ def is_edition(folder: Path) -> bool:
 
 
 def commit_edition(edition: Path, folder: Path, is_new: bool) -> None:
-    """Commit the files of an edition; without git, a new folder is no repository.
+    """Commit the files of an edition; without git, a new folder does not become a repository.
 
     edition    the files
     folder     the repository

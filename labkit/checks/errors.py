@@ -163,7 +163,9 @@ def _divided(case: Case) -> str:
     nearest = [node for node in divided if node.lineno == case.failure.line] or divided
     if not nearest:
         return ""
-    whole = said("`{quotient}` is no whole number for Python: `//` divides without a remainder")
+    whole = said(
+        "`{quotient}` is not a whole number in Python: `//` divides without a remainder"
+    )
     return tr(whole, quotient=quoted(nearest[0]))
 
 
@@ -240,7 +242,7 @@ RULES: tuple[tuple[str, str | Callable[[Case], str]], ...] = (
     ),
     (
         r"exceptions must derive from BaseException",
-        said("a text is raised, which is no error: raise one with it, `ValueError(...)`"),
+        said("a text is raised, which is not an error: raise one with it, `ValueError(...)`"),
     ),
     (
         r"unsupported operand .*'list'|multiply sequence by non-int|'list' object cannot be",

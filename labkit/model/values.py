@@ -72,7 +72,7 @@ TOKEN = Kind(
 
 
 def read_text(path: Path) -> str | None:
-    """The text of a file; None where there is no such file.
+    """The text of a file; None if it does not exist.
 
     Errors: a file that cannot be read, is not UTF-8, or has more than MOST_BYTES:
             CheckpointError
@@ -99,7 +99,7 @@ def read_text(path: Path) -> str | None:
 
 
 def read_object(path: Path, kinds: Mapping[str, Kind]) -> dict[str, Any]:
-    """The object in a JSON file, {} where there is no file; null counts as a missing value.
+    """The object in a JSON file, {} if it does not exist; null counts as a missing value.
 
     kinds   {key: what its value has to be}; the other keys are not looked at
 

@@ -1,5 +1,5 @@
 """What must not reach a reader: a placeholder that nothing filled, a traceback; in prose a word
-twice, too, and bytes that are no text."""
+twice, too, and bytes that are not text."""
 
 import re
 

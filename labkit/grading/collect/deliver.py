@@ -272,7 +272,7 @@ class Run:
         self.new.append(issues.OpenIssue(attempt.shown, bool(attempt.learner), *what))
 
     def report_ungraded(self, rest: list[Attempt]) -> None:
-        """Files that are no submission, once for each learner and reason. Files of a different
+        """Files that are not submissions, once for each learner and reason. Files of another
         kind or lab do not matter where their learner has a submission."""
         labs = {lab for _, lab in self.delivered}
         files: dict[tuple[str, bool, str], list[Attempt]] = defaultdict(list)

@@ -66,7 +66,7 @@ class Roster:
 
         key      a `PLATFORM NUMBER`
         sure     ids and e-mail addresses
-        names    what learners choose, so that an id is no match for it
+        names    chosen by learners, so that an id never matches one
         """
         ids = {person.id for person in self.people}
         found = [self.keys.get(key)]

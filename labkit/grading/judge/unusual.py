@@ -1,8 +1,8 @@
 """What in an answer a person should look at: names that can lead around what its lab forbids.
 
 The text alone tells, outside of the learner's process, and it costs no points. What begins with
-an import is followed through the judge's own modules. This is no wall: it knows the roads that
-were tried, and a person who works hard finds a new one.
+an import is followed through the judge's own modules. This is not a wall: it knows the roads
+that were tried, and a person who works hard finds a new one.
 """
 
 from __future__ import annotations

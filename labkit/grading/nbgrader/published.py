@@ -36,7 +36,7 @@ class Part(NamedTuple):
 class Grade:
     """A learner's grade in a lab.
 
-    total      None where there is no grade
+    total      None without a grade
     parts      {id of an exercise or question: Part}
     late       what came off for lateness
     key        of the stored result

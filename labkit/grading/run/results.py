@@ -2,7 +2,7 @@
 
 A result that exists is never made again, however the run before ended. A changed submission,
 check, reference or released stub has a different name; its first half depends only on what was
-handed in. Points are no part of a result: it holds shares of them.
+handed in. A result holds shares of the points, not points.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def merge_module(lab: Lab, before: str, edited: str, now: str) -> str:
 
 def _added(before: str, edited: str, now: str) -> list[str]:
     """The statements outside of the exercises that the learner added; what binds names that
-    the module of now binds is no addition."""
+    the module of now binds is not an addition."""
     known = {ast.unparse(node) for text in _outside(before) for node in _statements(text)}
     known.add(cells.FUTURE_LINE.strip())
     new = [

@@ -206,8 +206,8 @@ def edition_in(source: Path) -> Iterator[Path]:
         found = [path for path in inside if (path / GIVEN.name).is_dir()
                  and (path / "labkit" / "cli.py").is_file()]  # fmt: skip
         if not found:
-            missing = said("{source} is no edition of the course: it has no folders given/ and "
-                           "labkit/")  # fmt: skip
+            missing = said("{source} is not an edition of the course: it has no folders given/ "
+                           "and labkit/")  # fmt: skip
             raise UpdateError(tr(missing, source=source))
         if found[0].resolve() == ROOT:
             raise UpdateError(tr("{source} is the folder of this course itself", source=source))

@@ -225,7 +225,7 @@ def test_two_numbers_are_two_people_though_their_notebooks_are_equal(inboxes):
 
 
 def test_who_copies_a_notebook_gets_no_say_in_it(inbox):
-    """An equal notebook is no dispute; a later one of the copier's is."""
+    """An equal notebook is not a dispute; a later one of the copier's is."""
     inbox.take({f"ann/{FILE}": A}, "in")
     copied = "ann_105_assignsubmission_file_/"
     (line,) = inbox.take({f"{copied}{FILE}": A}, "copied.zip")

@@ -94,7 +94,7 @@ def test_what_is_given_out_again_is_what_is_compared_with_next(given_out, other_
         assert "bob: the grade fell, 14 to 11" in text and status == 1
         status, text = grade(given_out)
         assert status == 0 and "changed" not in text
-    assert "this grade was 14 points" in page_of(given_out, "bob").read_text()  # for ever
+    assert "this grade was 14 points" in page_of(given_out, "bob").read_text()  # forever
 
 
 def test_before_anything_is_given_out_the_last_run_counts(handed_in, other_checks):

@@ -1,4 +1,4 @@
-"""Slips that are told from the source alone, and what is no slip."""
+"""Slips that are told from the source alone, and code without a slip."""
 
 import pytest
 

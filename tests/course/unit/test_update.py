@@ -178,8 +178,9 @@ def test_what_is_no_edition_is_refused_and_a_clone_is_gits(learner, tmp_path):
         archive.writestr("thesis/given/notes.txt", "x")
     files = {path: path.read_bytes() for path in learner.rglob("*.py")}
     for source, words in {
-        "photos.zip": "is not a readable zip", "thesis.zip": "is no edition of the course",
-        "nowhere": "is no edition of the course", learner: "the folder of this course itself",
+        "photos.zip": "is not a readable zip", "thesis.zip": "is not an edition of the course",
+        "nowhere": "is not an edition of the course",
+        learner: "the folder of this course itself",
     }.items():  # fmt: skip
         code, text = run(learner, "update", tmp_path / source)
         assert code == 2 and words in " ".join(text.split()), text
