@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from nbgrader import api
@@ -52,15 +53,27 @@ def export_written(course: Course, results: LabResults, shares: int = 1) -> list
     refuse_to_overwrite(course, old)
     every = [row for question in results.lab.questions
              for row in rows_of(course, results, question)]  # fmt: skip
-    written = []
-    for number in range(shares):
-        part = every[number * len(every) // shares : (number + 1) * len(every) // shares]
-        end = f"_{number + 1}_of_{shares}" * (shares > 1)
+    written, places = [], share_places(every, shares)
+    for number, (begin, stop) in enumerate(pairwise(places), 1):
+        end = f"_{number}_of_{shares}" * (shares > 1)
         written.append(folder / f"{name}{end}.csv")
-        Table(TITLES, part).write(written[-1])
+        Table(TITLES, every[begin:stop]).write(written[-1])
     for path in {*old} - {*written}:
         path.unlink()
     return written
+
+
+def share_places(answers: Sequence[Row], shares: int) -> list[int]:
+    """Where each share begins, and the end of the last: equal answers have one reader."""
+    places = [number * len(answers) // shares for number in range(shares + 1)]
+    for index, place in enumerate(places):
+        while 0 < place < len(answers) and all(
+            answers[place - 1][title] == answers[place][title]
+            for title in ("question", "answer")
+        ):
+            place += 1
+        places[index] = place
+    return places
 
 
 def refuse_to_overwrite(course: Course, paths: Sequence[Path]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from filelock import FileLock
 
 from labkit.grading.export import export as exports
-from labkit.grading.export.written import TITLES
+from labkit.grading.export.written import TITLES, share_places
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved, with_texts
 from labkit.grading.tables import Table
 from tests.course.grading.samples import LAB, by_hand, graded, page_of, rows_of
@@ -205,3 +205,10 @@ def test_points_typed_while_the_class_is_graded_are_kept(handed_in):
     assert take(handed_in, path)[1].startswith("3 answers")
     grade(handed_in, "--no-sandbox", "--fresh")
     assert given(handed_in, "bob") == (1, "mine", False)
+
+
+def test_equal_answers_have_one_reader():
+    answers = [{"question": question, "answer": answer}
+               for question, answer in ("1x", "1x", "1y", "1y", "1y", "2y")]  # fmt: skip
+    expected = {1: [0, 6], 2: [0, 5, 6], 3: [0, 2, 5, 6], 6: [0, 2, 2, 5, 5, 5, 6]}
+    assert {shares: share_places(answers, shares) for shares in expected} == expected
