@@ -20,7 +20,7 @@ FAULTS = 2  # named in one answer
 EQUALS = 2  # sentences of mistakes that nothing tells apart
 PROBES = 4  # failed checks that are asked which mistakes explain them
 PAIRS = 150  # of mistakes at most that are tried on a check
-MOST_SECONDS = 2.0  # of CPU time, after which nothing further is tried
+MOST_SECONDS = 6.0  # of CPU time, after which nothing further is tried
 QUICK = 0.3  # seconds for all right answers that a probe costs, if there is a choice
 
 
