@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -217,10 +218,11 @@ print(json.dumps(out))
 
 
 @pytest.fixture(scope="module")
-def hour(laid_out):
+def hour(laid_out, tmp_path_factory):
     """{what a learner did: what came out} who began with the tour and 1.1, got 1.2 wrong, and
     then opened lab 03."""
-    folder = laid_out
+    folder = tmp_path_factory.mktemp("hour") / "course"  # other tests copy laid_out as it is
+    shutil.copytree(laid_out, folder)
     tour, gqa = (
         nbformat.read(folder / "notebooks" / name, as_version=4).cells
         for name in ("00_tour.ipynb", "03_gqa.ipynb")
