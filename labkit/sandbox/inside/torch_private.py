@@ -1,4 +1,4 @@
-"""All that the course takes from torch beyond what torch documents. Tried on torch 2.13.0.
+"""All that the course takes from torch beyond what torch documents.
 
 After an update of torch this is the file to look at.
 """

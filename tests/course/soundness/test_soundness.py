@@ -9,7 +9,7 @@ import pytest
 from labkit.author.reference import reference_block
 from labkit.checks.declared import prepared_checks
 from labkit.checks.diagnose import diagnose
-from labkit.checks.mistakes import KINDS, Oracle, mistakes_of, reference_cell
+from labkit.checks.mistakes import KINDS, Mistake, Oracle, mistakes_of, reference_cell
 from labkit.checks.runner import run_check, run_checks
 from labkit.course import cells
 from labkit.course.paths import SOLUTIONS
@@ -20,13 +20,18 @@ from labkit.grading.judge.submitted_code import packages_of, submitted_code
 from labkit.learner.check import SEED
 from labkit.sandbox.inside.perform import perform
 
-EXERCISES = [(lab, exercise) for lab in LABS for exercise in lab.exercises]
-by_lab = pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
-oracle_of = cache(Oracle)
-
 
 def name_of(value):
+    """Part of a test's id: `-k "4.4"` has to find all that is tested of exercise 4.4."""
+    if isinstance(value, Mistake):
+        return f"{value.exercise.id}-{value.symbol}:{value.name}"
     return getattr(value, "id", None) or getattr(value, "name", None) or str(value)[:40]
+
+
+EXERCISES = [(lab, exercise) for lab in LABS for exercise in lab.exercises]
+by_lab = pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
+by_exercise = pytest.mark.parametrize(("lab", "exercise"), EXERCISES, ids=name_of)
+oracle_of = cache(Oracle)
 
 
 @cache
@@ -71,7 +76,7 @@ def variants_of(lab, exercise):
     return {block.split("\n")[0].split(": ")[1]: block for block in blocks}
 
 
-@pytest.mark.parametrize(("lab", "exercise"), EXERCISES, ids=name_of)
+@by_exercise
 def test_right_answers_written_otherwise_pass(lab, exercise):
     variants = variants_of(lab, exercise)
     assert len(variants) >= 3
@@ -82,7 +87,7 @@ def test_right_answers_written_otherwise_pass(lab, exercise):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("lab", "exercise"), EXERCISES, ids=name_of)
+@by_exercise
 def test_no_right_answer_loses_by_the_draw(lab, exercise):
     """Twenty classes, each with a secret of its own."""
     right = oracle_of(lab).reference
@@ -108,10 +113,10 @@ def test_half_of_the_points_come_from_what_is_drawn(lab):
         )
 
 
-@by_lab
-def test_every_stub_fails_every_check_by_its_own_name(lab):
-    for exercise, folder in product(lab.exercises, ("visible", "hidden")):
-        stub = cells.stub(reference_block(lab, exercise), exercise)
+@by_exercise
+def test_every_stub_fails_every_check_by_its_own_name(lab, exercise):
+    stub = cells.stub(reference_block(lab, exercise), exercise)
+    for folder in ("visible", "hidden"):
         result = judged(folder, lab, exercise, names_with(lab, exercise, stub))
         assert result.checks and result.score == 0, exercise.id
         for check in result.checks:
@@ -165,7 +170,7 @@ def assert_full_and_unasked(judge, exercise, answers):
         assert not graded.needs_person and not graded.doubtful, (title, graded.doubtful)
 
 
-@pytest.mark.parametrize(("lab", "exercise"), EXERCISES, ids=name_of)
+@by_exercise
 def test_right_answers_earn_all_in_the_sandbox_and_no_person_is_asked(judges, lab, exercise):
     """The reference, and one that is written otherwise: that calls a later exercise, if any."""
     later = [
@@ -180,7 +185,7 @@ def test_right_answers_earn_all_in_the_sandbox_and_no_person_is_asked(judges, la
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("lab", "exercise"), EXERCISES, ids=name_of)
+@by_exercise
 def test_every_right_answer_earns_all_in_the_sandbox_too(judges, lab, exercise):
     assert_full_and_unasked(judges[lab.name], exercise, variants_of(lab, exercise))
 
@@ -230,11 +235,7 @@ def test_every_exercise_lists_some_kinds_of_mistakes():
             assert len(listed) == len(names), exercise.id
 
 
-@pytest.mark.parametrize(
-    ("lab", "mistake"),
-    MISTAKES,
-    ids=lambda value: getattr(value, "module", None) or f"{value.symbol}:{value.name}",
-)
+@pytest.mark.parametrize(("lab", "mistake"), MISTAKES, ids=name_of)
 def test_a_mistake_is_named_and_costs_what_its_kind_costs(lab, mistake):
     exercise, oracle = mistake.exercise, oracle_of(lab)
     folders = ("visible", "hidden") if lab in LABS else ("visible",)

@@ -10,8 +10,9 @@ import yaml
 from packaging.specifiers import SpecifierSet
 
 from labkit.author import build
+from labkit.checks.mistakes import mistakes_of
 from labkit.course.paths import ROOT
-from labkit.course.syllabus import LABS, NOTEBOOKS
+from labkit.course.syllabus import LABS, NOTEBOOKS, find_lab
 from labkit.learner.hints import RUNGS, rungs, sections
 
 
@@ -66,14 +67,14 @@ def test_every_pin_installs_on_the_first_patch_release_of_this_python():
 
 
 def test_all_who_install_the_cpu_build_take_the_one_that_is_pinned():
-    pinned = pins((ROOT / "constraints.txt").read_text())["torch"]
+    taken = "-c constraints.txt torch --index-url"  # torch's version stands in one file
     for path in (
         *ROOT.glob(".github/workflows/*.yml"),
         ROOT / ".devcontainer/devcontainer.json",
     ):
-        assert f"torch=={pinned} --index-url" in path.read_text(), path
-    for name in ("README.md", "labkit/author/learners/README.md"):
-        command = rf"^ *\S.*pip install torch=={pinned} --index-url \S+/whl/cpu$"
+        assert taken in path.read_text(), path
+    for name in ("README.md", "README.zh-CN.md", "labkit/author/learners/README.md"):
+        command = rf"^ *\S.*pip install {taken} \S+/whl/cpu$"
         assert re.search(command, (ROOT / name).read_text(), re.MULTILINE), name
 
 
@@ -116,3 +117,21 @@ def test_a_lab_has_its_file_in_every_room():
             assert "```" not in rungs(lab, exercise)[0], exercise.id
         answers = sections((ROOT / f"solutions/answers/{lab.module}.md").read_text())
         assert {question.id for question in lab.questions} <= set(answers), lab.name
+
+
+def test_the_number_of_an_exercise_selects_all_that_is_proved_of_it():
+    """`pytest tests/course/soundness -k "4.3"`, which CONTRIBUTING promises to an author."""
+    lab = find_lab("swiglu")
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-o", "addopts="]
+    done = subprocess.run(
+        [*command, "tests/course/soundness/test_soundness.py", "-k", "4.3"],
+        capture_output=True, text=True, cwd=ROOT,
+    )  # fmt: skip
+    listed = {m.name for m in mistakes_of(lab) if m.exercise.id == "4.3"}
+    assert listed == set(re.findall(r"4\.3-\w+:([\w-]+)\]", done.stdout))
+    for test in (
+        "every_stub_fails",
+        "right_answers_written_otherwise",
+        "right_answers_earn_all",
+    ):
+        assert re.search(rf"{test}\S*\[\S*-4\.3\]", done.stdout), test
