@@ -135,3 +135,12 @@ def test_the_number_of_an_exercise_selects_all_that_is_proved_of_it():
         "right_answers_earn_all",
     ):
         assert re.search(rf"{test}\S*\[\S*-4\.3\]", done.stdout), test
+
+
+def test_the_walks_of_contributing_name_functions_that_are_there():
+    section = (ROOT / "CONTRIBUTING.md").read_text().split("## Two walks")[1].split("\n## ")[0]
+    stations = re.findall(r"^ *(\S+\.py) +(\w+) {2,}\S", section, re.M)
+    assert len(stations) == 20
+    for path, name in stations:
+        text = (ROOT / "labkit" / path).read_text()
+        assert re.search(rf"^ *(def|class) {name}\b", text, re.M), (path, name)
