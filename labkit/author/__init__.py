@@ -1,1 +1,1 @@
-"""For those who write the course: what is derived, the editions, the known mistakes."""
+"""The authors' tools: derived files, the editions, the translations."""

@@ -40,7 +40,7 @@ class Derived:
 
 
 def build(check: bool = False) -> list[Path]:
-    """Write what is stale and return it; with `check`, only return it."""
+    """Write the stale files and return their paths; with `check`, only return them."""
     with speaking(ENGLISH):
         stale = [derived for derived in everything() if derived.stale]
     if not check:
@@ -52,7 +52,7 @@ def build(check: bool = False) -> list[Path]:
 
 
 def refuse_to_lose_answers(path: Path) -> None:
-    """Raise if the build would overwrite a module of tinyllm/ that somebody has filled in."""
+    """Raise if the build would overwrite a module of tinyllm/ with answers in it."""
     if path.parent != ROOT / "tinyllm" or not path.exists():
         return
     blocks = cells.split(path.read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""An author's command: derive what is derived, write the editions."""
+"""The author's command: write the derived files and the editions."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def write_learners(
 
 
 def _write_texts(folder: Path, is_open: bool) -> None:
-    """What is derived or translated: skeletons, empty notebooks, README, sealed answers."""
+    """Write the derived and translated files: skeletons, notebooks, README, sealed answers."""
     derived = stubs(skeletons())
     _write(folder / derived.path.relative_to(ROOT), derived.content)
     for lab in NOTEBOOKS:  # empty, whatever was tried in them here
@@ -161,7 +161,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _project(text: str) -> bytes:
-    """pyproject.toml with the learners' extras alone, and without what is for developers."""
+    """pyproject.toml with the learners' extras alone, without the developers' parts."""
     head, _, rest = text.partition("[project.optional-dependencies]\n")
     extras = [
         re.search(rf"^# [^\n]*\n{name} = \[.*?\]\n", rest, re.MULTILINE | re.DOTALL)[0]

@@ -82,7 +82,7 @@ def pack(folder: Path) -> Path:
 
 
 def _git(folder: Path, *words: str, **variables: str) -> str:
-    """What a git command prints. Errors: BuildError if it fails"""
+    """Run a git command and return its output. Errors: BuildError if it fails"""
     done = _run(folder, *words, **variables)
     if done.returncode:
         raise BuildError(f"`git {words[0]}` in {folder}: {done.stderr.strip()}")

@@ -93,7 +93,7 @@ def filled(lab: Lab, notebook: NotebookNode, solved: bool = False) -> NotebookNo
 
 
 def authored(lab: Lab, cell: NotebookNode) -> str:
-    """What of a cell is an author's text; "" where the build writes all of it."""
+    """The part of a cell that an author wrote; "" if the build writes all of it."""
     if cell.cell_type != "markdown" or cell.id in [q.answer_cell for q in lab.questions]:
         return ""
     about = cell.id in [f"about-{exercise.slug}" for exercise in lab.exercises]
@@ -134,7 +134,7 @@ def fill_exercise(lab: Lab, notebook: NotebookNode, exercise: Exercise, solved: 
 
 
 def fill_prediction(notebook: NotebookNode, name: str, outcome: Prediction) -> None:
-    """The cell in which a learner chooses, before the one that tells what came out."""
+    """Write the cell of a prediction, which stands before the cell with its outcome."""
     teller = re.compile(rf'(?:show\(\w+, |outcome\()"{re.escape(name)}"[,)]')
     above = [cell.id for cell in notebook.cells if teller.search(cell.source)]
     if not above:  # a notebook that was just begun

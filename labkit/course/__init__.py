@@ -1,1 +1,1 @@
-"""What every other room uses: the syllabus, cells and answers, reports, languages."""
+"""The ground floor, used by every other room: syllabus, cells, answers, reports, languages."""

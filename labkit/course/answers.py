@@ -84,7 +84,7 @@ def cell_name(cell: Mapping[str, Any]) -> str:
 
 
 def _merged(text: str, lab: Lab) -> dict[str, str]:
-    """Of a cell with several directives each part; {} for any other cell."""
+    """The parts of a cell with several directives, by exercise; {} for any other cell."""
     known, parts, before = {e.id for e in lab.exercises}, {}, ""
     several = len(text) <= MAX_CELL and text.count("# %%") > 1
     for key, piece in cells.split(text) if several else ():
@@ -169,7 +169,7 @@ class Notebook:
         ]  # fmt: skip
 
     def answer(self, exercise: Exercise) -> Answer | None:
-        """What answers an exercise; None where nothing was written."""
+        """The answer to an exercise; None if nothing was written."""
         claims = self.claims(exercise)
         right = [cell for cell in claims if defines(cell.parts[exercise.id], exercise)]
         inferred = [] if right else [c for c in self.cells if self._infers(c, exercise)]

@@ -129,7 +129,7 @@ def with_carried(cell: str, code: str) -> str:
 
 
 def carried_part(block: str) -> str:
-    """What of a block is from other cells, with the lines around it."""
+    """The part of a block that came from other cells, with the lines around it."""
     found = CARRIED_PART.search(block)
     return found[0] if found else ""
 
@@ -161,7 +161,7 @@ def line_in_cell(block: str, line: int) -> int | None:
 
 @lru_cache(CACHED)
 def tidied(cell: str) -> str:
-    """What of a notebook cell belongs into a module: no magics, no check("1.2") of its own.
+    """The part of a notebook cell that belongs into a module: no magics, no check("1.2").
 
     Lines are blanked, not removed, so that line numbers stay those of the cell.
     """
@@ -250,7 +250,7 @@ def plain(text: str) -> str:
 def fingerprint(cell: str) -> str | None:
     """Tells cells apart by their code alone: comments, docstrings and layout do not count.
 
-    None for what is not Python. It holds within one version of Python.
+    None for a cell that does not parse. It holds within one version of Python.
     """
     try:
         tree = ast.parse(tidied(cell))
@@ -281,7 +281,7 @@ def is_empty(cell: str | None, stub: str | None) -> bool:
 
 
 def solution_lines(text: str) -> int:
-    """How many lines the reference needs: what the badge promises."""
+    """The number of lines that the reference needs, which the badge shows."""
     bodies = (region["body"] for region in REGION.finditer(text))
     return sum(bool(line.strip()) for body in bodies for line in body.splitlines())
 

@@ -67,7 +67,7 @@ class Report:
         return self.status is Status.PASSED
 
     def text(self, width: int = WIDTH) -> str:
-        """At most so many columns wide."""
+        """The report as text, at most `width` columns wide."""
         heading = pad(f"{self.heading}  ", width - cell_len(self.verdict))
         lines = [f"{heading}{self.verdict}"]
         labels = [tr(label) for label, _ in self.rows]

@@ -1,4 +1,4 @@
-"""The reference, plain or sealed: text that Python runs and nobody reads by accident.
+"""The reference, plain or sealed: text that Python runs and that is not read by accident.
 
 A sealed module of solutions/ is a small file of Python that holds the reference in compressed
 form and lets `run` execute it. Sealing stops accidents, not intent. Where the file is replaced
@@ -49,7 +49,7 @@ def read_source(path: Path) -> str:
 
 
 def run(namespace: dict[str, Any]) -> None:
-    """Run what is sealed in the module of this namespace; tracebacks find no line to show."""
+    """Run the sealed code in the module of this namespace; tracebacks find no line to show."""
     path = Path(namespace["__file__"])
     name = f"<{path.parent.name}/{path.name}, sealed>"
     exec(compile(read_source(path), name, "exec", dont_inherit=True), namespace)

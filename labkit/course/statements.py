@@ -145,7 +145,7 @@ def _called(nodes: list[ast.AST]) -> Iterator[str]:
 
 
 def _root(node: ast.AST) -> str:
-    """`a` of a, a.b and a[0].b; "" where that is no name."""
+    """`a` of a, a.b and a[0].b; "" if that is not a name."""
     while isinstance(node, (ast.Attribute, ast.Subscript, ast.Starred)):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""

@@ -42,7 +42,7 @@ class Exercise:
 
     @property
     def heading(self) -> str:
-        """What a report begins with."""
+        """The first words of a report."""
         return tr("Exercise {id}  {title}", id=self.id, title=self.title)
 
     @property
@@ -117,7 +117,7 @@ class Lab:
 
     @property
     def minutes(self) -> int:
-        """Of its core exercises: what README, status, finish and the site show."""
+        """The minutes of its core exercises, which README, status, finish and the site show."""
         return sum(exercise.minutes for exercise in self.exercises if exercise.core)
 
     def exercise(self, exercise_id: str) -> Exercise:
@@ -174,10 +174,10 @@ CAPTIONS = {name: text for lab in NOTEBOOKS for name, text in lab.captions.items
 
 
 class UnknownName(LookupError):
-    """A lab or exercise that does not exist, or not here; the message says what is near."""
+    """A lab or exercise that does not exist here; the message names similar ones."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows: the message alone."""
+        """IPython shows the message alone."""
         return [str(self)]
 
 

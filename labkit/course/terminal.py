@@ -1,4 +1,4 @@
-"""What the commands of all rooms share: the screen, how one ends, what its arguments name."""
+"""Shared by the commands of all rooms: the screen, exit statuses, types of arguments."""
 
 from __future__ import annotations
 

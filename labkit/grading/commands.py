@@ -1,4 +1,4 @@
-"""An instructor's commands: collect what was handed in, grade it, report."""
+"""The instructor's commands: collect submissions, grade them, report."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def collected(
 
 
 def roster_lines(course: Course, roster: Path) -> Iterator[str]:
-    """Who is in the class and not on this roster; perhaps it is of another section."""
+    """Lines on learners of the class who are not on this roster, perhaps of another section."""
     from labkit.grading.collect.roster import read_roster
 
     people, left = course.people(), course.rules.left

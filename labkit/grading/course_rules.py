@@ -1,4 +1,4 @@
-"""What a course does otherwise than the syllabus, by course.toml in the course folder.
+"""The rules of a course that differ from the syllabus: course.toml in the course folder.
 
 Points, deadlines, excuses: nothing in it needs judging again. Results hold the share of an
 exercise that was earned, and points are applied wherever they are shown or stored.
@@ -62,7 +62,7 @@ class LabRules:
 
     @property
     def counted(self) -> Lab:
-        """The lab without what is left out."""
+        """The lab without the exercises and questions that the course leaves out."""
         exercises = tuple(each for each in self.lab.exercises if each.points)
         questions = tuple(each for each in self.lab.questions if each.points)
         return replace(self.lab, exercises=exercises, questions=questions)

@@ -77,7 +77,7 @@ def fresh(folder: Path) -> None:
 
 
 def best(graded: Sequence[Class]) -> str:
-    """Who has the most points of all labs; of several the first one handed in."""
+    """The learner with the most points in all labs; of several, the first one."""
     points: Counter[str] = Counter()
     for each in graded:
         for learner, submission in each.items():
@@ -128,7 +128,7 @@ def inputs_of(folder: Path, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def answer_of(outcome: Outcome, tokenizer: Tokenizer) -> str:
-    """What was said, in words; odd answers of odd code are told as such."""
+    """The reply as text, or in brackets why there is none."""
     ids, size = outcome.value, tokenizer.library.get_vocab_size()
     if outcome.failure:
         return f"(no answer: {clean(error_text(outcome.failure))})"

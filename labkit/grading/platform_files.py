@@ -1,4 +1,4 @@
-"""What platforms write: times in names of files, and their own files beside what was handed in,
+"""Traces of platforms: times in file names, and their own files beside the submissions,
 which are read with distrust, as a learner may have put them there."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_YAML, DEEPEST_YAML = 8 << 20, 30
 
 
 class Member(NamedTuple):
-    """Who handed in a folder, as Gradescope's metadata says it."""
+    """The person who handed in a folder, from Gradescope's metadata."""
 
     folder: str
     sure: tuple[str, ...]  # student number, e-mail address
@@ -38,8 +38,8 @@ def time_in(text: str) -> datetime | None:
 
 
 def members_in(data: bytes) -> Iterator[Member]:
-    """Of each folder beside Gradescope's metadata who handed it in; a group has several
-    members. ValueError if it cannot be read."""
+    """The members who handed in each folder beside Gradescope's metadata: several for a group.
+    ValueError if it cannot be read."""
     for folder, about in plain_keys(read_yaml(data)).items():
         about = plain_keys(about)
         when = time_in(re.sub(r"(\.\d{6})\d+", r"\1", str(about.get("created_at"))))
@@ -52,7 +52,7 @@ def members_in(data: bytes) -> Iterator[Member]:
 
 
 def read_yaml(data: bytes) -> object:
-    """YAML as tables, lists and texts; ValueError where it is broken, large, deep, or refers to
+    """YAML as tables, lists and texts; ValueError if it is broken, large, deep, or refers to
     itself."""
     if len(data) > MOST_YAML:
         raise ValueError(f"{len(data):,} bytes, more than the {MOST_YAML:,} that are read")

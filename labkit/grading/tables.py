@@ -63,7 +63,7 @@ class Table:
         self.rows = [{new.get(k, k): text for k, text in row.items()} for row in self.rows]
 
     def write(self, path: Path) -> None:
-        """Ids stay what they are; no other text is a spreadsheet's formula."""
+        """Ids stay unchanged; other texts are made safe from being read as formulas."""
         head = [self.written.get(title, title) for title in self.titles]
         lines = [head, *([row.get(title, "") for title in self.titles] for row in self.rows)]
         safe = [[x if PLAIN.fullmatch(x) else csv_safe(x) for x in line] for line in lines]

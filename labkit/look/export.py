@@ -89,7 +89,7 @@ def _packed(folder: Path) -> tuple[dict[str, dict], str]:
 
 
 def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
-    """What the page's tokenizer needs of tokenizer.json and the chat template."""
+    """The parts of tokenizer.json and of the chat template that the page's tokenizer needs."""
     library = json.loads(tokenizer.library.to_str())
     steps = (library["pre_tokenizer"] or {}).get("pretokenizers", ())
     patterns = [each["pattern"].get("Regex") for each in steps if each["type"] == "Split"]

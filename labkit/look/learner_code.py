@@ -1,4 +1,4 @@
-"""What the learner's code computes of a fixed text, for the page to compare itself with."""
+"""Run the learner's code on a fixed text: the page compares its own numbers with that."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def look(view: str = "tokens", *models: str, height: int = 900) -> None:
 
 
 def preview(shown: Shown) -> str:
-    """What a notebook shows where the page is not served: why the code does not run, if so."""
+    """The view of a notebook without a page: a picture, or why the code does not run."""
     problem = (shown.computed or {}).get("problem")
     if not problem:
         return ""

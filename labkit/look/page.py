@@ -1,4 +1,4 @@
-"""Writing the page: it stands by itself, in a folder, and asks nobody for anything.
+"""Writing the page: a folder that needs no network and no server.
 
     write(folder, ["stories-dense", "stories-moe"])
 
@@ -125,7 +125,7 @@ def named(name: str) -> Shown:
 
 
 def _facts(shown: Shown, size: int) -> dict[str, Any]:
-    """What the page knows of a model before it is loaded; size in bytes of its script."""
+    """The facts about a model that the page shows before it is loaded."""
     config = config_of(shown.folder)
     return {
         "name": shown.name,

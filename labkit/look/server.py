@@ -1,4 +1,4 @@
-"""The page served to this machine alone, under an address that nobody else can guess."""
+"""The page served to this machine alone, under an address that cannot be guessed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hostile cell might try; each attempt raises an error or gets through.
+"""Attempts of a hostile cell to break out; each raises an error or gets through.
 
 The text of this file runs in the worker as if a learner had written it, see probe.py.
 """

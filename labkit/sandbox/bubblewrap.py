@@ -58,7 +58,7 @@ class Sandbox:
 
     bubblewrap: str | None = None  # the program, where it works
     unstopped: tuple[str, ...] = ()  # attempts to break out that are not known to fail
-    lacking: str = ""  # why there is no bubblewrap, and what to do about it
+    lacking: str = ""  # the reason if bubblewrap is missing, and what to do about it
 
     def command(self, python: list[str], code: Path, scratch: Path, door: str) -> list[str]:
         """The command line that starts the worker's parent."""
@@ -74,7 +74,7 @@ class Sandbox:
 
     @property
     def warnings(self) -> list[str]:
-        """What a person should know before learner code runs in it."""
+        """Warnings for a person before learner code runs in it."""
         found = []
         if self.bubblewrap is None:
             found.append(f"{UNSANDBOXED} {self.lacking}.")
@@ -116,8 +116,9 @@ def banned_packages() -> set[str]:
 
 
 def hidden_folders(shown: Iterable[str]) -> list[str]:
-    """Of the folders inside those that are shown the course's, where it is installed, and the
-    banned packages, also where Python would not look for packages: a path is soon added."""
+    """The folders to hide inside those that are shown: the course's own, if it is installed,
+    and the banned packages, also where Python would not look for packages: a path is soon
+    added."""
     homes = {Path(name) for name in shown}
     homes |= {p for home in homes for form in PACKAGE_FOLDERS for p in home.glob(form)}
     names = {"labkit", "solutions", *banned_packages()}

@@ -53,7 +53,7 @@ BOOT = (
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """What a learner's process loads before it performs calls.
+    """The modules that a learner's process loads before it performs calls.
 
     sources   {module: text} of the package
     module    the one that calls are made in
@@ -69,7 +69,7 @@ class LoadRequest:
 
 @dataclass
 class Answers:
-    """What came back for one request.
+    """The answer to one request.
 
     outcomes   one for each call; where none came, a failure that says why
     loading    why the module could not be loaded
@@ -149,7 +149,7 @@ class WorkerLauncher:
                 self.control.send(b"e")
 
     def cpu_used(self) -> float:
-        """By the process that was started last, in seconds; NaN where that is not known."""
+        """CPU seconds used by the process that was started last; NaN if unknown."""
         if self.control is None:
             return math.nan
         self.control.send(b"t")

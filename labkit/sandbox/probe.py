@@ -72,7 +72,7 @@ def probed(sandbox: Sandbox) -> Sandbox:
 
 
 def ends_of(workers: WorkerLauncher, aims: Mapping[str, Any]) -> dict[str, str]:
-    """What became of each attempt in one worker; "" where it gave no answer."""
+    """The end of each attempt in one worker; "" if it gave no answer."""
     from labkit.sandbox.inside.call import Call
     from labkit.sandbox.inside.wire import Gone
     from labkit.sandbox.launch import LoadRequest

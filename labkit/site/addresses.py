@@ -15,7 +15,7 @@ REMOTE = re.compile(
 
 def repository() -> str:
     """The page of the repository: as a workflow of GitHub names it, else that of the remote
-    "origin"; "" where there is none on a server."""
+    "origin"; "" if there is none on a server."""
     if name := os.environ.get("GITHUB_REPOSITORY"):
         return f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}"
     command = ["git", "-C", str(ROOT), "remote", "get-url", "origin"]

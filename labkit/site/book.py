@@ -84,7 +84,7 @@ def render(
     ids: Mapping[str, list[str]] | None = None,
     descriptions: Mapping[str, str] | None = None,
 ) -> dict[str, list[str]]:
-    """Write the pages of a folder with index.md and notebooks, in the language that is spoken.
+    """Write the pages of a folder with index.md and notebooks, in the current language.
 
     others    {language: the way from here to its pages}
     ids       {page: the ids of its sections, in order}, as in another language; else they are
@@ -180,7 +180,7 @@ def switched(app: Sphinx, page: str, template: str, context: dict, doctree: Any)
 
 
 def previewed(app: Sphinx, page: str, template: str, context: dict, doctree: Any) -> None:
-    """Before a page is written: what a link to it shows elsewhere."""
+    """Sphinx hook: add the tags from which other sites make the preview of a link."""
     text = app.config.descriptions.get(page)
     if text is None:
         return
@@ -201,7 +201,7 @@ def address_here() -> str:
 
 
 def translate_theme(folder: Path) -> None:
-    """Say in the current language what the theme says in English."""
+    """Translate the texts of the theme, which are English in every language."""
     if language() == ENGLISH:
         return
     known = {text: tr(text) for text in THEME}

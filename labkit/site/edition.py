@@ -89,7 +89,7 @@ def write_source(
     gallery_of: Callable[[Lab], list[WrongAnswer]],
     others: Mapping[str, str],
 ) -> None:
-    """What the pages are rendered from, in the language that is spoken.
+    """What the pages are rendered from, in the current language.
 
     others    {language: the way from these pages to its pages}
     """
@@ -107,7 +107,7 @@ def write_source(
 
 
 def drop_links(text: str, pages: Collection[str]) -> str:
-    """The text with links to notebooks that are no page of this site as plain words."""
+    """The text with links to notebooks that are not pages of this site as plain words."""
     return LINK.sub(lambda found: found[0] if found[2] in pages else found[1], text)
 
 

@@ -75,7 +75,7 @@ OWN_WORDS = said("*Answered in your own words, and read by a person.*")
 
 
 def put_exercise(notebook: NotebookNode, lab: Lab, exercise: Exercise, answers: bool) -> None:
-    """The stub, the ladder and the answer in the place of the reference."""
+    """Replace the reference by the stub, the ladder of hints and the answer."""
     block = reference_block(lab, exercise)
     parts = [code(with_docstrings(cells.stub(block, exercise)))]
     rungs = hints.rungs(lab, exercise)
@@ -155,7 +155,7 @@ def shown(wrong: Sequence[WrongAnswer], answers: bool) -> str:
 
 
 def join_streams(cell: NotebookNode) -> None:
-    """One text of what a kernel sent in pieces: a story is printed word by word."""
+    """Join the pieces that a kernel sent into one text: a story is printed word by word."""
     joined: list[NotebookNode] = []
     for output in cell.get("outputs", ()):
         last = joined[-1] if joined else {}

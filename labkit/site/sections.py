@@ -1,4 +1,4 @@
-"""What the search of the pages looks through: every section with its words, in one script."""
+"""The index of the search: every section of the pages with its words, in one script."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class WrongAnswer:
 
     @property
     def title(self) -> str:
-        """What was done, in words; its name is English."""
+        """The name of the mistake as words, in English."""
         english, mistake = language() == ENGLISH, self.mistake
         if english:
             return mistake.name.replace("-", " ")
@@ -38,7 +38,7 @@ class WrongAnswer:
 
     @property
     def edit(self) -> str:
-        """What stands otherwise than in the reference, as a diff."""
+        """The difference from the reference, as a diff."""
         mistake = self.mistake
         right = cells.plain(reference_block(mistake.lab, mistake.exercise))
         lines = unified_diff(right.split("\n"), mistake.cell.split("\n"), lineterm="", n=1)
@@ -63,7 +63,7 @@ def chosen(mistakes: Sequence[Mistake]) -> list[Mistake]:
 
 
 def report_on(mistake: Mistake) -> Report:
-    """What check() says in a package that is finished but for this mistake."""
+    """The report of check() in a package that is finished except for this mistake."""
     lab, exercise = mistake.lab, mistake.exercise
     module = cells.with_block(cells.plain(reference(lab)), exercise, mistake.cell)
     ask, last = f'hint("{exercise.id}")', len(hints.RUNGS)

@@ -49,7 +49,7 @@ def templates() -> dict[str, Catalog]:
 
 
 def updated(language: str, name: str) -> bytes:
-    """What the catalog's file should hold."""
+    """Return the text that the catalog's file should hold."""
     catalog = read(path_of(language, name), language)
     template = templates()[name]
     catalog.update(template, update_creation_date=False)

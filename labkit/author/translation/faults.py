@@ -1,4 +1,4 @@
-"""Whether a translation can be what its English says: what is no prose must be in both."""
+"""Compare a translation with its English: code, formulas, links and places are in both."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from babel.messages.catalog import Message
 
 from labkit.course.lang import FOLDER
 
-# what is no prose, and must be in both
+# code, formulas and the like, which must be in both
 CODE = re.compile(
     r"^```.*?^```"  # a block of code
     r"|\$\$.+?\$\$|\$[^$\n]+\$"  # a formula
@@ -24,7 +24,7 @@ CODE = re.compile(
 
 
 def faults(language: str, message: Message) -> list[str]:
-    """What is wrong with a message of a catalog; [] if nothing."""
+    """The faults of a message of a catalog; [] if there are none."""
     is_single = isinstance(message.id, str)
     english = [message.id] if is_single else message.id
     translations = [message.string] if is_single else message.string

@@ -30,7 +30,7 @@ CODE = {
 
 
 def labels_of(cells: list[str]) -> list[str]:
-    """What the figures of a notebook's code cells show, in order."""
+    """The texts in the figures of a notebook's code cells, in order."""
     trees = [ast.parse(cell) for cell in cells]
     drawing = [tree for tree in trees if names_in(tree) & {"show", "axis"}]
     drawn = set().union(*map(names_in, drawing))

@@ -94,7 +94,7 @@ def of_lab(lab: Lab) -> Iterator[Message]:
 
 
 def check_titles(source: str) -> Iterator[str]:
-    """What a check is called in a report: see labkit/checks/declared.py."""
+    """The titles of the checks in reports: see labkit/checks/declared.py."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             yield (ast.get_docstring(node) or "").partition("\n")[0]
@@ -143,7 +143,7 @@ def _spoken(folder: str) -> bool:
 
 
 def of_commands() -> Iterator[Message]:
-    """What `tinyllm --help` and the help of the learners' commands say: see labkit/cli.py."""
+    """The texts of `tinyllm --help` and of the learners' commands: see labkit/cli.py."""
     commands = [path for package in LEARNERS for path in (ROOT / package).rglob("commands.py")]
     for path in [LABKIT / "cli.py", LABKIT / "course/terminal.py", *commands]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

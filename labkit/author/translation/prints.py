@@ -1,7 +1,7 @@
-"""What the code of a notebook prints, in the language that is spoken: its source is changed.
+"""What the code of a notebook prints, in the current language: its source is changed.
 
 An f-string is a message with places: f"layer {i}" is "layer {0}". The white space around a text
-is no part of the message.
+is not part of the message.
 """
 
 from __future__ import annotations
@@ -107,13 +107,13 @@ def text_of(node: ast.expr) -> str:
 
 
 def message_of(node: ast.expr) -> str:
-    """Its message; "" if it is no prose."""
+    """Its message; "" if it is not prose."""
     text = text_of(node).strip()
     return text if is_prose(text) else ""
 
 
 def with_prints(source: str) -> str:
-    """The same cell, printing in the language that is spoken."""
+    """The same cell, printing in the current language."""
     if language() == ENGLISH:
         return source
     lines = source.encode().split(b"\n")  # a node's columns count bytes
@@ -145,7 +145,7 @@ def literal(node: ast.expr, old: str, column: int) -> str:
 
 
 def translated(node: ast.expr) -> str:
-    """Its text in the language that is spoken, with the white space that is around it.
+    """Its text in the current language, with the white space that is around it.
 
     More than one space behind a text align what follows: it stays as wide as it was.
     """

@@ -1,4 +1,4 @@
-"""What is authored as a whole text, a cell or a docstring, in the language that is spoken."""
+"""What is authored as a whole text, a cell or a docstring, in the current language."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def prose_of(source: str) -> Iterator[str]:
 
 
 def with_docstrings(source: str) -> str:
-    """The same code, the prose of its docstrings in the language that is spoken."""
+    """The same code, the prose of its docstrings in the current language."""
     if language() == ENGLISH:
         return source
     lines = source.split("\n")
@@ -72,7 +72,7 @@ def sections_of(page: str) -> list[str]:
 
 
 def page(text: str) -> str:
-    """A Markdown page, section by section, in the language that is spoken."""
+    """A Markdown page, section by section, in the current language."""
     pieces = []
     for piece in sections_of(text):
         bare = piece.strip()

@@ -74,7 +74,7 @@ def known_messages() -> list[str]:
 
 
 def said(message: str) -> str:
-    """Marks, for the catalogs, a message that `tr` is asked for later, where it is shown."""
+    """Mark a message for the catalogs; `tr` translates it later, when it is shown."""
     return message
 
 

@@ -32,8 +32,8 @@ STATES = (FULL, PART, NONE, ABSENT)
 
 @dataclass
 class Entry:
-    """One learner in one lab: the reasons, and the points. There is no submission where
-    nothing was handed in.
+    """One learner in one lab: the reasons, and the points. `submission` is None if nothing was
+    handed in.
 
     ungraded    why what was handed in cannot be graded
     unsettled   what collect still asks about the file that counts
@@ -74,7 +74,7 @@ class Entry:
 
     @property
     def grade(self) -> Grade:
-        """What is compared with the grade that was given out."""
+        """The grade, in the form that is compared with the published one."""
         standing, found = self.standing, self.exercises
         if not self.is_graded:
             return Grade(excused=standing.excused)
@@ -101,7 +101,7 @@ class Entry:
 
     @property
     def exercises(self) -> dict[str, GradedExercise]:
-        """By their ids."""
+        """The exercises by id."""
         exercises = self.submission.exercises if self.submission else ()
         return {graded.id: graded for graded in exercises}
 
@@ -121,12 +121,12 @@ class CourseEntry:
 
     @property
     def graded(self) -> int:
-        """In how many labs."""
+        """The number of labs with a grade."""
         return sum(bool(entry.submission) for entry in self.labs.values())
 
     @property
     def changed(self) -> str:
-        """The labs whose grades are not what they were."""
+        """The labs whose grades have changed."""
         changes = [(name, entry.change) for name, entry in self.labs.items() if entry.change]
         return "; ".join(f"{name}: {x.before.shown} to {x.now.shown}" for name, x in changes)
 
@@ -159,7 +159,7 @@ class LabResults:
 
     @property
     def missing(self) -> list[Entry]:
-        """Who handed in no file."""
+        """Learners who handed in no file."""
         return [entry for entry in self.without_grade if not entry.ungraded]
 
     @property
@@ -217,7 +217,7 @@ class LabResults:
                 for step, edge in enumerate(edges)]  # fmt: skip
 
     def graded(self, exercise: Exercise) -> list[GradedExercise]:
-        """What the checks found of all for whom it counts."""
+        """The graded submissions of all learners who count."""
         counted = [e for e in self.handed if e.standing.exercises[exercise.id].counted]
         return [entry.exercises[exercise.id] for entry in counted]
 
@@ -249,7 +249,7 @@ class Cause:
 
 
 def by_learner(results: Iterable[LabResults]) -> list[CourseEntry]:
-    """In the order of the names."""
+    """Entries sorted by the learners' names."""
     labs: dict[str, dict[str, Entry]] = defaultdict(dict)
     for lab_results in results:
         for entry in lab_results.entries:

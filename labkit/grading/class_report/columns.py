@@ -148,8 +148,8 @@ class Cell:
 def page_table(
     columns: Sequence[Column], rows: Sequence[Row]
 ) -> tuple[list[Cell], list[tuple[Row, list[Cell]]]]:
-    """The head and the rows of a page, each with whom it is of; columns in which there is
-    nothing are left out."""
+    """The head and the rows of a page, each row with its learner; empty columns are left
+    out."""
     columns = [each for each in columns if each not in FIRST and not each.only_csv]
     values = [[column.value(row) for row in rows] for column in columns]
     head, body = [], [(row, []) for row in rows]

@@ -1,4 +1,4 @@
-"""What a person should look at in a graded lab."""
+"""Remarks: the things in a graded lab that a person should look at."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from labkit.grading.nbgrader.submitted import Remark
 
 
 def change_line(results: LabResults) -> str:
-    """How many grades are not what they were; "" if all are."""
+    """The number of grades that changed, as a sentence; "" if none did."""
     changes = [entry.change for entry in results.entries if entry.change]
     if not changes:
         return ""
@@ -20,7 +20,7 @@ def change_line(results: LabResults) -> str:
 
 
 def remarks_on(entry: Entry, remarks: Iterable[Remark] = ()) -> list[str]:
-    """What a person should look at: remarks of grading on this learner's work, what could not
+    """Remarks for a person: those of grading on this learner's work, what could not
     be graded, ways around what is not allowed."""
     doubtful = doubts(entry) if entry.submission else []
     about = [remark.text for remark in remarks if remark.learner == entry.learner]

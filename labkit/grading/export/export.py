@@ -1,4 +1,4 @@
-"""What `tinyllm export` does: the files it writes into COURSE/export, and remarks."""
+"""`tinyllm export`: the files that it writes into COURSE/export, and remarks."""
 
 from __future__ import annotations
 

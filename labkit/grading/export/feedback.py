@@ -57,7 +57,7 @@ def join_first(learners: Sequence[str]) -> str:
 
 
 def issue_of(course: Path, learner: str, lab: str) -> dict[str, str]:
-    """What said whose a file is that could not be graded; the page tells why."""
+    """The open issue of a file that could not be graded; its page says why."""
     for issue in OpenIssues(course).entries:
         if issue.known and (issue.learner, issue.lab) == (learner, lab) and issue.claim:
             return {"claim": issue.claim, "source": issue.file}

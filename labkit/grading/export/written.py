@@ -141,8 +141,7 @@ def take_points(course: Course, paths: Sequence[Path]) -> list[GivenPoints]:
 
 
 def find_new_points(course: Course, paths: Sequence[Path]) -> Iterator[GivenPoints]:
-    """What is in the tables and not in the gradebook; CourseError with the rows that are
-    wrong."""
+    """The points in the tables that are not in the gradebook; CourseError lists wrong rows."""
     faults: list[str] = []
     typed: dict[tuple[str, str], Row] = {}
     known: dict[Lab, dict[str, Standing]] = {}
@@ -183,7 +182,7 @@ def read_table(path: Path) -> Table:
 def new_in_row(
     course: Course, known: dict[Lab, dict[str, Standing]], row: Row, points: str, before: str
 ) -> Iterable[GivenPoints]:
-    """What is new in a row that somebody has filled in; ValueError if it cannot be taken."""
+    """The new points of a row that was filled in; ValueError if they cannot be taken."""
     if row["question"] not in QUESTIONS:
         raise ValueError("there is no such question")
     lab, question = QUESTIONS[row["question"]]

@@ -1,4 +1,4 @@
-"""The record of a graded submission: what the judge found out.
+"""The record of a graded submission, written by the judge.
 
 It goes from the judge's process to the one that asked and into a file. The table, the gradebook
 and the class pages are made of it, and points are read from nothing else.
@@ -70,7 +70,7 @@ class GradedExercise:
 
     @property
     def report(self) -> Report:
-        """What the learner reads in the graded notebook."""
+        """The report in the graded notebook."""
         counts = tr(
             "{score:g} of {possible:g} points", score=self.score, possible=self.possible
         )
@@ -128,7 +128,7 @@ class GradedSubmission:
 
     @classmethod
     def from_json(cls, text: str) -> GradedSubmission:
-        """What `to_json` wrote; ValueError, TypeError or KeyError for anything else."""
+        """Read the text of `to_json`; ValueError, TypeError or KeyError for any other text."""
         fields = json.loads(text)
         exercises = []
         for record in fields.pop("exercises"):

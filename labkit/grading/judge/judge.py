@@ -78,7 +78,7 @@ class Judge:
         with speaking(language_of(data)):
             try:
                 return self._submission(data, before)
-            except Exception as error:  # a fault of ours is no verdict
+            except Exception as error:  # a fault of the course is not a verdict
                 if not isinstance(error, GradingError) and not of_the_disk(error):
                     self.check_reference()  # does it fail at the reference, too?
                 raise
@@ -97,7 +97,7 @@ class Judge:
         return GradedSubmission(tuple(graded), intake.problem, self.layers, language())
 
     def grade_exercise(self, exercise: Exercise, intake: Intake) -> GradedExercise:
-        """Points and reasons; any error of the answer is a verdict, too."""
+        """Points and reasons; any error of the answer is a verdict."""
         note = intake.notes.get(exercise.id, "")
         answer, odd = intake.answers[exercise.id], exercise.id in intake.odd
         if not answer:
@@ -168,7 +168,7 @@ class Judge:
     def _ask(
         self, code: SubmittedCode, submitted: str, all_twice: bool = False
     ) -> tuple[Result | None, Answers]:
-        """What one request found, None where the cell could not be loaded."""
+        """The result of one request; None if the cell could not be loaded."""
         exercise = code.exercise
         questions = self.maker.questions(exercise, submitted, all_twice)
         calls = [pair for question in questions for pair in question.calls]

@@ -1,4 +1,5 @@
-"""The cells of a notebook's file, which may be any bytes; what else it is, where it is none."""
+"""The cells of a notebook's file, which may be any bytes; if it is not a notebook, what it
+is."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def content_of(data: bytes) -> dict:
 
 
 def wrong_form(data: bytes) -> str:
-    """What bytes are that take the place of a notebook; empty for others."""
+    """The kind of a file that is often handed in instead of a notebook; "" for other bytes."""
     if not data.strip():
         return tr("the file is empty")
     if data.startswith(b"version https://git-lfs"):

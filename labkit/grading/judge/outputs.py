@@ -1,5 +1,5 @@
-"""What the cells of a submission printed before it was handed in. Anything can stand there, so
-it earns nothing; where it contradicts a blank cell, it is a reason to ask a person."""
+"""The outputs that a submission holds from before it was handed in. Anything can stand there,
+so it earns nothing; where it contradicts a blank cell, it is a reason to ask a person."""
 
 from __future__ import annotations
 

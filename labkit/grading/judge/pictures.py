@@ -40,7 +40,7 @@ class NotShown(ValueError):
 
 
 class Album:
-    """The pictures of one submission, of which there may be so many."""
+    """The pictures of one submission, within limits of number and size."""
 
     def __init__(self) -> None:
         self.count = self.tried = self.size = 0

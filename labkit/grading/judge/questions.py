@@ -49,8 +49,7 @@ def checks_of(questions: Sequence[Question]) -> list[Check]:
 
 
 def merge(questions: Sequence[Question], results: Sequence[CheckResult]) -> list[CheckResult]:
-    """Of the results of `checks_of` one for each question: that of the twin where it alone did
-    not pass."""
+    """One result for each question of `checks_of`: the twin's, if it alone did not pass."""
     of_twins = iter(results[len(questions) :])
     pairs = [
         (found, next(of_twins) if question.twin else found)

@@ -1,4 +1,4 @@
-"""What in an answer a person should look at: names that can lead around what its lab forbids.
+"""Names in an answer that can lead around a ban of its lab: a person should look at them.
 
 The text alone tells, outside of the learner's process, and it costs no points. What begins with
 an import is followed through the judge's own modules. This is not a wall: it knows the roads

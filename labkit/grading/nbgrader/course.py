@@ -78,7 +78,7 @@ class Course:
 
     @cached_property
     def rules(self) -> CourseRules:
-        """What its course.toml says, read once."""
+        """The rules in its course.toml, read once."""
         try:
             return read_rules(self.root)
         except RulesError as error:

@@ -215,7 +215,7 @@ def question_part(
 
 
 def comment_on(part: Exercise | Question, standing: Standing) -> Markup | str:
-    """What a person said; nbgrader's own word on blank answers is none."""
+    """The comment of a person; nbgrader's own note on blank answers does not count."""
     comment = standing.comments.get(part.answer_cell, "")
     return "" if comment == NO_RESPONSE else rendered(comment)
 

@@ -125,7 +125,7 @@ def ending(text: str) -> str:
 
 
 def remarks_on(notebook: NotebookNode, lab: Lab) -> list[str]:
-    """What of the written answers the person who grades does not see: pictures."""
+    """Remarks on parts of written answers that the grader does not see: pictures."""
     remarks = []
     for question in lab.questions:
         count = intake.cell_called(notebook, question.answer_cell).source.count(NOT_SHOWN)
@@ -136,7 +136,8 @@ def remarks_on(notebook: NotebookNode, lab: Lab) -> list[str]:
 
 
 def output(kind: str, data: dict[str, str]) -> NotebookNode:
-    """What nbformat's new_output makes, without its validation, which takes milliseconds."""
+    """An output as by nbformat's new_output, without its validation, which takes
+    milliseconds."""
     return from_dict({"output_type": kind, "metadata": {}, "data": data})
 
 
@@ -146,7 +147,7 @@ def file_content(notebook: NotebookNode) -> bytes:
 
 
 def read_content(path: Path) -> NotebookNode | None:
-    """What `file_content` or nbgrader wrote; None where there is no such file."""
+    """The notebook that `file_content` or nbgrader wrote; None if there is no such file."""
     try:
         return reads_json(path.read_bytes())
     except (FileNotFoundError, ValueError):

@@ -150,8 +150,8 @@ class JudgeExporter(NotebookExporter):
     """Reads a submission, whatever it is, as the released notebook with verdicts in it.
 
     nbgrader converts twice: from submitted/ to autograded/, where this class does its work,
-    and once more within autograded/, where it reads back what it wrote. Where nobody can be
-    graded, it says so before nbgrader writes anything.
+    and once more within autograded/, where it reads back what it wrote. If grading is
+    impossible, it says so before nbgrader writes anything.
     """
 
     def __init__(self, **options: Any):

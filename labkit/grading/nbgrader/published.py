@@ -66,7 +66,7 @@ class Grade:
 
 @dataclass(frozen=True)
 class Change:
-    """A grade that is not what it was."""
+    """A grade that has changed."""
 
     before: Grade
     now: Grade
@@ -90,7 +90,7 @@ class Change:
 
 
 def causes_of(before: Grade, now: Grade) -> Iterator[str]:
-    """What changed between two grades, in a few words each."""
+    """The causes of a change between two grades, in a few words each."""
     is_new = bool(now.key) and before.key[:HAND_IN] != now.key[:HAND_IN]
     if is_new:
         yield "handed in again"
@@ -139,7 +139,7 @@ class Published:
             ) from error
 
     def change(self, learner: str, now: Grade) -> Change | None:
-        """What became of the grade that was given out, else of that of the last run."""
+        """The change since the published grade, or, if there is none, since the last run."""
         before = self.out.get(learner, self.last.get(learner))
         if before is None or before.total is None or before.total == now.total:
             return None

@@ -21,7 +21,7 @@ from labkit.grading.nbgrader.gradebook.lateness import Lateness
 
 @dataclass(frozen=True)
 class CellGrade:
-    """What the gradebook has of one exercise or written question.
+    """The entry of the gradebook for one exercise or written question.
 
     possible    its points; 0 where the course leaves it out
     automatic   by the checks; None for a written answer, which waits for a person
@@ -43,7 +43,7 @@ class CellGrade:
 
     @property
     def points(self) -> float:
-        """What counts, without extra credit."""
+        """The points that count, without extra credit."""
         given = self.automatic if self.manual is None else self.manual
         return given or 0.0 if self.counted else 0.0
 
@@ -105,7 +105,7 @@ class Standing:
 
     @property
     def by_hand(self) -> float:
-        """What a person added to the points of the checks, or took away."""
+        """Points that a person added to those of the checks, or took away."""
         given = [grade for grade in self.exercises.values() if grade.overridden]
         return total(grade.points - (grade.automatic or 0.0) for grade in given)
 
@@ -156,7 +156,7 @@ def stale_text(grade: CellGrade) -> str:
 
 
 def empty_standing(rules: LabRules, learner: str) -> Standing:
-    """Of a learner of whom the gradebook has nothing."""
+    """The standing of a learner without entries in the gradebook."""
     excused = rules.excused.get(learner, frozenset())
     exercises, questions = (
         {part.id: CellGrade(part.id, part.points, excused=part.id in excused) for part in parts}

@@ -19,7 +19,7 @@ NO_NAME = re.compile(r"[\r\n\ud800-\udfff]")  # nbgrader and databases cannot ke
 
 
 class Remark(NamedTuple):
-    """What the instructor should know: of a learner's work in a lab, or of the course.
+    """A remark for the instructor on a learner's work in a lab, or on the course.
 
     lab    its name, where remarks on several labs may stand together
     """
@@ -57,7 +57,8 @@ class SubmittedFile:
         return Remark(f"{self.problem}; not graded", self.learner)
 
     def read(self) -> bytes:
-        """What is in it; of a file that is too large as much as it takes to refuse it."""
+        """The content of the file; of a file that is too large, only as much as its refusal
+        needs."""
         try:
             return b"" if self.problem else read_plain(self.path, MAX_NOTEBOOK + 1)
         except OSError:  # or no more, while the class is graded

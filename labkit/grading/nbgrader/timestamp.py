@@ -31,7 +31,7 @@ def parse_timestamp(text: bytes) -> datetime | None:
 
 
 def read_timestamp(folder: Path) -> datetime | None:
-    """The time of a folder of submitted/; None where there is no file of nbgrader's form."""
+    """The time of a folder of submitted/; None if there is no file of nbgrader's form."""
     try:
         return parse_timestamp(read_plain(folder / STAMP, STAMP_BYTES + 1))
     except OSError:
@@ -55,7 +55,7 @@ def sha_of(path: Path) -> str:
 
 
 class Stamp(NamedTuple):
-    """What timestamp.txt said and says now, and the time of the file."""
+    """The old and the new text of timestamp.txt, and the time of the file."""
 
     before: datetime | None
     now: datetime

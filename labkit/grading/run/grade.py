@@ -104,6 +104,6 @@ def print_remarks(remarks: Iterable[Remark], console: Console) -> None:
 
 
 def announce(sandbox: Sandbox, console: Console) -> None:
-    """Print what the sandbox lacks, before learner code runs in it."""
+    """Print the layers that the sandbox lacks, before learner code runs in it."""
     for text in sandbox.warnings:
         console.print(text, style="bold red", markup=False, highlight=False)

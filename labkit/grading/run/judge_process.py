@@ -1,4 +1,4 @@
-"""What runs in a process that judges: `grade` is all that an executor asks of it.
+"""The functions of a judging process: an executor calls only `grade`.
 
 The process keeps a judge for each lab, and one sandbox for all of them.
 """

@@ -29,7 +29,7 @@ from labkit.grading.nbgrader.published import HAND_IN
 from labkit.sandbox.bubblewrap import GradingError
 from labkit.sandbox.inside.limits import CPU_SECONDS
 
-# What can change a score; colours, commands and pages regrade nobody.
+# What can change a score; a change of colors, commands or pages grades nothing again.
 JUDGING = (
     *("labkit/course/*.py", "labkit/course/labs/*_{lab}.toml"),
     "labkit/sandbox/**/*.py",
@@ -53,7 +53,7 @@ def judging(lab: str) -> str:
 
 @dataclass(frozen=True)
 class GradingSpec:
-    """What a process on any machine needs to judge submissions of a lab."""
+    """All that a process on any machine needs to judge submissions of a lab."""
 
     lab: str  # its module
     released: str  # the notebook as JSON

@@ -121,8 +121,7 @@ def graded_file(
     task: Task,
     submission: GradedSubmission,
 ) -> list[GradedFile]:
-    """What goes into the gradebook. A fault of ours at this notebook is a remark, and others
-    go on."""
+    """The entry for the gradebook. An error of the course at this notebook becomes a remark."""
     learner, lab, remarks = task.handed.learner, task.handed.lab, course.remarks
     mark = mark_of(spec.released.encode(), task.key, submission)
     try:

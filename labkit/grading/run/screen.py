@@ -1,4 +1,4 @@
-"""What an instructor reads in the terminal after grading: 24 lines at most, for any class.
+"""The screen after grading: 24 lines at most, for any class.
 
 The points and reasons of each learner are in the CSV and on the page, whose paths come last.
 """

@@ -1,4 +1,4 @@
-"""What an exercise may not use: found in the source, and replaced while an answer runs."""
+"""Names that an exercise may not use: found in the source, replaced while an answer runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check asks for, a Call, and what comes back, an Outcome."""
+"""A Call, which a check asks for, and the Outcome, which comes back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Given:
         self.name, self.arguments = name, arguments
 
 
-# The options of a call: what they may be, and what they are where nothing is said
+# The options of a call: their types and their defaults
 OPTIONS: dict[str, tuple[Any, Any]] = {
     "init": (Mapping, None),
     "state": (Mapping, None),
@@ -98,7 +98,7 @@ class Call:
         self.steps: list[Step] = [("", inputs)] if inputs else []
 
     def returning(self, *names: str) -> Call:
-        """Say what the values of a returned pair are called, for the words of a check."""
+        """Name the values of a returned pair, for the report of a check."""
         self.returns = names
         return self
 
@@ -108,7 +108,7 @@ class Call:
         return self
 
     def mentioning(self, text: str) -> Call:
-        """Say what the message of the expected error must contain."""
+        """Require words in the message of the expected error."""
         self.mentions = text
         return self
 
@@ -120,7 +120,7 @@ class Call:
 
 @dataclass
 class Failure:
-    """What learner code raised: the exception's name, its text, the line of its cell, and the
+    """An exception that learner code raised: its name, its text, the line of its cell, and the
     names of the exceptions it derives from."""
 
     kind: str
@@ -131,7 +131,7 @@ class Failure:
 
 @dataclass
 class Outcome:
-    """What a call gave: one value a step, and what the call did to its surroundings."""
+    """The result of a call: one value per step, and its effects on its surroundings."""
 
     values: list[Any] = field(default_factory=list)
     grads: dict[str, Tensor] = field(default_factory=dict)
@@ -162,7 +162,8 @@ def tensors_in(value: Any, path: str) -> list[tuple[str, Tensor]]:
 
 
 def detached(value: Any) -> Any:
-    """`value` with plain tensors; what is no tensor, number, text or list becomes its type."""
+    """`value` with plain tensors; anything but a tensor, number, text or list becomes its
+    type."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, (list, tuple)):
@@ -194,7 +195,7 @@ def describe(error: BaseException, filename: str | None) -> Failure:
 
 
 def state_of(objects: Mapping[str, Any]) -> dict[str, Tensor]:
-    """What a call left behind: the weights of models, and what doubles say of their state."""
+    """The state after a call: the weights of models, and the reports of doubles."""
     state: dict[str, Tensor] = {}
     for name, item in objects.items():
         if isinstance(item, nn.Module):

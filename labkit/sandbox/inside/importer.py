@@ -43,7 +43,7 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(name, self)
 
     def get_source(self, name: str) -> str:
-        """What inspect, and with it torch.jit.script, reads."""
+        """The source, for inspect and torch.jit.script."""
         short = name.removeprefix(PACKAGE).lstrip(".")
         source = self.sources.get(short)
         return source if isinstance(source, str) else self.texts.get(short, "")

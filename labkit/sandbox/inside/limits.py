@@ -1,4 +1,4 @@
-"""What a learner's process may use: limits, and the files and system calls that are refused.
+"""The limits of a learner's process, and the files and system calls that it is refused.
 
 Three layers, each as far as the system offers it: resource limits (POSIX), Landlock (Linux
 5.13 and later: the kernel refuses files) and seccomp (Linux: the kernel refuses system calls).
@@ -56,14 +56,14 @@ class CountedOutput:
         return len(text)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Does nothing: the stream has no buffer."""
 
     def isatty(self) -> bool:
         return False
 
 
 class Confinement:
-    """What is prepared before a process is forked; the process itself calls `enter`.
+    """The limits, prepared before a process is forked; the process itself calls `enter`.
 
     scratch    its working folder, which is empty and in which the kernel refuses all writing
     """
@@ -183,7 +183,7 @@ class PathBeneath(ctypes.Structure):
 
 
 def landlock_version() -> int:
-    """Of the kernel's Landlock; below 1 where it has none."""
+    """The version of the kernel's Landlock; below 1 if it has none."""
     if sys.platform != "linux":
         return 0
     return ctypes.CDLL(None).syscall(CREATE_RULESET, None, 0, 1)
@@ -191,7 +191,7 @@ def landlock_version() -> int:
 
 def landlock_rules(readable: list[Path]) -> int | None:
     """The rules that let the kernel refuse every other file, TCP, and signals to others, as a
-    descriptor; None where the kernel has no Landlock."""
+    descriptor; None if the kernel has no Landlock."""
     abi, libc = landlock_version(), ctypes.CDLL(None, use_errno=True)
     if abi < 1:
         return None

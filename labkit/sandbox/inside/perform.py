@@ -183,7 +183,7 @@ def _drawn(values: list[Any], steps: list[Step]) -> list[Any]:
 
 
 def _counts(values: list[Any], steps: list[Step]) -> list[Any]:
-    """Of tensors (rows,) alone: another shape stays, so that it shows."""
+    """Only for tensors (rows,): any other shape stays as it is, so that the check sees it."""
 
     def count(value: Any) -> Any:
         fits = isinstance(value, Tensor) and value.dim() == 1 and value.dtype == torch.int64
@@ -198,7 +198,7 @@ def _repeats(values: list[Any], steps: list[Step]) -> list[Any]:
 
 
 def _real_tokens(values: list[Any], steps: list[Step]) -> list[Any]:
-    """Of each step, zeros where its attention_mask is 0: any output is right at padding."""
+    """Put zeros where the step's attention_mask is 0: any output is right at padding."""
     masks = [i["attention_mask"][:, -i["input_ids"].size(1) :] for _, i in steps]
     return [mask_padding(v, mask == 0) for v, mask in zip(values, masks, strict=True)]
 
@@ -217,7 +217,7 @@ def mask_padding(value: Any, *paddings: Tensor) -> Any:
 
 
 def _by_index(values: list[Any], steps: list[Step]) -> list[Any]:
-    """Of pairs (numbers, indices) of one shape (rows, k): each row in the order of its indices.
+    """Sort each row of pairs (numbers, indices) of one shape (rows, k) by its indices.
     Another pair stays, so that it shows."""
     return [[t.gather(1, v[1].argsort(1)) for t in v] if _is_choice(v) else v for v in values]
 
@@ -239,7 +239,7 @@ SUMMARIES: dict[str, Callable[[list[Any], list[Step]], list[Any]]] = {
     "drawn": _drawn,  # of each step, which numbers occur in it at all
     "counts": _counts,  # of each step, how often 0, 1, 2, ... occur
     "repeats": _repeats,  # of each later step, whether it equals the first
-    "real tokens": _real_tokens,  # of each step, what it says of tokens that are no padding
+    "real tokens": _real_tokens,  # for each step, its output at tokens that are not padding
     "first": _first,  # of each step, the first of several values
     "by index": _by_index,  # of each step, numbers and their places, in whichever order
 }

@@ -58,7 +58,8 @@ class Comparison(ctypes.Structure):
 
 
 class Filter:
-    """What the kernel is to refuse. Made before a process is forked, put on by the process.
+    """The system calls that the kernel refuses. Made before a process is forked, put on by the
+    process.
 
     Other architectures' calls, among them x86-64's second set, end the process; that and what
     a call is called on this machine is libseccomp's business.
@@ -92,7 +93,7 @@ class Filter:
         return self.complete and self.library.seccomp_load(self.context) == 0
 
     def number(self, name: str) -> int:
-        """Of the system call on this machine; negative where it has none."""
+        """The number of the system call on this machine; negative if it has none."""
         return self.library.seccomp_syscall_resolve_name(name.encode())
 
     def _refuse(self, number: int, *only_if: Comparison, action: int = EPERM) -> None:

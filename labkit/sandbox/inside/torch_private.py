@@ -63,7 +63,7 @@ class Bounded(TorchDispatchMode):
 
 
 def bounded(numbers: int | None, operations: int | None) -> AbstractContextManager[object]:
-    """A Bounded for what is not None; nothing where both are."""
+    """A Bounded for the limits that are not None; an empty context if both are None."""
     if numbers is None and operations is None:
         return nullcontext()
     most = [math.inf if bound is None else bound for bound in (numbers, operations)]
@@ -71,8 +71,8 @@ def bounded(numbers: int | None, operations: int | None) -> AbstractContextManag
 
 
 def torch_settings() -> tuple[torch.dtype, bool, Any]:
-    """What code can set for all of torch: the default dtype, whether gradients are noted, and
-    the default device, None if none was set."""
+    """The settings that code can change for all of torch: the default dtype, whether gradients
+    are noted, and the default device, None if none was set."""
     context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
     device = None if context is None else context.device
     return torch.get_default_dtype(), torch.is_grad_enabled(), device

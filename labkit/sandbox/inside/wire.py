@@ -1,6 +1,6 @@
-"""What crosses between the judge and a learner's process: messages, and what is in them.
+"""The messages between the judge and a learner's process.
 
-A message is four bytes of length and so many bytes. A call or an outcome is one safetensors
+A message is four bytes of length, then that many bytes. A call or an outcome is one safetensors
 file: its tensors, and all else as JSON in the header. No pickle. The reader of an outcome
 trusts nothing: sizes are capped, texts are cut, and a value of the wrong kind raises
 Malformed.
@@ -48,7 +48,7 @@ class TimedOut(Gone):
 
 
 class Malformed(ValueError):
-    """Bytes that are no call or outcome."""
+    """Bytes that are not a call or an outcome."""
 
 
 def framed(message: bytes) -> bytes:

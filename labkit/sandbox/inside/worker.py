@@ -59,7 +59,7 @@ from labkit.sandbox.inside.wire import (
 
 
 def serve(channel: socket.socket, confinement: limits.Confinement) -> None:
-    """Answer the requests for one learner until the judge hangs up."""
+    """Answer the requests for one learner until the judge closes the connection."""
     setup = json.loads(receive(channel, MAX_BYTES))
     scratch = str(confinement.scratch)
     os.environ["TMPDIR"] = os.environ["HOME"] = tempfile.tempdir = scratch

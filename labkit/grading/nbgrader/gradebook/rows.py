@@ -47,7 +47,7 @@ class GradebookRow:
 
     @cached_property
     def verdicts(self) -> dict[str, GradedExercise]:
-        """By the ids of the check cells."""
+        """The verdicts by the ids of the check cells."""
         return {graded.exercise.check_cell: graded for graded in self.submission.exercises}
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a lab's checks hand to the learner's code instead of parts that may be unfinished: one
+"""Stand-ins that a lab's checks pass to the learner's code instead of unfinished parts: one
 file for each lab that needs some, under the lab's name. They need no part of the package under
 test, nor those parts of torch that take a second to import its compiler.
 """
@@ -11,12 +11,12 @@ from typing import Any
 
 
 class Double:
-    """What may say more of a call than its result, and may live as long as the call."""
+    """An object that reports more about a call than its result."""
 
     shared = False  # one object in all steps of a call, if it is made with the same arguments
 
     def report(self) -> dict[str, Any]:
-        """What it knows of a step that took it as an input; compared beside the result."""
+        """Its report on a step that took it as an input; compared beside the result."""
         return {}
 
 

@@ -1,4 +1,4 @@
-"""Decoders whose tokens mean nothing, and who listens to them.
+"""Decoders whose tokens mean nothing, and a listener for their tokens.
 
 Shapes: B batch, T new tokens, S cached + new tokens, E features, V vocabulary.
 """

@@ -1,4 +1,4 @@
-"""What learns after training: a model for LoRA, a policy, and who judges its answers."""
+"""Models of post-training: one for LoRA, a policy, and a judge of its answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What learns in a check of training: a model, an optimizer, and both made ready."""
+"""A model and an optimizer for the checks of training."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Watched(WindowModel, Double):
         return result
 
     def report(self) -> dict[str, str]:
-        """What was noted since the last report."""
+        """The events since the last report."""
         parts = sorted(self.learnt.items())
         overlap = any(a < b <= made for a, (_, made) in parts for b, _ in parts)
         texts = ", ".join(str(count) for _, (count, _) in parts)
