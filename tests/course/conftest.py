@@ -1,4 +1,4 @@
-"""What the course's own tests share."""
+"""Fixtures and order of the course's own tests."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""For points: at the answers, the comparison, and the road that results take."""
+"""Attacks for points: on the answers, the comparison, and the path of the results."""
 
 import builtins
 import collections

@@ -1,4 +1,4 @@
-"""For secrets, and against what belongs to others: files, links, memory, /proc."""
+"""Attacks on secrets and on the property of others: files, links, memory, /proc."""
 
 import ctypes
 import os

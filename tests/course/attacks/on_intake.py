@@ -1,4 +1,4 @@
-"""Against the reader of notebooks: bytes that are no notebook, or too much of one."""
+"""Attacks on the reader of notebooks: bytes that are not a notebook, or far too large."""
 
 import io
 import json

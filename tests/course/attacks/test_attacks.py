@@ -158,7 +158,7 @@ def is_missing(graded):
 
 
 def success(submission, world, name):
-    """What the attack of this name has gained, learned or harmed; nothing, we hope."""
+    """The success of the attack of this name: a gain, a secret or a harm; "" is expected."""
     graded = submission.exercises[0]
     found = {
         f"{submission.score} points instead of {REST}": submission.score != REST,

@@ -75,7 +75,8 @@ class World:
             stray_file(name).unlink(missing_ok=True)
 
     def aim(self, name: str) -> dict[str, object]:
-        """What the cell of this attack knows of the world: the worst case, all of it."""
+        """The table that the cell of this attack gets: in the worst case it knows
+        everything."""
         return {
             "name": name,
             "root": str(ROOT),
@@ -89,7 +90,7 @@ class World:
         }
 
     def traces(self, name: str) -> list[str]:
-        """What the attack of this name has done to the world."""
+        """The changes that the attack of this name made to the world."""
         sleeper = self.sleepers.get(name)
         found = {
             "it made a file": (self.marks / name).exists(),

@@ -1,4 +1,4 @@
-"""What lab 12 says of its experiments, by the notebook's own code, in five seeds each:
+"""The claims of lab 12 about its experiments, by the notebook's own code, in five seeds each:
 `pytest -m slow -s tests/course/claims/test_hybrid_claims.py` prints the table."""
 
 import json

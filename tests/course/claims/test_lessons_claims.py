@@ -1,4 +1,4 @@
-"""What the lessons say of experiments, run again from other random starts.
+"""The lessons' claims about experiments, run again from other random starts.
 
 pytest -m slow tests/course/claims -s        prints each claim with its numbers
 """

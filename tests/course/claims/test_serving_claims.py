@@ -1,4 +1,4 @@
-"""What lab 10 says of its experiments, in five seeds each, by the notebook's own cells.
+"""The claims of lab 10 about its experiments, in five seeds each, by the notebook's own cells.
 
 pytest -m slow tests/course/claims/test_serving_claims.py -s    prints the table
 """

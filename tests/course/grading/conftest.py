@@ -1,4 +1,4 @@
-"""What the tests of grading share."""
+"""Fixtures of the tests of grading."""
 
 import shutil
 

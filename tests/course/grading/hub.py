@@ -43,7 +43,7 @@ c.JupyterHub.load_roles = [{{"name": "test", "services": ["test"],
 
 
 def lacking() -> str:
-    """What is missing for a hub; "" if nothing is."""
+    """The requirement of a hub that is missing; "" if none is."""
     if find_spec("jupyterhub") is None:
         return "jupyterhub is not installed"
     if shutil.which(PROXY) is None:
@@ -102,7 +102,8 @@ class Hub:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def install(self):
-        """What GRADING.md says: a virtual environment, the learners' edition, the exchange."""
+        """Install as GRADING.md says: a virtual environment, the learners' edition, the
+        exchange."""
         venv = self.folder / "venv"
         command = [usable_python(), "-m", "venv", "--without-pip", str(venv)]
         subprocess.run(command, check=True)
@@ -194,7 +195,8 @@ class Hub:
         return found["value"]
 
     def run(self, learner, *codes, path="01_rmsnorm"):
-        """What cells print in a new kernel of a learner's, in this folder of their home."""
+        """Run cells in a new kernel of a learner, in this folder of their home; what they
+        print."""
         model = {"kernel": {"name": "python3"}, "name": "", "type": "notebook"}
         name = f"{path}/01_rmsnorm.ipynb"
         made = self.call("POST", f"user/{learner}/api/sessions", path=name, **model)

@@ -1,4 +1,4 @@
-"""What the tests of grading make up: notebooks, archives, verdicts, rows of a gradebook."""
+"""Samples for the tests of grading: notebooks, archives, verdicts, rows of a gradebook."""
 
 import copy
 import csv
@@ -105,7 +105,8 @@ def stored(course, learner="ada", stamp=None, scores=FULL, text="because", lab=L
 
 
 def graded(course, learner, scores=FULL, stamp=None, text="because", lab=LAB):
-    """What `tinyllm grade` leaves of a learner: a stored result, and the gradebook's rows."""
+    """Leave what `tinyllm grade` leaves of a learner: a stored result and the gradebook's
+    rows."""
     results = Results(course.root, lab)
     results.put(learner, judged(scores, lab))
     results.put_learner(learner, learner)
@@ -113,7 +114,7 @@ def graded(course, learner, scores=FULL, stamp=None, text="because", lab=LAB):
 
 
 def by_hand(course, part, points, learner="ada", extra=None):
-    """What formgrader does when a person gives points."""
+    """Give points as a person does in formgrader."""
 
     def give(book):
         grade = book.find_grade(part.grade_cell, LAB.name, LAB.name, learner)

@@ -1,4 +1,4 @@
-"""What the grader itself does with what a learner hands in costs little, and never fails."""
+"""The grader's own work on a submission costs little and never fails."""
 
 import json
 import time

@@ -129,7 +129,7 @@ def test_tables_hold_no_formula(tmp_path, small):
 
 
 def test_a_new_column_is_one_row_in_one_place(tmp_path, small, monkeypatch):
-    """It then stands in both tables and on both pages."""
+    """It is then in both tables and on both pages."""
     double = columns.Column("double", lambda row: 2 * row.points("total"))
     monkeypatch.setattr(columns, "COLUMNS", (*columns.COLUMNS, double))
     for page in (write_lab(tmp_path, small), write_course(tmp_path, [small])):

@@ -1,5 +1,5 @@
-"""Collecting: whose each notebook is, by the layouts of platforms and a roster; which attempt
-counts; what a person has to settle."""
+"""Collecting: the owner of each notebook, by the layouts of platforms and a roster; the attempt
+that counts; the questions for a person."""
 
 import csv
 import re

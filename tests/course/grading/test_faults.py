@@ -1,5 +1,5 @@
-"""A fault of ours is never a grade: wherever packages come from, the class is graded, or nobody
-is and one sentence says why; a learner at whom the judge fails has no points yet."""
+"""An error of the course is never a grade: wherever packages come from, the class is graded,
+or nobody is and one sentence says why; a learner at whom the judge fails has no points yet."""
 
 import os
 import subprocess

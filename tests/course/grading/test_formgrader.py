@@ -1,4 +1,4 @@
-"""What formgrader shows of learners' names: text, whatever they are called."""
+"""Formgrader shows learners' names as text, whatever they contain."""
 
 import html
 from types import SimpleNamespace

@@ -8,7 +8,7 @@ from labkit.grading.sample_class import encoded
 
 
 def unfair(form, judge):
-    """What is not as the form expects it, and the reports; nothing, we hope."""
+    """The differences from the form's expectation, with the reports; none is expected."""
     sources = [setup_cell(LAB), *form.sources]
     notebook = new_notebook(cells=[new_code_cell(source) for source in sources])
     graded = judge.grade(encoded(notebook)).exercises

@@ -1,4 +1,4 @@
-"""What learners choose (names, times, notebooks, archives), drawn at random: nothing raises,
+"""Random names, times, notebooks and archives, as learners may choose them: nothing raises,
 and all that is done with it takes time in proportion to its length."""
 
 import io

@@ -185,7 +185,7 @@ LEFT_BEHIND = {
 
 
 def test_what_one_cell_does_costs_no_other_exercise(hurried, judges, perfect):
-    """Neither a fault nor what a right answer leaves behind."""
+    """An error costs no other exercise anything, nor do the leftovers of a right answer."""
     for name, fault in FAULTS.items():
         notebook = changed(perfect, FIRST, f"\n\nlayer_norm.more = {fault}\n")
         first, *others = graded(hurried, notebook)

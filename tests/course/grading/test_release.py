@@ -1,4 +1,4 @@
-"""What a teacher edits in course/source stays, and release/ never vanishes."""
+"""A teacher's edits in course/source stay, and release/ never vanishes."""
 
 import json
 import shutil

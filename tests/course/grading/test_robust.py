@@ -1,4 +1,4 @@
-"""What goes wrong with one learner, or with the machine, and stops nobody."""
+"""Errors with one learner, or of the machine, which stop nobody else."""
 
 import errno
 import os

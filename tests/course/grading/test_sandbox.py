@@ -1,4 +1,4 @@
-"""The sandbox: every protection is really tripped, and refused where it is not there."""
+"""The sandbox: a test trips every protection; where one is missing, grading is refused."""
 
 import errno
 import platform

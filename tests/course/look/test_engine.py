@@ -25,7 +25,7 @@ KNOBS = [
 
 @pytest.fixture(scope="module")
 def engine(browser, page):
-    """Runs JavaScript with a model `m` of this name, and arguments; gives what it returns."""
+    """Run JavaScript with a model `m` of this name and arguments; the returned value."""
     browser.get((page / "index.html").as_uri())
 
     def run(name, script, *given):
