@@ -739,7 +739,8 @@ def test_a_module_beside_a_blank_notebook_counts_if_a_person_says_so(inbox, rele
     kept = inbox.root / "collected" / "learners" / "ann" / LAB.name / "rmsnorm.py"
     words = f"1.1: blank in the notebook, answered in {place.rpartition('/')[2]}; `tinyllm"
     (note,) = [line.note for line in lines if line.learner == "ann" and line.trouble]
-    assert words in note and f"collect --as ann {shlex.quote(str(kept))}` lets that count" in note
+    choice = f"collect --as ann {shlex.quote(str(kept))}` lets that count"
+    assert words in note and choice in note
     assert [issue.learner for issue in OpenIssues(inbox.root).open()] == ["ann"]
     when = issues.handed_in(issues.submitted(inbox.root, "ann", LAB.name))
 
