@@ -260,7 +260,7 @@ def collected(
 
     lines = collect(course, sources, lab, roster, replace, learner)
     still_open = OpenIssues(course.root).open()
-    show(course.root, lines, still_open, console)
+    show(course.root, lines, still_open, console, is_run=bool(sources))
     for text in roster_lines(course, roster) if roster else ():
         console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
     return not still_open and not any(line.trouble for line in lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime
 from typing import Annotated, Optional
@@ -48,6 +48,7 @@ def status() -> None:
     unchecked, every = [], []
     for lab in NOTEBOOKS:
         empty = unfinished(lab)
+        typed = _typed(lab) if empty else {}
         found = [
             (each, Status.NOT_STARTED, 0.0) if each in empty else (each, *_checked(lab, each))
             for each in lab.exercises
@@ -60,7 +61,9 @@ def status() -> None:
         for exercise, status, _ in found:
             kind = tr("core") if exercise.core else tr("stretch")
             numbers = f"{exercise.minutes}", f"{exercise.points:g}"
-            state = Text(tr(status.value), COLOURS.get(status, ""))
+            is_typed = status is Status.NOT_STARTED and exercise.id in typed
+            text = tr("typed, not run") if is_typed else tr(status.value)
+            state = Text(text, COLOURS.get(status, ""))
             table.add_row(exercise.id, exercise.title, kind, *numbers, state)
             if status is Status.NOT_CHECKED:
                 unchecked.append(exercise.id)
@@ -84,6 +87,17 @@ def status() -> None:
 
 
 COLOURS = {Status.PASSED: "green", Status.NOT_YET: "yellow", Status.NOT_CHECKED: "red"}
+
+
+def _typed(lab: Lab) -> Collection[str]:
+    """The exercises that the notebook answers, whether their cells were run or not."""
+    from labkit.learner.progress.model_answers import notebook_path
+    from labkit.learner.project import notebook_file
+
+    try:
+        return notebook_file.answers(notebook_file.read(notebook_path(lab)), lab)
+    except (notebook_file.NotebookError, OSError):
+        return ()
 
 
 def _checked(lab: Lab, exercise: Exercise) -> tuple[Status, float]:

@@ -19,6 +19,7 @@ from labkit.course.lang import said, tr
 from labkit.model import values
 from labkit.model.values import CheckpointError
 
+TEMPLATE = "chat_template.jinja"
 STOPS = ("<|im_end|>", "<|endoftext|>")
 CUT = "\uffff"  # no character: text that is exchanged never holds it
 UNFINISHED = "\ufffd"  # what an incomplete UTF-8 character decodes to
@@ -44,8 +45,13 @@ PARTS = {
     "decoder": ("Sequence", "ByteLevel"),
 }
 STEPS = ("normalizers", "pretokenizers", "processors", "decoders")  # keys of a Sequence
-NOT_IN_PATTERN = re.compile(r"\\.|\[(?:\\.|[^]\\])*]")  # escapes, and classes of characters
-REPEATED_GROUP = re.compile(r"\)[*+{]")  # (a+)+ may take longer than anyone can wait
+# A pattern by somebody else may take forever to match, and no call of the library can be ended
+PATTERNS = {  # Qwen3's, and that of this course's models
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s",
+}
+MOST_SPECIAL = 10_000  # each is looked for in what a person types
 MOST_TOKENS = 2**20
 NOTHING = values.Kind(said("nothing"), lambda value: value == "")
 BPE = {"continuing_subword_prefix": NOTHING, "end_of_word_suffix": NOTHING}
@@ -66,13 +72,21 @@ class Tokenizer:
         self.library = _open(self.path)
         self.settings = values.read_object(self.folder / "tokenizer_config.json", SETTINGS)
         self.generation = values.read_object(self.folder / "generation_config.json", GENERATION)
-        template = values.read_text(self.folder / "chat_template.jinja")
+        template = values.read_text(self.folder / TEMPLATE)
+        self.template_file = "tokenizer_config.json" if template is None else TEMPLATE
         self.chat_template = (
             self.settings.get("chat_template") if template is None else template
         )
         self.stop_ids = self._stop_ids()
         added = self.library.get_added_tokens_decoder().values()
         names = [re.escape(token.content) for token in added if token.special]
+        if len(names) > MOST_SPECIAL:
+            raise CheckpointError(
+                "{path} has {count:,} special tokens; expected at most {most:,}",
+                path=self.path,
+                count=len(names),
+                most=MOST_SPECIAL,
+            )
         self.special = re.compile("|".join(sorted(names, reverse=True)) or r"\b\B")
 
     def encode(self, text: str) -> list[int]:
@@ -101,7 +115,7 @@ class Tokenizer:
                 "(`tinyllm generate`), it does not chat",
                 folder=self.folder,
             )
-        from labkit.model.chat.template import render
+        from labkit.model.chat.template import TemplateFailed, render
 
         try:
             return render(
@@ -112,11 +126,13 @@ class Tokenizer:
                 bos_token=_text(self.settings.get("bos_token")),
                 eos_token=_text(self.settings.get("eos_token")),
             )
-        except Exception as error:  # a template is a program: it may fail in any way
+        except TemplateFailed as error:
             raise CheckpointError(
-                "the chat template of {folder}: {error}",
-                folder=self.folder,
-                error=str(error) or type(error).__name__,
+                "the chat template in {path}: {error}; `tinyllm generate` needs none, and "
+                "Qwen3's in {file} would do for a model of its kind",
+                path=self.folder / self.template_file,
+                error=str(error),
+                file=self.folder / TEMPLATE,
             ) from error
 
     def chat_prompt(self, messages: Sequence[Message], thinking: bool = True) -> list[int]:
@@ -202,12 +218,15 @@ def _check_tokenizer(path: Path, text: str) -> None:
                     kind=reprlib.repr(kind),
                     names=tr(", ").join(kinds),
                 )
-            if REPEATED_GROUP.search(NOT_IN_PATTERN.sub("", str(step.get("pattern")))):
+            pattern = step.get("pattern", {}) if kind == "Split" else {}
+            expression = pattern.get("Regex") if isinstance(pattern, dict) else pattern
+            if expression not in (None, *PATTERNS):
                 raise CheckpointError(
-                    "{path}: the pattern {pattern} repeats a group, which may take forever to "
-                    "match; patterns such as Qwen3's repeat letters only",
+                    "{path}: the pattern {pattern} is not Qwen3's; an unknown one may take "
+                    "forever to match. If you trust it, add it to PATTERNS in {module}",
                     path=path,
-                    pattern=reprlib.repr(step["pattern"]),
+                    pattern=reprlib.repr(expression),
+                    module=__file__,
                 )
     values.check_kinds(path, found.get("model", {}), BPE, "model.")
 

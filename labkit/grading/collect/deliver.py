@@ -17,10 +17,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 
 from labkit.course.files import safe_id
-from labkit.course.lang import said, tr
+from labkit.course.lang import tr
 from labkit.course.syllabus import LABS, Lab
 from labkit.grading.collect import issues
 from labkit.grading.collect.attempts import Attempt, Claim, attempts_in, claim_called
@@ -33,7 +34,7 @@ from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.gradebook.connection import CourseError
 from labkit.grading.platforms import platform_of
 
-LACKS = said("{names} answered in an earlier attempt and not in this one, which counts; ")
+SPOOL = ".spool-"  # one course folder is written by one command at a time
 LABS_BY_NAME = {lab.name: lab for lab in LABS}
 
 
@@ -51,7 +52,9 @@ def collect(
     learner    whose all of it is; else their paths say it
     """
     run = Run(course, lab, roster_of(course, roster_file), replace_newer)
-    with TemporaryDirectory(prefix=".spool-", dir=run.folders.collected) as spool:
+    for stale in run.folders.collected.glob(f"{SPOOL}*"):  # of a run that was killed
+        rmtree(stale, ignore_errors=True)
+    with TemporaryDirectory(prefix=SPOOL, dir=run.folders.collected) as spool:
         attempts: list[Attempt] = []
         for source in sources:
             inside = source.resolve().is_relative_to(run.folders.collected.resolve())
@@ -113,7 +116,10 @@ class Run:
         for attempt in attempts:
             before = self.folders.manifest.get(f"{learner}/{attempt.lab_name}", {})
             issue = asked.get(attempt.sha)
-            claim = claim_called(issue.claim if issue else "") or attempt.claim
+            if issue and (claim := claim_called(issue.claim)):
+                claim = replace(claim, late=issue.late)
+            else:
+                claim = attempt.claim
             claim = claim or claim_called(before.get("claim", "")) or Claim(names=(learner,))
             if attempt.claim is None:
                 origin = issue.file if issue else before.get("source", "")
@@ -189,21 +195,13 @@ class Run:
             self.folders.keep(attempt)
             if attempt.sha != last.sha:
                 self.line(attempt, issues.EARLIER)
-        state, begun = self.folders.put(last, self.replace_newer, self.is_assigned)
+        state = self.folders.put(last, self.replace_newer, self.is_assigned)
         self.folders.keep(last)  # after it counts: until then it is new
         self.settled |= {attempt.sha for attempt in new}
-        lacks = begun.union(*(attempt.begun for attempt in earlier)) - last.begun
         if state != issues.OLDER:
             self.delivered[learner, lab.name] = last.claim.key
-        if lacks and state != issues.OLDER and not self.is_assigned:
-            folder = self.folders.copies_folder(last).relative_to(self.root)
-            why = tr(LACKS, names=tr(", ").join(sorted(lacks)))
-            why += tr("`tinyllm collect --replace --as {learner} FILE` says which of {folder} "
-                      "does", learner=learner, folder=folder)  # fmt: skip
-            self.report_issue(last, issues.FEWER, why)
-        elif state != issues.OLDER and (
-            why := note_on_module(self.folders, last, self.modules)
-        ):
+        is_delivered = state != issues.OLDER
+        if is_delivered and (why := note_on_module(self.folders, last, self.modules)):
             self.report_issue(last, issues.BLANK, why)
         else:
             self.line(last, state)
@@ -267,8 +265,9 @@ class Run:
         """A line of the table, and an issue that stays open."""
         self.line(attempt, state, reason, copy)
         when = attempt.when.timestamp() if attempt.when and not attempt.other else None
-        sha = attempt.sha if copy or state in (issues.FEWER, issues.BLANK) else ""
-        what = (attempt.lab_name, attempt.file, reason, when, sha, copy, attempt.key)
+        sha = attempt.sha if copy or state == issues.BLANK else ""
+        late = attempt.claim.late if attempt.claim else None
+        what = (attempt.lab_name, attempt.file, reason, when, sha, copy, attempt.key, late)
         self.new.append(issues.OpenIssue(attempt.shown, bool(attempt.learner), *what))
 
     def report_ungraded(self, rest: list[Attempt]) -> None:

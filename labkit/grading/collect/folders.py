@@ -12,8 +12,6 @@ from typing import Any
 from labkit.course.files import safe_id, write_whole
 from labkit.grading.collect import issues
 from labkit.grading.collect.attempts import Attempt
-from labkit.grading.collect.labs import read_notebook
-from labkit.grading.judge.notebook_file import NotANotebook
 from labkit.grading.nbgrader import timestamp
 
 
@@ -63,12 +61,9 @@ class CollectFolders:
             return attempt.claim.number > number
         return attempt.when is not None and attempt.when.timestamp() > when
 
-    def put(
-        self, attempt: Attempt, replace_newer: bool, is_chosen: bool
-    ) -> tuple[str, frozenset[str]]:
-        """Make an attempt what counts, unless what is there is later: what was done, and what
-        was answered there before."""
-        name, begun = f"{attempt.learner}/{attempt.lab.name}", frozenset[str]()
+    def put(self, attempt: Attempt, replace_newer: bool, is_chosen: bool) -> str:
+        """Make an attempt what counts, unless what is there is later; what was done."""
+        name = f"{attempt.learner}/{attempt.lab.name}"
         path = issues.submitted(self.root, attempt.learner, attempt.lab.name)
         current = self.current(attempt.learner, attempt.lab.name)
         entry = {"sha": attempt.sha, "order": attempt.order, "claim": attempt.claim.key,
@@ -82,11 +77,9 @@ class CollectFolders:
                 if current and not is_chosen:  # who copies a notebook gets no say in it
                     entry |= {"claim": current["claim"], "source": current["source"]}
                 self.manifest[name] = current | entry
-                return issues.SAME, begun
+                return issues.SAME
             if not (replace_newer or self.is_later(attempt, path, current)):
-                return issues.OLDER, begun
-            with suppress(NotANotebook):
-                begun = read_notebook(path.read_bytes())[1]
+                return issues.OLDER
             self.keep(replace(attempt, sha=sha, when=when, content=path))
         stamp = path.with_name(timestamp.STAMP)
         if attempt.when:  # first: should this be the last thing done, the notebook comes again
@@ -95,7 +88,7 @@ class CollectFolders:
             stamp.unlink(missing_ok=True)
         write_whole(path, attempt.content.read_bytes())
         self.manifest[name] = entry
-        return state, begun
+        return state
 
 
 def move_older_copies(collected: Path) -> None:

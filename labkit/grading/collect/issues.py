@@ -28,9 +28,8 @@ FILE, LOG = Path("collected", "needs_a_look.json"), Path("collected", "last.csv"
 NEW, SAME, NEWER = "new", "unchanged", "replaces the one before"
 EARLIER, OLDER = "earlier attempt, kept", "older than what is there, kept"
 WHOSE, REFUSED, UNGRADED = "whose? kept", "refused", "cannot be graded"
-SKIPPED, OPEN, FEWER = "skipped", "still open", "counts, with fewer answers than before"
-BLANK = "counts, with blank cells"
-TROUBLE = (OLDER, WHOSE, REFUSED, UNGRADED, FEWER, BLANK)
+SKIPPED, OPEN, BLANK = "skipped", "still open", "counts, with blank cells"
+TROUBLE = (OLDER, WHOSE, REFUSED, UNGRADED, BLANK)
 SHOWN = 6  # of the files that need a look
 
 
@@ -59,8 +58,9 @@ class OpenIssue:
     learner    an id; or what a path says, and then `known` is False
     when       seconds since 1970
     sha        of a notebook of which the learner is open, with a copy in `kept`; or of one that
-               counts, though an earlier one has more answers
+               counts, though a module has more answers
     claim      what said whose it is
+    late       the platform's own mark, as Claim has it
     """
 
     learner: str
@@ -72,6 +72,7 @@ class OpenIssue:
     sha: str = ""
     kept: str = ""
     claim: str = ""
+    late: bool | None = None
 
     @property
     def name(self) -> str:
@@ -115,8 +116,8 @@ class OpenIssues:
         return found
 
     def _settled(self, issue: OpenIssue) -> bool:
-        """A file that cannot be graded is settled by a notebook that came later, one with fewer
-        answers by a different one."""
+        """A file that cannot be graded is settled by a notebook that came later, one with blank
+        cells by a different one."""
         path = submitted(self.root, issue.learner, issue.lab)
         if not (issue.known and issue.lab and path.is_file()):
             return False
@@ -185,13 +186,21 @@ def still_open(issue: OpenIssue) -> Line:
 
 
 def show(
-    root: Path, lines: Sequence[Line], issues: Sequence[OpenIssue], console: Console
+    root: Path,
+    lines: Sequence[Line],
+    issues: Sequence[OpenIssue],
+    console: Console,
+    is_run: bool = True,
 ) -> None:
-    """One screen: a line for each lab, some of what needs a look, and the path of the table."""
+    """One screen: a line for each lab, some of what needs a look, and the path of the table.
+
+    is_run    whether anything was collected; if not, the table of the last run stays
+    """
     trouble = [line for line in lines if line.trouble]
     now = {(line.lab, line.source) for line in trouble}
     earlier = [issue for issue in issues if (issue.lab, issue.file) not in now]
-    write_log(root, lines, earlier)
+    if is_run:
+        write_log(root, lines, earlier)
     for lab in sorted({line.lab for line in lines} - {""}):
         states = Counter(line.state for line in lines if line.lab == lab)
         counts = ", ".join(f"{states[state]} {state}" for state in states)
@@ -215,9 +224,15 @@ def show(
             console.print(Text(f"    {shlex.quote(str(path))}"), soft_wrap=True)
     if len(looks) > SHOWN:
         print_line(f"  and {len(looks) - SHOWN} more", console)
-    if looks or not lines:
+    if not (is_run or looks):
+        print_line("nothing is open", console)
+    elif looks or not lines:
         console.print(Text(str(root / LOG)), soft_wrap=True)
 
 
 def print_line(text: str, console: Console) -> None:
-    console.print(Text(one_line(text), no_wrap=True, overflow="ellipsis"))
+    """A line that is cut at the window's edge, but for one with a command to be copied."""
+    if "--as " in text:
+        console.print(Text(one_line(text)), soft_wrap=True)
+    else:
+        console.print(Text(one_line(text), no_wrap=True, overflow="ellipsis"))

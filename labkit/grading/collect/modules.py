@@ -4,6 +4,7 @@ says so: then its answers go into the notebook's blank cells."""
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -50,7 +51,7 @@ def note_on_module(
         "{names}: blank in the notebook, answered in {file}; `tinyllm collect --as {learner} "
         "{kept}` lets that count",
         names=tr(", ").join(missing), file=module.parts[-1], learner=attempt.learner,
-        kept=kept,
+        kept=shlex.quote(str(kept)),
     )  # fmt: skip
 
 

@@ -36,6 +36,7 @@ class Roster:
     keys       {id, e-mail address or `PLATFORM NUMBER`: the ids that go by it}
     names      {name: the ids that go by it}
     numbers    {`PLATFORM NUMBER`: id}, of platforms whose numbers nbgrader's students lack
+    ids        of all people
     """
 
     people: Sequence[RosterEntry] = ()
@@ -43,6 +44,7 @@ class Roster:
     keys: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     numbers: dict[str, str] = field(default_factory=dict)
+    ids: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for person in self.people:
@@ -50,6 +52,7 @@ class Roster:
 
     def add(self, person: RosterEntry) -> None:
         first, last = person.first_name, person.last_name
+        self.ids.add(person.id)
         self.keys[normalize_name(person.id)].add(person.id)
         self.keys[person.email.casefold()].add(person.id)
         if first or last:
@@ -68,11 +71,10 @@ class Roster:
         sure     ids and e-mail addresses
         names    chosen by learners, so that an id never matches one
         """
-        ids = {person.id for person in self.people}
         found = [self.keys.get(key)]
         for text in filter(normalize_name, sure):
             email = self.keys.get(text.casefold()) if "@" in text else ()
-            found += [{text} & ids, email, self.keys.get(normalize_name(text))]
+            found += [{text} & self.ids, email, self.keys.get(normalize_name(text))]
         found += [
             self.names.get(normalize_name(name)) for name in filter(normalize_name, names)
         ]
@@ -117,12 +119,13 @@ def read_roster(path: Path, known: Sequence[RosterEntry] = ()) -> Roster:
                for key, names in wanted.items()}  # fmt: skip
     if not (columns["id"] or platform):
         raise CourseError(f"the roster {path} has no column id; it has {', '.join(titles)}")
-    before, roster, taken, seen, written = Roster(known), Roster(), {}, [], {}
+    before, roster, taken, seen, written = Roster(known), Roster(), {}, set(), {}
+    emails = {person.id: person.email.casefold() for person in known if person.email}
     for row in table.rows:
         values = values_of(row, columns)
-        if values in seen:  # a person in two sections
+        if (text := repr(values)) in seen:  # a person in two sections
             continue
-        seen.append(values)
+        seen.add(text)
         entry = {key: next(iter(found), "") for key, found in values.items()}
         name = entry.pop("name")
         if name and not entry["last_name"]:
@@ -135,8 +138,12 @@ def read_roster(path: Path, known: Sequence[RosterEntry] = ()) -> Roster:
             continue
         raw_id = entry["id"]
         same = before.find(f"lms_user_id {entry['lms_user_id']}", sure, sure[-1:])
-        same -= taken.keys()
-        same = {id_ for id_ in same if not other_email(id_, entry["email"], known)}
+        email = entry["email"].casefold()  # a namesake has a different one
+        same = {
+            id_
+            for id_ in same
+            if id_ not in taken and (not email or emails.get(id_, email) == email)
+        }
         entry["id"] = same.pop() if len(same) == 1 else safe_id(entry["id"])
         if not values["id"] and entry["id"] in taken:  # ann@x.edu and ann@y.edu
             entry["id"] = safe_id(entry["email"] or entry["id"])
@@ -162,12 +169,6 @@ def values_of(row: Row, columns: Mapping[str, Iterable[str]]) -> dict[str, list[
     """{field: what a row has of it}; Brightspace puts a # before an id."""
     return {key: [row[title].lstrip("#") for title in titles if row.get(title)]
             for key, titles in columns.items()}  # fmt: skip
-
-
-def other_email(learner: str, email: str, known: Sequence[RosterEntry]) -> bool:
-    """Whether a known learner has a different e-mail address, and so is a namesake."""
-    known_emails = {person.email.casefold() for person in known if person.id == learner} - {""}
-    return bool(email and known_emails) and email.casefold() not in known_emails
 
 
 def split_name(name: str) -> dict[str, str]:

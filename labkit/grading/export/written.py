@@ -9,6 +9,7 @@ points elsewhere; a table with such a row changes nothing.
 from __future__ import annotations
 
 import hashlib
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -195,7 +196,8 @@ def new_in_row(
     possible = standing.questions[question.id].possible
     if points and not (NUMBER.fullmatch(points) and float(points) <= possible):
         raise ValueError(
-            f"points are {row['points']!r}: expected a number from 0 to {possible:g}"
+            f"points are {reprlib.repr(row['points'])}: expected a number from 0 to "
+            f"{possible:g}"
         )
     now = points_given(standing, question)
     points, comment = points or now[0], row["comment"] or now[1]  # empty: nothing to say

@@ -58,6 +58,16 @@ class Grade:
             return "excused" if self.excused else "no grade"
         return f"{self.total:g}"
 
+    @property
+    def possible(self) -> float:
+        """The points that there are; a record without its parts has none."""
+        return round(sum(part.possible for part in self.parts.values()), 2)
+
+    def is_as(self, other: Grade) -> bool:
+        """Whether both are the same points of the same points."""
+        same_possible = not (self.parts and other.parts) or self.possible == other.possible
+        return self.total == other.total and same_possible
+
     @classmethod
     def from_json(cls, content: dict) -> Grade:
         parts = {name: Part(*part) for name, part in content["parts"].items()}
@@ -74,7 +84,9 @@ class Change:
 
     @property
     def fell(self) -> bool:
-        return not self.now.excused and (self.now.total or 0.0) < (self.before.total or 0.0)
+        before, now = self.before.total or 0.0, self.now.total or 0.0
+        is_less = before == now and self.before.possible < self.now.possible
+        return not self.now.excused and (now < before or is_less)
 
     @property
     def since(self) -> str:
@@ -82,7 +94,10 @@ class Change:
 
     @property
     def text(self) -> str:
-        return f"{self.before.shown} to {self.now.shown} ({self.why})"
+        before, now = self.before.shown, self.now.shown
+        if before == now:
+            before, now = (f"{g.shown} of {g.possible:g}" for g in (self.before, self.now))
+        return f"{before} to {now} ({self.why})"
 
     @property
     def why(self) -> str:
@@ -99,6 +114,8 @@ def causes_of(before: Grade, now: Grade) -> Iterator[str]:
     for name in {**before.parts, **now.parts} if now.parts else ():
         old, new = before.parts.get(name, nothing), now.parts.get(name, nothing)
         if old.points == new.points:
+            if old.possible != new.possible:
+                yield f"{name}: out of {old.possible:g}, now out of {new.possible:g}"
             continue
         text = f"{name}: {old.points:g} to {new.points:g}"
         if new.is_by_hand or old.is_by_hand:
@@ -141,7 +158,7 @@ class Published:
     def change(self, learner: str, now: Grade) -> Change | None:
         """The change since the published grade, or, if there is none, since the last run."""
         before = self.out.get(learner, self.last.get(learner))
-        if before is None or before.total is None or before.total == now.total:
+        if before is None or before.total is None or before.is_as(now):
             return None
         return Change(before, now, learner in self.out)
 

@@ -58,8 +58,8 @@ class CellGrade:
 
     @property
     def waiting(self) -> bool:
-        """To be graded by a person."""
-        return self.counted and self.flagged and self.manual is None
+        """To be graded by a person, also where points were given for an older answer."""
+        return self.counted and self.flagged
 
     @property
     def stale(self) -> bool:

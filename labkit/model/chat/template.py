@@ -1,110 +1,74 @@
-"""Rendering the chat template of a checkpoint: a program by somebody else, run with limits."""
+"""Rendering the chat template of a checkpoint: a program by somebody else, in a process of its
+own, with limits. No limit inside this process could end one long call of Jinja's C code."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import lru_cache
-from types import FrameType
+from pathlib import Path
 from typing import Any
 
 import psutil
-from jinja2 import Template, TemplateError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from labkit.course.lang import tr
 
+CHILD = Path(__file__).with_name("render_child.py")
 SECONDS = 5  # of CPU time
+WALL = 4  # times as many seconds by the clock: a busy machine, or no limit of CPU time
 MOST_LETTERS = 2**20
-MOST_MEMORY = 2**30  # bytes on top of what the process has
-MOST_PRODUCT = 10**6
+MOST_MEMORY = 2**30  # bytes
+TICK = 0.05  # seconds between two looks at the memory
 
 
-class TooMuch(Exception):
-    """A template that takes more than its limits."""
-
-
-class LimitedEnvironment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, in which no product and no power is a huge text or number."""
-
-    intercepted_binops = frozenset({"*", "**"})
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if _size(left) * _size(right) > MOST_PRODUCT:
-            raise TooMuch(tr("it multiplies to more than {most:,}", most=MOST_PRODUCT))
-        return super().call_binop(context, operator, left, right)
+class TemplateFailed(Exception):
+    """A template that makes no text; the message says why."""
 
 
 def render(template: str, **values: Any) -> str:
     """The text that a template makes of the values.
 
-    Errors: TooMuch for more time, memory or text than the limits; whatever the template raises
+    Errors: TemplateFailed for more time, memory or text than the limits, and for whatever the
+            template raises
     """
-    letters, pieces = 0, []
-    with limited():
-        for piece in _compiled(template).generate(values):
-            pieces.append(piece)
-            letters += len(piece)
-            if letters > MOST_LETTERS:
-                raise TooMuch(tr("it writes more than {most:,} letters", most=MOST_LETTERS))
-    return "".join(pieces)
-
-
-@contextmanager
-def limited() -> Iterator[None]:
-    """Limits the time and, where the system can, the memory of what the block calls."""
-    end, before = time.thread_time() + SECONDS, sys.gettrace()
-
-    def watch(frame: FrameType, event: str, argument: Any) -> Any:
-        if time.thread_time() > end:
-            raise TooMuch(tr("it takes more than {count} seconds", count=SECONDS))
-        return watch
-
-    with _memory_limited():
-        sys.settrace(watch)
+    request = {"template": template, "values": values, "seconds": SECONDS,
+               "bytes": MOST_MEMORY, "letters": MOST_LETTERS}  # fmt: skip
+    # A folder of the stranger's may be the current one, so no code is taken from there
+    path = os.pathsep.join(filter(None, sys.path))
+    with subprocess.Popen(
+        [sys.executable, CHILD], env=os.environ | {"PYTHONPATH": path},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
         try:
-            yield
-        except MemoryError as error:
-            megabytes = MOST_MEMORY // 2**20
-            raise TooMuch(tr("it takes more than {count:,} MB", count=megabytes)) from error
+            written = _output(process, json.dumps(request).encode())
         finally:
-            sys.settrace(before)
+            process.kill()
+    if not written:
+        limits = {"count": SECONDS, "most": MOST_MEMORY // 2**20}
+        raise TemplateFailed(
+            tr("it takes more than {count} seconds or {most:,} MB of memory", **limits)
+        )
+    answer = json.loads(written)
+    if "letters" in answer:
+        raise TemplateFailed(tr("it writes more than {most:,} letters", most=MOST_LETTERS))
+    if "error" in answer:
+        raise TemplateFailed(answer["error"])
+    return answer["text"]
 
 
-@contextmanager
-def _memory_limited() -> Iterator[None]:
-    try:
-        import resource
-    except ImportError:  # Windows
-        yield
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    most = psutil.Process().memory_info().vms + MOST_MEMORY
-    if soft != resource.RLIM_INFINITY:
-        most = min(most, soft)
-    try:
-        with suppress(ValueError, OSError):  # macOS refuses
-            resource.setrlimit(resource.RLIMIT_AS, (most, hard))
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-
-
-@lru_cache(maxsize=8)
-def _compiled(template: str) -> Template:
-    environment = LimitedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
-    environment.globals["raise_exception"] = _refuse
-    return environment.from_string(template)
-
-
-def _refuse(message: str) -> None:
-    raise TemplateError(message)
-
-
-def _size(value: Any) -> float:
-    """How large a product with the value may become."""
-    return abs(value) if isinstance(value, (int, float)) else len(value)
+def _output(process: subprocess.Popen[bytes], request: bytes) -> bytes:
+    """What the process writes; nothing if it is out of time or memory."""
+    end, about = time.monotonic() + WALL * SECONDS, psutil.Process(process.pid)
+    while time.monotonic() < end:
+        try:
+            return process.communicate(request, timeout=TICK)[0]
+        except subprocess.TimeoutExpired:
+            request = b""  # it is being sent
+        try:
+            if about.memory_info().rss > MOST_MEMORY:
+                break
+        except psutil.Error:  # it has just ended
+            pass
+    return b""

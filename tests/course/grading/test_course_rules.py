@@ -16,6 +16,7 @@ from labkit.grading.class_report.report import write_reports
 from labkit.grading.course_rules import RulesError, read_rules
 from labkit.grading.nbgrader.course import Course, CourseError
 from labkit.grading.nbgrader.plugins import CoursePenalty
+from labkit.grading.nbgrader.standings import CellGrade, Standing
 from labkit.grading.run.follow import apply_course_rules
 from labkit.grading.run.grade import print_remarks, report_again
 from labkit.grading.run.results import GradingSpec
@@ -143,6 +144,8 @@ def test_changed_points_judge_nothing_again_and_change_everything(course):
     assert (ada.automatic, ada.possible, ada.to_be_graded) == (7, 25, 5)  # 4, 3 of 12
     assert (bob.automatic, bob.by_hand) == (16, -8)
     assert [grade.id for grade in bob.stale] == ["1.2"]  # not 1.1, which is as it was
+    old = CellGrade("1.a", 2.0, manual=1.0, flagged=True)  # points for an older answer
+    assert Standing(questions={"1.a": old}).to_be_graded == 2
     (row,) = (r for r in rows_of(course.root / f"{LAB.name}.csv") if r["learner"] == "ada")
     assert "1.3" not in row and row["1.2"] == "3" and row["of"] == "25"
     page = page_of(course, "ada").read_text()
@@ -225,7 +228,7 @@ NUMBERS = {
     "late": [5.5, 0, 1.5, 0, 1.4, 5.6, 20, 0],  # two days begun: 20% of 7
     "ext": [5.5, 0, 0, 0.5, 0, 6, 20, 2],
     "exc": [4, 0, 0, 0, 0, 4, 12, 2],
-    "over": [9.5, -1, 2, 1, 0, 11.5, 20, 0],
+    "over": [9.5, -1, 2, 1, 0, 11.5, 20, 2],  # answered anew since
     "week": [5.5, 0, 0, 0, 5.5, 0, 20, 2],
 }
 

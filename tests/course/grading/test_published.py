@@ -10,7 +10,7 @@ from labkit.grading.class_report.read_results import results_of
 from labkit.grading.judge.judge import Judge
 from labkit.grading.nbgrader.course import Course
 from labkit.grading.nbgrader.plugins import ReleaseFeedback
-from labkit.grading.nbgrader.published import Grade, Part, Published, causes_of
+from labkit.grading.nbgrader.published import Change, Grade, Part, Published, causes_of
 from labkit.grading.run import judge_process, results
 from labkit.grading.sample_class import Learner, encoded, hand_in, solved, with_answer
 from tests.course.grading.samples import LAB, by_hand, page_of, rows_of
@@ -85,6 +85,16 @@ def test_other_checks_that_cost_points_are_said_everywhere(given_out, other_chec
     assert f"On {day} this grade was 14 points" in page_of(given_out, "bob").read_text()
     status, text = course_command(given_out, "report")  # until it is given out again
     assert status == 1 and f"{LAB.name}: 2 grades changed since {day}, 1 fell" in text
+
+
+def test_a_total_of_more_points_fell():
+    """The same total where more points are possible."""
+    before = Grade(9.0, {"1.1": Part(9.0, 9.0, False)})
+    now = Grade(9.0, {"1.1": Part(9.0, 9.0, False), "1.2": Part(0.0, 3.0, False)})
+    change = Change(before, now, True)
+    assert change.fell and not before.is_as(now) and not Change(now, before, True).fell
+    assert change.text == "9 of 9 to 9 of 12 (1.2: out of 0, now out of 3)"
+    assert before.is_as(Grade(9.0)) and not Change(before, before, True).fell
 
 
 def test_what_is_given_out_again_is_what_is_compared_with_next(given_out, other_checks):

@@ -92,6 +92,7 @@ def test_points_and_comments_come_back_and_reach_the_learners_page(course):
 WRONG = {
     "unknown learner": ({"ann": ("1", "")}, {"learner": "7"}, "of 7: no such learner is"),
     "above the maximum": ({"ann": ("2.5", "")}, {}, "'2.5': expected a number from 0 to 2"),
+    "a long number": ({"ann": ("9" * 5000, "")}, {}, "points are '999999999999...9"),
     "no number": ({"ann": ("01. Mai", "")}, {}, "points are '01. Mai': expected a number"),
     "a question": ({"ann": ("1", "")}, {"question": "1.z"}, "there is no such question"),
     "its state": ({"ann": ("1", "")}, {"state": "x"}, "the answer has changed since"),

@@ -5,7 +5,6 @@ import os
 import resource
 import shutil
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from labkit.learner.talk import commands
 from labkit.look.commands import look
 from labkit.model import hub
 from labkit.model.chat import template
-from labkit.model.tokenizer import CheckpointError, Tokenizer
+from labkit.model.tokenizer import Tokenizer
 from labkit.model.weights import INDEX, SINGLE
 from solutions import generation
 
@@ -58,8 +57,21 @@ def model(**changes):
 
 
 def pattern(expression):
-    step = {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated"}
-    return values(TOKENIZER, pre_tokenizer=step | {"invert": False})
+    return pattern_of({"Regex": expression})
+
+
+def pattern_of(expression):
+    step = {"type": "Split", "pattern": expression, "behavior": "Isolated", "invert": False}
+    return values(TOKENIZER, pre_tokenizer=steps("pretokenizers", step))
+
+
+def special_tokens(folder):
+    found = json.loads((folder / TOKENIZER).read_text())
+    first, last = found["added_tokens"][-1], len(found["model"]["vocab"]) + 1000
+    found["added_tokens"] += [
+        first | {"id": last + n, "content": f"<{n}>", "special": True} for n in range(10_000)
+    ]
+    (folder / TOKENIZER).write_text(json.dumps(found))
 
 
 def replacing(text, other):
@@ -103,6 +115,8 @@ def large(file):
 
 LOOP = "{% for a in range(99999) %}"
 DOUBLED = "{% set n = namespace(v='xx') %}{% for i in range(60) %}{% set n.v = n.v ~ n.v %}"
+GROWN = "{% set x, y = [1], [1] %}" + "{% set x = [x, x] %}{% set y = [y, y] %}" * 40
+DOUBLED_LIST = DOUBLED.replace("'xx'", "[1]").replace("~", "+") + "{% endfor %}"
 LONG = "[" * 400 + "]" * 400
 
 REFUSED = {  # {name: a change of the folder, words of the sentence}
@@ -131,8 +145,10 @@ REFUSED = {  # {name: a change of the folder, words of the sentence}
         "by moe_intermediate_size in its config.json",
     ),
     "more words": (values(CONFIG, vocab_size=BEYOND), f"vocab_size is {BEYOND}; expected a w"),
-    "pattern that backtracks": (pattern("(a+)+$"), "repeats a group"),
-    "pattern, hidden": (pattern(r"[)](\)+){1,}b"), "repeats a group"),
+    "pattern that backtracks": (pattern("(a+)+$"), "the pattern '(a+)+$' is not Qwen3's"),
+    "pattern, cubic": (pattern(r"[\s\S]*[\s\S]*[^\s\S]"), "is not Qwen3's"),
+    "pattern a text": (pattern_of("(a+)+$"), "the pattern '(a+)+$' is not Qwen3's"),
+    "special tokens": (special_tokens, "has 10,003 special tokens; expected at most 10,000"),
     "text that grows": (
         values(TOKENIZER, normalizer=steps("normalizers", replacing("h", "hh"), 40)),
         "normalizer has a step 'Replace'",
@@ -154,12 +170,21 @@ REFUSED = {  # {name: a change of the folder, words of the sentence}
     "large token ids": (model(vocab={"a": 4 * HUGE}, merges=[]), "token ids go up to 400000"),
     "escapes in merges": (model(merges=[["\x1b[31mX", "b"]]), "out of vocabulary"),
     "tokenizer a pipe": (pipe(TOKENIZER), f"{TOKENIZER} is missing"),
-    "template that loops": (text(TEMPLATE, LOOP * 3 + "{% endfor %}" * 3), "more than 1 sec"),
+    "template that loops": (
+        text(TEMPLATE, LOOP * 3 + "{% endfor %}" * 3),
+        f"the chat template in {{folder}}/{TEMPLATE}: it takes more than 1 seconds"),
     "template that writes": (
         text(TEMPLATE, LOOP * 2 + "x" * 99 + "{% endfor %}" * 2),
         "it writes more than 1,048,576 letters",
     ),
-    "template that multiplies": (text(TEMPLATE, "{{ 'x' * 10**9 }}"), "it multiplies to more"),
+    "template that multiplies": (text(TEMPLATE, "{{ 'x' * 10**10 }}"), "it takes more than"),
+    "template with a huge power": (text(TEMPLATE, "{{ 7 ** (10**9) }}"), "it takes more than"),
+    "template that compares": (text(TEMPLATE, GROWN + "{{ x == y }}"), "it takes more than"),
+    "template that writes a tree": (text(TEMPLATE, GROWN + "{{ x }}"), "it takes more than"),
+    "template of a tree as JSON": (text(TEMPLATE, GROWN + "{{ x|tojson }}"), "it takes more"),
+    "template that sorts trees": (text(TEMPLATE, GROWN + "{{ [x, y]|sort }}"), "it takes more"),
+    "template that counts": (text(TEMPLATE, "{{ range(10**9)|length }}"), "Range too big"),
+    "template that sums": (text(TEMPLATE, DOUBLED_LIST + "{{ n.v|sum }}"), "it takes more"),
     "template that pads": (text(TEMPLATE, "{{ 'x'|center(10**10) }}"), "it takes more than"),
     "template that doubles": (text(TEMPLATE, DOUBLED + "{% endfor %}"), "it takes more than"),
     "template with escapes": (text(TEMPLATE, "{{ raise_exception('\x1b[') }}"), "\ufffd["),
@@ -213,6 +238,7 @@ def limits():
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(template, "SECONDS", 1)
+    monkeypatch.setattr(template, "WALL", 3)
     return Path(shutil.copytree(GOOD, tmp_path / "stranger"))
 
 
@@ -259,25 +285,6 @@ def test_a_folder_that_no_page_shows(name, folder):
     assert not page.exists()
 
 
-def test_a_limit_ends_with_its_block(monkeypatch):
-    before = resource.getrlimit(resource.RLIMIT_AS), sys.gettrace()
-    with pytest.raises(ZeroDivisionError), template.limited():
-        exec("1 / 0")
-    assert (resource.getrlimit(resource.RLIMIT_AS), sys.gettrace()) == before
-
-
-def test_a_template_ends_on_ctrl_c(folder):
-    (folder / TEMPLATE).write_text(LOOP * 3 + "{% endfor %}" * 3)
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    with pytest.raises(KeyboardInterrupt):
-        Tokenizer(folder).chat_text([{"role": "user", "content": "hello"}])
-
-
 def test_what_a_model_writes_steers_no_terminal(folder, monkeypatch):
     """An escape sequence comes in several tokens; joiners are letters."""
     written = "\x1b[31mred\x1b]0;title\x07 \x9b2J\u202eok \u200d\U0001f525\r\n"
@@ -292,9 +299,3 @@ def test_what_a_model_writes_steers_no_terminal(folder, monkeypatch):
     mark = "\ufffd"
     shown = f"{mark}[31mred{mark}]0;title{mark} {mark}2J{mark}ok \u200d\U0001f525{mark}\n\n"
     assert chat(folder).stdout == shown
-
-
-def test_an_error_of_the_library_names_the_file(folder):
-    pattern(r"\p{L}*" * 10 + r"\P{L}\P{L}")(folder)
-    with pytest.raises(CheckpointError, match=f"{TOKENIZER} is damaged: .*retry-limit"):
-        Tokenizer(folder).encode("a" * 60)

@@ -3,12 +3,16 @@
 import json
 import random
 import shutil
+import signal
+import sys
 from itertools import product
+from pathlib import Path
 
 import pytest
 import small
 import transformers
 
+from labkit.model.chat import template as chat_template
 from labkit.model.checkpoint import CheckpointError
 from labkit.model.tokenizer import TextPieces, Tokenizer
 
@@ -87,8 +91,48 @@ def test_template_that_fails(tmp_path):
         "{{ ''.__class__.__mro__ }}",
     ):
         small.write_tokenizer(tmp_path, template=template)
-        with pytest.raises(CheckpointError, match="the chat template of"):
+        with pytest.raises(CheckpointError, match="the chat template in"):
             Tokenizer(tmp_path).chat_text(CHATS[0])
+
+
+@pytest.fixture
+def folder(tokenizer_folder, tmp_path):
+    return Path(shutil.copytree(tokenizer_folder, tmp_path / "stranger"))
+
+
+def test_a_template_reads_no_code_of_its_folder(folder, monkeypatch):
+    """A stranger's folder may be the current one."""
+    (folder / "jinja2.py").write_text(f"open({str(folder / 'ran')!r}, 'w')")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    assert Tokenizer(folder).chat_text(CHATS[0])
+    assert not (folder / "ran").exists()
+
+
+def test_a_template_ends_by_the_clock_and_by_what_it_fills(folder, monkeypatch):
+    """Where the system limits neither, as Windows does not."""
+    monkeypatch.setattr(chat_template, "SECONDS", 1)
+    monkeypatch.setattr(chat_template, "CHILD", folder / "child.py")
+    monkeypatch.setattr(chat_template, "MOST_MEMORY", 2**27)
+    monkeypatch.setattr(chat_template, "WALL", 2)
+    for code in ("while True: pass", "x = bytearray(2**28)\nwhile True: x[:] = x"):
+        (folder / "child.py").write_text(code)
+        with pytest.raises(chat_template.TemplateFailed, match=r"1 seconds or 128 MB"):
+            chat_template.render("")
+
+
+def test_a_template_ends_on_ctrl_c(folder, monkeypatch):
+    (folder / "chat_template.jinja").write_text("{{ 7 ** (10**9) }}")
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(chat_template, "SECONDS", 2)
+    handler = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    with pytest.raises(KeyboardInterrupt):
+        Tokenizer(folder).chat_text(CHATS[0])
+    signal.signal(signal.SIGALRM, handler)
 
 
 def test_stop_ids(ours, tokenizer_folder, tmp_path):

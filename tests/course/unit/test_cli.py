@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 
+import nbformat
 import pytest
 from typer.testing import CliRunner
 
@@ -16,9 +17,11 @@ from labkit.author import build
 from labkit.author.reference import reference_block
 from labkit.cli import app, main
 from labkit.course import cells
-from labkit.course.paths import ROOT
+from labkit.course.paths import NOTEBOOKS, ROOT
 from labkit.course.syllabus import LABS, find_exercise
 from labkit.learner import workspace
+from labkit.learner.progress import model_answers
+from labkit.learner.project import notebook_file
 
 runner = CliRunner()
 FIRST = LABS[0].exercises[0]
@@ -65,6 +68,19 @@ def test_check_and_status_tell_how_far_a_learner_is(package, monkeypatch):
     assert re.search(r"1\.2 RMSNorm core [\d ]*passed", text)
     assert re.search(r"1\.3 residual stretch \d+ 4 not started", text)
     assert "`tinyllm check 1.1` says why" in text
+
+
+def test_status_tells_what_is_typed_and_not_run(package, monkeypatch):
+    """`tinyllm submit` hands it in."""
+    lab, exercise = find_exercise("1.1")
+    content = notebook_file.read(NOTEBOOKS / f"{lab.name}.ipynb")
+    notebook_file.put(content, lab, exercise, reference_block(lab, exercise))
+    path = package.parent / "mine.ipynb"
+    path.write_text(nbformat.writes(content))
+    monkeypatch.setattr(model_answers, "notebook_path", lambda lab: path)
+    text = run("status")[1]
+    assert re.search(r"1\.1 layer_norm core \d+ 4 typed, not run", text)
+    assert re.search(r"1\.2 RMSNorm core [\d ]*not started", text)
 
 
 def test_watching_checks_again_after_each_change_of_a_file(package, monkeypatch):
