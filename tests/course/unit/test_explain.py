@@ -339,7 +339,9 @@ def facts(checks, oracle):
         (X.where(T([[True], [False], [False]]), 0), "along axis 0 (of 3 entries) the first"),
         (X.where(T([[True], [True], [False]]), 0), "along axis 0 (of 3 entries) only entry 2"),
         (X.where(T([True, False, True, True]), -X), "along axis 1 (of 4 entries) only entry 1"),
-        (torch.full((3, 4), 7.0), None),
+        (torch.full((3, 4), 7.0), "all wrong entries are 7"),
+        (X.square(), "entries are wrong only where `y` is 2 or above"),
+        (X.square() + 0.5, None),
     ],
 )  # fmt: skip
 def test_how_wrong_numbers_relate_to_the_right_ones(got, fact):
