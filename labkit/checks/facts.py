@@ -3,6 +3,7 @@ which argument changes nothing, and which checks fail."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
@@ -19,6 +20,7 @@ from labkit.course.lang import said, tr
 from labkit.sandbox.inside.call import Call, Outcome, tensors_in
 from labkit.sandbox.inside.perform import perform
 
+RESULT = re.compile(r"->\s+\(([A-Z](?:, [^()]+)*)\)")  # "-> (B, T, E)"
 ROUNDED = 2**-6  # two units in the last place of bfloat16
 MOST_TITLES = 4
 MOST_LISTED = 3  # places along an axis
@@ -91,15 +93,17 @@ def _same_without(check: CheckResult, name: str, oracle: Oracle) -> bool:
 
 def related(check: CheckResult, oracle: Oracle) -> str:
     """How the wrong numbers of a check relate to the right ones; "" if in no simple way."""
-    if check.difference is None or check.difference.kind not in ("values", "shape"):
+    if check.difference is None or check.difference.kind not in ("values", "shape", "dtype"):
         return ""
     right = check.check.viewed([oracle.reference(call) for call in check.check.calls])
     answer = tensors_in(check.outcomes[check.differing].values, "")
     expected = tensors_in(right[check.differing].values, "")
+    letters = _letters(check.failure_call, oracle)
     for (_, a), (_, b) in zip(answer, expected, strict=False):
+        a = a.to(b.dtype) if check.difference.kind == "dtype" else a
         if a.shape != b.shape or a.dtype != b.dtype or not close(a, b).all():
             inputs = [t for _, step in check.failure_call.steps for t in _tensors(step)]
-            return _relation(a, b, inputs)
+            return _relation(a, b, inputs, letters)
     return ""
 
 
@@ -107,7 +111,17 @@ def _tensors(inputs: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
     return [(name, value) for name, value in inputs.items() if isinstance(value, Tensor)]
 
 
-def _relation(answer: Tensor, right: Tensor, inputs: list[tuple[str, Tensor]]) -> str:
+def _letters(call: Call, oracle: Oracle) -> list[str]:
+    """What the docstring calls the axes of the result, where it names those of one alone."""
+    words = getattr(oracle.namespace.get(call.symbol), "__doc__", None) or ""
+    found = RESULT.findall(words)
+    is_plain = len(found) == 1 and [method for method, _ in call.steps] == [""]
+    return found[0].split(", ") if is_plain else []
+
+
+def _relation(
+    answer: Tensor, right: Tensor, inputs: list[tuple[str, Tensor]], letters: list[str]
+) -> str:
     for name, value in inputs:
         if value.shape == answer.shape and torch.equal(value.to(answer.dtype), answer):
             return tr("the result is `{name}`, unchanged", name=name)
@@ -115,17 +129,16 @@ def _relation(answer: Tensor, right: Tensor, inputs: list[tuple[str, Tensor]]) -
         if _equal(answer.transpose(a, b), right):
             return tr("the values are right once axes {a} and {b} are swapped", a=a, b=b)
     if answer.shape == right.shape and not answer.is_floating_point():
-        return _whole(answer, right)
+        return _whole(answer, right, letters)
     if answer.shape != right.shape or answer.numel() < 2:
         return ""
     for axis in range(answer.dim()):
         if answer.size(axis) > 1 and _equal(answer.sort(axis).values, right.sort(axis).values):
             return tr("along axis {axis} the right entries are in another order", axis=axis)
-    if place := _located(answer, right) or _above_or_below(answer, right):
+    if place := _above_or_below(answer, right) or _located(answer, right, letters):
         return place
-    if (answer.abs() - right.abs()).abs().max() <= 1e-5 * right.abs().max():
-        if (answer * right <= 0).any() and (answer * right > 0).any():
-            return tr("the sizes of all entries are right, and some signs are wrong")
+    if close(answer.abs(), right.abs()).all() and (answer * right > 0).any():
+        return tr("the sizes of all entries are right, and some signs are wrong")
     x, y = answer.double(), right.double()
     sure = y.abs() > 1e-3 * y.abs().max()
     ratio = (x / y).where(sure, torch.nan)
@@ -154,9 +167,9 @@ def _relation(answer: Tensor, right: Tensor, inputs: list[tuple[str, Tensor]]) -
     return ""
 
 
-def _whole(answer: Tensor, right: Tensor) -> str:
+def _whole(answer: Tensor, right: Tensor, letters: list[str]) -> str:
     """Of truth values and whole numbers."""
-    if place := _located(answer, right) or _above_or_below(answer, right):
+    if place := _above_or_below(answer, right) or _located(answer, right, letters):
         return place
     if answer.dtype == torch.bool:
         too_many, too_few = (answer & ~right).any(), (right & ~answer).any()
@@ -176,13 +189,21 @@ def _above_or_below(answer: Tensor, right: Tensor) -> str:
     off = ~close(answer, right)
     if off.dim() < 2 or off.size(-1) != off.size(-2) or off.size(-1) < MOST_LISTED:
         return ""
-    if not off.triu(1).any():
-        if not off.tril(-1).any():
-            return tr("along the last two axes only entries on the diagonal are wrong")
-        if not off.triu(0).any():
-            return tr("along the last two axes only entries below the diagonal are wrong")
-    elif not off.tril(0).any():
-        return tr("along the last two axes only entries above the diagonal are wrong")
+    square = torch.ones_like(off)
+    sides = {
+        said(
+            "along the last two axes only entries on the diagonal are wrong"
+        ): square.tril().triu(),
+        said("along the last two axes only entries below the diagonal are wrong"): square.tril(
+            -1
+        ),
+        said("along the last two axes only entries above the diagonal are wrong"): square.triu(
+            1
+        ),
+    }
+    for text, side in sides.items():
+        if not off[~side].any() and off[side].double().mean() > MOSTLY:
+            return tr(text)
     return ""
 
 
@@ -209,7 +230,7 @@ def _equal(answer: Tensor, right: Tensor) -> bool:
     )
 
 
-def _located(answer: Tensor, right: Tensor) -> str:
+def _located(answer: Tensor, right: Tensor, letters: list[str]) -> str:
     """Along which axis wrong entries are at some places only, most sharply."""
     off = ~close(answer, right)
     best, share = "", 1.0
@@ -219,14 +240,20 @@ def _located(answer: Tensor, right: Tensor) -> str:
         count = int(wrong.sum())
         if size > 1 and count < size and count / size < share:
             is_dense = off.double().mean() > MOSTLY * count / size
-            best, share = _where(wrong, axis, size, is_dense), count / size
+            name = tr("axis {axis} (of {size} entries)", axis=axis, size=size)
+            if len(letters) == off.dim():
+                texts = {"axis": axis, "letter": letters[axis], "size": size}
+                name = tr("axis {axis} ({letter}, of {size} entries)", **texts)
+            best, share = _where(wrong, name, is_dense), count / size
     return best
 
 
-def _where(wrong: Tensor, axis: int, size: int, is_dense: bool) -> str:
-    """is_dense    whether most of the entries at the wrong places are wrong"""
-    places = wrong.nonzero().flatten().tolist()
-    name = tr("axis {axis} (of {size} entries)", axis=axis, size=size)
+def _where(wrong: Tensor, name: str, is_dense: bool) -> str:
+    """
+    name        of the axis
+    is_dense    whether most of the entries at the wrong places are wrong
+    """
+    places, size = wrong.nonzero().flatten().tolist(), len(wrong)
     if places == list(range(1, size)):
         return tr("along {name} the first entry is right, all others are wrong", name=name)
     if places == list(range(size - 1)):

@@ -74,16 +74,15 @@ def right_and_wrong(
     for check in checks:
         if any(outcome.failure for outcome in check.outcomes):
             continue
-        right = _right(check, oracle)
-        for key in dict.fromkeys(
-            k for o in right for value in o.values for k in parts_of(value)
-        ):
+        expected = _right(check, oracle)
+        for key in (key for o in expected for value in o.values for key in parts_of(value)):
             word = messages.place(key, check.failure_call.returns).removesuffix(tr(": "))
             names.setdefault(key, word)
             view = part_view(key)
-            if not all(map(agree, view(check.outcomes), view(right))):
+            if not all(map(agree, view(check.outcomes), view(expected))):
                 wrong[key] = names[key]
-    return {key: names[key] for key in names if key not in wrong}, wrong
+    right = {key: word for key, word in names.items() if word not in wrong.values()}
+    return right, wrong
 
 
 def tell_apart(checks: Sequence[CheckResult], oracle: Oracle) -> str:
@@ -93,7 +92,7 @@ def tell_apart(checks: Sequence[CheckResult], oracle: Oracle) -> str:
         return ""
     more = ["..."] if len(right) > MOST_NAMED else []
     lists = {"right": [*right.values()][:MOST_NAMED] + more, "wrong": wrong.values()}
-    words = {name: tr(", ").join(parts) for name, parts in lists.items()}
+    words = {name: tr(", ").join(dict.fromkeys(parts)) for name, parts in lists.items()}
     return tr("of what comes back this is right: {right}; this is wrong: {wrong}", **words)
 
 
@@ -115,15 +114,15 @@ def seen_through(result: Result, oracle: Oracle, key: Key) -> Result:
         if before not in declarations:
             declarations[before] = replace(before, view=_after(before.view, view))
         seen = replace(check.check, declaration=declarations[before])
-        outcomes, difference, place = view(check.outcomes), None, 0
-        right = view(_right(check, oracle))
-        for place, pair in enumerate(zip(outcomes, right, strict=False)):
+        outcomes = view(check.outcomes)
+        found = CheckResult(seen, True, outcomes)
+        for place, pair in enumerate(zip(outcomes, view(_right(check, oracle)), strict=False)):
             try:
                 assert_same(*pair, before.tolerance)
-            except Difference as found:
-                difference = found
+            except Difference as difference:
+                found.passed, found.difference, found.differing = False, difference, place
                 break
-        checks.append(CheckResult(seen, difference is None, outcomes, difference, place))
+        checks.append(found)
     return Result(result.exercise, checks)
 
 

@@ -19,7 +19,7 @@ ENOUGH = 0.45  # of the failed weight, for a mistake that explains a part of it
 FAULTS = 2  # named in one answer
 EQUALS = 2  # sentences of mistakes that nothing tells apart
 PROBES = 4  # failed checks that are asked which mistakes explain them
-PAIRS = 150  # of mistakes at most that are tried on a check
+PAIRS = 60  # of mistakes at most that are tried on a check
 MOST_SECONDS = 6.0  # of CPU time, after which nothing further is tried
 QUICK = 0.3  # seconds for all right answers that a probe costs, if there is a choice
 
