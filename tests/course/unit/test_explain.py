@@ -387,7 +387,9 @@ def test_parts_of_what_comes_back_are_told_apart():
     check.check.calls[0].returning("query", "key")
     found = facts([check], Right([X, X]))
     assert found[-1] == "of what comes back this is right: query; this is wrong: key"
-    assert all("comes back" not in fact for fact in facts([failed([X, X])], Right([X, 2 * X])))
+    assert all(
+        "comes back" not in fact for fact in facts([failed([2 * X, X])], Right([X, 2 * X]))
+    )
 
 
 def test_of_a_wrong_dtype_it_is_said_whether_the_values_are_right():
