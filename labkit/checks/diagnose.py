@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 import torch
 
 from labkit.checks.errors import advice_on
-from labkit.checks.facts import facts_about
+from labkit.checks.facts import facts_about, without_effect
 from labkit.checks.mistakes import KINDS, Oracle, Version, reference_cell
-from labkit.checks.reasons.search import Evidence, Search
+from labkit.checks.reasons.parts import MOST_NAMED, PLAIN, right_and_wrong, seen_through
+from labkit.checks.reasons.search import FAULTS, Evidence, Search
 from labkit.checks.reasons.slips import fatal_slip, likely_slip
 from labkit.checks.reasons.source import occurs_in
 from labkit.checks.runner import CheckResult, Result
@@ -30,6 +31,7 @@ class Reason:
     versions    of mistakes that give the same outcomes; one of them is the cause
     case        the first failed check that it explains
     cell        the learner's code: nothing is quoted that does not stand in it
+    part        of what comes back, if the reason is about that alone
     """
 
     versions: tuple[Version, ...]
@@ -37,10 +39,13 @@ class Reason:
     failed_count: int = 0
     case: CheckResult | None = None
     cell: str = ""
+    part: str = ""
 
     @property
     def text(self) -> str:
         text = tr("; or: ").join(sentence_of(version, self.cell) for version in self.versions)
+        if self.part:
+            return self.part + tr(": ") + text
         if self.explains == self.failed_count:
             return text
         counts = {"explains": self.explains, "failed": self.failed_count}
@@ -123,6 +128,10 @@ def diagnose(result: Result, oracle: Oracle, cell: str = "") -> Diagnosis:
     explained = {id(check) for reason in search.evidence_found for check in reason.checks}
     rest = [check for check in result.failed if id(check) not in explained]
     advice = advice or likely_slip(cell, reference_cell(oracle.lab, result.exercise))
+    if reasons and rest and without_effect(result.failed, oracle):
+        reasons, rest = [], list(result.failed)  # of all that fails the facts say one thing
+    if not reasons and not advice:
+        reasons = _reasons_by_part(result, oracle, cell)
     advice = "" if reasons else advice
     facts = facts_about(result, rest, oracle) if rest else ()
     bounds = _bounds(search, reasons, rest)
@@ -133,6 +142,27 @@ def _reason(search: Search, equals: Sequence[Evidence]) -> Reason:
     checks = equals[0].checks
     versions = tuple(evidence.version for evidence in equals)
     return Reason(versions, len(checks), len(search.failed), checks[0], search.cell)
+
+
+def _reasons_by_part(result: Result, oracle: Oracle, cell: str) -> list[Reason]:
+    """Mistakes that explain a part of what comes back: one of several values, or the numbers
+    beside a dtype, a gradient or an input that is wrong as well."""
+    kinds = {check.difference.kind for check in result.failed}
+    keys = right_and_wrong(result.failed, oracle)[1]
+    if len(keys) > MOST_NAMED:
+        return []
+    keys |= {PLAIN: tr("values")} if kinds & {"dtype", "changed", "grad", "state"} else {}
+    cases = {check.check.address: check for check in result.failed}
+    found: dict[str, Reason] = {}  # by the sentence, which several parts may have earned
+    for key, word in keys.items():
+        search = Search(seen_through(result, oracle, key), oracle, cell)
+        for reason in (_reason(search, equals) for equals in search.found()):
+            sentence = replace(reason, explains=reason.failed_count).text
+            if before := found.get(sentence):
+                word = before.part + tr(", ") + word
+            case = cases[reason.case.check.address] if reason.case else None
+            found[sentence] = replace(reason, case=case, part=word)
+    return [*found.values()][:FAULTS]
 
 
 def merge_reasons(reasons: Sequence[Reason]) -> list[Reason]:

@@ -3,6 +3,7 @@ which argument changes nothing, and which checks fail."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
@@ -12,38 +13,50 @@ from torch import Tensor
 
 from labkit.checks.compare import agree, close
 from labkit.checks.mistakes import Oracle
+from labkit.checks.reasons.common import shared_by
+from labkit.checks.reasons.parts import are_values_right, tell_apart
 from labkit.checks.runner import CheckResult, Result
 from labkit.course.lang import said, tr
 from labkit.sandbox.inside.call import Call, Outcome, tensors_in
 from labkit.sandbox.inside.perform import perform
 
+RESULT = re.compile(r"->\s+\(([A-Z](?:, [^()]+)*)\)")  # "-> (B, T, E)"
 ROUNDED = 2**-6  # two units in the last place of bfloat16
 MOST_TITLES = 4
+MOST_LISTED = 3  # places along an axis
+MOSTLY = 0.5  # of the entries, which rounding changes
 ONLY = {
     "grad": said("the values are right; only gradients are wrong"),
-    "dtype": said("the dtypes are wrong; values are compared once those are right"),
+    "dtype": said("the dtypes are wrong, and so are the values"),
     "changed": said("the values are right, but an input is changed"),
 }
+RIGHT_BUT_DTYPE = said("the values are right; only dtypes are wrong")
 
 
 def facts_about(result: Result, unexplained: list[CheckResult], oracle: Oracle) -> list[str]:
     """Sentences on failed checks that no mistake explains; [] where nothing is sure."""
     first = unexplained[0]
     found = [without_effect(unexplained, oracle) or related(first, oracle)]
+    found.append(tell_apart(unexplained, oracle))
     kinds = {check.difference.kind for check in unexplained}
     if len(kinds) == 1 and kinds <= ONLY.keys():
-        found.append(tr(ONLY[kinds.pop()]))
+        is_cast = kinds == {"dtype"} and are_values_right(unexplained, oracle)
+        found.append(tr(RIGHT_BUT_DTYPE if is_cast else ONLY[kinds.pop()]))
     titles = list(dict.fromkeys(check.title for check in unexplained))
     alone = len(unexplained) == len(result.failed)  # else reasons say what to fix first
     if alone and len(titles) > 1 and any(check.passed for check in result.checks):
         listed = " | ".join(titles[:MOST_TITLES]) + (" | ..." if titles[MOST_TITLES:] else "")
         counts = {"failed": len(unexplained), "all": len(result.checks)}
-        found.append(tr("{failed} of {all} checks fail: {shown}", **counts, shown=listed))
+        shared = shared_by(result.failed, [c for c in result.checks if c.passed], oracle)
+        found.append(
+            shared or tr("{failed} of {all} checks fail: {shown}", **counts, shown=listed)
+        )
     return [text for text in found if text]
 
 
 def without_effect(failed: list[CheckResult], oracle: Oracle) -> str:
     """An argument that changes nothing: the reference without it gives the learner's values."""
+    failed = [check for check in failed if not check.failure_call.by_position] or failed
     names = [set(_optional(check.failure_call)) for check in failed if not _view(check)]
     for name in sorted(set.intersection(*names)) if names and len(names) == len(failed) else ():
         if all(_same_without(check, name, oracle) for check in failed[:3]):
@@ -80,15 +93,17 @@ def _same_without(check: CheckResult, name: str, oracle: Oracle) -> bool:
 
 def related(check: CheckResult, oracle: Oracle) -> str:
     """How the wrong numbers of a check relate to the right ones; "" if in no simple way."""
-    if check.difference is None or check.difference.kind not in ("values", "shape"):
+    if check.difference is None or check.difference.kind not in ("values", "shape", "dtype"):
         return ""
     right = check.check.viewed([oracle.reference(call) for call in check.check.calls])
     answer = tensors_in(check.outcomes[check.differing].values, "")
     expected = tensors_in(right[check.differing].values, "")
+    letters = _letters(check.failure_call, oracle)
     for (_, a), (_, b) in zip(answer, expected, strict=False):
+        a = a.to(b.dtype) if check.difference.kind == "dtype" else a
         if a.shape != b.shape or a.dtype != b.dtype or not close(a, b).all():
             inputs = [t for _, step in check.failure_call.steps for t in _tensors(step)]
-            return _relation(a, b, inputs)
+            return _relation(a, b, inputs, letters)
     return ""
 
 
@@ -96,20 +111,34 @@ def _tensors(inputs: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
     return [(name, value) for name, value in inputs.items() if isinstance(value, Tensor)]
 
 
-def _relation(answer: Tensor, right: Tensor, inputs: list[tuple[str, Tensor]]) -> str:
+def _letters(call: Call, oracle: Oracle) -> list[str]:
+    """What the docstring calls the axes of the result, where it names those of one alone."""
+    words = getattr(oracle.namespace.get(call.symbol), "__doc__", None) or ""
+    found = RESULT.findall(words)
+    is_plain = len(found) == 1 and [method for method, _ in call.steps] == [""]
+    return found[0].split(", ") if is_plain else []
+
+
+def _relation(
+    answer: Tensor, right: Tensor, inputs: list[tuple[str, Tensor]], letters: list[str]
+) -> str:
     for name, value in inputs:
         if value.shape == answer.shape and torch.equal(value.to(answer.dtype), answer):
             return tr("the result is `{name}`, unchanged", name=name)
     for a, b in combinations(range(answer.dim()), 2):
         if _equal(answer.transpose(a, b), right):
             return tr("the values are right once axes {a} and {b} are swapped", a=a, b=b)
-    if answer.shape != right.shape or not answer.is_floating_point() or answer.numel() < 2:
+    if answer.shape == right.shape and not answer.is_floating_point():
+        return _whole(answer, right, letters)
+    if answer.shape != right.shape or answer.numel() < 2:
         return ""
     for axis in range(answer.dim()):
         if answer.size(axis) > 1 and _equal(answer.sort(axis).values, right.sort(axis).values):
             return tr("along axis {axis} the right entries are in another order", axis=axis)
-    if place := _located(answer, right):
+    if place := _above_or_below(answer, right) or _located(answer, right, letters):
         return place
+    if close(answer.abs(), right.abs()).all() and (answer * right > 0).any():
+        return tr("the sizes of all entries are right, and some signs are wrong")
     x, y = answer.double(), right.double()
     sure = y.abs() > 1e-3 * y.abs().max()
     ratio = (x / y).where(sure, torch.nan)
@@ -127,8 +156,69 @@ def _relation(answer: Tensor, right: Tensor, inputs: list[tuple[str, Tensor]]) -
         row = ratio.nanmedian(dim=-1, keepdim=True).values
         if ((ratio - row).abs().nan_to_num() <= 1e-3 * row.abs()).all():
             return tr("along the last axis all entries are off by one factor, per vector")
-    if answer.dtype == torch.float32 and close(answer, right, ROUNDED).all():
+    off = ~close(answer, right)
+    if text := _by_input(off, inputs):
+        return text
+    if off.sum() > MOST_LISTED and (answer[off] == answer[off][0]).all():
+        return tr("all wrong entries are {entry:.4g}", entry=float(answer[off][0]))
+    is_rounded = answer.dtype == torch.float32 and off.double().mean() > MOSTLY
+    if is_rounded and close(answer, right, ROUNDED).all():
         return tr("every entry is near the right one, as if something was rounded to bfloat16")
+    return ""
+
+
+def _whole(answer: Tensor, right: Tensor, letters: list[str]) -> str:
+    """Of truth values and whole numbers."""
+    if place := _above_or_below(answer, right) or _located(answer, right, letters):
+        return place
+    if answer.dtype == torch.bool:
+        too_many, too_few = (answer & ~right).any(), (right & ~answer).any()
+        if too_many and not too_few:
+            return tr("nothing is wrongly False; some entries are wrongly True")
+        if too_few and not too_many:
+            return tr("nothing is wrongly True; some entries are wrongly False")
+        return ""
+    gap = answer.long() - right.long()
+    if answer.numel() > 1 and (gap == gap.flatten()[0]).all():
+        return tr("every entry is the right one plus {gap:.4g}", gap=int(gap.flatten()[0]))
+    return ""
+
+
+def _above_or_below(answer: Tensor, right: Tensor) -> str:
+    """Whether all wrong entries of a square lie on one side of its diagonal."""
+    off = ~close(answer, right)
+    if off.dim() < 2 or off.size(-1) != off.size(-2) or off.size(-1) < MOST_LISTED:
+        return ""
+    square = torch.ones_like(off)
+    sides = {
+        said(
+            "along the last two axes only entries on the diagonal are wrong"
+        ): square.tril().triu(),
+        said("along the last two axes only entries below the diagonal are wrong"): square.tril(
+            -1
+        ),
+        said("along the last two axes only entries above the diagonal are wrong"): square.triu(
+            1
+        ),
+    }
+    for text, side in sides.items():
+        if not off[~side].any() and off[side].double().mean() > MOSTLY:
+            return tr(text)
+    return ""
+
+
+def _by_input(off: Tensor, inputs: list[tuple[str, Tensor]]) -> str:
+    """Whether the wrong entries are those where an input is small, or large."""
+    for name, value in inputs:
+        if value.shape != off.shape or not value.is_floating_point() or off.all():
+            continue
+        wrong, sound = value[off].double(), value[~off].double()
+        if wrong.max() < sound.min():
+            texts = {"name": name, "limit": float(wrong.max())}
+            return tr("entries are wrong only where `{name}` is {limit:.3g} or below", **texts)
+        if wrong.min() > sound.max():
+            texts = {"name": name, "limit": float(wrong.min())}
+            return tr("entries are wrong only where `{name}` is {limit:.3g} or above", **texts)
     return ""
 
 
@@ -140,7 +230,7 @@ def _equal(answer: Tensor, right: Tensor) -> bool:
     )
 
 
-def _located(answer: Tensor, right: Tensor) -> str:
+def _located(answer: Tensor, right: Tensor, letters: list[str]) -> str:
     """Along which axis wrong entries are at some places only, most sharply."""
     off = ~close(answer, right)
     best, share = "", 1.0
@@ -149,13 +239,21 @@ def _located(answer: Tensor, right: Tensor) -> str:
         wrong = off.any(dim=others) if others else off
         count = int(wrong.sum())
         if size > 1 and count < size and count / size < share:
-            best, share = _where(wrong, axis, size), count / size
+            is_dense = off.double().mean() > MOSTLY * count / size
+            name = tr("axis {axis} (of {size} entries)", axis=axis, size=size)
+            if len(letters) == off.dim():
+                texts = {"axis": axis, "letter": letters[axis], "size": size}
+                name = tr("axis {axis} ({letter}, of {size} entries)", **texts)
+            best, share = _where(wrong, name, is_dense), count / size
     return best
 
 
-def _where(wrong: Tensor, axis: int, size: int) -> str:
-    places = wrong.nonzero().flatten().tolist()
-    name = tr("axis {axis} (of {size} entries)", axis=axis, size=size)
+def _where(wrong: Tensor, name: str, is_dense: bool) -> str:
+    """
+    name        of the axis
+    is_dense    whether most of the entries at the wrong places are wrong
+    """
+    places, size = wrong.nonzero().flatten().tolist(), len(wrong)
     if places == list(range(1, size)):
         return tr("along {name} the first entry is right, all others are wrong", name=name)
     if places == list(range(size - 1)):
@@ -167,4 +265,10 @@ def _where(wrong: Tensor, axis: int, size: int) -> str:
         return tr("along {name} entries from {places} on are wrong", name=name, places=start)
     if places == list(range(places[-1] + 1)):
         return tr("along {name} entries up to {places} are wrong", name=name, places=places[-1])
+    if len(places) <= MOST_LISTED < size:
+        listed = tr(", ").join(map(str, places))
+        return tr("along {name} only entries {listed} are wrong", name=name, listed=listed)
+    if is_dense and size - len(places) <= MOST_LISTED < len(places):
+        rest = tr(", ").join(str(n) for n in range(size) if n not in places)
+        return tr("along {name} only entries {listed} are right", name=name, listed=rest)
     return ""

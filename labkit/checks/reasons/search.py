@@ -13,13 +13,13 @@ from labkit.checks.compare import agree, distance, matches
 from labkit.checks.mistakes import MistakeError, Oracle, Version
 from labkit.checks.reasons.source import UNCLEAR, is_refuted, raises, share_found
 from labkit.checks.runner import CheckResult, Result
-from labkit.sandbox.inside.call import Call, Outcome
+from labkit.sandbox.inside.call import Call, Outcome, tensors_in
 
 ENOUGH = 0.45  # of the failed weight, for a mistake that explains a part of it
 FAULTS = 2  # named in one answer
 EQUALS = 2  # sentences of mistakes that nothing tells apart
 PROBES = 4  # failed checks that are asked which mistakes explain them
-PAIRS = 150  # of mistakes at most that are tried on a check
+PAIRS = 60  # of mistakes at most that are tried on a check
 MOST_SECONDS = 6.0  # of CPU time, after which nothing further is tried
 QUICK = 0.3  # seconds for all right answers that a probe costs, if there is a choice
 
@@ -157,9 +157,18 @@ class Search:
         if any(is_refuted(version, self.cell) for version in parts):
             return False
         kinds = {check.difference.kind for check in evidence.checks if not self.raised(check)}
-        if kinds - {"nan"} or not self.cell:
+        if not self.cell:
             return True
-        return all(self.share(version) > UNCLEAR for version in parts)
+        if not kinds - {"nan"}:
+            return all(self.share(version) > UNCLEAR for version in parts)
+        is_chance = len(evidence.checks) < len(self.failed) and not self.is_real(evidence)
+        return not is_chance or all(self.share(version) > 0 for version in parts)
+
+    def is_real(self, evidence: Evidence) -> bool:
+        """Whether real numbers agree: of whole ones and of truth values a few agree by
+        chance."""
+        values = [o.values for check in evidence.checks for o in check.outcomes]
+        return any(tensor.is_floating_point() for _, tensor in tensors_in(values, ""))
 
     def pair(self, rest: list[CheckResult], named: Sequence[Version]) -> Evidence | None:
         """Two mistakes that together explain a check which none explains, and most others.
@@ -187,7 +196,8 @@ class Search:
         """Pairs that may explain a check: of what is named with all others, then of those that
         change it, the ones whose edits the learner's code shows most of first."""
         quick = [check for check in self.passed if not self.is_slow(check)][:PROBES]
-        likely = [v for v in self.versions if not self.is_late and self.holds(v, quick)]
+        shown = [v for v in self.versions if not self.cell or self.share(v) > 0]
+        likely = [v for v in shown if not self.is_late and self.holds(v, quick)]
         pairs = [(first, second) for first in named for second in likely]
         at_work = [v for v in likely if not self.is_late and self.changes(v, probe)]
         free = sorted(

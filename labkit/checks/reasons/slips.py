@@ -110,8 +110,11 @@ def _thrown_away(nodes: list[ast.AST], right: list[ast.AST]) -> str:
     """A call whose result the reference uses, or a function of tensors."""
     alone = {id(node.value) for node in _all(right, ast.Expr)}
     in_use = {_method(node) for node in _all(right, ast.Call) if id(node) not in alone} - {""}
+    methods = {node.name for node in _all(nodes, ast.FunctionDef)}  # they may have effects
     for node in _all(nodes, ast.Expr):
         name = _method(node.value)
+        if name in methods and name not in in_use:
+            continue
         pure = hasattr(Tensor, name) and not name.endswith("_") and name != "backward"
         if name and (name in in_use or pure):
             lost = said("line {line}: the result of `{call}` is not kept")
@@ -170,8 +173,9 @@ def _has_sum(node: ast.AST) -> bool:
     return any(isinstance(side.op, SUM) for side in sides)
 
 
-def _or_default(nodes: list[ast.AST], _: list[ast.AST]) -> str:
+def _or_default(nodes: list[ast.AST], right: list[ast.AST]) -> str:
     arguments = {node.arg for node in _all(nodes, ast.arg)}
+    arguments -= {ast.unparse(node.values[0]) for node in _all(right, ast.BoolOp)}
     for node in _all(nodes, ast.BoolOp):
         first = node.values[0]
         is_question = isinstance(node.values[1], (ast.Compare, ast.Name))

@@ -8,16 +8,18 @@ from time import thread_time
 import pytest
 
 from labkit.checks.diagnose import diagnose
-from labkit.checks.mistakes import Oracle, mistakes_of, parse_mistakes
+from labkit.checks.mistakes import Oracle, mistakes_of, parse_mistakes, reference_cell
 from labkit.checks.reasons.search import combine
 from labkit.checks.reasons.steps import LEAST_SECONDS, MOST_TIMES
-from labkit.course.syllabus import LABS
+from labkit.course.syllabus import LABS, find_lab
 from labkit.sandbox.inside.call import Call
 from tests.course.soundness.test_soundness import (
     EXERCISES,
     answered,
     checks_of,
+    judged,
     name_of,
+    names_with,
     oracle_of,
 )
 
@@ -52,6 +54,23 @@ def test_two_mistakes_at_once_end(lab, exercise):
             oracle.mistaken(both, call)
             most = LEAST_SECONDS + MOST_TIMES * oracle.seconds(call)
             assert thread_time() - start < 4 * most, (first.edits, second.edits)
+
+
+TURNED = {"query": ("cos + rotate", "cos - rotate"), "key": ("cos + rotate", "sin + rotate")}
+
+
+def test_each_part_of_what_comes_back_has_a_reason_of_its_own():
+    lab = find_lab("rope")
+    exercise = lab.exercise("2.3")
+    lines = reference_cell(lab, exercise).split("\n")
+    for name, edit in TURNED.items():
+        place = next(i for i, line in enumerate(lines) if f"turned_{name} =" in line)
+        lines[place] = lines[place].replace(*edit)
+    cell = "\n".join(lines).replace("rotate_half(key) * sin", "rotate_half(key) * cos")
+    result = judged("visible", lab, exercise, names_with(lab, exercise, cell))
+    told = [reason.text for reason in diagnose(result, oracle_of(lab), cell).reasons]
+    assert [text.partition(": ")[0] for text in told] == ["query", "key"], told
+    assert "cos and sin have changed places" in told[1]
 
 
 PAIRS, NAMED = 60, 55

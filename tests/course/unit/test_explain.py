@@ -343,12 +343,89 @@ def facts(checks, oracle):
         (X.where(T([[True], [False], [False]]), 0), "along axis 0 (of 3 entries) the first"),
         (X.where(T([[True], [True], [False]]), 0), "along axis 0 (of 3 entries) only entry 2"),
         (X.where(T([True, False, True, True]), -X), "along axis 1 (of 4 entries) only entry 1"),
-        (torch.full((3, 4), 7.0), None),
+        (torch.full((3, 4), 7.0), "all wrong entries are 7"),
+        (X.square(), "entries are wrong only where `y` is 2 or above"),
+        (X.square() + 0.5, None),
+        (X * T([1.0, -1, 1, -1]) * T([[1.0], [-1], [1]]), "the sizes of all entries are"),
+        (X.where(T([True, False, False, True]), -X), "along axis 1 (of 4 entries) only ent"),
     ],
 )  # fmt: skip
 def test_how_wrong_numbers_relate_to_the_right_ones(got, fact):
     found = facts([failed(got, y=X)], Right(X))
     assert found[0].startswith(fact) if fact else found == []
+
+
+SQUARE = torch.ones(4, 4)
+
+
+@pytest.mark.parametrize(
+    ("got", "right", "fact"),
+    [
+        (SQUARE.tril(), SQUARE, "along the last two axes only entries above the diagonal"),
+        (SQUARE.triu(), SQUARE, "along the last two axes only entries below the diagonal"),
+        (SQUARE - torch.eye(4), SQUARE, "along the last two axes only entries on the diagonal"),
+        (SQUARE > 0, SQUARE.roll(1, 0).fill_diagonal_(0) > 0, "along the last two axes only"),
+        (T([[True, True], [True, False]]), T([[True, False], [False, False]]),
+         "nothing is wrongly False"),
+        (T([[False, False], [False, True]]), T([[True, False], [True, True]]), "along axis 1"),
+        (torch.arange(6) + 2, torch.arange(6), "every entry is the right one plus 2"),
+        (torch.arange(6), torch.arange(6).square() + 1, None),
+    ],
+)  # fmt: skip
+def test_where_entries_are_wrong(got, right, fact):
+    found = facts([failed(got)], Right(right))
+    assert found[0].startswith(fact) if fact else found == []
+
+
+def test_an_axis_bears_the_letter_of_the_docstring():
+    def f(x):
+        """Shapes: x (B, T) -> (B, T)"""
+        return x
+
+    found = facts([failed(X.where(T([True, False, True, True]), -X), x=X)], Right(f=f))
+    assert found[0].startswith("along axis 1 (T, of 4 entries) only entry 1")
+
+
+def test_parts_of_what_comes_back_are_told_apart():
+    check = failed([X, 2 * X])
+    check.check.calls[0].returning("query", "key")
+    found = facts([check], Right([X, X]))
+    assert found[-1] == "of what comes back this is right: query; this is wrong: key"
+    assert all(
+        "comes back" not in fact for fact in facts([failed([2 * X, X])], Right([X, 2 * X]))
+    )
+
+
+def test_of_a_wrong_dtype_it_is_said_whether_the_values_are_right():
+    assert facts([failed(X.double(), "dtype")], Right(X)) == [
+        "the values are right; only dtypes are wrong"
+    ]
+    assert facts([failed(2 * X.double(), "dtype")], Right(X)) == [
+        "every entry is 2 times the right one",
+        "the dtypes are wrong, and so are the values",
+    ]
+
+
+def passing(**inputs):
+    return CheckResult(check_of(Call("f", **inputs)), True, [Outcome([X])])
+
+
+@pytest.mark.parametrize(
+    ("bad", "good", "fact"),
+    [
+        ({"mask": X}, {}, "all 2 checks with `mask` fail, those without it pass"),
+        ({}, {"mask": X}, "all 2 checks without `mask` fail, those with it pass"),
+        ({"mode": "a"}, {"mode": "b"}, "the 2 checks with mode='a' fail, the others pass"),
+        ({"y": X.bfloat16()}, {"y": X}, "the 2 checks with a bfloat16 `y` fail"),
+        ({"mode": "a"}, {"mode": "a"}, "2 of 4 checks fail"),
+    ],
+)
+def test_what_failed_checks_have_in_common_and_no_passed_one(bad, good, fact):
+    checks = [failed(torch.zeros(3, 4), x=X, **bad) for _ in range(2)]
+    for number, check in enumerate(checks):
+        check.title = f"title {number}"
+    checks += [passing(x=X, **good) for _ in range(2)]
+    assert facts(checks, Right(X))[-1].startswith(fact)
 
 
 def test_an_argument_that_changes_nothing_is_named():

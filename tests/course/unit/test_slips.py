@@ -58,6 +58,8 @@ RIGHT = "def f(x, scale=None):\n    y = x.relu()\n    return (x - y) / 2\n"
          "`stack` makes one tensor"),
         ("def f(x):\n    return torch.stack((x, x))\n", "def f(x):\n    return torch.cat(x)\n",
          "`stack` lays tensors along a new axis"),
+        ("class A:\n  def add(self): ...\n  def f(self):\n    self.add(1)\n", RIGHT, ""),
+        ("def f(scale=None):\n    return scale or 2\n", "scale or 1", ""),
         ("def f(", "def f(x):\n    return x\n", ""),
     ],
 )  # fmt: skip
