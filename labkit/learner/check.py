@@ -23,7 +23,7 @@ from labkit.course.statements import strip_unused
 from labkit.course.syllabus import LABS, Exercise, Lab
 from labkit.learner import workspace
 from labkit.learner.home_sandbox import ENDLESS, FRESH, HomeSandbox, OutOfTime, torch_set_to
-from labkit.learner.progress.record import record_pass
+from labkit.learner.record import record_pass
 from labkit.sandbox.inside import banned
 from labkit.sandbox.inside.call import Call, Failure, Outcome
 from labkit.sandbox.inside.importer import imported

@@ -91,11 +91,10 @@ COLOURS = {Status.PASSED: "green", Status.NOT_YET: "yellow", Status.NOT_CHECKED:
 
 def _typed(lab: Lab) -> Collection[str]:
     """The exercises that the notebook answers, whether their cells were run or not."""
-    from labkit.learner.progress.model_answers import notebook_path
     from labkit.learner.project import notebook_file
 
     try:
-        return notebook_file.answers(notebook_file.read(notebook_path(lab)), lab)
+        return notebook_file.answers(notebook_file.read(notebook_file.notebook_path(lab)), lab)
     except (notebook_file.NotebookError, OSError):
         return ()
 

@@ -9,7 +9,7 @@ from labkit.course.lang import said, tr
 from labkit.course.paths import SOLUTIONS
 from labkit.course.report import Report, Status
 from labkit.course.syllabus import Exercise, Lab, UnknownName
-from labkit.learner.progress import record
+from labkit.learner import record
 
 RUNGS = (said("idea"), said("shape and API"), said("near-code"))
 HEADING = re.compile(r"^(##|###) +(.+?) *$", re.MULTILINE)

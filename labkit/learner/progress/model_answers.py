@@ -15,18 +15,11 @@ from labkit.learner import hints, workspace
 from labkit.learner.project import notebook_file
 
 
-def notebook_path(lab: Lab) -> Path:
-    """The project's notebook, or the one in the current folder, where nbgrader puts it."""
-    file = Path(f"{lab.name}.ipynb")
-    project = Path(workspace.folder()).parent / "notebooks" / file
-    return file.absolute() if file.exists() and not project.exists() else project
-
-
 def answered(lab: Lab) -> dict[str, bool | None]:
     """{id of a written question: whether its cell in the saved notebook has an answer; None
     where the cell is not found}"""
     try:
-        content = notebook_file.read(notebook_path(lab))
+        content = notebook_file.read(notebook_file.notebook_path(lab))
     except notebook_file.NotebookError:
         content = nbformat.v4.new_notebook()
     return notebook_file.written_answers(content, lab)
@@ -36,7 +29,7 @@ def blank_note(lab: Lab, exercises: Collection[Exercise]) -> list[tuple[str, str
     """A row on those of the exercises that the package answers and whose cells in the saved
     notebook are blank; none where all is well, or no notebook is found."""
     try:
-        content = notebook_file.read(notebook_path(lab))
+        content = notebook_file.read(notebook_file.notebook_path(lab))
     except notebook_file.NotebookError:
         return []
     blank = [e.id for e in notebook_file.blank_exercises(content, lab) if e in exercises]
@@ -88,7 +81,7 @@ def model_answer(lab: Lab, question: Question) -> ModelAnswer:
                 "Write your own answer to {id} first, in the cell below the question in "
                 "{lab}, and save the notebook (Ctrl+S). Then ask again.",
                 id=question.id,
-                lab=workspace.short_path(notebook_path(lab)),
+                lab=workspace.short_path(notebook_file.notebook_path(lab)),
             )
         )
     text = tr(hints.sections(answers_path(lab).read_text("utf-8"))[question.id]["model answer"])

@@ -13,8 +13,8 @@ from typing import Any
 from labkit.course.lang import tr
 from labkit.course.report import Report, Status
 from labkit.course.syllabus import PREDICTIONS, Lab, Prediction
-from labkit.learner.progress import record
-from labkit.learner.progress.record import remember, remembered
+from labkit.learner import record
+from labkit.learner.record import remember, remembered
 
 
 def predict(name: str, choice: str = "") -> None:

@@ -22,6 +22,13 @@ class NotebookError(Exception):
     """A notebook with which nothing can be done; the message says why."""
 
 
+def notebook_path(lab: Lab) -> Path:
+    """The project's notebook, or the one in the current folder, where nbgrader puts it."""
+    file = Path(f"{lab.name}.ipynb")
+    project = Path(workspace.folder()).parent / "notebooks" / file
+    return file.absolute() if file.exists() and not project.exists() else project
+
+
 def read(path: Path) -> NotebookNode:
     if not path.exists():
         raise NotebookError(tr("there is no file {path}", path=path))

@@ -20,8 +20,7 @@ from labkit.course.syllabus import (
     find_exercise,
     find_lab,
 )
-from labkit.learner import workspace
-from labkit.learner.progress import record
+from labkit.learner import record, workspace
 from labkit.learner.project import notebook_file
 
 BACKUPS = "backups"

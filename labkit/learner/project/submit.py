@@ -19,9 +19,8 @@ from labkit.course.report import Report
 from labkit.course.syllabus import Exercise, Lab
 from labkit.learner import workspace
 from labkit.learner.check import check_exercise
-from labkit.learner.progress.model_answers import notebook_path
 from labkit.learner.project import notebook_file
-from labkit.learner.project.notebook_file import NotebookError
+from labkit.learner.project.notebook_file import NotebookError, notebook_path
 
 FOLDER = Path("submissions")
 

@@ -11,8 +11,9 @@ from test_notebooks import answer, finished
 from labkit.author.owned_cells import notebook_path, read_notebook
 from labkit.course import sealed
 from labkit.course.syllabus import LABS, NOTEBOOKS, PREDICTIONS, find_lab
-from labkit.learner.progress import model_answers, predictions, record
-from labkit.learner.project import reset
+from labkit.learner import record
+from labkit.learner.progress import predictions
+from labkit.learner.project import notebook_file, reset
 
 ALL = sum(exercise.points for exercise in LABS[0].exercises)
 CORE = sum(exercise.points for exercise in LABS[0].exercises if exercise.core)
@@ -116,7 +117,7 @@ def test_what_cannot_be_read_is_as_if_it_were_not_there(run, package):
 def test_a_model_answer_is_shown_once_something_is_written(run, package, monkeypatch):
     assert "Write your own answer to 1.a first" in run('solution("1.a")')
     notebook = read_notebook(notebook_path(LABS[0]))
-    path = model_answers.notebook_path(LABS[0])
+    path = notebook_file.notebook_path(LABS[0])
     path.parent.mkdir()
     nbformat.write(notebook, path)
     assert "Write your own answer to 1.a first" in run('solution("1.a")')

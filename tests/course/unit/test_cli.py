@@ -20,7 +20,6 @@ from labkit.course import cells
 from labkit.course.paths import NOTEBOOKS, ROOT
 from labkit.course.syllabus import LABS, find_exercise
 from labkit.learner import workspace
-from labkit.learner.progress import model_answers
 from labkit.learner.project import notebook_file
 
 runner = CliRunner()
@@ -77,7 +76,7 @@ def test_status_tells_what_is_typed_and_not_run(package, monkeypatch):
     notebook_file.put(content, lab, exercise, reference_block(lab, exercise))
     path = package.parent / "mine.ipynb"
     path.write_text(nbformat.writes(content))
-    monkeypatch.setattr(model_answers, "notebook_path", lambda lab: path)
+    monkeypatch.setattr(notebook_file, "notebook_path", lambda lab: path)
     text = run("status")[1]
     assert re.search(r"1\.1 layer_norm core \d+ 4 typed, not run", text)
     assert re.search(r"1\.2 RMSNorm core [\d ]*not started", text)
