@@ -1,7 +1,7 @@
 """What a model of little stories can be asked, and what is said where it does otherwise.
 
 The model itself is never touched: a message is compared with the words it was trained on, and
-an answer with the message and the story. `labkit/look/static/manners.js` does the same in a page.
+an answer with the message and the story. `labkit/look/static/samples.js` does so in a page.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from storyworld.words import (
 )
 
 LETTERS = re.compile(r"[^\W_]+(?:['’][^\W\d_]+)?")
-LITTLE = "a an the of in on at by to for with and or is was that who his her".split()
+LITTLE = ["a", "an", "the", "of", "in", "on", "at", "by", "to", "for", "with", "and", "or"]
+LITTLE += ["is", "was", "that", "who", "his", "her"]
 STORY_LENGTH = 3  # sentences of an answer that is a story; small talk has two
 LISTS = {  # what can be asked for; the page and the card call them the same
     "names": list(GENDER),
@@ -94,7 +95,10 @@ def tables() -> dict[str, list[str]]:
 def is_story_request(message: str) -> bool:
     """Whether it asks for a story; one that says "This is the story of ..." tells one."""
     is_told = re.match("this ", message.strip(), re.I) or len(split_sentences(message)) > 2
-    return bool(re.search(r"\bstory\b", message, re.I) and not is_told) or _bare(message) in PLAIN
+    return (
+        bool(re.search(r"\bstor(y|ies)\b", message, re.I) and not is_told)
+        or _bare(message) in PLAIN
+    )
 
 
 def is_question(message: str) -> bool:
@@ -128,11 +132,11 @@ def not_granted(request: str, story: str) -> list[str]:
 
 def unsupported(answer: str, story: str) -> list[str]:
     """Names, things, places and numbers of an answer that the story never mentions."""
-    there = {word.lower() for word in words_of(story)}
-    there |= {SINGULAR[word] for word in there & set(SINGULAR)}
-    there |= {PLURALS[word] for word in there & set(PLURALS)}
+    mentioned = {word.lower() for word in words_of(story)}
+    mentioned |= {SINGULAR[word] for word in mentioned & set(SINGULAR)}
+    mentioned |= {PLURALS[word] for word in mentioned & set(PLURALS)}
     found = (word for word in words_of(answer) if word.lower() in CONTENT)
-    return [word for word in found if word.lower() not in there]
+    return [word for word in found if word.lower() not in mentioned]
 
 
 @dataclass(frozen=True)
@@ -147,10 +151,14 @@ class Message:
         """The last story of the talk, the message's own included; "" if there is none."""
         for text in (self.text, *reversed(self.earlier)):
             sentences = split_sentences(text)
-            told = sentences[:-1] if sentences and sentences[-1].endswith("?") else sentences
-            is_mine = any(map(read, told)) or (text is self.text and 0 < len(told) < len(sentences))
-            if len(told) >= STORY_LENGTH or is_mine:
-                return " ".join(told)
+            statements = (
+                sentences[:-1] if sentences and sentences[-1].endswith("?") else sentences
+            )
+            is_mine = any(map(read, statements)) or (
+                text is self.text and 0 < len(statements) < len(sentences)
+            )
+            if len(statements) >= STORY_LENGTH or is_mine:
+                return " ".join(statements)
         return ""
 
     @property
