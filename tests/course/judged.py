@@ -20,5 +20,7 @@ JUDGED = (  # message, turns before, answer, words that it does not know, what i
     ("Peter has a key. Who has the key?", (), "Ben has it.", ["Peter"],
      ("unsupported", ["Ben"])),
     ("Do you like me?", (), " o has it.", [], ("no answer", [])),
+    ("Where are you from?", (), "I am well, thank you. Shall I tell you a story?", [],
+     ("no answer", [])),
     ("Who are you?", (), "I am a very small language model. I tell stories.", [], ("", [])),
 )  # fmt: skip

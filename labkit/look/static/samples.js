@@ -93,7 +93,7 @@
       const made = names.filter((name) => has(said, name) && !has(story, name));
       return [made.length ? "fault.unsupported" : "", made];
     }
-    return [answer.startsWith("I ") || storyOf(request, []) ? "" : "fault.no-answer", []];
+    return [heard.itself.includes(answer.trim()) || storyOf(request, []) ? "" : "fault.no-answer", []];
   }
 
   T.samples = { STORIES, questions, unknown, lacksStory, fault };

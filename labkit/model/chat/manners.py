@@ -73,6 +73,7 @@ FORMS = [  # of questions that a story answers, as patterns for Python and JavaS
     for text in QUESTIONS.values()
 ]
 REFUSALS = [*HONEST, UNTOLD]
+ABOUT_ITSELF = [CHATTER[key] for key in ("who are you", "what is your name", "what can you do")]
 CONTENT = lower(name for names in LISTS.values() for name in names)
 CONTENT |= lower([*PLURALS, *PLACE_OF_SPOT, *NUMBERS, *ALL_ADJECTIVES]) - set(LITTLE)
 CONTENT -= {"under", "behind", "beside", "between", "among", "old", "suit"}
@@ -88,6 +89,7 @@ def tables() -> dict[str, list[str]]:
         "chatter": sorted(CHATTER),
         "forms": FORMS,
         "refusals": REFUSALS,
+        "itself": ABOUT_ITSELF,
         "adjectives": ALL_ADJECTIVES,
     }
 
@@ -184,7 +186,7 @@ class Message:
             question = split_sentences(self.text)[-1]
             missing = unsupported(f"{question} {answer}", self.story)
             return "unsupported" * bool(missing), missing
-        is_about_itself = answer.startswith("I ") and answer.strip() in CHATTER.values()
+        is_about_itself = answer.strip() in ABOUT_ITSELF
         is_mine = self.story and any(map(read, split_sentences(self.text)))
         return ("", []) if is_about_itself or is_mine else ("no answer", [])
 
