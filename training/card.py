@@ -9,18 +9,16 @@ from types import ModuleType
 
 from labkit.course.files import write_whole
 from labkit.model import checkpoint
+from labkit.model.chat.manners import LISTS
 from storyworld import LONG_REQUESTS, REQUESTS, words
 from storyworld.questions import UNTOLD
+from training.asking import FORMS, USUAL
 from training.measure import SHARES, WAYS, visitors
 from training.recipe import Recipe
 
-LITTLE_WORLD = {
-    "names": sorted(words.GENDER),
-    "who they are": words.KINDS,
-    "places": list(words.PLACES),
-    "things": [*words.THINGS, *words.CONTAINERS],
-    "food": words.FOODS,
-    "what is counted": list(words.PLURALS.values()),
+LITTLE_WORLD = {  # what the card calls the lists
+    {"beings": "who they are", "counted": "what is counted"}.get(name, name): words
+    for name, words in (LISTS | {"names": sorted(LISTS["names"])}).items()
 }
 
 
@@ -68,8 +66,25 @@ def card(folder: Path, package: ModuleType) -> str:
         },
         examples=examples(),
         little_world=LITTLE_WORLD,
+        forms=list(FORMS),
+        asked_rows=asked_rows(scores["asked"]),
         size=(folder / "model.safetensors").stat().st_size,
     )
+
+
+def asked_rows(asked: dict[str, dict[str, dict]]) -> dict[str, list[str]]:
+    """A row for each list of words: "21 of 22" for each form, "" where the form is none, and
+    the words that no story mentions, if they are fewer than those that one does."""
+    rows = {}
+    for title, kind in zip(LITTLE_WORLD, LISTS, strict=True):
+        cells = []
+        for counts in map(asked[kind].get, FORMS):
+            total = sum(counts[key] for key in ("granted", "told", "refused")) if counts else 0
+            cells.append(f"{counts['granted']} of {total}" if total else "")
+        usual = asked[kind][USUAL[kind]]
+        missing = usual["missing"] if len(usual["missing"]) < usual["granted"] else []
+        rows[title] = [*cells, ", ".join(missing)]
+    return rows
 
 
 def examples() -> dict[str, list[str]]:

@@ -24,6 +24,7 @@ from labkit.model.tokenizer import Tokenizer
 from storyworld import SPLITS, prompt
 from storyworld.questions import UNTOLD
 from storyworld.scores import measure, right_when_shuffled, shares
+from training.asking import asked_words
 
 AT_ONCE = 64  # prompts in a batch
 NEW_TOKENS = 280  # the longest story has fewer
@@ -52,7 +53,8 @@ def scores_of(
     Once greedily and once as generation_config.json advises, with a fixed seed; then, as
     advised, stories with two chapters ("long"). Beside them the share of questions that a
     reader of shuffled sentences answers right, and of a mixture the share of the picks that
-    each expert got, layer by layer. watch is called with answers written and wanted. Prompts
+    each expert got, layer by layer, and what came of a request for each word of the card
+    (training/asking.py). watch is called with answers written and wanted. Prompts
     that fill the model's context count as answered wrong.
     """
     tokenizer = Tokenizer(checkpoint.existing(folder))
@@ -88,6 +90,9 @@ def scores_of(
             counts |= visitor_shares(answers, by_hand)
         found[way] = {name: round(share, 4) for name, share in counts.items()}
         done += len(texts)
+    found["asked"] = asked_words(
+        lambda texts: continuations(model, tokenizer, generate, texts, Sampling()), stories
+    )
     return found
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,11 @@ from typing import Any
 from labkit.course.lang import ENGLISH, language, tr
 from labkit.look.export import advised, config_of, model_script
 from labkit.model import hub
+from labkit.model.chat import manners
 from labkit.model.values import read_text
-from storyworld import TALK
-from storyworld.events import SENTENCES
-from storyworld.grammar import SLOT
-from storyworld.words import ADJECTIVES, NUMBERS, PLACE_OF_SPOT, PLURALS, PREFIXES, QUESTIONS
 
 STATIC = Path(__file__).parent / "static"
 WORD = re.compile(r'^    "([\w.-]+)": "(.*)",$', re.MULTILINE)
-SPOKEN = re.compile(r"[A-Za-z]+(?:'[a-z]+)?")
 NO_SCRIPT = "The model is a program in this page: it needs JavaScript."
 NAMES = {"en": "English", "zh": "中文"}  # as each calls itself
 TAGS = {"zh": "zh-CN"}  # as a browser knows a language, where it is not our name of it
@@ -80,7 +76,7 @@ def write(
     scripts = {each.name: model_script(each.name, each.folder, each.computed) for each in shown}
     facts = {
         "models": [_facts(each, len(scripts[each.name])) for each in shown],
-        "heard": heard_words(),
+        "heard": manners.tables(),
         "labs": dict(labs or {}),
         "home": home,
         "others": [[tag(each), NAMES[each], where] for each, where in (others or {}).items()],
@@ -134,23 +130,6 @@ def _facts(shown: Shown, size: int) -> dict[str, Any]:
         "knobs": advised(shown.folder),
         "world": world_of(shown.folder),
     }
-
-
-def heard_words() -> dict[str, list[str]]:
-    """The words, in small letters, that a model of little stories was trained on: those of
-    requests and small talk, and those of stories and questions."""
-    requests = (*TALK["requests"], *TALK["long_requests"], *TALK["plain_requests"])
-    requests += tuple(request for request, _ in TALK["small_talk"])
-    kinds = (word for words in ADJECTIVES.values() for word in words)
-    sentences = (text for texts in SENTENCES.values() for text in texts)
-    texts = (*sentences, *QUESTIONS.values(), *PREFIXES, *PLACE_OF_SPOT, *NUMBERS, *PLURALS)
-    asking = _words_of([*requests, *kinds, "named"])
-    return {"requests": sorted(asking), "texts": sorted(_words_of(texts) - asking)}
-
-
-def _words_of(texts: Iterable[str]) -> set[str]:
-    """The words of texts in small letters, without their slots."""
-    return {word.lower() for text in texts for word in SPOKEN.findall(SLOT.sub("", text))}
 
 
 def world_of(folder: Path) -> dict[str, str]:

@@ -124,7 +124,14 @@ class ModelOptions:
         note(tr("{name}: {size}{how}.", name=name, size=size, how=how))
         generator = torch.Generator(place)
         generator.seed() if self.seed is None else generator.manual_seed(self.seed)
-        return ChatModel(model, tokenizer, written_by, sampling, self.max_new_tokens, generator)
+        how = (sampling, self.max_new_tokens, generator, self.has_little_world())
+        return ChatModel(model, tokenizer, written_by, *how)
+
+    def has_little_world(self) -> bool:
+        """Whether the model is one of the course's, which know little stories."""
+        from labkit.model.hub import SHIPPED
+
+        return self.model is None or self.model in (*SHIPPED, "mine")
 
     def _sampling(self, advised: Mapping[str, Any]) -> Sampling:
         asked = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
@@ -161,10 +168,8 @@ def chat(options: ModelOptions, system: System = None, think: Think = True) -> N
 
     Lines come from the keyboard or a pipe.
     """
-    from labkit.model.hub import SHIPPED
-
     hint = about = ""
-    if options.model is None or options.model in (*SHIPPED, "mine"):
+    if options.has_little_world():
         hint = tr("try: {request}", request="Tell me a story about a rabbit.")
         about = tr(
             "This model tells short stories in English and answers questions about them, such "

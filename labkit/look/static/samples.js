@@ -25,6 +25,7 @@
   const LITTLE = "a an the of in on at by to for with and or is was that who his her".split(" ");
   const parts = (list) => (list || "").split(/[, ]+/).filter(Boolean);
   const known = new Map();
+  const TOLD = 3; // sentences of an answer that is a story
 
   /* The words that a request can be made of: for a story it says who and what, else anything that stories
      say. world: what the model knows, {names, things, ...}; heard: words of {requests, texts} */
@@ -40,7 +41,7 @@
 
   /* Words of a request that the model does not know, and some of the same sort that it knows: [words, examples] */
   function unknown(request, world, heard) {
-    const isForStory = /\bstory\b/i.test(request), list = knownWords(world, heard, isForStory);
+    const isForStory = isStoryRequest(request, heard), list = knownWords(world, heard, isForStory);
     const words = [...new Set(request.match(/[\p{L}\p{M}\p{N}]+(['’]\p{L}+)?/gu) || [])];
     const found = words.filter((word) => !list.has(word.toLowerCase().replace(/['’]s$/, "")));
     const isName = found.length > 0 && found.every((word) => /^\p{Lu}/u.test(word) && !request.startsWith(word));
@@ -51,5 +52,49 @@
     return [found, isName ? some("names", 6) : [...some("beings", 4), ...some("things", 4)]];
   }
 
-  T.samples = { STORIES, questions, unknown };
+  /* What follows judges a request and an answer as labkit/model/chat/manners.py does */
+
+  const bare = (text) => text.toLowerCase().trim().replace(/\s+/g, " ").replace(/[.?! ]+$/, "");
+  const sentences = (text) => (text.match(/[^.!?]*(?:[.!?]+["”]?|$)/g) || []).map((each) => each.trim()).filter(Boolean);
+  const isTold = (request) => /^this /i.test(request.trim()) || sentences(request).length > 2;
+  const isStoryRequest = (request, heard) => (/\bstor(y|ies)\b/i.test(request) && !isTold(request)) || heard.plain.includes(bare(request));
+
+  function isQuestion(request, heard) {
+    const last = bare(sentences(request).at(-1) || "");
+    return !heard.chatter.includes(last) && heard.forms.some((form) => new RegExp(`^(?:${form})$`).test(last));
+  }
+
+  /* The story that a request brings along or that was told before; "" for none */
+  function storyOf(request, earlier) {
+    for (const text of [request, ...earlier.toReversed()]) {
+      const all = sentences(text), told = all.at(-1)?.endsWith("?") ? all.slice(0, -1) : all;
+      if (told.length >= TOLD || (text === request && told.length && told.length < all.length)) return told.join(" ");
+    }
+    return "";
+  }
+
+  /* Whether it asks about a story that nobody told */
+  const lacksStory = (request, earlier, world, heard) =>
+    isQuestion(request, heard) && !unknown(request, world, heard)[0].length && !storyOf(request, earlier);
+
+  /* What is wrong with an answer, as far as words show it: [key of words.js or "", words] */
+  function fault(request, answer, earlier, world, heard) {
+    const has = (text, word) => new RegExp(`\\b${T.escaped(word)}\\b`, "i").test(text);
+    const names = Object.values(world).flatMap((list) => list.split(", "));
+    if (heard.refusals.includes(answer.trim()) || heard.chatter.includes(bare(request))) return ["", []];
+    if (isStoryRequest(request, heard)) {
+      if (sentences(answer).length < TOLD) return ["fault.no-answer", []];
+      const wishes = `(?:(?:${heard.adjectives.join("|")}) )?(?:${[...names].sort((a, b) => b.length - a.length).map(T.escaped).join("|")})`;
+      const left = [...new Set(request.match(new RegExp(`\\b${wishes}\\b`, "gi")))].filter((wish) => !has(answer, wish));
+      return [left.length ? "fault.left-out" : "", left];
+    }
+    if (isQuestion(request, heard)) {
+      const story = storyOf(request, earlier), said = `${sentences(request).at(-1)} ${answer}`;
+      const made = names.filter((name) => has(said, name) && !has(story, name));
+      return [made.length ? "fault.unsupported" : "", made];
+    }
+    return [heard.itself.includes(answer.trim()) || storyOf(request, []) ? "" : "fault.no-answer", []];
+  }
+
+  T.samples = { STORIES, questions, unknown, lacksStory, fault };
 })(globalThis.TinyLLM);

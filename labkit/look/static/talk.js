@@ -97,6 +97,13 @@
       return goesOn() ? written : 0;
     }
 
+    /* What was asked and answered so far, in turn */
+    function turns() {
+      const { run, loaded: { tokenizer } } = app;
+      const answers = tokenizer.answers(run.ids).map(([begin, end]) => tokenizer.decode(run.ids.slice(begin, end)));
+      return app.requests.flatMap((request, i) => [request, answers[i] || ""]);
+    }
+
     const settings = () => JSON.stringify([app.knobs, app.seed]);
 
     /* Write to the end, with a button that stops it, and say how it went */
@@ -117,7 +124,11 @@
       else if (room() <= 0) parts.push(T.word("status.no-room", { room: loaded.config.max_position_embeddings }));
       else parts.push(T.word("status.stopped"));
       say(parts.join(" "));
-      app.answered(loaded.tokenizer.decode(run.ids.slice(promptLength)), written);
+      const answer = loaded.tokenizer.decode(run.ids.slice(promptLength)), { world } = T.factsOf(loaded.name);
+      app.answered(answer, written);
+      if (!ended() || !Object.keys(world).length || app.requests.length === 0) return;
+      const [key, words] = T.samples.fault(app.requests.at(-1), answer.replace(/<\|.*$/s, ""), turns().slice(0, -2), world, T.page.heard);
+      if (key) say(T.word(key, { words: words.join(", ") }), true);
     }
 
     /* Pick the place where the model was least sure how to go on: there is most to see */
@@ -133,6 +144,11 @@
       if (!app.loaded) return null;
       if (!request.trim()) {
         say(T.word("status.empty"));
+        return null;
+      }
+      const { world } = T.factsOf(app.loaded.name), isKnown = Object.keys(world).length;
+      if (isKnown && !app.writing && T.samples.lacksStory(request, turns(), world, T.page.heard)) {
+        say(T.word("fault.no-story"));
         return null;
       }
       return alone(async (goesOn) => {

@@ -47,6 +47,10 @@ globalThis.TinyLLM = globalThis.TinyLLM || {};
     "world.food": "food",
     "world.counted": "what is counted",
 
+    "fault.no-story": "There is no story to ask about: ask for one first, or write one before the question.",
+    "fault.left-out": "Asked for, and not in this story: {words}.",
+    "fault.unsupported": "The story has no {words}: the answer is made up.",
+    "fault.no-answer": "This is no answer to that: the model did not understand.",
     "status.first": "The model is being read …",
     "status.reading": "Reading {name}, {megabytes} MB …",
     "status.missing": "{source} could not be read. It lies beside this page, in the folder models; was it moved?",

@@ -15,13 +15,18 @@ from rich.console import Console
 
 from labkit.course.lang import said, tr
 from labkit.course.report import clean
+from labkit.model.chat.manners import Message as Asked
+from labkit.model.chat.manners import unknown_words
 from labkit.model.chat.stream import (
     NEW_TOKENS,
     ChatError,
+    Repeating,
     Sampling,
     Speed,
     fit_history,
+    repeats,
     stream,
+    surprise,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +41,16 @@ HELP = said(
     "/help says what to ask"
 )
 LEAVE = ("exit", "quit", "/exit", "/quit")
+UNLIKE = 3.0  # nats per token; beginnings of stories have under 2 (test_manners.py)
+NO_STORY = said(
+    "there is no story to ask about: ask for one first, or write one before the question, "
+    "in the same line"
+)
+FAULTS = {
+    "left out": said("asked for, and not in this story: {words}"),
+    "unsupported": said("the story has no {words}: the answer is made up"),
+    "no answer": said("this is no answer to that: the model did not understand; try /help"),
+}
 
 
 @dataclass
@@ -48,6 +63,7 @@ class ChatModel:
     sampling: Sampling
     max_new_tokens: int | None
     generator: torch.Generator
+    has_little_world: bool = False  # whether it knows the course's little stories, nothing else
 
     @property
     def limit(self) -> int:
@@ -57,12 +73,34 @@ class ChatModel:
         """Print what follows the text; in a terminal, with the text before it."""
         before = text if sys.stdout.isatty() else ""
         written: list[str] = []
-        self.say(self.tokenizer.encode(text), self.max_new_tokens, written, before)
+        ids = self.tokenizer.encode(text)
+        if self.has_little_world:
+            self.warn(text, ids)
+        self.say(ids, self.max_new_tokens, written, before)
         if not written:
             note(
                 tr(
                     "the model ended at once: to it, nothing follows this text; a model that "
                     "answers requests does so in `tinyllm chat`"
+                )
+            )
+
+    def warn(self, text: str, ids: list[int]) -> None:
+        """Say if a text is unlike the stories that the model was trained on."""
+        if unknown := unknown_words(text):
+            note(
+                tr(
+                    "the model knows only little stories, and not these words: {words}",
+                    words=tr(", ").join(unknown),
+                )
+            )
+        elif (nats := surprise(self.model, ids)) > UNLIKE:
+            note(
+                tr(
+                    "no story that the model was trained on begins like this ({nats:.1f} nats "
+                    "per token): what follows may be nonsense; “Once upon a time” is a "
+                    "beginning that it knows",
+                    nats=nats,
                 )
             )
 
@@ -78,9 +116,14 @@ class ChatModel:
             is_screen = sys.stdout.isatty()
             show(wrapper.wrap(text.replace("\t", "    ")) if is_screen else text)
             written.append(piece)
+            if repeats(written):
+                raise Repeating
 
-        stream(self.model, self.tokenizer, ids, self.generate, show_piece, *how, speed)
+        with suppress(Repeating):
+            stream(self.model, self.tokenizer, ids, self.generate, show_piece, *how, speed)
         show("\n")
+        if repeats(written):
+            note(tr("stopped: the model repeats itself"))
         note(str(speed), only_terminal=True)
         return speed
 
@@ -124,6 +167,9 @@ class ChatSession:
     def answer(self, question: str) -> None:
         """Print the answer and remember both; Ctrl-C keeps what was said until then."""
         written = []
+        asked = Asked(question, [message["content"] for message in self.messages])
+        if self.chat_model.has_little_world and not self._can_be_asked(asked):
+            return
         try:
             history, prompt_ids, new = self._fitting({"role": "user", "content": question})
             if self.chat_model.say(prompt_ids, new, written).cut:
@@ -134,6 +180,10 @@ class ChatSession:
                         count=new,
                     )
                 )
+            elif self.chat_model.has_little_world:
+                fault, words = asked.fault("".join(written))
+                if fault:
+                    note(tr(FAULTS[fault], words=tr(", ").join(words)))
         except ChatError as error:
             note(str(error))
             return
@@ -143,6 +193,19 @@ class ChatSession:
             if not written:
                 return
         self.messages = [*history, {"role": "assistant", "content": "".join(written)}]
+
+    def _can_be_asked(self, asked: Asked) -> bool:
+        """Say which words the model does not know; False if there is no story to ask about."""
+        if asked.lacks_story:
+            note(tr(NO_STORY))
+        elif asked.unknown:
+            note(
+                tr(
+                    "the model does not understand: {words}; it goes on without, or refuses",
+                    words=tr(", ").join(asked.unknown),
+                )
+            )
+        return not asked.lacks_story
 
     def _fitting(self, question: Message) -> tuple[list[Message], list[int], int]:
         """Messages, their prompt and the room for an answer; says what had to be dropped."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # these take a second to import; the command line should not
 
 LEAST = 0.001  # a temperature above 0: logits divided by less may be infinite
 NEW_TOKENS = 256  # how many to write, if not said and if there is room
+REPEATS = 24  # of the same pieces: no text goes on so
+MOST_PIECES = 8
 
 
 class ChatError(ValueError):
@@ -204,3 +206,26 @@ def fit_history(
         if len(prompt_ids) <= room or not later:
             return history, prompt_ids
         del history[first : later[0]]
+
+
+class Repeating(Exception):
+    """The model writes the same again and again."""
+
+
+def repeats(pieces: list[str]) -> bool:
+    """Whether the last pieces of a text are the same few, REPEATS times."""
+    sizes = range(1, MOST_PIECES + 1)
+    return any(pieces[-REPEATS * n :] == REPEATS * pieces[-n:] for n in sizes if pieces)
+
+
+def surprise(model: nn.Module, ids: list[int]) -> float:
+    """Nats per token that a model gives a text after its first token; 0.0 if there is none."""
+    import torch
+    import torch.nn.functional as F
+
+    if len(ids) < 2:
+        return 0.0
+    row = torch.tensor([ids], device=next(model.parameters()).device)  # (1, T)
+    with torch.no_grad():
+        logits = model(row)  # (1, T, V)
+    return float(F.cross_entropy(logits[0, :-1].float(), row[0, 1:]))

@@ -5,10 +5,12 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
+from judged import JUDGED
 
 import solutions
 from labkit.look.page import STATIC, VIEWS, words
 from labkit.model import checkpoint, hub
+from labkit.model.chat.manners import Message
 from labkit.model.tokenizer import Tokenizer
 from solutions import gqa
 from solutions.generation import generate
@@ -431,3 +433,36 @@ def test_in_another_language_no_english_is_left(browser, page):
     found = browser.execute_async_script(script, VIEWS)
     left = [text for text in found if re.search(r"[A-Za-z]{3}", NAMES.sub("", text or ""))]
     assert len(found) > 1000 and not left
+
+
+def test_the_page_judges_requests_and_answers_as_the_terminal_does(opened):
+    opened.open("tokens")
+    ours = opened.js(
+        """
+        const { world } = TinyLLM.factsOf("stories-dense"), heard = TinyLLM.page.heard;
+        return arguments[0].map(([text, earlier, answer]) => [
+          TinyLLM.samples.unknown(text, world, heard)[0],
+          TinyLLM.samples.fault(text, answer, earlier, world, heard),
+          TinyLLM.samples.lacksStory(text, earlier, world, heard)]);""",
+        [row[:3] for row in JUDGED],
+    )
+    for (text, earlier, answer, unknown, (fault, missing)), found in zip(
+        JUDGED, ours, strict=True
+    ):
+        message = Message(text, earlier)
+        assert message.fault(answer) == (fault, missing)
+        key = f"fault.{fault.replace(' ', '-')}" if fault else ""
+        shown = [word for word in missing if word != "tractor"]  # the lists have no spots
+        assert found == [unknown, [key if shown or not missing else "", shown],
+                         message.lacks_story], text  # fmt: skip
+
+
+def test_a_question_without_a_story_is_not_sent(opened):
+    opened.open("tokens")
+    opened.turn("temperature", 0)
+    opened.new()
+    opened.js("request.value = 'Where is the kite?'; document.getElementById('go').click()")
+    assert "no story to ask about" in opened.texts("#status")[0]
+    assert opened.js("return TinyLLM.app.requests") == []
+    opened.new().ask("Tell me a story about an owl.")
+    assert "not in this story: owl" in opened.texts("#status")[0]

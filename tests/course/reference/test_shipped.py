@@ -12,12 +12,15 @@ import transformers
 import solutions
 from labkit.learner.lessons.data import Validation
 from labkit.model import checkpoint
+from labkit.model.chat import manners
+from labkit.model.chat.stream import Sampling
 from labkit.model.hub import SHIPPED
 from labkit.model.tokenizer import Tokenizer
 from solutions.generation import generate
 from solutions.training import causal_lm_loss
 from storyworld.reader import read_story
 from training import card, measure
+from training.asking import asked_words
 from training.recipe import Recipe
 
 pytestmark = pytest.mark.parametrize("name", SHIPPED)
@@ -46,7 +49,7 @@ def test_its_card_says_what_the_files_beside_it_hold(name):
     assert max(path.stat().st_size for path in folder.iterdir()) < 8e6
     text = (folder / "README.md").read_text()
     assert text == card.card(folder, solutions)
-    assert len(text.splitlines()) < 80  # one page
+    assert len(text.splitlines()) < 90  # one page
     assert f"on {tokens / 1e6:.1f} million tokens of text in {len(runs)} runs" in text
 
 
@@ -84,6 +87,23 @@ def test_a_forged_score_is_noticed(name):
     assert far_off(scores, scores) == []
     forged = {way: scores[way] | {"visitors": 0.99} for way in measure.WAYS[:2]}
     assert len(far_off(scores | forged, scores)) == 2
+
+
+def test_every_word_of_its_card_was_asked_for_and_the_counts_are_what_comes(name, loaded):
+    scores, tokenizer = read(name, "scores.json")["asked"], Tokenizer(SHIPPED[name])
+    for kind, words in manners.LISTS.items():
+        for counts in scores[kind].values():
+            assert sum(counts[key] for key in ("granted", "told", "refused")) == len(words)
+    sample = asked_words(
+        lambda texts: measure.continuations(
+            loaded[name], tokenizer, generate, texts, Sampling()
+        ),
+        most=4,
+    )
+    for form, counts in sample["beings"].items():
+        assert counts["granted"] <= scores["beings"][form]["granted"]
+    assert sample["beings"]["with an article"]["granted"] == 4
+    assert sample["names"]["two of them"]["granted"] < 4
 
 
 @pytest.mark.slow

@@ -8,9 +8,12 @@ from importlib.metadata import distributions
 import pytest
 import yaml
 from packaging.specifiers import SpecifierSet
+from typer.main import get_command
 
+from labkit import __version__
 from labkit.author import build
 from labkit.checks.mistakes import mistakes_of
+from labkit.cli import app
 from labkit.course.paths import ROOT
 from labkit.course.syllabus import LABS, NOTEBOOKS, find_lab
 from labkit.learner.hints import RUNGS, rungs, sections
@@ -144,3 +147,54 @@ def test_the_walks_of_contributing_name_functions_that_are_there():
     for path, name in stations:
         text = (ROOT / "labkit" / path).read_text()
         assert re.search(rf"^ *(def|class) {name}\b", text, re.M), (path, name)
+
+
+def test_the_version_and_its_date_agree_everywhere():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    project = (ROOT / "pyproject.toml").read_text()
+    assert f'\nversion = "{__version__}"\n' in project
+    assert citation["version"] == __version__
+    released = f"\n## {__version__}, {citation['date-released']}\n"
+    assert released in (ROOT / "CHANGELOG.md").read_text()
+
+
+DOCUMENTS = ("README.md", "README.zh-CN.md", "GRADING.md", "CONTRIBUTING.md", "SECURITY.md")
+SPAN = re.compile(
+    r"`([^`\n]+)`|^ *(?:\.venv/bin/)?(tinyllm .+)$|&& (?:\.venv/bin/)?(tinyllm .+)$", re.M
+)
+PLACEHOLDER = re.compile(r"(?<![A-Za-z])(X|NN_LAB|LAB|NAME|xx)(?![A-Za-z])")
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_commands_and_options_of_the_documents_exist(name):
+    commands, count = get_command(app).commands, 0
+    spans = ["".join(found) for found in SPAN.findall((ROOT / name).read_text("utf-8"))]
+    for span in spans:
+        for line in re.split(r" && | \| |; ", span):
+            words = (
+                re.sub(r"^(\S*/|TINYLLM_LANG=\w+ )(?=tinyllm )", "", line).split("#")[0].split()
+            )
+            if words[:1] != ["tinyllm"] or len(words) < 2 or words[1].startswith("-"):
+                continue
+            command, rest, count = commands[words[1]], words[2:], count + 1
+            if hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+                command, rest = command.commands[rest[0]], rest[1:]
+            known = {option for field in command.params for option in field.opts}
+            known |= {option for field in command.params for option in field.secondary_opts}
+            options = {word.split("=")[0] for word in rest if re.match("--?[a-z]", word)}
+            assert options <= known | {"--help"}, line
+    assert count or name == "SECURITY.md"
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_files_of_the_documents_exist(name):
+    text, there = (ROOT / name).read_text("utf-8"), {path.name for path in ROOT.iterdir()}
+    for span in re.findall(r"`([\w./-]+)`|\]\(([\w./-]+)\)", text):
+        path = "".join(span)
+        if "/" in path and path.split("/")[0] in there and not PLACEHOLDER.search(path):
+            assert (ROOT / path).exists() or is_made(path), path
+
+
+def is_made(path):
+    """What a command writes, or a name in a folder that is not in the repository."""
+    return subprocess.run(["git", "check-ignore", "-q", path], cwd=ROOT).returncode == 0

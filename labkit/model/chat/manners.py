@@ -1,0 +1,195 @@
+"""What a model of little stories can be asked, and what is said where it does otherwise.
+
+The model itself is never touched: a message is compared with the words it was trained on, and
+an answer with the message and the story. `labkit/look/static/samples.js` does so in a page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from storyworld import HONEST, TALK
+from storyworld.events import SENTENCES
+from storyworld.grammar import ALL_ADJECTIVES, PRONOUNS, SLOT
+from storyworld.questions import UNTOLD
+from storyworld.reader import read, split_sentences
+from storyworld.words import (
+    CONTAINERS,
+    FOODS,
+    GENDER,
+    KINDS,
+    NUMBERS,
+    PLACE_OF_SPOT,
+    PLACES,
+    PLURALS,
+    PREFIXES,
+    QUESTIONS,
+    THINGS,
+)
+
+LETTERS = re.compile(r"[^\W_]+(?:['’][^\W\d_]+)?")
+LITTLE = ["a", "an", "the", "of", "in", "on", "at", "by", "to", "for", "with", "and", "or"]
+LITTLE += ["is", "was", "that", "who", "his", "her"]
+STORY_LENGTH = 3  # sentences of an answer that is a story; small talk has two
+LISTS = {  # what can be asked for; the page and the card call them the same
+    "names": list(GENDER),
+    "beings": KINDS,
+    "places": list(PLACES),
+    "things": [*THINGS, *CONTAINERS],
+    "food": FOODS,
+    "counted": list(PLURALS.values()),
+}
+NO_WISH = ("places", "counted")  # no request that the model was trained on has them
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text in their order, each once, without a possessive 's."""
+    found = (re.sub(r"['’]s$", "", word) for word in LETTERS.findall(text))
+    return list(dict.fromkeys(found))
+
+
+def slotless(texts: Iterable[str]) -> set[str]:
+    """The words of templates in small letters, without their slots."""
+    return {word.lower() for text in texts for word in words_of(SLOT.sub("", text))}
+
+
+def lower(names: Iterable[str]) -> set[str]:
+    """The single words of names, in small letters."""
+    return {word.lower() for name in names for word in name.split()}
+
+
+CHATTER = {request.lower().rstrip(".?!"): reply for request, reply in TALK["small_talk"]}
+PLAIN = {request.lower().rstrip(".?!") for request in TALK["plain_requests"]}
+ASKED = slotless([*TALK["requests"], *TALK["long_requests"], *PLAIN, *CHATTER, "named"])
+ASKED |= lower(ALL_ADJECTIVES)
+SAID = slotless(text for texts in SENTENCES.values() for text in texts)
+SAID |= slotless([*QUESTIONS.values(), *PREFIXES]) | {*PRONOUNS, "they"}
+SAID |= lower([*PLACE_OF_SPOT, *NUMBERS, *PLURALS])
+SAID -= ASKED
+FORMS = [  # of questions that a story answers, as patterns for Python and JavaScript
+    re.sub(r"\{\w+\}", ".+", text.rstrip("?").lower()).replace(" was ", " (?:was|is) ")
+    for text in QUESTIONS.values()
+]
+REFUSALS = [*HONEST, UNTOLD]
+ABOUT_ITSELF = [CHATTER[key] for key in ("who are you", "what is your name", "what can you do")]
+CONTENT = lower(name for names in LISTS.values() for name in names)
+CONTENT |= lower([*PLURALS, *PLACE_OF_SPOT, *NUMBERS, *ALL_ADJECTIVES]) - set(LITTLE)
+CONTENT -= {"under", "behind", "beside", "between", "among", "old", "suit"}
+SINGULAR = {plural: single for single, plural in PLURALS.items()}
+
+
+def tables() -> dict[str, list[str]]:
+    """What the page needs to judge a message and an answer as this module does."""
+    return {
+        "requests": sorted(ASKED),
+        "texts": sorted(SAID),
+        "plain": sorted(PLAIN),
+        "chatter": sorted(CHATTER),
+        "forms": FORMS,
+        "refusals": REFUSALS,
+        "itself": ABOUT_ITSELF,
+        "adjectives": ALL_ADJECTIVES,
+    }
+
+
+def is_story_request(message: str) -> bool:
+    """Whether it asks for a story; one that says "This is the story of ..." tells one."""
+    is_told = re.match("this ", message.strip(), re.I) or len(split_sentences(message)) > 2
+    return (
+        bool(re.search(r"\bstor(y|ies)\b", message, re.I) and not is_told)
+        or _bare(message) in PLAIN
+    )
+
+
+def is_question(message: str) -> bool:
+    """Whether the last sentence has the form of a question that stories answer."""
+    last = _bare((split_sentences(message) or [""])[-1])
+    return last not in CHATTER and any(re.fullmatch(form, last) for form in FORMS)
+
+
+def unknown_words(message: str) -> list[str]:
+    """Words that the model cannot take in: a request for a story has room for fewer."""
+    known = ASKED | set(LITTLE)
+    if is_story_request(message):
+        known |= lower(n for name, names in LISTS.items() if name not in NO_WISH for n in names)
+    else:
+        known |= SAID | lower(n for names in LISTS.values() for n in names)
+    return [word for word in words_of(message) if word.lower() not in known]
+
+
+def wishes(request: str) -> list[str]:
+    """Who and what a request asks for: "Mia", "red kite", "owl", in its order."""
+    names = sorted({n for names in LISTS.values() for n in names} | set(PLURALS), key=len)
+    nouns = "|".join(map(re.escape, reversed(names)))
+    found = re.findall(rf"\b(?:(?:{'|'.join(ALL_ADJECTIVES)}) )?(?:{nouns})\b", request, re.I)
+    return list(dict.fromkeys(found))
+
+
+def not_granted(request: str, story: str) -> list[str]:
+    """The wishes of a request of which the story says nothing."""
+    return [w for w in wishes(request) if not re.search(rf"\b{re.escape(w)}\b", story, re.I)]
+
+
+def unsupported(answer: str, story: str) -> list[str]:
+    """Names, things, places and numbers of an answer that the story never mentions."""
+    mentioned = {word.lower() for word in words_of(story)}
+    mentioned |= {SINGULAR[word] for word in mentioned & set(SINGULAR)}
+    mentioned |= {PLURALS[word] for word in mentioned & set(PLURALS)}
+    found = (word for word in words_of(answer) if word.lower() in CONTENT)
+    return [word for word in found if word.lower() not in mentioned]
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message to a model of little stories, after the turns before it."""
+
+    text: str
+    earlier: Sequence[str] = ()
+
+    @property
+    def story(self) -> str:
+        """The last story of the talk, the message's own included; "" if there is none."""
+        for text in (self.text, *reversed(self.earlier)):
+            sentences = split_sentences(text)
+            statements = (
+                sentences[:-1] if sentences and sentences[-1].endswith("?") else sentences
+            )
+            is_mine = any(map(read, statements)) or (
+                text is self.text and 0 < len(statements) < len(sentences)
+            )
+            if len(statements) >= STORY_LENGTH or is_mine:
+                return " ".join(statements)
+        return ""
+
+    @property
+    def unknown(self) -> list[str]:
+        return unknown_words(self.text)
+
+    @property
+    def lacks_story(self) -> bool:
+        """Whether it asks about a story that nobody told."""
+        return is_question(self.text) and not self.unknown and not self.story
+
+    def fault(self, answer: str) -> tuple[str, list[str]]:
+        """What is wrong with an answer, as far as words show it: ("left out", ["owl"]),
+        ("unsupported", ["tractor"]), ("no answer", []), or ("", []) for nothing."""
+        sentences = split_sentences(answer)
+        if answer.strip() in REFUSALS or CHATTER.get(_bare(self.text)) == answer.strip():
+            return "", []
+        if is_story_request(self.text):
+            is_story = len(sentences) >= STORY_LENGTH
+            left_out = not_granted(self.text, answer) if is_story else []
+            return ("left out" * bool(left_out), left_out) if is_story else ("no answer", [])
+        if is_question(self.text):
+            question = split_sentences(self.text)[-1]
+            missing = unsupported(f"{question} {answer}", self.story)
+            return "unsupported" * bool(missing), missing
+        is_about_itself = answer.strip() in ABOUT_ITSELF
+        is_mine = self.story and any(map(read, split_sentences(self.text)))
+        return ("", []) if is_about_itself or is_mine else ("no answer", [])
+
+
+def _bare(message: str) -> str:
+    return " ".join(message.lower().split()).rstrip(".?! ")

@@ -1,0 +1,26 @@
+"""Messages to a model of little stories, and what is wrong with an answer to each."""
+
+from storyworld import HONEST
+
+OWL = "A boy named Sam was in the park. He had a key. He lost the key. He was sad."
+KITE = ("Tell me a story about a kite.", "Mia had a kite. Mia flew it. Mia was happy.")
+JUDGED = (  # message, turns before, answer, words that it does not know, what is wrong
+    ("Tell me a story about an owl.", (), OWL, [], ("left out", ["owl"])),
+    ("Tell me a story about Sam and a red key.", (), OWL, [], ("left out", ["red key"])),
+    ("Tell me a story about a key in the school.", (), OWL, ["school"],
+     ("left out", ["school"])),
+    ("Tell me a sad story about Sam.", (), OWL, ["sad"], ("", [])),
+    ("Tell me two stories about dragons.", (), HONEST[0],
+     ["two", "stories", "dragons"], ("", [])),
+    ("a story about a cat who can fly", (), "Hello!", ["fly"], ("no answer", [])),
+    ("Where is the kite?", KITE, "Mia has it.", [], ("", [])),
+    ("Where is the kite?", KITE, "It is behind the tractor.", [],
+     ("unsupported", ["tractor"])),
+    ("Where is the owl?", KITE, "Mia has it.", [], ("unsupported", ["owl"])),
+    ("Peter has a key. Who has the key?", (), "Ben has it.", ["Peter"],
+     ("unsupported", ["Ben"])),
+    ("Do you like me?", (), " o has it.", [], ("no answer", [])),
+    ("Where are you from?", (), "I am well, thank you. Shall I tell you a story?", [],
+     ("no answer", [])),
+    ("Who are you?", (), "I am a very small language model. I tell stories.", [], ("", [])),
+)  # fmt: skip
