@@ -131,9 +131,11 @@ class DistributedGroup(Group):
             dist.all_gather(results, tensors[0])
             return results
         if kind == "all_to_all":
-            results = [torch.empty_like(output) for output in option]
-            dist.all_to_all(results, tensors)
-            return results
+            flat, sizes = torch.cat([t.flatten() for t in tensors]), [t.numel() for t in option]
+            received = flat.new_empty(sum(sizes))
+            dist.all_to_all_single(received, flat, sizes, [t.numel() for t in tensors])
+            pairs = zip(received.split(sizes), option, strict=True)
+            return [part.view(output.shape) for part, output in pairs]
         result = torch.empty_like(tensors[self.rank])
         dist.reduce_scatter(result, tensors)
         return result
