@@ -566,8 +566,8 @@ def ring_attention(
     query attends to keys up to its own position, else to all. The scale is D^-0.5; query head h
     reads KV head h // G.
 
-    No tensor grows with the length of the whole text. Each rank sends N - 1 times its keys and
-    values. (No gradient flows through it here.)
+    Each rank sends N - 1 times keys and values of its own size, and gathers nothing else. (No
+    gradient flows through it here.)
 
     Shapes: query (B, H, T, D), key and value (B, K, T, D), T equal on all ranks
             -> (B, H, T, D) of this rank's queries

@@ -576,7 +576,15 @@ def shard_weight(name, weight, config, group):
         return weight[head * config.head_dim : (head + 1) * config.head_dim]
     if kind in ("k_proj", "v_proj") and config.num_key_value_heads % count:
         raise ValueError(name)
-    if kind in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "embed_tokens", "lm_head"):
+    if kind in (
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "gate_proj",
+        "up_proj",
+        "embed_tokens",
+        "lm_head",
+    ):
         return weight[part_of(len(weight), group)]
     if kind in ("o_proj", "down_proj") and name.endswith(".weight"):
         return weight.T[part_of(weight.size(1), group)].T
@@ -700,9 +708,7 @@ class ExpertParallelMoe(nn.Module):
         self.group, self.gate = group, block.gate
         self.top_k, self.norm_topk_prob = block.top_k, block.norm_topk_prob
         each = len(block.experts) // group.size
-        self.experts = nn.ModuleList(
-            block.experts[group.rank * each + i] for i in range(each)
-        )
+        self.experts = nn.ModuleList(block.experts[group.rank * each + i] for i in range(each))
 
     def forward(self, hidden_states):
         shape, size, each = hidden_states.shape, self.group.size, len(self.experts)
@@ -766,9 +772,7 @@ def ring_attention(query, key, value, group, is_causal=True):
         scores = q @ pair[0].float()[:, :, None].mT * size**-0.5
         if is_causal:
             mine = torch.arange(length)[:, None] + group.rank * length
-            scores = scores.masked_fill(
-                torch.arange(length) + owner * length > mine, -1e9
-            )
+            scores = scores.masked_fill(torch.arange(length) + owner * length > mine, -1e9)
         logs.append(scores.logsumexp(-1))
         outs.append(scores.softmax(-1) @ pair[1].float()[:, :, None])
         if step < group.size - 1:
@@ -784,7 +788,9 @@ def ring_attention(query, key, value, group, is_causal=True):
     state = None
     for step in range(group.size):
         owner = (group.rank - step) % group.size
-        k, v = (t.float().repeat_interleave(query.size(1) // t.size(1), 1) for t in (key, value))
+        k, v = (
+            t.float().repeat_interleave(query.size(1) // t.size(1), 1) for t in (key, value)
+        )
         scores = query.float() @ k.mT / query.size(-1) ** 0.5
         there = torch.arange(length) + owner * length
         if is_causal:

@@ -90,9 +90,7 @@ def texts(rng, sizes, share=0.7):
     return ids, labels
 
 
-def data_call(
-    rng, sizes, share=0.7, without=(), steps=1, groups=1, traffic="none", **more
-):
+def data_call(rng, sizes, share=0.7, without=(), steps=1, groups=1, traffic="none", **more):
     """`without`: ranks on which no label counts, or pairs of a rank and one of its texts."""
     seed = int(rng.integers(0, 1000))
     objects = Given("training.training", seed=seed, vocab_size=VOCAB, hidden_size=3,
@@ -290,9 +288,9 @@ def loss_call(rng, size=2, vocab=8, shape=(2, 5), scale=3.0, dropped=0.0, dtype=
 
 test_loss = check("14.5", "the loss on {size} ranks", size=[1, 2, 4], points=1.5)(loss_call)
 test_loss_gradient = check("14.5", "its gradient", grad=("logits",), points=1.5)(loss_call)
-test_loss_dropped = check(
-    "14.5", "labels of -100 do not count", dropped=0.5, grad=("logits",)
-)(loss_call)
+test_loss_dropped = check("14.5", "labels of -100 do not count", dropped=0.5, grad=("logits",))(
+    loss_call
+)
 test_loss_large = check("14.5", "logits that differ by hundreds", scale=300.0)(loss_call)
 test_loss_half = check("14.5", "logits in {dtype}", points=0.5, dtype=BF16)(loss_call)
 test_loss_kinds = check(
@@ -445,7 +443,9 @@ def schedule_call(rng, kind, place, few=False, **options):
 
 
 PLACES = ["the first", "a middle", "the last"]
-test_gpipe = check("14.8", "gpipe: {place} stage", kind="gpipe", place=PLACES[:2])(schedule_call)
+test_gpipe = check("14.8", "gpipe: {place} stage", kind="gpipe", place=PLACES[:2])(
+    schedule_call
+)
 test_1f1b = check("14.8", "1f1b: {place} stage", kind="1f1b", place=PLACES)(schedule_call)
 test_1f1b_few = check("14.8", "1f1b: {place} stage, fewer micro-batches than stages",
                       kind="1f1b", few=True, place=PLACES[:2])(schedule_call)  # fmt: skip

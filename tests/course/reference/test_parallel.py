@@ -231,5 +231,3 @@ def test_parts_are_refused_that_ranks_cannot_divide():
     assert part_of(12, group) == slice(3, 6)
     with pytest.raises(ValueError, match="10 rows cannot be divided among 4 ranks"):
         part_of(10, group)
-
-

@@ -226,10 +226,12 @@ def kinds_in(groups: list[ReplayedGroup]) -> dict[str, Any]:
 TRAFFIC: dict[str, Callable[[list[ReplayedGroup]], dict[str, Any]]] = {
     "none": lambda groups: {},
     "kinds": kinds_in,
-    "bytes": lambda groups: kinds_in(groups)
-    | {"bytes that each rank sends": [g.bytes_sent for g in groups]},
-    "total": lambda groups: kinds_in(groups)
-    | {"bytes that all ranks send": sum(g.bytes_sent for g in groups)},
+    "bytes": lambda groups: (
+        kinds_in(groups) | {"bytes that each rank sends": [g.bytes_sent for g in groups]}
+    ),
+    "total": lambda groups: (
+        kinds_in(groups) | {"bytes that all ranks send": sum(g.bytes_sent for g in groups)}
+    ),
     # Of rank 0; what is smaller are counts and losses
     "buckets": lambda groups: {
         "numbers in each bucket": [
