@@ -100,11 +100,12 @@ def data_parallel_step(
     of experts is left out here.
 
     A rank takes its texts in parts, as torch.chunk(accumulation_steps) cuts them, of which one
-    graph at a time is kept; a part in which no label counts is left out. Then the gradients of all ranks are added, once, with
-    all_reduce: the parameters, in their order, are filled into buckets, flat tensors of at most
-    bucket_size numbers. A bucket is sent when the next parameter does not fit into it; a
-    parameter larger than that has a bucket for itself. A parameter without a gradient travels
-    as zeros: every rank sends the same buckets, also one without a counted label.
+    graph at a time is kept; a part in which no label counts is left out. Then the gradients of
+    all ranks are added, once, with all_reduce: the parameters, in their order, are filled into
+    buckets, flat tensors of at most bucket_size numbers. A bucket is sent when the next
+    parameter does not fit into it; a parameter larger than that has a bucket for itself. A
+    parameter without a gradient travels as zeros: every rank sends the same buckets, also one
+    without a counted label.
 
     Clipping to max_grad_norm, by the norm of the summed gradients, lr and the optimizer's step
     come after that, as in train_step.
@@ -165,9 +166,10 @@ class ShardedAdamW:
         all_gather       every rank gets all shards and writes them into the parameters
 
     lr, betas, eps and weight_decay are read at each step. Each rank's gradients are its share
-    of the whole batch's, so that they are added and not averaged. A parameter without a gradient counts as zeros. After step() no parameter has a
-    gradient: grad is None. Clipping multiplies by max_grad_norm / (norm + 1e-6) if that is
-    below 1, as torch does; None clips nothing.
+    of the whole batch's, so that they are added and not averaged. A parameter without a
+    gradient counts as zeros. After step() no parameter has a gradient: grad is None. Clipping
+    multiplies by max_grad_norm / (norm + 1e-6) if that is below 1, as torch does; None clips
+    nothing.
 
     Shapes: step() -> the norm before clipping, a plain number, equal on all ranks
     dtype:  float32

@@ -239,7 +239,7 @@ class World:
             self._fail(error)
 
     def _next(self, rank: int) -> None:
-        """Let the next rank run that can; the World is done, or has failed, if there is none."""
+        """Let the next rank run that can; if there is none, the World is done or has failed."""
         order = [(rank + step) % self.size for step in range(1, self.size + 1)]
         ready = [r for r in order if not self.finished[r] and self.waiting[r] is None]
         if ready:
@@ -294,7 +294,7 @@ def settle(waiting: list[tuple | None]) -> dict[int, object]:
         return {r: torch.stack([row[r] for row in tensors]).sum(dim=0) for r in everyone}
     stacked = torch.stack([row[0] for row in tensors])
     total = stacked.amax(dim=0) if waiting[0][2] == "max" else stacked.sum(dim=0)
-    return {r: total for r in everyone}
+    return dict.fromkeys(everyone, total)
 
 
 def describe(waiting: list[tuple | None]) -> str:

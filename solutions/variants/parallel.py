@@ -211,7 +211,7 @@ def data_parallel_step(
     for each in optimizer.param_groups:
         each.update(lr=lr)
     optimizer.step()
-    return dict(loss=loss.item(), grad_norm=norm)
+    return {"loss": loss.item(), "grad_norm": norm}
 
 
 # %% exercise 14.3: one flat buffer that is kept
@@ -763,7 +763,7 @@ def ring_attention(query, key, value, group, is_causal=True):
 
 # %% exercise 14.7: parts with their logsumexp, put together at the end
 def ring_attention(query, key, value, group, is_causal=True):
-    batch, heads, length, size = query.shape
+    length, size = query.shape[2:]
     q = query.float().unflatten(1, (key.size(1), -1))  # (B, K, G, T, D)
     outs, logs = [], []
     pair = torch.stack([key, value], dim=0)

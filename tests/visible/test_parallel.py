@@ -325,8 +325,8 @@ test_shard_heads = check(
                (1, (2, 6), 1, 2)),
 )(shard_call)  # fmt: skip
 test_shard_whole = check("14.5", "shard_weight of {name}: whole", points=0.5, cases=rows(
-    "name, shape", (LAYER + "input_layernorm.weight", (6,)), (LAYER + "mlp.gate.weight", (4, 6)),
-    (LAYER + "self_attn.o_proj.bias", (6,)),
+    "name, shape", (LAYER + "input_layernorm.weight", (6,)),
+    (LAYER + "mlp.gate.weight", (4, 6)), (LAYER + "self_attn.o_proj.bias", (6,)),
 ))(shard_call)  # fmt: skip
 test_shard_refused = check(
     "14.5", "what {size} ranks do not divide raises ValueError: {name}", points=0.5, size=4,

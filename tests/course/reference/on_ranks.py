@@ -1,5 +1,5 @@
 """All of lab 14 on the ranks of a group, each part beside one machine. As a script it is one
-process of torchrun: `torchrun --nproc-per-node 4 tests/course/reference/on_ranks.py OUT`."""
+process of torchrun, with the repository on PYTHONPATH: on_ranks.py OUT [nccl]."""
 
 import copy
 import json
@@ -8,10 +8,6 @@ import sys
 from pathlib import Path
 
 import torch
-
-ROOT = Path(__file__).parents[3]
-if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
 
 from solutions.config import Qwen3Config
 from solutions.decoder import Qwen3ForCausalLM

@@ -156,7 +156,7 @@ def settle(waiting: list[Event | None]) -> dict[int, Any]:
         return {r: torch.stack([row[r] for row in tensors]).sum(dim=0) for r in everyone}
     stacked, first = torch.stack([row[0] for row in tensors]), waiting[0]
     total = stacked.amax(dim=0) if first and first[2] == "max" else stacked.sum(dim=0)
-    return {r: total for r in everyone}
+    return dict.fromkeys(everyone, total)
 
 
 def describe(waiting: list[Event | None]) -> str:
