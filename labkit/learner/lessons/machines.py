@@ -57,29 +57,29 @@ def serving(config: Any, layout: Layout, texts: int, context: int) -> dict[str, 
         "ms": the step, "tokens/s": of all devices together}
     """
     experts, others = weights(config)
-    mine = -(-texts // layout.copies)  # texts of one copy
+    rows = -(-texts // layout.copies)  # texts of one copy
     kv_heads = max(config.num_key_value_heads / layout.tensor, 1)
     per_token = 2 * config.num_hidden_layers * kv_heads * config.head_dim * BYTES
-    held_weights = BYTES * (experts / layout.expert + others / layout.tensor)
-    held = held_weights + mine * context * per_token
+    weight_bytes = BYTES * (experts / layout.expert + others / layout.tensor)
+    memory = weight_bytes + rows * context * per_token
 
     layers, size = config.num_hidden_layers, config.hidden_size * BYTES
     ring = 2 * (layout.tensor - 1) / layout.tensor
-    reduced = layers * 2 * ring * size * mine  # all_reduce after attention and after experts
+    reduced = layers * 2 * ring * size * rows  # all_reduce after attention and after experts
     away = (layout.expert - 1) / layout.expert
-    routed = layers * 2 * away * config.num_experts_per_tok * size * mine / layout.tensor
+    routed = layers * 2 * away * config.num_experts_per_tok * size * rows / layout.tensor
     routed = routed if layout.expert > 1 else 0.0
     # Experts that at least one token wants, where every expert is as likely
     wanted = 1 - (1 - config.num_experts_per_tok / config.num_experts) ** texts
     read = BYTES * (wanted * experts / layout.expert + others / layout.tensor)
-    read += mine * context * per_token
+    read += rows * context * per_token
     seconds = read / READ
     for size_sent, width, starts in ((reduced, layout.tensor, 2), (routed, layout.expert, 2)):
         where = "inside" if width <= PER_MACHINE else "between"
         if width > 1:
             seconds += size_sent / LINK[where] + layers * starts * START[where]
-    return {"GB": held / GB, "fits": float(held < MEMORY), "MB sent": (reduced + routed) / 1e6,
-            "ms": 1000 * seconds, "tokens/s": texts / seconds}  # fmt: skip
+    return {"GB": memory / GB, "fits": float(memory < MEMORY),
+            "MB sent": (reduced + routed) / 1e6, "ms": 1000 * seconds, "tokens/s": texts / seconds}  # fmt: skip
 
 
 def training(config: Any, devices: int, sharded: int) -> dict[str, float]:

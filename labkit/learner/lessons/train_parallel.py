@@ -78,9 +78,9 @@ def by_data(code, model, config, group) -> Callable[[Tensor], float]:
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.01)
 
     def step(ids: Tensor) -> float:
-        mine = ids[code.parallel.part_of(len(ids), group)]
+        part = ids[code.parallel.part_of(len(ids), group)]
         found = code.parallel.data_parallel_step(
-            model, optimizer, mine, mine, RATE, group, max_grad_norm=1.0
+            model, optimizer, part, part, RATE, group, max_grad_norm=1.0
         )
         return found["loss"]
 
@@ -92,8 +92,8 @@ def by_optimizer(code, model, config, group) -> Callable[[Tensor], float]:
     optimizer = code.parallel.ShardedAdamW(model.parameters(), group, lr=RATE)
 
     def step(ids: Tensor) -> float:
-        mine = ids[code.parallel.part_of(len(ids), group)]  # every text counts as many tokens
-        loss = code.training.causal_lm_loss(model(mine), mine) / group.size
+        part = ids[code.parallel.part_of(len(ids), group)]  # every text counts as many tokens
+        loss = code.training.causal_lm_loss(model(part), part) / group.size
         loss.backward()
         total = loss.detach().clone()
         group.all_reduce(total)
