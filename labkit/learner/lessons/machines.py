@@ -78,8 +78,9 @@ def serving(config: Any, layout: Layout, texts: int, context: int) -> dict[str, 
         where = "inside" if width <= PER_MACHINE else "between"
         if width > 1:
             seconds += size_sent / LINK[where] + layers * starts * START[where]
-    return {"GB": memory / GB, "fits": float(memory < MEMORY),
-            "MB sent": (reduced + routed) / 1e6, "ms": 1000 * seconds, "tokens/s": texts / seconds}  # fmt: skip
+    speed = {"ms": 1000 * seconds, "tokens/s": texts / seconds}
+    sizes = {"GB": memory / GB, "MB sent": (reduced + routed) / 1e6}
+    return {**sizes, "fits": float(memory < MEMORY), **speed}
 
 
 def training(config: Any, devices: int, sharded: int) -> dict[str, float]:
