@@ -197,6 +197,13 @@ RULES: tuple[tuple[str, str | Callable[[Case], str]], ...] = (
         ),
     ),
     (
+        r"^Deadlock: no rank can go on",
+        said(
+            "ranks wait for each other: each of them has to make the same calls in the same "
+            "order, whatever its own numbers are, and not all of them can send first"
+        ),
+    ),
+    (
         r"CUDA|NVIDIA",
         said("there is no GPU in grading: take the device from a tensor, `x.device`"),
     ),

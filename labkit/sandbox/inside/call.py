@@ -33,7 +33,7 @@ class Given:
 # The options of a call: their types and their defaults
 OPTIONS: dict[str, tuple[Any, Any]] = {
     "init": (Mapping, None),
-    "state": (Mapping, None),
+    "state": ((Mapping, Given), None),
     "dtype": (torch.dtype, None),
     "grad": ((bool, list, tuple), False),
     "names": (bool, False),
@@ -43,6 +43,8 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
     "trace": (tuple, ()),
     "most_numbers": (int, None),
     "most_operations": (int, None),
+    "ranks": (int, None),
+    "traffic": (str, "none"),
 }
 
 
@@ -69,6 +71,10 @@ class Call:
             more value, see Tracer, and the outcome's state is the weights that were loaded
     most_numbers  a tensor of more numbers than this, made on the way, raises MemoryError
     most_operations  more operations of torch than this in a step raise RuntimeError
+    ranks   perform it on this many ranks that talk to each other, see doubles/parallel.py:
+            Given("parallel.group") is the group of each, Given("parallel.by_rank", values=...)
+            what differs between them; each value is {"rank 0": ..., "rank 1": ..., ...}
+    traffic what of the ranks' talk is compared beside their values, one of TRAFFIC
 
     A Double among a step's inputs that has something to report makes the value of the step
     {"returned": ..., and that}. torch's global generator starts every call with the same seed.

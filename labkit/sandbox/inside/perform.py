@@ -25,6 +25,7 @@ from labkit.sandbox.inside.call import (
     tensors_in,
 )
 from labkit.sandbox.inside.doubles import Double, find_double
+from labkit.sandbox.inside.doubles.parallel import TRAFFIC, Ranks
 from labkit.sandbox.inside.torch_private import bounded, strict_memory
 from labkit.sandbox.inside.tracer import tracing
 
@@ -39,7 +40,10 @@ def perform(call: Call, namespace: Mapping[str, Any], filename: str | None = Non
     outcome = Outcome()
     try:
         with strict_memory(), same_numbers(), tracing(call, outcome):
-            _perform(call, namespace, outcome)
+            if call.ranks:
+                _perform_on_ranks(call, namespace, outcome)
+            else:
+                _perform(call, namespace, outcome)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit included: the learner's code may raise anything
@@ -73,6 +77,27 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
         outcome.grads = gradients(outcome.values, leaves | _parameters(target))
     outcome.values = [detached(value) for value in outcome.values]
     outcome.state = state_of(objects)
+
+
+def _perform_on_ranks(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None:
+    """Perform the call on each of its ranks; what it gives is kept under "rank 0", ..."""
+
+    def work() -> Outcome:
+        _generator.manual_seed(0)
+        part = Outcome()
+        _perform(call, namespace, part)
+        return part
+
+    ranks = Ranks(call.ranks)
+    parts = {f"rank {rank}": part for rank, part in enumerate(ranks.run(work))}
+    for number in range(len(parts["rank 0"].values)):
+        outcome.values.append({name: part.values[number] for name, part in parts.items()})
+    outcome.values[-1] |= TRAFFIC[call.traffic](ranks.groups)
+    outcome.names = parts["rank 0"].names
+    for name, part in parts.items():
+        outcome.changed += [f"{path} of {name}" for path in part.changed]
+        outcome.grads |= {f"{path} of {name}": grad for path, grad in part.grads.items()}
+        outcome.state |= {f"{path} of {name}": item for path, item in part.state.items()}
 
 
 def _build(call: Call, namespace: Mapping[str, Any], shared: dict[str, Any]) -> Any:
@@ -148,10 +173,10 @@ def resolve(value: Any, namespace: Mapping[str, Any], shared: dict[str, Any]) ->
         return namespace[value.name](**resolve(value.arguments, namespace, shared))
     if isinstance(value, Given):
         arguments = resolve(value.arguments, namespace, shared)
-        make, key = find_double(value.name), repr((value.name, arguments))
+        make = find_double(value.name)
         if not getattr(make, "shared", False):
             return make(**arguments)
-        if key not in shared:
+        if (key := repr((value.name, arguments))) not in shared:
             shared[key] = make(**arguments)
         return shared[key]
     if isinstance(value, Mapping):

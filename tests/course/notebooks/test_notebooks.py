@@ -119,6 +119,10 @@ CUTS = {
         "recall-train": ("steps=250", "steps=10"),
         "sink-fit": ("steps=400", "steps=25"),
     },
+    "14_parallel": {
+        "real-run": ("steps=20", "steps=3"),
+        "ending-code": ("new=90", "new=4"),
+    },
 }
 
 
