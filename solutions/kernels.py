@@ -1,45 +1,16 @@
 """Lab 16: kernels.
 
-The layers of the decoder as programs that run over memory once, written in Triton. Without a
-GPU Triton's interpreter runs them with numpy; with TRITON_INTERPRET=0 they are compiled.
+The layers of the decoder as programs that run over memory once, written in Triton.
 
 Shapes: N rows (tokens of all texts), B batch, T new tokens, S cached + new tokens,
 E hidden_size, H query heads, K KV heads, G = H/K queries per KV head, D head_dim,
 I intermediate_size, V vocab_size.
 """
 
-import os
-from types import SimpleNamespace
-
 import torch
 from torch import Tensor
 
-os.environ.setdefault("TRITON_INTERPRET", "1")  # Triton reads it when it is imported
-try:
-    import triton
-    import triton.language as tl
-except ImportError:  # macOS and Windows have no Triton: kernels are defined, and cannot start
-
-    class Unavailable:
-        """Stands for a kernel where Triton is not installed."""
-
-        def __init__(self, kernel):
-            self.__doc__, self.__name__ = kernel.__doc__, kernel.__name__
-
-        def __getitem__(self, grid):
-            raise ModuleNotFoundError("a kernel needs Linux and pip install '.[kernels]'")
-
-    triton, tl = SimpleNamespace(jit=Unavailable), SimpleNamespace(constexpr=None)
-
-
-# %% given: rows of a tensor
-def as_rows(x: Tensor) -> Tensor:
-    """All leading axes as one: (..., E) -> (N, E), a view if the numbers of a row are adjacent.
-
-    In the result they always are; row n begins at n * stride(0).
-    """
-    rows = x.reshape(-1, x.size(-1))
-    return rows if rows.stride(-1) == 1 else rows.contiguous()
+from .triton_tools import as_rows, tl, triton
 
 
 # %% exercise 16.1: rms_norm_kernel, rms_norm
@@ -245,27 +216,27 @@ def cross_entropy_kernel(
 
 def cross_entropy_(
     logits: Tensor, labels: Tensor, ignore_index: int = -100, block_size: int = 1024
-) -> Tensor:
-    """Mean loss of the labels that count. logits is overwritten with the gradient of that loss.
+) -> tuple[Tensor, Tensor]:
+    """Mean loss of the labels that count; the gradient of that loss takes the logits' place.
 
     The logits are never copied: with Qwen3's 151,936 columns they are the largest tensor of a
     training step, and their softmax and gradient would be two more of that size.
 
-    Shapes: logits (N, V), its rows contiguous, labels (N,) int64 -> scalar float32
-    Errors: no label that counts: the loss is NaN, as torch's is
+    Shapes: logits (N, V), the numbers of a row adjacent, labels (N,) int64
+            -> loss, a scalar float32, and gradient (N, V), which is logits itself
+    Errors: no label that counts: the loss is NaN, as torch's is, and the gradient 0
     Source: Milakov and Gimelshein 2018, https://arxiv.org/abs/1805.02867; in place:
             https://github.com/linkedin/Liger-Kernel
     """
     losses = torch.empty(logits.size(0), dtype=torch.float32, device=logits.device)
     num_labels = int((labels != ignore_index).sum())
     if num_labels == 0:
-        logits.zero_()
-        return losses.fill_(torch.nan).sum()
+        return losses.fill_(torch.nan).sum(), logits.zero_()
     cross_entropy_kernel[(logits.size(0),)](
         logits, labels, losses, logits.stride(0), logits.size(1), num_labels, ignore_index,
         BLOCK=block_size,
     )  # fmt: skip
-    return losses.sum()
+    return losses.sum(), logits
 
 
 # %% exercise 16.4: flash_attention_kernel
