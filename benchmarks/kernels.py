@@ -202,9 +202,14 @@ def matvec_case(bits: int) -> dict[str, Any]:
     if bits == 4:
         low, high = (packed + 8).to(torch.uint8).unflatten(-1, (-1, 2)).unbind(-1)
         packed = low | high << 4
-    block = 16 if TINY else 256
+    rows, block = BLOCKS["matvec"]
+
+    def ours(rows=rows, block=block):
+        return (kernels.quantized_matvec(x, packed, scale, bits, block, rows),)
+
     return {
-        "ours": lambda: (kernels.quantized_matvec(x, packed, scale, bits, block),),
+        "ours": ours,
+        **{f"{r} x {b}": partial(ours, r, b) for r, b in TRIED},
         "torch": lambda: (rounded @ x,),
         "bytes": packed.nbytes + scale.nbytes,
     }

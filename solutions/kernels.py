@@ -367,7 +367,12 @@ def quantized_matvec_kernel(
 
 
 def quantized_matvec(
-    x: Tensor, weight: Tensor, scale: Tensor, bits: int = 8, block_size: int = 64
+    x: Tensor,
+    weight: Tensor,
+    scale: Tensor,
+    bits: int = 8,
+    block_size: int = 64,
+    block_rows: int = 4,
 ) -> Tensor:
     """A matrix of whole numbers times a vector: what decoding one token is made of.
 
@@ -378,8 +383,8 @@ def quantized_matvec(
     """
     rows, columns = weight.size(0), x.size(0)
     out = torch.empty(rows, dtype=x.dtype, device=x.device)
-    quantized_matvec_kernel[(triton.cdiv(rows, 16),)](
+    quantized_matvec_kernel[(triton.cdiv(rows, block_rows),)](
         x, weight, scale, out, rows, columns, columns // scale.size(1),
-        BITS=bits, BLOCK_ROWS=16, BLOCK=block_size,
+        BITS=bits, BLOCK_ROWS=block_rows, BLOCK=block_size,
     )  # fmt: skip
     return out

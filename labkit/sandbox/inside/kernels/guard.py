@@ -87,7 +87,9 @@ def guarded_store(original: Callable) -> Callable:
 
 
 def guarded_atomic(original: Callable) -> Callable:
-    def update(builder: Any, operation: Any, ptr: Any, value: Any, mask: Any, *rest: Any) -> Any:
+    def update(
+        builder: Any, operation: Any, ptr: Any, value: Any, mask: Any, *rest: Any
+    ) -> Any:
         dtype = ptr.get_element_ty()
         profile.access(builder.grid_idx, ptr.data, mask.data, dtype, "updates")
         return original(builder, operation, ptr, value, mask, *rest)

@@ -1,8 +1,8 @@
 """What interpreted kernels do with memory: loads, stores, bytes, programs, races.
 
-    with profiled() as seen:
-        rms_norm(x, weight)
-    print(seen)
+with profiled() as seen:
+    rms_norm(x, weight)
+print(seen)
 """
 
 from __future__ import annotations
