@@ -42,11 +42,12 @@ ROWS, HIDDEN, WIDE, VOCAB, LOSSES, HEADS, KV_HEADS, TOKENS, HEAD_DIM = (
     if TINY
     else (16384, 4096, 12288, 151936, 4096, 32, 8, 4096, 128)
 )
-BLOCKS = (
-    {"swiglu": 16, "loss": 32, "attention": 16}
+BLOCKS: dict[str, Any] = (
+    {"swiglu": 16, "loss": 32, "attention": 16, "matvec": (4, 16)}
     if TINY
-    else {"swiglu": 1024, "loss": 4096, "attention": 64}
+    else {"swiglu": 1024, "loss": 4096, "attention": 64, "matvec": (4, 1024)}
 )
+TRIED = [(1, 1024), (1, 2048), (2, 1024), (4, 512), (8, 512), (4, 2048)][: 1 if TINY else 6]
 
 
 def randn(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -43,6 +43,7 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
     "trace": (tuple, ()),
     "most_numbers": (int, None),
     "most_operations": (int, None),
+    "profile": (tuple, ()),
 }
 
 
@@ -69,6 +70,8 @@ class Call:
             more value, see Tracer, and the outcome's state is the weights that were loaded
     most_numbers  a tensor of more numbers than this, made on the way, raises MemoryError
     most_operations  more operations of torch than this in a step raise RuntimeError
+    profile  inputs of the last step: what Triton kernels load of them and store is one more
+            value, see kernels.profile.Profile.report
 
     A Double among a step's inputs that has something to report makes the value of the step
     {"returned": ..., and that}. torch's global generator starts every call with the same seed.

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 
 def make_strict() -> None:
@@ -11,3 +14,17 @@ def make_strict() -> None:
         from labkit.sandbox.inside.kernels import guard
 
         guard.install()
+
+
+@contextmanager
+def counted(names: Sequence[str], inputs: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """While open, kernels are counted; then the dict says what they did with these inputs."""
+    found: dict[str, Any] = {}
+    if not names:
+        yield found
+        return
+    from labkit.sandbox.inside.kernels.profile import profiled
+
+    with profiled() as seen:
+        yield found
+    found |= seen.report({name: inputs[name] for name in names})

@@ -35,8 +35,8 @@ from labkit.sandbox.inside.importer import Sources
 from labkit.sandbox.inside.kernels import profile
 
 NOT_INTERPRETED = (
-    "Triton was imported before TRITON_INTERPRET=1 was set: restart, and import tinyllm.kernels "
-    "first"
+    "Triton was imported before TRITON_INTERPRET=1 was set: restart the kernel, and import "
+    "tinyllm.kernels first"
 )
 BFLOAT16 = (
     "arithmetic in bfloat16: convert to float32 first, x.to(tl.float32); only tl.dot takes it"
