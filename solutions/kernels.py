@@ -110,15 +110,15 @@ def swiglu_backward_kernel(
     """
     ### BEGIN SOLUTION
     row = tl.program_id(0)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    is_inside = column < size
-    grad = tl.load(grad_ptr + row * size + column, mask=is_inside).to(tl.float32)
-    gate = tl.load(gate_ptr + row * gate_stride + column, mask=is_inside).to(tl.float32)
-    up = tl.load(up_ptr + row * up_stride + column, mask=is_inside).to(tl.float32)
+    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    in_row = place < size
+    grad = tl.load(grad_ptr + row * size + place, mask=in_row).to(tl.float32)
+    gate = tl.load(gate_ptr + row * gate_stride + place, mask=in_row).to(tl.float32)
+    up = tl.load(up_ptr + row * up_stride + place, mask=in_row).to(tl.float32)
     s = tl.sigmoid(gate)
     grad_gate = grad * up * s * (1 + gate * (1 - s))
-    tl.store(grad_gate_ptr + row * size + column, grad_gate, mask=is_inside)
-    tl.store(grad_up_ptr + row * size + column, grad * gate * s, mask=is_inside)
+    tl.store(grad_gate_ptr + row * size + place, grad_gate, mask=in_row)
+    tl.store(grad_up_ptr + row * size + place, grad * gate * s, mask=in_row)
     ### END SOLUTION
 
 
@@ -207,8 +207,8 @@ def cross_entropy_kernel(
     for start in range(0, vocab_size, BLOCK):
         column = start + tl.arange(0, BLOCK)
         is_inside = column < vocab_size
-        logits = tl.load(logits_ptr + column, mask=is_inside, other=-float("inf"))
-        probs = tl.exp(logits.to(tl.float32) - log_sum)
+        again = tl.load(logits_ptr + column, mask=is_inside, other=-float("inf"))
+        probs = tl.exp(again.to(tl.float32) - log_sum)
         gradient = tl.where(column == label, probs - 1.0, probs) / num_labels
         tl.store(logits_ptr + column, gradient, mask=is_inside)
     ### END SOLUTION
@@ -252,7 +252,8 @@ def flash_attention_kernel(
     n // queries_per_kv_head of all B * K. Query t is at position total - new + t. If IS_CAUSAL,
     it attends up to its own position, and blocks of keys past the last query of the program are
     not loaded. All four tensors are contiguous; head_dim need not be a power of two, BLOCK_D
-    is. Scores and sums are float32; the products are exact (input_precision="ieee").
+    is. Scores and sums are float32. (On a GPU tl.dot rounds float32 numbers to 10 bits unless
+    it is told input_precision="ieee"; the interpreter never does.)
     """
     ### BEGIN SOLUTION
     head = tl.program_id(1)

@@ -3,11 +3,9 @@
 Interpreted programs take milliseconds: few rows, small blocks.
 """
 
-from functools import partial
-
 import torch
 
-from labkit.checks.declared import Call, Outcome, check, rows
+from labkit.checks.declared import Call, Outcome, check
 
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
 
@@ -68,13 +66,13 @@ test_norm_large = check(
     "16.1", "float16, large numbers: their squares do not fit", dtype=F16, scale=500.0
 )(norm_call)
 test_norm_half = check("16.1", "{dtype}", dtype=BF16, residual=[False, True])(norm_call)
-test_norm_residual = check("16.1", "with a residual, gaps behind the rows: {gap}", residual=True,
-                           gap=[0, 4])(norm_call)  # fmt: skip
+test_norm_residual = check("16.1", "with a residual, gaps behind the rows: {gap}",
+                           residual=True, gap=[0, 4])(norm_call)  # fmt: skip
 
 
 @check("16.1", view=moved(hidden_states=(1, 1), residual=(1, 1)))
 def test_norm_traffic(rng, shape=(3, 6)):
-    """with a residual, what the kernel moves: each input loaded once, each result stored once"""
+    """with a residual: each input is loaded once, each result stored once"""
     return norm_call(rng, shape, residual=True, profile=("hidden_states", "residual"))
 
 
@@ -139,7 +137,7 @@ def loss_call(rng, shape=(3, 21), block=8, ignored=(), scale=2.0, dtype=F32, gap
 test_loss = check("16.3", "a vocabulary of one block", shape=(3, 8))(loss_call)
 test_loss_blocks = check("16.3", "several blocks, the last one not full: {shape}",
                          shape=[(3, 21)])(loss_call)  # fmt: skip
-test_loss_rising = check("16.3", "each block has a larger logit than the one before, or a smaller",
+test_loss_rising = check("16.3", "from block to block the logits rise by {rising} a column",
                          rising=[0.9, -0.9])(loss_call)  # fmt: skip
 test_loss_large = check("16.3", "logits around {rising} times their column: exp overflows",
                         rising=60.0)(loss_call)  # fmt: skip
@@ -176,15 +174,16 @@ def attention_call(rng, shape=(1, 2, 1, 5, 9, 6), block=4, dtype=F32, scale=None
 
 test_attention = check("16.4", "one head, not causal, one block", shape=(1, 1, 1, 4, 4, 8),
                        causal=False)(attention_call)  # fmt: skip
-test_attention_blocks = check("16.4", "not causal, several blocks of keys, the last one not full",
-                              shape=(1, 1, 1, 3, 10, 8), causal=False)(attention_call)  # fmt: skip
-test_attention_causal = check("16.4", "causal, as many queries as keys", shape=(1, 1, 1, 6, 6, 8),
-                              )(attention_call)  # fmt: skip
+test_attention_blocks = check("16.4", "not causal, several blocks of keys",
+                              shape=(1, 1, 1, 3, 10, 8), causal=False)(
+    attention_call)  # fmt: skip
+test_attention_causal = check("16.4", "causal, as many queries as keys",
+                              shape=(1, 1, 1, 6, 6, 8))(attention_call)  # fmt: skip
 test_attention_offset = check(
     "16.4", "causal, the last of the keys are new: (B, H, K, T, S, D) = {shape}",
     shape=[(1, 1, 1, 1, 7, 4), (1, 1, 1, 5, 9, 4)],
 )(attention_call)  # fmt: skip
-test_attention_heads = check("16.4", "several queries per KV head: (B, H, K, T, S, D) = {shape}",
+test_attention_heads = check("16.4", "several queries per KV head: {shape}",
                              shape=[(2, 4, 2, 2, 3, 4)])(attention_call)  # fmt: skip
 test_attention_dim = check("16.4", "head_dim {shape[5]} is no power of two",
                            shape=[(1, 2, 1, 3, 5, 6)])(attention_call)  # fmt: skip
@@ -236,7 +235,7 @@ def matvec_call(rng, rows=5, columns=24, bits=8, groups=1, block=8, dtype=F32, *
 
 
 test_matvec = check("16.5", "8 bits, one scale per row", rows=4, columns=16)(matvec_call)
-test_matvec_groups = check("16.5", "8 bits, {groups} groups per row, columns that fill no block",
+test_matvec_groups = check("16.5", "8 bits, {groups} groups per row, a block not full",
                            groups=3, columns=18)(matvec_call)  # fmt: skip
 test_matvec_four = check("16.5", "4 bits, {groups} groups per row", bits=4, groups=[1, 3])(
     matvec_call
