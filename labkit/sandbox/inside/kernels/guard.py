@@ -60,7 +60,7 @@ def guarded_grid(original: Callable) -> Callable:
             raise RuntimeError(NOT_INTERPRETED)
         named = dict(zip(executor.arg_names, args, strict=False)) | kwargs
         tensors = {name: x for name, x in named.items() if isinstance(x, torch.Tensor)}
-        with profile.launched(executor.fn.__name__, tensors):
+        with profile.launched(executor.fn.__name__, tensors), np.errstate(all="ignore"):
             original(executor, *args, **kwargs)
 
     return run
@@ -144,8 +144,7 @@ def no_bfloat16(original: Callable) -> Callable:
             if operation in comparing:
                 return original(builder, as_float(a), as_float(b), operation)
             raise TypeError(BFLOAT16)
-        with np.errstate(all="ignore"):
-            return original(builder, a, b, operation)
+        return original(builder, a, b, operation)
 
     return compute
 
