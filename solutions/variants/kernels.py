@@ -27,7 +27,10 @@ def rms_norm(hidden_states, weight, eps=1e-6, residual=None):
     y = torch.empty(x.shape, dtype=x.dtype)
     s = y if residual is None else torch.empty_like(y)
     n = x.shape[1]
-    grid = lambda meta: (x.shape[0],)
+
+    def grid(meta):
+        return (x.shape[0],)
+
     rms_norm_kernel[grid](
         x, r, weight, y, s, x.stride(0), r.stride(0), n, eps, residual is not None,
         triton.next_power_of_2(n),
@@ -160,6 +163,117 @@ def swiglu(gate, up, block_size=1024):
     return SwiGLU.apply(gate, up)
 
 
+# %% exercise 16.2: a loop over the blocks of a row
+@triton.jit
+def swiglu_kernel(x_ptr, y_ptr, z_ptr, x_stride, y_stride, size, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    for start in range(0, size, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * x_stride + at, at < size, 0.0).to(tl.float32)
+        y = tl.load(y_ptr + row * y_stride + at, at < size, 0.0).to(tl.float32)
+        tl.store(z_ptr + row * size + at, x / (1 + tl.exp(-x)) * y, at < size)
+
+
+@triton.jit
+def swiglu_backward_kernel(
+    dz_ptr, x_ptr, y_ptr, dx_ptr, dy_ptr, x_stride, y_stride, size, BLOCK: tl.constexpr
+):
+    row = tl.program_id(0)
+    for start in range(0, size, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        dz = tl.load(dz_ptr + row * size + at, at < size, 0.0).to(tl.float32)
+        x = tl.load(x_ptr + row * x_stride + at, at < size, 0.0).to(tl.float32)
+        y = tl.load(y_ptr + row * y_stride + at, at < size, 0.0).to(tl.float32)
+        s = 1 / (1 + tl.exp(-x))
+        tl.store(dy_ptr + row * size + at, dz * x * s, at < size)
+        tl.store(dx_ptr + row * size + at, dz * y * (s + x * s * (1 - s)), at < size)
+
+
+class SwiGLU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, gate, up, block):
+        ctx.save_for_backward(gate, up)
+        ctx.block = block
+        x, y = as_rows(gate), as_rows(up)
+        out = torch.empty(x.shape, dtype=x.dtype)
+        grid = (x.size(0),)
+        swiglu_kernel[grid](x, y, out, x.stride(0), y.stride(0), x.size(1), BLOCK=block)
+        return out.view(gate.shape)
+
+    @staticmethod
+    def backward(ctx, grad):
+        gate, up = ctx.saved_tensors
+        block = ctx.block
+        x, y, dz = as_rows(gate), as_rows(up), as_rows(grad).contiguous()
+        dx, dy = torch.empty_like(dz), torch.empty_like(dz)
+        grid = (x.size(0),)
+        swiglu_backward_kernel[grid](
+            dz, x, y, dx, dy, x.stride(0), y.stride(0), x.size(1), BLOCK=block
+        )
+        return dx.view(gate.shape), dy.view(up.shape), None
+
+
+def swiglu(gate, up, block_size=1024):
+    return SwiGLU.apply(gate, up, block_size)
+
+
+# %% exercise 16.2: all numbers in one line
+@triton.jit
+def swiglu_kernel(x_ptr, y_ptr, z_ptr, x_stride, y_stride, size, total, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row, column = at // size, at % size
+    x = tl.load(x_ptr + row * x_stride + column, mask=at < total).to(tl.float32)
+    y = tl.load(y_ptr + row * y_stride + column, mask=at < total).to(tl.float32)
+    tl.store(z_ptr + at, y * (x * tl.sigmoid(x)), mask=at < total)
+
+
+@triton.jit
+def swiglu_backward_kernel(
+    dz_ptr, x_ptr, y_ptr, dx_ptr, dy_ptr, x_stride, y_stride, size, total,
+    BLOCK: tl.constexpr,
+):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row, column = at // size, at % size
+    dz = tl.load(dz_ptr + at, mask=at < total).to(tl.float32)
+    x = tl.load(x_ptr + row * x_stride + column, mask=at < total).to(tl.float32)
+    y = tl.load(y_ptr + row * y_stride + column, mask=at < total).to(tl.float32)
+    s = tl.sigmoid(x)
+    silu = x * s
+    tl.store(dx_ptr + at, dz * y * (silu + s * (1 - silu)), mask=at < total)
+    tl.store(dy_ptr + at, dz * silu, mask=at < total)
+
+
+class SwiGLU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, gate, up, block):
+        ctx.save_for_backward(gate, up)
+        ctx.block = block
+        x, y = as_rows(gate), as_rows(up)
+        out = torch.empty(x.shape, dtype=x.dtype)
+        grid = (triton.cdiv(x.numel(), block),)
+        swiglu_kernel[grid](
+            x, y, out, x.stride(0), y.stride(0), x.size(1), x.numel(), BLOCK=block
+        )
+        return out.view(gate.shape)
+
+    @staticmethod
+    def backward(ctx, grad):
+        gate, up = ctx.saved_tensors
+        block = ctx.block
+        x, y, dz = as_rows(gate), as_rows(up), as_rows(grad).contiguous()
+        dx, dy = torch.empty_like(dz), torch.empty_like(dz)
+        grid = (triton.cdiv(x.numel(), block),)
+        swiglu_backward_kernel[grid](
+            dz, x, y, dx, dy, x.stride(0), y.stride(0), x.size(1), x.numel(),
+            BLOCK=block,
+        )
+        return dx.view(gate.shape), dy.view(up.shape), None
+
+
+def swiglu(gate, up, block_size=1024):
+    return SwiGLU.apply(gate, up, block_size)
+
+
 # %% exercise 16.3: online softmax as Liger has it
 @triton.jit
 def cross_entropy_kernel(
@@ -205,10 +319,93 @@ def cross_entropy_(logits, labels, ignore_index=-100, block_size=1024):
     return losses.sum(), logits
 
 
+# %% exercise 16.3: a maximum per lane, reduced at the end
+@triton.jit
+def cross_entropy_kernel(
+    x_ptr, label_ptr, loss_ptr, stride, size, count, ignore_index, BLOCK: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * stride
+    label = tl.load(label_ptr + row)
+    lane = tl.arange(0, BLOCK)
+    if label == ignore_index:
+        for start in range(0, size, BLOCK):
+            at = start + lane
+            tl.store(x_ptr + at, tl.zeros((BLOCK,), tl.float32), mask=at < size)
+        tl.store(loss_ptr + row, 0.0)
+    else:
+        target = tl.load(x_ptr + label).to(tl.float32)
+        high = tl.full((BLOCK,), -1e30, tl.float32)
+        sums = tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, size, BLOCK):
+            at = start + lane
+            x = tl.load(x_ptr + at, mask=at < size, other=-1e30).to(tl.float32)
+            new = tl.maximum(high, x)
+            sums = sums * tl.exp(high - new) + tl.where(at < size, tl.exp(x - new), 0.0)
+            high = new
+        top = tl.max(high, axis=0)
+        total = tl.sum(sums * tl.exp(high - top), axis=0)
+        tl.store(loss_ptr + row, (top - target + tl.log(total)) / count)
+        for start in range(0, size, BLOCK):
+            at = start + lane
+            x = tl.load(x_ptr + at, mask=at < size).to(tl.float32)
+            hot = (at == label).to(tl.float32)
+            tl.store(x_ptr + at, (tl.exp(x - top) / total - hot) / count, mask=at < size)
+
+
+def cross_entropy_(logits, labels, ignore_index=-100, block_size=1024):
+    losses = torch.empty(labels.shape)
+    counted = int(labels.ne(ignore_index).sum())
+    cross_entropy_kernel[(labels.numel(),)](
+        logits, labels, losses, logits.stride(0), logits.size(1), counted, ignore_index,
+        block_size,
+    )
+    return losses.sum(), logits
+
+
+# %% exercise 16.3: the second pass first to last, backwards
+@triton.jit
+def cross_entropy_kernel(
+    logits_ptr, labels_ptr, loss_ptr, stride, vocab, num_labels, ignore_index,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0)
+    label = tl.load(labels_ptr + row)
+    counts = label != ignore_index
+    begin = logits_ptr + row.to(tl.int64) * stride
+    target = tl.load(begin + label, mask=counts, other=0.0).to(tl.float32)
+    m, d = float("-inf"), 0.0
+    blocks = tl.cdiv(vocab, BLOCK)
+    for block in range(blocks):
+        at = block * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(begin + at, mask=(at < vocab) & counts, other=float("-inf")).to(tl.float32)
+        x = tl.where((at == 0) & (label == ignore_index), 0.0, x)
+        new = tl.maximum(m, tl.max(x, axis=0))
+        d = d * tl.exp(m - new) + tl.sum(tl.exp(x - new), axis=0)
+        m = new
+    lse = m + tl.log(d)
+    tl.store(loss_ptr + row, tl.where(counts, (lse - target) / num_labels, 0.0))
+    for number in range(blocks):
+        at = (blocks - 1 - number) * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(begin + at, mask=(at < vocab) & counts, other=0.0).to(tl.float32)
+        gradient = (tl.exp(x - lse) - tl.where(at == label, 1.0, 0.0)) / num_labels
+        tl.store(begin + at, tl.where(counts, gradient, 0.0), mask=at < vocab)
+
+
+def cross_entropy_(logits, labels, ignore_index=-100, block_size=1024):
+    losses = torch.empty(labels.shape)
+    counted = int(labels.ne(ignore_index).sum())
+    cross_entropy_kernel[(labels.numel(),)](
+        logits, labels, losses, logits.stride(0), logits.size(1), counted, ignore_index,
+        block_size,
+    )
+    return losses.sum(), logits
+
+
 # %% exercise 16.4: keys loaded transposed, the whole scale in the query, 2^x
 @triton.jit
 def flash_attention_kernel(
-    Q, K, V, O, groups, T, S, D, scale, CAUSAL: tl.constexpr, BLOCK: tl.constexpr,
+    Q, K, V, out, groups, T, S, D, scale, CAUSAL: tl.constexpr, BLOCK: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
     block, head = tl.program_id(0), tl.program_id(1)
@@ -219,7 +416,7 @@ def flash_attention_kernel(
     q_at = head * T * D + t[:, None] * D + d[None, :]
     q = tl.load(Q + q_at, mask=q_mask, other=0.0).to(tl.float32) * (scale * 1.4426950408889634)
     m = tl.zeros([BLOCK], dtype=tl.float32) - float("inf")
-    l = tl.zeros([BLOCK], dtype=tl.float32)
+    total = tl.zeros([BLOCK], dtype=tl.float32)
     acc = tl.zeros([BLOCK, WIDTH], dtype=tl.float32)
     stop = S
     if CAUSAL:
@@ -237,10 +434,10 @@ def flash_attention_kernel(
         m_new = tl.maximum(m, tl.max(qk, 1))
         p = tl.exp2(qk - m_new[:, None])
         alpha = tl.exp2(m - m_new)
-        l = l * alpha + tl.sum(p, 1)
+        total = total * alpha + tl.sum(p, 1)
         acc = tl.dot(p, v.to(tl.float32), acc * alpha[:, None], input_precision="ieee")
         m = m_new
-    tl.store(O + q_at, acc / l[:, None], mask=q_mask)
+    tl.store(out + q_at, acc / total[:, None], mask=q_mask)
 
 
 def flash_attention(query, key, value, is_causal=True, scale=None, block_size=16):
@@ -251,6 +448,111 @@ def flash_attention(query, key, value, is_causal=True, scale=None, block_size=16
         query, key, value, out, heads // key.size(1), new, key.size(2), dim,
         dim**-0.5 if scale is None else scale, is_causal, block_size,
         triton.next_power_of_2(dim),
+    )
+    return out
+
+
+# %% exercise 16.4: three axes of programs, the diagonal by itself
+@triton.jit
+def flash_attention_kernel(
+    q_ptr, k_ptr, v_ptr, o_ptr, H, K, T, S, D, scale, CAUSAL: tl.constexpr, B: tl.constexpr,
+    W: tl.constexpr,
+):
+    batch, head = tl.program_id(2), tl.program_id(1)
+    first = tl.program_id(0) * B
+    t = first + tl.arange(0, B)
+    s0 = tl.arange(0, B)
+    d = tl.arange(0, W)
+    q_row = (batch * H + head) * T
+    k_row = (batch * K + head // (H // K)) * S
+    ok = (t[:, None] < T) & (d[None, :] < D)
+    q = tl.load(q_ptr + (q_row + t)[:, None] * D + d[None, :], mask=ok, other=0.0)
+    q = q.to(tl.float32) * scale
+    m = tl.full((B,), float("-inf"), dtype=tl.float32)
+    n = tl.zeros((B,), dtype=tl.float32)
+    acc = tl.zeros((B, W), dtype=tl.float32)
+    needed = tl.minimum(S, S - T + first + B) if CAUSAL else S
+    for block in range(tl.cdiv(needed, B)):
+        s = block * B + s0
+        inside = (s[:, None] < S) & (d[None, :] < D)
+        at = (k_row + s)[:, None] * D + d[None, :]
+        k = tl.load(k_ptr + at, mask=inside, other=0.0).to(tl.float32)
+        x = tl.sum(q[:, None, :] * k[None, :, :], axis=2)
+        seen = s[None, :] < S
+        if CAUSAL:
+            seen &= s[None, :] + T - S <= t[:, None]
+        x = tl.where(seen, x, float("-inf"))
+        high = tl.maximum(m, tl.max(x, axis=1))
+        p = tl.exp(x - high[:, None])
+        c = tl.exp(m - high)
+        n = c * n + tl.sum(p, axis=1)
+        v = tl.load(v_ptr + at, mask=inside, other=0.0).to(tl.float32)
+        acc = acc * c[:, None] + tl.dot(p, v, input_precision="ieee")
+        m = high
+    tl.store(o_ptr + (q_row + t)[:, None] * D + d[None, :], acc / n[:, None], mask=ok)
+
+
+def flash_attention(query, key, value, is_causal=True, scale=None, block_size=16):
+    batch, heads, new, dim = query.shape
+    query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
+    out = torch.empty_like(query)
+    scale = dim**-0.5 if scale is None else scale
+    grid = (triton.cdiv(new, block_size), heads, batch)
+    flash_attention_kernel[grid](
+        query, key, value, out, heads, key.size(1), new, key.size(2), dim, scale, is_causal,
+        block_size, triton.next_power_of_2(dim),
+    )
+    return out
+
+
+# %% exercise 16.4: normalized after each block, as in the first paper
+@triton.jit
+def flash_attention_kernel(
+    q_ptr, k_ptr, v_ptr, o_ptr, H, K, T, S, D, scale, CAUSAL: tl.constexpr, B: tl.constexpr,
+    W: tl.constexpr,
+):
+    pid = tl.program_id(0)
+    blocks = tl.cdiv(T, B)
+    row, first = pid // blocks, (pid % blocks) * B
+    t = first + tl.arange(0, B)[:, None]
+    d = tl.arange(0, W)[None, :]
+    kv = (row // H) * K + (row % H) // (H // K)
+    q = tl.load(q_ptr + (row * T + t) * D + d, mask=(t < T) & (d < D), other=0.0)
+    m = tl.full((B, 1), float("-inf"), dtype=tl.float32)
+    n = tl.zeros((B, 1), dtype=tl.float32)
+    o = tl.zeros((B, W), dtype=tl.float32)
+    last = S
+    if CAUSAL:
+        last = tl.minimum(S - T + first + B, S)
+    for start in range(0, last, B):
+        s = start + tl.arange(0, B)
+        at = (kv * S + s[:, None]) * D + d
+        inside = (s[:, None] < S) & (d < D)
+        k = tl.load(k_ptr + at, mask=inside, other=0.0)
+        v = tl.load(v_ptr + at, mask=inside, other=0.0)
+        x = tl.dot(q.to(tl.float32), tl.trans(k.to(tl.float32)), input_precision="ieee") * scale
+        hidden = s[None, :] >= S
+        if CAUSAL:
+            hidden = hidden | (s[None, :] > t + (S - T))
+        x = tl.where(hidden, float("-inf"), x)
+        high = tl.maximum(m, tl.max(x, axis=1, keep_dims=True))
+        p = tl.exp(x - high)
+        old = n * tl.exp(m - high)
+        n = old + tl.sum(p, axis=1, keep_dims=True)
+        o = o * (old / n) + tl.dot(p / n, v.to(tl.float32), input_precision="ieee")
+        m = high
+    tl.store(o_ptr + (row * T + t) * D + d, o.to(o_ptr.dtype.element_ty), (t < T) & (d < D))
+
+
+def flash_attention(query, key, value, is_causal=True, scale=None, block_size=16):
+    batch, heads, new, dim = query.shape
+    query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
+    out = torch.empty_like(query)
+    scale = dim**-0.5 if scale is None else scale
+    grid = (triton.cdiv(new, block_size) * batch * heads,)
+    flash_attention_kernel[grid](
+        query, key, value, out, heads, key.size(1), new, key.size(2), dim, scale, is_causal,
+        block_size, triton.next_power_of_2(dim),
     )
     return out
 
@@ -283,5 +585,77 @@ def quantized_matvec(x, weight, scale, bits=8, block_size=64, block_rows=4):
     out = torch.empty(len(weight), dtype=x.dtype)
     quantized_matvec_kernel[(len(weight),)](
         x, weight, scale, out, len(x), len(x) // scale.size(1), BITS=bits, BLOCK=block_size
+    )
+    return out
+
+
+# %% exercise 16.5: the scale after the sum of a group
+@triton.jit
+def quantized_matvec_kernel(
+    x_ptr, w_ptr, s_ptr, y_ptr, rows, columns, groups, BITS: tl.constexpr, R: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0) * R + tl.arange(0, R)
+    per: tl.constexpr = 8 // BITS
+    length = columns // groups // per
+    total = tl.zeros((R,), tl.float32)
+    for group in range(groups):
+        part = tl.zeros((R,), tl.float32)
+        for start in range(0, length, BLOCK):
+            i = start + tl.arange(0, BLOCK)
+            ok = (row[:, None] < rows) & (i[None, :] < length)
+            at = row[:, None] * (columns // per) + group * length + i[None, :]
+            w = tl.load(w_ptr + at, mask=ok, other=0).to(tl.int32)
+            x_at = (group * length + i) * per
+            x = tl.load(x_ptr + x_at, mask=i < length, other=0.0).to(tl.float32)
+            if BITS == 8:
+                part += tl.sum(w * x[None, :], axis=1)
+            else:
+                z = tl.load(x_ptr + x_at + 1, mask=i < length, other=0.0).to(tl.float32)
+                part += tl.sum(((w & 15) - 8) * x[None, :], axis=1)
+                part += tl.sum(((w >> 4) - 8) * z[None, :], axis=1)
+        scale = tl.load(s_ptr + row * groups + group, mask=row < rows, other=0.0)
+        total += part * scale
+    tl.store(y_ptr + row, total, mask=row < rows)
+
+
+def quantized_matvec(x, weight, scale, bits=8, block_size=64, block_rows=4):
+    rows, out = weight.size(0), torch.empty(weight.size(0), dtype=x.dtype)
+    columns, groups = x.numel(), scale.size(1)
+    quantized_matvec_kernel[(triton.cdiv(rows, block_rows),)](
+        x, weight, scale, out, rows, columns, groups, bits, block_rows, block_size
+    )
+    return out
+
+
+# %% exercise 16.5: one program for all rows
+@triton.jit
+def quantized_matvec_kernel(
+    x_ptr, w_ptr, s_ptr, y_ptr, rows, columns, groups, BITS: tl.constexpr, R: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    per: tl.constexpr = 8 // BITS
+    for row in range(rows):
+        total = 0.0
+        for start in range(0, columns // per, BLOCK):
+            i = start + tl.arange(0, BLOCK)
+            ok = i < columns // per
+            w = tl.load(w_ptr + row * (columns // per) + i, mask=ok, other=0).to(tl.int32)
+            s_at = s_ptr + row * groups + i * per * groups // columns
+            s = tl.load(s_at, mask=ok, other=0.0)
+            x = tl.load(x_ptr + i * per, mask=ok, other=0.0).to(tl.float32)
+            if BITS == 4:
+                z = tl.load(x_ptr + i * per + 1, mask=ok, other=0.0).to(tl.float32)
+                total += tl.sum(s * z * ((w >> 4) - 8), axis=0)
+                w = (w & 15) - 8
+            total += tl.sum(s * x * w, axis=0)
+        tl.store(y_ptr + row, total)
+
+
+def quantized_matvec(x, weight, scale, bits=8, block_size=64, block_rows=4):
+    rows, out = weight.size(0), torch.empty(weight.size(0), dtype=x.dtype)
+    columns, groups = x.numel(), scale.size(1)
+    quantized_matvec_kernel[(1,)](
+        x, weight, scale, out, rows, columns, groups, bits, 1, block_size
     )
     return out

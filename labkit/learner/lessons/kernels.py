@@ -65,8 +65,8 @@ def recorded() -> list[dict[str, Any]]:
     machine = table["machine"]
     print(
         tr(
-            "recorded {date} on an {card}, torch {torch}, triton {triton}, liger-kernel {liger}; "
-            "milliseconds, two runs",
+            "recorded {date} on an {card}, torch {torch}, triton {triton}, liger-kernel "
+            "{liger}; milliseconds, two runs",
             **{name: machine[name] for name in ("date", "card", "torch", "triton", "liger")},
         )
     )

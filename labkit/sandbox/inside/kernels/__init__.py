@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from labkit.sandbox.inside.kernels import guard
+from labkit.sandbox.inside.kernels.profile import profiled
+
 
 def make_strict() -> None:
     """If Triton is imported, make its interpreter strict, see guard.py; once is enough."""
     if "triton" in sys.modules:
-        from labkit.sandbox.inside.kernels import guard
-
         guard.install()
 
 
@@ -23,8 +24,6 @@ def counted(names: Sequence[str], inputs: Mapping[str, Any]) -> Iterator[dict[st
     if not names:
         yield found
         return
-    from labkit.sandbox.inside.kernels.profile import profiled
-
     with profiled() as seen:
         yield found
     found |= seen.report({name: inputs[name] for name in names})
