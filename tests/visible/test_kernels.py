@@ -243,7 +243,7 @@ test_matvec_four = check("16.5", "4 bits, {groups} groups per row", bits=4, grou
 test_matvec_half = check("16.5", "{dtype}, {bits} bits", dtype=[BF16], bits=[8, 4])(matvec_call)
 
 
-@check("16.5", view=moved(weight=(1, 1), x=(1, 2), scale=(1, 16)))
+@check("16.5", view=moved(weight=(1, 1), x=(1, 64), scale=(1, 64)))
 def test_matvec_traffic(rng, rows=8, columns=16, bits=4):
     """each byte of the weight is loaded once, and only the result is stored"""
     return matvec_call(rng, rows, columns, bits, profile=("weight", "x", "scale"))
