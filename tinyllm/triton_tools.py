@@ -14,6 +14,12 @@ try:
     import triton.language as tl
 except ImportError:  # macOS and Windows have no Triton: kernels are defined, and cannot start
 
+    class NeedsTriton(ModuleNotFoundError):
+        """A kernel was started where Triton is not installed."""
+
+        def _render_traceback_(self):
+            return [str(self)]  # what a notebook shows: the message alone
+
     class Unavailable:
         """Stands for a kernel where Triton is not installed."""
 
@@ -21,7 +27,10 @@ except ImportError:  # macOS and Windows have no Triton: kernels are defined, an
             self.__doc__, self.__name__ = kernel.__doc__, kernel.__name__
 
         def __getitem__(self, grid):
-            raise ModuleNotFoundError("a kernel needs Linux and pip install '.[kernels]'")
+            raise NeedsTriton(
+                "Not run: a kernel needs Triton, which is for Linux: pip install '.[kernels]'. "
+                "Read on, and predict; the other labs do without it."
+            )
 
     triton = SimpleNamespace(jit=Unavailable, cdiv=lambda a, b: -(-a // b))
     triton.next_power_of_2 = lambda n: 1 << (n - 1).bit_length()

@@ -60,7 +60,7 @@ class Launch:
 
     kernel: str
     tensors: list[Traffic]
-    programs: set[tuple[int, ...]] = field(default_factory=set)
+    programs: dict[tuple[int, ...], int] = field(default_factory=dict)  # numbered as they come
     loads: int = 0
     stores: int = 0
     races: dict[str, str] = field(default_factory=dict)
@@ -76,10 +76,9 @@ class Launch:
 
     def note(self, program: tuple[int, ...], places: np.ndarray, kind: str, size: int) -> None:
         """Count the addresses that a program loads, stores or updates, size bytes at each."""
-        self.programs.add(program)
+        number = self.programs.setdefault(program, len(self.programs))
         self.loads += kind != "stores"
         self.stores += kind != "loads"
-        number = hash(program) & 0x7FFFFFFF
         left = np.unique(places) if kind == "stores" else places
         if len(left) < len(places) and places.size > 1:
             self.races.setdefault("lanes", self._twice(program, places))
