@@ -103,7 +103,7 @@ def swiglu_backward_kernel(
     """The gradients of swiglu_kernel's inputs, from grad, the gradient of its output.
 
         grad_up   = grad * silu(gate)
-        grad_gate = grad * up * s * (1 + gate * (1 - s)),   s = sigmoid(gate)
+        grad_gate = up * s * (1 + (1 - s) * gate) * grad,   s = sigmoid(gate)
 
     s is computed anew: three numbers are loaded, two stored, nothing is kept of the forward
     pass. Row n of grad, grad_gate and grad_up begins at n * size; gate and up as above.

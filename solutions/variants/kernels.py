@@ -32,7 +32,16 @@ def rms_norm(hidden_states, weight, eps=1e-6, residual=None):
         return (x.shape[0],)
 
     rms_norm_kernel[grid](
-        x, r, weight, y, s, x.stride(0), r.stride(0), n, eps, residual is not None,
+        x,
+        r,
+        weight,
+        y,
+        s,
+        x.stride(0),
+        r.stride(0),
+        n,
+        eps,
+        residual is not None,
         triton.next_power_of_2(n),
     )
     y = y.reshape(hidden_states.shape)
@@ -42,8 +51,19 @@ def rms_norm(hidden_states, weight, eps=1e-6, residual=None):
 # %% exercise 16.1: several rows in a program
 @triton.jit
 def rms_norm_kernel(
-    x_ptr, r_ptr, w_ptr, y_ptr, s_ptr, x_stride, r_stride, rows, size, eps,
-    RESIDUAL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    x_ptr,
+    r_ptr,
+    w_ptr,
+    y_ptr,
+    s_ptr,
+    x_stride,
+    r_stride,
+    rows,
+    size,
+    eps,
+    RESIDUAL: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
     column = tl.arange(0, BLOCK)[None, :]
@@ -63,8 +83,19 @@ def rms_norm(hidden_states, weight, eps=1e-6, residual=None):
     y, s = torch.empty(2, *x.shape, dtype=x.dtype)
     rows, size = x.shape
     rms_norm_kernel[(triton.cdiv(rows, 2),)](
-        x, r, weight, y, s, x.stride(0), r.stride(0), rows, size, eps,
-        RESIDUAL=residual is not None, ROWS=2, BLOCK=triton.next_power_of_2(size),
+        x,
+        r,
+        weight,
+        y,
+        s,
+        x.stride(0),
+        r.stride(0),
+        rows,
+        size,
+        eps,
+        RESIDUAL=residual is not None,
+        ROWS=2,
+        BLOCK=triton.next_power_of_2(size),
     )
     y, s = y.view(hidden_states.shape), s.view(hidden_states.shape)
     return y if residual is None else (y, s)
@@ -73,8 +104,17 @@ def rms_norm(hidden_states, weight, eps=1e-6, residual=None):
 # %% exercise 16.1: undefined lanes are put right with where
 @triton.jit
 def rms_norm_kernel(
-    x_ptr, residual_ptr, weight_ptr, out_ptr, total_ptr, x_stride, residual_stride,
-    hidden_size, eps, HAS_RESIDUAL: tl.constexpr, BLOCK: tl.constexpr,
+    x_ptr,
+    residual_ptr,
+    weight_ptr,
+    out_ptr,
+    total_ptr,
+    x_stride,
+    residual_stride,
+    hidden_size,
+    eps,
+    HAS_RESIDUAL: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
@@ -98,8 +138,17 @@ def rms_norm(hidden_states, weight, eps=1e-6, residual=None):
     while block < rows.size(1):
         block *= 2
     rms_norm_kernel[rows.size(0), 1, 1](
-        rows, added, weight, out, total, rows.stride(0), added.stride(0), rows.size(1), eps,
-        HAS_RESIDUAL=residual is not None, BLOCK=block,
+        rows,
+        added,
+        weight,
+        out,
+        total,
+        rows.stride(0),
+        added.stride(0),
+        rows.size(1),
+        eps,
+        HAS_RESIDUAL=residual is not None,
+        BLOCK=block,
     )
     out = out.view(hidden_states.shape)
     return out if residual is None else (out, total.view(hidden_states.shape))
@@ -229,7 +278,15 @@ def swiglu_kernel(x_ptr, y_ptr, z_ptr, x_stride, y_stride, size, total, BLOCK: t
 
 @triton.jit
 def swiglu_backward_kernel(
-    dz_ptr, x_ptr, y_ptr, dx_ptr, dy_ptr, x_stride, y_stride, size, total,
+    dz_ptr,
+    x_ptr,
+    y_ptr,
+    dx_ptr,
+    dy_ptr,
+    x_stride,
+    y_stride,
+    size,
+    total,
     BLOCK: tl.constexpr,
 ):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -264,7 +321,15 @@ class SwiGLU(torch.autograd.Function):
         dx, dy = torch.empty_like(dz), torch.empty_like(dz)
         grid = (triton.cdiv(x.numel(), block),)
         swiglu_backward_kernel[grid](
-            dz, x, y, dx, dy, x.stride(0), y.stride(0), x.size(1), x.numel(),
+            dz,
+            x,
+            y,
+            dx,
+            dy,
+            x.stride(0),
+            y.stride(0),
+            x.size(1),
+            x.numel(),
             BLOCK=block,
         )
         return dx.view(gate.shape), dy.view(up.shape), None
@@ -313,7 +378,13 @@ def cross_entropy_(logits, labels, ignore_index=-100, block_size=1024):
     losses = torch.zeros(len(labels))
     counted = (labels != ignore_index).sum().item()
     cross_entropy_kernel[(len(labels),)](
-        logits, labels, losses, logits.stride(0), logits.shape[1], counted, ignore_index,
+        logits,
+        labels,
+        losses,
+        logits.stride(0),
+        logits.shape[1],
+        counted,
+        ignore_index,
         BLOCK=block_size,
     )
     return losses.sum(), logits
@@ -357,7 +428,13 @@ def cross_entropy_(logits, labels, ignore_index=-100, block_size=1024):
     losses = torch.empty(labels.shape)
     counted = int(labels.ne(ignore_index).sum())
     cross_entropy_kernel[(labels.numel(),)](
-        logits, labels, losses, logits.stride(0), logits.size(1), counted, ignore_index,
+        logits,
+        labels,
+        losses,
+        logits.stride(0),
+        logits.size(1),
+        counted,
+        ignore_index,
         block_size,
     )
     return losses.sum(), logits
@@ -366,7 +443,13 @@ def cross_entropy_(logits, labels, ignore_index=-100, block_size=1024):
 # %% exercise 16.3: one path for all rows, the second pass backwards
 @triton.jit
 def cross_entropy_kernel(
-    logits_ptr, labels_ptr, loss_ptr, stride, vocab, num_labels, ignore_index,
+    logits_ptr,
+    labels_ptr,
+    loss_ptr,
+    stride,
+    vocab,
+    num_labels,
+    ignore_index,
     BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0)
@@ -395,7 +478,13 @@ def cross_entropy_(logits, labels, ignore_index=-100, block_size=1024):
     losses = torch.empty(labels.shape)
     counted = int(labels.ne(ignore_index).sum())
     cross_entropy_kernel[(labels.numel(),)](
-        logits, labels, losses, logits.stride(0), logits.size(1), counted, ignore_index,
+        logits,
+        labels,
+        losses,
+        logits.stride(0),
+        logits.size(1),
+        counted,
+        ignore_index,
         block_size,
     )
     return losses.sum(), logits
@@ -404,7 +493,17 @@ def cross_entropy_(logits, labels, ignore_index=-100, block_size=1024):
 # %% exercise 16.4: keys loaded transposed, the whole scale in the query, 2^x
 @triton.jit
 def flash_attention_kernel(
-    Q, K, V, out, groups, T, S, D, scale, CAUSAL: tl.constexpr, BLOCK: tl.constexpr,
+    Q,
+    K,
+    V,
+    out,
+    groups,
+    T,
+    S,
+    D,
+    scale,
+    CAUSAL: tl.constexpr,
+    BLOCK: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
     block, head = tl.program_id(0), tl.program_id(1)
@@ -444,8 +543,17 @@ def flash_attention(query, key, value, is_causal=True, scale=None, block_size=16
     query, key, value = (x.contiguous() for x in (query, key, value))
     out = torch.empty_like(query)
     flash_attention_kernel[triton.cdiv(new, block_size), batch * heads](
-        query, key, value, out, heads // key.size(1), new, key.size(2), dim,
-        dim**-0.5 if scale is None else scale, is_causal, block_size,
+        query,
+        key,
+        value,
+        out,
+        heads // key.size(1),
+        new,
+        key.size(2),
+        dim,
+        dim**-0.5 if scale is None else scale,
+        is_causal,
+        block_size,
         triton.next_power_of_2(dim),
     )
     return out
@@ -454,7 +562,18 @@ def flash_attention(query, key, value, is_causal=True, scale=None, block_size=16
 # %% exercise 16.4: three axes of programs, the diagonal by itself
 @triton.jit
 def flash_attention_kernel(
-    q_ptr, k_ptr, v_ptr, o_ptr, H, K, T, S, D, scale, CAUSAL: tl.constexpr, B: tl.constexpr,
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    o_ptr,
+    H,
+    K,
+    T,
+    S,
+    D,
+    scale,
+    CAUSAL: tl.constexpr,
+    B: tl.constexpr,
     W: tl.constexpr,
 ):
     batch, head = tl.program_id(2), tl.program_id(1)
@@ -498,8 +617,19 @@ def flash_attention(query, key, value, is_causal=True, scale=None, block_size=16
     scale = dim**-0.5 if scale is None else scale
     grid = (triton.cdiv(new, block_size), heads, batch)
     flash_attention_kernel[grid](
-        query, key, value, out, heads, key.size(1), new, key.size(2), dim, scale, is_causal,
-        block_size, triton.next_power_of_2(dim),
+        query,
+        key,
+        value,
+        out,
+        heads,
+        key.size(1),
+        new,
+        key.size(2),
+        dim,
+        scale,
+        is_causal,
+        block_size,
+        triton.next_power_of_2(dim),
     )
     return out
 
@@ -507,7 +637,18 @@ def flash_attention(query, key, value, is_causal=True, scale=None, block_size=16
 # %% exercise 16.4: normalized after each block, as in the first paper
 @triton.jit
 def flash_attention_kernel(
-    q_ptr, k_ptr, v_ptr, o_ptr, H, K, T, S, D, scale, CAUSAL: tl.constexpr, B: tl.constexpr,
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    o_ptr,
+    H,
+    K,
+    T,
+    S,
+    D,
+    scale,
+    CAUSAL: tl.constexpr,
+    B: tl.constexpr,
     W: tl.constexpr,
 ):
     pid = tl.program_id(0)
@@ -550,8 +691,19 @@ def flash_attention(query, key, value, is_causal=True, scale=None, block_size=16
     scale = dim**-0.5 if scale is None else scale
     grid = (triton.cdiv(new, block_size) * batch * heads,)
     flash_attention_kernel[grid](
-        query, key, value, out, heads, key.size(1), new, key.size(2), dim, scale, is_causal,
-        block_size, triton.next_power_of_2(dim),
+        query,
+        key,
+        value,
+        out,
+        heads,
+        key.size(1),
+        new,
+        key.size(2),
+        dim,
+        scale,
+        is_causal,
+        block_size,
+        triton.next_power_of_2(dim),
     )
     return out
 
@@ -591,7 +743,15 @@ def quantized_matvec(x, weight, scale, bits=8, block_size=64, block_rows=4):
 # %% exercise 16.5: the scale after the sum of a group
 @triton.jit
 def quantized_matvec_kernel(
-    x_ptr, w_ptr, s_ptr, y_ptr, rows, columns, groups, BITS: tl.constexpr, R: tl.constexpr,
+    x_ptr,
+    w_ptr,
+    s_ptr,
+    y_ptr,
+    rows,
+    columns,
+    groups,
+    BITS: tl.constexpr,
+    R: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0) * R + tl.arange(0, R)
@@ -630,7 +790,15 @@ def quantized_matvec(x, weight, scale, bits=8, block_size=64, block_rows=4):
 # %% exercise 16.5: one program for all rows
 @triton.jit
 def quantized_matvec_kernel(
-    x_ptr, w_ptr, s_ptr, y_ptr, rows, columns, groups, BITS: tl.constexpr, R: tl.constexpr,
+    x_ptr,
+    w_ptr,
+    s_ptr,
+    y_ptr,
+    rows,
+    columns,
+    groups,
+    BITS: tl.constexpr,
+    R: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     per: tl.constexpr = 8 // BITS

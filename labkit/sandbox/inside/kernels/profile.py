@@ -132,18 +132,11 @@ class Launch:
         """Which tensor is nearest, and how far off the first place is."""
         place = int(places[0])
         gaps = [max(t.start - place, place - t.end, 0) for t in self.tensors]
-        tensor = self.tensors[int(np.argmin(gaps))]
-        before, after = tensor.start - place, (place - tensor.end) // tensor.itemsize
-        where = (
-            f"{before // tensor.itemsize} places before the first number of {tensor.name}"
-            if before > 0
-            else f"{after + 1} places past the last number of {tensor.name}"
-        )
-        if place % tensor.itemsize != tensor.start % tensor.itemsize or not places.size:
-            where = f"near {tensor.name}"
+        near = self.tensors[int(np.argmin(gaps))]
+        index, last = (place - near.start) // near.itemsize, len(near.writers) - 1
         return (
-            f"program {shown(program)} of {self.kernel} {kind} numbers that are in none of its "
-            f"tensors, the first one {where}"
+            f"program {shown(program)} of {self.kernel} {kind} {near.name}[{index}], "
+            f"but its places are 0 to {last}: a mask or an address is wrong"
         )
 
 
@@ -188,13 +181,13 @@ class Profile:
         return [text for launch in self.launches for text in launch.races.values()]
 
     def of(self, tensor: Tensor) -> tuple[int, int]:
-        """Bytes that were loaded from a tensor's memory, and stored there."""
-        start, size = tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes()
+        """Bytes that were loaded from where a tensor is in memory, and stored there."""
+        own = Traffic.of("", tensor)
         found = [
             each
             for launch in self.launches
             for each in launch.tensors
-            if start <= each.start < start + size
+            if own.start <= each.start < own.end
         ]
         return sum(each.loaded for each in found), sum(each.stored for each in found)
 
