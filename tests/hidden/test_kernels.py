@@ -40,7 +40,7 @@ test_loss_blocks = check("16.3", points=2, shape=[(4, 35), (1, 9)])(visible.test
 test_loss_rising = check("16.3", points=3, rising=[0.7, -0.7], shape=(2, 26))(
     visible.test_loss_rising
 )
-test_loss_large = check("16.3", points=2, rising=[45.0])(visible.test_loss_large)
+test_loss_large = check("16.3", points=2, rising=[45.0, -50.0])(visible.test_loss_large)
 test_loss_ignored = check("16.3", points=2, ignored=(0, 3))(visible.test_loss_ignored)
 test_loss_index = check("16.3", ignored=(2,), ignore=[0, -1])(visible.test_loss_index)
 test_loss_half = check("16.3", shape=(3, 13))(visible.test_loss_half)

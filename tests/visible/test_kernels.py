@@ -140,7 +140,7 @@ test_loss_blocks = check("16.3", "several blocks, the last one not full: {shape}
 test_loss_rising = check("16.3", "from block to block the logits rise by {rising} a column",
                          rising=[0.9, -0.9])(loss_call)  # fmt: skip
 test_loss_large = check("16.3", "logits around {rising} times their column: exp overflows",
-                        rising=60.0)(loss_call)  # fmt: skip
+                        rising=[60.0, -60.0])(loss_call)  # fmt: skip
 test_loss_ignored = check("16.3", "rows whose label is ignore_index", ignored=(1, 2),
                           shape=(4, 13))(loss_call)  # fmt: skip
 test_loss_index = check("16.3", "an ignore_index of {ignore}", ignored=(0,), ignore=5)(
