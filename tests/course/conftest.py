@@ -40,6 +40,8 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path.stem not in LONG)
     for item in items:
         lab = getattr(item, "callspec", None) and item.callspec.params.get("lab")
+        if lab and not lab.is_checkable:
+            item.add_marker(pytest.mark.skip(f"not checked: {lab.needs} is not installed"))
         group = f"{item.path.stem} {lab.name}" if lab else item.path.stem
         if "graded_class" in item.fixturenames:
             group = "graded_class"

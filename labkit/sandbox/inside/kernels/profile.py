@@ -182,12 +182,12 @@ class Profile:
 
     def of(self, tensor: Tensor) -> tuple[int, int]:
         """Bytes that were loaded from where a tensor is in memory, and stored there."""
-        own = Traffic.of("", tensor)
+        place = Traffic.of("", tensor)
         found = [
             each
             for launch in self.launches
             for each in launch.tensors
-            if own.start <= each.start < own.end
+            if place.start <= each.start < place.end
         ]
         return sum(each.loaded for each in found), sum(each.stored for each in found)
 
