@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,8 @@ from typing import Any
 
 from labkit.sandbox.inside.kernels import guard
 from labkit.sandbox.inside.kernels.profile import profiled
+
+os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything here imports Triton
 
 
 def make_strict() -> None:
