@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path, PurePath
 
 from labkit.course.lang import tr
@@ -107,6 +108,7 @@ class Lab:
     questions: tuple[Question, ...] = ()
     banned: tuple[str, ...] = ()
     graded: bool = True  # False: an exercise there is practice, and has no points
+    needs: str = ""  # a package that not every machine has; without it nothing is checked
     predictions: dict[str, Prediction] = field(default_factory=dict, compare=False)
     captions: dict[str, str] = field(default_factory=dict, compare=False)  # by figure
 
@@ -128,6 +130,11 @@ class Lab:
         """The names of all graded cells of its notebook."""
         marked = {name for e in self.exercises for name in (e.answer_cell, e.check_cell)}
         return marked | {question.answer_cell for question in self.questions}
+
+    @property
+    def is_checkable(self) -> bool:
+        """Whether what it needs is installed here."""
+        return not self.needs or find_spec(self.needs) is not None
 
     @property
     def not_allowed(self) -> tuple[str, ...]:
@@ -156,6 +163,7 @@ def _read(path: Path) -> Lab:
         tuple(Question(**each) for each in fields.get("questions", ())),
         (*fields.get("banned", ()), *spellings(fields.get("banned_functions", ()))),
         fields.get("graded", True),
+        fields.get("needs", ""),
         {
             name: Prediction(
                 dict(zip("abcdef", each["choices"], strict=False)), each["right"], each["why"]

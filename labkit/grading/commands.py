@@ -209,6 +209,10 @@ def grade(
     found = lab_called(lab)
     if fresh and as_published:
         raise Problem("--fresh judges all again, --as-published does not: take one away")
+    if not found.is_checkable:
+        raise Problem(
+            f"{found.name} needs {found.needs}, which is not installed: nothing is graded"
+        )
     with grading_extra():
         from labkit.grading.run.pool import GradingPool
 

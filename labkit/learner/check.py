@@ -56,12 +56,25 @@ def check_exercise(
 def _judged(
     lab: Lab, exercise: Exercise, hint: str, sandbox: HomeSandbox
 ) -> tuple[Report, float]:
+    if not lab.is_checkable:
+        return Report(exercise.heading, Status.NOT_CHECKED, needs_rows(lab)), 0.0
     try:
         return _checked(lab, exercise, hint, sandbox)
     except OutOfTime as stopped:
         return Report(
             exercise.heading, Status.NOT_CHECKED, stopped_rows(stopped, exercise)
         ), 0.0
+
+
+def needs_rows(lab: Lab) -> list[tuple[str, str]]:
+    """What is missing on this machine, and where the lab's checks do run."""
+    look = tr("this lab needs the package {package}, which is not installed", package=lab.needs)
+    do = tr(
+        "on Linux: pip install '.[{lab}]'; elsewhere read and predict, the other labs do "
+        "without it",
+        lab=lab.module,
+    )
+    return [("look", look), ("next", do)]
 
 
 def stopped_rows(stopped: OutOfTime, exercise: Exercise | None) -> list[tuple[str, str]]:

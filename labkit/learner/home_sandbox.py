@@ -20,6 +20,7 @@ import torch
 
 from labkit.checks.runner import Ask
 from labkit.course.lang import ntr, said, tr
+from labkit.course.syllabus import LABS
 from labkit.sandbox.inside.banned import as_in_grading, replaced
 from labkit.sandbox.inside.call import Call, Outcome
 from labkit.sandbox.inside.importer import PACKAGE
@@ -30,6 +31,7 @@ from labkit.sandbox.inside.torch_private import set_torch, torch_settings
 PACKAGES = {
     *("tinyllm", "torch", "numpy", "matplotlib", "mpl_toolkits", "safetensors"),
     *("IPython", "tqdm", "typing_extensions"),
+    *(lab.needs for lab in LABS if lab.needs),
 }
 ENDLESS = said("look for a loop that never ends")
 LONG_CALL = 30  # seconds of CPU time for one call of the learner's code in a cell of the course

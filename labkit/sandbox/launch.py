@@ -195,6 +195,7 @@ class WorkerLauncher:
         environment["PATH"] = os.defpath
         environment |= dict.fromkeys(ONE_THREAD, "1")
         environment |= {"TORCHDYNAMO_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
+        environment["TRITON_INTERPRET"] = "1"
         environment |= {"TMPDIR": str(self.scratch), "USER": "learner", "LOGNAME": "learner"}
         python = [sys.executable, "-I", "-c", BOOT]
         self.errors.seek(0)

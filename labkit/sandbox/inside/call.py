@@ -45,6 +45,7 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
     "most_operations": (int, None),
     "ranks": (int, None),
     "traffic": (str, "none"),
+    "profile": (tuple, ()),
 }
 
 
@@ -75,6 +76,8 @@ class Call:
             Given("parallel.group") is the group of each, Given("parallel.by_rank", values=...)
             what differs between them; each value is {"rank 0": ..., "rank 1": ..., ...}
     traffic what of the ranks' talk is compared beside their values, one of TRAFFIC
+    profile  inputs of the last step: what Triton kernels load of them and store is one more
+            value, see kernels.profile.Profile.report
 
     A Double among a step's inputs that has something to report makes the value of the step
     {"returned": ..., and that}. torch's global generator starts every call with the same seed.

@@ -26,6 +26,7 @@ from labkit.sandbox.inside.call import (
 )
 from labkit.sandbox.inside.doubles import Double, find_double
 from labkit.sandbox.inside.doubles.parallel import TRAFFIC, Ranks
+from labkit.sandbox.inside.kernels import counted, make_strict
 from labkit.sandbox.inside.torch_private import bounded, strict_memory
 from labkit.sandbox.inside.tracer import tracing
 
@@ -52,6 +53,7 @@ def perform(call: Call, namespace: Mapping[str, Any], filename: str | None = Non
 
 
 def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None:
+    make_strict()
     shared: dict[str, Any] = {}
     target = _build(call, namespace, shared)
     if call.names:
@@ -67,15 +69,21 @@ def _perform(call: Call, namespace: Mapping[str, Any], outcome: Outcome) -> None
                     leaves[step + path] = tensor.requires_grad_()
         tensors, given = Inputs(inputs), {**objects, **inputs}
         gradients_on = torch.set_grad_enabled(bool(call.grad or objects))
-        with gradients_on, bounded(call.most_numbers, call.most_operations):
+        with (
+            gradients_on,
+            bounded(call.most_numbers, call.most_operations),
+            counted(call.profile, inputs) as kernels,
+        ):
             value = _run(target, method, given, call.by_position)
         outcome.values.append(value if call.grad else detached(value))  # later steps may write
         outcome.changed += [step + path for path in tensors.changed()]
     if call.summary is not None:
         outcome.values = SUMMARIES[call.summary](outcome.values, call.steps)
     if call.grad:
-        outcome.grads = gradients(outcome.values, leaves | _parameters(target))
+        with counted(call.profile, inputs) as kernels:
+            outcome.grads = gradients(outcome.values, leaves | _parameters(target))
     outcome.values = [detached(value) for value in outcome.values]
+    outcome.values += [kernels] if call.profile else []
     outcome.state = state_of(objects)
 
 

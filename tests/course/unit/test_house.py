@@ -153,7 +153,7 @@ def test_no_folder_is_a_drawer():
 
 # The most lines of Python and of mistakes, in round numbers
 BUDGET = {
-    "labkit": 26_500,
+    "labkit": 27_000,
     "storyworld training": 2_800,
     "solutions/mistakes": 5_700,
     "tests/visible tests/hidden": 6_700,

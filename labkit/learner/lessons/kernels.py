@@ -1,0 +1,136 @@
+"""What lab 16 needs: a strict interpreter, bytes of torch's operations, the recorded runs on a
+GPU, and a decoder that uses the learner's kernels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from labkit.course.lang import tr
+from labkit.sandbox.inside.banned import replaced
+from labkit.sandbox.inside.kernels import make_strict
+from labkit.sandbox.inside.kernels.profile import Profile as Profile
+from labkit.sandbox.inside.kernels.profile import profiled as profiled
+
+make_strict()
+RECORDED = Path(__file__).with_name("kernels.json")  # by benchmarks/kernels.py, two runs
+# NVIDIA's data sheet of the H200: bytes per second, and dense bfloat16 operations per second
+H200_BYTES, H200_OPERATIONS = 4.8e12, 989e12
+# Operations per number of the largest tensor, counted by hand from the formulas
+OPERATIONS = {
+    "RMSNorm with residual": 5,
+    "SwiGLU, both passes": 20,
+    "cross-entropy with gradient": 10,
+    "int8 matvec": 2,
+    "int4 matvec": 2,
+}
+# The bytes that a kernel must move, per number of that tensor
+BYTES = {
+    "RMSNorm with residual": 8,
+    "SwiGLU, both passes": 16,
+    "cross-entropy with gradient": 6,
+    "int8 matvec": 1 + 4 / 128,
+    "int4 matvec": 0.5 + 4 / 128,
+}
+
+
+class TorchBytes(TorchDispatchMode):
+    """Counts what torch's operations load and store, as if each began with empty caches.
+
+    A view moves nothing, and neither does memory that is only reserved.
+    """
+
+    bytes = 0
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None):
+        made = operator(*args, **(kwargs or {}))
+        name = operator.overloadpacket.__name__
+        if not operator.is_view and not name.startswith(("empty", "new_empty", "detach")):
+            tensors = [*args, *(made if isinstance(made, (list, tuple)) else [made])]
+            self.bytes += sum(x.nbytes for x in tensors if isinstance(x, Tensor))
+        return made
+
+
+def recorded() -> list[dict[str, Any]]:
+    """Print the recorded runs and return their rows: the milliseconds of both runs, and the
+    operations and bytes of one."""
+    table = json.loads(RECORDED.read_text("utf-8"))
+    machine = table["machine"]
+    print(
+        tr(
+            "recorded {date} on an {card}, torch {torch}, triton {triton}, liger-kernel "
+            "{liger}; milliseconds, two runs",
+            **{name: machine[name] for name in ("date", "card", "torch", "triton", "liger")},
+        )
+    )
+    rows = []
+    for first, second in zip(*table["runs"], strict=True):
+        name = first["kernel"]
+        ways = ("ours", "torch", "compiled", "liger", "torch's fused")
+        times = {way: (first[way], second[way]) for way in ways if way in first}
+        shown = [f"{way} {a:.3f}/{b:.3f}" for way, (a, b) in times.items()]
+        print(f"{name:28}", "  ".join(shown))
+        flops = first["flops"] or first["bytes"] / BYTES[name] * OPERATIONS[name]
+        rows.append({"kernel": name, "times": times, "bytes": first["bytes"], "flops": flops})
+    return rows
+
+
+@contextmanager
+def with_kernels(
+    model: nn.Module, rms_norm: Callable, swiglu: Callable, flash_attention: Callable
+) -> Iterator[None]:
+    """While open, the norms, the feed-forward layers and the attention of a decoder run on
+    these kernels.
+
+    Attention is replaced in the module of the layers' class, where lab 03 has it as a function.
+    """
+    eps, changes = model.config.rms_norm_eps, {}
+    for module in model.modules():
+        kind = type(module).__name__
+        if kind == "RMSNorm":
+            changes[module, "forward"] = lambda x, norm=module: rms_norm(x, norm.weight, eps)
+        elif kind == "Qwen3MLP":
+            changes[module, "forward"] = lambda x, mlp=module: mlp.down_proj(
+                swiglu(mlp.gate_proj(x), mlp.up_proj(x))
+            )
+        elif kind == "GroupedQueryAttention" or kind.endswith("Attention"):
+            scope = type(module).forward.__globals__
+            attend = scope.get("scaled_dot_product_attention")
+            if attend is not None:
+                changes[_Scope(scope), "scaled_dot_product_attention"] = (
+                    lambda q, k, v, mask=None, scale=None: flash_attention(q, k, v, scale=scale)
+                )
+    with torch.no_grad(), replaced(changes):
+        yield
+
+
+class _Scope:
+    """A module's names as attributes; two of the same module are one."""
+
+    def __init__(self, names: dict[str, Any]):
+        object.__setattr__(self, "names", names)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.names[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.names[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        del self.names[name]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Scope) and self.names is other.names
+
+    def __hash__(self) -> int:
+        return id(self.names)
