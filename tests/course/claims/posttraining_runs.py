@@ -1,19 +1,16 @@
-"""The claims of lab 11 in five seeds: what each reward teaches, and what it costs.
+"""What each reward of lab 11 teaches, and what it costs: a run per reward and seed.
 
 The record that the notebook shows, labkit/learner/lessons/posttraining.json, is made by
-`python tests/course/claims/test_posttraining_claims.py` (some 15 minutes of one processor; runs
-that are in the file stay). `pytest -m slow tests/course/claims` trains them all again and
-prints a table, claim by claim; the quick test holds the record to the same claims.
+`python -m tests.course.claims.posttraining_runs` (half an hour of one processor; runs that are
+in the file stay). Sentences about it are in claims.toml, with the names that `flat` gives.
 """
 
 import json
 import re
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
-import pytest
 import torch
 
 import solutions
@@ -29,7 +26,7 @@ from storyworld.scores import tasks
 
 FOLDER = ROOT / "checkpoints" / "stories-dense"
 RECORD = LABKIT / "learner" / "lessons" / "posttraining.json"
-SEEDS = range(5)
+SEEDS = range(20, 30)
 GIVES = re.compile(r"\b(gave|gives|handed|passed|gift)\b")
 
 
@@ -117,7 +114,7 @@ def all_runs(path=None):
     ]
     for seed in SEEDS:
         for runs, settings in (*lists, (found.setdefault("steady", []), STEADY)):
-            if len(runs) > seed:
+            if len(runs) > seed - SEEDS[0]:
                 continue
             runs.append(train(seed, **settings))
             print(settings, seed, runs[-1], flush=True)
@@ -126,58 +123,15 @@ def all_runs(path=None):
     return found
 
 
-def every(found, name, what):
-    return [run["after"][what] for run in found["runs"][name]]
-
-
-def claims(found):
-    """(what lab 11 says, whether it holds in every seed, the numbers)."""
-    before = found["before"]
-    given, true, never, near = (partial(every, found, reward.__name__) for reward in STEPS)
-    steady = lambda what: [run["after"][what] for run in found["steady"]]  # noqa: E731
-    rows = [
-        ("nothing_given: no story gives", given("nothing_given"), lambda v: v == 1),
-        ("its price: 57 to 82 of 100 flawless", given("flawless"),
-         lambda v: 0.57 <= v <= 0.82),
-        ("and true stories are foreseen worse", given("nats"), lambda v: v > before["nats"]),
-        ("with the reader: 99 of 100 do not give", true("nothing_given"), lambda v: v >= 0.99),
-        ("61 to 100 flawless", true("flawless"), lambda v: v >= 0.61),
-        ("shorter stories", true("words"), lambda v: v < before["words"] - 5),
-        ("five: at most 14 in 100", never("five"), lambda v: v <= 0.14),
-        ("near_five: the reward climbs", near("near_five"), lambda v: v > 0.5),
-        ("by full stops: four in ten flawed", near("flawless"), lambda v: v <= 0.6),
-        ("true stories cost 1.01 nats or more", near("nats"), lambda v: v >= 1.01),
-        ("rate 3e-4: 98 of 100 do not give", steady("nothing_given"), lambda v: v >= 0.98),
-        ("96 or more flawless", steady("flawless"), lambda v: v >= 0.96),
-        ("54 words or more", steady("words"), lambda v: v >= 54),
-    ]  # fmt: skip
-    return [(text, all(map(holds, values)), values) for text, values, holds in rows]
-
-
-def judge(found):
-    assert {name: len(runs) for name, runs in found["runs"].items()} == {
-        reward.__name__: len(SEEDS) for reward in STEPS
-    }
-    table = claims(found)
-    for text, holds, values in table:
-        print(f"{'holds' if holds else 'FAILS'}  {text:45} {values}")
-    assert [text for text, holds, _ in table if not holds] == []
-
-
-def test_the_record_bears_what_the_notebook_says_of_it():
-    found = rewards.recorded()
-    judge(found)
-    unrewarded = found["runs"]["five"][0]
-    assert not any(reward for reward, _, _ in unrewarded["curve"])
-    assert unrewarded["after"] == found["before"]  # to the last digit
-    assert every(found, "nothing_given_and_true", "words")[2:4] == [12.74, 21.48]
-    assert [round(100 * v) for v in every(found, "five", "flawless")] == [99, 98, 51, 96, 1]
-    assert "lent the toy boat" in str(every(found, "nothing_given_and_true", "told"))
-
-
-@pytest.mark.slow
-def test_the_claims_hold_when_all_is_trained_again():
-    judge(all_runs())
+def flat(found):
+    """{rl_REWARD_MEASURE: a number per seed}, and the lucky stories of each run's steps."""
+    records = {}
+    for name, runs in (*found["runs"].items(), ("steady", found["steady"])):
+        for what in runs[0]["after"]:
+            records[f"rl_{name}_{what}"] = [run["after"][what] for run in runs]
+        rewards_seen = [[step[0] for step in run["curve"]] for run in runs]
+        records[f"rl_{name}_lucky"] = [round(32 * sum(steps)) for steps in rewards_seen]
+    return records | {f"rl_before_{what}": [v] for what, v in found["before"].items()}
 
 
 if __name__ == "__main__":
