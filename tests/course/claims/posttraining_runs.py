@@ -1,15 +1,14 @@
 """What each reward of lab 11 teaches, and what it costs: a run per reward and seed.
 
-The record that the notebook shows, labkit/learner/lessons/posttraining.json, is made by
-`python -m tests.course.claims.posttraining_runs` (half an hour of one processor; runs that are
-in the file stay). Sentences about it are in claims.toml, with the names that `flat` gives.
+The record that the notebook shows is labkit/learner/lessons/posttraining.json; `python -m
+tests.course.claims.posttraining_runs five 30 31` adds two runs to it, of half a minute each.
+Sentences about it are in claims.toml, with the names that `flat` gives.
 """
 
 import json
 import re
 import sys
 import time
-from pathlib import Path
 
 import torch
 
@@ -26,7 +25,6 @@ from storyworld.scores import tasks
 
 FOLDER = ROOT / "checkpoints" / "stories-dense"
 RECORD = LABKIT / "learner" / "lessons" / "posttraining.json"
-SEEDS = range(20, 30)
 GIVES = re.compile(r"\b(gave|gives|handed|passed|gift)\b")
 
 
@@ -99,28 +97,37 @@ def train(seed, reward, lr=1e-3, steps=None):
         )  # fmt: skip
         curve.append([round(report[key], 3) for key in ("reward", "groups", "length")])
     seconds = round(time.process_time() - began)
-    return {"curve": curve, "after": measured(model, tokenizer), "seconds": seconds}
+    return {
+        "seed": seed,
+        "curve": curve,
+        "after": measured(model, tokenizer),
+        "seconds": seconds,
+    }
 
 
-def all_runs(path=None):
-    """{"before": measures, "runs": {reward: [a run per seed]}, "steady": [a run per seed]};
-    stored in `path` run by run."""
+def settings_of(name):
+    return STEADY if name == "steady" else {"reward": globals()[name]}
+
+
+def again(found):
+    """All runs of a record, trained once more."""
     torch.set_num_threads(1)
-    path = path and Path(path)
-    found = json.loads(path.read_text()) if path and path.exists() else {}
-    found = found or {"before": measured(*loaded()), "runs": {}}
-    lists = [
-        (found["runs"].setdefault(reward.__name__, []), {"reward": reward}) for reward in STEPS
-    ]
-    for seed in SEEDS:
-        for runs, settings in (*lists, (found.setdefault("steady", []), STEADY)):
-            if len(runs) > seed - SEEDS[0]:
-                continue
-            runs.append(train(seed, **settings))
-            print(settings, seed, runs[-1], flush=True)
-            if path:
-                path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return found
+    train_all = lambda name, runs: [train(run["seed"], **settings_of(name)) for run in runs]  # noqa: E731
+    return {
+        "before": measured(*loaded()),
+        "runs": {name: train_all(name, runs) for name, runs in found["runs"].items()},
+        "steady": train_all("steady", found["steady"]),
+    }
+
+
+def add(name, seeds):
+    """Runs with more seeds, written into the record one by one."""
+    torch.set_num_threads(1)
+    found = rewards.recorded()
+    runs = found["steady"] if name == "steady" else found["runs"][name]
+    for seed in seeds:
+        runs.append(train(seed, **settings_of(name)))
+        RECORD.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def flat(found):
@@ -135,4 +142,4 @@ def flat(found):
 
 
 if __name__ == "__main__":
-    all_runs(sys.argv[1] if len(sys.argv) > 1 else RECORD)
+    add(sys.argv[1], map(int, sys.argv[2:]))
