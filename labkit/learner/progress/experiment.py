@@ -20,7 +20,7 @@ def experiment(
     run    called with a value and a seed; returns one number
     """
     seeds = tuple(dict.fromkeys(seeds))
-    print(f"{tr('seed'):>16} ", *(f"{seed:>9}" for seed in seeds))
+    print(tr("seed").rjust(16), "", *(f"{seed:>9}" for seed in seeds))
     results = {}
     for value in values:
         numbers = [float(run(value, seed)) for seed in seeds]
