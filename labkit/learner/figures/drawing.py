@@ -114,18 +114,20 @@ def shade(
     kinds: Sequence[int] | None = None,
 ) -> Figure:
     """A text of which each piece is the darker the larger its weight; where `kinds` are given,
-    a number for each piece, in that number's colour of DISTINCT, with a legend."""
+    a number for each piece, in that number's colour of DISTINCT and behind it, small."""
     rows, at = [[]], 0
     hues = [BLUE if kinds is None else DISTINCT[k % len(DISTINCT)] for k in kinds or weights]
-    for piece, weight, hue in zip(pieces, weights, hues, strict=True):
+    marks = [""] * len(hues) if kinds is None else kinds
+    for piece, weight, hue, kind in zip(pieces, weights, hues, marks, strict=True):
         if at + len(piece) > columns or piece == "\n":
             rows.append([])
             piece, at = piece.lstrip(), 0
-        rows[-1].append((at, piece, weight / max(weights), hue))
+        rows[-1].append((at, piece, weight / max(weights), hue, kind))
         at += len(piece)
     if kinds is not None:
         names = [
-            (3 * k, f" {k} ", 1.0, DISTINCT[k % len(DISTINCT)]) for k in range(max(kinds) + 1)
+            (3 * k, f" {k} ", 1.0, DISTINCT[k % len(DISTINCT)], "")
+            for k in range(max(kinds) + 1)
         ]
         rows = [names, [], *rows]
     figure = plt.figure(figsize=(7, 0.26 * len(rows) + 0.1), layout="none")
@@ -133,13 +135,15 @@ def shade(
     axis.set(xlim=(0, columns), ylim=(len(rows), 0))
     axis.axis("off")
     for y, row in enumerate(rows):
-        for x, piece, dark, hue in row:
+        for x, piece, dark, hue, kind in row:
             word = piece.strip()
             left = x + len(piece) - len(piece.lstrip())
             place = (left, y + 0.08)
             alpha = (0.8 if kinds is None else 0.45) * dark
             box = plt.Rectangle(place, len(word), 0.84, color=hue, alpha=alpha, lw=0)
             axis.add_patch(box)
+            if word:
+                axis.text(left + len(word) + 0.1, y + 0.3, kind, size=5.5, va="center")
             for index, letter in enumerate(word):
                 axis.text(
                     left + index + 0.5, y + 0.5, letter, size=8.5, ha="center", va="center",

@@ -94,6 +94,6 @@ def nats_on_stories(model: nn.Module, tokenizer: Tokenizer, stories: int = 40) -
 
 
 def recorded() -> dict[str, list[dict[str, Any]]]:
-    """The runs of five rewards with five seeds each, which tests/course/claims made."""
+    """The runs of each reward, seed by seed, which tests/course/claims made."""
     path = Path(__file__).parent / "posttraining.json"
     return json.loads(path.read_text("utf-8"))

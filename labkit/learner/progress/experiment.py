@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import pairwise
+from math import comb
 
 from labkit.course.lang import ntr, tr
 from labkit.course.report import Report, Status
 
-ENOUGH = 3  # seeds; with fewer nothing is concluded
+ENOUGH = 5  # seeds; with three, ranges are apart by chance alone one time in ten
 
 
 def experiment(
@@ -19,17 +20,21 @@ def experiment(
     run    called with a value and a seed; returns one number
     """
     seeds = tuple(dict.fromkeys(seeds))
+    print(tr("seed").rjust(16), "", *(f"{seed:>9}" for seed in seeds))
     results = {}
     for value in values:
         numbers = [float(run(value, seed)) for seed in seeds]
         results[getattr(value, "__name__", value)] = numbers
         print(f"{[*results][-1]!s:>16} ", *(f"{number:9.4g}" for number in numbers))
-    rows = [
-        ("look", tr("{a} and {b}: the ranges overlap", a=a, b=b)
-         if max(min(results[a]), min(results[b])) <= min(max(results[a]), max(results[b]))
-         else tr("{a} and {b}: apart in every seed", a=a, b=b))
-        for a, b in pairwise(results)
-    ]  # fmt: skip
+    pairs = [(a, b, results[a], results[b]) for a, b in pairwise(results)]
+    rows = [("look", _compared(*pair)) for pair in pairs]
+    if any(_apart(first, second) for _, _, first, second in pairs):
+        share = 2 / comb(2 * len(seeds), len(seeds))
+        rows += [
+            ("why", tr("if the value changed nothing, two ranges of {n} seeds would be apart "
+                       "in {share} of all experiments; the next seed may fall outside a range",
+                       n=len(seeds), share=f"{share:.1%}"))
+        ]  # fmt: skip
     verdict = ntr("{n} seed", "{n} seeds", len(seeds))
     if len(seeds) < ENOUGH:
         rows = [("next", tr("run at least {count} seeds, then conclude", count=ENOUGH))]
@@ -40,3 +45,17 @@ def experiment(
     else:
         return Report(tr("Your experiment"), Status.PASSED, rows, verdict)
     return Report(tr("Your experiment"), Status.HELP, rows, verdict)
+
+
+def _apart(first: list[float], second: list[float]) -> bool:
+    return max(first) < min(second) or max(second) < min(first)
+
+
+def _compared(a: object, b: object, first: list[float], second: list[float]) -> str:
+    """Two values: their ranges, and seed by seed."""
+    higher, n = sum(y > x for x, y in zip(first, second, strict=True)), len(first)
+    if _apart(first, second):
+        return tr("{a} and {b}: the ranges are apart; {b} is higher in {higher} of {n} seeds",
+                  a=a, b=b, higher=higher, n=n)  # fmt: skip
+    return tr("{a} and {b}: the ranges overlap; {b} is higher in {higher} of {n} seeds",
+              a=a, b=b, higher=higher, n=n)  # fmt: skip

@@ -96,39 +96,6 @@ def test_blocks():
     assert all(0.2 < share < 0.33 for share in shares)
 
 
-def test_waiting(lab):
-    rows = []
-    for seed in SEEDS:
-        found = [lab["serve"](kind, seed) for kind in (lab["Static"], serving.Scheduler)]
-        assert found[0][0].finished == found[1][0].finished
-        rows.append([x for _, waits, now, _ in found for x in (sum(waits) / len(waits), now)])
-        used = found[1][3]
-        assert all(blocks <= 17 * texts for _, blocks, texts in used)
-    static, static_passes, mine, passes = zip(*rows, strict=True)
-    tell("static batching: mean wait in passes", static)
-    tell("continuous batching: mean wait in passes", mine)
-    tell("static batching: passes in all", static_passes)
-    tell("continuous batching: passes in all", passes)
-    assert all(a > 1.5 * b for a, b in zip(static, mine, strict=True))
-    assert all(a > 1.1 * b for a, b in zip(static_passes, passes, strict=True))
-
-
-def test_preemption(lab):
-    """Same answers, never over the blocks, and shorter waits where blocks are few."""
-    ratios, again = [], []
-    for seed in SEEDS:
-        kinds = serving.Scheduler, lab["Preempting"]
-        found = [lab["serve"](kind, seed, 8, 20) for kind in kinds]
-        assert found[0][0].finished == found[1][0].finished
-        assert max(taken for *_, used in found for _, taken, _ in used) <= 20
-        kept, preempted = (sum(waits) / len(waits) for _, waits, _, _ in found)
-        ratios.append(preempted / kept)
-        again.append(found[1][0].again)
-    tell("20 blocks: mean wait with preemption, as a share of that without", ratios)
-    tell("20 blocks: tokens that are run twice", again)
-    assert max(ratios) < 0.8 and min(again) > 0
-
-
 def test_inputs_rounded_too(lab):
     """torch's int8 rounds the inputs as well, and is farther off than rounded weights alone."""
     found = []
@@ -143,17 +110,3 @@ def test_inputs_rounded_too(lab):
     tell("weights rounded: error", [mine for mine, _ in found])
     tell("inputs rounded, too: error", [theirs for _, theirs in found])
     assert all(theirs > 1.5 * mine for mine, theirs in found)
-
-
-def test_drafts(lab):
-    target, _ = load_chat_model("stories-moe")
-    dense = lab["model"]
-    shorter = lab["copy"].deepcopy(dense)
-    shorter.model.layers = shorter.model.layers[:2]
-    rates = [
-        [lab["tokens_per_pass"](target, draft, 4, seed=seed) for seed in SEEDS]
-        for draft in (dense, shorter)
-    ]
-    tell("stories-dense drafts 4: tokens per pass", rates[0])
-    tell("its first two layers draft 4: tokens per pass", rates[1])
-    assert min(rates[0]) > 3.5 and max(rates[1]) < 2
