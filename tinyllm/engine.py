@@ -42,7 +42,7 @@ class Engine:
         self.cache = server.PrefixCache(num_blocks, block_size)
         self.planner = server.Planner(self.cache, budget, max_running)
         self.eos_token_id = set(eos_token_id)
-        self.drafts, self.draft = drafts, draft or server.ngram_draft
+        self.drafts, self.draft = drafts, draft
         self.passes: list[int] = []
         weight = next(model.parameters())
         size = (num_blocks, self.config.num_key_value_heads, block_size, self.config.head_dim)
@@ -88,7 +88,8 @@ class Engine:
             new = self._choose(request, scores)
             self.planner.record(request.number, planned[request.number], new)
             if new:
-                server.rewind(self.cache, request.number, request.computed)
+                if len(scores) > 1:  # drafts were run: what was rejected leaves the cache
+                    server.rewind(self.cache, request.number, request.computed)
                 self._go_on(request)
                 written.append((request, new))
         return written
@@ -103,9 +104,9 @@ class Engine:
             choose_token(row, request.temperature, request.seed, place + offset)
             for offset, row in enumerate(logits)
         ]
-        if not choices:
-            return []
-        new = server.accept_drafts(request.drafts[: len(choices) - 1], choices)
+        new = choices
+        if len(choices) > 1:
+            new = server.accept_drafts(request.drafts[: len(choices) - 1], choices)
         new = new[: request.max_new_tokens - len(request.output)]
         ends = [at for at, token in enumerate(new) if token in self.eos_token_id]
         return new[: ends[0] + 1] if ends else new
@@ -118,7 +119,8 @@ class Engine:
         elif left == 0:
             self.planner.finish(request.number, "length")
         elif self.drafts:
-            request.drafts = self.draft(request.tokens, min(self.drafts, left - 1))
+            draft = self.draft or server.ngram_draft
+            request.drafts = draft(request.tokens, min(self.drafts, left - 1))
 
     @torch.no_grad()
     def forward(self, requests: Sequence[Request], counts: Sequence[int]) -> list[Tensor]:
