@@ -306,8 +306,8 @@ def test_draft(rng, words, count, longest=3):
 
 
 test_draft_longest = check("15.4", "the last {longest} tokens at most are looked for",
-                           longest=[1, 2, 4], cases=[{"words": "abcdpbcdqcdrdsabcd", "count": 2}],
-                           )(test_draft)  # fmt: skip
+                           longest=[1, 2, 4], words="abcdpbcdqcdrdsabcd", count=2,
+                           cases=[{}])(test_draft)  # fmt: skip
 
 
 @check("15.4", passed=[0, 1, 3])

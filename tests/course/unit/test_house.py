@@ -125,11 +125,11 @@ def test_no_folder_is_a_drawer():
 
 # The most lines of Python and of mistakes, in round numbers
 BUDGET = {
-    "labkit": 26_000,
+    "labkit": 26_700,
     "storyworld training": 2_800,
-    "solutions/mistakes": 5_300,
-    "tests/visible tests/hidden": 6_100,
-    "tests/course": 22_000,
+    "solutions/mistakes": 5_700,
+    "tests/visible tests/hidden": 6_700,
+    "tests/course": 22_400,
 }
 
 
