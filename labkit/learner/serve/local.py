@@ -15,7 +15,6 @@ from urllib.request import Request, urlopen
 from labkit.course.lang import tr
 from labkit.model.chat.stream import ChatError
 
-NEEDS = "this needs two packages more: pip install -c constraints.txt -e '.[serve]'"
 SECONDS = 5  # that answers under way have to end when the server stops
 MOST_UNDER_WAY = 64
 
@@ -41,7 +40,9 @@ def load_service(
     except ModuleNotFoundError as error:
         if error.name not in ("uvicorn", "starlette"):
             raise
-        raise ChatError(NEEDS) from error
+        raise ChatError(
+            "this needs two more packages: pip install -c constraints.txt -e '.[serve]'"
+        ) from error
     import torch
 
     from labkit.learner.models import DECODER_LABS, your_code

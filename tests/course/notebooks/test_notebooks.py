@@ -119,6 +119,13 @@ CUTS = {
         "recall-train": ("steps=250", "steps=10"),
         "sink-fit": ("steps=400", "steps=25"),
     },
+    "15_server": {
+        "load-run": ("range(5)", "range(1)"),
+        "alone-code": ("range(16)", "range(4)"),
+        "pay-run": ("(0, 1, 2, 4)", "(0, 4)"),
+        "pay-figure": ("(0, 1, 2, 4), rates", "(0, 4), rates"),
+        "together-code": ("range(20)", "range(5)"),
+    },
 }
 
 
