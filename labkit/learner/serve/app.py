@@ -166,6 +166,6 @@ async def refused(request: Request, refusal: Exception) -> JSONResponse:
 
 
 async def unknown_path(request: Request, error: Exception) -> JSONResponse:
-    there = "POST /v1/chat/completions, GET /v1/models and GET /health"
-    refusal = Refusal(error.status_code, f"there is {there}", code="unknown_url")
+    known = "there is POST /v1/chat/completions, GET /v1/models and GET /health"
+    refusal = Refusal(error.status_code, known, code="unknown_url")
     return JSONResponse(refusal.body, refusal.status)
