@@ -25,7 +25,11 @@ def serve(
     ] = "127.0.0.1",
     key: Annotated[
         Optional[str],
-        typer.Option(envvar="TINYLLM_KEY", help="the key that clients have to send"),
+        typer.Option(
+            envvar="TINYLLM_KEY",
+            show_envvar=False,
+            help="the key that clients have to send; else TINYLLM_KEY",
+        ),
     ] = None,
     blocks: Annotated[int, typer.Option(min=1, help="blocks of the cache")] = 512,
     block_size: Annotated[int, typer.Option(min=1, help="tokens per block")] = 16,
