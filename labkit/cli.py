@@ -19,6 +19,7 @@ GROUPS = {  # of the commands in the help, and the packages that they come from
         "labkit.learner",
         "labkit.learner.project",
         "labkit.learner.talk",
+        "labkit.learner.serve",
         "labkit.look",
     ),
     said("Teaching"): ("labkit.grading",),

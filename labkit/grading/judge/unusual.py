@@ -25,6 +25,7 @@ LIBRARIES = {
     *("torch", "numpy", "math", "cmath", "random", "re", "string", "json", "copy", "abc"),
     *("typing", "collections", "dataclasses", "enum", "time", "functools", "itertools"),
     *("contextlib", "heapq", "bisect", "numbers", "unicodedata", "warnings", "pathlib"),
+    "hashlib",
 }
 IN_TORCH = {
     *("nn", "nn.functional", "nn.init", "nn.parameter", "nn.utils", "nn.utils.rnn", "linalg"),

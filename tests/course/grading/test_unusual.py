@@ -108,6 +108,7 @@ USUAL = (
     "self.load = load\nself.silu(x)",
     *("F = x.size(-1)\nprint(F)", "def f(nn): return nn"),
     "match x:\n    case int() | None: pass\n    case [a, *_]: pass",
+    "from hashlib import sha256\nsha256(b'text').digest()",
     "super().__init__()\nself.weight = nn.Parameter(torch.ones(3))\nself.weight.data.zero_()",
     "torch.cuda.is_available() or torch.get_default_dtype()",
 )

@@ -123,6 +123,13 @@ CUTS = {
         "real-run": ("steps=20", "steps=3"),
         "ending-code": ("new=90", "new=4"),
     },
+    "15_server": {
+        "load-run": ("range(5)", "range(1)"),
+        "alone-code": ("range(16)", "range(4)"),
+        "pay-run": ("(0, 1, 2, 4)", "(0, 4)"),
+        "pay-figure": ("(0, 1, 2, 4), rates", "(0, 4), rates"),
+        "together-code": ("range(20)", "range(5)"),
+    },
 }
 
 

@@ -103,7 +103,15 @@ def test_only_what_is_the_learners_goes_along(folder):
     found = {name for name in names if name.startswith("solutions/")}
     expected = {f"solutions/hints/{lab.module}.md" for lab in NOTEBOOKS if lab.exercises}
     expected |= {f"solutions/answers/{lab.module}.md" for lab in LABS} | SEALED
-    given = ("__init__", "byte_level", "config", "hybrid_model", "ranks", "triton_tools")
+    given = (
+        "__init__",
+        "byte_level",
+        "config",
+        "engine",
+        "hybrid_model",
+        "ranks",
+        "triton_tools",
+    )
     expected |= {f"solutions/{name}.py" for name in given}
     mistakes = {f"solutions/mistakes/{lab.module}.diff" for lab in NOTEBOOKS}
     assert expected <= found <= expected | mistakes

@@ -1,0 +1,126 @@
+"""A server that runs as long as a block: in a notebook, in a test, under the command."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any
+from urllib.request import Request, urlopen
+
+from labkit.course.lang import tr
+from labkit.model.chat.stream import ChatError
+
+SECONDS = 5  # that answers under way have to end when the server stops
+MOST_UNDER_WAY = 64
+
+
+def load_service(
+    name: str | None = None,
+    device: str = "cpu",
+    tell: Any = print,
+    key: str | None = None,
+    most: int = MOST_UNDER_WAY,
+    **engine_options: Any,
+) -> Any:
+    """A model, the engine, and its interface; lines say whose code runs.
+
+    engine_options    of Engine: num_blocks, block_size, budget, max_running, drafts
+
+    Errors: ChatError where uvicorn or starlette is missing; CheckpointError
+    """
+    try:
+        import uvicorn  # noqa: F401
+
+        from labkit.learner.serve.app import Service
+    except ModuleNotFoundError as error:
+        if error.name not in ("uvicorn", "starlette"):
+            raise
+        raise ChatError(
+            "this needs two more packages: pip install -c constraints.txt -e '.[serve]'"
+        ) from error
+    import torch
+
+    from labkit.learner.models import DECODER_LABS, your_code
+    from labkit.learner.serve.parts import engine_parts
+    from labkit.learner.serve.worker import Worker
+    from labkit.model import checkpoint
+    from labkit.model.hub import resolve
+    from labkit.model.tokenizer import Tokenizer
+
+    folder = checkpoint.existing(resolve(name))
+    tokenizer, code = Tokenizer(folder), your_code(DECODER_LABS, tell=tell)
+    model = checkpoint.load(folder, code, torch.float32, torch.device(device))
+    parts = engine_parts(model, tell)
+
+    def make_engine() -> Any:
+        stops = sorted(tokenizer.stop_ids)
+        return parts.Engine(model, eos_token_id=stops, **engine_options)
+
+    return Service(name or folder.name, tokenizer, Worker(make_engine, most), parts, key)
+
+
+def make_server(service: Any, host: str = "127.0.0.1") -> Any:
+    """A uvicorn server that ends answers under way when it stops."""
+    import uvicorn
+
+    from labkit.learner.serve.app import LOCAL
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: Any = None) -> None:
+            service.worker.stop()
+            await super().shutdown(sockets)
+
+    hosts = LOCAL if host in LOCAL else ["*"]
+    return Server(uvicorn.Config(
+        service.application(hosts), log_level="warning", access_log=False, lifespan="off",
+        timeout_graceful_shutdown=SECONDS, limit_concurrency=4 * MOST_UNDER_WAY,
+        ws="none",
+    ))  # fmt: skip
+
+
+@contextmanager
+def running_server(service: Any = None) -> Iterator[str]:
+    """The address of a server on this machine that ends with the block."""
+    try:
+        service = service or load_service()
+    except ChatError as error:
+        print(error)
+        yield ""
+        return
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = make_server(service)
+    thread = Thread(target=server.run, args=([listening],), daemon=True)
+    thread.start()
+    try:
+        while not server.started and thread.is_alive():
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(2 * SECONDS)
+        listening.close()
+
+
+def ask_together(address: str, questions: Sequence[str], **options: Any) -> list[str]:
+    """The answers to questions that are all sent at the same time; none without a server."""
+
+    def ask(question: str) -> str:
+        messages = [{"role": "user", "content": question}]
+        fields = {"model": "tinyllm", "messages": messages, "temperature": 0, **options}
+        request = Request(
+            f"{address}/v1/chat/completions",
+            json.dumps(fields).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urlopen(request, timeout=60) as response:
+            return json.load(response)["choices"][0]["message"]["content"]
+
+    if not address:
+        return [tr("There is no server to ask.")]
+    with ThreadPoolExecutor(len(questions)) as pool:
+        return list(pool.map(ask, questions))

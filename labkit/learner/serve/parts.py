@@ -1,0 +1,74 @@
+"""Whose engine runs: the learner's parts of lab 15, the reference in what is empty or wrong."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from torch import nn
+
+from labkit.course.lang import tr
+from labkit.course.syllabus import find_lab
+from labkit.learner import models, workspace
+from labkit.sandbox.inside.importer import PACKAGE, imported
+
+NAMES = ("Engine", "Request", "StopText")
+TRIALS = ((0, 9), (5, 12), (0, 9))  # of each prompt: its first token, its length
+
+
+def engine_parts(model: nn.Module, tell: Callable[[str], object]) -> SimpleNamespace:
+    """The parts of an engine, tried on the model before a client meets them.
+
+    tell    gets a line that says whose they are
+    """
+    reference, lab = _parts("solutions"), find_lab("server")
+    if not models.written(lab):
+        tell(tr("The course's engine runs: lab 15 is empty."))
+        return reference
+    try:
+        parts = _learners_parts()
+        wrong = _trial(parts, model) != _trial(reference, model)
+        problem = tr("its answers are not those of the course's engine") if wrong else ""
+    except Exception as error:  # a learner's code may fail in any way
+        problem = models.error_text(error)
+    if problem:
+        tell(tr("Your engine cannot run yet: {problem}.", problem=problem))
+        tell(tr("The course's engine runs instead; `tinyllm check 15.1` shows what is wrong."))
+        return reference
+    tell(tr("Engine: {labs}.", labs=workspace.describe_authors([lab])))
+    return parts
+
+
+def _parts(package: str) -> SimpleNamespace:
+    engine = importlib.import_module(f"{package}.engine")
+    server = importlib.import_module(f"{package}.server")
+    return SimpleNamespace(
+        Engine=engine.Engine, Request=server.Request, StopText=server.StopText
+    )
+
+
+def _learners_parts() -> SimpleNamespace:
+    package = workspace.learner_modules() | workspace.reference_modules()
+    package |= workspace.completed_modules([*models.DECODER_LABS, find_lab("server")])
+    with imported(package, workspace.folder()):
+        return _parts(PACKAGE)
+
+
+def _trial(parts: Any, model: nn.Module) -> list[list[int]]:
+    """Answers to prompts in chunks, with shared blocks, drafts, and too few blocks for all."""
+    engine = parts.Engine(model, num_blocks=8, block_size=4, budget=5, max_running=3, drafts=2)
+    requests = [
+        parts.Request(number, list(range(3 + first, 3 + first + size)), 12)
+        for number, (first, size) in enumerate(TRIALS)
+    ]
+    for request in requests:
+        engine.submit(request)
+    for _ in range(500):
+        if not engine.is_busy:
+            break
+        engine.step()
+    text = parts.StopText(["ab"])
+    shown = [ord(letter) for letter in text.add("xa") + text.add("b")]
+    return [*(request.output for request in requests), shown]
