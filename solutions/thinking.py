@@ -141,7 +141,6 @@ def generate_with_budget(
         attention_mask = torch.cat((attention_mask, torch.ones_like(token[:, None])), dim=1)
         new = token[:, None]
         finished = finished | torch.isin(token, stops)
-        thinking, forced = thinking & ~finished, forced & ~finished
         if finished.all():
             break
     return output
@@ -208,9 +207,9 @@ def best_of_n(
     scores = [score(text) for text in texts]
     answers = [None] * len(texts) if answer_of is None else [answer_of(t) for t in texts]
     sums: dict[Hashable, float] = {}
-    for answer, value in zip(answers, scores, strict=True):
-        if answer is not None:
-            sums[answer] = sums.get(answer, 0.0) + value
+    for found, value in zip(answers, scores, strict=True):
+        if found is not None:
+            sums[found] = sums.get(found, 0.0) + value
     if not sums:
         return texts[scores.index(max(scores))]
     return texts[answers.index(max(sums, key=sums.__getitem__))]
@@ -238,7 +237,7 @@ def pass_at_k(correct: Tensor, n: int, k: int) -> Tensor:
     ### BEGIN SOLUTION
     drawn = torch.arange(k, dtype=torch.float64, device=correct.device)  # (k,)
     wrong = (n - correct).double()[:, None]  # (Q, 1)
-    factors = ((wrong - drawn) / (n - drawn)).clamp(min=0)  # (Q, k) the next is wrong, too
+    factors = (wrong - drawn) / (n - drawn)  # (Q, k) is the next one wrong, too?
     return 1 - factors.prod(dim=1)  # (Q,)
     ### END SOLUTION
 

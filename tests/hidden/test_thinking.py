@@ -1,10 +1,9 @@
 """Hidden checks of lab 13: fresh numbers, other sizes, dtypes, marks and settings."""
 
-import torch
 from visible import test_thinking as visible
 from visible.test_thinking import CLOSE, END, ENDS, F16, F32, LONG, NEVER, OPEN, SHORT
 
-from labkit.checks.declared import Call, Given, check, rows
+from labkit.checks.declared import Call, check, rows
 
 test_fuse = check("13.1", points=2, size=[(1, 6, 1), (4, 2, 3)])(visible.test_fuse)
 test_fuse_batch = check("13.1", points=3, sizes=[
@@ -62,7 +61,7 @@ test_budget_drawn = check("13.2", temperature=[0.6, 1.5], budget=[2], new=[10])(
 )
 test_budget_end = check(
     "13.2", "a stop token within what is forced ends the row", points=0.5, budget=1,
-    closing=[4, END, CLOSE], scripts=(LONG, SHORT),
+    closing=[[4, END, CLOSE]], scripts=(LONG, SHORT),
 )(visible.scripted)  # fmt: skip
 test_budget_pad = check(
     "13.2", "padded with {pad_token_id}, a mark", points=0.5, pad_token_id=[OPEN, CLOSE],
@@ -146,7 +145,7 @@ test_policy = check("13.5", points=2, lengths=[(2, 6, 3), (4, 4)])(visible.test_
 test_policy_one = check("13.5", lengths=[(1,)], new=[5])(visible.test_policy_one)
 test_policy_pad = check("13.5", pad_token_id=[4])(visible.test_policy_pad)
 test_policy_settings = check("13.5", points=2, lengths=[(5, 2)], settings=[
-    {"direction": "forward", "top_k": 5}, {"top_k": 2}, {"temperature": 1.7},
+    {"direction": "forward", "top_k": 5}, {"top_k": 2}, {"temperature": 0.2},
     {"max_grad_norm": 0.02},
 ])(visible.test_policy_settings)  # fmt: skip
 test_policy_two = check("13.5", new=[6])(visible.test_policy_two)
@@ -154,9 +153,7 @@ test_policy_two = check("13.5", new=[6])(visible.test_policy_two)
 test_paired = check("13.6", points=3, cases=rows("count, kind", (20, "right"), (31, "scores"),
     (8, "bool")))(visible.test_paired)  # fmt: skip
 test_paired_two = check("13.6", points=0.5)(visible.test_paired_two)
-test_paired_level = check("13.6", level=[0.8, 0.99], resamples=[400])(
-    visible.test_paired_level
-)
+test_paired_level = check("13.6", level=[0.8, 0.99], resamples=[400])(visible.test_paired_level)
 test_paired_defaults = check("13.6", points=0.5, count=[25])(visible.test_paired_defaults)
 test_paired_refused = check("13.6", points=0.5, counts=[(2, 5), (0, 0)])(
     visible.test_paired_refused
@@ -166,9 +163,9 @@ test_paired_refused = check("13.6", points=0.5, counts=[(2, 5), (0, 0)])(
 @check("13.6", points=0.5)
 def test_paired_shape(rng):
     """scores that are not one row raise ValueError"""
-    generator = Given("generation.seeded", seed=3)
+    call = visible.paired_call(rng)
     scores = {"first": rng.normal(2, 3), "second": rng.normal(2, 3)}
-    return Call("paired_test", **scores, generator=generator)
+    return call.then("", **call.steps[0][1] | scores)
 
 
 @check("13.6", points=2, z=[1.96, 2.81])
@@ -183,6 +180,6 @@ def test_needed(rng, z, count=4):
 
 
 test_needed_sign = check("13.6", points=0.5, cases=rows("difference, disagreement",
-    (-0.03, 0.2), (-0.5, 0.5), (0.9, 0.9)))(visible.test_needed)  # fmt: skip
+    (-0.03, 0.2), (-0.5, 0.5), (1.0, 1.0)))(visible.test_needed)  # fmt: skip
 test_needed_refused = check("13.6", points=0.5, cases=rows("difference, disagreement",
     (0.0, 0.1), (0.2, 0.1), (-0.7, 0.5)))(visible.test_needed_refused)  # fmt: skip

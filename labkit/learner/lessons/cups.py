@@ -7,11 +7,19 @@ thought names, swap by swap, its first cup and where the ball is then.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
+
+from labkit.learner.lessons import lesson
+
+WEIGHTS = Path(__file__).with_name("cups.safetensors")
+RECORD = Path(__file__).with_name("thinking.json")
 
 PAD, CUP, BLANK, OPEN, CLOSE, END, NO_THINK, THINK = 0, 1, 6, 7, 8, 9, 10, 11
 CUPS, MOST = 5, 12  # cups; swaps of the longest question
@@ -77,3 +85,26 @@ def share_right(output: Tensor, start: int, answers: Sequence[Sequence[int]]) ->
     """The share of a batch's texts whose answer is right; the prompt ends before `start`."""
     found = answers_in(output, start)
     return (found == torch.tensor([answer[0] for answer in answers])).float().mean().item()
+
+
+def build(**changes: Any) -> Any:
+    """A model of two layers and some hundred thousand numbers, of the learner's own parts
+    where they train, and of the course's where not."""
+    (config, model), _ = lesson.decoder()
+    return model(config(**SHAPE | changes))
+
+
+def trained(part: str = "model") -> Any:
+    """The model that the course has trained for 900 steps ("model"), or the same one when it
+    was half a thinker ("half")."""
+    state = load_file(WEIGHTS)
+    model = build()
+    names = {key.removeprefix(f"{part}."): value.float() for key, value in state.items()
+             if key.startswith(f"{part}.")}  # fmt: skip
+    model.load_state_dict(names, strict=False)
+    return model
+
+
+def recorded() -> dict[str, Any]:
+    """The course's record of five seeds: {part: numbers}."""
+    return json.loads(RECORD.read_text("utf-8"))

@@ -63,7 +63,9 @@ def train(seed, steps=900, count=32, fast_alone=False, **changes):
         lr = learning_rate(step, 3e-3, 50, steps, 1e-4)
         train_step(model, optimizer, ids, labels, lr, mask)
         if half is None and not fast_alone and step % 10 == 9 and step > 100:
-            half = copy.deepcopy(model) if right(model, 12, cups.THINK, count=100) > 0.3 else None
+            half = (
+                copy.deepcopy(model) if right(model, 12, cups.THINK, count=100) > 0.3 else None
+            )
     return model, half
 
 
@@ -147,8 +149,51 @@ def depth_part(seed, layers):
     return [right(model, k, cups.NO_THINK) for k in SWAPS]
 
 
+def lessons_of(method, student, teacher, seed, updates=40, lr=5e-4, every=5):
+    """Right answers (12 swaps) of a student after every few updates of 64 texts each."""
+    optimizer, generator = adamw(student, lr), seeded(100 + seed)
+    shares = [right(student, 12, cups.THINK, count=200)]
+    stops = [cups.END]
+    for update in range(1, updates + 1):
+        prompts, _, answers = cups.questions(8, 12, generator)
+        x = cups.ask(prompts, cups.THINK)
+        many = x.repeat_interleave(8, 0)
+        if method == "grpo":
+            wanted = iter([answer for answer in answers for _ in range(8)])
+
+            def reward(text, wanted=wanted):
+                start = text.index(cups.CLOSE) + 1 if cups.CLOSE in text else len(text)
+                return float(text[start:-1] == next(wanted))
+
+            grpo_step(student, optimizer, x, torch.ones_like(x), reward, 8, 30, stops,
+                      generator=generator)  # fmt: skip
+        elif method == "on-policy":
+            on_policy_step(student, teacher, optimizer, many, torch.ones_like(many), 30, stops,
+                           generator=generator)  # fmt: skip
+        else:
+            texts = generate(teacher, many, None, 30, 1.0, eos_token_id=stops,
+                             generator=generator)  # fmt: skip
+            labels = texts.masked_fill(texts == cups.PAD, -100)
+            labels[:, : many.size(1)] = -100
+            train_step(student, optimizer, texts, labels, lr)
+        if update % every == 0:
+            shares.append(right(student, 12, cups.THINK, count=200))
+    return shares
+
+
+METHODS = ("sft", "on-policy", "grpo")
+
+
+def distill_part(seed):
+    teacher, half = models(seed)
+    return {
+        method: lessons_of(method, copy.deepcopy(half), teacher, seed) for method in METHODS
+    }
+
+
 PARTS = {
     **{f"main {seed}": (main_part, seed) for seed in SEEDS},
+    **{f"distill {seed}": (distill_part, seed) for seed in SEEDS},
     **{f"depth {n} {s}": (depth_part, s, n) for s in SEEDS for n in LAYERS},
 }
 
