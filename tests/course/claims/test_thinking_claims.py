@@ -11,7 +11,6 @@ import json
 import sys
 import time
 
-import pytest
 import torch
 
 from labkit.course.paths import LABKIT, ROOT
@@ -31,9 +30,8 @@ from solutions.training import causal_lm_loss, learning_rate, train_step
 RECORD = LABKIT / "learner" / "lessons" / "thinking.json"
 SEEDS = range(5)
 SWAPS = range(1, cups.MOST + 1)
-BUDGETS = range(0, 26, 2)
+BUDGETS = range(0, 26, 4)
 DRAWS = (1, 2, 4, 8, 16)
-LAYERS = (1, 2, 4)
 WRITES = {"open_think": cups.OPEN, "close_think": cups.CLOSE, "eos_token_id": [cups.END]}
 
 
@@ -50,26 +48,24 @@ def adamw(model, lr=1e-3):
     return torch.optim.AdamW(model.parameters(), lr, betas=(0.9, 0.95), weight_decay=0.01)
 
 
-def train(seed, steps=900, count=32, fast_alone=False, **changes):
+def train(seed, steps=900, count=32, **changes):
     """A model that has learned both modes, and itself when it was half a thinker: the first
     time that it got 12 swaps right in 3 of 10 questions (None where it never was)."""
     model, generator = fresh(seed, **changes), seeded(seed)
     optimizer, half = adamw(model), None
     for step in range(steps):
         batch = fuse_modes(*cups.questions(count, SWAPS, generator), **cups.MARKS)
-        if fast_alone:
-            batch = [part[count:, : 2 * cups.MOST + 7] for part in batch]
         ids, mask, labels = batch
         lr = learning_rate(step, 3e-3, 50, steps, 1e-4)
         train_step(model, optimizer, ids, labels, lr, mask)
-        if half is None and not fast_alone and step % 10 == 9 and step > 100:
+        if half is None and step % 10 == 9 and step > 100:
             half = (
                 copy.deepcopy(model) if right(model, 12, cups.THINK, count=100) > 0.3 else None
             )
     return model, half
 
 
-def asked(swaps, flag, count=300, seed=999):
+def asked(swaps, flag, count=100, seed=999):
     prompts, thoughts, answers = cups.questions(count, swaps, seeded(seed))
     return cups.ask(prompts, flag), thoughts, answers
 
@@ -78,7 +74,7 @@ def write(model, prompts, budget=None, **settings):
     return generate_with_budget(model, prompts, None, budget, 32, **WRITES, **settings)
 
 
-def right(model, swaps, flag, budget=None, count=300):
+def right(model, swaps, flag, budget=None, count=100):
     prompts, _, answers = asked(swaps, flag, count)
     output = write(model, prompts, budget)
     return round(cups.share_right(output, prompts.size(1), answers), 4)
@@ -91,7 +87,7 @@ def thought_length(model, swaps):
     return round((marks[1] - marks[0] - 1).float().mean().item(), 3)
 
 
-def draws_of(model, flag, swaps, temperature, seed, count=100, n=16):
+def draws_of(model, flag, swaps, temperature, seed, count=50, n=16):
     """Which of n draws are right, and what they answer: (count, n) each."""
     prompts, _, answers = asked(swaps, flag, count, seed=500 + seed)
     many = prompts.repeat_interleave(n, 0)
@@ -144,20 +140,15 @@ def main_part(seed):
     }
 
 
-def depth_part(seed, layers):
-    model, _ = train(seed, 600, fast_alone=True, num_hidden_layers=layers)
-    return [right(model, k, cups.NO_THINK) for k in SWAPS]
-
-
-def lessons_of(method, student, teacher, seed, updates=40, lr=5e-4, every=5):
+def lessons_of(method, student, teacher, seed, updates=20, lr=2e-4, every=10):
     """Right answers (12 swaps) of a student after every few updates of 64 texts each."""
     optimizer, generator = adamw(student, lr), seeded(100 + seed)
-    shares = [right(student, 12, cups.THINK, count=200)]
+    shares = [right(student, 12, cups.THINK, count=100)]
     stops = [cups.END]
     for update in range(1, updates + 1):
         prompts, _, answers = cups.questions(8, 12, generator)
         x = cups.ask(prompts, cups.THINK)
-        many = x.repeat_interleave(8, 0)
+        many = cups.ask(cups.questions(64, 12, generator)[0], cups.THINK)
         if method == "grpo":
             wanted = iter([answer for answer in answers for _ in range(8)])
 
@@ -177,7 +168,7 @@ def lessons_of(method, student, teacher, seed, updates=40, lr=5e-4, every=5):
             labels[:, : many.size(1)] = -100
             train_step(student, optimizer, texts, labels, lr)
         if update % every == 0:
-            shares.append(right(student, 12, cups.THINK, count=200))
+            shares.append(right(student, 12, cups.THINK, count=100))
     return shares
 
 
@@ -192,9 +183,9 @@ def distill_part(seed):
 
 
 PARTS = {
-    **{f"main {seed}": (main_part, seed) for seed in SEEDS},
-    **{f"distill {seed}": (distill_part, seed) for seed in SEEDS},
-    **{f"depth {n} {s}": (depth_part, s, n) for s in SEEDS for n in LAYERS},
+    f"{name} {seed}": (part, seed)
+    for seed in SEEDS
+    for name, part in (("main", main_part), ("distill", distill_part))
 }
 
 
