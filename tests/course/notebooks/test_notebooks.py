@@ -119,6 +119,12 @@ CUTS = {
         "recall-train": ("steps=250", "steps=10"),
         "sink-fit": ("steps=400", "steps=25"),
     },
+    "13_thinking": {
+        "modes-code": ("count=200", "count=20"),
+        "look-13-2": ("count=200", "count=10"),
+        "draws-code": ("count=60", "count=6"),
+        "experiment-with": ("count=100", "count=8"),
+    },
 }
 
 
