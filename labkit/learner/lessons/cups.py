@@ -105,6 +105,8 @@ def trained(part: str = "model") -> Any:
     return model
 
 
-def recorded() -> dict[str, Any]:
-    """The course's record of five seeds: {part: numbers}."""
-    return json.loads(RECORD.read_text("utf-8"))
+def recorded(part: str) -> list[dict[str, Any]]:
+    """What the course has recorded, seed by seed: of trained models ("main"), or of students
+    that learn in several ways ("distill")."""
+    record = json.loads(RECORD.read_text("utf-8"))
+    return [numbers for name, numbers in record.items() if name.split()[0] == part]
