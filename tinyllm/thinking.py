@@ -12,7 +12,12 @@ from collections.abc import Callable, Hashable, Sequence
 import torch
 from torch import Tensor, nn
 
-from .generation import KVCache, check_request, generate, sample_next_token
+from .generation import (
+    KVCache,
+    check_request,
+    generate,
+    sample_next_token,
+)
 
 IGNORE = -100  # a label that does not count, in the loss of lab 08
 

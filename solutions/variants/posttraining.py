@@ -275,7 +275,9 @@ def policy_loss(log_probs, old_log_probs, advantages, mask, clip_low=0.2, clip_h
         raise ValueError(loss_type)
     real = mask.bool()
     zero = torch.zeros(())
-    change = torch.where(real, log_probs, zero) - torch.where(real, old_log_probs, zero).detach()
+    change = (
+        torch.where(real, log_probs, zero) - torch.where(real, old_log_probs, zero).detach()
+    )
     if loss_type == "gspo":
         change = (change.sum(1) / real.sum(1).clamp(min=1)).unsqueeze(1) + zero * change
     ratio = change.exp()

@@ -273,7 +273,10 @@ def best_of_n(texts, score, answer_of=None):
 def pass_at_k(correct, n, k):
     if not (0 < k <= n) or not all(0 <= int(c) <= n for c in correct):
         raise ValueError("k")
-    log = lambda x: torch.lgamma(torch.as_tensor(x, dtype=torch.float64) + 1)
+
+    def log(x):
+        return torch.lgamma(torch.as_tensor(x, dtype=torch.float64) + 1)
+
     wrong = (n - correct).double()
     enough = wrong >= k
     safe = torch.where(enough, wrong, float(n))
@@ -457,7 +460,11 @@ def on_policy_step(student, teacher, optimizer, input_ids, attention_mask, max_n
     loss.backward()
     norm = nn.utils.clip_grad_norm_(student.parameters(), max_grad_norm)
     optimizer.step()
-    return dict(loss=loss.item(), grad_norm=norm.item(), length=(mask.sum() / len(mask)).item())
+    return {
+        "loss": loss.item(),
+        "grad_norm": norm.item(),
+        "length": (mask.sum() / len(mask)).item(),
+    }
 
 
 # %% exercise 13.6: sums by hand, bincount of draws
@@ -468,7 +475,10 @@ def paired_test(first, second, resamples=2000, level=0.95, generator=None):
     d, n = b - a, len(a)
     rows = torch.randint(n, (resamples, n), generator=generator)
     means = torch.stack([d[row].sum() / n for row in rows])
-    spread = lambda x: ((x - x.mean()) ** 2).sum() / (n - 1)
+
+    def spread(x):
+        return ((x - x.mean()) ** 2).sum() / (n - 1)
+
     edge = (1 - level) / 2
     return {
         "difference": float(d.mean()),
@@ -497,7 +507,10 @@ def paired_test(first, second, resamples=2000, level=0.95, generator=None):
     n = len(d)
     chosen = torch.randint(n, size=(resamples, n), generator=generator)
     means = torch.tensor(d, dtype=torch.float64)[chosen].mean(-1).sort().values
-    quantile = lambda share: torch.quantile(means, share).item()
+
+    def quantile(share):
+        return torch.quantile(means, share).item()
+
     return {
         "difference": sum(d) / n,
         "standard_error": statistics.stdev(d) / n**0.5,

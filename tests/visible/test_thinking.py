@@ -380,6 +380,6 @@ test_needed_z = check("13.6", "questions_needed with z {z}", points=0.5, z=[1.5,
 @check("13.6", points=0.5, cases=rows("difference, disagreement", (0.0, 0.3), (0.4, 0.3),
                                       (-0.4, 0.3)))  # fmt: skip
 def test_needed_refused(rng, difference, disagreement):
-    """questions_needed: difference {difference}, disagreement {disagreement} raises ValueError"""
+    """questions_needed of {difference} with disagreement {disagreement} raises ValueError"""
     call = needed_call(rng, 0.1, 0.2)
     return call.then("", difference=difference, disagreement=disagreement)

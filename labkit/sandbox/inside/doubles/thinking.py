@@ -25,7 +25,7 @@ class Reader(Listener):
 
 
 class Scorer(Listener):
-    """A verifier: the worth of a text's last token. It keeps the texts that it is asked about."""
+    """A verifier: the worth of a text's last token. It keeps the texts that it sees."""
 
     def __init__(self, worth: list[float]):
         super().__init__()
@@ -42,7 +42,7 @@ class Scorer(Listener):
 
 def school(seed: int = 0, lr: float = 0.3, used: bool = False) -> dict[str, Any]:
     """{"student", "teacher", "optimizer"}: two TinyDecoders, of which the first learns and is
-    sure of little, and Momentum with its weights. A used one has gradients of something else."""
+    sure of little, and Momentum with its weights. A used student has other gradients."""
     student = TinyDecoder(seed, layers=1).requires_grad_(True)
     student.head.data *= 0.25
     for weight in student.parameters() if used else ():
