@@ -101,4 +101,4 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
 def test_the_number_of_questions_makes_the_difference_that_large():
     needed = questions_needed(0.02, 0.2)
     error = ((0.2 - 0.02**2) / needed) ** 0.5
-    assert 0.02 >= 1.96 * error and 0.02 < 1.96 * error * (needed / (needed - 1)) ** 0.5
+    assert 1.96 * error <= 0.02 and 1.96 * error * (needed / (needed - 1)) ** 0.5 > 0.02
