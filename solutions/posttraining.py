@@ -219,6 +219,8 @@ def policy_loss(
         "grpo"     the mean over each answer's tokens, then the mean over the B answers
         "dapo"     the mean over all tokens of the batch: a long answer counts more
         "dr_grpo"  the sum of all tokens, divided by B * max_length (T, where it is None)
+        "gspo"     as "grpo", but all tokens of an answer share one ratio: exp of the mean of
+                   log_probs - old_log_probs over its tokens (Zheng et al. 2025)
 
     Tokens with mask 0 are no part of an answer: whatever their numbers are, inf and NaN
     included, they change neither the loss nor a gradient. An answer without a token counts 0.
@@ -228,12 +230,16 @@ def policy_loss(
     Errors: another loss_type: ValueError
     Source: DeepSeekMath (Shao et al. 2024), https://arxiv.org/abs/2402.03300
     """
-    if loss_type not in ("grpo", "dapo", "dr_grpo"):
-        raise ValueError(f'loss_type is {loss_type!r}; expected "grpo", "dapo" or "dr_grpo"')
+    if loss_type not in ("grpo", "dapo", "dr_grpo", "gspo"):
+        raise ValueError(f"loss_type is {loss_type!r}; expected grpo, dapo, dr_grpo or gspo")
     ### BEGIN SOLUTION
     outside = mask == 0
     old = old_log_probs.detach()
     ratio = (log_probs - old).masked_fill(outside, 0.0).exp()  # (B, T)
+    if loss_type == "gspo":  # one ratio per answer
+        change = log_probs.masked_fill(outside, 0.0) - old.masked_fill(outside, 0.0)
+        length = (~outside).sum(dim=1, keepdim=True).clamp(min=1)  # (B, 1)
+        ratio = (change.sum(dim=1, keepdim=True) / length).exp().expand_as(ratio)
     gain = advantages.detach()[:, None]  # (B, 1)
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
     loss = -torch.minimum(ratio * gain, clipped * gain)
@@ -242,7 +248,7 @@ def policy_loss(
         loss = loss + beta * (lead.exp() - lead - 1)
     loss = loss.masked_fill(outside, 0.0)
     counts = (~outside).sum(dim=1)  # (B,)
-    if loss_type == "grpo":
+    if loss_type in ("grpo", "gspo"):
         return (loss.sum(dim=1) / counts.clamp(min=1)).mean()
     if loss_type == "dapo":
         return loss.sum() / counts.sum().clamp(min=1)

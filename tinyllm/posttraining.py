@@ -174,6 +174,8 @@ def policy_loss(
         "grpo"     the mean over each answer's tokens, then the mean over the B answers
         "dapo"     the mean over all tokens of the batch: a long answer counts more
         "dr_grpo"  the sum of all tokens, divided by B * max_length (T, where it is None)
+        "gspo"     as "grpo", but all tokens of an answer share one ratio: exp of the mean of
+                   log_probs - old_log_probs over its tokens (Zheng et al. 2025)
 
     Tokens with mask 0 are no part of an answer: whatever their numbers are, inf and NaN
     included, they change neither the loss nor a gradient. An answer without a token counts 0.
@@ -183,9 +185,9 @@ def policy_loss(
     Errors: another loss_type: ValueError
     Source: DeepSeekMath (Shao et al. 2024), https://arxiv.org/abs/2402.03300
     """
-    if loss_type not in ("grpo", "dapo", "dr_grpo"):
-        raise ValueError(f'loss_type is {loss_type!r}; expected "grpo", "dapo" or "dr_grpo"')
-    # YOUR CODE HERE (about 16 lines)
+    if loss_type not in ("grpo", "dapo", "dr_grpo", "gspo"):
+        raise ValueError(f"loss_type is {loss_type!r}; expected grpo, dapo, dr_grpo or gspo")
+    # YOUR CODE HERE (about 20 lines)
     raise NotImplementedError("Exercise 11.3: token_log_probs, group_advantages, policy_loss")
 
 

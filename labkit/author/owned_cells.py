@@ -184,7 +184,11 @@ def imports(source: str) -> list[str]:
         elif last is not None and node.lineno > last + 1:
             lines.append("")
         last = getattr(node, "end_lineno", last)
-        lines.append(ast.unparse(node))
+        line = ast.unparse(node)
+        if len(line) > 78:
+            start, names = line.split(" import ")
+            line = f"{start} import (\n    {names})"
+        lines.append(line)
     return lines
 
 

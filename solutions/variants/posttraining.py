@@ -232,13 +232,14 @@ def group_advantages(rewards, group_size, scale_rewards=True, eps=1e-4):
 
 def policy_loss(log_probs, old_log_probs, advantages, mask, clip_low=0.2, clip_high=0.2,
                 loss_type="grpo", max_length=None, ref_log_probs=None, beta=0.0):  # fmt: skip
-    if loss_type not in {"grpo", "dapo", "dr_grpo"}:
+    if loss_type not in {"grpo", "dapo", "dr_grpo", "gspo"}:
         raise ValueError(loss_type)
     total, count, answers = 0.0, 0, []
     for row in range(len(log_probs)):
         keep = mask[row].bool()
         new, old = log_probs[row][keep], old_log_probs[row][keep].detach()
-        ratio, gain = torch.exp(new - old), advantages[row].detach()
+        change = (new - old).mean() if loss_type == "gspo" and len(new) else new - old
+        ratio, gain = torch.exp(change + 0 * new), advantages[row].detach()
         clipped = torch.clamp(ratio, min=1 - clip_low, max=1 + clip_high)
         terms = torch.max(-ratio * gain, -clipped * gain)
         if ref_log_probs is not None:
@@ -246,7 +247,7 @@ def policy_loss(log_probs, old_log_probs, advantages, mask, clip_low=0.2, clip_h
             terms = terms + beta * (torch.expm1(d) - d)
         answers.append(terms.sum() / max(1, len(terms)))
         total, count = total + terms.sum(), count + len(terms)
-    if loss_type == "grpo":
+    if loss_type in ("grpo", "gspo"):
         return torch.stack(answers).mean()
     if loss_type == "dapo":
         return total / max(1, count)
@@ -270,11 +271,16 @@ def group_advantages(rewards, group_size, scale_rewards=True, eps=1e-4):
 
 def policy_loss(log_probs, old_log_probs, advantages, mask, clip_low=0.2, clip_high=0.2,
                 loss_type="grpo", max_length=None, ref_log_probs=None, beta=0.0):  # fmt: skip
-    if loss_type not in ("grpo", "dapo", "dr_grpo"):
+    if loss_type not in ("grpo", "dapo", "dr_grpo", "gspo"):
         raise ValueError(loss_type)
     real = mask.bool()
     zero = torch.zeros(())
-    ratio = torch.where(real, log_probs - old_log_probs.detach(), zero).exp()
+    change = (
+        torch.where(real, log_probs, zero) - torch.where(real, old_log_probs, zero).detach()
+    )
+    if loss_type == "gspo":
+        change = (change.sum(1) / real.sum(1).clamp(min=1)).unsqueeze(1) + zero * change
+    ratio = change.exp()
     gain = advantages.detach().unsqueeze(1).expand_as(ratio)
     bound = torch.where(gain > 0, ratio.clamp(max=1 + clip_high), ratio.clamp(min=1 - clip_low))
     terms = -bound * gain
@@ -285,6 +291,7 @@ def policy_loss(log_probs, old_log_probs, advantages, mask, clip_low=0.2, clip_h
     lengths = real.sum(1)
     divisor = {
         "grpo": lengths.clamp(min=1)[:, None] * len(lengths),
+        "gspo": lengths.clamp(min=1)[:, None] * len(lengths),
         "dapo": lengths.sum().clamp(min=1),
         "dr_grpo": len(lengths) * (mask.size(1) if max_length is None else max_length),
     }[loss_type]
@@ -312,12 +319,15 @@ def policy_loss(log_probs, old_log_probs, advantages, mask, clip_low=0.2, clip_h
     rows = real.nonzero()[:, 0]
     new, old = log_probs[real], old_log_probs[real].detach()
     gain = advantages.detach()[rows]
-    ratio = (new - old).exp()
+    change, lengths = new - old, real.sum(1)
+    if loss_type == "gspo":
+        change = (torch.zeros(len(real)).index_add(0, rows, change) / lengths)[rows]
+    ratio = change.exp()
     terms = -torch.min(ratio * gain, ratio.clip(1 - clip_low, 1 + clip_high) * gain)
     if ref_log_probs is not None:
         lead = ref_log_probs[real].detach() - new
         terms = terms + beta * (lead.exp() - lead - 1)
-    if loss_type == "grpo":
+    if loss_type in ("grpo", "gspo"):
         return (terms / real.sum(1)[rows]).sum() / len(real)
     if loss_type == "dapo":
         return terms.sum() / max(len(terms), 1)

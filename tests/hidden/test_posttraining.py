@@ -87,6 +87,9 @@ test_policy = check("11.3", points=1.5, tolerance=1e-3, loss_type=TYPES, lengths
 test_policy_clip = check("11.3", points=2, spread=[0.6], loss_type=TYPES, cases=[
     {"clip_low": 0.2, "clip_high": 0.28}, {"clip_low": 0.4, "clip_high": 0.1},
 ], lengths=[(9, 4, 7, 8, 2)])(visible.test_policy_clip)  # fmt: skip
+test_policy_gspo = check("11.3", points=0.5, spread=[0.5], lengths=[(6, 2, 0, 4, 1), (5,)],
+    cases=[{"clip_low": 0.2, "clip_high": 0.1}, {"nan": True}])(
+    visible.test_policy_gspo)  # fmt: skip
 test_policy_kl = check("11.3", beta=[0.04, 1.5], loss_type=["dapo"], lengths=[(3, 6, 1),
     (5,)])(visible.test_policy_kl)  # fmt: skip
 test_policy_masked = check("11.3", loss_type=TYPES)(visible.test_policy_masked)

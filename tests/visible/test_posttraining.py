@@ -289,6 +289,10 @@ test_policy_clip = check(
     cases=[{"clip_low": 0.2, "clip_high": 0.2}, {"clip_low": 0.1, "clip_high": 0.4}],
     spread=0.7, lengths=(9, 7, 8, 9, 9, 5),
 )(policy_call)  # fmt: skip
+test_policy_gspo = check(
+    "11.3", "policy_loss gspo: one ratio per answer", loss_type="gspo", spread=0.7,
+    lengths=(9, 7, 8, 1, 9, 5),
+)(policy_call)  # fmt: skip
 test_policy_kl = check(
     "11.3", "policy_loss with a reference model, answers of {lengths} tokens", beta=0.5,
     lengths=[(3, 6, 1), (4,)],

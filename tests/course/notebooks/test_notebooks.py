@@ -130,6 +130,12 @@ CUTS = {
         "pay-figure": ("(0, 1, 2, 4), rates", "(0, 4), rates"),
         "together-code": ("range(20)", "range(5)"),
     },
+    "13_thinking": {
+        "modes-code": ("count=200", "count=20"),
+        "look-13-2": ("count=200", "count=10"),
+        "draws-code": ("count=60", "count=6"),
+        "experiment-with": ("count=100", "count=8"),
+    },
 }
 
 
