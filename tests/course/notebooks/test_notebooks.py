@@ -119,6 +119,12 @@ CUTS = {
         "recall-train": ("steps=250", "steps=10"),
         "sink-fit": ("steps=400", "steps=25"),
     },
+    "13_thinking": {
+        "modes-code": ("count=200", "count=20"),
+        "look-13-2": ("count=200", "count=10"),
+        "draws-code": ("count=60", "count=6"),
+        "experiment-with": ("count=100", "count=8"),
+    },
     "14_parallel": {
         "real-run": ("steps=20", "steps=3"),
         "ending-code": ("new=90", "new=4"),
@@ -129,12 +135,6 @@ CUTS = {
         "pay-run": ("(0, 1, 2, 4)", "(0, 4)"),
         "pay-figure": ("(0, 1, 2, 4), rates", "(0, 4), rates"),
         "together-code": ("range(20)", "range(5)"),
-    },
-    "13_thinking": {
-        "modes-code": ("count=200", "count=20"),
-        "look-13-2": ("count=200", "count=10"),
-        "draws-code": ("count=60", "count=6"),
-        "experiment-with": ("count=100", "count=8"),
     },
 }
 
