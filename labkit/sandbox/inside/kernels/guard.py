@@ -15,6 +15,7 @@ Tried on triton 3.9.0.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -62,7 +63,12 @@ def guarded_grid(original: Callable) -> Callable:
             raise RuntimeError(NOT_INTERPRETED)
         named = dict(zip(executor.arg_names, args, strict=False)) | kwargs
         tensors = {name: x for name, x in named.items() if isinstance(x, torch.Tensor)}
-        with profile.launched(executor.fn.__name__, tensors), np.errstate(all="ignore"):
+        with (
+            profile.launched(executor.fn.__name__, tensors),
+            np.errstate(all="ignore"),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore", RuntimeWarning)  # of empty maxima
             original(executor, *args, **kwargs)
 
     return run
