@@ -156,11 +156,11 @@ def test_no_folder_is_a_drawer():
 
 # The most lines of Python and of mistakes, in round numbers
 BUDGET = {
-    "labkit": 27_000,
-    "storyworld training": 2_800,
-    "solutions/mistakes": 5_700,
-    "tests/visible tests/hidden": 6_700,
-    "tests/course": 22_400,
+    "labkit": 29_000,
+    "storyworld training": 2_900,
+    "solutions/mistakes": 6_900,
+    "tests/visible tests/hidden": 8_300,
+    "tests/course": 24_200,
 }
 
 
