@@ -16,7 +16,7 @@ from labkit.course.sealed import NotReady
 from labkit.course.syllabus import LABS, Exercise, Lab
 from labkit.learner import workspace
 from labkit.model import checkpoint, hub
-from labkit.model.chat.session import WordWrapper
+from labkit.model.chat.screen import WordWrapper
 from labkit.model.chat.stream import Sampling, stream
 from labkit.model.tokenizer import Tokenizer
 from labkit.sandbox.inside.importer import PACKAGE, imported

@@ -10,7 +10,7 @@ import typer
 from labkit.course.lang import tr
 from labkit.course.terminal import Problem, console
 from labkit.learner.talk.commands import Device, ModelName, problems_told, usable_device
-from labkit.model.chat.session import note
+from labkit.model.chat.screen import note
 
 app = typer.Typer()
 # ruff: noqa: UP045  typer on Python 3.10 needs Optional

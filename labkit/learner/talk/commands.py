@@ -18,7 +18,8 @@ from rich.console import Console
 from labkit.course.lang import tr
 from labkit.course.sealed import NotReady
 from labkit.course.terminal import Problem
-from labkit.model.chat.session import ChatModel, ChatSession, note
+from labkit.model.chat.screen import note
+from labkit.model.chat.session import ChatModel, ChatSession
 from labkit.model.chat.stream import ChatError, Sampling
 
 if TYPE_CHECKING:
@@ -72,6 +73,15 @@ Int8 = Annotated[
 ]
 Think = Annotated[
     bool, typer.Option("--think/--no-think", help="let a model that can think do so first")
+]
+Budget = Annotated[
+    Optional[int],
+    typer.Option(
+        min=0, help="the most tokens of thought, then the answer begins; else half of all"
+    ),
+]
+Thoughts = Annotated[
+    bool, typer.Option("--thoughts", help="show a thought instead of its length")
 ]
 System = Annotated[Optional[str], typer.Option(help="instructions that the model reads first")]
 
@@ -163,7 +173,13 @@ def generate(options: ModelOptions, prompt: Prompt = None) -> None:
 
 @app.command()
 @with_model_options
-def chat(options: ModelOptions, system: System = None, think: Think = True) -> None:
+def chat(
+    options: ModelOptions,
+    system: System = None,
+    think: Think = True,
+    budget: Budget = None,
+    thoughts: Thoughts = False,
+) -> None:
     """Talk with a model.
 
     Lines come from the keyboard or a pipe.
@@ -178,7 +194,7 @@ def chat(options: ModelOptions, system: System = None, think: Think = True) -> N
             question="Who has the kite?",
             card="checkpoints/stories-dense/README.md",
         )
-    ChatSession(options.chat_model(), system, think, hint, about).run()
+    ChatSession(options.chat_model(), system, think, budget, thoughts, hint, about).run()
 
 
 @contextmanager

@@ -10,13 +10,10 @@ from dataclasses import dataclass, field
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
-from rich.console import Console
-
 from labkit.course.lang import said, tr
-from labkit.course.report import clean
 from labkit.model.chat.manners import Message as Asked
 from labkit.model.chat.manners import unknown_words
+from labkit.model.chat.screen import WordWrapper, fold, note, printable, show, show_thought
 from labkit.model.chat.stream import (
     NEW_TOKENS,
     ChatError,
@@ -28,6 +25,7 @@ from labkit.model.chat.stream import (
     stream,
     surprise,
 )
+from labkit.model.chat.thoughts import Thought
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
 
     from labkit.model.tokenizer import Message, Tokenizer
 
-JOINERS = re.compile("([\u200c\u200d])")  # emoji and several scripts need them
 HELP = said(
     "/reset forgets the conversation, exit or Ctrl-D ends it, Ctrl-C ends an answer, "
     "/help says what to ask"
@@ -105,13 +102,21 @@ class ChatModel:
             )
 
     def say(
-        self, ids: list[int], max_new_tokens: int | None, written: list[str], before: str = ""
+        self,
+        ids: list[int],
+        max_new_tokens: int | None,
+        written: list[str],
+        before: str = "",
+        thought: Thought | None = None,
     ) -> Speed:
         """Print what follows the prompt, as it comes; `written` collects the pieces."""
         speed, how = Speed(), (self.sampling, max_new_tokens, self.generator)
         wrapper = WordWrapper(get_terminal_size().columns - 1)
 
         def show_piece(piece: str) -> None:
+            if thought and thought.written and not written:
+                fold(thought)
+                piece = piece.lstrip("\n")
             text = printable(piece if written else before + piece)
             is_screen = sys.stdout.isatty()
             show(wrapper.wrap(text.replace("\t", "    ")) if is_screen else text)
@@ -120,7 +125,11 @@ class ChatModel:
                 raise Repeating
 
         with suppress(Repeating):
-            stream(self.model, self.tokenizer, ids, self.generate, show_piece, *how, speed)
+            stream(
+                self.model, self.tokenizer, ids, self.generate, show_piece, *how, speed, thought
+            )
+        if thought and thought.written and not written:
+            fold(thought)
         show("\n")
         if repeats(written):
             note(tr("stopped: the model repeats itself"))
@@ -135,6 +144,8 @@ class ChatSession:
     chat_model: ChatModel
     system: str | None = None
     think: bool = True
+    budget: int | None = None  # tokens of thought; None: half of those that may be written
+    shows_thoughts: bool = False
     hint: str = ""  # what to say first
     about: str = ""  # what the model can do
     messages: list[Message] = field(default_factory=list)
@@ -172,7 +183,10 @@ class ChatSession:
             return
         try:
             history, prompt_ids, new = self._fitting({"role": "user", "content": question})
-            if self.chat_model.say(prompt_ids, new, written).cut:
+            budget = new // 2 if self.budget is None else self.budget
+            shown = (show_thought,) if self.shows_thoughts else ()
+            thought = Thought(self.chat_model.tokenizer, prompt_ids, budget, *shown)
+            if self.chat_model.say(prompt_ids, new, written, thought=thought).cut:
                 note(
                     tr(
                         "cut here, after {count} tokens: a longer answer needs a larger "
@@ -250,43 +264,3 @@ def typed_lines() -> Iterator[str]:
         except KeyboardInterrupt:
             show("\n")
             note(tr(HELP))
-
-
-class WordWrapper:
-    """Wraps text that comes in pieces: a word that would pass `columns` begins a new line.
-
-    A piece that begins a word begins with a space, as tokens do; the rest of a word that comes
-    in several pieces may pass the end of the line.
-    """
-
-    def __init__(self, columns: int = 72):
-        self.columns, self.column = columns, 0
-
-    def wrap(self, piece: str) -> str:
-        if piece.startswith(" ") and self.column + cell_len(piece) > self.columns:
-            piece = "\n" + piece[1:]
-        _, newline, tail = piece.rpartition("\n")
-        self.column = cell_len(tail) + (0 if newline else self.column)
-        return piece
-
-    def print(self, piece: str) -> None:
-        show(self.wrap(printable(piece)))
-
-
-def printable(text: str) -> str:
-    """What a model wrote, without what steers a terminal, even if it comes in pieces."""
-    return "".join(
-        part if JOINERS.fullmatch(part) else clean(part) for part in JOINERS.split(text)
-    )
-
-
-def show(text: str) -> None:
-    print(text, end="", flush=True)
-
-
-def note(text: str, style: str = "dim", only_terminal: bool = False) -> None:
-    """A remark to the person, apart from the text: on stderr."""
-    console = Console(stderr=True, highlight=False)
-    if console.is_terminal or not only_terminal:
-        whole_lines = not console.is_terminal
-        console.print(clean(text), style=style, markup=False, soft_wrap=whole_lines)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from labkit.course.lang import tr
+from labkit.model.chat.thoughts import BudgetSpent, Thought
 
 if TYPE_CHECKING:  # these take a second to import; the command line should not
     import torch
@@ -105,11 +106,13 @@ def stream(
     max_new_tokens: int | None = None,
     generator: torch.Generator | None = None,
     speed: Speed | None = None,
+    thought: Thought | None = None,
 ) -> str:
     """Show pieces of text as the model writes them, whole characters only, no stop tokens;
     return them joined.
 
-    `generate` is the package's own (lab 07); what `show` raises ends it at that token.
+    `generate` is the package's own (lab 07); what `show` raises ends it at that token. A
+    thought is not part of the text; one whose budget is spent is closed, then the answer comes.
     max_new_tokens None writes NEW_TOKENS, or as many as there is room for. No thread is
     started: torch slows down where two threads have used all processors.
 
@@ -125,14 +128,15 @@ def stream(
     check_prompt(model, prompt_ids, max_new_tokens)
     sampling, speed, pieces = sampling or Sampling(), speed or Speed(), TextPieces(tokenizer)
     shown: list[str] = []
-    ids = torch.tensor([list(prompt_ids)], device=next(model.parameters()).device)  # (1, T)
+    device = next(model.parameters()).device
 
     def on_token(column: torch.Tensor) -> None:
         token = int(column[0])
         speed.arrivals.append(time.perf_counter())
         if token not in tokenizer.stop_ids:
             speed.cut = len(speed.arrivals) == max_new_tokens
-            show_more(pieces.after(token))
+            if not (thought and thought.takes(token)):
+                show_more(pieces.after(token))
 
     def show_more(piece: str) -> None:
         if piece:
@@ -141,16 +145,30 @@ def stream(
 
     speed.prompt, speed.started, speed.arrivals = len(prompt_ids), time.perf_counter(), []
     speed.cut = False
-    with torch.no_grad(), model.register_forward_hook(refuse_nan):
+
+    def write(ids: list[int]) -> None:
+        room = model.config.max_position_embeddings - len(ids)
         generate(
             model,
-            ids,
-            max_new_tokens=max_new_tokens,
+            torch.tensor([ids], device=device),  # (1, T)
+            max_new_tokens=min(room, max_new_tokens - len(speed.arrivals)),
             **asdict(sampling),
             eos_token_id=sorted(tokenizer.stop_ids),
             generator=generator,
             on_token=on_token,
         )
+
+    with torch.no_grad(), model.register_forward_hook(refuse_nan):
+        try:
+            if thought:
+                thought.check_budget()
+            write(list(prompt_ids))
+        except BudgetSpent:
+            ids = [*prompt_ids, *thought.written, *thought.closing]
+            is_full = len(ids) >= model.config.max_position_embeddings
+            speed.cut = is_full or len(speed.arrivals) >= max_new_tokens
+            if not speed.cut:
+                write(ids)
     show_more(pieces.rest())
     return "".join(shown)
 

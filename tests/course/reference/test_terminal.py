@@ -13,7 +13,7 @@ import pytest
 import small
 from test_chat import RATE
 
-from labkit.model.chat import session
+from labkit.model.chat import screen
 
 COMMAND = (
     "import sys, typer\nfrom labkit.learner.talk import commands\napp = typer.Typer()\n"
@@ -136,7 +136,7 @@ def test_generate_shows_no_control_characters_and_ctrl_c_ends_it(endless):
 
 
 def test_a_word_that_does_not_fit_begins_the_next_line():
-    wrapper = session.WordWrapper(12)
+    wrapper = screen.WordWrapper(12)
     pieces = ("It is", " won", "derful", " a", " b\nh", " 中文中文", " c")
     expected = ["It is", " won", "derful", "\na", " b\nh", " 中文中文", " c"]
     assert [wrapper.wrap(piece) for piece in pieces] == expected
