@@ -41,6 +41,8 @@ class Group:
 
     def all_reduce(self, tensor: Tensor, op: str = "sum") -> None:
         """Make tensor the sum (op "sum") or maximum (op "max") of all ranks' tensors."""
+        if op not in ("sum", "max"):
+            raise ValueError(f'op is {op}: all_reduce here knows "sum" and "max"')
         self._count("all_reduce", 2 * (self.size - 1) * _bytes(tensor) // self.size)
         _write(tensor, self._talk("all_reduce", [tensor], op))
 

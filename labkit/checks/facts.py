@@ -254,6 +254,8 @@ def _where(wrong: Tensor, name: str, is_dense: bool) -> str:
     is_dense    whether most of the entries at the wrong places are wrong
     """
     places, size = wrong.nonzero().flatten().tolist(), len(wrong)
+    if not places:  # the values agree: a dtype is wrong, say
+        return ""
     if places == list(range(1, size)):
         return tr("along {name} the first entry is right, all others are wrong", name=name)
     if places == list(range(size - 1)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -145,13 +146,21 @@ def _unused_part(nodes: list[ast.AST], _: list[ast.AST]) -> str:
     return ""
 
 
+def _shape(node: ast.AST) -> str:
+    """An expression without its names."""
+    return re.sub(r"Name\(id='\w+'", "Name(", ast.dump(node))
+
+
 def _brackets(nodes: list[ast.AST], right: list[ast.AST]) -> str:
     """A sum of which one term is divided or multiplied, where the reference does so with a
     whole sum."""
     if sum(map(_has_sum, nodes)) >= sum(map(_has_sum, right)):
         return ""
+    known = {_shape(node) for node in _all(right, ast.BinOp)}
     for node in _all(nodes, ast.BinOp):
         product = node.right
+        if _shape(node) in known:  # the reference has the like
+            continue
         if not isinstance(node.op, SUM) or not isinstance(product, ast.BinOp):
             continue
         while isinstance(product.left, ast.BinOp) and isinstance(product.left.op, PRODUCT):
@@ -190,7 +199,7 @@ def _or_default(nodes: list[ast.AST], right: list[ast.AST]) -> str:
 def _stacked(nodes: list[ast.AST], right: list[ast.AST]) -> str:
     """torch.stack where the reference uses cat, or returns several values."""
     calls, expected = ({_method(n) for n in _all(part, ast.Call)} for part in (nodes, right))
-    if "stack" not in calls or "stack" in expected:
+    if "stack" not in calls or "stack" in expected or not _returns_call(nodes, "stack"):
         return ""
     returned = [node.value for node in _all(right, ast.Return)]
     if any(isinstance(value, ast.Tuple) for value in returned) and "cat" not in expected:
@@ -198,6 +207,23 @@ def _stacked(nodes: list[ast.AST], right: list[ast.AST]) -> str:
     if "cat" in expected and "cat" not in calls:
         return tr("`stack` lays tensors along a new axis: `cat` joins them along one they have")
     return ""
+
+
+def _returns_call(nodes: list[ast.AST], method: str) -> bool:
+    """Whether what is returned is the result of this method, directly or by one name."""
+    made = {
+        target.id
+        for node in _all(nodes, ast.Assign)
+        if isinstance(node.value, ast.Call) and _method(node.value) == method
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    values = [node.value for node in _all(nodes, ast.Return)]
+    return any(
+        (isinstance(value, ast.Call) and _method(value) == method)
+        or (isinstance(value, ast.Name) and value.id in made)
+        for value in values
+    )
 
 
 FATAL: tuple[Slip, ...] = (_forgotten_self, _misspelled_init, _comma)

@@ -145,11 +145,11 @@ def test_looking_takes_time_in_proportion_to_the_text():
         assert unusual(line * times) == ""
         taken.append(time.process_time() - began)
     gc.enable()
-    assert all(later < 8 * before + 0.1 for before, later in pairwise(taken)), taken
+    assert all(later < 8 * before + 0.5 for before, later in pairwise(taken)), taken
     for deep in ("x" + ".a(1)" * 900, "+".join("x" * 900), "lambda: " * 900 + "1"):
         began = time.process_time()
         unusual(deep)
-        assert time.process_time() - began < 2, deep[:20]
+        assert time.process_time() - began < 5, deep[:20]
 
 
 PATCH = """
